@@ -1,0 +1,1 @@
+//! The cluster map: records, placement, MapStore

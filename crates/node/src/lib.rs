@@ -1,0 +1,1 @@
+//! The daemon: wires all floors; admin API

@@ -1,0 +1,1 @@
+//! NVMe/TCP: wire, target, host

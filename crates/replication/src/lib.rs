@@ -1,0 +1,1 @@
+//! A placement group: order, prepare, commit

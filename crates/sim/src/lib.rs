@@ -1,0 +1,1 @@
+//! Seed runner: workloads, histories, checkers

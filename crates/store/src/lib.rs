@@ -1,0 +1,1 @@
+//! One device: log, index, checkpoint, recovery

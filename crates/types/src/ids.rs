@@ -1,0 +1,105 @@
+//! Ids and counters. Each is a newtype; `new` and `.0` are the only ways in and out.
+
+use core::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $inner:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub $inner);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+macro_rules! id128 {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub u128);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:032x}", self.0)
+            }
+        }
+    };
+}
+
+id128!(
+    /// One cluster, for ever. Made when the cluster is.
+    ClusterId
+);
+id128!(
+    /// One store (one formatted device), for ever. Made at format.
+    StoreId
+);
+id!(
+    /// A placement group.
+    GroupId,
+    u32
+);
+id!(
+    /// Reign of one primary over one group: changed only by compare-and-swap with +1. 0 is "before the first".
+    Epoch,
+    u32
+);
+id!(
+    /// Position in a group's order. The first entry is 1; 0 means "nothing yet". Never used twice in one group.
+    Seq,
+    u64
+);
+id!(
+    /// A volume, for ever; names are only labels on it.
+    VolumeId,
+    u64
+);
+id!(
+    /// Reign of one head over one volume: changed only by compare-and-swap with +1.
+    VolumeEpoch,
+    u32
+);
+id!(
+    /// A layer: the blocks a volume wrote between two snapshots. Never used twice.
+    LayerId,
+    u64
+);
+id!(
+    /// A family: a volume with all its snapshots and clones. They share the seed that maps chunks to slots.
+    FamilyId,
+    u64
+);
+id!(
+    /// Number of a 1 MiB chunk within a volume: byte offset / 1 MiB.
+    ChunkId,
+    u32
+);
+id!(
+    /// hash(family seed, chunk) mod 65,536, fixed for ever.
+    Slot,
+    u16
+);
+id!(
+    /// One of the 1, 2, 4 or 8 shards of a device.
+    ShardIndex,
+    u8
+);
+id!(
+    /// A start of a store: +1 at each opening, never used twice.
+    Incarnation,
+    u64
+);
+id!(
+    /// A node of the cluster.
+    NodeId,
+    u32
+);
+id!(
+    /// Key that a block is encrypted with; 0 is none.
+    KeyId,
+    u32
+);

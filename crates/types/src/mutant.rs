@@ -1,0 +1,59 @@
+//! Deliberate bugs.
+//!
+//! A checker that has never caught anything proves nothing. Each variant breaks one rule at the one
+//! place that keeps it; a test turns it on and demands that a checker notices. The code is there only
+//! with the feature `mutants`; without it [`mutant`] is the constant `false`.
+
+/// A bug that a checker must catch; the name says which rule is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Mutant {
+    /// Store: an append is reported durable before the device said so.
+    AcknowledgeBeforeDurable = 1,
+    /// Store: a record missing at or below a seen `durable_through` is taken for a hole.
+    DamageTakenForHole,
+    /// Store: a gap that an earlier opening accepted is reported as damage.
+    AcceptedHoleCalledDamage,
+    /// Store: a record header is accepted whatever its keyed hash.
+    WrongKeyAccepted,
+    /// Replication: after a restart the primary goes on in the epoch it had.
+    OldEpochAfterRestart,
+    /// Store: opening replays from the start of the last pass, not from its replay start.
+    ReplayFromPassStart,
+    /// Store: a freed segment is reused before the entry that freed it is behind a complete pass.
+    SegmentReusedTooEarly,
+    /// Store: a block read is returned without comparing its checksum.
+    ChecksumSkipped,
+    /// Store: replay applies an entry that the loaded leaf already holds.
+    EntryAppliedTwice,
+    /// Runtime: a flush returns without asking the device.
+    FlushRemoved,
+}
+
+#[cfg(feature = "mutants")]
+mod active {
+    use core::sync::atomic::{AtomicU16, Ordering};
+
+    static ACTIVE: AtomicU16 = AtomicU16::new(0);
+
+    /// Whether this deliberate bug is switched on. Constant `false` without the feature `mutants`.
+    pub fn mutant(which: super::Mutant) -> bool {
+        ACTIVE.load(Ordering::Relaxed) == which as u16
+    }
+
+    impl super::Mutant {
+        /// Switches this bug on for the whole process (`None`: all off).
+        pub fn activate(which: Option<Self>) {
+            ACTIVE.store(which.map_or(0, |m| m as u16), Ordering::Relaxed);
+        }
+    }
+}
+#[cfg(feature = "mutants")]
+pub use active::mutant;
+
+/// Whether this deliberate bug is switched on. Constant `false` without the feature `mutants`.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn mutant(_which: Mutant) -> bool {
+    false
+}
