@@ -1,1 +1,4 @@
 //! One device: log, index, checkpoint, recovery
+
+pub mod format;
+pub mod index;
