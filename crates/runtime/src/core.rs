@@ -112,6 +112,19 @@ pub(crate) fn with_core<T>(key: CoreKey, f: impl FnOnce(&Core) -> T) -> Option<T
     Some(f(&core))
 }
 
+/// A core of this thread.
+pub(crate) fn local_core(key: CoreKey) -> Option<Rc<Core>> {
+    LOCAL.with_borrow(|local| {
+        let index = local.binary_search_by_key(&key, |(k, _)| *k).ok()?;
+        Some(local[index].1.clone())
+    })
+}
+
+/// Whether no task is running on this thread: a simulation is driven from outside.
+pub(crate) fn is_outside() -> bool {
+    CURRENT.with_borrow(|current| current.is_none())
+}
+
 /// Wakes a task, wherever its core is.
 pub(crate) fn wake(task: TaskKey) {
     let fast = CURRENT.try_with(|current| match &*current.borrow() {
