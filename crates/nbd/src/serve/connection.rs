@@ -1,0 +1,323 @@
+//! One connection: a task that reads and admits, a task that sends, a task per part of a request.
+
+use super::budget::Budget;
+use super::exports::failure;
+use super::{ALIVE_FOR, NEGOTIATION_TIME_MAX};
+use crate::machine::{Event, Failure, Input, Load, Machine, Ticket, parts};
+use runtime::channel::WaitList;
+use runtime::{Instant, IoBuf, SharedBuf, TaskHandle, TcpStream};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use volume::{Directory, IoError, Payload, Volume};
+
+/// Parts of one send: what the runtime gathers in one call.
+const SEND_PARTS_MAX: usize = 256;
+
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    /// Reading and answering.
+    Open,
+    /// Nothing more is read; what is in flight is answered, then the connection is closed.
+    Draining,
+    /// The connection is closed; answers go nowhere.
+    Closed,
+}
+
+pub(super) struct Connection {
+    stream: TcpStream,
+    directory: Directory,
+    budget: Rc<Budget>,
+    /// This connection's share of the budget.
+    load: Cell<Load>,
+    machine: RefCell<Machine>,
+    state: Cell<State>,
+    /// When the other end was last known not to have closed.
+    alive_at: Cell<Instant>,
+    reader: Cell<Option<TaskHandle>>,
+    /// Since when the send that is under way waits for the client.
+    sending_since: Cell<Option<Instant>>,
+    /// Wakes the sender.
+    output: WaitList,
+    /// Wakes those who wait for the end.
+    ended: WaitList,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, directory: Directory, budget: Rc<Budget>) -> Rc<Self> {
+        Rc::new(Self {
+            stream,
+            directory,
+            budget,
+            load: Cell::default(),
+            machine: RefCell::new(Machine::new()),
+            state: Cell::new(State::Open),
+            alive_at: Cell::new(runtime::now()),
+            reader: Cell::new(None),
+            sending_since: Cell::new(None),
+            output: WaitList::default(),
+            ended: WaitList::default(),
+        })
+    }
+
+    /// Serves the connection to its end: all that it admitted has ended, too.
+    pub(super) async fn run(self: Rc<Self>) {
+        let connection = self.clone();
+        self.reader.set(Some(runtime::spawn(async move { connection.read().await })));
+        self.send().await;
+        self.enter(State::Closed);
+        self.stream.shutdown();
+        if let Some(reader) = self.reader.take() {
+            reader.cancel();
+        }
+        // Requests that still run hold the connection; what they weigh goes with it (see Drop).
+    }
+
+    /// Reads nothing more; answers what is in flight, then closes.
+    pub(super) fn stop(&self) {
+        if let Some(reader) = self.reader.take() {
+            reader.cancel();
+        }
+        self.enter(State::Draining);
+    }
+
+    /// Closes at once.
+    pub(super) fn abort(&self) {
+        self.enter(State::Closed);
+        self.stream.shutdown();
+    }
+
+    /// Closes the connection if its client has not taken what was sent to it for `time`.
+    pub(super) fn abort_if_stalled(&self, time: Duration) {
+        if self.sending_since.get().is_some_and(|since| runtime::now().since(since) > time) {
+            self.abort();
+        }
+    }
+
+    /// Resolves when the connection is closed.
+    pub(super) async fn finished(&self) {
+        self.ended.until(|| (self.state.get() == State::Closed).then_some(())).await;
+    }
+
+    fn enter(&self, state: State) {
+        self.state.set(self.state.get().max(state));
+        self.output.wake_all();
+        if self.state.get() == State::Closed {
+            self.ended.wake_all();
+            self.budget.wake();
+        }
+    }
+
+    async fn read(self: Rc<Self>) {
+        let state = match runtime::timeout(NEGOTIATION_TIME_MAX, self.negotiate()).await {
+            Ok(Some((volume, input))) => self.transfer(&volume, input).await,
+            Ok(None) => State::Draining,
+            Err(_) => State::Closed,
+        };
+        self.reader.set(None);
+        self.enter(state);
+    }
+
+    /// Until a volume is opened: it, and what was received behind it. `None` if the connection is to be closed.
+    async fn negotiate(&self) -> Option<(Volume, Input)> {
+        loop {
+            let mut input = self.receive().await?;
+            let event = self.machine.borrow_mut().next(&mut input, &self.directory);
+            self.output.wake_all();
+            match event {
+                Ok(Some(Event::Opened { name })) => return Some((self.directory.by_name(&name)?, input)),
+                Ok(None) => {}
+                Ok(Some(_)) | Err(_) => return None,
+            }
+        }
+    }
+
+    /// What has arrived; `None` at the end of the stream.
+    async fn receive(&self) -> Option<Input> {
+        match self.stream.recv().await {
+            Ok(bytes) if !bytes.is_empty() => Some(Input::new(bytes)),
+            _ => None,
+        }
+    }
+
+    /// Admits requests until the connection ends; returns what is to become of it.
+    async fn transfer(self: &Rc<Self>, volume: &Volume, mut input: Input) -> State {
+        loop {
+            if self.wait_for_room().await && !self.is_alive() {
+                return State::Closed;
+            }
+            let event = self.machine.borrow_mut().next(&mut input, &self.directory);
+            match event {
+                Ok(Some(Event::Disconnect)) | Err(_) => return State::Draining,
+                Ok(Some(event)) => self.admit(volume, event),
+                Ok(None) => {
+                    if self.machine.borrow().has_output() {
+                        self.output.wake_all(); // a refusal needs no task to answer it
+                    }
+                    match self.receive_more().await {
+                        Some(more) if self.is_alive() => input = more,
+                        _ => return State::Closed,
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next bytes: the rest of a long payload straight into its buffer, else whatever comes.
+    async fn receive_more(&self) -> Option<Input> {
+        let direct = self.machine.borrow_mut().direct_receive();
+        let Some(rest) = direct else { return self.receive().await };
+        let (result, rest) = self.stream.recv_exact(rest).await;
+        result.ok()?;
+        self.machine.borrow_mut().direct_received(rest);
+        Some(Input::new(IoBuf::new(0).freeze()))
+    }
+
+    /// Waits until another request may begin. Returns whether it had to.
+    async fn wait_for_room(&self) -> bool {
+        let may_go_on = || {
+            self.budget.has_room(self.load.get()) || self.state.get() != State::Open || self.load.get().commands == 0
+        };
+        if may_go_on() {
+            return false;
+        }
+        self.budget.wait(may_go_on).await;
+        true
+    }
+
+    /// Whether the other end was there within the last [`ALIVE_FOR`], asked of the kernel if it is longer ago. If it has
+    /// closed, what it sent is dropped: its host may have sent it again elsewhere and gone on writing since.
+    fn is_alive(&self) -> bool {
+        let now = runtime::now();
+        if now.since(self.alive_at.get()) <= ALIVE_FOR {
+            return true;
+        }
+        self.alive_at.set(now);
+        !self.stream.has_ended()
+    }
+
+    /// Hands a request to the volume.
+    fn admit(self: &Rc<Self>, volume: &Volume, event: Event) {
+        match event {
+            Event::Read { ticket, offset_bytes, len_bytes } => {
+                self.charge(Load { commands: 1, bytes: len_bytes.into() });
+                for (at, len) in parts(offset_bytes, len_bytes) {
+                    self.start_read(volume, ticket, at, len);
+                }
+            }
+            Event::Write { ticket, is_first, offset_bytes, bytes } => {
+                self.charge(Load { commands: is_first.into(), bytes: bytes.len() as u64 });
+                self.start_write(volume, ticket, offset_bytes, bytes);
+            }
+            Event::Flush { ticket } => {
+                let volume = volume.clone();
+                self.start(ticket, false, async move { volume.flush().await });
+            }
+            Event::Trim { ticket, offset_bytes, len_bytes } => {
+                let volume = volume.clone();
+                self.start(ticket, false, async move { volume.discard(offset_bytes, len_bytes.into()).await });
+            }
+            Event::WriteZeroes { ticket, offset_bytes, len_bytes } => {
+                let volume = volume.clone();
+                self.start(ticket, true, async move { volume.write_zeroes(offset_bytes, len_bytes.into()).await });
+            }
+            Event::Opened { .. } | Event::Disconnect => unreachable!("handled by the reader"),
+        }
+    }
+
+    fn start_read(self: &Rc<Self>, volume: &Volume, ticket: Ticket, offset_bytes: u64, len_bytes: u32) {
+        let (connection, volume) = (self.clone(), volume.clone());
+        runtime::spawn(async move {
+            let result = volume.read(offset_bytes, len_bytes).await;
+            let result = result.map(|data| data.bytes).map_err(|error| failure(&error, false));
+            connection.machine.borrow_mut().read_done(ticket, offset_bytes, result);
+            connection.output.wake_all();
+        });
+    }
+
+    fn start_write(self: &Rc<Self>, volume: &Volume, ticket: Ticket, offset_bytes: u64, bytes: SharedBuf) {
+        let (connection, volume) = (self.clone(), volume.clone());
+        let len_bytes = bytes.len() as u64;
+        runtime::spawn(async move {
+            let result = volume.write(offset_bytes, Payload { bytes }).await;
+            connection.discharge(Load { commands: 0, bytes: len_bytes });
+            connection.answer(ticket, result.map_err(|error| failure(&error, true)));
+        });
+    }
+
+    /// Starts a request without payload. `writes`: whether it makes content, so that the end of the volume is no space.
+    fn start(
+        self: &Rc<Self>,
+        ticket: Ticket,
+        writes: bool,
+        request: impl Future<Output = Result<(), IoError>> + 'static,
+    ) {
+        self.charge(Load { commands: 1, bytes: 0 });
+        let connection = self.clone();
+        runtime::spawn(async move {
+            let result = request.await;
+            connection.answer(ticket, result.map_err(|error| failure(&error, writes)));
+        });
+    }
+
+    fn answer(&self, ticket: Ticket, result: Result<(), Failure>) {
+        self.machine.borrow_mut().done(ticket, result);
+        self.output.wake_all();
+    }
+
+    /// Sends what the machine has, all of a turn at once, until the connection is closed or has nothing more to say.
+    async fn send(&self) {
+        let mut parts = Vec::with_capacity(SEND_PARTS_MAX);
+        loop {
+            let go_on = self
+                .output
+                .until(|| {
+                    let machine = self.machine.borrow();
+                    match self.state.get() {
+                        State::Closed => Some(false),
+                        _ if machine.has_output() => Some(true),
+                        State::Draining if machine.in_flight() == 0 => Some(false),
+                        _ => None,
+                    }
+                })
+                .await;
+            if !go_on {
+                return;
+            }
+            runtime::turn_end().await;
+            while self.machine.borrow().has_output() {
+                let sent = self.machine.borrow_mut().take_output(&mut parts, SEND_PARTS_MAX);
+                self.sending_since.set(Some(runtime::now()));
+                if self.stream.send(&mut parts).await.is_err() {
+                    return;
+                }
+                self.sending_since.set(None);
+                self.discharge(sent);
+            }
+        }
+    }
+
+    fn charge(&self, load: Load) {
+        let mut own = self.load.get();
+        own += load;
+        self.load.set(own);
+        self.budget.add(load);
+    }
+
+    fn discharge(&self, load: Load) {
+        if load == Load::default() {
+            return;
+        }
+        let mut own = self.load.get();
+        own -= load;
+        self.load.set(own);
+        self.budget.sub(load);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.discharge(self.load.get());
+    }
+}

@@ -1,0 +1,37 @@
+//! The volumes of a core as exports.
+
+use crate::machine::{Export, Exports, Failure};
+use crate::wire::Errno;
+use volume::{Directory, IoError, Volume};
+
+impl Exports for Directory {
+    fn find(&self, name: &str) -> Option<Export> {
+        let volume = if name.is_empty() { only_volume(self)? } else { self.by_name(name)? };
+        let info = volume.info();
+        let description = format!("Cairn volume {}, {} bytes", info.name, info.size_bytes);
+        Some(Export { name: info.name, description, size_bytes: info.size_bytes })
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.list().iter().map(|volume| volume.info().name).collect()
+    }
+}
+
+/// The default export is the only volume, if there is only one.
+fn only_volume(directory: &Directory) -> Option<Volume> {
+    let mut all = directory.list();
+    let only = all.pop()?;
+    all.is_empty().then_some(only)
+}
+
+/// What a client is told of a command that was not done. `writes`: whether it would have needed room.
+pub(super) fn failure(error: &IoError, writes: bool) -> Failure {
+    let errno = match error {
+        IoError::OutOfRange { .. } if writes => Errno::NoSpace,
+        IoError::OutOfRange { .. } => Errno::Invalid,
+        IoError::NoSpace(_) => Errno::NoSpace,
+        IoError::Gone(_) => Errno::Shutdown,
+        IoError::Damaged(_) | IoError::CompareFailed(_) | IoError::Unavailable(_) => Errno::Io,
+    };
+    Failure { errno, message: error.to_string() }
+}
