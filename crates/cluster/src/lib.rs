@@ -1,1 +1,34 @@
-//! The cluster map: records, placement, MapStore
+//! # cluster: the map
+//!
+//! Small, slow-changing state in a store with compare-and-swap, watches and leases, and the decisions made on it.
+//!
+//! ```text
+//!   records   what the map says: cluster, nodes, devices, pools, slot tables, groups, volumes, layers
+//!   catalog   decisions as transactions: make a cluster, create and delete a volume, take a head, begin an epoch
+//!   slots     chunk → slot → group
+//!   map       the MapStore trait ── redb_map (one process), sim_map (simulated clusters); etcd later
+//! ```
+//!
+//! **Promises.** Every decision is one compare-and-swap or is safe to do again: an answer that was lost is read back.
+//! Ids are never reused. What comes from outside (names, sizes) is validated here, before it is in the map.
+//!
+//! **Never.** Nothing here is on the path of a read or a write: I/O goes on while the map is unreachable.
+
+mod catalog;
+mod map;
+mod names;
+mod records;
+mod redb_map;
+mod sim_map;
+mod slots;
+mod state;
+mod typed;
+
+pub use catalog::*;
+pub use map::*;
+pub use names::*;
+pub use records::*;
+pub use redb_map::RedbMap;
+pub use sim_map::{MapFaults, SimMap};
+pub use slots::{SLOTS, SlotRun, SlotTable, TableError, slot_of};
+pub use typed::{Versioned, decode, encode, get, list};

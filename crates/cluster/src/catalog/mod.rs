@@ -1,0 +1,77 @@
+//! Decisions on the map, each as compare-and-swap transactions that may be done again.
+//!
+//! A transaction whose answer was lost may have been done. So each decision reads back before it acts on it: what it
+//! makes carries something only it can have written (a random id), or doing it twice is harmless (an epoch that
+//! nobody used is skipped).
+
+mod groups;
+mod setup;
+mod volumes;
+
+pub use groups::begin_epochs;
+pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table};
+pub use volumes::{DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_volume, finish_delete, take_heads};
+
+use crate::map::{MapError, MapStore, Outcome, Transaction};
+use crate::names::InvalidInput;
+use std::time::Duration;
+
+/// A decision is tried so often against others who change the same records, or against lost answers.
+const ATTEMPTS_MAX: u32 = 40;
+/// Wait after an answer that was lost.
+const RETRY_WAIT: Duration = Duration::from_millis(100);
+
+/// Why a decision was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CatalogError {
+    /// The map's store.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// A name or size that is not allowed.
+    #[error(transparent)]
+    Input(#[from] InvalidInput),
+    /// What the map holds is not what it should be.
+    #[error("the map's record {key} cannot be read: {why}")]
+    BadRecord {
+        /// Its key.
+        key: String,
+        /// Why.
+        why: String,
+    },
+    /// The name is taken.
+    #[error("a volume named {0} exists already")]
+    Exists(String),
+    /// No such volume.
+    #[error("there is no volume named {0}")]
+    NotFound(String),
+    /// All namespace ids are taken.
+    #[error("the subsystem {0} has all of its {NSID_MAX} namespaces: delete a volume first")]
+    SubsystemFull(String),
+    /// No such pool.
+    #[error("there is no pool named {0}")]
+    NoPool(String),
+    /// Others kept changing the same records.
+    #[error("the map kept changing under this request: try again")]
+    Contended,
+}
+
+/// One attempt of a decision.
+enum Attempt {
+    /// It is done.
+    Done,
+    /// It may or may not be done: read again and see.
+    ReadAgain,
+}
+
+/// Sends `transaction`; a conflict or a lost answer asks for another look.
+async fn attempt(map: &dyn MapStore, transaction: Transaction) -> Result<Attempt, CatalogError> {
+    match map.transact(transaction).await {
+        Ok(Outcome::Committed(_)) => Ok(Attempt::Done),
+        Ok(Outcome::Conflict) => Ok(Attempt::ReadAgain),
+        Err(MapError::Unknown) => {
+            runtime::sleep(RETRY_WAIT).await;
+            Ok(Attempt::ReadAgain)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

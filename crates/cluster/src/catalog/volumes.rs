@@ -1,0 +1,211 @@
+//! Volumes: made, given a head, deleted.
+
+use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
+use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
+use crate::names::{check_block_size, check_name, check_volume_size};
+use crate::records::{Allocator, LayerRecord, PoolRecord, Record, Reference, VolumeRecord, VolumeState, keys};
+use crate::typed::{Versioned, encode, get, list};
+use types::{FamilyId, KeyId, LayerId, NodeId, VolumeEpoch, VolumeId};
+
+/// Namespaces of a subsystem (MNAN): ids 1..=1024.
+pub const NSID_MAX: u32 = 1024;
+/// The subsystem, and the project, of volumes that were not told otherwise.
+pub const DEFAULT_SUBSYSTEM: &str = "default";
+
+/// What a volume is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewVolume {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Logical block: 512 or 4,096.
+    pub block_size_bytes: u32,
+}
+
+/// Makes a volume with `head` as its head, in its first epoch.
+///
+/// # Errors
+/// If name or size are not allowed, the name is taken, or no namespace id is free.
+pub async fn create_volume(
+    map: &dyn MapStore,
+    new: &NewVolume,
+    pool: &str,
+    head: NodeId,
+) -> Result<VolumeRecord, CatalogError> {
+    check_name(&new.name)?;
+    check_volume_size(new.size_bytes)?;
+    check_block_size(new.block_size_bytes)?;
+    // Random and ours alone: a record with this NGUID was made by this call, heard of or not.
+    let nguid = format!("{:016x}{:016x}", runtime::random_u64(), runtime::random_u64());
+    let family_seed = runtime::random_u64();
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(taken) = get::<Reference>(map, &keys::volume_name(&new.name)).await? {
+            let found = get::<VolumeRecord>(map, &keys::volume(taken.record.volume)).await?;
+            return match found {
+                Some(found) if found.record.nguid == nguid => Ok(found.record),
+                _ => Err(CatalogError::Exists(new.name.clone())),
+            };
+        }
+        let pool_record = get::<PoolRecord>(map, &keys::pool(pool)).await?;
+        let pool_record = pool_record.ok_or_else(|| CatalogError::NoPool(pool.to_owned()))?.record;
+        let mut ids = Ids::begin(map).await?;
+        let volume = VolumeRecord {
+            id: VolumeId(ids.take(0)),
+            name: new.name.clone(),
+            pool: pool_record.name,
+            table: pool_record.table,
+            size_bytes: new.size_bytes,
+            block_size_bytes: new.block_size_bytes,
+            subsystem: DEFAULT_SUBSYSTEM.to_owned(),
+            nsid: free_nsid(map, DEFAULT_SUBSYSTEM).await?,
+            nguid: nguid.clone(),
+            family: FamilyId(ids.take(2)),
+            family_seed,
+            layers: vec![LayerId(ids.take(1))],
+            head,
+            volume_epoch: VolumeEpoch(1),
+            created_at_ns: runtime::wall_clock_ns(),
+            project: DEFAULT_SUBSYSTEM.to_owned(),
+            state: VolumeState::Online,
+        };
+        if let Attempt::Done = attempt(map, make(&volume, ids)).await? {
+            return Ok(volume);
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
+/// The transaction that makes `volume`: fails if its name, its namespace id or one of its ids was taken meanwhile.
+fn make(volume: &VolumeRecord, ids: Ids) -> Transaction {
+    let layer = LayerRecord {
+        id: volume.layers[0],
+        parent: LayerId(0),
+        family: volume.family,
+        key_id: KeyId(0),
+        created_at_ns: volume.created_at_ns,
+    };
+    let taken = |key: String| Reference { taken: key, volume: volume.id };
+    let name = taken(keys::volume_name(&volume.name));
+    let nsid = taken(keys::nsid(&volume.subsystem, volume.nsid));
+    let mut transaction = Transaction::new()
+        .expect_absent(&name.taken)
+        .put(&name.taken, encode(&name))
+        .expect_absent(&nsid.taken)
+        .put(&nsid.taken, encode(&nsid))
+        .put(layer.key(), encode(&layer))
+        .put(volume.key(), encode(volume));
+    for allocator in ids.0 {
+        let key = allocator.record.key();
+        transaction = transaction.expect(&key, allocator.modified).put(&key, encode(&allocator.record));
+    }
+    transaction
+}
+
+/// The allocators of volumes, layers and families, in this order.
+struct Ids([Versioned<Allocator>; 3]);
+
+impl Ids {
+    async fn begin(map: &dyn MapStore) -> Result<Self, CatalogError> {
+        let load = async |kind: &str| {
+            let key = keys::allocator(kind);
+            let found = get::<Allocator>(map, &key).await?;
+            found.ok_or_else(|| CatalogError::BadRecord { key, why: "it is missing".to_owned() })
+        };
+        Ok(Self([load("volume").await?, load("layer").await?, load("family").await?]))
+    }
+
+    fn take(&mut self, which: usize) -> u64 {
+        let next = &mut self.0[which].record.next;
+        *next += 1;
+        *next - 1
+    }
+}
+
+/// The lowest namespace id that is free.
+async fn free_nsid(map: &dyn MapStore, subsystem: &str) -> Result<u32, CatalogError> {
+    let prefix = keys::nsids(subsystem);
+    let listing = map.list(&prefix).await?;
+    let taken = listing.items.iter().filter_map(|item| u32::from_str_radix(&item.key[prefix.len()..], 16).ok());
+    let lowest = taken.fold(1, |lowest, nsid| if nsid == lowest { nsid + 1 } else { lowest });
+    if lowest > NSID_MAX { Err(CatalogError::SubsystemFull(subsystem.to_owned())) } else { Ok(lowest) }
+}
+
+/// Makes `node` the head of every volume in the map, in a new volume epoch. Returns them as they are afterwards,
+/// those that are being deleted too.
+pub async fn take_heads(map: &dyn MapStore, node: NodeId) -> Result<Vec<VolumeRecord>, CatalogError> {
+    let mut taken: Vec<VolumeRecord> = Vec::new();
+    for _ in 0..ATTEMPTS_MAX {
+        let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
+        let due: Vec<_> = volumes.into_iter().filter(|v| taken.iter().all(|other| other.id != v.record.id)).collect();
+        if due.is_empty() {
+            taken.sort_by_key(|volume| volume.id);
+            return Ok(taken);
+        }
+        for batch in due.chunks(TRANSACTION_OPERATIONS_MAX) {
+            let mut next = Vec::with_capacity(batch.len());
+            let mut transaction = Transaction::new();
+            for old in batch {
+                let volume_epoch = VolumeEpoch(old.record.volume_epoch.0 + 1);
+                let new = VolumeRecord { head: node, volume_epoch, ..old.record.clone() };
+                transaction = transaction.expect(new.key(), old.modified).put(new.key(), encode(&new));
+                next.push(new);
+            }
+            if let Attempt::Done = attempt(map, transaction).await? {
+                taken.extend(next);
+            }
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
+/// Takes the volume's name and marks it as being deleted: from now on it is deleted, whatever happens.
+pub async fn begin_delete(map: &dyn MapStore, name: &str) -> Result<VolumeRecord, CatalogError> {
+    let mut seen: Option<VolumeId> = None;
+    let name_key = keys::volume_name(name);
+    for _ in 0..ATTEMPTS_MAX {
+        let reference = get::<Reference>(map, &name_key).await?;
+        if let Some(id) = seen
+            && reference.as_ref().is_none_or(|reference| reference.record.volume != id)
+        {
+            // An attempt of this call was done and not heard of; the name may already be another's.
+            let found = get::<VolumeRecord>(map, &keys::volume(id)).await?;
+            return found.map(|found| found.record).ok_or_else(|| CatalogError::NotFound(name.to_owned()));
+        }
+        let Some(reference) = reference else { return Err(CatalogError::NotFound(name.to_owned())) };
+        let key = keys::volume(reference.record.volume);
+        let missing = || CatalogError::BadRecord { key: key.clone(), why: "its name leads nowhere".to_owned() };
+        let found = get::<VolumeRecord>(map, &key).await?.ok_or_else(missing)?;
+        seen = Some(found.record.id);
+        let deleting = VolumeRecord { state: VolumeState::Deleting, ..found.record };
+        let transaction = Transaction::new()
+            .expect(&name_key, reference.modified)
+            .delete(&name_key)
+            .expect(&key, found.modified)
+            .put(&key, encode(&deleting));
+        if let Attempt::Done = attempt(map, transaction).await? {
+            return Ok(deleting);
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
+/// Removes a volume of which nothing is stored any more, its layers, and its hold on the namespace id. Its ids are
+/// never used again: the allocators are past them.
+pub async fn finish_delete(map: &dyn MapStore, volume: &VolumeRecord) -> Result<(), CatalogError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let Some(found) = get::<VolumeRecord>(map, &volume.key()).await? else { return Ok(()) };
+        assert_eq!(found.record.state, VolumeState::Deleting, "only a volume that is being deleted can be removed");
+        let mut transaction = Transaction::new()
+            .expect(volume.key(), found.modified)
+            .delete(volume.key())
+            .delete(keys::nsid(&volume.subsystem, volume.nsid));
+        for layer in &volume.layers {
+            transaction = transaction.delete(keys::layer(*layer));
+        }
+        if let Attempt::Done = attempt(map, transaction).await? {
+            return Ok(());
+        }
+    }
+    Err(CatalogError::Contended)
+}

@@ -1,0 +1,74 @@
+//! What comes from outside: names and sizes, checked before they are in the map.
+
+use types::BLOCK_BYTES;
+
+/// Longest name.
+pub const NAME_BYTES_MAX: usize = 63;
+/// Smallest volume: one chunk.
+pub const VOLUME_BYTES_MIN: u64 = 1 << 20;
+/// Largest volume.
+pub const VOLUME_BYTES_MAX: u64 = 64 << 40;
+
+/// A name or a size that is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidInput {
+    /// The name.
+    #[error(
+        "the name {0:?} is not allowed: begin with a-z or 0-9 and go on with a-z, 0-9, '.', '_' or '-', at most 63 in all"
+    )]
+    Name(String),
+    /// The size.
+    #[error("a size of {0} bytes is not allowed: give a multiple of 4K from 1M to 64T")]
+    Size(u64),
+    /// The block size.
+    #[error("a block size of {0} bytes is not allowed: give 512 or 4096")]
+    BlockSize(u32),
+}
+
+/// Checks a name: `[a-z0-9][a-z0-9._-]{0,62}`.
+pub fn check_name(name: &str) -> Result<(), InvalidInput> {
+    let first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let later = |byte: u8| first(byte) || matches!(byte, b'.' | b'_' | b'-');
+    let bytes = name.as_bytes();
+    let allowed = (1..=NAME_BYTES_MAX).contains(&bytes.len()) && first(bytes[0]) && bytes.iter().copied().all(later);
+    if allowed { Ok(()) } else { Err(InvalidInput::Name(name.chars().take(2 * NAME_BYTES_MAX).collect())) }
+}
+
+/// Checks a volume's size: whole 4 KiB, 1 MiB to 64 TiB.
+pub fn check_volume_size(size_bytes: u64) -> Result<(), InvalidInput> {
+    let allowed = (VOLUME_BYTES_MIN..=VOLUME_BYTES_MAX).contains(&size_bytes);
+    if allowed && size_bytes.is_multiple_of(BLOCK_BYTES as u64) { Ok(()) } else { Err(InvalidInput::Size(size_bytes)) }
+}
+
+/// Checks a volume's logical block: 512 or 4,096.
+pub fn check_block_size(block_size_bytes: u32) -> Result<(), InvalidInput> {
+    if matches!(block_size_bytes, 512 | 4096) { Ok(()) } else { Err(InvalidInput::BlockSize(block_size_bytes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_the_contract_says() {
+        let longest = "a".repeat(NAME_BYTES_MAX);
+        for name in ["a", "0", "demo", "pvc-1.2_3", longest.as_str()] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        let too_long = "a".repeat(NAME_BYTES_MAX + 1);
+        for name in ["", "-a", ".a", "_a", "A", "a b", "a/b", "ä", "a\n", too_long.as_str()] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_whole_blocks_from_1m_to_64t() {
+        for size in [1 << 20, (1 << 20) + 4096, 64 << 40] {
+            assert_eq!(check_volume_size(size), Ok(()));
+        }
+        for size in [0, 4096, (1 << 20) - 4096, (1 << 20) + 512, (64 << 40) + 4096, u64::MAX] {
+            assert_eq!(check_volume_size(size), Err(InvalidInput::Size(size)));
+        }
+        assert!(check_block_size(512).is_ok() && check_block_size(4096).is_ok() && check_block_size(520).is_err());
+    }
+}

@@ -1,0 +1,62 @@
+//! Records in and out of the map's bytes.
+
+use crate::catalog::CatalogError;
+use crate::map::{MapStore, Revision};
+use crate::records::Record;
+use serde::{Deserialize, Serialize};
+
+/// A record and the revision that a compare-and-swap of it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versioned<T> {
+    /// The record.
+    pub record: T,
+    /// The revision that last changed it.
+    pub modified: Revision,
+}
+
+#[derive(Serialize)]
+struct Stored<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    record: &'a T,
+}
+
+#[derive(Deserialize)]
+struct Schema {
+    schema: u32,
+}
+
+/// The record's bytes.
+///
+/// # Panics
+/// Never: records are plain data.
+pub fn encode<T: Record>(record: &T) -> Vec<u8> {
+    serde_json::to_vec(&Stored { schema: T::SCHEMA, record }).expect("a record is plain data")
+}
+
+/// The record in `bytes`, found at `key`.
+///
+/// # Errors
+/// If it is no such record, or of a later schema.
+pub fn decode<T: Record>(key: &str, bytes: &[u8]) -> Result<T, CatalogError> {
+    let bad = |why: String| CatalogError::BadRecord { key: key.to_owned(), why };
+    let Schema { schema } = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+    if schema > T::SCHEMA {
+        return Err(bad(format!("it has schema {schema}, this program knows up to {}: start a newer one", T::SCHEMA)));
+    }
+    serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))
+}
+
+/// The record at `key`.
+pub async fn get<T: Record>(map: &dyn MapStore, key: &str) -> Result<Option<Versioned<T>>, CatalogError> {
+    let Some(found) = map.get(key).await? else { return Ok(None) };
+    Ok(Some(Versioned { record: decode(key, &found.value)?, modified: found.modified }))
+}
+
+/// All records whose key begins with `prefix`.
+pub async fn list<T: Record>(map: &dyn MapStore, prefix: &str) -> Result<Vec<Versioned<T>>, CatalogError> {
+    let listing = map.list(prefix).await?;
+    let versioned =
+        |item: crate::KeyValue| Ok(Versioned { record: decode(&item.key, &item.value)?, modified: item.modified });
+    listing.items.into_iter().map(versioned).collect()
+}
