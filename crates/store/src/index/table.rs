@@ -1,0 +1,347 @@
+//! All leaves of a shard: hash tables of slot numbers, and the slots.
+
+use super::leaf::Leaf;
+use crate::format::blocks::BlockState;
+use crate::format::{DeviceUnit, LeafKey, LeafView, StoredBlock};
+use blake2::digest::consts::U16;
+use blake2::digest::{Digest, FixedOutput};
+use core::hash::BuildHasher;
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use types::{BlockRange, ChunkId, LayerId, Mutant, Seq, mutant};
+
+/// Tables, each with its share of the leaves. A table that grows hashes all it holds again: 1/256 of the leaves at once
+/// is a millisecond per TiB and not a quarter of a second.
+const TABLES: usize = 256;
+/// Slots are allocated by this many, and never move.
+const SLOTS_PER_PAGE: usize = 4096;
+
+#[derive(Debug)]
+struct Slot {
+    key: LeafKey,
+    leaf: Leaf,
+}
+const _: () = assert!(size_of::<Option<Slot>>() == 40);
+
+/// Where each block of a shard is. See the module.
+#[derive(Debug)]
+pub struct Index {
+    tables: Box<[HashTable<u32>]>,
+    pages: Vec<Box<[Option<Slot>]>>,
+    /// Slots ever used; those below without a leaf are in `vacant`.
+    slot_count: u32,
+    vacant: Vec<u32>,
+    stored_blocks: u64,
+    body_bytes: usize,
+    hasher: FixedState,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Index {
+    /// An index that says nothing of any block.
+    pub fn new() -> Self {
+        Self {
+            tables: (0..TABLES).map(|_| HashTable::new()).collect(),
+            pages: Vec::new(),
+            slot_count: 0,
+            vacant: Vec::new(),
+            stored_blocks: 0,
+            body_bytes: 0,
+            hasher: FixedState::with_seed(0),
+        }
+    }
+
+    // ---- looking up
+
+    /// What is known of each block of `range`, in order: `told` gets the block's number in the chunk and its state.
+    pub fn lookup(&self, key: LeafKey, range: BlockRange, mut told: impl FnMut(u16, BlockState)) {
+        match self.find(key) {
+            Some(slot) => slot.leaf.read(range, told),
+            None => (range.first..range.end() as u16).for_each(|block| told(block, BlockState::Absent)),
+        }
+    }
+
+    /// As [`lookup`](Self::lookup), into `states`, one per block of `range`; those that are not [`BlockState::Absent`]
+    /// are left alone. Called for one layer after the other, the newest first, it gives what a reader sees.
+    pub fn fill(&self, key: LeafKey, range: BlockRange, states: &mut [BlockState]) {
+        assert_eq!(states.len(), usize::from(range.count));
+        let Some(slot) = self.find(key) else { return };
+        slot.leaf.read(range, |block, found| {
+            let state = &mut states[usize::from(block - range.first)];
+            if *state == BlockState::Absent {
+                *state = found;
+            }
+        });
+    }
+
+    /// The last entry of its group that is in a leaf; 0 if there is no leaf.
+    pub fn last_seq(&self, key: LeafKey) -> Seq {
+        self.find(key).map_or(Seq(0), |slot| slot.leaf.last_seq())
+    }
+
+    // ---- applying entries
+
+    /// Applies a write: `blocks` are stored from `range.first` on, one for each block of `range`. `displaced` is told
+    /// of each block that was stored there before. Returns whether it was applied: an entry that is in the leaf already
+    /// (`seq` not above its `last_seq`) is not.
+    ///
+    /// # Panics
+    /// If `blocks` has fewer than `range` says.
+    pub fn apply_write(
+        &mut self,
+        key: LeafKey,
+        seq: Seq,
+        range: BlockRange,
+        mut blocks: impl Iterator<Item = StoredBlock>,
+        displaced: impl FnMut(StoredBlock),
+    ) -> bool {
+        let next = move |_| BlockState::Stored(blocks.next().expect("a stored block for each block written"));
+        self.apply(key, seq, range, next, displaced)
+    }
+
+    /// Applies a zero: the blocks of `range` read as zeroes; with `hides_below` also where a layer below holds
+    /// something. Else as [`apply_write`](Self::apply_write).
+    pub fn apply_zero(
+        &mut self,
+        key: LeafKey,
+        seq: Seq,
+        range: BlockRange,
+        hides_below: bool,
+        displaced: impl FnMut(StoredBlock),
+    ) -> bool {
+        let zero = if hides_below { BlockState::Zero } else { BlockState::Absent };
+        self.apply(key, seq, range, move |_| zero, displaced)
+    }
+
+    fn apply(
+        &mut self,
+        key: LeafKey,
+        seq: Seq,
+        range: BlockRange,
+        mut change: impl FnMut(BlockState) -> BlockState,
+        mut displaced: impl FnMut(StoredBlock),
+    ) -> bool {
+        let number = self.find_or_add(key);
+        let leaf = &mut slot_mut(&mut self.pages, number).leaf;
+        if seq <= leaf.last_seq() && !mutant(Mutant::EntryAppliedTwice) {
+            return false;
+        }
+        let before = (leaf.stored_count(), leaf.body_bytes());
+        leaf.update(range, |old| {
+            old.stored().into_iter().for_each(&mut displaced);
+            change(old)
+        });
+        leaf.set_last_seq(seq);
+        let after = (leaf.stored_count(), leaf.body_bytes());
+        self.count_change(before, after);
+        true
+    }
+
+    /// Applies a move: each block of `range` that the index still has at the place that `from` says is from now on at the
+    /// place that `to` says (length, codec and sum stay). `moved` is told of each that was, as it was; the copies of
+    /// the others are dead. `last_seq` stays.
+    ///
+    /// # Panics
+    /// If `from` or `to` has fewer than `range` says.
+    pub fn apply_move(
+        &mut self,
+        key: LeafKey,
+        range: BlockRange,
+        mut from: impl Iterator<Item = DeviceUnit>,
+        mut to: impl Iterator<Item = DeviceUnit>,
+        mut moved: impl FnMut(StoredBlock),
+    ) {
+        let Some(number) = self.slot_number(key) else { return };
+        let leaf = &mut slot_mut(&mut self.pages, number).leaf;
+        let before = (leaf.stored_count(), leaf.body_bytes());
+        leaf.update(range, |old| {
+            let from = from.next().expect("an old place for each block");
+            let to = to.next().expect("a new place for each block");
+            match old {
+                BlockState::Stored(block) if block.location == from => {
+                    moved(block);
+                    BlockState::Stored(StoredBlock { location: to, ..block })
+                }
+                other => other,
+            }
+        });
+        let after = (leaf.stored_count(), leaf.body_bytes());
+        self.count_change(before, after);
+    }
+
+    /// Puts a leaf that a checkpoint stored in its place; what was there is forgotten, nobody is told.
+    pub fn load(&mut self, key: LeafKey, view: &LeafView<'_>) {
+        let number = self.find_or_add(key);
+        let leaf = &mut slot_mut(&mut self.pages, number).leaf;
+        let before = (leaf.stored_count(), leaf.body_bytes());
+        *leaf = Leaf::from_view(view);
+        let after = (leaf.stored_count(), leaf.body_bytes());
+        self.count_change(before, after);
+    }
+
+    /// Forgets a leaf that says nothing of any block and whose `last_seq` is `through` or less: the time for that is
+    /// when every member of the group is in sync beyond it. Returns whether it did.
+    pub fn forget_empty(&mut self, key: LeafKey, through: Seq) -> bool {
+        let Some(number) = self.slot_number(key) else { return false };
+        let leaf = &slot_mut(&mut self.pages, number).leaf;
+        if !leaf.is_empty() || leaf.last_seq() > through {
+            return false;
+        }
+        let hash = self.hasher.hash_one(key);
+        let found = self.tables[table_of(hash)].find_entry(hash, |other| *other == number);
+        found.expect("a leaf that was just found").remove();
+        self.pages[number as usize / SLOTS_PER_PAGE][number as usize % SLOTS_PER_PAGE] = None;
+        self.vacant.push(number);
+        true
+    }
+
+    fn count_change(&mut self, before: (u16, usize), after: (u16, usize)) {
+        self.stored_blocks = self.stored_blocks + u64::from(after.0) - u64::from(before.0);
+        self.body_bytes = self.body_bytes + after.1 - before.1;
+    }
+
+    // ---- walking, for checkpoints and counts
+
+    /// Slots `0..slot_count()` hold all leaves. A leaf keeps its slot as long as it lives; one that comes later may take
+    /// any: a pass that walks the slots once sees every leaf that lived from its start to its end.
+    pub fn slot_count(&self) -> u32 {
+        self.slot_count
+    }
+
+    /// The leaf in a slot, ready to be stored; `None` if the slot is vacant.
+    pub fn leaf_at(&self, slot: u32) -> Option<(LeafKey, LeafView<'_>)> {
+        let slot = self.pages.get(slot as usize / SLOTS_PER_PAGE)?[slot as usize % SLOTS_PER_PAGE].as_ref()?;
+        Some((slot.key, slot.leaf.view()))
+    }
+
+    /// Gives memory back where a leaf's blocks have come to lie in order. A pass calls it for each slot it comes to.
+    pub fn compact_at(&mut self, slot: u32) {
+        if self.leaf_at(slot).is_none() {
+            return;
+        }
+        let leaf = &mut slot_mut(&mut self.pages, slot).leaf;
+        let before = (leaf.stored_count(), leaf.body_bytes());
+        leaf.compact();
+        let after = (leaf.stored_count(), leaf.body_bytes());
+        self.count_change(before, after);
+    }
+
+    /// Tells of every stored block. Takes time in the number of blocks: for opening and for tests.
+    pub fn for_each_stored(&self, mut told: impl FnMut(LeafKey, u16, StoredBlock)) {
+        for slot in self.slots() {
+            slot.leaf.read(BlockRange::new(0, types::BLOCKS_PER_CHUNK), |block, state| {
+                if let BlockState::Stored(stored) = state {
+                    told(slot.key, block, stored);
+                }
+            });
+        }
+    }
+
+    /// Chunks of a layer that have a leaf, from `from` on in order, at most `max`. Takes time in the number of leaves.
+    pub fn chunks_of(&self, layer: LayerId, from: ChunkId, max: usize, out: &mut Vec<ChunkId>) {
+        out.clear();
+        let of_layer = self.slots().filter(|slot| slot.key.layer == layer && slot.key.chunk >= from);
+        out.extend(of_layer.map(|slot| slot.key.chunk));
+        out.sort_unstable();
+        out.truncate(max);
+    }
+
+    /// A number that is equal for equal contents: same leaves, same `last_seq`, same state of each block, however
+    /// they are packed and in whatever order they came. Takes time in the number of blocks.
+    pub fn digest(&self) -> u128 {
+        let mut sum: u128 = 0;
+        for slot in self.slots() {
+            let mut hash = blake2::Blake2s::<U16>::new();
+            Digest::update(&mut hash, slot.key.layer.0.to_le_bytes());
+            Digest::update(&mut hash, slot.key.chunk.0.to_le_bytes());
+            Digest::update(&mut hash, slot.leaf.last_seq().0.to_le_bytes());
+            slot.leaf.read(BlockRange::new(0, types::BLOCKS_PER_CHUNK), |block, state| {
+                let mut text = [0; 2 + StoredBlock::ENCODED_BYTES];
+                text[..2].copy_from_slice(&block.to_le_bytes());
+                match state {
+                    BlockState::Absent => return,
+                    BlockState::Zero => {}
+                    BlockState::Stored(stored) => stored.encode(&mut text[2..]),
+                }
+                Digest::update(&mut hash, text);
+            });
+            sum = sum.wrapping_add(u128::from_le_bytes(hash.finalize_fixed().into()));
+        }
+        sum
+    }
+
+    // ---- counts
+
+    /// Leaves, empty ones too.
+    pub fn leaf_count(&self) -> usize {
+        self.slot_count as usize - self.vacant.len()
+    }
+
+    /// Blocks that have bytes on the device.
+    pub fn stored_blocks(&self) -> u64 {
+        self.stored_blocks
+    }
+
+    /// Memory it takes, as the allocator counts it.
+    pub fn memory_bytes(&self) -> usize {
+        let tables: usize = self.tables.iter().map(HashTable::allocation_size).sum();
+        let pages = self.pages.len() * SLOTS_PER_PAGE * size_of::<Option<Slot>>();
+        self.body_bytes + tables + pages + self.vacant.capacity() * 4
+    }
+
+    // ---- slots
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.pages.iter().flat_map(|page| page.iter()).flatten()
+    }
+
+    fn slot_number(&self, key: LeafKey) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        self.tables[table_of(hash)].find(hash, |number| key_at(&self.pages, *number) == Some(key)).copied()
+    }
+
+    fn find(&self, key: LeafKey) -> Option<&Slot> {
+        let number = self.slot_number(key)? as usize;
+        self.pages[number / SLOTS_PER_PAGE][number % SLOTS_PER_PAGE].as_ref()
+    }
+
+    fn find_or_add(&mut self, key: LeafKey) -> u32 {
+        if let Some(number) = self.slot_number(key) {
+            return number;
+        }
+        let number = self.vacant.pop().unwrap_or_else(|| {
+            if self.slot_count as usize == self.pages.len() * SLOTS_PER_PAGE {
+                self.pages.push((0..SLOTS_PER_PAGE).map(|_| None).collect());
+            }
+            self.slot_count += 1;
+            self.slot_count - 1
+        });
+        let page = &mut self.pages[number as usize / SLOTS_PER_PAGE];
+        page[number as usize % SLOTS_PER_PAGE] = Some(Slot { key, leaf: Leaf::default() });
+        let hash = self.hasher.hash_one(key);
+        let (pages, hasher) = (&self.pages, &self.hasher);
+        self.tables[table_of(hash)].insert_unique(hash, number, |other| {
+            hasher.hash_one(key_at(pages, *other).expect("a table names only slots in use"))
+        });
+        number
+    }
+}
+
+/// Bits that the tables themselves use neither for the bucket (the lowest) nor for the tag (the highest 7).
+fn table_of(hash: u64) -> usize {
+    (hash >> 40) as usize % TABLES
+}
+
+fn key_at(pages: &[Box<[Option<Slot>]>], number: u32) -> Option<LeafKey> {
+    pages[number as usize / SLOTS_PER_PAGE][number as usize % SLOTS_PER_PAGE].as_ref().map(|slot| slot.key)
+}
+
+fn slot_mut(pages: &mut [Box<[Option<Slot>]>], number: u32) -> &mut Slot {
+    let slot = &mut pages[number as usize / SLOTS_PER_PAGE][number as usize % SLOTS_PER_PAGE];
+    slot.as_mut().expect("a table names only slots in use")
+}
