@@ -1,7 +1,6 @@
 //! One stored block: where it is, how long it is there, and the sum its bytes must have.
 
-use super::FormatError;
-use super::bytes::{put_u32, put_u40, u32_at, u40_at};
+use super::bytes::{put_u32, put_u40};
 use types::BLOCK_BYTES;
 
 /// Unit of locations and stored lengths: 512 bytes, the smallest sector.
@@ -126,19 +125,6 @@ impl StoredBlock {
         out[5] = self.stored.byte();
         put_u32(out, 6, self.checksum.0);
     }
-
-    pub(crate) fn decode(what: &'static str, from: &[u8]) -> Result<Self, FormatError> {
-        let location = DeviceUnit(u40_at(from, 0));
-        if location.0 < FIRST_DATA_UNIT {
-            return Err(FormatError::Field { what, field: "location", found: location.0 });
-        }
-        let stored = StoredLength::from_byte(from[5]).ok_or(FormatError::Field {
-            what,
-            field: "stored length",
-            found: u64::from(from[5]),
-        })?;
-        Ok(Self { location, stored, checksum: Crc32c(u32_at(from, 6)) })
-    }
 }
 const _: () = assert!(StoredBlock::ENCODED_BYTES == 10);
 
@@ -181,7 +167,6 @@ mod tests {
         let mut out = [0; 10];
         block.encode(&mut out);
         assert_eq!(out, [0x89, 0x67, 0x45, 0x23, 0x01, 0x23, 0xef, 0xbe, 0xad, 0xde]);
-        assert_eq!(StoredBlock::decode("t", &out), Ok(block));
     }
 
     #[test]

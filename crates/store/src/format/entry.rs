@@ -8,7 +8,7 @@ use super::bytes::{
     check_length, check_zero, put_u16, put_u32, put_u40, put_u64, round_up, u16_at, u32_at, u40_at, u64_at,
 };
 use super::checkpoint::{GroupState, LayerRecord, MergeRecord, PassBegin, PassEnd, SegmentTable};
-use super::leaf::LeafView;
+use super::leaf::LeafData;
 use super::opening::Opening;
 use super::record::{MAX_RECORD_BYTES, RecordKind};
 use super::{FormatError, LeafKey, PassId};
@@ -519,8 +519,8 @@ pub enum EntryBody<'a> {
     Move(MovedBlocks<'a>),
     /// [`EntryKind::PassBegin`].
     PassBegin(PassBegin),
-    /// [`EntryKind::Leaf`].
-    Leaf(LeafView<'a>),
+    /// [`EntryKind::Leaf`]: the leaf itself lies where the blocks of a write lie.
+    Leaf(LeafData),
     /// [`EntryKind::GroupState`].
     GroupState(GroupState<'a>),
     /// [`EntryKind::LayerState`].
@@ -540,7 +540,7 @@ pub struct Entry<'a> {
     pub head: EntryHead,
     /// The rest.
     pub body: EntryBody<'a>,
-    /// Where its first block lies, from the start of the record, in bytes (if it has blocks).
+    /// Where its blocks, or its leaf, begin, from the start of the record (if it has any).
     pub data_offset_bytes: u32,
 }
 
@@ -550,6 +550,14 @@ impl<'a> Entry<'a> {
         match self.body {
             EntryBody::Write(sums) | EntryBody::Move(MovedBlocks { sums }) => Some(sums),
             _ => None,
+        }
+    }
+
+    /// Bytes it has in the record's block area.
+    pub fn data_bytes(&self) -> u32 {
+        match self.body {
+            EntryBody::Leaf(data) => data.stored_bytes() as u32,
+            _ => self.stored_sums().map_or(0, |sums| sums.units() as u32 * super::UNIT_BYTES as u32),
         }
     }
 
@@ -595,7 +603,7 @@ fn decode_body<'a>(head: &EntryHead, payload: &'a [u8]) -> Result<EntryBody<'a>,
         EntryKind::Opening => EntryBody::Opening(Opening::decode(payload)?),
         EntryKind::PassBegin => EntryBody::PassBegin(PassBegin::decode(payload)?),
         EntryKind::PassEnd => EntryBody::PassEnd(PassEnd::decode(payload)?),
-        EntryKind::Leaf => EntryBody::Leaf(LeafView::decode(payload)?),
+        EntryKind::Leaf => EntryBody::Leaf(LeafData::decode_payload(payload)?),
         EntryKind::GroupState => EntryBody::GroupState(GroupState::decode(payload)?),
         EntryKind::Segments => EntryBody::Segments(SegmentTable::decode(payload)?),
     })
@@ -635,11 +643,9 @@ impl<'a> Entries<'a> {
         let head = EntryHead::decode(entry)?;
         let body = decode_body(&head, &entry[ENTRY_HEAD_BYTES..payload_end])?;
         let entry = Entry { head, body, data_offset_bytes: self.data_end_bytes };
-        if let Some(sums) = entry.stored_sums() {
-            // At most 1 MiB of entries, 1 byte of them per block of at most 4 KiB: no overflow below 2^32, and the
-            // record's length is compared with the sum.
-            self.data_end_bytes = self.data_end_bytes.saturating_add((sums.units() * super::UNIT_BYTES as u64) as u32);
-        }
+        // At most 1 MiB of entries, 5 bytes of them per block of at most 4 KiB: far below 2^32; and the record's
+        // length is compared with the sum.
+        self.data_end_bytes = self.data_end_bytes.saturating_add(entry.data_bytes());
         self.rest = rest;
         Ok(Some(entry))
     }

@@ -6,12 +6,16 @@
 
 use super::FormatError;
 use super::blocks::{BlockState, Crc32c, DeviceUnit, FIRST_DATA_UNIT, StoredBlock, StoredLength};
-use super::bytes::{check_length, check_zero, put_u16, put_u32, put_u40, put_u64, u16_at, u32_at, u40_at, u64_at};
+use super::bytes::{
+    check_length, check_zero, put_u16, put_u32, put_u40, put_u64, round_up, u16_at, u32_at, u40_at, u64_at,
+};
 use types::{BLOCKS_PER_CHUNK, Seq};
 
 const WHAT: &str = "leaf";
 /// Blocks of a chunk.
 pub const BLOCKS: usize = BLOCKS_PER_CHUNK as usize;
+/// Leaves begin at multiples of this in a record's block area.
+pub const LEAF_ALIGNMENT: usize = 8;
 /// Length of the head.
 pub const LEAF_HEAD_BYTES: usize = 16;
 /// Length of a run without its sums.
@@ -44,7 +48,71 @@ pub enum LeafShape {
     Mixed = 3,
 }
 
-/// A leaf's payload, checked.
+/// Where a leaf of a checkpoint is: payload of its entry. The leaf itself lies in the record's block area, at the next
+/// multiple of 8 bytes: its sum is a crc32c, for the keyed hash of all leaves would cost opening seconds per TiB.
+///
+/// | at | bytes | field |
+/// |---|---|---|
+/// | 0 | 4 | length of the leaf, bytes |
+/// | 4 | 4 | crc32c of the leaf |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafData {
+    bytes: u32,
+    checksum: Crc32c,
+}
+
+impl LeafData {
+    /// Length as stored.
+    pub const ENCODED_BYTES: usize = 8;
+
+    /// Appends the leaf, and zeroes to a multiple of 8 bytes, to `data`; what is returned says how to find it again.
+    pub fn append(leaf: &LeafView<'_>, data: &mut Vec<u8>) -> Self {
+        let (start, bytes) = (data.len(), leaf.encoded_bytes());
+        data.resize(start + round_up(bytes, LEAF_ALIGNMENT), 0);
+        leaf.encode(&mut data[start..]);
+        Self { bytes: bytes as u32, checksum: Crc32c::of(&data[start..start + bytes]) }
+    }
+
+    /// The payload of its entry.
+    pub fn encode(&self) -> [u8; Self::ENCODED_BYTES] {
+        let mut out = [0; Self::ENCODED_BYTES];
+        put_u32(&mut out, 0, self.bytes);
+        put_u32(&mut out, 4, self.checksum.0);
+        out
+    }
+
+    pub(crate) fn decode_payload(payload: &[u8]) -> Result<Self, FormatError> {
+        if payload.len() != Self::ENCODED_BYTES {
+            return Err(FormatError::Field { what: WHAT, field: "payload length", found: payload.len() as u64 });
+        }
+        let bytes = u32_at(payload, 0);
+        if !(LEAF_HEAD_BYTES..=LEAF_HEAD_BYTES + MIXED_BYTES).contains(&(bytes as usize)) {
+            return Err(FormatError::Field { what: WHAT, field: "length", found: u64::from(bytes) });
+        }
+        Ok(Self { bytes, checksum: Crc32c(u32_at(payload, 4)) })
+    }
+
+    /// Bytes it takes in the record, zeroes behind it included.
+    pub fn stored_bytes(&self) -> usize {
+        round_up(self.bytes as usize, LEAF_ALIGNMENT)
+    }
+
+    /// The leaf; `data` are the bytes of the record from the entry's data offset on.
+    ///
+    /// # Errors
+    /// If they are too few, or not those that were written.
+    pub fn decode<'a>(&self, data: &'a [u8]) -> Result<LeafView<'a>, FormatError> {
+        check_length(WHAT, data, self.stored_bytes())?;
+        let (leaf, rest) = data[..self.stored_bytes()].split_at(self.bytes as usize);
+        if Crc32c::of(leaf) != self.checksum {
+            return Err(FormatError::Hash { what: WHAT });
+        }
+        check_zero(WHAT, leaf.len(), rest)?;
+        LeafView::decode(leaf)
+    }
+}
+
+/// A leaf, checked.
 ///
 /// | at | bytes | field |
 /// |---|---|---|
@@ -82,12 +150,12 @@ pub struct LeafView<'a> {
 }
 
 impl<'a> LeafView<'a> {
-    /// Length of the payload.
+    /// Length as stored.
     pub fn encoded_bytes(&self) -> usize {
         LEAF_HEAD_BYTES + self.body.len()
     }
 
-    /// Writes the payload to the front of `out`, returns its length.
+    /// Writes the leaf to the front of `out`, returns its length.
     ///
     /// # Panics
     /// If `out` is shorter.

@@ -36,7 +36,7 @@ pub use checkpoint::{GroupState, LayerRecord, MergeRecord, PassBegin, PassEnd, S
 pub use entry::{ENTRY_HEAD_BYTES, Entry, EntryBody, EntryFlags, EntryHead, EntryKind};
 pub use geometry::{Geometry, GeometryError};
 pub use hash::{HASH_BYTES, HashKey, RecordKey};
-pub use leaf::LeafView;
+pub use leaf::{LeafData, LeafView};
 pub use opening::{Opening, SeqRange};
 pub use record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, Record, RecordHeader, RecordKind, RecordPlace};
 pub use segment::{SegmentHeader, Stream};

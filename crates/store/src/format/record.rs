@@ -1,11 +1,11 @@
 //! A record: what one device write appends.
 //!
 //! ```text
-//!  ├── header ──┼── entry ──┼── entry ──┼─ … ─┼─ zeroes ─┤── blocks, in the entries' order ──┼─ zeroes ─┤
-//!  0            80                             up to a device block                           up to a device block
+//!  ├── header ──┼── entry ──┼── entry ──┼─ … ─┼─ zeroes ─┤── blocks or leaves, in the entries' order ──┼─ zeroes ─┤
+//!  0            80                             up to a device block                          up to a device block
 //! ```
 //!
-//! The keyed hash covers header and entries, the entries carry the sum of each block, and the zeroes are checked: so
+//! The keyed hash covers header and entries, the entries carry the sum of each block and leaf, and the zeroes are checked: so
 //! every byte is covered, and header and entries can be judged without reading the blocks.
 
 use super::bytes::{check_length, check_zero, put_u16, put_u32, put_u64, round_up, u16_at, u32_at, u64_at};
@@ -263,10 +263,12 @@ impl<'a> Record<'a> {
         check_length("record", whole, self.header.length_bytes as usize)?;
         let mut end = self.blocks_offset_bytes as usize;
         for entry in self.entries() {
-            let sums = entry.stored_sums();
-            for (checksum, stored) in sums.into_iter().flat_map(|sums| sums.iter()) {
-                let bytes = &whole[end..end + stored.bytes()];
-                if super::Crc32c::of(bytes) != checksum {
+            if let super::EntryBody::Leaf(data) = entry.body {
+                data.decode(&whole[end..])?;
+                end += data.stored_bytes();
+            }
+            for (checksum, stored) in entry.stored_sums().into_iter().flat_map(|sums| sums.iter()) {
+                if super::Crc32c::of(&whole[end..end + stored.bytes()]) != checksum {
                     return Err(FormatError::Hash { what: "block" });
                 }
                 end += stored.bytes();
