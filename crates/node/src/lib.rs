@@ -1,1 +1,20 @@
-//! The daemon: wires all floors; admin API
+//! # node: the daemon that wires all floors below
+//!
+//! ```text
+//!   main thread: tokio                                     cores: one reactor each
+//!  ┌──────────────────────────────────────┐   messages    ┌───────────────────────────────────────────┐
+//!  │ signals · admin API (axum)           │ ────────────► │ core 0: control task ──► Assembly         │
+//!  │ ControlHandle                        │ ◄──────────── │ each core: doors (nvme, nbd) ──► Directory │
+//!  └──────────────────────────────────────┘   oneshots    └───────────────────────────────────────────┘
+//! ```
+
+pub mod admin;
+pub mod config;
+pub mod control;
+pub mod demo_directory;
+pub mod files;
+pub mod log;
+pub mod size;
+#[cfg(test)]
+mod testing;
+pub mod volume_spec;

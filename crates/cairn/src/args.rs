@@ -1,0 +1,257 @@
+//! The command line: what may be said, and one line for what may not.
+
+use crate::output::Format;
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use node::config::{CORES_MAX, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
+use node::size::ByteSize;
+use node::volume_spec::{BlockSize, VolumeName, VolumeSpec, check_volume_size};
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use ureq::http::Uri;
+
+/// Cairn: a distributed block store for NVMe flash.
+#[derive(Debug, Parser)]
+#[command(name = "cairn", version, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    /// Admin API of the cluster
+    #[arg(long, global = true, env = "CAIRN_ADMIN", value_name = "URL", value_parser = admin_url,
+        default_value_t = format!("http://127.0.0.1:{DEFAULT_ADMIN_PORT}"))]
+    pub(crate) admin: String,
+    /// How to print
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+    /// Log lines as JSON (their level: CAIRN_LOG=off|error|warn|info|debug|trace)
+    #[arg(long, global = true)]
+    pub(crate) log_json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a whole cluster of one node from one directory, until Ctrl-C
+    Demo(DemoArguments),
+    /// What a machine of a cluster runs
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// Volumes: create, ls, info, delete
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// How the cluster is, and why
+    Status,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeCommand {
+    /// Serve the node that a file describes, until Ctrl-C
+    Run {
+        /// The node's file, for example D/node-1/node.toml
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Make a volume; it takes space only for what is written
+    Create {
+        /// 1 to 63 of a-z, 0-9, '.', '_', '-'
+        name: VolumeName,
+        /// 1M to 64T, whole 4K; K, M, G, T are powers of 1,024
+        #[arg(long, value_parser = volume_size)]
+        size: ByteSize,
+        /// Logical block of the NVMe namespace: 512 or 4096 (the physical one is 4096 in both)
+        #[arg(long, default_value_t, value_name = "512|4096")]
+        block_size: BlockSize,
+    },
+    /// List the volumes
+    Ls,
+    /// Show a volume and how to reach it
+    Info {
+        /// Its name
+        name: VolumeName,
+    },
+    /// Delete a volume and all that is in it
+    Delete {
+        /// Its name
+        name: VolumeName,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArguments {
+    /// Everything lives here [default: $XDG_DATA_HOME/cairn/demo or ~/.local/share/cairn/demo]
+    #[arg(long, value_name = "D")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Size of the device, a sparse file [default of a new directory: 4G]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) device_size: Option<ByteSize>,
+    /// A volume that must be there; repeatable [default of a new directory: demo:1G]
+    #[arg(long = "volume", value_name = "NAME:SIZE[:512|4096]")]
+    pub(crate) volumes: Vec<VolumeSpec>,
+    #[arg(long, value_name = "P", help = format!("NVMe/TCP; 0: any free port [default: {DEFAULT_NVME_PORT}]"))]
+    pub(crate) nvme_port: Option<u16>,
+    #[arg(long, value_name = "P", help = format!("NBD; 0: any free port [default: {DEFAULT_NBD_PORT}]"))]
+    pub(crate) nbd_port: Option<u16>,
+    #[arg(long, value_name = "P", help = format!("Admin API; 0: any free port [default: {DEFAULT_ADMIN_PORT}]"))]
+    pub(crate) admin_port: Option<u16>,
+    /// A port for NVMe discovery alone (the NVMe/TCP port answers it in any case)
+    #[arg(long, value_name = "P")]
+    pub(crate) discovery_port: Option<u16>,
+    /// Address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<IpAddr>,
+    /// Cores of the data path [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CORES_MAX)))]
+    pub(crate) cores: Option<u16>,
+    /// Record every device write and flush in this file (for the power-loss test; it grows with every write)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+}
+
+impl Default for Format {
+    fn default() -> Self {
+        Self::Text
+    }
+}
+
+impl ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Text, Self::Json]
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(match self {
+            Self::Text => "text".into(),
+            Self::Json => "json".into(),
+        })
+    }
+}
+
+fn volume_size(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error: node::size::SizeError| error.to_string())?;
+    check_volume_size(size).map_err(|error| error.to_string())
+}
+
+/// `http://HOST:PORT`, as text without a slash at its end.
+fn admin_url(text: &str) -> Result<String, String> {
+    let wanted = || "write http://HOST:PORT, as the line `ready` of `cairn demo` says it".to_owned();
+    let uri: Uri = text.parse().map_err(|_| wanted())?;
+    let is_plain = uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty());
+    let has_no_path = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
+    if is_plain && has_no_path { Ok(text.trim_end_matches('/').to_owned()) } else { Err(wanted()) }
+}
+
+/// Why there is nothing to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Help or the version was asked for: this is it.
+    Shown(String),
+    /// The command line is wrong: one line that says how.
+    Usage(String),
+}
+
+/// Reads the command line.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, Stop> {
+    let arguments = Arguments::try_parse_from(words).map_err(|error| stop(&error))?;
+    if let Command::Demo(demo) = &arguments.command {
+        check_distinct(&demo.volumes)?;
+    }
+    Ok(arguments)
+}
+
+fn stop(error: &clap::Error) -> Stop {
+    let text = error.to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Shown(text),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            Stop::Usage("a command is missing: `cairn --help` and `cairn volume --help` show them".to_owned())
+        }
+        _ => {
+            let message: Vec<&str> = text
+                .lines()
+                .take_while(|line| !line.starts_with("Usage:"))
+                .map(str::trim)
+                .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+                .collect();
+            let message = message.join(" ");
+            let message = message.strip_prefix("error: ").unwrap_or(&message);
+            Stop::Usage(format!("{message}; `cairn --help` says more"))
+        }
+    }
+}
+
+fn check_distinct(volumes: &[VolumeSpec]) -> Result<(), Stop> {
+    for (index, volume) in volumes.iter().enumerate() {
+        if volumes[..index].iter().any(|before| before.name == volume.name) {
+            return Err(Stop::Usage(format!("--volume names '{}' twice: name each volume once", volume.name)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Arguments, Stop> {
+        parse(std::iter::once("cairn").chain(line.split_whitespace()).map(OsString::from))
+    }
+
+    fn usage(line: &str) -> String {
+        match read(line) {
+            Err(Stop::Usage(text)) => text,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_demo_takes_what_scripts_rely_on() {
+        let line = "demo --dir d --device-size 4G --volume a:1G --volume b:2G:4096 --nvme-port 0 --nbd-port 1 \
+                    --admin-port 2 --listen 0.0.0.0 --cores 2 --record r";
+        let Command::Demo(demo) = read(line).unwrap().command else { panic!("not a demo") };
+        assert_eq!(demo.device_size, Some(ByteSize(4 << 30)));
+        assert_eq!(demo.volumes, ["a:1G:512".parse().unwrap(), "b:2G:4096".parse().unwrap()]);
+        assert_eq!((demo.nvme_port, demo.nbd_port, demo.admin_port, demo.cores), (Some(0), Some(1), Some(2), Some(2)));
+        assert!(read("volume ls -o json").is_ok() && read("-o json volume ls").is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_one_line_that_names_it() {
+        for (line, named) in [
+            ("", "a command is missing"),
+            ("volume", "a command is missing"),
+            ("volume create v", "--size"),
+            ("volume create V --size 1G", "'V' is not a volume name"),
+            ("volume create v --size 1M5", "'1M5' is not a size"),
+            ("volume create v --size 4K", "1M to 64T"),
+            ("volume create v --size 1G --block-size 1024", "512 or 4096"),
+            ("volume info", "<NAME>"),
+            ("volume lss", "lss"),
+            ("--admin ftp://x volume ls", "http://HOST:PORT"),
+            ("--admin localhost volume ls", "http://HOST:PORT"),
+            ("demo --cores 0", "0"),
+            ("demo --volume a", "NAME:SIZE"),
+            ("demo --volume a:1G --volume a:1G", "twice"),
+            ("demo --nvme-port 65536", "65536"),
+            ("status -o yaml", "yaml"),
+        ] {
+            let text = usage(line);
+            assert!(text.contains(named) && !text.contains('\n'), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_admin_address_loses_its_slash() {
+        assert_eq!(read("--admin http://h:1/ status").unwrap().admin, "http://h:1");
+        assert_eq!(read("status --admin http://[::1]:1").unwrap().admin, "http://[::1]:1");
+    }
+}

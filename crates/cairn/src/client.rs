@@ -1,0 +1,96 @@
+//! The admin API of a running cluster, as the commands use it.
+
+use crate::Failure;
+use node::admin::types::{CreateVolume, ErrorBody, Status, Volume};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use ureq::Agent;
+use ureq::http::Response;
+
+/// How long a command waits for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest answer taken: a list of as many volumes as there can be, with room.
+const ANSWER_MAX_BYTES: u64 = 64 << 20;
+
+/// Asks one cluster.
+pub(crate) struct Client {
+    agent: Agent,
+    admin: String,
+}
+
+impl Client {
+    /// A client of the API at `admin`, `http://HOST:PORT`.
+    pub(crate) fn new(admin: &str) -> Self {
+        let config = Agent::config_builder()
+            .timeout_global(Some(ANSWER_TIMEOUT))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None) // a proxy for the web is in no position to reach a storage network
+            .build();
+        Self { agent: config.into(), admin: admin.to_owned() }
+    }
+
+    pub(crate) fn volumes(&self) -> Result<Vec<Volume>, Failure> {
+        self.read(self.agent.get(self.url("/v1/volumes")).call())
+    }
+
+    pub(crate) fn volume(&self, name: &str) -> Result<Volume, Failure> {
+        self.read(self.agent.get(self.url(&format!("/v1/volumes/{name}"))).call())
+    }
+
+    pub(crate) fn create_volume(&self, volume: &CreateVolume) -> Result<Volume, Failure> {
+        self.read(self.agent.post(self.url("/v1/volumes")).send_json(volume))
+    }
+
+    pub(crate) fn delete_volume(&self, name: &str) -> Result<(), Failure> {
+        let answer = self.agent.delete(self.url(&format!("/v1/volumes/{name}"))).call();
+        self.accept(answer).map(drop)
+    }
+
+    pub(crate) fn status(&self) -> Result<Status, Failure> {
+        self.read(self.agent.get(self.url("/v1/status")).call())
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.admin)
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, Failure> {
+        let mut response = self.accept(answer)?;
+        response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_MAX_BYTES)
+            .read_json()
+            .map_err(|error| self.no_answer(&error))
+    }
+
+    /// The response if it is a good one, else what it says is wrong.
+    fn accept(&self, answer: Answer) -> Result<Response<ureq::Body>, Failure> {
+        let mut response = answer.map_err(|error| self.no_answer(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        match response.body_mut().read_json::<ErrorBody>() {
+            Ok(body) => Err(Failure(format!("{}: {}", body.error.message, body.error.hint))),
+            Err(_) => Err(Failure(format!(
+                "{} answers {} and is not Cairn's admin API: name the right one with --admin or CAIRN_ADMIN",
+                self.admin,
+                response.status()
+            ))),
+        }
+    }
+
+    fn no_answer(&self, error: &ureq::Error) -> Failure {
+        let admin = &self.admin;
+        let remedy = "start Cairn with `cairn demo`, or name its admin address with --admin URL or CAIRN_ADMIN";
+        let seconds = ANSWER_TIMEOUT.as_secs();
+        Failure(match error {
+            ureq::Error::Timeout(_) => format!("no answer from {admin} within {seconds} s: {remedy}"),
+            ureq::Error::Json(error) => format!("{admin} answers what this cairn cannot read ({error}): {remedy}"),
+            other => format!("no answer from {admin} ({other}): {remedy}"),
+        })
+    }
+}
+
+type Answer = Result<Response<ureq::Body>, ureq::Error>;

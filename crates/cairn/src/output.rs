@@ -1,0 +1,70 @@
+//! Tables for people, JSON for programs.
+
+use crate::Failure;
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Prints `text`. A reader that has gone away wants no more of it: not an error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure(format!("cannot write to standard output ({error}): make room where it goes")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints `value` as JSON, or what `text` makes of it.
+pub(crate) fn show<T: Serialize + ?Sized>(
+    format: Format,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    match format {
+        Format::Text => print(&text(value)),
+        Format::Json => {
+            let json = serde_json::to_string_pretty(value).map_err(Failure::of)?;
+            print(&format!("{json}\n"))
+        }
+    }
+}
+
+/// Lines of equal columns, two spaces apart, the first line being the headings.
+pub(crate) fn table<const COLUMNS: usize>(headings: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+    let mut widths = headings.map(str::len);
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: [&str; COLUMNS]| {
+        let padded: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("{}\n", padded.join("  ").trim_end())
+    };
+    let mut text = line(headings);
+    for row in rows {
+        text += &line(row.each_ref().map(String::as_str));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a".to_owned(), "1G".to_owned()], ["database".to_owned(), "2T".to_owned()]];
+        assert_eq!(table(["NAME", "SIZE"], &rows), "NAME      SIZE\na         1G\ndatabase  2T\n");
+    }
+}

@@ -1,0 +1,1 @@
+//! `cairn demo` and `cairn node run`: serve until told to stop.

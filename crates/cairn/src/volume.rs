@@ -1,0 +1,58 @@
+//! `cairn volume create|ls|info|delete`.
+
+use crate::Failure;
+use crate::args::VolumeCommand;
+use crate::client::Client;
+use crate::output::{Format, show, table};
+use node::admin::types::{CreateVolume, Volume};
+use node::size::ByteSize;
+use serde_json::json;
+
+pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Result<(), Failure> {
+    match command {
+        VolumeCommand::Create { name, size, block_size } => {
+            let volume = client.create_volume(&CreateVolume {
+                name: name.to_string(),
+                size_bytes: size.0,
+                block_size_bytes: block_size.bytes(),
+            })?;
+            show(format, &volume, details)
+        }
+        VolumeCommand::Ls => show(format, &client.volumes()?, |volumes| list(volumes)),
+        VolumeCommand::Info { name } => show(format, &client.volume(name.as_str())?, details),
+        VolumeCommand::Delete { name } => {
+            client.delete_volume(name.as_str())?;
+            show(format, &json!({"name": name.as_str(), "deleted": true}), |_| format!("{name} is deleted\n"))
+        }
+    }
+}
+
+fn list(volumes: &[Volume]) -> String {
+    let row = |volume: &Volume| {
+        let size = ByteSize(volume.size_bytes).to_string();
+        [volume.name.clone(), size, volume.block_size_bytes.to_string(), volume.nsid.to_string(), volume.nbd_uri.clone()]
+    };
+    let rows: Vec<_> = volumes.iter().map(row).collect();
+    table(["NAME", "SIZE", "BLOCK", "NSID", "NBD"], &rows)
+}
+
+fn details(volume: &Volume) -> String {
+    let mut text = format!(
+        "name        {}\nsize        {} ({} bytes)\nblock size  {}\nnqn         {}\nnsid        {}\nnguid       {}\n\
+         nvme        {}\nnbd         {}\n",
+        volume.name,
+        ByteSize(volume.size_bytes),
+        volume.size_bytes,
+        volume.block_size_bytes,
+        volume.nqn,
+        volume.nsid,
+        volume.nguid,
+        volume.nvme_addresses.join(" "),
+        volume.nbd_uris.join(" "),
+    );
+    if let Some((host, port)) = volume.nvme_addresses.first().and_then(|address| address.rsplit_once(':')) {
+        let host = host.trim_matches(['[', ']']);
+        text += &format!("connect     nvme connect -t tcp -a {host} -s {port} -n {}\n", volume.nqn);
+    }
+    text
+}

@@ -1,0 +1,96 @@
+//! Errors as HTTP answers, all of one shape.
+
+use super::types::{ErrorBody, ErrorDetail};
+use crate::control::ControlError;
+use crate::volume_spec::SpecError;
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+/// An error and its HTTP status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ApiError {
+    pub(super) status: StatusCode,
+    code: &'static str,
+    message: String,
+    hint: &'static str,
+}
+
+impl ApiError {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>, hint: &'static str) -> Self {
+        Self { status, code, message: message.into(), hint }
+    }
+
+    pub(super) fn no_such_path(path: &str) -> Self {
+        let message = format!("there is nothing at {path}");
+        Self::new(StatusCode::NOT_FOUND, "not_found", message, "what there is stands in /v1/openapi.json")
+    }
+
+    pub(super) fn method_not_allowed(method: &str, path: &str) -> Self {
+        let message = format!("{path} does not take {method}");
+        let hint = "what it takes stands in /v1/openapi.json";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message, hint)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let error = ErrorDetail { code: self.code.to_owned(), message: self.message, hint: self.hint.to_owned() };
+        (self.status, Json(ErrorBody { error })).into_response()
+    }
+}
+
+impl From<ControlError> for ApiError {
+    fn from(error: ControlError) -> Self {
+        let (status, code, hint) = match &error {
+            ControlError::Exists { .. } => (
+                StatusCode::CONFLICT,
+                "volume_exists",
+                "choose another name, or delete that one first with `cairn volume delete`",
+            ),
+            ControlError::NotFound(_) => {
+                (StatusCode::NOT_FOUND, "volume_not_found", "`cairn volume ls` shows the volumes there are")
+            }
+            ControlError::Refused(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "refused", "change what you asked for, or make room for it")
+            }
+            ControlError::Unavailable(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "`cairn status` says how the cluster is")
+            }
+        };
+        Self::new(status, code, error.to_string(), hint)
+    }
+}
+
+impl From<SpecError> for ApiError {
+    fn from(error: SpecError) -> Self {
+        // The sentences of SpecError say both what is wrong and what may stand there.
+        let text = error.to_string();
+        let message = text.split_once(": ").map_or(text.as_str(), |(message, _)| message);
+        let hint = match &error {
+            SpecError::Name(_) => "use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit",
+            SpecError::Size(_) => "write a whole number of bytes",
+            SpecError::SizeOutOfBounds(_) => "choose a size from 1048576 (1M) to 70368744177664 (64T) bytes",
+            SpecError::SizeNotWholeBlocks(_) => "choose a multiple of 4096 bytes",
+            SpecError::BlockSize(_) => "choose 512 or 4096",
+            SpecError::Shape(_) => "write NAME:SIZE",
+        };
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message, hint)
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(rejection: JsonRejection) -> Self {
+        let message = rejection.body_text().replace('\n', " ");
+        let hint = "send JSON with the header content-type: application/json; its shape stands in /v1/openapi.json";
+        Self::new(rejection.status(), "bad_request", message, hint)
+    }
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(rejection: PathRejection) -> Self {
+        let message = rejection.body_text().replace('\n', " ");
+        Self::new(rejection.status(), "bad_request", message, "write the name in plain ASCII letters")
+    }
+}

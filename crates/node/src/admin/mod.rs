@@ -1,0 +1,11 @@
+//! The admin HTTP API: JSON under `/v1/`, OpenAPI at `/v1/openapi.json`, liveness at `/healthz`.
+//!
+//! Runs on the process's own tokio thread, never on a core of the data path, and asks those by message.
+
+mod error;
+mod server;
+pub mod types;
+mod view;
+
+pub use server::{ADMIN_PATHS, Admin};
+pub use view::Addresses;

@@ -1,0 +1,133 @@
+//! The routes, and the socket they are served on.
+
+use super::error::ApiError;
+use super::types::{CreateVolume, Device, ErrorBody, ErrorDetail, Health, Status, Volume};
+use super::view::{self, Addresses};
+use crate::control::ControlHandle;
+use crate::size::ByteSize;
+use crate::volume_spec::{BlockSize, VolumeName, VolumeSpec};
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{Method, StatusCode, Uri};
+use axum::routing::get;
+use axum::{Json, Router};
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use utoipa::OpenApi;
+
+/// Largest body of a request: all there are fit in a hundredth of it.
+const BODY_MAX_BYTES: usize = 64 << 10;
+
+/// Paths of the API, as the OpenAPI document must name them.
+pub const ADMIN_PATHS: [&str; 4] = ["/v1/volumes", "/v1/volumes/{name}", "/v1/status", "/healthz"];
+
+/// What the routes need.
+pub struct Admin {
+    /// The way to the control core.
+    pub control: ControlHandle,
+    /// What clients are told.
+    pub addresses: Addresses,
+}
+
+type Shared = State<Arc<Admin>>;
+type NamePath = Result<Path<String>, PathRejection>;
+
+fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
+    let Path(name) = path?;
+    Ok(name.parse()?)
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Cairn", description = "Admin API of a Cairn cluster."),
+    paths(list_volumes, create_volume, get_volume, delete_volume, get_status, get_health),
+    components(schemas(Volume, CreateVolume, Status, Health, Device, ErrorBody, ErrorDetail))
+)]
+struct Document;
+
+impl Admin {
+    /// Answers requests on `listener` until `stop` resolves and what is under way has been answered.
+    ///
+    /// # Errors
+    /// What the system says of the socket.
+    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        axum::serve(listener, self.router()).with_graceful_shutdown(stop).await
+    }
+
+    fn router(self) -> Router {
+        Router::new()
+            .route("/v1/volumes", get(list_volumes).post(create_volume))
+            .route("/v1/volumes/{name}", get(get_volume).delete(delete_volume))
+            .route("/v1/status", get(get_status))
+            .route("/v1/openapi.json", get(|| async { Json(Document::openapi()) }))
+            .route("/healthz", get(get_health))
+            .fallback(|uri: Uri| async move { ApiError::no_such_path(uri.path()) })
+            .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
+                ApiError::method_not_allowed(method.as_str(), uri.path())
+            })
+            .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
+            .with_state(Arc::new(self))
+    }
+}
+
+/// All volumes, by name.
+#[utoipa::path(get, path = "/v1/volumes", responses(
+    (status = 200, body = Vec<Volume>), (status = 503, body = ErrorBody)))]
+async fn list_volumes(State(admin): Shared) -> Result<Json<Vec<Volume>>, ApiError> {
+    let volumes = admin.control.list_volumes().await?;
+    Ok(Json(volumes.iter().map(|info| admin.addresses.volume(info)).collect()))
+}
+
+/// Makes a volume.
+#[utoipa::path(post, path = "/v1/volumes", request_body = CreateVolume, responses(
+    (status = 201, body = Volume), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody),
+    (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
+async fn create_volume(
+    State(admin): Shared,
+    body: Result<Json<CreateVolume>, JsonRejection>,
+) -> Result<(StatusCode, Json<Volume>), ApiError> {
+    let Json(asked) = body?;
+    let name: VolumeName = asked.name.parse()?;
+    let spec = VolumeSpec::new(name, ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
+    let info = admin.control.create_volume(spec).await?;
+    log::info!("volume {} created: {} bytes, namespace {}", info.name, info.size_bytes, info.nsid);
+    Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info))))
+}
+
+/// One volume.
+#[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path)), responses(
+    (status = 200, body = Volume), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+async fn get_volume(State(admin): Shared, name: NamePath) -> Result<Json<Volume>, ApiError> {
+    let info = admin.control.volume(&name_of(name)?).await?;
+    Ok(Json(admin.addresses.volume(&info)))
+}
+
+/// Deletes a volume and all that is in it.
+#[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+async fn delete_volume(State(admin): Shared, name: NamePath) -> Result<StatusCode, ApiError> {
+    let name = name_of(name)?;
+    admin.control.delete_volume(name.clone()).await?;
+    log::info!("volume {name} deleted");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How the cluster is.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), (status = 503, body = ErrorBody)))]
+async fn get_status(State(admin): Shared) -> Result<Json<Status>, ApiError> {
+    let volumes = admin.control.list_volumes().await?.len();
+    Ok(Json(view::status(&admin.control.status().await?, volumes)))
+}
+
+/// Whether this process answers and its control core does.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, body = String), (status = 503, body = ErrorBody)))]
+async fn get_health(State(admin): Shared) -> Result<&'static str, ApiError> {
+    admin.control.list_volumes().await?;
+    Ok("ok\n")
+}
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -1,0 +1,160 @@
+//! The API as a client meets it: over a socket, against a control core that keeps its volumes in a list.
+
+use super::*;
+use crate::control::{self, ClusterStatus, ControlError, NodeStatus, Request};
+use runtime::channel::CrossReceiver;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use types::{ClusterId, VolumeId};
+use volume::VolumeInfo;
+
+async fn control_core(mut requests: CrossReceiver<Request>) {
+    let mut volumes: Vec<VolumeInfo> = Vec::new();
+    while let Ok(request) = requests.recv().await {
+        match request {
+            Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
+            Request::CreateVolume(spec, reply) => {
+                let there = volumes.iter().find(|volume| volume.name == spec.name.as_str());
+                let answer = match there {
+                    Some(there) => Err(ControlError::Exists {
+                        name: there.name.clone(),
+                        size_bytes: there.size_bytes,
+                        block_size_bytes: there.block_size_bytes,
+                    }),
+                    None => Ok(VolumeInfo {
+                        id: VolumeId(1),
+                        name: spec.name.to_string(),
+                        size_bytes: spec.size.0,
+                        block_size_bytes: spec.block_size.bytes(),
+                        nsid: volumes.len() as u32 + 1,
+                        nguid: [7; 16],
+                    }),
+                };
+                volumes.extend(answer.clone());
+                let _ = reply.send(answer);
+            }
+            Request::DeleteVolume(name, reply) => {
+                let count = volumes.len();
+                volumes.retain(|volume| volume.name != name.as_str());
+                let found = volumes.len() < count;
+                let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotFound(name.to_string())) });
+            }
+            Request::Status(reply) => {
+                let _ = reply.send(ClusterStatus { cluster: ClusterId(5), node: NodeStatus::default() });
+            }
+        }
+    }
+}
+
+/// Runs `client` against a server of its own.
+fn with_server<F: Future<Output = ()>>(client: impl FnOnce(SocketAddr) -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (control, requests) = control::channel();
+        let addresses = Addresses {
+            nqn: "nqn.test".into(),
+            nvme: "127.0.0.1:4420".parse().unwrap(),
+            nbd: "127.0.0.1:10809".parse().unwrap(),
+            admin: address,
+        };
+        tokio::spawn(control_core(requests));
+        tokio::spawn(Admin { control, addresses }.serve(listener, std::future::pending()));
+        client(address).await;
+    });
+}
+
+/// Status and body of one request, sent as it stands.
+async fn raw(address: SocketAddr, head: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let length = body.len();
+    let request = format!("{head}\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+async fn ask(address: SocketAddr, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    let head = format!("{method} {path} HTTP/1.1\r\ncontent-type: application/json");
+    let body = body.map(|body| body.to_string()).unwrap_or_default();
+    let (status, body) = raw(address, &head, &body).await;
+    (status, if body.is_empty() { Value::Null } else { serde_json::from_str(&body).unwrap() })
+}
+
+#[test]
+fn a_volume_is_made_seen_and_deleted() {
+    with_server(|at| async move {
+        assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([])));
+        let asked = json!({"name": "data", "size_bytes": 1 << 30});
+        let (status, made) = ask(at, "POST", "/v1/volumes", Some(asked)).await;
+        let nguid = "07".repeat(16);
+        let expected = json!({
+            "name": "data", "size_bytes": 1 << 30, "block_size_bytes": 512, "nqn": "nqn.test", "nsid": 1,
+            "nguid": nguid, "nvme_addresses": ["127.0.0.1:4420"], "nbd_uri": "nbd://127.0.0.1:10809/data",
+            "nbd_uris": ["nbd://127.0.0.1:10809/data"],
+        });
+        assert_eq!((status, &made), (201, &expected));
+        assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([expected])));
+        assert_eq!(ask(at, "GET", "/v1/volumes/data", None).await, (200, expected));
+        assert_eq!(ask(at, "DELETE", "/v1/volumes/data", None).await, (204, Value::Null));
+        assert_eq!(ask(at, "GET", "/v1/volumes/data", None).await.0, 404);
+    });
+}
+
+#[test]
+fn every_error_has_the_one_shape() {
+    let volume = |name: &str, size: u64, block: u32| json!({"name": name, "size_bytes": size, "block_size_bytes": block});
+    with_server(|at| async move {
+        ask(at, "POST", "/v1/volumes", Some(volume("data", 1 << 20, 512))).await;
+        for (method, path, body, status, code) in [
+            ("POST", "/v1/volumes", Some(volume("data", 1 << 20, 512)), 409, "volume_exists"),
+            ("POST", "/v1/volumes", Some(volume("Data", 1 << 20, 512)), 400, "bad_request"),
+            ("POST", "/v1/volumes", Some(volume("v", 1, 512)), 400, "bad_request"),
+            ("POST", "/v1/volumes", Some(volume("v", 1 << 20, 1024)), 400, "bad_request"),
+            ("POST", "/v1/volumes", Some(json!({"name": "v"})), 422, "bad_request"),
+            ("POST", "/v1/volumes", Some(json!({"name": "v", "size_bytes": 1 << 20, "color": 1})), 422, "bad_request"),
+            ("POST", "/v1/volumes", None, 400, "bad_request"),
+            ("GET", "/v1/volumes/none", None, 404, "volume_not_found"),
+            ("DELETE", "/v1/volumes/none", None, 404, "volume_not_found"),
+            ("GET", "/v1/volumes/%ff", None, 400, "bad_request"),
+            ("GET", "/v1/volumes/..%2f..%2fetc", None, 400, "bad_request"),
+            ("GET", "/v2/volumes", None, 404, "not_found"),
+            ("PUT", "/v1/volumes", None, 405, "method_not_allowed"),
+        ] {
+            let (got, answer) = ask(at, method, path, body).await;
+            assert_eq!((got, answer["error"]["code"].as_str()), (status, Some(code)), "{method} {path} {answer}");
+            for field in ["message", "hint"] {
+                let text = answer["error"][field].as_str().unwrap();
+                assert!(!text.is_empty() && !text.contains('\n'), "{method} {path} {field}: {text:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_body_that_is_no_json_or_too_large_is_refused() {
+    with_server(|at| async move {
+        let head = "POST /v1/volumes HTTP/1.1\r\ncontent-type: application/json";
+        assert_eq!(raw(at, head, "{\"name\":").await.0, 400);
+        assert_eq!(raw(at, head, &" ".repeat(BODY_MAX_BYTES + 1)).await.0, 413);
+        assert_eq!(raw(at, "POST /v1/volumes HTTP/1.1\r\ncontent-type: text/plain", "{}").await.0, 415);
+    });
+}
+
+#[test]
+fn status_and_health_answer_and_the_document_names_every_path() {
+    with_server(|at| async move {
+        let (code, status) = ask(at, "GET", "/v1/status", None).await;
+        assert_eq!((code, status["health"].as_str(), &status["reasons"]), (200, Some("healthy"), &json!([])));
+        assert_eq!(raw(at, "GET /healthz HTTP/1.1", "").await, (200, "ok\n".to_owned()));
+        let (_, document) = ask(at, "GET", "/v1/openapi.json", None).await;
+        let paths = document["paths"].as_object().unwrap();
+        assert_eq!(paths.len(), ADMIN_PATHS.len());
+        assert!(ADMIN_PATHS.iter().all(|path| paths.contains_key(*path)));
+    });
+}

@@ -1,0 +1,129 @@
+//! What the admin API says and takes, as JSON. The CLI uses these very types.
+
+use crate::volume_spec::BlockSize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A volume and how to reach it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    /// Its name.
+    #[schema(example = "demo")]
+    pub name: String,
+    /// Its size; it takes space only for what was written.
+    #[schema(example = 1_073_741_824)]
+    pub size_bytes: u64,
+    /// Logical block of the NVMe namespace, 512 or 4096. The physical block is 4096 in both.
+    #[schema(example = 512)]
+    pub block_size_bytes: u32,
+    /// NVMe qualified name of the subsystem that the volume is a namespace of.
+    pub nqn: String,
+    /// NVMe namespace id in that subsystem.
+    #[schema(example = 1)]
+    pub nsid: u32,
+    /// NVMe globally unique namespace id, 32 hexadecimal digits, the same on all paths.
+    pub nguid: String,
+    /// HOST:PORT of the NVMe/TCP targets, the head's first.
+    #[schema(example = json!(["127.0.0.1:4420"]))]
+    pub nvme_addresses: Vec<String>,
+    /// nbd://HOST:PORT/NAME at the head.
+    #[schema(example = "nbd://127.0.0.1:10809/demo")]
+    pub nbd_uri: String,
+    /// The same on all nodes.
+    pub nbd_uris: Vec<String>,
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateVolume {
+    /// `[a-z0-9][a-z0-9._-]{0,62}`
+    #[schema(example = "data")]
+    pub name: String,
+    /// A multiple of 4096, from 1 MiB to 64 TiB.
+    #[schema(example = 10_737_418_240_u64)]
+    pub size_bytes: u64,
+    /// 512 (default) or 4096.
+    #[serde(default = "default_block_size_bytes")]
+    #[schema(default = 512)]
+    pub block_size_bytes: u32,
+}
+
+fn default_block_size_bytes() -> u32 {
+    BlockSize::default().bytes()
+}
+
+/// How the cluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    /// All is as it should be.
+    Healthy,
+    /// Everything is served, and something needs attention.
+    Degraded,
+    /// Something is not served.
+    Unavailable,
+    /// Data that was stored cannot be read or fails its checksum.
+    Damaged,
+}
+
+/// The cluster at one glance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// In one word.
+    pub health: Health,
+    /// Why it is not healthy, one sentence each; empty when it is.
+    pub reasons: Vec<String>,
+    /// Version of the software that answers.
+    pub version: String,
+    /// The cluster, 32 hexadecimal digits.
+    pub cluster_id: String,
+    /// Volumes there are.
+    pub volumes: usize,
+    /// Deleted volumes whose space is not all back yet.
+    pub volumes_deleting: usize,
+    /// Placement groups there are.
+    pub groups: usize,
+    /// Placement groups that serve.
+    pub groups_serving: usize,
+    /// The devices.
+    pub devices: Vec<Device>,
+}
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Device {
+    /// The store on it, 32 hexadecimal digits.
+    pub store_id: String,
+    /// Where it is.
+    pub path: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// What can be stored on it.
+    pub capacity_bytes: u64,
+    /// What is stored on it.
+    pub used_bytes: u64,
+    /// Why it has failed, if it has.
+    pub failed: Option<String>,
+    /// Places found damaged since it was opened.
+    pub damage: u64,
+}
+
+/// An error: `{"error": {"code", "message", "hint"}}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// What is wrong.
+    pub error: ErrorDetail,
+}
+
+/// What is wrong and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorDetail {
+    /// One word for programs.
+    #[schema(example = "volume_not_found")]
+    pub code: String,
+    /// What is wrong, one sentence for people.
+    pub message: String,
+    /// What to do.
+    pub hint: String,
+}

@@ -1,0 +1,166 @@
+//! `node.toml`: what one node is, where its devices are and where it listens. Paths are relative to the file.
+
+use crate::files::{self, FileError};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use types::NodeId;
+
+/// Default port of the NVMe/TCP target: the one that IANA gave to NVMe over TCP.
+pub const DEFAULT_NVME_PORT: u16 = 4420;
+/// Default port of the NBD server: the one that IANA gave to NBD.
+pub const DEFAULT_NBD_PORT: u16 = 10809;
+/// Default port of the admin API.
+pub const DEFAULT_ADMIN_PORT: u16 = 8420;
+/// Most cores of one node: more than any machine that this was tried on has, and few enough for all tables.
+pub const CORES_MAX: u16 = 256;
+
+/// What a node is told by its file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// Number of the node in its cluster.
+    pub node: u32,
+    /// Held with `flock` while the node runs.
+    pub lock: PathBuf,
+    /// Address that all servers listen on.
+    pub listen: IpAddr,
+    /// NVMe/TCP; 0 takes any free port, as for the others.
+    pub nvme_port: u16,
+    /// A port for NVMe discovery alone. The NVMe port answers discovery in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery_port: Option<u16>,
+    /// NBD.
+    pub nbd_port: u16,
+    /// The admin API.
+    pub admin_port: u16,
+    /// Cores of the data path.
+    pub cores: u16,
+    /// Where the cluster map is.
+    pub map: MapConfig,
+    /// Its devices.
+    #[serde(rename = "device")]
+    pub devices: Vec<DeviceConfig>,
+}
+
+/// Where the cluster map is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapConfig {
+    /// A redb file: for a cluster within one process.
+    pub redb: PathBuf,
+}
+
+/// One device of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceConfig {
+    /// Block device or file.
+    pub path: PathBuf,
+}
+
+/// What is wrong with a node's file.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not there, not readable, not TOML, a field that is unknown or missing.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A value that cannot be.
+    #[error("{path}: {what}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what may stand there.
+        what: String,
+    },
+}
+
+impl NodeConfig {
+    /// Reads a node's file; the paths in it become usable from anywhere.
+    ///
+    /// # Errors
+    /// A file that is not there or says what cannot be.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let mut config: Self = files::read_toml(path)?;
+        config.check().map_err(|what| ConfigError::Value { path: path.to_owned(), what })?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        config.lock = base.join(&config.lock);
+        config.map.redb = base.join(&config.map.redb);
+        for device in &mut config.devices {
+            device.path = base.join(&device.path);
+        }
+        Ok(config)
+    }
+
+    /// The node's number.
+    pub fn node_id(&self) -> NodeId {
+        NodeId(self.node)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.node == 0 {
+            return Err("node is 0: nodes are numbered from 1".to_owned());
+        }
+        if self.cores == 0 || self.cores > CORES_MAX {
+            return Err(format!("cores is {}: choose 1 to {CORES_MAX}", self.cores));
+        }
+        if self.devices.is_empty() {
+            return Err("no [[device]] is named: a node needs at least one".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINIMAL: &str = r#"
+        node = 1
+        lock = "../lock"
+        listen = "127.0.0.1"
+        nvme_port = 0
+        nbd_port = 0
+        admin_port = 0
+        cores = 2
+        map = { redb = "../map.redb" }
+        [[device]]
+        path = "device-1.img"
+    "#;
+
+    fn read(text: &str) -> Result<NodeConfig, String> {
+        let directory = crate::testing::TempDir::new();
+        let path = directory.path().join("node.toml");
+        std::fs::write(&path, text).unwrap();
+        NodeConfig::read(&path)
+            .map(|mut config| {
+                for path in [&mut config.lock, &mut config.map.redb, &mut config.devices[0].path] {
+                    *path = path.strip_prefix(directory.path()).unwrap().to_owned();
+                }
+                config
+            })
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn paths_are_taken_from_where_the_file_is() {
+        let config = read(MINIMAL).unwrap();
+        assert_eq!(config.lock, Path::new("../lock"));
+        assert_eq!(config.devices[0].path, Path::new("device-1.img"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_field_named() {
+        for (from, to, named) in [
+            ("cores = 2", "cores = 0", "cores"),
+            ("node = 1", "node = 0", "node"),
+            ("node = 1", "node = 1\nshelf = 3", "shelf"),
+            ("nvme_port = 0", "nvme_port = 70000", "line 5: invalid value: integer `70000`"),
+            ("lock = ", "look = ", "look"),
+        ] {
+            let error = read(&MINIMAL.replace(from, to)).unwrap_err();
+            assert!(error.contains(named) && error.contains("node.toml"), "{to}: {error}");
+            assert!(!error.contains('\n'), "one line: {error}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Questions to the control core: the admin API asks by message, a task on the first core answers one after the other.
+//!
+//! ```text
+//!   admin thread (tokio)                       core 0
+//!   ControlHandle::create_volume ──Request──►  ControlTask: Assembly::create_volume
+//!                 ◄─────────────── oneshot ──
+//! ```
+//!
+//! The channel is bounded and each wait has a deadline, so a control core that hangs costs an error and no memory.
+
+use crate::volume_spec::{VolumeName, VolumeSpec};
+use runtime::channel::{CrossReceiver, CrossSender, cross};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use types::{ClusterId, StoreId};
+use std::path::PathBuf;
+use volume::VolumeInfo;
+
+/// Requests that may wait for the control core. Far above what people and scripts ask at once.
+pub const REQUESTS_MAX: usize = 256;
+/// Longest wait for the control core: below the 5 s after which a client gives up, so that it hears why.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Where an answer goes. Nobody may be waiting for it any more.
+pub type Reply<T> = oneshot::Sender<T>;
+
+/// What the control core is asked.
+#[derive(Debug)]
+pub enum Request {
+    /// All volumes, by name.
+    ListVolumes(Reply<Vec<VolumeInfo>>),
+    /// Make a volume.
+    CreateVolume(VolumeSpec, Reply<Result<VolumeInfo, ControlError>>),
+    /// Delete a volume.
+    DeleteVolume(VolumeName, Reply<Result<(), ControlError>>),
+    /// How things are.
+    Status(Reply<ClusterStatus>),
+}
+
+/// How things are, with the cluster's name.
+#[derive(Clone, Debug)]
+pub struct ClusterStatus {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its node.
+    pub node: NodeStatus,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, Default)]
+pub struct NodeStatus {
+    /// Its devices.
+    pub devices: Vec<DeviceStatus>,
+    /// Placement groups it has a part in.
+    pub groups_total: usize,
+    /// Those of them that serve.
+    pub groups_serving: usize,
+    /// What else needs attention.
+    pub reasons: Vec<String>,
+    /// Deleted volumes whose space is not all back yet.
+    pub deleting_volumes: usize,
+}
+
+/// How a device is.
+#[derive(Clone, Debug)]
+pub struct DeviceStatus {
+    pub store: StoreId,
+    pub path: PathBuf,
+    pub size_bytes: u64,
+    pub used_bytes: u64,
+    pub capacity_bytes: u64,
+    pub failed: Option<String>,
+    pub damage: u64,
+}
+
+/// Why an order was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The name is taken.
+    #[error("a volume '{name}' is there already, with {size_bytes} bytes and blocks of {block_size_bytes}")]
+    Exists {
+        /// Its name.
+        name: String,
+        /// Size of the one that is there.
+        size_bytes: u64,
+        /// Format of the one that is there.
+        block_size_bytes: u32,
+    },
+    /// No volume of this name.
+    #[error("there is no volume '{0}'")]
+    NotFound(String),
+    /// What was asked cannot be.
+    #[error("{0}")]
+    Refused(String),
+    /// It could be, but not now.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// The asking side. Clones ask the same core.
+#[derive(Clone)]
+pub struct ControlHandle(CrossSender<Request>);
+
+/// Both sides of the way to the control core.
+pub fn channel() -> (ControlHandle, CrossReceiver<Request>) {
+    let (sender, receiver) = cross(REQUESTS_MAX);
+    (ControlHandle(sender), receiver)
+}
+
+impl ControlHandle {
+    /// All volumes, by name.
+    pub async fn list_volumes(&self) -> Result<Vec<VolumeInfo>, ControlError> {
+        self.ask(Request::ListVolumes).await
+    }
+
+    /// The volume of this name.
+    pub async fn volume(&self, name: &VolumeName) -> Result<VolumeInfo, ControlError> {
+        let volumes = self.list_volumes().await?;
+        let found = volumes.into_iter().find(|volume| volume.name == name.as_str());
+        found.ok_or_else(|| ControlError::NotFound(name.to_string()))
+    }
+
+    /// Makes a volume; it can be used when this returns.
+    pub async fn create_volume(&self, spec: VolumeSpec) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::CreateVolume(spec, reply)).await?
+    }
+
+    /// Deletes a volume; nobody can use it when this returns.
+    pub async fn delete_volume(&self, name: VolumeName) -> Result<(), ControlError> {
+        self.ask(|reply| Request::DeleteVolume(name, reply)).await?
+    }
+
+    /// How things are.
+    pub async fn status(&self) -> Result<ClusterStatus, ControlError> {
+        self.ask(Request::Status).await
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, ControlError> {
+        let (reply, answer) = oneshot::channel();
+        if self.0.try_send(request(reply)).is_err() {
+            return Err(ControlError::Unavailable(format!(
+                "{REQUESTS_MAX} requests are waiting or the node is stopping: try again later"
+            )));
+        }
+        match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(_)) => Err(ControlError::Unavailable("the node is stopping: try again when it is back".to_owned())),
+            Err(_) => Err(ControlError::Unavailable(format!(
+                "no answer from the control core within {} s: the order may still be carried out; look at `cairn status`",
+                ANSWER_TIMEOUT.as_secs()
+            ))),
+        }
+    }
+}

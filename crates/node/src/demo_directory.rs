@@ -1,0 +1,383 @@
+//! The directory of `cairn demo`: everything lives in it and outlives the process.
+//!
+//! ```text
+//!   D/demo.toml               what the first call said; whether it got to its end
+//!   D/lock                    held with flock while a process serves D
+//!   D/map.redb                the cluster map
+//!   D/node-1/node.toml        exactly what a real node's directory holds
+//!   D/node-1/device-1.img     sparse file that serves as the device
+//! ```
+//!
+//! The first call is all or nothing: until `demo.toml` says that it got to its end nothing was served, so the next
+//! call begins anew. From then on nothing that is missing is ever made again: a missing device is an error.
+
+use crate::config::{ConfigError, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
+use crate::config::{DeviceConfig, MapConfig, NodeConfig};
+use crate::files::{self, FileError, Lock, during};
+use crate::size::ByteSize;
+use crate::volume_spec::{BlockSize, VolumeSpec};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+/// Size of the device when the first call does not say one.
+pub const DEFAULT_DEVICE_SIZE: ByteSize = ByteSize(4 << 30);
+/// Smallest device of the store.
+pub const DEVICE_SIZE_MIN: ByteSize = ByteSize(256 << 20);
+/// Largest device of the store: 40 bits of 512-byte units.
+pub const DEVICE_SIZE_MAX: ByteSize = ByteSize(512 << 40);
+/// The volume of a new directory when the first call names none.
+const DEFAULT_VOLUME_NAME: &str = "demo";
+const DEFAULT_VOLUME_SIZE: ByteSize = ByteSize(1 << 30);
+/// Version of `demo.toml`.
+const DEMO_FILE_VERSION: u32 = 1;
+
+/// What the command line of `cairn demo` says; `None` is "as before", or the default in a new directory.
+#[derive(Clone, Debug, Default)]
+pub struct DemoOptions {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Size of the device.
+    pub device_size: Option<ByteSize>,
+    /// Volumes that must be there.
+    pub volumes: Vec<VolumeSpec>,
+    /// Address to listen on.
+    pub listen: Option<IpAddr>,
+    /// Port of the NVMe/TCP target.
+    pub nvme_port: Option<u16>,
+    /// Port for NVMe discovery alone.
+    pub discovery_port: Option<u16>,
+    /// Port of the NBD server.
+    pub nbd_port: Option<u16>,
+    /// Port of the admin API.
+    pub admin_port: Option<u16>,
+    /// Cores of the data path.
+    pub cores: Option<u16>,
+}
+
+/// `demo.toml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DemoFile {
+    version: u32,
+    device_size: ByteSize,
+    /// Volumes that the first call makes. Later they are only a record of it: a deleted volume stays deleted.
+    first_volumes: Vec<VolumeSpec>,
+    /// The first call got to its end.
+    complete: bool,
+}
+
+/// Why the directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// A file of it.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Its `node.toml`.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A device size that cannot be.
+    #[error("a device of {0} cannot be: choose a multiple of 4096 from 256M to 512T")]
+    DeviceSize(ByteSize),
+    /// Another size than the one that is there.
+    #[error(
+        "{directory} has a device of {there}, --device-size says {asked}: leave --device-size away or choose another --dir"
+    )]
+    OtherDeviceSize {
+        /// The directory.
+        directory: PathBuf,
+        /// What is there.
+        there: ByteSize,
+        /// What was asked.
+        asked: ByteSize,
+    },
+    /// A file that was there is gone or changed.
+    #[error("{path} {what}")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        what: String,
+    },
+}
+
+/// A directory in use: the lock is held as long as this lives.
+#[derive(Debug)]
+pub struct DemoDirectory {
+    /// What the node is to do, the command line's wishes in it.
+    pub config: NodeConfig,
+    /// Volumes that must be there before anything is served.
+    pub wanted_volumes: Vec<VolumeSpec>,
+    /// Nothing was ever served from here: the map and the format of the device are still to be made.
+    pub is_new: bool,
+    demo_path: PathBuf,
+    demo_file: DemoFile,
+    _lock: Lock,
+}
+
+impl DemoDirectory {
+    /// Opens the directory, or makes it.
+    ///
+    /// # Errors
+    /// Held by another process; another device size than asked; a file missing.
+    pub fn open(options: &DemoOptions) -> Result<Self, DemoError> {
+        let directory = &options.directory;
+        check_device_size(options.device_size.unwrap_or(DEFAULT_DEVICE_SIZE))?;
+        fs::create_dir_all(directory).map_err(during("create", directory))?;
+        let lock = Lock::take(&directory.join("lock"))?;
+        let demo_path = directory.join("demo.toml");
+        let before: Option<DemoFile> = match demo_path.try_exists().map_err(during("look for", &demo_path))? {
+            true => Some(files::read_toml(&demo_path)?),
+            false => None,
+        };
+        let node_path = directory.join("node-1").join("node.toml");
+        let (demo_file, is_new) = match before {
+            Some(file) if file.complete => (reopen(options, &demo_path, file)?, false),
+            interrupted => {
+                if interrupted.is_none() {
+                    refuse_strangers(directory)?;
+                }
+                (make(options, &demo_path, &node_path)?, true)
+            }
+        };
+        let mut config = NodeConfig::read(&node_path)?;
+        check_parts(&config, demo_file.device_size, is_new)?;
+        apply_wishes(&mut config, options);
+        let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { options.volumes.clone() };
+        Ok(Self { config, wanted_volumes, is_new, demo_path, demo_file, _lock: lock })
+    }
+
+    /// The first call got to its end: from now on everything in the directory is somebody's data.
+    pub fn complete(&mut self) -> Result<(), FileError> {
+        if self.demo_file.complete {
+            return Ok(());
+        }
+        self.demo_file.complete = true;
+        write_demo_file(&self.demo_path, &self.demo_file)
+    }
+}
+
+fn check_device_size(size: ByteSize) -> Result<(), DemoError> {
+    let fits = (DEVICE_SIZE_MIN..=DEVICE_SIZE_MAX).contains(&size) && size.0.is_multiple_of(4096);
+    if fits { Ok(()) } else { Err(DemoError::DeviceSize(size)) }
+}
+
+fn write_demo_file(path: &Path, file: &DemoFile) -> Result<(), FileError> {
+    files::write_toml(path, "What the first `cairn demo` of this directory said. Written by Cairn.", file)
+}
+
+fn reopen(options: &DemoOptions, demo_path: &Path, file: DemoFile) -> Result<DemoFile, DemoError> {
+    if file.version != DEMO_FILE_VERSION {
+        let what = format!(
+            "has version {}, this cairn knows {DEMO_FILE_VERSION}: use the cairn that made the directory, or a newer one",
+            file.version
+        );
+        return Err(DemoError::Broken { path: demo_path.to_owned(), what });
+    }
+    match options.device_size {
+        Some(asked) if asked != file.device_size => Err(DemoError::OtherDeviceSize {
+            directory: options.directory.clone(),
+            there: file.device_size,
+            asked,
+        }),
+        _ => Ok(file),
+    }
+}
+
+/// A directory without `demo.toml` that holds parts of a node is not ours to write into.
+fn refuse_strangers(directory: &Path) -> Result<(), DemoError> {
+    for part in ["map.redb", "node-1"] {
+        let path = directory.join(part);
+        if path.exists() {
+            let what = "is there and demo.toml is not: put demo.toml back or choose another --dir".to_owned();
+            return Err(DemoError::Broken { path, what });
+        }
+    }
+    Ok(())
+}
+
+fn make(options: &DemoOptions, demo_path: &Path, node_path: &Path) -> Result<DemoFile, DemoError> {
+    let directory = &options.directory;
+    let default_volume = || VolumeSpec {
+        name: DEFAULT_VOLUME_NAME.parse().expect("the default name follows the rule"),
+        size: DEFAULT_VOLUME_SIZE,
+        block_size: BlockSize::default(),
+    };
+    let first_volumes =
+        if options.volumes.is_empty() { vec![default_volume()] } else { options.volumes.clone() };
+    let device_size = options.device_size.unwrap_or(DEFAULT_DEVICE_SIZE);
+    let file = DemoFile { version: DEMO_FILE_VERSION, device_size, first_volumes, complete: false };
+    write_demo_file(demo_path, &file)?;
+
+    let node_directory = directory.join("node-1");
+    fs::create_dir_all(&node_directory).map_err(during("create", &node_directory))?;
+    for leftover in [directory.join("map.redb"), node_directory.join("device-1.img")] {
+        match fs::remove_file(&leftover) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(during("remove", &leftover)(error).into());
+            }
+            _ => {}
+        }
+    }
+    let mut config = NodeConfig {
+        node: 1,
+        lock: PathBuf::from("../lock"),
+        listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        nvme_port: DEFAULT_NVME_PORT,
+        discovery_port: None,
+        nbd_port: DEFAULT_NBD_PORT,
+        admin_port: DEFAULT_ADMIN_PORT,
+        cores: 1,
+        map: MapConfig { redb: PathBuf::from("../map.redb") },
+        devices: vec![DeviceConfig { path: PathBuf::from("device-1.img") }],
+    };
+    apply_wishes(&mut config, options);
+    files::write_toml(node_path, "A node of Cairn. Paths are relative to this file.", &config)?;
+
+    let image = node_directory.join("device-1.img");
+    let device = fs::File::create(&image).map_err(during("create", &image))?;
+    device.set_len(device_size.0).map_err(during("size", &image))?;
+    device.sync_all().map_err(during("sync", &image))?;
+    Ok(file)
+}
+
+fn apply_wishes(config: &mut NodeConfig, options: &DemoOptions) {
+    config.listen = options.listen.unwrap_or(config.listen);
+    config.nvme_port = options.nvme_port.unwrap_or(config.nvme_port);
+    config.discovery_port = options.discovery_port.or(config.discovery_port);
+    config.nbd_port = options.nbd_port.unwrap_or(config.nbd_port);
+    config.admin_port = options.admin_port.unwrap_or(config.admin_port);
+    config.cores = options.cores.unwrap_or(config.cores);
+}
+
+/// Nothing that was once served may be missing, and nothing missing is made again.
+fn check_parts(config: &NodeConfig, device_size: ByteSize, is_new: bool) -> Result<(), DemoError> {
+    let broken = |path: &Path, what: String| DemoError::Broken { path: path.to_owned(), what };
+    if !is_new && !config.map.redb.exists() {
+        return Err(broken(&config.map.redb, "is gone: put it back, or choose another --dir".to_owned()));
+    }
+    for device in &config.devices {
+        let Ok(metadata) = fs::metadata(&device.path) else {
+            return Err(broken(&device.path, "is gone: put it back, or choose another --dir".to_owned()));
+        };
+        if metadata.is_file() && metadata.len() != device_size.0 {
+            let what = format!(
+                "has {} and demo.toml says {device_size}: put back the file of that size",
+                ByteSize(metadata.len())
+            );
+            return Err(broken(&device.path, what));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TempDir;
+
+    fn options(directory: &TempDir) -> DemoOptions {
+        DemoOptions { directory: directory.path().join("d"), ..DemoOptions::default() }
+    }
+
+    fn served(options: &DemoOptions) {
+        let mut demo = DemoDirectory::open(options).unwrap();
+        fs::write(&demo.config.map.redb, b"map").unwrap();
+        demo.complete().unwrap();
+    }
+
+    #[test]
+    fn a_new_directory_has_the_promised_layout_and_one_volume() {
+        let temp = TempDir::new();
+        let demo = DemoDirectory::open(&options(&temp)).unwrap();
+        assert!(demo.is_new);
+        assert_eq!(demo.wanted_volumes, ["demo:1G:512".parse().unwrap()]);
+        for part in ["demo.toml", "lock", "node-1/node.toml", "node-1/device-1.img"] {
+            assert!(temp.path().join("d").join(part).is_file(), "{part}");
+        }
+        let image = fs::metadata(&demo.config.devices[0].path).unwrap();
+        assert_eq!(image.len(), 4 << 30);
+        assert!(std::os::unix::fs::MetadataExt::blocks(&image) < 2048, "the image is sparse");
+    }
+
+    #[test]
+    fn volumes_that_are_named_replace_the_default_one() {
+        let temp = TempDir::new();
+        let volumes = vec!["a:1G".parse().unwrap(), "b:2G:4096".parse().unwrap()];
+        let demo = DemoDirectory::open(&DemoOptions { volumes: volumes.clone(), ..options(&temp) }).unwrap();
+        assert_eq!(demo.wanted_volumes, volumes);
+    }
+
+    #[test]
+    fn reopening_makes_no_volume_and_keeps_the_ports() {
+        let temp = TempDir::new();
+        let first = DemoOptions { nvme_port: Some(5000), ..options(&temp) };
+        let config = DemoDirectory::open(&first).unwrap().config;
+        served(&first);
+        let again = DemoDirectory::open(&options(&temp)).unwrap();
+        assert!(!again.is_new && again.wanted_volumes.is_empty());
+        assert_eq!(again.config.nvme_port, 5000);
+        drop(again);
+        let other = DemoDirectory::open(&DemoOptions { nvme_port: Some(0), ..options(&temp) }).unwrap();
+        assert_eq!(other.config.nvme_port, 0);
+        assert_eq!(other.config.listen, config.listen);
+    }
+
+    #[test]
+    fn an_interrupted_first_call_begins_anew() {
+        let temp = TempDir::new();
+        let interrupted = DemoDirectory::open(&options(&temp)).unwrap();
+        fs::write(&interrupted.config.map.redb, b"half a map").unwrap();
+        fs::write(&interrupted.config.devices[0].path, b"half a format").unwrap();
+        drop(interrupted);
+        let size = Some(ByteSize(1 << 30));
+        let demo = DemoDirectory::open(&DemoOptions { device_size: size, ..options(&temp) }).unwrap();
+        assert!(demo.is_new && !demo.config.map.redb.exists());
+        let image = fs::File::open(&demo.config.devices[0].path).unwrap();
+        assert_eq!(image.metadata().unwrap().len(), 1 << 30);
+        let mut begin = [0xff; 16];
+        std::os::unix::fs::FileExt::read_exact_at(&image, &mut begin, 0).unwrap();
+        assert_eq!(begin, [0; 16], "the image is a new one");
+    }
+
+    #[test]
+    fn another_device_size_is_refused_and_both_are_named() {
+        let temp = TempDir::new();
+        let with = |size| DemoOptions { device_size: Some(ByteSize(size)), ..options(&temp) };
+        served(&with(1 << 30));
+        assert!(!DemoDirectory::open(&with(1 << 30)).unwrap().is_new);
+        let error = DemoDirectory::open(&with(2 << 30)).unwrap_err().to_string();
+        assert!(error.contains("1G") && error.contains("2G"), "{error}");
+        for size in [(256 << 20) - 4096, (1 << 30) + 1] {
+            assert!(matches!(DemoDirectory::open(&with(size)), Err(DemoError::DeviceSize(_))));
+        }
+    }
+
+    #[test]
+    fn nothing_that_was_served_is_made_again() {
+        for part in ["map.redb", "node-1/device-1.img", "node-1/node.toml", "demo.toml"] {
+            let temp = TempDir::new();
+            served(&options(&temp));
+            fs::remove_file(temp.path().join("d").join(part)).unwrap();
+            let error = DemoDirectory::open(&options(&temp)).unwrap_err().to_string();
+            assert!(error.contains(Path::new(part).file_name().unwrap().to_str().unwrap()), "{part}: {error}");
+        }
+        let temp = TempDir::new();
+        served(&options(&temp));
+        let image = temp.path().join("d/node-1/device-1.img");
+        fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(1 << 30).unwrap();
+        let error = DemoDirectory::open(&options(&temp)).unwrap_err().to_string();
+        assert!(error.contains("1G") && error.contains("4G"), "{error}");
+    }
+
+    #[test]
+    fn a_second_opening_is_refused_while_the_first_lives() {
+        let temp = TempDir::new();
+        let first = DemoDirectory::open(&options(&temp)).unwrap();
+        let error = DemoDirectory::open(&options(&temp)).unwrap_err();
+        assert!(matches!(error, DemoError::File(FileError::Locked { .. })), "{error}");
+        drop(first);
+        DemoDirectory::open(&options(&temp)).unwrap();
+    }
+}

@@ -1,0 +1,130 @@
+//! Small files, read whole and replaced whole: a crash leaves the old one or the new one.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What went wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The system refused.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Its content is not what it should be.
+    #[error("{path}: {what}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, in one line.
+        what: String,
+    },
+    /// Somebody else has it.
+    #[error("{path} is held by another process: one directory is served by one process; end that one first")]
+    Locked {
+        /// The lock.
+        path: PathBuf,
+    },
+}
+
+/// Puts the action and the path to an error of the system.
+pub(crate) fn during<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
+    move |source| FileError::Io { action, path: path.to_owned(), source }
+}
+
+/// Reads a TOML file.
+pub(crate) fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
+    let text = fs::read_to_string(path).map_err(during("read", path))?;
+    toml::from_str(&text).map_err(|error| {
+        let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+        let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        FileError::Content { path: path.to_owned(), what: format!("{place}{}", error.message().replace('\n', " ")) }
+    })
+}
+
+/// Replaces a TOML file, durably, with `heading` as a comment above.
+pub(crate) fn write_toml<T: Serialize>(path: &Path, heading: &str, value: &T) -> Result<(), FileError> {
+    let body = toml::to_string(value)
+        .map_err(|error| FileError::Content { path: path.to_owned(), what: error.to_string().replace('\n', " ") })?;
+    replace(path, format!("# {heading}\n\n{body}").as_bytes())
+}
+
+/// Replaces a file, durably.
+fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new).map_err(during("create", &new))?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(during("write", &new))?;
+    put_in_place(&new, path)
+}
+
+/// Gives a finished file its name, durably.
+fn put_in_place(new: &Path, path: &Path) -> Result<(), FileError> {
+    fs::rename(new, path).map_err(during("rename", new))?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory).and_then(|d| d.sync_all()).map_err(during("sync", directory))
+}
+
+/// A lock held until it is dropped or the process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock at `path`.
+    ///
+    /// # Errors
+    /// [`FileError::Locked`] if another process holds it.
+    pub fn take(path: &Path) -> Result<Self, FileError> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(during("open", path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(FileError::Locked { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => Err(during("lock", path)(source)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_once_and_freed_when_dropped() {
+        let directory = crate::testing::TempDir::new();
+        let path = directory.path().join("lock");
+        let held = Lock::take(&path).unwrap();
+        let error = Lock::take(&path).unwrap_err();
+        assert!(matches!(error, FileError::Locked { .. }), "{error}");
+        drop(held);
+        Lock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn replacing_leaves_nothing_beside() {
+        let directory = crate::testing::TempDir::new();
+        let path = directory.path().join("a.toml");
+        for content in ["x = 1", "x = 22"] {
+            replace(&path, content.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), content);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}
