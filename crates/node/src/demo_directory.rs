@@ -111,9 +111,31 @@ pub struct DemoDirectory {
     pub wanted_volumes: Vec<VolumeSpec>,
     /// Nothing was ever served from here: the map and the format of the device are still to be made.
     pub is_new: bool,
-    demo_path: PathBuf,
-    demo_file: DemoFile,
-    _lock: Lock,
+    /// Says that the first call got to its end.
+    pub completion: Completion,
+    /// Held as long as the directory is served.
+    pub lock: Lock,
+}
+
+/// What is left to say when the wanted volumes are there.
+#[derive(Debug)]
+pub struct Completion {
+    path: PathBuf,
+    file: DemoFile,
+}
+
+impl Completion {
+    /// The first call got to its end: from now on everything in the directory is somebody's data.
+    ///
+    /// # Errors
+    /// What the system says of `demo.toml`.
+    pub fn write(mut self) -> Result<(), FileError> {
+        if self.file.complete {
+            return Ok(());
+        }
+        self.file.complete = true;
+        write_demo_file(&self.path, &self.file)
+    }
 }
 
 impl DemoDirectory {
@@ -145,16 +167,8 @@ impl DemoDirectory {
         check_parts(&config, demo_file.device_size, is_new)?;
         apply_wishes(&mut config, options);
         let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { options.volumes.clone() };
-        Ok(Self { config, wanted_volumes, is_new, demo_path, demo_file, _lock: lock })
-    }
-
-    /// The first call got to its end: from now on everything in the directory is somebody's data.
-    pub fn complete(&mut self) -> Result<(), FileError> {
-        if self.demo_file.complete {
-            return Ok(());
-        }
-        self.demo_file.complete = true;
-        write_demo_file(&self.demo_path, &self.demo_file)
+        let completion = Completion { path: demo_path, file: demo_file };
+        Ok(Self { config, wanted_volumes, is_new, completion, lock })
     }
 }
 
@@ -282,9 +296,9 @@ mod tests {
     }
 
     fn served(options: &DemoOptions) {
-        let mut demo = DemoDirectory::open(options).unwrap();
+        let demo = DemoDirectory::open(options).unwrap();
         fs::write(&demo.config.map.redb, b"map").unwrap();
-        demo.complete().unwrap();
+        demo.completion.write().unwrap();
     }
 
     #[test]

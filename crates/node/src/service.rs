@@ -1,0 +1,221 @@
+//! One process that serves one node: start, serve, stop.
+//!
+//! ```text
+//!   start:  signals ─► admin socket ─► cores ─► node on core 0 (map, stores, groups, volumes, doors) ─► ready
+//!   stop:   signal ─► doors closed, what is in flight answered ─► stores closed ─► cores ended ─► exit 0
+//! ```
+//!
+//! Nothing is lost by a stop that is cut short: what was acknowledged is durable already. So the stop has a deadline,
+//! and a second signal ends it at once.
+
+use crate::admin::{Addresses, Admin};
+use crate::config::NodeConfig;
+use crate::control::{self, ControlHandle};
+use crate::files::FileError;
+use crate::local_node::{self, NodePlan, StartError};
+use crate::volume_spec::VolumeSpec;
+use runtime::uring::{Cores, Options};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// A stop ends within two seconds of the signal; this leaves room for the end of the process itself.
+const STOP_TIME_MAX: Duration = Duration::from_millis(1700);
+/// What admin requests under way are given to end.
+const ADMIN_STOP_TIME_MAX: Duration = Duration::from_millis(300);
+/// Exit status after a second signal: ended by order, not at the end of the work.
+const EXIT_SECOND_SIGNAL: i32 = 130;
+
+/// What is to be served, and how.
+pub struct ServicePlan {
+    /// The node.
+    pub config: NodeConfig,
+    /// Volumes that must be there before anything is served.
+    pub wanted_volumes: Vec<VolumeSpec>,
+    /// Record every device write and flush here.
+    pub record: Option<PathBuf>,
+    /// Called once the wanted volumes are there, before the first client is let in.
+    pub before_serving: Box<dyn FnOnce() -> Result<(), FileError> + Send>,
+}
+
+/// Why a node does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// A socket cannot be listened on.
+    #[error("cannot listen on {address} for {what} ({source}): choose another port (0 takes any free one) or address")]
+    Listen {
+        /// Whose socket.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The reactors cannot be started.
+    #[error("cannot start the cores: {0}")]
+    Cores(io::Error),
+    /// The node cannot be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The process itself.
+    #[error("cannot {0}: {1}")]
+    System(&'static str, io::Error),
+}
+
+/// Serves until SIGINT or SIGTERM. `ready` is told the addresses when I/O is served.
+///
+/// # Errors
+/// What keeps the node from serving.
+pub fn run(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), ServiceError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| ServiceError::System("start the admin thread", error))?;
+    let result = runtime.block_on(serve(plan, ready));
+    // Threads that still wait for something must not keep the process.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), ServiceError> {
+    let mut signals = Signals::new().map_err(|error| ServiceError::System("wait for signals", error))?;
+    let admin_listener = listen_for_admin(&plan.config).await?;
+    let admin_address =
+        admin_listener.local_addr().map_err(|error| ServiceError::System("ask for the admin address", error))?;
+    let cores = Cores::start(usize::from(plan.config.cores), &Options { record: plan.record.clone() })
+        .map_err(ServiceError::Cores)?;
+    let (control, requests) = control::channel();
+    let mut starting = local_node::start(
+        cores.handles(),
+        NodePlan {
+            config: plan.config,
+            wanted_volumes: plan.wanted_volumes,
+            before_serving: plan.before_serving,
+        },
+        requests,
+    );
+    let started = tokio::select! {
+        started = &mut starting => started,
+        () = signals.next() => {
+            log::info!("stopping before the start was over");
+            stop(signals, control, cores, None).await;
+            return Ok(());
+        }
+    };
+    let started = match started.unwrap_or_else(|_| Err(StartError::Lost)) {
+        Ok(started) => started,
+        Err(error) => {
+            end_cores(cores).await;
+            return Err(error.into());
+        }
+    };
+    let addresses = Addresses {
+        nqn: started.nqn,
+        nvme: reachable(started.nvme),
+        nbd: reachable(started.nbd),
+        admin: reachable(admin_address),
+    };
+    let (stop_admin, admin_stopped) = oneshot::channel::<()>();
+    let admin = Admin { control: control.clone(), addresses: addresses.clone() };
+    let admin = tokio::spawn(admin.serve(admin_listener, async { drop(admin_stopped.await) }));
+    ready(&addresses);
+    signals.next().await;
+    log::info!("stopping");
+    drop(stop_admin);
+    stop(signals, control, cores, Some(admin)).await;
+    log::info!("stopped");
+    Ok(())
+}
+
+type AdminTask = tokio::task::JoinHandle<io::Result<()>>;
+
+/// Ends what can be ended in time. Returns in time in any case, or not at all after a second signal.
+async fn stop(mut signals: Signals, control: ControlHandle, cores: Cores, admin: Option<AdminTask>) {
+    let orderly = async {
+        if let Some(admin) = admin {
+            let _ = tokio::time::timeout(ADMIN_STOP_TIME_MAX, admin).await;
+        }
+        let _ = control.stop().await;
+        end_cores(cores).await;
+    };
+    tokio::select! {
+        result = tokio::time::timeout(STOP_TIME_MAX, orderly) => {
+            if result.is_err() {
+                log::warn!("a device or client did not end in time and was left behind: nothing acknowledged is lost");
+                // The threads that hang must not be waited for by anybody.
+                std::process::exit(0);
+            }
+        }
+        () = signals.next() => {
+            log::warn!("second signal: ending at once");
+            std::process::exit(EXIT_SECOND_SIGNAL);
+        }
+    }
+}
+
+async fn end_cores(cores: Cores) {
+    // Joining blocks; signals must be heard meanwhile.
+    let _ = tokio::task::spawn_blocking(move || cores.stop()).await;
+}
+
+async fn listen_for_admin(config: &NodeConfig) -> Result<TcpListener, ServiceError> {
+    let address = SocketAddr::new(config.listen, config.admin_port);
+    TcpListener::bind(address).await.map_err(|source| ServiceError::Listen { what: "the admin API", address, source })
+}
+
+/// The address to tell others for one listened on: for "all addresses" the one that this machine uses outwards.
+fn reachable(listening: SocketAddr) -> SocketAddr {
+    if !listening.ip().is_unspecified() {
+        return listening;
+    }
+    // Connecting a datagram socket sends nothing; it only asks the routing table. The addresses are for documentation.
+    let (any, outside, local): (IpAddr, IpAddr, IpAddr) = match listening.ip() {
+        IpAddr::V4(any) => (any.into(), Ipv4Addr::new(192, 0, 2, 1).into(), Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(any) => {
+            (any.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::LOCALHOST.into())
+        }
+    };
+    let routed = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((outside, 9))?;
+        socket.local_addr()
+    });
+    SocketAddr::new(routed.map_or(local, |address| address.ip()), listening.port())
+}
+
+/// SIGINT and SIGTERM, one after the other.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_nobody_can_connect_to_is_never_told() {
+        for listening in ["0.0.0.0:4420", "[::]:4420"] {
+            let told = reachable(listening.parse().unwrap());
+            assert!(!told.ip().is_unspecified() && told.port() == 4420, "{told}");
+        }
+        let plain: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(reachable(plain), plain);
+    }
+}

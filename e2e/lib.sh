@@ -1,0 +1,91 @@
+# What the end-to-end scripts share. Sourced, not run.
+#
+#   start_demo OPTIONS...   starts `cairn demo` on $work/d with free ports; sets demo_pid, admin, nvme_port, nbd_port
+#   stop_demo               SIGTERM, and fails unless it exits with 0 in time
+#   check WHAT COMMAND...   runs it; its output is shown only if it fails
+#   need NAME TOOL...       without one of the tools the proof NAME is skipped, which is a failure unless
+#                           CAIRN_ALLOW_SKIP (a list of names) names it
+#   finish                  prints the totals; the exit status is 1 if anything failed
+#
+# Every script has a directory of its own and ends only the processes that it started.
+
+set -u
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cairn=${CAIRN_BIN:-$root/target/release/cairn}
+work=$(mktemp -d "${TMPDIR:-/tmp}/cairn-e2e.XXXXXX")
+passed=0 failed=0 skipped=0 demo_pid=
+
+pass() { echo "ok    $*"; passed=$((passed + 1)); }
+fail() { echo "FAIL  $*"; failed=$((failed + 1)); }
+
+check() {
+    local what=$1; shift
+    if "$@" > "$work/check.out" 2>&1 < /dev/null; then
+        pass "$what"
+    else
+        fail "$what (exit status $?): $*"
+        tail -n 20 "$work/check.out" | sed 's/^/      /'
+        return 1
+    fi
+}
+
+need() {
+    local name=$1 tool missing=; shift
+    for tool in "$@"; do command -v "$tool" > /dev/null || missing="$missing $tool"; done
+    [ -z "$missing" ] && return 0
+    case " ${CAIRN_ALLOW_SKIP:-} " in
+        *" $name "*) echo "skip  $name: no$missing"; skipped=$((skipped + 1)) ;;
+        *) fail "$name: no$missing (install them with 'make deps', or set CAIRN_ALLOW_SKIP=$name)" ;;
+    esac
+    return 1
+}
+
+start_demo() {
+    : > "$work/ready"
+    "$cairn" demo --dir "$work/d" --nvme-port 0 --nbd-port 0 --admin-port 0 "$@" > "$work/ready" 2>> "$work/demo.log" &
+    demo_pid=$!
+    local tries
+    for tries in $(seq 300); do
+        grep -q '^ready' "$work/ready" && break
+        kill -0 "$demo_pid" 2> /dev/null || break
+        sleep 0.1
+    done
+    if ! grep -q '^ready' "$work/ready"; then
+        fail "cairn demo says ready within 30 s"
+        tail -n 20 "$work/demo.log" | sed 's/^/      /'
+        finish
+    fi
+    admin=$(sed -n 's/^ready.* admin=\([^ ]*\).*/\1/p' "$work/ready")
+    nvme_port=$(sed -n 's/^ready.* nvme=[^ ]*:\([0-9]*\).*/\1/p' "$work/ready")
+    nbd_port=$(sed -n 's/^ready.* nbd=[^ ]*:\([0-9]*\).*/\1/p' "$work/ready")
+    export CAIRN_ADMIN=$admin
+}
+
+stop_demo() {
+    [ -n "$demo_pid" ] || return 0
+    kill -TERM "$demo_pid"
+    wait "$demo_pid"
+    local status=$?
+    demo_pid=
+    if [ $status = 0 ]; then pass "cairn demo stops with exit status 0"; else fail "cairn demo stops with exit status $status"; fi
+}
+
+# field NAME FIELD: one field of `cairn volume info`.
+field() { "$cairn" volume info "$1" -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$2"; }
+
+finish() {
+    [ -n "$demo_pid" ] && { kill -KILL "$demo_pid" 2> /dev/null; wait "$demo_pid" 2> /dev/null; demo_pid=; }
+    if [ $failed != 0 ] && [ -s "$work/demo.log" ]; then
+        echo "      the last lines of cairn's log:"; tail -n 15 "$work/demo.log" | sed 's/^/      /'
+    fi
+    echo "e2e ${0##*/}: $passed passed, $failed failed, $skipped skipped"
+    [ $failed = 0 ]
+    exit
+}
+
+cleanup() {
+    [ -n "$demo_pid" ] && { kill -KILL "$demo_pid" 2> /dev/null; wait "$demo_pid" 2> /dev/null; }
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
