@@ -1,6 +1,38 @@
-.PHONY: check test
+# The commands of the house. `make` alone says what there is.
+
+.PHONY: help deps build run check test bench
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make deps    install from Debian what build and tests need"
+	@echo "make run     build, serve a cluster of one node until Ctrl-C (ARGS='--volume data:10G' adds to it)"
+	@echo "make check   format, clippy with warnings denied, unit tests: before each commit"
+	@echo "make test    every test, each stage within its time; the last line is the total"
+	@echo "make bench   the figures of docs/performance.md, measured here"
+
+deps:
+	@tools/deps.sh
+
+build:
+	cargo build --release
+
+run: build
+	@echo
+	@echo "Cairn serves volumes over NVMe/TCP and NBD until Ctrl-C. From another terminal:"
+	@echo "  target/release/cairn volume ls                    which volumes there are"
+	@echo "  target/release/cairn volume info demo             how to reach one"
+	@echo "  nbdinfo nbd://127.0.0.1:10809/demo                by NBD: nbdcopy, qemu-img, fio, nbd-client, ..."
+	@echo "  nvme discover -t tcp -a 127.0.0.1 -s 4420         by NVMe/TCP: then the 'nvme connect' line of 'volume info'"
+	@echo
+	@exec target/release/cairn demo $(ARGS)
+
 check:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test --workspace --lib --bins
+
 test:
-	cargo test --workspace
+	@tools/test.sh
+
+bench:
+	@tools/bench.sh

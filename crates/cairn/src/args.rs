@@ -11,14 +11,16 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use ureq::http::Uri;
 
+/// Environment variable that names the cluster where no `--admin` does.
+const ADMIN_VARIABLE: &str = "CAIRN_ADMIN";
+
 /// Cairn: a distributed block store for NVMe flash.
 #[derive(Debug, Parser)]
 #[command(name = "cairn", version, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
-    /// Admin API of the cluster
-    #[arg(long, global = true, env = "CAIRN_ADMIN", value_name = "URL", value_parser = admin_url,
-        default_value_t = format!("http://127.0.0.1:{DEFAULT_ADMIN_PORT}"))]
-    pub(crate) admin: String,
+    #[arg(long, global = true, value_name = "URL", value_parser = admin_url, help = format!(
+        "Admin API of the cluster [env: {ADMIN_VARIABLE}; default: http://127.0.0.1:{DEFAULT_ADMIN_PORT}]"))]
+    pub(crate) admin: Option<String>,
     /// How to print
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
@@ -144,30 +146,55 @@ fn admin_url(text: &str) -> Result<String, String> {
     if is_plain && has_no_path { Ok(text.trim_end_matches('/').to_owned()) } else { Err(wanted()) }
 }
 
-/// Why there is nothing to run.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// Help or the version was asked for: this is it.
-    Shown(String),
-    /// The command line is wrong: one line that says how.
-    Usage(String),
+/// The admin API to ask: the flag wins, then the environment, then where `cairn demo` has it by default.
+pub(crate) fn admin_of(flag: Option<String>, environment: Option<OsString>) -> Result<String, UsageError> {
+    match (flag, environment.filter(|value| !value.is_empty())) {
+        (Some(url), _) => Ok(url),
+        (None, None) => Ok(format!("http://127.0.0.1:{DEFAULT_ADMIN_PORT}")),
+        (None, Some(value)) => {
+            let value = value.to_string_lossy();
+            admin_url(&value).map_err(|wanted| UsageError(format!("{ADMIN_VARIABLE} is '{value}': {wanted}")))
+        }
+    }
 }
 
+/// What [`admin_of`] finds in this process's environment.
+pub(crate) fn admin_from_environment() -> Option<OsString> {
+    std::env::var_os(ADMIN_VARIABLE)
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// A command.
+    Run(Box<Arguments>),
+    /// Help or the version: this text.
+    Show(String),
+}
+
+/// The command line is wrong: one line that says how, and what to write instead.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UsageError(pub(crate) String);
+
 /// Reads the command line.
-pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, Stop> {
-    let arguments = Arguments::try_parse_from(words).map_err(|error| stop(&error))?;
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request, UsageError> {
+    let arguments = match Arguments::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(error) => return instead(&error),
+    };
     if let Command::Demo(demo) = &arguments.command {
         check_distinct(&demo.volumes)?;
     }
-    Ok(arguments)
+    Ok(Request::Run(Box::new(arguments)))
 }
 
-fn stop(error: &clap::Error) -> Stop {
+/// What clap's "errors" come to: help and version are no errors, the others become one line.
+fn instead(error: &clap::Error) -> Result<Request, UsageError> {
     let text = error.to_string();
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Shown(text),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Request::Show(text)),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            Stop::Usage("a command is missing: `cairn --help` and `cairn volume --help` show them".to_owned())
+            Err(UsageError("a command is missing: `cairn --help` and `cairn volume --help` show them".to_owned()))
         }
         _ => {
             let message: Vec<&str> = text
@@ -178,15 +205,15 @@ fn stop(error: &clap::Error) -> Stop {
                 .collect();
             let message = message.join(" ");
             let message = message.strip_prefix("error: ").unwrap_or(&message);
-            Stop::Usage(format!("{message}; `cairn --help` says more"))
+            Err(UsageError(format!("{message}; `cairn --help` says more")))
         }
     }
 }
 
-fn check_distinct(volumes: &[VolumeSpec]) -> Result<(), Stop> {
+fn check_distinct(volumes: &[VolumeSpec]) -> Result<(), UsageError> {
     for (index, volume) in volumes.iter().enumerate() {
         if volumes[..index].iter().any(|before| before.name == volume.name) {
-            return Err(Stop::Usage(format!("--volume names '{}' twice: name each volume once", volume.name)));
+            return Err(UsageError(format!("--volume names '{}' twice: name each volume once", volume.name)));
         }
     }
     Ok(())
@@ -196,14 +223,10 @@ fn check_distinct(volumes: &[VolumeSpec]) -> Result<(), Stop> {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Arguments, Stop> {
-        parse(std::iter::once("cairn").chain(line.split_whitespace()).map(OsString::from))
-    }
-
-    fn usage(line: &str) -> String {
-        match read(line) {
-            Err(Stop::Usage(text)) => text,
-            other => panic!("{line}: {other:?}"),
+    fn read(line: &str) -> Result<Arguments, UsageError> {
+        match parse(std::iter::once("cairn").chain(line.split_whitespace()).map(OsString::from))? {
+            Request::Run(arguments) => Ok(*arguments),
+            Request::Show(text) => panic!("{line} shows {text}"),
         }
     }
 
@@ -244,14 +267,26 @@ mod tests {
             ("demo --nvme-port 65536", "65536"),
             ("status -o yaml", "yaml"),
         ] {
-            let text = usage(line);
+            let UsageError(text) = read(line).unwrap_err();
             assert!(text.contains(named) && !text.contains('\n'), "{line}: {text}");
         }
     }
 
     #[test]
     fn the_admin_address_loses_its_slash() {
-        assert_eq!(read("--admin http://h:1/ status").unwrap().admin, "http://h:1");
-        assert_eq!(read("status --admin http://[::1]:1").unwrap().admin, "http://[::1]:1");
+        assert_eq!(read("--admin http://h:1/ status").unwrap().admin.unwrap(), "http://h:1");
+        assert_eq!(read("status --admin http://[::1]:1").unwrap().admin.unwrap(), "http://[::1]:1");
+    }
+
+    #[test]
+    fn the_flag_wins_over_the_environment() {
+        let flag = || Some("http://flag:1".to_owned());
+        assert_eq!(admin_of(flag(), Some("http://env:1".into())).unwrap(), "http://flag:1");
+        assert_eq!(admin_of(flag(), Some("nonsense".into())).unwrap(), "http://flag:1");
+        assert_eq!(admin_of(None, Some("http://env:1/".into())).unwrap(), "http://env:1");
+        assert_eq!(admin_of(None, Some("".into())).unwrap(), "http://127.0.0.1:8420");
+        assert_eq!(admin_of(None, None).unwrap(), "http://127.0.0.1:8420");
+        let UsageError(text) = admin_of(None, Some("nonsense".into())).unwrap_err();
+        assert!(text.contains("CAIRN_ADMIN is 'nonsense'"), "{text}");
     }
 }

@@ -57,12 +57,7 @@ impl Client {
 
     fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, Failure> {
         let mut response = self.accept(answer)?;
-        response
-            .body_mut()
-            .with_config()
-            .limit(ANSWER_MAX_BYTES)
-            .read_json()
-            .map_err(|error| self.no_answer(&error))
+        response.body_mut().with_config().limit(ANSWER_MAX_BYTES).read_json().map_err(|error| self.no_answer(&error))
     }
 
     /// The response if it is a good one, else what it says is wrong.
@@ -72,8 +67,8 @@ impl Client {
             return Ok(response);
         }
         match response.body_mut().read_json::<ErrorBody>() {
-            Ok(body) => Err(Failure(format!("{}: {}", body.error.message, body.error.hint))),
-            Err(_) => Err(Failure(format!(
+            Ok(body) => Err(Failure::new(format!("{}: {}", body.error.message, body.error.hint))),
+            Err(_) => Err(Failure::new(format!(
                 "{} answers {} and is not Cairn's admin API: name the right one with --admin or CAIRN_ADMIN",
                 self.admin,
                 response.status()
@@ -85,9 +80,10 @@ impl Client {
         let admin = &self.admin;
         let remedy = "start Cairn with `cairn demo`, or name its admin address with --admin URL or CAIRN_ADMIN";
         let seconds = ANSWER_TIMEOUT.as_secs();
-        Failure(match error {
+        Failure::new(match error {
             ureq::Error::Timeout(_) => format!("no answer from {admin} within {seconds} s: {remedy}"),
             ureq::Error::Json(error) => format!("{admin} answers what this cairn cannot read ({error}): {remedy}"),
+            ureq::Error::Io(error) => format!("no answer from {admin} ({error}): {remedy}"),
             other => format!("no answer from {admin} ({other}): {remedy}"),
         })
     }

@@ -12,55 +12,63 @@
 mod args;
 mod client;
 mod output;
-mod serve;
+//mod serve;
 mod status;
 mod volume;
 
-use args::{Arguments, Command, NodeCommand};
+use args::{Command, NodeCommand, Request, UsageError};
+use client::Client;
 use std::process::ExitCode;
 
-/// What went wrong, as the one line that stderr gets.
+/// What went wrong, as the one line that stderr gets, and the exit status.
 #[derive(Debug)]
-pub(crate) struct Failure(pub(crate) String);
-
-impl Failure {
-    /// Any error that says both what is wrong and what to do.
-    pub(crate) fn of(error: impl std::fmt::Display) -> Self {
-        Self(error.to_string())
-    }
+pub(crate) struct Failure {
+    line: String,
+    exit_status: u8,
 }
 
 const EXIT_FAILURE: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
-fn main() -> ExitCode {
-    let arguments = match args::parse(std::env::args_os()) {
-        Ok(arguments) => arguments,
-        Err(args::Stop::Shown(text)) => return finish(output::print(&text), EXIT_FAILURE),
-        Err(args::Stop::Usage(line)) => return finish(Err(Failure(line)), EXIT_USAGE),
-    };
-    finish(run(arguments), EXIT_FAILURE)
-}
+impl Failure {
+    /// A line that says both what is wrong and what to do.
+    pub(crate) fn new(line: String) -> Self {
+        Self { line, exit_status: EXIT_FAILURE }
+    }
 
-fn run(arguments: Arguments) -> Result<(), Failure> {
-    let format = arguments.output;
-    let log_format = if arguments.log_json { node::log::LogFormat::Json } else { node::log::LogFormat::Text };
-    node::log::start(log_format).map_err(Failure::of)?;
-    let client = || client::Client::new(&arguments.admin);
-    match arguments.command {
-        Command::Demo(demo) => serve::demo(demo),
-        Command::Node(NodeCommand::Run { config }) => serve::node(&config),
-        Command::Volume(command) => volume::run(&client(), command, format),
-        Command::Status => status::run(&client(), format),
+    /// Any error that says both.
+    pub(crate) fn of(error: impl std::fmt::Display) -> Self {
+        Self::new(error.to_string())
     }
 }
 
-fn finish(result: Result<(), Failure>, failure_code: u8) -> ExitCode {
-    match result {
+fn main() -> ExitCode {
+    match args::parse(std::env::args_os()).map_err(usage).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(line)) => {
+        Err(Failure { line, exit_status }) => {
             eprintln!("cairn: {}", line.replace('\n', " "));
-            ExitCode::from(failure_code)
+            ExitCode::from(exit_status)
         }
     }
+}
+
+fn run(request: Request) -> Result<(), Failure> {
+    let arguments = match request {
+        Request::Show(text) => return output::print(&text),
+        Request::Run(arguments) => arguments,
+    };
+    let log_format = if arguments.log_json { node::log::LogFormat::Json } else { node::log::LogFormat::Text };
+    node::log::start(log_format).map_err(Failure::of)?;
+    let (admin, format) = (arguments.admin, arguments.output);
+    let client = || args::admin_of(admin, args::admin_from_environment()).map_err(usage).map(|url| Client::new(&url));
+    match arguments.command {
+        Command::Demo(demo) => Err(Failure::new(format!("cannot serve {demo:?} yet"))),
+        Command::Node(NodeCommand::Run { config }) => Err(Failure::new(format!("cannot serve {config:?} yet"))),
+        Command::Volume(command) => volume::run(&client()?, command, format),
+        Command::Status => status::run(&client()?, format),
+    }
+}
+
+fn usage(error: UsageError) -> Failure {
+    Failure { line: error.0, exit_status: EXIT_USAGE }
 }

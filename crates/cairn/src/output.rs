@@ -18,7 +18,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure(format!("cannot write to standard output ({error}): make room where it goes")))
+            Err(Failure::new(format!("cannot write to standard output ({error}): make room where it goes")))
         }
         _ => Ok(()),
     }

@@ -30,7 +30,13 @@ pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Re
 fn list(volumes: &[Volume]) -> String {
     let row = |volume: &Volume| {
         let size = ByteSize(volume.size_bytes).to_string();
-        [volume.name.clone(), size, volume.block_size_bytes.to_string(), volume.nsid.to_string(), volume.nbd_uri.clone()]
+        [
+            volume.name.clone(),
+            size,
+            volume.block_size_bytes.to_string(),
+            volume.nsid.to_string(),
+            volume.nbd_uri.clone(),
+        ]
     };
     let rows: Vec<_> = volumes.iter().map(row).collect();
     table(["NAME", "SIZE", "BLOCK", "NSID", "NBD"], &rows)

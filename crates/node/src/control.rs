@@ -10,10 +10,10 @@
 
 use crate::volume_spec::{VolumeName, VolumeSpec};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, StoreId};
-use std::path::PathBuf;
 use volume::VolumeInfo;
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
@@ -35,6 +35,8 @@ pub enum Request {
     DeleteVolume(VolumeName, Reply<Result<(), ControlError>>),
     /// How things are.
     Status(Reply<ClusterStatus>),
+    /// Close the doors and the stores, and answer nothing any more.
+    Stop(Reply<()>),
 }
 
 /// How things are, with the cluster's name.
@@ -133,6 +135,11 @@ impl ControlHandle {
     /// How things are.
     pub async fn status(&self) -> Result<ClusterStatus, ControlError> {
         self.ask(Request::Status).await
+    }
+
+    /// Closes the doors and the stores: what is in flight is answered, nothing new is taken.
+    pub async fn stop(&self) -> Result<(), ControlError> {
+        self.ask(Request::Stop).await
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, ControlError> {

@@ -190,11 +190,9 @@ fn reopen(options: &DemoOptions, demo_path: &Path, file: DemoFile) -> Result<Dem
         return Err(DemoError::Broken { path: demo_path.to_owned(), what });
     }
     match options.device_size {
-        Some(asked) if asked != file.device_size => Err(DemoError::OtherDeviceSize {
-            directory: options.directory.clone(),
-            there: file.device_size,
-            asked,
-        }),
+        Some(asked) if asked != file.device_size => {
+            Err(DemoError::OtherDeviceSize { directory: options.directory.clone(), there: file.device_size, asked })
+        }
         _ => Ok(file),
     }
 }
@@ -218,8 +216,7 @@ fn make(options: &DemoOptions, demo_path: &Path, node_path: &Path) -> Result<Dem
         size: DEFAULT_VOLUME_SIZE,
         block_size: BlockSize::default(),
     };
-    let first_volumes =
-        if options.volumes.is_empty() { vec![default_volume()] } else { options.volumes.clone() };
+    let first_volumes = if options.volumes.is_empty() { vec![default_volume()] } else { options.volumes.clone() };
     let device_size = options.device_size.unwrap_or(DEFAULT_DEVICE_SIZE);
     let file = DemoFile { version: DEMO_FILE_VERSION, device_size, first_volumes, complete: false };
     write_demo_file(demo_path, &file)?;

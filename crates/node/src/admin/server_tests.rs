@@ -41,6 +41,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let found = volumes.len() < count;
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotFound(name.to_string())) });
             }
+            Request::Stop(reply) => drop(reply.send(())),
             Request::Status(reply) => {
                 let _ = reply.send(ClusterStatus { cluster: ClusterId(5), node: NodeStatus::default() });
             }
@@ -108,7 +109,8 @@ fn a_volume_is_made_seen_and_deleted() {
 
 #[test]
 fn every_error_has_the_one_shape() {
-    let volume = |name: &str, size: u64, block: u32| json!({"name": name, "size_bytes": size, "block_size_bytes": block});
+    let volume =
+        |name: &str, size: u64, block: u32| json!({"name": name, "size_bytes": size, "block_size_bytes": block});
     with_server(|at| async move {
         ask(at, "POST", "/v1/volumes", Some(volume("data", 1 << 20, 512))).await;
         for (method, path, body, status, code) in [

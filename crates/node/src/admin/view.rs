@@ -109,7 +109,8 @@ mod tests {
             failed: None,
             damage: 0,
         };
-        let node = NodeStatus { devices: vec![device], groups_total: 100, groups_serving: 100, ..NodeStatus::default() };
+        let node =
+            NodeStatus { devices: vec![device], groups_total: 100, groups_serving: 100, ..NodeStatus::default() };
         ClusterStatus { cluster: ClusterId(2), node }
     }
 

@@ -1,0 +1,235 @@
+//! The node on its cores: map, assembly, wanted volumes, doors; then the control task, which answers the admin API.
+//!
+//! Everything here runs on core 0, except the doors' workers, of which each core has one.
+
+use crate::config::NodeConfig;
+use crate::control::{ClusterStatus, ControlError, Request};
+use crate::files::FileError;
+use crate::size::ByteSize;
+use crate::volume_spec::VolumeSpec;
+use cluster::{MapError, MapStore, RedbMap};
+use runtime::channel::CrossReceiver;
+use runtime::{CoreHandle, TaskHandle, TcpListener};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use types::ClusterId;
+use volume::{Assembly, NewVolume, NodeOptions, VolumeError, VolumeInfo};
+
+/// What the node is started with.
+pub(crate) struct NodePlan {
+    pub(crate) config: NodeConfig,
+    pub(crate) wanted_volumes: Vec<VolumeSpec>,
+    pub(crate) before_serving: Box<dyn FnOnce() -> Result<(), FileError> + Send>,
+}
+
+/// Where the node serves.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) nqn: String,
+    pub(crate) nvme: SocketAddr,
+    pub(crate) nbd: SocketAddr,
+}
+
+/// Why the node cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The cluster map.
+    #[error("cannot open the cluster map {path}: {source}")]
+    Map {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        source: MapError,
+    },
+    /// Devices, stores, groups.
+    #[error(transparent)]
+    Assembly(#[from] volume::StartError),
+    /// A wanted volume is there, but another one.
+    #[error(
+        "the volume {name} is there with {there} and blocks of {there_block}, --volume says {asked} and blocks of \
+         {asked_block}: leave its --volume away, or choose another name"
+    )]
+    OtherVolume {
+        /// Its name.
+        name: String,
+        /// The size that is there.
+        there: ByteSize,
+        /// The format that is there.
+        there_block: u32,
+        /// The size that was asked for.
+        asked: ByteSize,
+        /// The format that was asked for.
+        asked_block: u32,
+    },
+    /// A wanted volume cannot be made.
+    #[error("cannot make the volume {name}: {source}")]
+    Volume {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: VolumeError,
+    },
+    /// The directory.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A socket cannot be listened on.
+    #[error("cannot listen on {address} for {what} ({source}): choose another port (0 takes any free one) or address")]
+    Listen {
+        /// Whose socket.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The task that starts the node is gone.
+    #[error("the control core ended during the start: the lines above say why")]
+    Lost,
+}
+
+/// Starts the node on `cores`; it answers `requests` until one of them is to stop.
+pub(crate) fn start(
+    cores: &[CoreHandle],
+    plan: NodePlan,
+    requests: CrossReceiver<Request>,
+) -> oneshot::Receiver<Result<Started, StartError>> {
+    let (tell, told) = oneshot::channel();
+    let all = cores.to_vec();
+    cores[0].spawn_on(move || async move {
+        match LocalNode::start(all, plan).await {
+            Ok((node, started)) => {
+                let _ = tell.send(Ok(started));
+                node.answer(requests).await;
+            }
+            Err(error) => drop(tell.send(Err(error))),
+        }
+    });
+    told
+}
+
+struct LocalNode {
+    assembly: Assembly,
+    doors: Vec<TaskHandle<()>>,
+}
+
+impl LocalNode {
+    async fn start(cores: Vec<CoreHandle>, plan: NodePlan) -> Result<(Self, Started), StartError> {
+        let NodePlan { config, wanted_volumes, before_serving } = plan;
+        let path = config.map.redb.clone();
+        let map: Arc<dyn MapStore> =
+            Arc::new(RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?);
+        let core_count = cores.len();
+        let options = NodeOptions {
+            node: config.node_id(),
+            address: config.listen.to_string(),
+            cores,
+            devices: config.devices.iter().map(|device| device.path.clone()).collect(),
+            map,
+        };
+        let assembly = Assembly::start(options).await?;
+        for wanted in wanted_volumes {
+            ensure_volume(&assembly, &wanted).await?;
+        }
+        before_serving()?;
+        let mut node = Self { assembly, doors: Vec::new() };
+        let started = node.open_doors(&config, core_count)?;
+        Ok((node, started))
+    }
+
+    fn open_doors(&mut self, config: &NodeConfig, core_count: usize) -> Result<Started, StartError> {
+        let nbd_listener = listen("NBD", config, config.nbd_port)?;
+        let nbd = nbd_listener.local_address();
+        let (handles, workers): (Vec<_>, Vec<_>) = (0..core_count).map(|_| nbd::worker()).unzip();
+        for (core, worker) in workers.into_iter().enumerate() {
+            self.assembly.spawn_on(core, move |directory| worker.run(directory));
+        }
+        self.doors.push(runtime::spawn(nbd::serve(nbd_listener, handles)));
+        todo!()
+    }
+
+    /// The control task: one request after the other, until the one to stop.
+    async fn answer(mut self, mut requests: CrossReceiver<Request>) {
+        while let Ok(request) = requests.recv().await {
+            // Nobody may be waiting for an answer any more: the order was carried out all the same.
+            match request {
+                Request::ListVolumes(reply) => drop(reply.send(self.assembly.volumes())),
+                Request::CreateVolume(spec, reply) => drop(reply.send(self.create(&spec).await)),
+                Request::DeleteVolume(name, reply) => {
+                    let result = self.assembly.delete_volume(name.as_str()).await;
+                    drop(reply.send(result.map_err(|error| control_error(name.as_str(), error))));
+                }
+                Request::Status(reply) => {
+                    let cluster: ClusterId = self.assembly.cluster_id();
+                    drop(reply.send(ClusterStatus { cluster, node: self.assembly.status().await }));
+                }
+                Request::Stop(reply) => {
+                    self.stop().await;
+                    drop(reply.send(()));
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn create(&self, spec: &VolumeSpec) -> Result<VolumeInfo, ControlError> {
+        let created = self.assembly.create_volume(new_volume(spec)).await;
+        created.map_err(|error| control_error(spec.name.as_str(), error))
+    }
+
+    async fn stop(&mut self) {
+        for door in self.doors.drain(..) {
+            door.cancel();
+        }
+        self.assembly.stop().await;
+    }
+}
+
+fn listen(what: &'static str, config: &NodeConfig, port: u16) -> Result<TcpListener, StartError> {
+    let address = SocketAddr::new(config.listen, port);
+    TcpListener::bind(address).map_err(|source| StartError::Listen { what, address, source })
+}
+
+fn new_volume(spec: &VolumeSpec) -> NewVolume {
+    NewVolume {
+        name: spec.name.to_string(),
+        size_bytes: spec.size.0,
+        block_size_bytes: spec.block_size.bytes(),
+    }
+}
+
+/// Leaves a volume alone that is there as wanted, makes one that is not.
+async fn ensure_volume(assembly: &Assembly, wanted: &VolumeSpec) -> Result<(), StartError> {
+    let name = wanted.name.to_string();
+    match assembly.volumes().into_iter().find(|volume| volume.name == name) {
+        Some(there) if there.size_bytes == wanted.size.0 && there.block_size_bytes == wanted.block_size.bytes() => {
+            Ok(())
+        }
+        Some(there) => Err(StartError::OtherVolume {
+            name,
+            there: ByteSize(there.size_bytes),
+            there_block: there.block_size_bytes,
+            asked: wanted.size,
+            asked_block: wanted.block_size.bytes(),
+        }),
+        None => match assembly.create_volume(new_volume(wanted)).await {
+            Ok(_) => Ok(()),
+            Err(source) => Err(StartError::Volume { name, source }),
+        },
+    }
+}
+
+fn control_error(name: &str, error: VolumeError) -> ControlError {
+    match error {
+        VolumeError::Exists(there) => ControlError::Exists {
+            name: there.name,
+            size_bytes: there.size_bytes,
+            block_size_bytes: there.block_size_bytes,
+        },
+        VolumeError::NotFound => ControlError::NotFound(name.to_owned()),
+        VolumeError::Map(error) => ControlError::Unavailable(error.to_string()),
+        other => ControlError::Refused(other.to_string()),
+    }
+}

@@ -1,0 +1,46 @@
+#!/bin/bash
+# Installs from Debian what building and testing Cairn needs. What is there is left alone.
+set -eu
+
+packages=(
+    # build: the linker that Rust uses, and how sources come here
+    build-essential ca-certificates git make
+    # clients of the end-to-end tests
+    fio libnbd-bin qemu-utils nvme-cli python3
+    # the guest with the Linux kernel's NVMe/TCP initiator (tools/kernel-client)
+    qemu-system-x86 e2fsprogs dpkg apt xz-utils zstd lz4
+    # counting system calls and instructions
+    strace valgrind
+)
+
+missing=()
+for package in "${packages[@]}"; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2> /dev/null || true)
+    [ "$state" = installed ] || missing+=("$package")
+done
+
+if [ ${#missing[@]} = 0 ]; then
+    echo "deps: all ${#packages[@]} Debian packages are there"
+else
+    echo "deps: installing ${missing[*]}"
+    as_root=()
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo > /dev/null || { echo "deps: run 'make deps' as root, there is no sudo" >&2; exit 1; }
+        as_root=(sudo)
+    fi
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+fi
+
+# Rust is newer here than in Debian.
+wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
+if ! command -v cargo > /dev/null; then
+    echo "deps: Rust $wanted or newer is missing: install it as https://rustup.rs says" >&2
+    exit 1
+fi
+found=$(rustc --version | cut -d' ' -f2)
+if [ "$(printf '%s\n' "$wanted" "$found" | sort -V | head -n 1)" != "$wanted" ]; then
+    echo "deps: Rust $found is here and $wanted or newer is needed: run 'rustup update stable'" >&2
+    exit 1
+fi
+echo "deps: Rust $found"

@@ -1,0 +1,53 @@
+#!/bin/bash
+# All tests, stage by stage. Each stage has its time; what runs over it has failed. The last line is the total.
+#   tools/test.sh [STAGE...]     all stages, or those named
+set -u
+cd "$(dirname "$0")/.."
+
+# The data path is timed by real clients on few cores: more threads than cores only make tests wait for each other.
+threads=${CAIRN_TEST_THREADS:-$(nproc)}
+logs=target/test-logs
+mkdir -p "$logs"
+passed=0 failed=0 skipped=0 bad_stages=
+
+# stage NAME SECONDS COMMAND...: its output goes to the screen and to a file that the totals are read from.
+stage() {
+    local name=$1 seconds=$2; shift 2
+    if [ ${#only[@]} != 0 ] && [[ " ${only[*]} " != *" $name "* ]]; then return; fi
+    local log=$logs/$name.log began=$SECONDS status
+    echo "== $name (at most $seconds s): $*"
+    timeout --kill-after=10 "$seconds" "$@" 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+    count "$log"
+    if [ "$status" != 0 ]; then
+        bad_stages="$bad_stages $name"
+        # A stage that broke off without saying which test failed counts as one failure.
+        [ "$stage_failed" != 0 ] || failed=$((failed + 1))
+        [ "$status" = 124 ] && echo "== $name did not end within $seconds s"
+    fi
+    echo "== $name: $((SECONDS - began)) s, exit status $status"
+}
+
+# count LOG: adds what `cargo test` and the end-to-end scripts say of themselves.
+count() {
+    local sums
+    sums=$(sed -nE -e 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored.*/\1 \2 \3/p' \
+        -e 's/^e2e [^ ]+: ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' "$1" |
+        awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
+    read -r stage_passed stage_failed stage_skipped <<< "$sums"
+    passed=$((passed + stage_passed)) failed=$((failed + stage_failed)) skipped=$((skipped + stage_skipped))
+}
+
+only=("$@")
+
+stage build 1800 cargo build --release --workspace
+stage unit 1500 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
+for script in e2e/*.sh; do
+    name=$(basename "$script" .sh)
+    [ "$name" = lib ] && continue
+    stage "e2e-$name" "$(sed -n 's/^# Time: \([0-9]*\) s.*/\1/p' "$script" | grep . || echo 600)" "$script"
+done
+
+[ -z "$bad_stages" ] || echo "failed stages:$bad_stages"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ -z "$bad_stages" ] && [ "$failed" = 0 ]
