@@ -1,0 +1,215 @@
+//! Linearizability of each block as a register.
+//!
+//! The events of a block are followed in their order. At each moment there is a set of *possibilities*: what the block
+//! holds, and which of the operations under way have had their effect. Only when an operation ends is anything
+//! decided: possibilities in which it has had its effect stay, others are continued by every sequence of operations
+//! under way that ends with it ("just in time"). When no possibility is left, no order explains what was read.
+//!
+//! Few operations on one block are under way at a time, so the sets stay small and the whole is linear in the length
+//! of the history. Writes of unknown outcome would make them grow: one whose stamp nobody ever read is left out, since
+//! an order without it is as good as one with it.
+
+use super::Violation;
+use crate::history::{Action, History, Moment, OperationId, Outcome, Value};
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashSet};
+
+type Set<T> = HashSet<T, FixedState>;
+
+/// Operations on one block under way at a time that are followed: bits of a possibility.
+const MOST_OPEN: usize = 64;
+/// Possibilities at a time; more means a workload that overlaps everything with everything.
+const MOST_POSSIBILITIES: usize = 200_000;
+
+/// No order of a block's operations explains an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotLinearizable {
+    /// Which block.
+    pub block: u64,
+    /// The operation whose answer fits nowhere.
+    pub operation: OperationId,
+    /// What it saw, for a read.
+    pub saw: Option<Value>,
+    /// What the block could have held just before the answer.
+    pub possible: Vec<Value>,
+    /// When the operation was sent and answered.
+    pub moments: (Moment, Moment),
+}
+
+impl std::fmt::Display for NotLinearizable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Moment(start), Moment(end)) = self.moments;
+        write!(f, "block {}: operation {} ({start}..{end}) ", self.block, self.operation.0)?;
+        match self.saw {
+            Some(value) => write!(f, "read {value}, which no order of operations explains; possible were")?,
+            None => write!(f, "has no place in any order of operations; the block could hold")?,
+        }
+        self.possible.iter().try_for_each(|value| write!(f, " {value}"))
+    }
+}
+
+/// One operation as its block sees it.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    operation: OperationId,
+    kind: Kind,
+    /// It surely happened; an optional one may have.
+    required: bool,
+    start: Moment,
+    end: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Write(Value),
+    Read(Value),
+}
+
+/// What the block holds, and which operations under way (by slot) have had their effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Possibility {
+    value: Value,
+    done: u64,
+}
+
+/// Judges each block of a history.
+///
+/// # Errors
+/// The violation of the lowest block that has one.
+pub fn check(history: &History) -> Result<(), Violation> {
+    let mut blocks: HashMap<u64, Vec<Access>, FixedState> = HashMap::default();
+    for (index, operation) in history.operations().iter().enumerate() {
+        let id = OperationId(index as u32);
+        let Some(end) = operation.latest() else { continue };
+        for (place, block) in operation.blocks().enumerate() {
+            let kind = match &operation.action {
+                Action::Write => Kind::Write(History::stamp(id)),
+                Action::Zero => Kind::Write(Value::ZERO),
+                Action::Read(values) if matches!(operation.outcome, Outcome::Done(_)) => Kind::Read(values[place]),
+                Action::Read(_) => continue,
+            };
+            let access = Access { operation: id, kind, required: operation.is_done(), start: operation.start, end };
+            blocks.entry(block).or_default().push(access);
+        }
+    }
+    let mut numbers: Vec<u64> = blocks.keys().copied().collect();
+    numbers.sort_unstable();
+    numbers.into_iter().try_for_each(|block| check_block(block, &blocks[&block]))
+}
+
+fn check_block(block: u64, accesses: &[Access]) -> Result<(), Violation> {
+    let read: Set<Value> =
+        accesses.iter().filter_map(|a| if let Kind::Read(value) = a.kind { Some(value) } else { None }).collect();
+    let matters = |access: &&Access| match access.kind {
+        Kind::Write(value) => access.required || read.contains(&value),
+        Kind::Read(_) => true,
+    };
+    let accesses: Vec<Access> = accesses.iter().filter(matters).copied().collect();
+    let mut events: Vec<(Moment, bool, usize)> = Vec::with_capacity(accesses.len() * 2);
+    for (index, access) in accesses.iter().enumerate() {
+        events.push((access.start, true, index));
+        events.push((access.end, false, index));
+    }
+    events.sort_unstable();
+    let mut search = Search::new(block);
+    for (_, starts, index) in events {
+        match starts {
+            true => search.start(accesses[index])?,
+            false => search.end(accesses[index])?,
+        }
+    }
+    Ok(())
+}
+
+/// The possibilities of one block at one moment.
+struct Search {
+    block: u64,
+    open: Vec<Option<Access>>,
+    possibilities: Vec<Possibility>,
+}
+
+impl Search {
+    fn new(block: u64) -> Self {
+        let at_first = Possibility { value: Value::ZERO, done: 0 };
+        Self { block, open: Vec::new(), possibilities: vec![at_first] }
+    }
+
+    fn start(&mut self, access: Access) -> Result<(), Violation> {
+        let slot = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
+        if slot == MOST_OPEN {
+            return Err(Violation::TooManyOpen { block: self.block, open: MOST_OPEN + 1 });
+        }
+        if slot == self.open.len() {
+            self.open.push(None);
+        }
+        self.open[slot] = Some(access);
+        // A read that fits what the block holds now is content now: later it can only be worse off.
+        if let Kind::Read(value) = access.kind {
+            for possibility in self.possibilities.iter_mut().filter(|p| p.value == value) {
+                possibility.done |= 1 << slot;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, access: Access) -> Result<(), Violation> {
+        let is_it = |open: &Option<Access>| open.is_some_and(|open| open.operation == access.operation);
+        let slot = self.open.iter().position(is_it).expect("what ends has started");
+        let bit = 1 << slot;
+        let before = std::mem::take(&mut self.possibilities);
+        let mut after: Set<Possibility> = Set::default();
+        let mut seen: Set<Possibility> = Set::default();
+        let mut todo = Vec::new();
+        for possibility in &before {
+            if possibility.done & bit != 0 {
+                after.insert(Possibility { done: possibility.done & !bit, ..*possibility });
+                continue;
+            }
+            if !access.required {
+                after.insert(*possibility);
+            }
+            if seen.insert(*possibility) {
+                todo.push(*possibility);
+            }
+        }
+        while let Some(possibility) = todo.pop() {
+            for next in self.continuations(possibility) {
+                if next.done & bit != 0 {
+                    after.insert(Possibility { done: next.done & !bit, ..next });
+                } else if seen.insert(next) {
+                    todo.push(next);
+                }
+            }
+            if seen.len() + after.len() > MOST_POSSIBILITIES {
+                return Err(Violation::TooManyOpen { block: self.block, open: self.open.iter().flatten().count() });
+            }
+        }
+        self.open[slot] = None;
+        if after.is_empty() {
+            let mut possible: Vec<Value> = before.iter().chain(&seen).map(|possibility| possibility.value).collect();
+            possible.sort_unstable();
+            possible.dedup();
+            return Err(Violation::NotLinearizable(NotLinearizable {
+                block: self.block,
+                operation: access.operation,
+                saw: if let Kind::Read(value) = access.kind { Some(value) } else { None },
+                possible,
+                moments: (access.start, access.end),
+            }));
+        }
+        self.possibilities = after.into_iter().collect();
+        self.possibilities.sort_unstable();
+        Ok(())
+    }
+
+    /// What can come next: one more write under way has its effect, and the reads that it contents are content.
+    fn continuations(&self, from: Possibility) -> impl Iterator<Item = Possibility> + '_ {
+        let open = self.open.iter().enumerate().filter(move |(slot, _)| from.done & (1 << slot) == 0);
+        open.filter_map(move |(slot, access)| {
+            let Kind::Write(value) = access.as_ref()?.kind else { return None };
+            let content = self.open.iter().enumerate().filter(|(_, a)| a.is_some_and(|a| a.kind == Kind::Read(value)));
+            let done = content.fold(from.done | 1 << slot, |done, (slot, _)| done | 1 << slot);
+            Some(Possibility { value, done })
+        })
+    }
+}

@@ -1,0 +1,316 @@
+//! The checkers themselves, on histories made by hand: good ones pass, each kind of bad one does not; and on random
+//! ones, compared with trying every order.
+
+use super::*;
+use crate::history::{Action, OperationId, Outcome, Value};
+use runtime::sim::Random;
+
+/// A history of operations on blocks, by hand.
+#[derive(Default)]
+struct Script(History);
+
+impl Script {
+    fn write(&mut self, block: u64, count: u32) -> Value {
+        let id = self.begin_write(block, count);
+        self.0.done(id);
+        History::stamp(id)
+    }
+    fn begin_write(&mut self, block: u64, count: u32) -> OperationId {
+        self.0.start(Action::Write, block, count)
+    }
+    fn begin_zero(&mut self, block: u64) -> OperationId {
+        self.0.start(Action::Zero, block, 1)
+    }
+    fn zero(&mut self, block: u64) {
+        let id = self.begin_zero(block);
+        self.0.done(id);
+    }
+    fn begin_read(&mut self, block: u64, count: u32) -> OperationId {
+        self.0.start(Action::Read(Vec::new()), block, count)
+    }
+    fn read(&mut self, block: u64, values: &[Value]) {
+        let id = self.begin_read(block, values.len() as u32);
+        self.0.answered(id, values.to_vec());
+    }
+    fn checker(self) -> &'static str {
+        check(&self.0).err().map_or("none", |violation| violation.checker())
+    }
+}
+
+#[test]
+fn what_was_written_last_is_read() {
+    let mut script = Script::default();
+    script.read(0, &[Value::ZERO]);
+    let one = script.write(0, 1);
+    script.read(0, &[one]);
+    script.read(0, &[one]);
+    script.zero(0);
+    script.read(0, &[Value::ZERO]);
+    assert_eq!(script.checker(), "none");
+}
+
+#[test]
+fn a_lost_write_is_found() {
+    let mut script = Script::default();
+    script.write(0, 1);
+    script.0.processes_ended();
+    script.read(0, &[Value::ZERO]);
+    assert_eq!(script.checker(), "linearizability");
+}
+
+#[test]
+fn a_stale_read_is_found() {
+    let mut script = Script::default();
+    let one = script.write(0, 1);
+    script.write(0, 1);
+    script.read(0, &[one]);
+    assert_eq!(script.checker(), "linearizability");
+}
+
+#[test]
+fn a_value_nobody_wrote_is_found() {
+    let mut script = Script::default();
+    script.write(0, 1);
+    script.read(0, &[Value(77)]);
+    assert_eq!(script.checker(), "linearizability");
+}
+
+#[test]
+fn a_read_from_the_future_is_found() {
+    let mut script = Script::default();
+    script.read(0, &[Value(2)]);
+    script.write(0, 1);
+    assert_eq!(script.checker(), "linearizability");
+}
+
+#[test]
+fn a_deleted_value_that_comes_back_is_found() {
+    let mut script = Script::default();
+    let one = script.write(0, 1);
+    script.zero(0);
+    script.0.processes_ended();
+    script.read(0, &[one]);
+    assert_eq!(script.checker(), "linearizability");
+}
+
+#[test]
+fn an_unknown_write_may_be_there_or_not_but_not_both() {
+    for (first, second, verdict) in
+        [(0, 0, "none"), (1, 1, "none"), (1, 0, "linearizability"), (0, 1, "linearizability")]
+    {
+        let mut script = Script::default();
+        let unknown = History::stamp(script.begin_write(0, 1));
+        script.0.processes_ended();
+        let values = [Value::ZERO, unknown];
+        script.read(0, &[values[first]]);
+        script.read(0, &[values[second]]);
+        assert_eq!(script.checker(), verdict, "{first} {second}");
+    }
+}
+
+#[test]
+fn an_unknown_write_whose_process_lives_may_come_late() {
+    let mut script = Script::default();
+    let unknown = History::stamp(script.begin_write(0, 1));
+    script.read(0, &[Value::ZERO]);
+    script.read(0, &[unknown]);
+    assert_eq!(script.checker(), "none");
+}
+
+#[test]
+fn an_unknown_zero_may_be_there_or_not_but_not_both() {
+    for (seen, verdict) in [([0, 0], "none"), ([1, 1], "none"), ([1, 0], "linearizability")] {
+        let mut script = Script::default();
+        let values = [Value::ZERO, script.write(0, 1)];
+        script.begin_zero(0);
+        script.0.processes_ended();
+        seen.iter().for_each(|index| script.read(0, &[values[*index]]));
+        assert_eq!(script.checker(), verdict, "{seen:?}");
+    }
+}
+
+#[test]
+fn reads_that_go_back_and_forth_are_found() {
+    let mut script = Script::default();
+    let one = script.write(0, 1);
+    let open = script.begin_write(0, 1);
+    script.read(0, &[History::stamp(open)]);
+    script.read(0, &[one]);
+    script.0.done(open);
+    assert_eq!(script.checker(), "linearizability");
+}
+
+#[test]
+fn writes_at_one_time_may_come_in_any_order_but_in_one() {
+    for (seen, verdict) in [([0, 1], "none"), ([1, 0], "none")] {
+        let mut script = Script::default();
+        let ids = [script.begin_write(0, 1), script.begin_write(0, 1)];
+        let reads = [script.begin_read(0, 1), script.begin_read(0, 1)];
+        for (read, index) in reads.into_iter().zip(seen) {
+            script.0.answered(read, vec![History::stamp(ids[index])]);
+        }
+        ids.into_iter().for_each(|id| script.0.done(id));
+        script.read(0, &[History::stamp(ids[seen[1]])]);
+        assert_eq!(script.checker(), verdict, "{seen:?}");
+    }
+    let mut script = Script::default();
+    let ids = [script.begin_write(0, 1), script.begin_write(0, 1)];
+    ids.into_iter().for_each(|id| script.0.done(id));
+    script.read(0, &[History::stamp(ids[0])]);
+    script.read(0, &[History::stamp(ids[1])]);
+    assert_eq!(script.checker(), "linearizability");
+}
+
+#[test]
+fn half_of_an_unacknowledged_write_is_found() {
+    let mut script = Script::default();
+    let old = script.write(0, 4);
+    let torn = History::stamp(script.begin_write(0, 4));
+    script.0.processes_ended();
+    script.read(0, &[torn, torn, old, old]);
+    assert_eq!(script.checker(), "atomicity");
+}
+
+#[test]
+fn half_of_a_write_over_nothing_is_found() {
+    let mut script = Script::default();
+    let torn = History::stamp(script.begin_write(0, 2));
+    script.0.processes_ended();
+    script.read(0, &[torn, Value::ZERO]);
+    assert_eq!(script.checker(), "atomicity");
+}
+
+#[test]
+fn a_circle_of_three_writes_is_found() {
+    let mut script = Script::default();
+    let ids = [script.begin_write(0, 2), script.begin_write(1, 2), script.begin_write(0, 3)];
+    script.0.processes_ended();
+    let [a, b, c] = ids.map(History::stamp);
+    script.read(0, &[a, c, b]); // c over a's 1, a over c's 0
+    assert_eq!(script.checker(), "atomicity");
+}
+
+#[test]
+fn what_is_covered_by_later_writes_is_not_torn() {
+    let mut script = Script::default();
+    let whole = script.write(0, 8);
+    let part = script.write(2, 2);
+    let open = History::stamp(script.begin_write(6, 2));
+    script.zero(0);
+    script.0.processes_ended();
+    script.read(0, &[Value::ZERO, whole, part, part, whole, whole, open, open]);
+    assert_eq!(script.checker(), "none");
+}
+
+#[test]
+fn a_write_across_a_boundary_may_be_half_there() {
+    let mut script = Script::default();
+    let half = History::stamp(script.begin_write(15, 2));
+    script.0.processes_ended();
+    script.read(14, &[Value::ZERO, half, Value::ZERO]);
+    assert_eq!(script.checker(), "none");
+}
+
+#[test]
+fn a_refused_write_did_nothing() {
+    let mut script = Script::default();
+    let refused = script.begin_write(0, 1);
+    script.0.refused(refused);
+    script.read(0, &[History::stamp(refused)]);
+    assert_eq!(script.checker(), "linearizability");
+}
+
+/// Tries every order of the operations of block 0.
+fn some_order_fits(history: &History) -> bool {
+    fn fits(history: &History, taken: u32, value: Value) -> bool {
+        let operations = history.operations();
+        let left = |index: usize| taken & (1 << index) == 0;
+        if (0..operations.len()).all(|index| !left(index) || !operations[index].is_done()) {
+            return true;
+        }
+        (0..operations.len()).filter(|index| left(*index)).any(|index| {
+            let one = &operations[index];
+            // Nothing that is left may have been over before this one was sent; what is unknown may be skipped.
+            let late = |other: usize| left(other) && operations[other].latest().is_some_and(|end| end < one.start);
+            if (0..operations.len()).any(|other| late(other) && operations[other].is_done()) {
+                return false;
+            }
+            let skipped = (0..operations.len()).filter(|other| late(*other)).fold(0, |mask, other| mask | 1 << other);
+            let next = match &one.action {
+                Action::Write => History::stamp(OperationId(index as u32)),
+                Action::Zero => Value::ZERO,
+                Action::Read(values) if one.is_done() && values[0] != value => return false,
+                Action::Read(_) => value,
+            };
+            fits(history, taken | 1 << index | skipped, next)
+        })
+    }
+    fits(history, 0, Value::ZERO)
+}
+
+#[test]
+fn random_histories_are_judged_as_by_trying_every_order() {
+    let (mut good, mut bad) = (0, 0);
+    for seed in 0..30_000 {
+        let random = Random::new(seed);
+        let mut history = History::default();
+        let mut open: Vec<OperationId> = Vec::new();
+        let mut writes = vec![Value::ZERO];
+        while history.operations().len() < 7 {
+            if !open.is_empty() && random.one_in(2) {
+                let id = open.swap_remove(random.below(open.len() as u64) as usize);
+                match history.operations()[id.0 as usize].action {
+                    Action::Read(_) => {
+                        let value = writes[random.below(writes.len() as u64) as usize];
+                        history.answered(id, vec![value]);
+                    }
+                    _ => history.done(id),
+                }
+                continue;
+            }
+            if random.one_in(10) {
+                history.processes_ended();
+                open.clear();
+            }
+            let action = match random.below(5) {
+                0 | 1 => Action::Write,
+                2 => Action::Zero,
+                _ => Action::Read(Vec::new()),
+            };
+            let write = action == Action::Write;
+            let id = history.start(action, 0, 1);
+            open.push(id);
+            if write {
+                writes.push(History::stamp(id));
+            }
+        }
+        let expected = some_order_fits(&history);
+        assert_eq!(linearizable::check(&history).is_ok(), expected, "seed {seed}: {:#?}", history.operations());
+        if expected { good += 1 } else { bad += 1 }
+    }
+    assert!(good > 5_000 && bad > 5_000, "{good} good, {bad} bad: the test tests little");
+}
+
+#[test]
+fn a_long_history_is_judged_in_time_linear_in_its_length() {
+    let mut history = History::default();
+    let random = Random::new(5);
+    let mut model = vec![Value::ZERO; 64];
+    for round in 0..200_000u32 {
+        let block = random.below(64);
+        if round % 1000 == 999 {
+            // Left open for ever, and never read.
+            history.start(Action::Write, block, 1);
+            history.processes_ended();
+        } else if random.one_in(2) {
+            let id = history.start(Action::Write, block, 1);
+            model[block as usize] = History::stamp(id);
+            history.done(id);
+        } else {
+            let id = history.start(Action::Read(Vec::new()), block, 1);
+            history.answered(id, vec![model[block as usize]]);
+        }
+    }
+    assert_eq!(check(&history), Ok(()));
+    assert!(history.operations().iter().any(|operation| matches!(operation.outcome, Outcome::Unknown(_))));
+}

@@ -1,0 +1,270 @@
+//! What clients saw: every operation with its start, its end and its answer, in one order.
+
+use types::BLOCK_BYTES;
+
+/// What a block held: the stamp of the write that put it there. [`Value::ZERO`] is a block never written, or zeroed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Value(pub u64);
+
+impl Value {
+    /// Zeroes: the one value that many operations write.
+    pub const ZERO: Self = Self(0);
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::ZERO => write!(f, "zeroes"),
+            Self(stamp) => write!(f, "#{stamp}"),
+        }
+    }
+}
+
+/// A moment of the history: starts and ends are numbered in the order they were recorded, so that no two are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    /// After everything.
+    pub const NEVER: Self = Self(u64::MAX);
+}
+
+/// Number of an operation in its history. The stamp of a write is this number plus one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(pub u32);
+
+/// What was asked for, and what of it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Blocks were written, all with this operation's stamp.
+    Write,
+    /// Blocks were zeroed.
+    Zero,
+    /// Blocks were read; what each held, once answered.
+    Read(Vec<Value>),
+}
+
+/// How it ended, as far as the client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has not.
+    Open,
+    /// It was done.
+    Done(Moment),
+    /// No answer will come. It may have taken effect, at any moment up to this one, or never.
+    Unknown(Moment),
+    /// It was refused, and did nothing.
+    Refused(Moment),
+}
+
+/// One operation on a range of blocks.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// What.
+    pub action: Action,
+    /// First block, counted over all that the workload uses.
+    pub first_block: u64,
+    /// Number of blocks.
+    pub block_count: u32,
+    /// When it was sent.
+    pub start: Moment,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+impl Operation {
+    /// The blocks it is about.
+    pub fn blocks(&self) -> std::ops::Range<u64> {
+        self.first_block..self.first_block + u64::from(self.block_count)
+    }
+
+    /// The last moment at which it may take effect; `None` if it did nothing.
+    pub fn latest(&self) -> Option<Moment> {
+        match self.outcome {
+            Outcome::Open => Some(Moment::NEVER),
+            Outcome::Done(moment) | Outcome::Unknown(moment) => Some(moment),
+            Outcome::Refused(_) => None,
+        }
+    }
+
+    /// Whether it surely took effect.
+    pub fn is_done(&self) -> bool {
+        matches!(self.outcome, Outcome::Done(_))
+    }
+}
+
+/// Everything that clients did, in the order they did it.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    operations: Vec<Operation>,
+    moments: u64,
+    /// Operations not ended yet, in the order of their start.
+    open: Vec<OperationId>,
+}
+
+impl History {
+    fn moment(&mut self) -> Moment {
+        self.moments += 1;
+        Moment(self.moments)
+    }
+
+    /// An operation is about to be sent.
+    pub fn start(&mut self, action: Action, first_block: u64, block_count: u32) -> OperationId {
+        let id = OperationId(self.operations.len() as u32);
+        let start = self.moment();
+        self.operations.push(Operation { action, first_block, block_count, start, outcome: Outcome::Open });
+        self.open.push(id);
+        id
+    }
+
+    fn end(&mut self, id: OperationId, outcome: impl FnOnce(Moment) -> Outcome) -> &mut Operation {
+        let moment = self.moment();
+        let place = self.open.iter().position(|open| *open == id).expect("an operation ends once");
+        self.open.remove(place);
+        let operation = &mut self.operations[id.0 as usize];
+        operation.outcome = outcome(moment);
+        operation
+    }
+
+    /// A write or zero was acknowledged.
+    pub fn done(&mut self, id: OperationId) {
+        self.end(id, Outcome::Done);
+    }
+
+    /// A read was answered.
+    pub fn answered(&mut self, id: OperationId, values: Vec<Value>) {
+        let operation = self.end(id, Outcome::Done);
+        assert_eq!(values.len(), operation.block_count as usize, "a value for each block");
+        operation.action = Action::Read(values);
+    }
+
+    /// It was refused and did nothing (a read that failed is one too).
+    pub fn refused(&mut self, id: OperationId) {
+        self.end(id, Outcome::Refused);
+    }
+
+    /// All that had been sent and not answered (an error that leaves the outcome open is no answer) to the processes that ended has taken effect by now, or never will: they are gone, and
+    /// what they left behind has been opened. Call it before anything is asked of those that came after them.
+    pub fn processes_ended(&mut self) {
+        let moment = self.moment();
+        for id in std::mem::take(&mut self.open) {
+            self.operations[id.0 as usize].outcome = Outcome::Unknown(moment);
+        }
+    }
+
+    /// All operations, by id.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// The stamp that the blocks of a write carry.
+    pub fn stamp(id: OperationId) -> Value {
+        Value(u64::from(id.0) + 1)
+    }
+
+    /// The write with this stamp.
+    pub fn writer(&self, value: Value) -> Option<&Operation> {
+        let operation = self.operations.get(usize::try_from(value.0.checked_sub(1)?).ok()?)?;
+        (operation.action == Action::Write).then_some(operation)
+    }
+}
+
+/// A block whose contents are not what any write put there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadBlock {
+    /// It begins like a write's block and goes on otherwise.
+    #[error("block {block} is torn: it begins with stamp {stamp} and differs at byte {byte}")]
+    Torn {
+        /// Where it was read.
+        block: u64,
+        /// What its beginning says.
+        stamp: u64,
+        /// First byte that does not fit.
+        byte: usize,
+    },
+    /// It is the block of another place.
+    #[error("block {block} holds what was written to block {found} (stamp {stamp})")]
+    Misplaced {
+        /// Where it was read.
+        block: u64,
+        /// Where it belongs.
+        found: u64,
+        /// Of which write.
+        stamp: u64,
+    },
+}
+
+fn word(stamp: u64, block: u64, index: usize) -> u64 {
+    match index {
+        0 => stamp,
+        1 => block,
+        _ => (stamp ^ block.rotate_left(32)).wrapping_add(index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    }
+}
+
+/// Fills a block with what the write `value` puts at `block`: every byte depends on both.
+pub fn fill_block(value: Value, block: u64, bytes: &mut [u8]) {
+    assert_eq!(bytes.len(), BLOCK_BYTES);
+    for (index, chunk) in bytes.chunks_exact_mut(8).enumerate() {
+        chunk.copy_from_slice(&word(value.0, block, index).to_le_bytes());
+    }
+}
+
+/// Which write put these bytes at `block`.
+///
+/// # Errors
+/// [`BadBlock`] if none can have.
+pub fn read_block(block: u64, bytes: &[u8]) -> Result<Value, BadBlock> {
+    assert_eq!(bytes.len(), BLOCK_BYTES);
+    let at = |index: usize| u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("8 bytes"));
+    let (stamp, found) = (at(0), at(1));
+    let zero = stamp == 0;
+    let home = if zero { 0 } else { found };
+    let expected = |index| if zero { 0 } else { word(stamp, home, index) };
+    if let Some(index) = (0..BLOCK_BYTES / 8).find(|index| at(*index) != expected(*index)) {
+        return Err(BadBlock::Torn { block, stamp, byte: index * 8 });
+    }
+    if !zero && found != block {
+        return Err(BadBlock::Misplaced { block, found, stamp });
+    }
+    Ok(Value(stamp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_tells_who_wrote_it() {
+        let mut bytes = [0; BLOCK_BYTES];
+        assert_eq!(read_block(9, &bytes), Ok(Value::ZERO));
+        fill_block(Value(5), 9, &mut bytes);
+        assert_eq!(read_block(9, &bytes), Ok(Value(5)));
+        assert_eq!(read_block(8, &bytes), Err(BadBlock::Misplaced { block: 8, found: 9, stamp: 5 }));
+    }
+
+    #[test]
+    fn every_wrong_byte_is_seen() {
+        let mut bytes = [0; BLOCK_BYTES];
+        for zero in [false, true] {
+            if !zero {
+                fill_block(Value(5), 9, &mut bytes);
+            }
+            for at in (0..BLOCK_BYTES).step_by(7) {
+                bytes[at] ^= 0x10;
+                assert!(read_block(9, &bytes).is_err(), "byte {at}");
+                bytes[at] ^= 0x10;
+            }
+            bytes.fill(0);
+        }
+    }
+
+    #[test]
+    fn two_writes_mixed_in_one_block_are_torn() {
+        let (mut one, mut other) = ([0; BLOCK_BYTES], [0; BLOCK_BYTES]);
+        fill_block(Value(5), 9, &mut one);
+        fill_block(Value(6), 9, &mut other);
+        one[512..1024].copy_from_slice(&other[512..1024]);
+        assert_eq!(read_block(9, &one), Err(BadBlock::Torn { block: 9, stamp: 5, byte: 512 }));
+    }
+}
