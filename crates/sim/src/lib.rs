@@ -15,3 +15,6 @@
 
 pub mod checker;
 pub mod history;
+pub mod mutants;
+pub mod runner;
+pub mod workload;

@@ -158,40 +158,49 @@ fn a_timeout_ends_in_virtual_time() {
     assert!(world.run_on(&node, 0, run).expect("it ends").is_err());
 }
 
-/// Random reads and writes on two nodes with faults and crashes; the hash of its trace.
-fn busy_run(seed: u64) -> u64 {
+/// Random reads and writes on two nodes with faults and 40 crashes and kills: how many ended, and the trace's hash.
+fn busy_run(seed: u64, round: Duration) -> (u64, u64) {
     let world = World::new(seed);
     let faults = DiskFaults { write_error: 1_000, lost_write: 1_000, bit_rot: 1_000, ..DiskFaults::default() };
     let nodes: Vec<SimNode> = (0..2).map(|_| world.add_node(2, NodeOptions::default())).collect();
     for node in &nodes {
         node.add_disk(DISK, DISK_BYTES, DiskOptions { faults, ..DiskOptions::default() });
     }
-    for round in 0..20 {
-        for node in &nodes {
-            for core in 0..2 {
-                node.spawn(core, async {
-                    let device = open().await;
-                    loop {
-                        let offset = random_u64() % (DISK_BYTES / 4096) * 4096;
-                        match random_u64() % 4 {
-                            0 => drop(device.sync().await),
-                            1 => drop(read(&device, offset, 4096).await),
-                            _ => drop(write(&device, offset, 4096, random_u64() as u8).await),
-                        }
+    let ended = Rc::new(Cell::new(0));
+    for crash in 0..20 {
+        for (node, task) in nodes.iter().flat_map(|node| (0..8).map(move |task| (node, task))) {
+            let ended = ended.clone();
+            node.spawn(task % 2, async move {
+                let device = open().await;
+                loop {
+                    let offset = random_u64() % (DISK_BYTES / 4096) * 4096;
+                    match random_u64() % 64 {
+                        0 => drop(device.sync().await),
+                        1..32 => drop(read(&device, offset, 4096).await),
+                        _ => drop(write(&device, offset, 4096, random_u64() as u8).await),
                     }
-                });
-            }
+                    ended.set(ended.get() + 1);
+                }
+            });
         }
-        world.run_for(Duration::from_millis(5));
-        nodes[round % 2].restart();
-        nodes[1 - round % 2].kill();
-        nodes[1 - round % 2].start();
+        world.run_for(round);
+        nodes[crash % 2].restart();
+        nodes[1 - crash % 2].kill();
+        nodes[1 - crash % 2].start();
     }
-    world.trace_hash()
+    (ended.get(), world.trace_hash())
 }
 
 #[test]
-fn the_same_seed_is_the_same_run_and_another_is_not() {
-    assert_eq!(busy_run(11), busy_run(11));
-    assert_ne!(busy_run(11), busy_run(12));
+fn a_hundred_thousand_operations_and_forty_crashes_are_the_same_run_twice() {
+    let run = || busy_run(11, Duration::from_millis(35));
+    let (operations, hash) = run();
+    assert!(operations >= 100_000, "{operations}");
+    assert_eq!((operations, hash), run());
+}
+
+#[test]
+fn another_seed_is_another_run() {
+    let short = Duration::from_millis(1);
+    assert_ne!(busy_run(11, short).1, busy_run(12, short).1);
 }

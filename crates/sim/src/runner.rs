@@ -1,0 +1,140 @@
+//! Runs a workload over seeds, on all cores of the machine: a world needs one thread.
+
+use crate::workload::{Failure, Report, RunOptions, Workload};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, Once};
+use std::time::{Duration, Instant};
+use types::Mutant;
+
+static QUIET: Once = Once::new();
+
+thread_local! {
+    /// Where and why the last run of this thread panicked.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// Whether this thread runs a seed right now.
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Which seeds, and how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seeds, all of them unless the time runs out or one fails.
+    pub seeds: Range<u64>,
+    /// Real time after which no further seed is begun.
+    pub time_limit: Option<Duration>,
+    /// Crashes of each run.
+    pub crashes: u32,
+    /// The deliberate bug that is switched on (it must be switched on already: this names it in the command).
+    pub mutant: Option<Mutant>,
+}
+
+impl Plan {
+    /// `seeds` of a workload as it is run by default.
+    pub fn new(workload: &Workload, seeds: Range<u64>) -> Self {
+        Self { seeds, time_limit: None, crashes: workload.default_crashes, mutant: None }
+    }
+}
+
+/// A seed that failed.
+#[derive(Clone, Debug)]
+pub struct FailedSeed {
+    /// Which.
+    pub seed: u64,
+    /// Why.
+    pub failure: Failure,
+    /// The one command that repeats it.
+    pub command: String,
+}
+
+impl std::fmt::Display for FailedSeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "seed {} failed. {}\nrepeat it with:\n    {}", self.seed, self.failure, self.command)
+    }
+}
+
+/// What a plan came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Seeds run.
+    pub seeds: u64,
+    /// All their reports.
+    pub total: Report,
+}
+
+/// Runs one seed. A panic is a failure like any other: an assertion of what is tested has noticed.
+pub fn run_seed(workload: &Workload, options: &RunOptions) -> Result<Report, Failure> {
+    QUIET.call_once(quiet_panics);
+    PANIC.set(None);
+    RUNNING.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(|| (workload.run)(options)));
+    RUNNING.set(false);
+    outcome.unwrap_or_else(|_| Err(Failure::new("assertion", PANIC.take().unwrap_or_default())))
+}
+
+/// From now on a panic within a run says where and why only to whoever runs the seed.
+fn quiet_panics() {
+    let otherwise = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !RUNNING.try_with(Cell::get).unwrap_or(false) {
+            return otherwise(info);
+        }
+        PANIC.with_borrow_mut(|panic| {
+            panic.get_or_insert_with(|| info.to_string());
+        });
+    }));
+}
+
+/// The command that repeats a run.
+pub fn command(workload: &Workload, seed: u64, plan: &Plan) -> String {
+    let features = if plan.mutant.is_some() { " --features mutants" } else { "" };
+    let mut command = format!("cargo run --release -p cairn-sim{features} -- run {} --seed {seed}", workload.name);
+    if plan.crashes != workload.default_crashes {
+        command += &format!(" --crashes {}", plan.crashes);
+    }
+    if let Some(mutant) = plan.mutant {
+        command += &format!(" --mutant {mutant:?}");
+    }
+    command
+}
+
+/// Runs the seeds of a plan.
+///
+/// # Errors
+/// The lowest seed that failed of those that were run.
+pub fn run(workload: &Workload, plan: &Plan) -> Result<Summary, FailedSeed> {
+    let (next, stop) = (AtomicU64::new(plan.seeds.start), AtomicBool::new(false));
+    let reports = Mutex::new(Vec::new());
+    let failed: Mutex<Option<FailedSeed>> = Mutex::new(None);
+    let begin = Instant::now();
+    let work = || {
+        while !stop.load(Ordering::Relaxed) && plan.time_limit.is_none_or(|limit| begin.elapsed() < limit) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= plan.seeds.end {
+                return;
+            }
+            match run_seed(workload, &RunOptions { seed, crashes: plan.crashes, trace: false }) {
+                Ok(report) => reports.lock().expect("runs do not panic").push((seed, report)),
+                Err(failure) => {
+                    stop.store(true, Ordering::Relaxed);
+                    let mut failed = failed.lock().expect("runs do not panic");
+                    if failed.as_ref().is_none_or(|lowest| seed < lowest.seed) {
+                        *failed = Some(FailedSeed { seed, failure, command: command(workload, seed, plan) });
+                    }
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    if let Some(failed) = failed.into_inner().expect("runs do not panic") {
+        return Err(failed);
+    }
+    let mut reports = reports.into_inner().expect("runs do not panic");
+    reports.sort_unstable_by_key(|(seed, _)| *seed);
+    let mut summary = Summary { seeds: reports.len() as u64, total: Report::default() };
+    reports.iter().for_each(|(_, report)| summary.total.add(report));
+    Ok(summary)
+}

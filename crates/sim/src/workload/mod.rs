@@ -1,0 +1,106 @@
+//! Workloads: what is done in a world, and what is asked of it afterwards.
+
+use crate::checker::Violation;
+use runtime::sim::{Stopped, World};
+use types::Mutant;
+
+/// Something to run from a seed.
+pub struct Workload {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Crashes of one run unless told otherwise.
+    pub default_crashes: u32,
+    /// Runs it.
+    pub run: fn(&RunOptions) -> Result<Report, Failure>,
+    /// The deliberate bugs that it must catch.
+    pub mutants: &'static [Mutant],
+}
+
+/// All there are.
+pub const WORKLOADS: &[Workload] = &[];
+
+impl Workload {
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        WORKLOADS.iter().find(|workload| workload.name == name)
+    }
+}
+
+/// What one run is told.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Everything follows from it.
+    pub seed: u64,
+    /// How often something is crashed or killed.
+    pub crashes: u32,
+    /// Whether every event is printed.
+    pub trace: bool,
+}
+
+impl RunOptions {
+    /// A world for this run.
+    pub fn world(&self) -> World {
+        let world = World::new(self.seed);
+        if self.trace {
+            world.set_trace_sink(Some(Box::new(|event| eprintln!("{event}"))));
+        }
+        world
+    }
+}
+
+/// What a run did, if it went well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Operations that clients sent.
+    pub operations: u64,
+    /// Of those, the ones that were acknowledged or answered.
+    pub answered: u64,
+    /// Crashes and kills.
+    pub crashes: u64,
+    /// The world's trace hash at the end.
+    pub trace_hash: u64,
+    /// Events in that trace.
+    pub trace_events: u64,
+}
+
+impl Report {
+    /// Counts added up; the hashes of several runs folded in the order of the seeds.
+    pub fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.answered += other.answered;
+        self.crashes += other.crashes;
+        self.trace_events += other.trace_events;
+        self.trace_hash = self.trace_hash.rotate_left(1) ^ other.trace_hash;
+    }
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{checker}: {message}")]
+pub struct Failure {
+    /// What noticed: a checker, an assertion, or the workload's own comparison.
+    pub checker: &'static str,
+    /// What it noticed.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure that `checker` found.
+    pub fn new(checker: &'static str, message: impl std::fmt::Display) -> Self {
+        Self { checker, message: message.to_string() }
+    }
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        Self::new(violation.checker(), violation)
+    }
+}
+
+impl From<Stopped> for Failure {
+    fn from(stopped: Stopped) -> Self {
+        Self::new("liveness", stopped)
+    }
+}
