@@ -8,12 +8,13 @@
 //! it is first taken from the system and recycled per thread. **Recycled bytes are stale**: who sends or stores a
 //! buffer fills it, padding included.
 
+use crate::core::CoreKey;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 
 /// Alignment of every buffer's memory: the largest that O_DIRECT asks for.
 pub const ALIGNMENT: usize = 4096;
@@ -29,6 +30,8 @@ struct Region {
     handles: AtomicU32,
     class: u8,
     memory: NonNull<u8>,
+    /// Whom this region is counted against while it is held; null if nobody. Touched only by an only owner.
+    budget: AtomicPtr<Budget>,
 }
 
 impl Region {
@@ -83,7 +86,7 @@ fn take_region(class: usize) -> NonNull<Region> {
     let layout = layout_of(class);
     // SAFETY: the layout's size is not zero.
     let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
-    let region = Region { handles: AtomicU32::new(1), class: class as u8, memory };
+    let region = Region { handles: AtomicU32::new(1), class: class as u8, memory, budget: AtomicPtr::default() };
     NonNull::from(Box::leak(Box::new(region)))
 }
 
@@ -93,7 +96,9 @@ fn layout_of(class: usize) -> Layout {
 
 fn give_back(region: NonNull<Region>) {
     // SAFETY: the last handle is gone; the region itself lives until it is freed below.
-    let class = usize::from(unsafe { region.as_ref() }.class);
+    let held = unsafe { region.as_ref() };
+    let class = usize::from(held.class);
+    let budget = NonNull::new(held.budget.swap(std::ptr::null_mut(), Ordering::Relaxed));
     let kept = CACHE.try_with(|cache| {
         let cache = &mut cache.borrow_mut().0.0[class];
         cache.push(region);
@@ -110,6 +115,42 @@ fn give_back(region: NonNull<Region>) {
         unsafe {
             dealloc(region.as_ref().memory.as_ptr(), layout_of(class));
             drop(Box::from_raw(region.as_ptr()));
+        }
+    }
+    if let Some(budget) = budget {
+        // SAFETY: a charged budget is `'static`.
+        unsafe { budget.as_ref() }.release();
+    }
+}
+
+/// How many regions of some purpose are held, anywhere: counted when [charged](IoBuf::charge), until the last handle
+/// is dropped, on whatever thread.
+pub(crate) struct Budget {
+    held: AtomicU32,
+    /// Whether somebody was refused and is to be told of the next release.
+    refused: AtomicBool,
+    tell: fn(CoreKey),
+    core: CoreKey,
+}
+
+impl Budget {
+    pub(crate) const fn new(core: CoreKey, tell: fn(CoreKey)) -> Self {
+        Self { held: AtomicU32::new(0), refused: AtomicBool::new(false), tell, core }
+    }
+
+    /// Whether fewer than `limit` regions are held. If not, the next release is told.
+    pub(crate) fn has_room(&self, limit: u32) -> bool {
+        if self.held.load(Ordering::SeqCst) < limit {
+            return true;
+        }
+        self.refused.store(true, Ordering::SeqCst);
+        self.held.load(Ordering::SeqCst) < limit // a release between the two looks was told nobody
+    }
+
+    fn release(&self) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        if self.refused.load(Ordering::SeqCst) && self.refused.swap(false, Ordering::SeqCst) {
+            (self.tell)(self.core);
         }
     }
 }
@@ -205,6 +246,15 @@ impl IoBuf {
     pub fn truncate(&mut self, len: usize) {
         assert!(len <= self.len());
         self.0.len = len as u32;
+    }
+
+    /// Counts the buffer's region against `budget` until its last handle is gone.
+    pub(crate) fn charge(&mut self, budget: &'static Budget) {
+        budget.held.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the handle keeps the region alive.
+        let region = unsafe { self.0.region.as_ref() };
+        let before = region.budget.swap(std::ptr::from_ref(budget).cast_mut(), Ordering::Relaxed);
+        assert!(before.is_null(), "a region is counted once");
     }
 
     /// Makes the bytes read-only and shareable.

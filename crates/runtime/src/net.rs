@@ -91,7 +91,7 @@ impl TcpStream {
 
     /// What has arrived, at least one byte and at most one receive buffer (128 KiB) full; empty at the end of the
     /// stream. Waiting holds no memory: a thousand idle connections cost a thousand small structures.
-    /// One receive at a time per connection.
+    /// One receive at a time per connection. Dropping the future loses nothing: the next receive takes what came.
     pub async fn recv(&self) -> io::Result<SharedBuf> {
         match self {
             Self::Uring(stream) => stream.recv().await,
@@ -100,6 +100,8 @@ impl TcpStream {
     }
 
     /// Fills `buf` completely, straight from the socket: for payload that belongs in an aligned buffer.
+    ///
+    /// Dropping the future loses what had come: the connection is good for nothing but its end.
     ///
     /// # Errors
     /// `UnexpectedEof` if the stream ends before.
@@ -111,7 +113,7 @@ impl TcpStream {
     }
 
     /// Sends all of `parts`, in order, with as few calls as possible. The list comes back empty with its room.
-    /// One send at a time per connection.
+    /// One send at a time per connection. Dropping the future leaves it unknown how much has gone.
     ///
     /// # Panics
     /// Above [`MAX_SEND_PARTS`] parts.

@@ -140,6 +140,17 @@ pub(crate) struct Executor {
     turn_end: RefCell<Vec<Waker>>,
     turn: Cell<u64>,
     pool: RefCell<BodyPool>,
+    /// Where the generations of this executor's slots begin.
+    first_generation: u32,
+}
+
+/// Executors made on this thread. Core numbers are used again: each executor begins its generations elsewhere, so that
+/// a waker or handle of an earlier one's task does not name a task of this one.
+fn first_generation() -> u32 {
+    thread_local! { static MADE: Cell<u32> = const { Cell::new(0) } }
+    let made = MADE.get();
+    MADE.set(made.wrapping_add(1));
+    made.wrapping_mul(0x9E_3779) & ((1 << GENERATION_BITS) - 1)
 }
 
 impl Executor {
@@ -152,6 +163,7 @@ impl Executor {
             turn_end: RefCell::default(),
             turn: Cell::new(0),
             pool: RefCell::default(),
+            first_generation: first_generation(),
         }
     }
 
@@ -164,7 +176,7 @@ impl Executor {
         let body = Body { memory, class, table: &TableOf::<F>::TABLE };
         let mut slots = self.slots.borrow_mut();
         let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            slots.push(TaskSlot { generation: 0, queued: false, state: SlotState::Free });
+            slots.push(TaskSlot { generation: self.first_generation, queued: false, state: SlotState::Free });
             (slots.len() - 1) as u32
         });
         assert!(slot < 1 << SLOT_BITS, "more than 16 million tasks on one core");
@@ -187,6 +199,11 @@ impl Executor {
 
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.borrow().is_empty()
+    }
+
+    /// Whether there is a task to poll, now or at the end of the turn.
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_ready() || !self.turn_end.borrow().is_empty()
     }
 
     /// Polls one ready task. Returns whether there was one.

@@ -1,110 +1,63 @@
 //! The kernel's backend: one ring and one reactor per core.
+//!
+//! ```text
+//!  another core, a tokio thread          this core's thread
+//!  ────────────────────────────          ─────────────────────────────────────────────────────────
+//!   wake, spawn_on ──► Mailbox ────────►  turn:  messages → timers → ready tasks → end of the turn
+//!   (eventfd only if it sleeps)                  → one io_uring_enter: submit all, reap all, sleep
+//! ```
+//!
+//! - [`reactor`](self): the ring, and the one system call per turn.
+//! - `operation`: what is under way; owns the buffers until the kernel is done with them.
+//! - `receive`: the buffers that the kernel picks from when bytes arrive, so that idle connections hold none.
+//! - `mailbox`: what others ask of a core. `cores`: threads, `block_on`. `device`, `stream`, `listener`: the surface.
+//! - [`record`]: device writes and syncs as a file, for the power-loss proof.
 
-use crate::buf::{IoBuf, SharedBuf};
-use crate::core::{CoreKey, LocalFuture};
-use crate::device::DeviceInfo;
-use crate::time::Instant;
-use std::io;
-use std::net::SocketAddr;
-use std::path::Path;
+mod cores;
+mod device;
+mod gather;
+mod listener;
+mod mailbox;
+mod open;
+mod operation;
+mod reactor;
+mod receive;
+pub mod record;
+mod stream;
+mod turn;
 
-#[derive(Clone, Debug)]
-pub struct Reactor;
-impl Reactor {
-    pub(crate) fn now(&self) -> Instant {
-        todo!()
-    }
-}
-#[derive(Clone, Debug)]
-pub struct UringCoreHandle;
-impl UringCoreHandle {
-    pub(crate) fn spawn_boxed(&self, _make: Box<dyn FnOnce() -> LocalFuture + Send>) {
-        todo!()
-    }
-    pub(crate) fn key(&self) -> CoreKey {
-        todo!()
-    }
-}
-#[derive(Clone, Debug)]
-pub struct UringDevice;
-impl UringDevice {
-    pub(crate) async fn open(_path: &Path) -> io::Result<Self> {
-        todo!()
-    }
-    pub(crate) fn info(&self) -> &DeviceInfo {
-        todo!()
-    }
-    pub(crate) async fn read(&self, _offset_bytes: u64, _buf: IoBuf) -> (io::Result<()>, IoBuf) {
-        todo!()
-    }
-    pub(crate) async fn write(&self, _offset_bytes: u64, _parts: &mut Vec<SharedBuf>) -> io::Result<()> {
-        todo!()
-    }
-    pub(crate) async fn sync(&self) -> io::Result<()> {
-        todo!()
-    }
-    pub(crate) async fn discard(&self, _offset_bytes: u64, _len_bytes: u64) -> io::Result<()> {
-        todo!()
-    }
-}
-#[derive(Debug)]
-pub struct UringListener;
-impl UringListener {
-    pub(crate) fn bind(_address: SocketAddr) -> io::Result<Self> {
-        todo!()
-    }
-    pub(crate) fn local_address(&self) -> SocketAddr {
-        todo!()
-    }
-    pub(crate) async fn accept(&self) -> io::Result<UringStream> {
-        todo!()
-    }
-}
-#[derive(Clone, Debug)]
-pub struct UringStream;
-impl UringStream {
-    pub(crate) async fn connect(_address: SocketAddr) -> io::Result<Self> {
-        todo!()
-    }
-    pub(crate) fn peer_address(&self) -> SocketAddr {
-        todo!()
-    }
-    pub(crate) fn local_address(&self) -> SocketAddr {
-        todo!()
-    }
-    pub(crate) async fn recv(&self) -> io::Result<SharedBuf> {
-        todo!()
-    }
-    pub(crate) async fn recv_exact(&self, _buf: IoBuf) -> (io::Result<()>, IoBuf) {
-        todo!()
-    }
-    pub(crate) async fn send(&self, _parts: &mut Vec<SharedBuf>) -> io::Result<()> {
-        todo!()
-    }
-    pub(crate) fn has_ended(&self) -> bool {
-        todo!()
-    }
-    pub(crate) fn shutdown(&self) {
-        todo!()
-    }
-    pub(crate) fn detach(self) -> UringDetached {
-        todo!()
-    }
-}
-#[derive(Debug)]
-pub struct UringDetached;
-impl UringDetached {
-    pub(crate) fn attach(self) -> UringStream {
-        todo!()
-    }
-}
+pub use cores::{Cores, Options, UringCoreHandle, block_on, block_on_with};
+pub use device::UringDevice;
+pub use listener::UringListener;
+pub(crate) use mailbox::wake_remote;
+pub(crate) use reactor::Reactor;
+pub use reactor::{Counters, counters};
+pub use stream::{UringDetached, UringStream};
 
-pub(crate) fn wake_remote(_task: crate::task::TaskKey) {
-    todo!()
-}
+/// A random number from the operating system.
 pub(crate) fn random_u64() -> u64 {
-    todo!()
+    let mut bytes = [0u8; 8];
+    // SAFETY: the pointer and length are of `bytes`.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    assert_eq!(got, bytes.len() as isize, "getrandom gives eight bytes once the system has booted");
+    u64::from_ne_bytes(bytes)
 }
+
+/// Wall time in nanoseconds since 1970.
 pub(crate) fn wall_clock_ns() -> u64 {
-    todo!()
+    clock_ns(libc::CLOCK_REALTIME)
+}
+
+/// Time since boot, with the time the machine was suspended: a lease must not outlive its term because the
+/// machine slept through it, as it could on CLOCK_MONOTONIC.
+fn boot_clock_ns() -> u64 {
+    clock_ns(libc::CLOCK_BOOTTIME)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a timespec of ours.
+    let result = unsafe { libc::clock_gettime(clock, &mut time) };
+    assert_eq!(result, 0, "the clock exists on every Linux");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,0 +1,119 @@
+//! Receive buffers that the kernel picks when bytes arrive.
+//!
+//! A ring of 128 KiB buffers is shared by all connections of a core: a receive names no buffer, so a connection that
+//! waits holds none. A buffer taken by the kernel leaves with the completion and a fresh one takes its place. What has
+//! left is counted until its last handle is dropped, wherever that is; at the limit no fresh one comes and receives
+//! wait, which is how a core stops reading when it can not keep up.
+
+use super::mailbox::Mailbox;
+use crate::buf::{Budget, IoBuf};
+use io_uring::Submitter;
+use io_uring::types::BufRingEntry;
+use std::io;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::task::Waker;
+
+/// Size of one receive buffer: what a socket gives at once on a fast network, and a 128 KiB command with its payload.
+pub(super) const RECEIVE_BUFFER_BYTES: usize = 128 << 10;
+/// Buffers the kernel may pick from: as many receives as may complete within one turn before the ring is refilled,
+/// few enough that they stay in the cache of the core.
+const RING_ENTRIES: u16 = 32;
+/// Bytes of receive buffers that a core's tasks may hold: DESIGN §11, payload in flight per core.
+const HELD_BYTES_MAX: usize = 64 << 20;
+const HELD_MAX: u32 = (HELD_BYTES_MAX / RECEIVE_BUFFER_BYTES) as u32;
+/// The one buffer group of a ring.
+pub(super) const BUFFER_GROUP: u16 = 0;
+
+pub(super) struct ReceiveRing {
+    /// The entries, as shared with the kernel. Page-aligned, as it asks.
+    memory: IoBuf,
+    tail: u16,
+    /// The buffers behind the entries, by buffer id.
+    buffers: [Option<IoBuf>; RING_ENTRIES as usize],
+    /// Ids that wait for a buffer.
+    missing: Vec<u16>,
+    budget: &'static Budget,
+    waiting: Vec<Waker>,
+}
+
+impl ReceiveRing {
+    /// Registers the ring with the kernel and fills it.
+    pub(super) fn register(submitter: &Submitter<'_>, mailbox: &'static Mailbox) -> io::Result<Self> {
+        let memory = IoBuf::zeroed(usize::from(RING_ENTRIES) * size_of::<BufRingEntry>());
+        // SAFETY: the memory is page-aligned and large enough, and lives until the ring is closed (see `Reactor`).
+        unsafe {
+            submitter.register_buf_ring_with_flags(memory.as_ptr() as u64, RING_ENTRIES, BUFFER_GROUP, 0)?;
+        }
+        let mut ring = Self {
+            memory,
+            tail: 0,
+            buffers: [const { None }; RING_ENTRIES as usize],
+            missing: (0..RING_ENTRIES).rev().collect(),
+            budget: mailbox.receive_budget(),
+            waiting: Vec::new(),
+        };
+        ring.refill();
+        Ok(ring)
+    }
+
+    /// Puts fresh buffers where some are missing, as far as the limit allows, and wakes who waits for them.
+    pub(super) fn refill(&mut self) {
+        if self.missing.is_empty() {
+            return;
+        }
+        let before = self.tail;
+        while let Some(id) = self.missing.last().copied() {
+            let in_ring = u32::from(RING_ENTRIES) - self.missing.len() as u32;
+            if !self.budget.has_room(HELD_MAX.saturating_sub(in_ring)) {
+                break;
+            }
+            self.missing.pop();
+            self.offer(id, IoBuf::new(RECEIVE_BUFFER_BYTES));
+        }
+        if self.tail != before {
+            self.publish();
+            self.waiting.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    fn offer(&mut self, id: u16, mut buffer: IoBuf) {
+        let index = usize::from(self.tail & (RING_ENTRIES - 1));
+        // SAFETY: the index is inside the ring's memory; the kernel reads this entry only once the tail has passed it.
+        let entry = unsafe { &mut *self.memory.as_mut_ptr().cast::<BufRingEntry>().add(index) };
+        entry.set_addr(buffer.as_mut_ptr() as u64);
+        entry.set_len(buffer.len() as u32);
+        entry.set_bid(id);
+        self.buffers[usize::from(id)] = Some(buffer);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    fn publish(&mut self) {
+        // SAFETY: the tail lies in the first entry's spare field, aligned for a u16; the kernel only reads it.
+        let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.memory.as_ptr().cast()).cast_mut()) };
+        tail.store(self.tail, Ordering::Release);
+    }
+
+    /// The buffer that the kernel picked and has filled with `len` bytes. Without bytes it goes back into the ring.
+    pub(super) fn take(&mut self, id: u16, len: usize) -> Option<IoBuf> {
+        let mut buffer = self.buffers[usize::from(id)].take().expect("the kernel picks a buffer once");
+        if len == 0 {
+            self.offer(id, buffer);
+            self.publish();
+            return None;
+        }
+        buffer.truncate(len);
+        buffer.charge(self.budget);
+        self.missing.push(id);
+        Some(buffer)
+    }
+
+    /// Whether there is a buffer to receive into; if not, `waker` is told when one comes.
+    pub(super) fn ready_or_wait(&mut self, waker: &Waker) -> bool {
+        self.refill();
+        let ready = self.missing.len() < usize::from(RING_ENTRIES);
+        if !ready {
+            self.waiting.push(waker.clone());
+        }
+        ready
+    }
+}

@@ -1,0 +1,310 @@
+//! Connections.
+
+use super::operation::{Completion, Nature, Operation, Owner, Resources};
+use super::reactor::Reactor;
+use super::receive::BUFFER_GROUP;
+use crate::buf::{IoBuf, SharedBuf};
+use io_uring::types::Fd;
+use io_uring::{opcode, squeue};
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// A connection of the current core.
+#[derive(Clone)]
+pub struct UringStream(Rc<Inner>);
+
+struct Inner {
+    reactor: Reactor,
+    socket: Rc<OwnedFd>,
+    peer: SocketAddr,
+    local: SocketAddr,
+    /// The receive that is with the kernel. It outlives the future that asked for it, so that a receive given up
+    /// (by a timeout, say) loses no bytes: the next one takes them.
+    receiving: RefCell<Option<Operation>>,
+    /// Bytes received and not yet handed out.
+    left_over: RefCell<Option<SharedBuf>>,
+    receive_busy: Cell<bool>,
+    send_busy: Cell<bool>,
+}
+
+impl UringStream {
+    /// Takes a connected socket to the current core.
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+        let stream = TcpStream::from(socket);
+        stream.set_nodelay(true)?;
+        let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+        Ok(Self::with(UringDetached { socket: OwnedFd::from(stream), peer, local, left_over: None }))
+    }
+
+    fn with(detached: UringDetached) -> Self {
+        Self(Rc::new(Inner {
+            reactor: Reactor::current(),
+            socket: Rc::new(detached.socket),
+            peer: detached.peer,
+            local: detached.local,
+            receiving: RefCell::default(),
+            left_over: RefCell::new(detached.left_over),
+            receive_busy: Cell::new(false),
+            send_busy: Cell::new(false),
+        }))
+    }
+
+    pub(crate) async fn connect(address: SocketAddr) -> io::Result<Self> {
+        let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        // SAFETY: no pointers; the descriptor is checked and owned from here on.
+        let socket = unsafe {
+            let fd = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Rc::new(OwnedFd::from_raw_fd(fd))
+        };
+        let (storage, len) = encode_address(address);
+        let pointer: *const libc::sockaddr = std::ptr::from_ref(&*storage).cast();
+        let entry = opcode::Connect::new(Fd(socket.as_raw_fd()), pointer, len).build();
+        let owner = Owner::Socket(socket.clone());
+        // SAFETY: the address is in a box that the operation owns.
+        let operation = unsafe { Reactor::current().start(entry, owner, Nature::Open, Resources::Address(storage)) };
+        operation.await.value()?;
+        let socket = Rc::into_inner(socket).expect("the operation has let go of it");
+        Self::new(socket)
+    }
+
+    pub(crate) fn peer_address(&self) -> SocketAddr {
+        self.0.peer
+    }
+
+    pub(crate) fn local_address(&self) -> SocketAddr {
+        self.0.local
+    }
+
+    fn fd(&self) -> Fd {
+        Fd(self.0.socket.as_raw_fd())
+    }
+
+    /// # Safety
+    /// As [`Reactor::start`], for this connection's descriptor.
+    unsafe fn start(&self, entry: squeue::Entry, resources: Resources) -> Operation {
+        let owner = Owner::Socket(self.0.socket.clone());
+        // SAFETY: vouched for by the caller.
+        unsafe { self.0.reactor.start(entry, owner, Nature::Open, resources) }
+    }
+
+    pub(crate) async fn recv(&self) -> io::Result<SharedBuf> {
+        let _alone = Alone::enter(&self.0.receive_busy, "two receives at once on one connection");
+        self.receive_some().await
+    }
+
+    /// What was left over, or what the pending receive brings, or what a new one does.
+    async fn receive_some(&self) -> io::Result<SharedBuf> {
+        loop {
+            if let Some(bytes) = self.0.left_over.take() {
+                return Ok(bytes);
+            }
+            if self.0.receiving.borrow().is_none() {
+                self.start_receive().await;
+            }
+            let completion = self.pending_receive().await;
+            match completion.value() {
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+                Ok(_) => match completion.resources {
+                    Resources::Buffer(buf) => return Ok(buf.freeze()),
+                    _ => return Ok(IoBuf::new(0).freeze()), // the end of the stream
+                },
+            }
+        }
+    }
+
+    async fn start_receive(&self) {
+        poll_fn(
+            |cx| {
+                if self.0.reactor.receive_ring().ready_or_wait(cx.waker()) { Poll::Ready(()) } else { Poll::Pending }
+            },
+        )
+        .await;
+        let entry = opcode::Recv::new(self.fd(), std::ptr::null_mut(), 0)
+            .buf_group(BUFFER_GROUP)
+            .build()
+            .flags(squeue::Flags::BUFFER_SELECT);
+        // SAFETY: the entry points to nothing: the kernel picks a buffer of the ring's.
+        let operation = unsafe { self.start(entry, Resources::Receive) };
+        *self.0.receiving.borrow_mut() = Some(operation);
+    }
+
+    async fn pending_receive(&self) -> Completion {
+        poll_fn(|cx| {
+            let mut receiving = self.0.receiving.borrow_mut();
+            let operation = receiving.as_mut().expect("a receive is pending");
+            let result = Pin::new(operation).poll(cx);
+            if result.is_ready() {
+                *receiving = None;
+            }
+            result
+        })
+        .await
+    }
+
+    pub(crate) async fn recv_exact(&self, mut buf: IoBuf) -> (io::Result<()>, IoBuf) {
+        let _alone = Alone::enter(&self.0.receive_busy, "two receives at once on one connection");
+        let mut done = 0;
+        while done < buf.len() {
+            if self.0.left_over.borrow().is_some() || self.0.receiving.borrow().is_some() {
+                let bytes = match self.receive_some().await {
+                    Ok(bytes) if bytes.is_empty() => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
+                    Ok(bytes) => bytes,
+                    Err(error) => return (Err(error), buf),
+                };
+                let count = bytes.len().min(buf.len() - done);
+                buf[done..done + count].copy_from_slice(&bytes[..count]);
+                if count < bytes.len() {
+                    *self.0.left_over.borrow_mut() = Some(bytes.slice(count..bytes.len()));
+                }
+                done += count;
+                continue;
+            }
+            let left = &mut buf[done..];
+            let entry =
+                opcode::Recv::new(self.fd(), left.as_mut_ptr(), left.len() as u32).flags(libc::MSG_WAITALL).build();
+            // SAFETY: the entry points into the buffer that the operation owns.
+            let completion = unsafe { self.start(entry, Resources::Buffer(buf)) }.await;
+            let value = completion.value();
+            let Resources::Buffer(back) = completion.resources else { unreachable!("as it was given") };
+            buf = back;
+            match value {
+                Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
+                Ok(count) => done += count,
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return (Err(error), buf),
+            }
+        }
+        (Ok(()), buf)
+    }
+
+    pub(crate) async fn send(&self, parts: &mut Vec<SharedBuf>) -> io::Result<()> {
+        let _alone = Alone::enter(&self.0.send_busy, "two sends at once on one connection");
+        let mut gather = self.0.reactor.take_gather();
+        gather.load(parts);
+        let mut result = Ok(());
+        while gather.left_bytes() > 0 {
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+            let entry = match gather.vectors() {
+                [one] => opcode::Send::new(self.fd(), one.iov_base.cast(), one.iov_len as u32).flags(flags).build(),
+                _ => opcode::SendMsg::new(self.fd(), gather.header()).flags(flags as u32).build(),
+            };
+            // SAFETY: the entry points to parts, vectors and a header that the operation owns, in a box that does
+            // not move.
+            let completion = unsafe { self.start(entry, Resources::Gather(gather)) }.await;
+            let value = completion.value();
+            let Resources::Gather(back) = completion.resources else { unreachable!("as it was given") };
+            gather = back;
+            match value {
+                Ok(count) => gather.advance(count),
+                Err(error) if is_passing(&error) => {}
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        gather.unload(parts);
+        self.0.reactor.give_gather(gather);
+        result
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one pollfd of ours. POLLERR and POLLHUP are always reported: a reset and a failed connection show
+        // there, whether or not their error was fetched before.
+        let count = unsafe { libc::poll(&mut poll, 1, 0) };
+        count > 0 && poll.revents & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
+    }
+
+    pub(crate) fn shutdown(&self) {
+        // SAFETY: no pointers. It fails only if the connection has ended already, which is what is wanted.
+        let _ = unsafe { libc::shutdown(self.0.socket.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+
+    pub(crate) fn detach(self) -> UringDetached {
+        let inner = Rc::into_inner(self.0).expect("a connection with clones can not be detached");
+        assert!(inner.receiving.borrow().is_none(), "a receive is under way: the connection can not be detached");
+        let socket = Rc::into_inner(inner.socket).expect("an operation is under way: it can not be detached");
+        UringDetached { socket, peer: inner.peer, local: inner.local, left_over: inner.left_over.into_inner() }
+    }
+}
+
+impl std::fmt::Debug for UringStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "UringStream({} to {})", self.0.local, self.0.peer)
+    }
+}
+
+/// A connection between two cores.
+#[derive(Debug)]
+pub struct UringDetached {
+    socket: OwnedFd,
+    peer: SocketAddr,
+    local: SocketAddr,
+    left_over: Option<SharedBuf>,
+}
+
+impl UringDetached {
+    pub(crate) fn attach(self) -> UringStream {
+        UringStream::with(self)
+    }
+}
+
+/// One at a time: says so loudly instead of mixing the bytes of two.
+struct Alone<'a>(&'a Cell<bool>);
+
+impl<'a> Alone<'a> {
+    fn enter(busy: &'a Cell<bool>, complaint: &str) -> Self {
+        assert!(!busy.replace(true), "{complaint}");
+        Self(busy)
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// Errors that say nothing of the connection: a signal, or no receive buffer at that instant.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOBUFS))
+}
+
+/// The address as the kernel reads it.
+fn encode_address(address: SocketAddr) -> (Box<libc::sockaddr_storage>, libc::socklen_t) {
+    // SAFETY: zero bytes are a valid storage.
+    let mut storage: Box<libc::sockaddr_storage> = Box::new(unsafe { std::mem::zeroed() });
+    let pointer = std::ptr::from_mut(&mut *storage);
+    let len = match address {
+        SocketAddr::V4(v4) => {
+            // SAFETY: the storage is large and aligned enough for every address.
+            let to = unsafe { &mut *pointer.cast::<libc::sockaddr_in>() };
+            to.sin_family = libc::AF_INET as libc::sa_family_t;
+            to.sin_port = v4.port().to_be();
+            to.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            // SAFETY: as above.
+            let to = unsafe { &mut *pointer.cast::<libc::sockaddr_in6>() };
+            to.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+            to.sin6_port = v6.port().to_be();
+            to.sin6_addr.s6_addr = v6.ip().octets();
+            to.sin6_flowinfo = v6.flowinfo();
+            to.sin6_scope_id = v6.scope_id();
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, len as libc::socklen_t)
+}
