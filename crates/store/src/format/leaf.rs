@@ -20,6 +20,8 @@ pub const LEAF_ALIGNMENT: usize = 8;
 pub const LEAF_HEAD_BYTES: usize = 16;
 /// Length of a run without its sums.
 pub const RUN_BYTES: usize = 8;
+/// Length of a block's sum.
+pub const SUM_BYTES: usize = 4;
 /// Length of the columns of locations and sums.
 pub const PLAIN_BYTES: usize = BLOCKS * 9;
 /// Length of all three columns.
@@ -252,6 +254,11 @@ impl Run<'_> {
         self.first + self.count
     }
 
+    /// Its blocks that have a sum.
+    pub(crate) fn stored_count(&self) -> usize {
+        if self.stored.is_some() { self.count } else { 0 }
+    }
+
     /// Its `i`-th block.
     pub(crate) fn state(&self, i: usize) -> BlockState {
         let Some(stored) = self.stored else { return BlockState::Zero };
@@ -366,7 +373,7 @@ pub(crate) fn set_column_state(body: &mut [u8], block: usize, state: BlockState)
 }
 
 /// Whether `next`, the state of the block behind one in state `state`, continues its run.
-fn continues(state: BlockState, next: BlockState) -> bool {
+pub(crate) fn continues(state: BlockState, next: BlockState) -> bool {
     match (state, next) {
         (BlockState::Zero, BlockState::Zero) => true,
         (BlockState::Stored(a), BlockState::Stored(b)) => a.stored == b.stored && a.end() == b.location,
@@ -410,6 +417,15 @@ impl Census {
     }
 }
 
+/// Writes a run of `count` blocks from `first` on, the first of them in this state.
+pub(crate) fn put_run(run: &mut [u8], first: usize, count: usize, state: BlockState) {
+    let stored = state.stored();
+    run[0] = first as u8;
+    run[1] = (count - 1) as u8;
+    run[2] = stored.map_or(0, |block| block.stored.byte());
+    put_u40(run, 3, stored.map_or(ZERO_LOCATION, |block| block.location.0));
+}
+
 /// Packs runs into `body`, which has the length that [`Census::runs_bytes`] said.
 pub(crate) fn pack_runs(states: &BlockStates, census: &Census, body: &mut [u8]) {
     let (runs, sums) = body.split_at_mut(usize::from(census.run_count) * RUN_BYTES);
@@ -420,12 +436,7 @@ pub(crate) fn pack_runs(states: &BlockStates, census: &Census, body: &mut [u8]) 
             if continues(before, *state) {
                 runs[run_end - RUN_BYTES + 1] += 1;
             } else {
-                let run = &mut runs[run_end..run_end + RUN_BYTES];
-                let stored = state.stored();
-                run[0] = block as u8;
-                run[1] = 0;
-                run[2] = stored.map_or(0, |b| b.stored.byte());
-                put_u40(run, 3, stored.map_or(ZERO_LOCATION, |b| b.location.0));
+                put_run(&mut runs[run_end..run_end + RUN_BYTES], block, 1, *state);
                 run_end += RUN_BYTES;
             }
         }

@@ -4,22 +4,29 @@ use crate::format::FormatError;
 use crate::format::StoredLength;
 use crate::format::blocks::BlockState;
 use crate::format::leaf::{
-    BLOCKS, BlockStates, Census, LeafShape, LeafView, MIXED_BYTES, PLAIN_BYTES, Runs, column_state, pack_columns,
-    pack_runs, set_column_state,
+    BLOCKS, BlockStates, Census, LeafShape, LeafView, MIXED_BYTES, PLAIN_BYTES, RUN_BYTES, Runs, SUM_BYTES,
+    column_state, continues, pack_columns, pack_runs, put_run, set_column_state,
 };
+use core::ops::Range;
 use types::{BlockRange, Seq};
 
 /// In front of a packed body: number of stored blocks and number of runs, 2 bytes each.
 const COUNTS_BYTES: usize = 4;
 const PLAIN_LEN: usize = COUNTS_BYTES + PLAIN_BYTES;
 const MIXED_LEN: usize = COUNTS_BYTES + MIXED_BYTES;
+/// Changes of this many blocks at most are made in place in a list of runs.
+const MAX_SMALL_BLOCKS: usize = 16;
 /// Runs longer than this become columns: above it runs save little and each change packs all of them again.
 const MAX_RUNS_LEN: usize = 1536;
 /// Lengths that bodies of runs are allocated with, so that a leaf that grows is not allocated anew for each block.
 /// 1,040 is a chunk that was written in one go.
 const RUNS_LENS: [usize; 13] = [32, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1040, 1280, MAX_RUNS_LEN];
-/// Columns become runs again (in [`Leaf::compact`]) when that takes half of their memory at most.
-const WORTH_COMPACTING_BYTES: usize = PLAIN_BYTES / 2;
+/// A leaf with more blocks and more runs than these becomes columns early: it is a full chunk with random overwrites, and
+/// will go on so. Columns take 9.6 bytes a block of it at most, and a change takes a tenth of the time.
+const FULL_BLOCKS: u16 = 240;
+const FULL_RUNS: u16 = 4;
+/// Columns become runs again (in [`Leaf::compact`]) when they take this at most: a full chunk in one run.
+const WORTH_COMPACTING_BYTES: usize = RUN_BYTES + BLOCKS * SUM_BYTES;
 
 /// Where the blocks of one chunk are, in one layer.
 ///
@@ -146,6 +153,7 @@ impl Leaf {
         let blocks = usize::from(range.first)..range.end() as usize;
         match self.shape() {
             LeafShape::Plain | LeafShape::Mixed => self.update_columns(blocks, change),
+            LeafShape::Runs if self.update_one_run(blocks.clone(), &mut change) => {}
             shape => {
                 let mut states = [BlockState::Absent; BLOCKS];
                 if shape == LeafShape::Runs {
@@ -159,7 +167,87 @@ impl Leaf {
         }
     }
 
-    fn update_columns(&mut self, blocks: core::ops::Range<usize>, mut change: impl FnMut(BlockState) -> BlockState) {
+    /// The common small change, without unpacking: `blocks` are exactly one run, or in none. Returns whether it was that
+    /// and is done; if not, `change` has not been called.
+    fn update_one_run(&mut self, blocks: Range<usize>, change: &mut impl FnMut(BlockState) -> BlockState) -> bool {
+        let mut states = [BlockState::Absent; MAX_SMALL_BLOCKS];
+        let Some(new) = states.get_mut(..blocks.len()) else { return false };
+        let run_count = self.run_count();
+        // The first run that ends behind the start of `blocks`, and the sums of the runs before it.
+        let (mut run_at, mut sum_at, mut before, mut here) = (0, 0, BlockState::Absent, None);
+        for run in Runs::new(&self.body[COUNTS_BYTES..], run_count) {
+            if run.end() > blocks.start {
+                here = Some(run);
+                break;
+            }
+            run_at += 1;
+            sum_at += run.stored_count();
+            before = if run.end() == blocks.start { run.state(run.count - 1) } else { BlockState::Absent };
+        }
+        let exact = here.is_some_and(|run| run.first == blocks.start && run.end() == blocks.end);
+        let free = here.is_none_or(|run| run.first >= blocks.end);
+        let used = COUNTS_BYTES + usize::from(run_count) * RUN_BYTES + usize::from(self.stored_count()) * SUM_BYTES;
+        let room = self.body.len() - used;
+        if !(exact && here.is_some_and(|run| run.stored_count() > 0)
+            || free && room >= RUN_BYTES + new.len() * SUM_BYTES)
+        {
+            return false;
+        }
+        for (i, state) in new.iter_mut().enumerate() {
+            *state = change(here.filter(|_| exact).map_or(BlockState::Absent, |run| run.state(i)));
+        }
+        let new = &states[..blocks.len()];
+        let one_run = new[0].stored().is_some() && new.windows(2).all(|pair| continues(pair[0], pair[1]));
+        if !one_run {
+            let mut all = [BlockState::Absent; BLOCKS];
+            self.view().unpack(&mut all);
+            all[blocks].copy_from_slice(new);
+            self.pack(&all);
+        } else if exact {
+            self.put_run(run_at, sum_at, blocks.start, new);
+        } else {
+            let joins = continues(before, new[0]);
+            self.make_room(run_at, sum_at, new.len(), !joins);
+            if joins {
+                self.body[COUNTS_BYTES + (run_at - 1) * RUN_BYTES + 1] += new.len() as u8;
+                self.put_sums(sum_at, new);
+            } else {
+                self.put_run(run_at, sum_at, blocks.start, new);
+            }
+        }
+        true
+    }
+
+    /// Makes room for `sums` sums at `sum_at` and, with `run`, for one run at `run_at`, and counts them.
+    fn make_room(&mut self, run_at: usize, sum_at: usize, sums: usize, run: bool) {
+        let (run_count, stored_count) = (self.run_count(), self.stored_count());
+        let sums_start = COUNTS_BYTES + usize::from(run_count) * RUN_BYTES;
+        let used = sums_start + usize::from(stored_count) * SUM_BYTES;
+        let shift = if run { RUN_BYTES } else { 0 };
+        let split = sums_start + sum_at * SUM_BYTES;
+        self.body.copy_within(split..used, split + shift + sums * SUM_BYTES);
+        if run {
+            self.body.copy_within(sums_start..split, sums_start + shift);
+            let run_start = COUNTS_BYTES + run_at * RUN_BYTES;
+            self.body.copy_within(run_start..sums_start, run_start + shift);
+        }
+        self.set_counts(stored_count + sums as u16, run_count + u16::from(run));
+    }
+
+    fn put_run(&mut self, run_at: usize, sum_at: usize, first: usize, states: &[BlockState]) {
+        let start = COUNTS_BYTES + run_at * RUN_BYTES;
+        put_run(&mut self.body[start..start + RUN_BYTES], first, states.len(), states[0]);
+        self.put_sums(sum_at, states);
+    }
+
+    fn put_sums(&mut self, sum_at: usize, states: &[BlockState]) {
+        let start = COUNTS_BYTES + usize::from(self.run_count()) * RUN_BYTES + sum_at * SUM_BYTES;
+        for (sum, state) in self.body[start..].chunks_exact_mut(SUM_BYTES).zip(states) {
+            sum.copy_from_slice(&state.stored().map_or(0, |block| block.checksum.0).to_le_bytes());
+        }
+    }
+
+    fn update_columns(&mut self, blocks: Range<usize>, mut change: impl FnMut(BlockState) -> BlockState) {
         let mut stored_count = self.stored_count();
         for block in blocks {
             let old = column_state(&self.body[COUNTS_BYTES..], block);
@@ -204,7 +292,7 @@ impl Leaf {
         let census = Census::of(states);
         if census.run_count == 0 {
             self.body = Box::default();
-        } else if let Some(len) = runs_len(census.runs_bytes()) {
+        } else if let Some(len) = runs_len_for(&census) {
             self.set_len(len);
             pack_runs(states, &census, &mut self.body[COUNTS_BYTES..COUNTS_BYTES + census.runs_bytes()]);
             self.set_counts(census.stored_count, census.run_count);
@@ -230,6 +318,12 @@ impl Leaf {
         self.view().encode(&mut stored);
         LeafView::decode(&stored).map(drop)
     }
+}
+
+/// Length of the allocation for these blocks as runs; `None` if they should be columns.
+fn runs_len_for(census: &Census) -> Option<usize> {
+    let full = census.stored_count >= FULL_BLOCKS && census.run_count > FULL_RUNS;
+    if full { None } else { runs_len(census.runs_bytes()) }
 }
 
 /// Length of the allocation for runs of this many bytes; `None` if they should be columns.

@@ -123,6 +123,10 @@ fn assert_same(index: &Index, model: &Model) {
         assert_eq!(index.last_seq(key), model.last_seq.get(&key).copied().unwrap_or_default());
     }
     assert_eq!(index.stored_blocks(), stored);
+    for slot in 0..index.slot_count() {
+        let (_, view) = index.leaf_at(slot).expect("none was forgotten");
+        assert_eq!(super::Leaf::from_view(&view).check(), Ok(()));
+    }
     let mut walked = 0;
     index.for_each_stored(|key, block, stored| {
         assert_eq!(model.get(key, block), BlockState::Stored(stored));
@@ -169,6 +173,7 @@ fn every_shape_of_leaf_goes_to_the_device_and_back() {
         for seq in 1..=1 + random.below(400) {
             step(&mut random, &mut index, &mut model, seq, seed % 2 == 1);
         }
+        assert_same(&index, &model);
         if seed % 8 == 0 {
             for chunk in 0..30 {
                 index.apply_zero(key(chunk), Seq(10_000), BlockRange::new(0, 256), false, |_| ());
