@@ -1,0 +1,167 @@
+//! What scripts rely on, each sentence of it, against the real binary.
+
+mod support;
+
+use serde_json::json;
+use std::net::TcpListener;
+use support::{Serving, TempDir, cairn, failure, run};
+
+/// Small devices: the contract does not depend on the size.
+const SMALL: [&str; 2] = ["--device-size", "512M"];
+
+#[test]
+fn a_new_directory_serves_one_volume_and_says_how_to_reach_it() {
+    let temp = TempDir::new();
+    let directory = temp.path().join("d");
+    let demo = Serving::demo(&directory, &SMALL);
+    assert!(demo.ready.contains(" admin=http://127.0.0.1:"), "{}", demo.ready);
+
+    let info = demo.json(&["volume", "info", "demo"]);
+    assert_eq!((&info["name"], &info["size_bytes"]), (&json!("demo"), &json!(1_u64 << 30)));
+    assert_eq!(info["block_size_bytes"], 512);
+    assert!(info["nqn"].as_str().unwrap().starts_with("nqn."), "{info}");
+    assert!(info["nsid"].as_u64().unwrap() > 0);
+    let nguid = info["nguid"].as_str().unwrap();
+    assert!(nguid.len() == 32 && nguid.bytes().any(|digit| digit != b'0'), "{nguid}");
+    let nvme = info["nvme_addresses"][0].as_str().unwrap();
+    assert!(nvme.starts_with("127.0.0.1:") && !nvme.ends_with(":0"), "{nvme}");
+    let nbd_uri = info["nbd_uri"].as_str().unwrap();
+    assert!(nbd_uri.starts_with("nbd://127.0.0.1:") && nbd_uri.ends_with("/demo"), "{nbd_uri}");
+    assert_eq!(info["nbd_uris"], json!([nbd_uri]));
+    assert_eq!(demo.json(&["volume", "ls"]), json!([info]));
+
+    let status = demo.json(&["status"]);
+    assert_eq!((&status["health"], &status["reasons"]), (&json!("healthy"), &json!([])));
+    for part in ["demo.toml", "lock", "map.redb", "node-1/node.toml", "node-1/device-1.img"] {
+        assert!(directory.join(part).is_file(), "{part}");
+    }
+    assert_eq!(demo.end("TERM").code(), Some(0));
+}
+
+#[test]
+fn volumes_live_as_long_as_they_are_not_deleted() {
+    let temp = TempDir::new();
+    let demo = Serving::demo(temp.path(), &SMALL);
+    let made = demo.json(&["volume", "create", "data", "--size", "64M", "--block-size", "4096"]);
+    assert_eq!((&made["size_bytes"], &made["block_size_bytes"]), (&json!(64 << 20), &json!(4096)));
+    assert_eq!(demo.names(), ["data", "demo"]);
+    demo.json(&["volume", "delete", "demo"]);
+    assert_eq!(demo.names(), ["data"]);
+    assert_eq!(demo.end("INT").code(), Some(0));
+
+    let demo = Serving::demo(temp.path(), &[]);
+    assert_eq!(demo.names(), ["data"], "what was deleted stays deleted, what was made is there");
+    let again = demo.json(&["volume", "info", "data"]);
+    assert_eq!((&again["nguid"], &again["nsid"], &again["nqn"]), (&made["nguid"], &made["nsid"], &made["nqn"]));
+    assert_ne!(demo.end("KILL").code(), Some(0));
+
+    let demo = Serving::demo(temp.path(), &["--cores", "2"]);
+    assert_eq!(demo.names(), ["data"], "also after a kill, and on another number of cores");
+}
+
+#[test]
+fn named_volumes_are_made_once_and_must_be_what_is_there() {
+    let temp = TempDir::new();
+    let volumes = ["--volume", "a:64M", "--volume", "b:32M:4096"];
+    let demo = Serving::demo(temp.path(), &[&SMALL[..], &volumes].concat());
+    assert_eq!(demo.names(), ["a", "b"], "no other volume");
+    let nguid = demo.json(&["volume", "info", "a"])["nguid"].clone();
+    assert_eq!(demo.end("TERM").code(), Some(0));
+
+    let demo = Serving::demo(temp.path(), &[&SMALL[..], &volumes, &["--volume", "c:16M"]].concat());
+    assert_eq!(demo.names(), ["a", "b", "c"]);
+    assert_eq!(demo.json(&["volume", "info", "a"])["nguid"], nguid);
+    assert_eq!(demo.end("TERM").code(), Some(0));
+
+    for (flags, named) in [
+        (["--volume", "a:65M"], ["64M", "65M"]),
+        (["--volume", "b:32M"], ["4096", "512"]),
+        (["--device-size", "1G"], ["512M", "1G"]),
+    ] {
+        let output = cairn()
+            .arg("demo")
+            .arg("--dir")
+            .arg(temp.path())
+            .args(["--nvme-port", "0", "--nbd-port", "0", "--admin-port", "0"])
+            .args(flags)
+            .env("CAIRN_LOG", "off")
+            .output()
+            .unwrap();
+        let line = failure(&output, 1);
+        assert!(named.iter().all(|name| line.contains(name)), "{flags:?}: {line}");
+    }
+    let demo = Serving::demo(temp.path(), &[]);
+    assert_eq!(demo.names(), ["a", "b", "c"], "a refused start changes nothing");
+}
+
+#[test]
+fn a_second_process_on_the_directory_is_refused() {
+    let temp = TempDir::new();
+    let demo = Serving::demo(temp.path(), &SMALL);
+    let second = cairn().arg("demo").arg("--dir").arg(temp.path()).args(["--admin-port", "0"]).output().unwrap();
+    assert!(failure(&second, 1).contains("held by another process"));
+    let config = temp.path().join("node-1/node.toml");
+    let second = cairn().args(["node", "run", "--config"]).arg(&config).output().unwrap();
+    assert!(failure(&second, 1).contains("held by another process"));
+    assert_eq!(demo.names(), ["demo"]);
+}
+
+#[test]
+fn a_node_opens_the_directory_of_the_demo() {
+    let temp = TempDir::new();
+    let demo = Serving::demo(temp.path(), &[&SMALL[..], &["--volume", "v:16M"]].concat());
+    let nguid = demo.json(&["volume", "info", "v"])["nguid"].clone();
+    assert_eq!(demo.end("TERM").code(), Some(0));
+
+    let mut command = cairn();
+    command.args(["node", "run", "--config"]).arg(temp.path().join("node-1/node.toml"));
+    let node = Serving::start(command);
+    assert_eq!(node.json(&["volume", "info", "v"])["nguid"], nguid);
+    assert_eq!(node.end("TERM").code(), Some(0));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let temp = TempDir::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for flag in ["--nvme-port", "--nbd-port", "--admin-port"] {
+        let mut ports = vec!["--nvme-port", "0", "--nbd-port", "0", "--admin-port", "0"];
+        let place = ports.iter().position(|word| *word == flag).unwrap();
+        ports[place + 1] = &port;
+        let output =
+            cairn().arg("demo").arg("--dir").arg(temp.path()).args(SMALL).args(ports).env("CAIRN_LOG", "off").output();
+        let line = failure(&output.unwrap(), 1);
+        assert!(line.contains(&port) && line.contains("choose another port"), "{flag}: {line}");
+    }
+}
+
+#[test]
+fn failures_are_one_line_and_a_status() {
+    let temp = TempDir::new();
+    let demo = Serving::demo(temp.path(), &SMALL);
+    for (arguments, status, named) in [
+        (&["volume", "info", "none"][..], 1, "no volume 'none'"),
+        (&["volume", "delete", "none"], 1, "no volume 'none'"),
+        (&["volume", "create", "demo", "--size", "1G"], 1, "there already"),
+        (&["volume", "create", "x", "--size", "5K"], 2, "1M to 64T"),
+        (&["volume", "create", "x", "--size", "1048577"], 2, "multiple of 4096"),
+        (&["volume", "create", "x", "--size", "65T"], 2, "1M to 64T"),
+        (&["volume", "create", "X", "--size", "1G"], 2, "not a volume name"),
+        (&["volume", "create", "x"], 2, "--size"),
+        (&["nonsense"], 2, "nonsense"),
+        (&["--admin", "http://127.0.0.1:1", "volume", "ls"], 1, "http://127.0.0.1:1"),
+    ] {
+        let line = failure(&demo.run(arguments), status);
+        assert!(line.contains(named), "{arguments:?}: {line}");
+    }
+    assert_eq!(demo.names(), ["demo"]);
+}
+
+#[test]
+fn a_command_gives_up_where_nobody_answers() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = format!("http://{}", silent.local_addr().unwrap());
+    let line = failure(&run(&["--admin", &admin, "volume", "ls"]), 1);
+    assert!(line.contains("within 5 s") && line.contains(&admin), "{line}");
+}
