@@ -1,6 +1,7 @@
 //! The routes, and the socket they are served on.
 
 use super::error::ApiError;
+use super::listener::BoundedListener;
 use super::types::{CreateVolume, Device, ErrorBody, ErrorDetail, Health, Status, Volume};
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
@@ -53,7 +54,7 @@ impl Admin {
     /// # Errors
     /// What the system says of the socket.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        axum::serve(listener, self.router()).with_graceful_shutdown(stop).await
+        axum::serve(BoundedListener::new(listener), self.router()).with_graceful_shutdown(stop).await
     }
 
     fn router(self) -> Router {
