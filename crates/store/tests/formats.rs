@@ -131,11 +131,11 @@ impl Random {
 
     /// A few bytes changed, most often where lengths and counts are; sometimes cut, sometimes nothing but noise.
     fn mutate(&mut self, bytes: &mut Vec<u8>) {
-        if self.next() % 64 == 0 {
+        if self.next().is_multiple_of(64) {
             bytes.iter_mut().for_each(|byte| *byte = self.next() as u8);
         }
         for _ in 0..=self.next() % 4 {
-            let reach = if self.next() % 2 == 0 { bytes.len() } else { bytes.len().min(256) };
+            let reach = if self.next().is_multiple_of(2) { bytes.len() } else { bytes.len().min(256) };
             if reach == 0 {
                 return;
             }
@@ -147,7 +147,7 @@ impl Random {
                 _ => [0, 1, 0x7f, 0x80, 0xff][self.next() as usize % 5],
             };
         }
-        if self.next() % 16 == 0 {
+        if self.next().is_multiple_of(16) {
             bytes.truncate(self.next() as usize % (bytes.len() + 1));
         }
     }

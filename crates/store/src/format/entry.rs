@@ -117,8 +117,8 @@ impl EntryKind {
     fn uses(self) -> Uses {
         match self {
             Self::Write | Self::Zero => Uses::OrderAndBlocks,
-            Self::Merge | Self::LayerDelete => Uses::OrderAndLayer,
-            Self::EpochStart | Self::VolumeEpoch | Self::GroupRecord | Self::Layer | Self::Noop => Uses::Order,
+            Self::Layer | Self::Merge | Self::LayerDelete => Uses::OrderAndLayer,
+            Self::EpochStart | Self::VolumeEpoch | Self::GroupRecord | Self::Noop => Uses::Order,
             Self::Opening => Uses::Nothing,
             Self::Move => Uses::Blocks,
             Self::Leaf => Uses::PassAndChunk,
@@ -505,7 +505,7 @@ pub enum EntryBody<'a> {
     VolumeEpoch(VolumeId),
     /// [`EntryKind::GroupRecord`]: bytes that the store does not read.
     GroupRecord(&'a [u8]),
-    /// [`EntryKind::Layer`].
+    /// [`EntryKind::Layer`]: the head names the same layer.
     Layer(LayerRecord),
     /// [`EntryKind::Noop`].
     Noop,
@@ -597,7 +597,13 @@ fn decode_body<'a>(head: &EntryHead, payload: &'a [u8]) -> Result<EntryBody<'a>,
             return Err(FormatError::Field { what: WHAT, field: "payload length", found: payload.len() as u64 });
         }
         EntryKind::GroupRecord => EntryBody::GroupRecord(payload),
-        EntryKind::Layer => EntryBody::Layer(LayerRecord::decode(payload)?),
+        EntryKind::Layer => {
+            let record = LayerRecord::decode(payload)?;
+            if record.layer != head.layer {
+                return Err(FormatError::Field { what: WHAT, field: "layer", found: record.layer.0 });
+            }
+            EntryBody::Layer(record)
+        }
         EntryKind::LayerState => EntryBody::LayerState(LayerRecord::decode(payload)?),
         EntryKind::MergeState => EntryBody::MergeState(MergeRecord::decode(payload)?),
         EntryKind::Opening => EntryBody::Opening(Opening::decode(payload)?),

@@ -163,7 +163,7 @@ fn write_sample(count: u32, coded: bool) -> Vec<u8> {
 }
 
 fn move_sample() -> Vec<u8> {
-    let blocks: Vec<u8> = (0..2 * BLOCK_BYTES).map(|i| (i * 31 >> 3) as u8).collect();
+    let blocks: Vec<u8> = (0..2 * BLOCK_BYTES).map(|i| (i * 31 / 8) as u8).collect();
     let from: Vec<_> = blocks
         .chunks_exact(BLOCK_BYTES)
         .enumerate()
@@ -304,7 +304,7 @@ fn ordered_samples() -> Vec<Sample> {
         ("record, epoch start", log(ordered_head(EpochStart), &[])),
         ("record, volume epoch", log(ordered_head(VolumeEpoch), &8u64.to_le_bytes())),
         ("record, group record", log(ordered_head(GroupRecord), b"{\"epoch\": 6}")),
-        ("record, layer", log(ordered_head(Layer), &layer().encode())),
+        ("record, layer", log(of_layer(Layer), &layer().encode())),
         ("record, noop", log(ordered_head(Noop), &[])),
         ("record, merge", log(of_layer(Merge), &13u64.to_le_bytes())),
         ("record, layer delete", log(of_layer(LayerDelete), &[])),
