@@ -1,1 +1,29 @@
-//! Real clients against the real binary
+//! # e2e: real clients against the real binary
+//!
+//! What stands here is for the tests in `tests/`: they start `cairn demo` as a user would, hurt it, and check what is
+//! read against what was written.
+//!
+//! ```text
+//!   load ──requests──▶ disk (NBD client | NVMe/TCP host) ──TCP──▶ cairn demo (a process: kill, pause, restart)
+//!    │                                                              │
+//!    └──begin / completed / lost──▶ journal ◀── check ── reads ─────┘
+//! ```
+//!
+//! - [`pattern`]: contents that say what they are: volume, sector, version, and a checksum over it.
+//! - [`journal`]: per sector, which contents a read may return, given what is known of each write's outcome.
+//! - [`load`]: random reads, writes, flushes, trims and write-zeroes at a depth, all verified.
+//! - [`demo`]: a `cairn demo` process in a directory of its own.
+//! - [`relay`]: an NBD relay between a foreign client (fio) and the target that writes down what was acknowledged.
+//! - [`power`]: from a record of device writes to the images that a power loss could have left.
+
+pub mod admin;
+pub mod demo;
+pub mod directory;
+pub mod disk;
+pub mod journal;
+pub mod load;
+pub mod pattern;
+pub mod power;
+pub mod random;
+pub mod raw;
+pub mod relay;
