@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Discards are zeroes here: one choice among what the device may return.
-const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+const ZEROES: [u8; SECTOR_BYTES] = [0; SECTOR_BYTES];
 
 /// A write that a power loss may still take.
 struct Pending {
@@ -204,7 +204,7 @@ impl Roller {
                         let sector = &bytes[from..bytes.len().min(from + SECTOR_BYTES)];
                         self.image.write_all_at(sector, at)?;
                     }
-                    Data::Discarded(_) => self.image.write_all_at(&ZEROES[..SECTOR_BYTES], at)?,
+                    Data::Discarded(_) => self.image.write_all_at(&ZEROES, at)?,
                 }
             }
         }
