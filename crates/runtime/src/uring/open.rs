@@ -156,5 +156,5 @@ fn is_tmpfs(path: &Path) -> io::Result<bool> {
         }
         facts
     };
-    Ok(facts.f_type as i64 == libc::TMPFS_MAGIC as i64)
+    Ok(facts.f_type == libc::TMPFS_MAGIC)
 }

@@ -70,6 +70,7 @@ struct Inner {
     backlog: RefCell<VecDeque<squeue::Entry>>,
     operations: RefCell<Operations>,
     receive: RefCell<ReceiveRing>,
+    #[expect(clippy::vec_box, reason = "the kernel holds pointers into them: they do not move")]
     gathers: RefCell<Vec<Box<Gather>>>,
     mailbox: &'static Mailbox,
     /// Whether a read of the bell is with the kernel.

@@ -89,10 +89,9 @@ impl Loop {
             return;
         }
         let deadline = self.core.timers.borrow().next_deadline();
-        if self.reactor.operations().prompt() > 0 && self.may_spin() {
-            if self.reactor.enter(Wait::No) > 0 || self.spin(deadline) {
-                return;
-            }
+        let worth_a_spin = self.reactor.operations().prompt() > 0 && self.may_spin();
+        if worth_a_spin && (self.reactor.enter(Wait::No) > 0 || self.spin(deadline)) {
+            return;
         }
         self.sleep(deadline);
     }
@@ -102,7 +101,7 @@ impl Loop {
             return true;
         }
         self.vain_spins += 1;
-        self.vain_spins % 64 == 0
+        self.vain_spins.is_multiple_of(64)
     }
 
     /// Looks for completions and letters without a system call. Returns whether there is something to do.
