@@ -79,7 +79,10 @@ fn only_the_write_after_the_sync_is_at_risk_at_the_end() {
             image[write.range().start as usize..write.range().end as usize].copy_from_slice(&write.bytes);
         }
     }
-    assert_eq!(at_risk.writes().iter().map(|write| write.range()).collect::<Vec<_>>(), [0..4096]);
+    assert_eq!(
+        at_risk.writes().iter().map(|write| (write.range().start, write.range().end)).collect::<Vec<_>>(),
+        [(0, 4096)]
+    );
     assert_eq!((image[0], image[4096], image[8192], image[12288]), (0, 1, 2, 0));
 }
 
