@@ -1,1 +1,2 @@
 //! NVMe/TCP: wire, target, host
+pub mod wire;
