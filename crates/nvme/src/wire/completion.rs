@@ -23,6 +23,9 @@ const fn generic(code: u16) -> Status {
 const fn specific(code: u16) -> Status {
     Status(1 << 8 | code)
 }
+const fn path(code: u16) -> Status {
+    Status(3 << 8 | code)
+}
 const fn media(code: u16) -> Status {
     Status(2 << 8 | code)
 }
@@ -60,6 +63,7 @@ impl Status {
     pub const WRITE_FAULT: Self = media(0x80);
     pub const UNRECOVERED_READ: Self = media(0x81);
     pub const COMPARE_FAILURE: Self = media(0x85);
+    pub const ANA_INACCESSIBLE: Self = path(0x02);
 }
 
 impl Status {
@@ -125,6 +129,7 @@ impl fmt::Display for Status {
             Self::WRITE_FAULT => "write fault",
             Self::UNRECOVERED_READ => "unrecovered read error",
             Self::COMPARE_FAILURE => "compare failure",
+            Self::ANA_INACCESSIBLE => "path inaccessible",
             _ => "status",
         };
         write!(f, "{name} ({:x}h/{:02x}h{})", self.0 >> 8 & 7, self.0 & 0xFF, if self.is_final() { ", final" } else { "" })

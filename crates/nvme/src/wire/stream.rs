@@ -144,6 +144,7 @@ pub struct PduReader {
     stage: Stage,
     header: [u8; MAX_HEADER_BYTES + DIGEST_BYTES],
     header_len: usize,
+    last_len: usize,
     digest: [u8; DIGEST_BYTES],
     digest_len: usize,
 }
@@ -171,6 +172,7 @@ impl PduReader {
             stage: Stage::Header,
             header: [0; MAX_HEADER_BYTES + DIGEST_BYTES],
             header_len: 0,
+            last_len: 0,
             digest: [0; DIGEST_BYTES],
             digest_len: 0,
         }
@@ -184,11 +186,6 @@ impl PduReader {
         self.data_alignment = data_alignment;
     }
 
-    /// Sets the largest data of one PDU.
-    pub fn set_max_data_bytes(&mut self, max: u32) {
-        self.max_data_bytes = max;
-    }
-
     /// Gives the next bytes of the stream.
     ///
     /// # Panics
@@ -199,6 +196,11 @@ impl PduReader {
             self.current = Some(bytes);
             self.at = 0;
         }
+    }
+
+    /// The header that [`next`](Self::next) returned last, as it came.
+    pub fn last_header(&self) -> &[u8] {
+        &self.header[..self.last_len]
     }
 
     /// Whether all that was fed has been used.
@@ -288,6 +290,7 @@ impl PduReader {
                     let Some(shape) = self.gather_header()? else { return Ok(None) };
                     self.check_header_digest(&shape)?;
                     self.header_len = 0;
+                    self.last_len = shape.kind.header_bytes();
                     if shape.kind.may_have_data() && shape.data > 0 {
                         self.stage = Stage::Padding { left: shape.padding, data: shape.data };
                     }

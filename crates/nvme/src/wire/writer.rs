@@ -19,6 +19,7 @@ pub struct PduWriter {
     parts: VecDeque<SharedBuf>,
     open: Option<IoBuf>,
     used: usize,
+    queued_bytes: usize,
     header_digest: bool,
     data_digest: bool,
     data_alignment: usize,
@@ -37,6 +38,7 @@ impl PduWriter {
             parts: VecDeque::new(),
             open: None,
             used: 0,
+            queued_bytes: 0,
             header_digest: false,
             data_digest: false,
             data_alignment: 4,
@@ -60,11 +62,19 @@ impl PduWriter {
         self.parts.is_empty() && self.used == 0
     }
 
-    /// Moves at most `max` parts to `into`, in order.
-    pub fn drain(&mut self, into: &mut Vec<SharedBuf>, max: usize) {
+    /// Bytes that wait to be sent.
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Moves at most `max` parts to `into`, in order; returns how many bytes that is.
+    pub fn drain(&mut self, into: &mut Vec<SharedBuf>, max: usize) -> usize {
         self.cut();
         let count = self.parts.len().min(max);
+        let bytes = self.parts.iter().take(count).map(|part| part.len()).sum();
         into.extend(self.parts.drain(..count));
+        self.queued_bytes -= bytes;
+        bytes
     }
 
     /// Drops all that waits.
@@ -72,12 +82,14 @@ impl PduWriter {
         self.parts.clear();
         self.open = None;
         self.used = 0;
+        self.queued_bytes = 0;
     }
 
     /// All bytes that wait, in one piece: for tests and tools.
     pub fn drain_to_vec(&mut self) -> Vec<u8> {
-        self.cut();
-        self.parts.drain(..).flat_map(|part| part.to_vec()).collect()
+        let mut parts = Vec::new();
+        self.drain(&mut parts, usize::MAX);
+        parts.iter().flat_map(|part| part.to_vec()).collect()
     }
 
     /// ICReq or ICResp.
@@ -173,6 +185,7 @@ impl PduWriter {
 
     fn data(&mut self, data: SharedBuf, digest: Option<u32>) {
         self.cut();
+        self.queued_bytes += data.len();
         self.parts.push_back(data);
         if let Some(digest) = digest {
             self.append(&digest.to_le_bytes());
@@ -188,6 +201,7 @@ impl PduWriter {
         let open = self.open.as_mut().expect("made above");
         open[self.used..self.used + bytes.len()].copy_from_slice(bytes);
         self.used += bytes.len();
+        self.queued_bytes += bytes.len();
     }
 
     /// Closes the run of headers gathered so far; the rest of its memory serves the next.

@@ -1,0 +1,59 @@
+//! Every limit of the target, with its reason (DESIGN §11).
+
+use std::time::Duration;
+
+/// Largest transfer of one command (MDTS, and MAXH2CDATA): a chunk, so that no command touches more than two.
+pub const MAX_TRANSFER_BYTES: u32 = 1 << 20;
+/// MDTS as it is told: a power of two of 4 KiB.
+pub const MDTS: u8 = 8;
+/// Data in the capsule of an I/O command: what is copied anyway.
+pub const IO_CAPSULE_DATA_BYTES: u32 = 16 << 10;
+/// Data in the capsule of an admin or fabrics command: fixed by NVMe/TCP §3.3.
+pub const ADMIN_CAPSULE_DATA_BYTES: u32 = 8 << 10;
+/// I/O queues of one controller.
+pub const MAX_IO_QUEUES: u16 = 64;
+/// Entries of an I/O queue (CAP.MQES + 1).
+pub const MAX_QUEUE_ENTRIES: u16 = 1024;
+/// Entries of an admin queue: a host's admin commands and its parked event requests.
+pub const MAX_ADMIN_QUEUE_ENTRIES: u16 = 256;
+/// Async event requests of one controller (AERL + 1).
+pub const MAX_EVENT_REQUESTS: usize = 4;
+/// Namespaces of one subsystem, and ANA groups: NN = MNAN = NANAGRPID.
+pub const MAX_NAMESPACES: u32 = 1024;
+/// I/O should not cross this (NOIOB): the chunk.
+pub const BOUNDARY_BYTES: u32 = 1 << 20;
+/// Writes up to this size that do not cross a multiple of it are all or nothing (NAWUPF, NABSPF).
+pub const UNTORN_BYTES: u32 = 64 << 10;
+/// Preferred write granularity (NPWG): the store's block.
+pub const GRANULARITY_BYTES: u32 = 4096;
+/// Longest "change" state of an ANA group before a host resets the controller (ANATT).
+pub const ANA_TRANSITION_SECONDS: u8 = 10;
+/// A keep alive timeout below this is raised to it: no host needs to be found dead sooner.
+pub const MIN_KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// A keep alive timeout above this is refused: a dead host would hold its queues too long.
+pub const MAX_KEEP_ALIVE: Duration = Duration::from_secs(300);
+/// Granularity of the keep alive timer as it is told (KAS), in 100 ms.
+pub const KEEP_ALIVE_UNITS: u16 = 10;
+/// How long a host waits before it retries what ended with "not ready" (CRDT1), in 100 ms.
+pub const RETRY_DELAY_UNITS: u16 = 20;
+/// How long enabling or a reset may take (CAP.TO, CRTO), in 500 ms.
+pub const READY_TIMEOUT_UNITS: u8 = 20;
+/// Entries of the error log (ELPE + 1).
+pub const ERROR_LOG_ENTRIES: usize = 64;
+
+/// Commands being executed on one core; over it nothing more is read.
+pub const MAX_CORE_COMMANDS: usize = 4096;
+/// Payload of the commands of one core; over it nothing more is read, and no write is asked for its data.
+pub const MAX_CORE_PAYLOAD_BYTES: usize = 64 << 20;
+/// ICReq and Connect must have come this long after the connection.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that have not sent Connect yet; more are closed at once.
+pub const MAX_UNCONNECTED: usize = 256;
+/// After a C2HTermReq the host has this long to close.
+pub const TERMINATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Data that was asked for (R2T) must come: a host that keeps buffers and sends nothing is cut off.
+pub const TRANSFER_TIMEOUT: Duration = Duration::from_secs(30);
+/// After a wait of this long the socket is asked whether it has ended before anything that came is executed.
+pub const GHOST_CHECK_AFTER: Duration = Duration::from_millis(100);
+
+const _: () = assert!(MAX_TRANSFER_BYTES == 4096 << MDTS);
