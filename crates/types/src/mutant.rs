@@ -28,6 +28,8 @@ pub enum Mutant {
     EntryAppliedTwice,
     /// Runtime: a flush returns without asking the device.
     FlushRemoved,
+    /// NVMe target: after a long wait, what is left unread of a connection is executed without asking whether it lives.
+    GhostExecuted,
 }
 
 #[cfg(feature = "mutants")]

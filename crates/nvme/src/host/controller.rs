@@ -166,11 +166,8 @@ impl Controller {
 }
 
 async fn connect_admin(address: SocketAddr, options: &Options) -> Result<(Queue, u16), HostError> {
-    let opening = Opening {
-        depth: ADMIN_ENTRIES - 1,
-        header_digest: options.header_digest,
-        data_digest: options.data_digest,
-    };
+    let opening =
+        Opening { depth: ADMIN_ENTRIES - 1, header_digest: options.header_digest, data_digest: options.data_digest };
     let queue = Queue::open(address, opening).await?;
     let connect = Connect {
         record_format: 0,

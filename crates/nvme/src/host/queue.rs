@@ -6,8 +6,8 @@ use crate::wire::stream::{Data, Header, Item, PduReader, Side};
 use crate::wire::writer::PduWriter;
 use crate::wire::{Cqe, Sgl, Sqe, Status};
 use runtime::channel::WaitList;
-use runtime::net::MAX_SEND_PARTS;
-use runtime::{IoBuf, SharedBuf, TcpStream, spawn, turn_end};
+
+use runtime::{IoBuf, MAX_SEND_PARTS, SharedBuf, TcpStream, spawn, turn_end};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -154,7 +154,12 @@ impl Queue {
 
     /// Sends a command and waits for its end: with `data` for the controller, or `expected_bytes` from it.
     /// Waits for room first when the queue is full. A status other than success is an error.
-    pub async fn submit(&self, mut sqe: Sqe, data: Option<SharedBuf>, expected_bytes: u32) -> Result<Completion, HostError> {
+    pub async fn submit(
+        &self,
+        mut sqe: Sqe,
+        data: Option<SharedBuf>,
+        expected_bytes: u32,
+    ) -> Result<Completion, HostError> {
         let index = self.0.room.until(|| self.take_slot()).await?;
         let guard = Guard { queue: self, index };
         {

@@ -132,7 +132,13 @@ impl fmt::Display for Status {
             Self::ANA_INACCESSIBLE => "path inaccessible",
             _ => "status",
         };
-        write!(f, "{name} ({:x}h/{:02x}h{})", self.0 >> 8 & 7, self.0 & 0xFF, if self.is_final() { ", final" } else { "" })
+        write!(
+            f,
+            "{name} ({:x}h/{:02x}h{})",
+            self.0 >> 8 & 7,
+            self.0 & 0xFF,
+            if self.is_final() { ", final" } else { "" }
+        )
     }
 }
 

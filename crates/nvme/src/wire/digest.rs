@@ -33,7 +33,8 @@ pub fn combine_blocks(checksums: &[u32]) -> Option<u32> {
     }
     let tables = &*BLOCK_SHIFT;
     Some(rest.iter().fold(*first, |sum, next| {
-        let shifted = sum.to_le_bytes().iter().zip(tables).fold(0, |all, (byte, table)| all ^ table[usize::from(*byte)]);
+        let shifted =
+            sum.to_le_bytes().iter().zip(tables).fold(0, |all, (byte, table)| all ^ table[usize::from(*byte)]);
         shifted ^ next
     }))
 }

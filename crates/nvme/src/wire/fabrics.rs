@@ -254,7 +254,7 @@ mod tests {
         };
         let bytes = connect.encode().encode();
         assert_eq!(hex(&bytes[..8]), "7f40000001000000");
-        assert_eq!(hex(&bytes[24..52]), "0000000000000000000400000000000100000200" .to_owned() + "7f00040088130000");
+        assert_eq!(hex(&bytes[24..52]), "0000000000000000000400000000000100000200".to_owned() + "7f00040088130000");
         assert_eq!(Connect::decode(&Sqe::decode(&bytes)), connect);
     }
 

@@ -358,7 +358,10 @@ mod tests {
         let bytes = controller().encode();
         assert_eq!(hex(&bytes[4..12]), "4131202020202020");
         assert_eq!(hex(&bytes[72..84]), "060000000b08020100000200");
-        assert_eq!(hex(&bytes[512..544]), "6644000400040000" .to_owned() + "0d00000000000000" + "0000000000000000" + "0100100000040000");
+        assert_eq!(
+            hex(&bytes[512..544]),
+            "6644000400040000".to_owned() + "0d00000000000000" + "0000000000000000" + "0100100000040000"
+        );
         assert_eq!(hex(&bytes[1792..1804]), "040400000100000000000001");
         assert_eq!(IdentifyController::decode(&bytes), controller());
         assert_eq!(controller().in_capsule_bytes(), 16384);

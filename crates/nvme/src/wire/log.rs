@@ -197,7 +197,12 @@ pub enum AnaState {
 /// | | | | 8–15 | change count |
 /// | | | | 16 | [`AnaState`] |
 /// | | | | 32… | NSIDs, 4 bytes each |
-pub fn encode_ana(page: &mut Vec<u8>, change_count: u64, groups: impl Iterator<Item = (u32, AnaState)>, groups_only: bool) {
+pub fn encode_ana(
+    page: &mut Vec<u8>,
+    change_count: u64,
+    groups: impl Iterator<Item = (u32, AnaState)>,
+    groups_only: bool,
+) {
     page.clear();
     page.resize(16, 0);
     put_u64(page, 0, change_count);
@@ -405,7 +410,8 @@ mod tests {
 
     #[test]
     fn health_and_errors_come_back() {
-        let health = Health { spare_percent: 100, bytes_read: 512_000, bytes_written: 1_024_000, reads: 5, ..Health::default() };
+        let health =
+            Health { spare_percent: 100, bytes_read: 512_000, bytes_written: 1_024_000, reads: 5, ..Health::default() };
         assert_eq!(Health::decode(&health.encode()), health);
         assert_eq!(hex(&health.encode()[..8]), "000000640a000000");
         let entry = ErrorEntry { count: 1, queue: 2, command: 3, status: 0x4002, nsid: 5 };

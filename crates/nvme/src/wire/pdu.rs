@@ -394,7 +394,7 @@ mod tests {
     fn icreq_golden_bytes() {
         let icreq = IcReq { pfv: 0, data_alignment: 3, header_digest: true, data_digest: true, limit: 15 };
         let bytes = icreq.encode(PduType::IcReq);
-        assert_eq!(hex(&bytes[..16]), "00008000800000000000030" .to_owned() + "30f000000");
+        assert_eq!(hex(&bytes[..16]), "00008000800000000000030".to_owned() + "30f000000");
         assert!(bytes[16..].iter().all(|byte| *byte == 0));
         assert_eq!(IcReq::decode(&bytes), icreq);
     }

@@ -14,8 +14,8 @@ use super::command::Sqe;
 use super::completion::Cqe;
 use super::digest::crc32c;
 use super::pdu::{
-    CommonHeader, DIGEST_BYTES, DataHeader, FatalError, IcReq, MAX_HEADER_BYTES, PduType, R2t, TermReq, decode_capsule_resp,
-    flag,
+    CommonHeader, DIGEST_BYTES, DataHeader, FatalError, IcReq, MAX_HEADER_BYTES, PduType, R2t, TermReq,
+    decode_capsule_resp, flag,
 };
 use runtime::{IoBuf, SharedBuf};
 
@@ -409,9 +409,7 @@ impl PduReader {
     fn decode(&self, shape: &Shape) -> Result<Header, PduError> {
         Ok(match shape.kind {
             PduType::IcReq | PduType::IcResp => Header::Open(IcReq::decode(&array_at(&self.header, 0))),
-            PduType::H2cTermReq | PduType::C2hTermReq => {
-                Header::Terminate(TermReq::decode(&array_at(&self.header, 0)))
-            }
+            PduType::H2cTermReq | PduType::C2hTermReq => Header::Terminate(TermReq::decode(&array_at(&self.header, 0))),
             PduType::CapsuleCmd => {
                 Header::Command(Sqe::decode(&array_at(&self.header, CommonHeader::BYTES)), shape.data as u32)
             }

@@ -118,7 +118,8 @@ impl PduWriter {
         let data_len = data.as_ref().map_or(0, |data| data.len());
         let (flags, pdo, plen) = self.layout(CAPSULE_CMD_BYTES, data_len, 0);
         let mut bytes = [0; CAPSULE_CMD_BYTES];
-        CommonHeader { kind: PduType::CapsuleCmd as u8, flags, hlen: CAPSULE_CMD_BYTES as u8, pdo, plen }.encode(&mut bytes);
+        CommonHeader { kind: PduType::CapsuleCmd as u8, flags, hlen: CAPSULE_CMD_BYTES as u8, pdo, plen }
+            .encode(&mut bytes);
         bytes[CommonHeader::BYTES..].copy_from_slice(&sqe.encode());
         self.header(&bytes);
         if let Some(data) = data {
@@ -129,7 +130,15 @@ impl PduWriter {
     }
 
     /// Data of a read. `success` says that no completion will follow; `digest` is the data's crc32c if it is known.
-    pub fn c2h_data(&mut self, command: u16, offset_bytes: u32, data: SharedBuf, last: bool, success: bool, digest: Option<u32>) {
+    pub fn c2h_data(
+        &mut self,
+        command: u16,
+        offset_bytes: u32,
+        data: SharedBuf,
+        last: bool,
+        success: bool,
+        digest: Option<u32>,
+    ) {
         let flags = if last { flag::LAST } else { 0 } | if success { flag::SUCCESS } else { 0 };
         let header = DataHeader { flags, command, transfer_tag: 0, offset_bytes, len_bytes: data.len() as u32 };
         self.data_pdu(PduType::C2hData, header, data, digest);

@@ -1,0 +1,146 @@
+//! The two tasks of a connection: one receives and admits, one sends.
+
+use super::command;
+use super::connection::Conn;
+use crate::limits::GHOST_CHECK_AFTER;
+use crate::target::{Connection, Event};
+use runtime::{Instant, MAX_SEND_PARTS, TcpStream, now, turn_end};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// Why admitting stopped.
+enum Pause {
+    /// More bytes are needed.
+    Starved,
+    /// The core has taken on all it may.
+    Full,
+    /// The connection is over.
+    Over,
+}
+
+/// Receives and admits until the connection ends.
+pub(super) async fn receive_loop(connection: &Rc<Conn>) {
+    let mut looked = now();
+    while !connection.ended.get() {
+        match admit(connection) {
+            Pause::Over => return,
+            Pause::Full => connection.core.budget.until(|budget| budget.has_room() || connection.ended.get()).await,
+            Pause::Starved => {
+                if !receive(connection).await {
+                    return;
+                }
+            }
+        }
+        if !is_alive(connection, &mut looked) {
+            return;
+        }
+    }
+}
+
+/// After a wait of any kind: whether what has come, or is still unread, may be executed. A host that gave up this
+/// connection may have sent the same commands on another one since and gone on from there (DESIGN §6).
+fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
+    let now = now();
+    let waited = now.since(std::mem::replace(looked, now));
+    if connection.ended.get() {
+        return false;
+    }
+    if waited <= GHOST_CHECK_AFTER || types::mutant(types::Mutant::GhostExecuted) {
+        return true;
+    }
+    if connection.host_is_silent() {
+        connection.end_controller();
+        return false;
+    }
+    !connection.stream.has_ended()
+}
+
+/// Gives the machine what arrives next; `false` if the connection ended.
+async fn receive(connection: &Rc<Conn>) -> bool {
+    let direct = connection.machine.borrow_mut().take_direct();
+    if let Some(buf) = direct {
+        let (result, buf) = connection.stream.recv_exact(buf).await;
+        connection.machine.borrow_mut().give_direct(buf);
+        connection.progress.set(now());
+        return result.is_ok();
+    }
+    match connection.stream.recv().await {
+        Ok(bytes) if !bytes.is_empty() => {
+            connection.machine.borrow_mut().feed(bytes);
+            connection.progress.set(now());
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Admits all commands that have arrived, as far as there is room.
+fn admit(connection: &Rc<Conn>) -> Pause {
+    let namespaces = connection.core.table();
+    let pause = loop {
+        if connection.ended.get() {
+            break Pause::Over;
+        }
+        if !connection.core.budget.has_room() {
+            break Pause::Full;
+        }
+        let event = connection.machine.borrow_mut().next(&namespaces);
+        match event {
+            None => break Pause::Starved,
+            Some(Event::Io(request)) => command::start(connection, request),
+            Some(Event::Admin(request)) => connection.admin(&request),
+            Some(Event::WantsData(tag, _)) if connection.core.budget.may_grant() => {
+                connection.machine.borrow_mut().grant(tag);
+                connection.transfers_changed();
+            }
+            Some(Event::WantsData(tag, _)) => connection.core.queue_for_grant(connection.clone(), tag),
+            Some(Event::Terminated) => break Pause::Over,
+            Some(Event::Connect(_)) => unreachable!("a connected queue refuses Connect itself"),
+        }
+    };
+    connection.transfers_changed();
+    connection.output_changed();
+    pause
+}
+
+/// Sends what gathers, all of one turn at once, until the connection ends.
+pub(super) async fn send_loop(connection: Rc<Conn>) {
+    let mut parts = Vec::with_capacity(MAX_SEND_PARTS);
+    while !connection.ended.get() {
+        poll_fn(|cx| {
+            if connection.ended.get() || connection.machine.borrow().queued_bytes() > 0 {
+                return Poll::Ready(());
+            }
+            *connection.sender.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        turn_end().await;
+        let bytes = connection.machine.borrow_mut().drain(&mut parts, MAX_SEND_PARTS);
+        if parts.is_empty() || connection.ended.get() {
+            continue;
+        }
+        connection.sending_bytes.set(bytes);
+        let result = connection.stream.send(&mut parts).await;
+        connection.sending_bytes.set(0);
+        connection.progress.set(now());
+        if result.is_err() {
+            connection.end();
+        }
+        connection.output_changed();
+        if connection.unsent_bytes.get() == 0 {
+            connection.sent.wake_all();
+        }
+    }
+    connection.sent.wake_all();
+}
+
+/// Sends a refusal and waits for the host to read it and go (or to try again, which a new connection is for).
+pub(super) async fn refuse(stream: &TcpStream, machine: &mut Connection) {
+    let mut parts = Vec::new();
+    machine.drain(&mut parts, MAX_SEND_PARTS);
+    if stream.send(&mut parts).await.is_ok() {
+        let _ = runtime::timeout(crate::limits::CONNECT_TIMEOUT, stream.recv()).await;
+    }
+}

@@ -1,0 +1,197 @@
+//! The target on the runtime: connections accepted on one core, each served on the core its queue belongs to, by the
+//! volumes of that core.
+//!
+//! ```text
+//!   Target::serve(listener)             core 0                     core 1
+//!     accept, ICReq, Connect ──────►  Worker ── connections      Worker ── connections
+//!       (queue id mod cores)            │  receive │ command │ send
+//!                                       ▼
+//!                                    Directory of the core ── Volume
+//! ```
+//!
+//! Per connection one task receives and admits, one sends, and each command is a task of its own until its volume
+//! answers; answers of one turn of the loop leave in one send. A command is executed only if its connection was alive
+//! when it was admitted (DESIGN §6, "ghosts inside one head").
+
+mod accept;
+mod budget;
+mod command;
+mod connection;
+mod core;
+mod flow;
+
+use crate::limits;
+use crate::target::{ConnectRequest, Connection, ControllerHandle, Endpoints, Registry, Subsystem};
+use runtime::channel::{CrossReceiver, CrossSender, cross};
+use runtime::{DetachedStream, TcpListener};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use volume::Directory;
+
+/// Orders under way to one core.
+const MAX_ORDERS: usize = 1024;
+
+/// What a listener is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// I/O and discovery controllers (4420).
+    Io,
+    /// Discovery controllers only (8009).
+    Discovery,
+}
+
+/// What one core is told by another.
+enum Order {
+    /// A connection that has sent its Connect.
+    Serve(Box<Handover>),
+    /// End a controller's queues here: its I/O queues, or all.
+    End {
+        controller: Arc<ControllerHandle>,
+        io_queues_only: bool,
+        done: CrossSender<()>,
+    },
+    Stop,
+}
+
+/// A connection between accept and its core.
+struct Handover {
+    stream: DetachedStream,
+    machine: Connection,
+    request: ConnectRequest,
+    endpoints: Endpoints,
+    port: Port,
+}
+
+/// What the volumes of one core have done; written by that core alone.
+#[derive(Default)]
+#[repr(align(64))]
+struct Counters {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+}
+
+impl Counters {
+    /// Adds without a locked instruction: there is one writer.
+    fn add(counter: &AtomicU64, value: u64) {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+    }
+}
+
+/// The NVMe/TCP target of a process: shared by its cores.
+pub struct Target {
+    registry: Registry,
+    cores: Vec<CrossSender<Order>>,
+    counters: Vec<Counters>,
+    portals: Mutex<Vec<(SocketAddr, Port)>>,
+    portal_generation: AtomicU64,
+    stopped: AtomicBool,
+}
+
+/// One core's part, to be run there.
+pub struct Worker {
+    target: Arc<Target>,
+    index: usize,
+    orders: CrossReceiver<Order>,
+}
+
+impl Target {
+    /// A target and its workers, one for each core; run each on its core before connections are accepted.
+    ///
+    /// # Panics
+    /// If `cores` is zero.
+    pub fn new(subsystem: Subsystem, cores: usize) -> (Arc<Self>, Vec<Worker>) {
+        assert!(cores > 0);
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| cross(MAX_ORDERS)).unzip();
+        let target = Arc::new(Self {
+            registry: Registry::new(subsystem),
+            cores: senders,
+            counters: (0..cores).map(|_| Counters::default()).collect(),
+            portals: Mutex::default(),
+            portal_generation: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+        });
+        let worker = |(index, orders)| Worker { target: target.clone(), index, orders };
+        let workers = receivers.into_iter().enumerate().map(worker).collect();
+        (target, workers)
+    }
+
+    /// The connected controllers.
+    pub fn controllers(&self) -> Vec<Arc<ControllerHandle>> {
+        self.registry.controllers()
+    }
+
+    /// Accepts connections; never ends by itself. Cancel it to stop listening.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, port: Port) {
+        self.portals().push((listener.local_address(), port));
+        self.portal_generation.fetch_add(1, Ordering::Relaxed);
+        accept::accept(self, listener, port).await;
+    }
+
+    /// Closes all connections and ends the workers. Commands that were admitted are executed; their answers go nowhere.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        for core in &self.cores {
+            // A queue that is full is being worked on: the worker looks at `stopped` after each order.
+            let _ = core.try_send(Order::Stop);
+        }
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    fn portals(&self) -> MutexGuard<'_, Vec<(SocketAddr, Port)>> {
+        self.portals.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// The core that a queue belongs to.
+    fn core_of(&self, queue: u16) -> &CrossSender<Order> {
+        &self.cores[usize::from(queue) % self.cores.len()]
+    }
+
+    /// Ends a controller's queues on all cores; returns when none of them admits a command any more.
+    async fn end_queues(&self, controller: &Arc<ControllerHandle>, io_queues_only: bool) {
+        if !io_queues_only {
+            controller.end();
+        }
+        let (done, mut ended) = cross(self.cores.len());
+        for core in &self.cores {
+            let order = Order::End { controller: controller.clone(), io_queues_only, done: done.clone() };
+            // A core that has stopped has no queues left.
+            let _ = core.send(order).await;
+        }
+        drop(done);
+        while ended.recv().await.is_ok() {}
+    }
+}
+
+impl Worker {
+    /// Serves connections with the volumes of `directory` until [`Target::stop`].
+    pub async fn run(self, directory: Directory) {
+        let Self { target, index, mut orders } = self;
+        let core = core::Core::new(target.clone(), index, directory);
+        let tasks = core.start();
+        while let Ok(order) = orders.recv().await {
+            match order {
+                Order::Serve(handover) if !target.has_stopped() => {
+                    runtime::spawn(connection::serve(core.clone(), *handover));
+                }
+                Order::End { controller, io_queues_only, done } => {
+                    core.end_queues(&controller, io_queues_only);
+                    let _ = done.try_send(());
+                }
+                Order::Serve(_) | Order::Stop => {}
+            }
+            if target.has_stopped() {
+                break;
+            }
+        }
+        tasks.into_iter().for_each(runtime::TaskHandle::cancel);
+        core.end_all();
+    }
+}
+
+const _: () = assert!(MAX_ORDERS >= limits::MAX_UNCONNECTED, "a burst of Connects fits");
