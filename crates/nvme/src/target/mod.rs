@@ -1,0 +1,30 @@
+//! The target as a protocol machine: bytes in, commands out; results in, bytes out. It does no I/O, knows no clock and
+//! no socket, and runs the same under a fuzzer, over bytes in memory, and behind `serve`.
+//!
+//! ```text
+//!            bytes                          Event::Connect   ──► Registry::admit ──► accept / refuse
+//!   socket ────────► Connection ──────────► Event::Admin     ──► execute_admin(view)
+//!          ◄────────  (one queue)           Event::Io        ──► a volume ──► complete / complete_read
+//!            parts                          Event::Change    ──► end queues on all cores, then tell
+//! ```
+//!
+//! A [`Connection`] is one queue. The admin queue owns its [`Controller`]; what the I/O queues on other cores must know
+//! of it is a [`ControllerHandle`], kept in the [`Registry`].
+
+mod admin;
+mod connection;
+mod controller;
+mod identify;
+mod io;
+mod judge;
+mod logs;
+mod namespaces;
+mod registry;
+mod slots;
+
+pub use admin::AdminView;
+pub use connection::{AdminRequest, Change, ConnectRequest, Connection, Event, IoRequest, Tag};
+pub use controller::{Controller, ControllerKind};
+pub use io::{Operation, discard_ranges};
+pub use namespaces::{NamespaceInfo, NamespaceTable};
+pub use registry::{Admission, ControllerHandle, ControllerId, Endpoints, Refusal, Registry, Subsystem};
