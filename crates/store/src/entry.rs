@@ -1,0 +1,76 @@
+//! What is handed to the store to be appended.
+
+use crate::format::LayerRecord;
+use runtime::SharedBuf;
+use types::{BlockRange, ChunkId, Epoch, GroupId, LayerId, Seq, VolumeEpoch, VolumeId};
+
+/// Most blocks of one [`EntryKind::Write`]: 128 KiB. Seven of the largest fill a record to 7/8, while one entry stays
+/// short enough that two appends in flight are never one caller's alone. Larger writes are split by the caller, at
+/// multiples of 64 KiB: an entry is all there or not at all.
+pub const MAX_ENTRY_BLOCKS: u16 = 32;
+/// Largest opaque record of a group: it travels with the entries of one record.
+pub const MAX_GROUP_RECORD_BYTES: usize = 64 << 10;
+
+/// One entry of a group's order.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The group.
+    pub group: GroupId,
+    /// The epoch in which it was given `seq`.
+    pub epoch: Epoch,
+    /// Its place in the group's order.
+    pub seq: Seq,
+    /// All of the group up to here is committed; below `seq`.
+    pub commit: Seq,
+    /// The epoch of the volume's head that asked for it; of [`EntryKind::VolumeEpoch`], the new one.
+    pub volume_epoch: VolumeEpoch,
+    /// The layer (of writes, zeroes and layers).
+    pub layer: LayerId,
+    /// The chunk (of writes and zeroes).
+    pub chunk: ChunkId,
+    /// What it says.
+    pub kind: EntryKind,
+}
+
+/// What an entry says.
+#[derive(Clone, Debug)]
+pub enum EntryKind {
+    /// Blocks are written: at most [`MAX_ENTRY_BLOCKS`].
+    Write {
+        /// Which.
+        range: BlockRange,
+        /// Their bytes. Up to 16 KiB, or unaligned ones, are copied in the pass that sums them; larger aligned ones
+        /// are written from where they lie.
+        bytes: SharedBuf,
+    },
+    /// Blocks read as zeroes from here on.
+    Zero {
+        /// Which.
+        range: BlockRange,
+        /// Whether layers below may hold something that this must hide.
+        hides_below: bool,
+    },
+    /// The epoch begins with this entry.
+    EpochStart,
+    /// The volume's epoch is raised to the entry's.
+    VolumeEpoch {
+        /// The volume.
+        volume: VolumeId,
+    },
+    /// A layer became known.
+    Layer {
+        /// What is to know of it; its id is the entry's layer.
+        record: LayerRecord,
+    },
+    /// The group's record in the cluster map changed.
+    GroupRecord {
+        /// Bytes that the store does not read, at most [`MAX_GROUP_RECORD_BYTES`].
+        record: SharedBuf,
+    },
+    /// Nothing: it takes a place in the order.
+    Noop,
+}
+
+/// A place in the order of calls of [`Shard::prepare`](crate::Shard::prepare): 1 is the first, 0 is before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogPosition(pub u64);

@@ -1,0 +1,223 @@
+//! What can go wrong, each with what an operator needs to find the place.
+
+use crate::format::{FormatError, Generation, GeometryError, RecordSeq, SegmentIndex, SeqRange};
+use std::sync::Arc;
+use types::{ChunkId, GroupId, LayerId, ShardIndex};
+
+/// Why a device was not formatted.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The device cannot be divided into segments.
+    #[error("this device cannot become a store: {0}")]
+    Geometry(#[from] GeometryError),
+    /// It carries a store already.
+    #[error("the device carries store {store} of cluster {cluster} already: remove that store first, or give another device")]
+    Occupied {
+        /// The store found there.
+        store: types::StoreId,
+        /// Its cluster.
+        cluster: types::ClusterId,
+    },
+    /// The device failed.
+    #[error("formatting failed at byte {offset_bytes}: {message}")]
+    Io {
+        /// Where, in bytes.
+        offset_bytes: u64,
+        /// What the system says.
+        message: Arc<str>,
+    },
+}
+
+/// Why a store or a shard of it was not opened.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No superblock is good.
+    #[error("no store can be opened here: {0}")]
+    Superblock(#[from] FormatError),
+    /// The device shrank or its block grew since it was formatted.
+    #[error("the device has {found_bytes} bytes in blocks of {found_block}, the store on it needs {needed_bytes} in blocks of at most {needed_block}")]
+    Device {
+        /// Bytes the device has.
+        found_bytes: u64,
+        /// Its block.
+        found_block: u32,
+        /// Bytes the store was formatted for.
+        needed_bytes: u64,
+        /// Block it was formatted for.
+        needed_block: u32,
+    },
+    /// The store has no such shard.
+    #[error("the store has {count} shards, there is no shard {index}")]
+    NoSuchShard {
+        /// The shard asked for.
+        index: ShardIndex,
+        /// Shards there are.
+        count: u8,
+    },
+    /// The device failed.
+    #[error("opening failed at byte {offset_bytes}: {message}")]
+    Io {
+        /// Where, in bytes.
+        offset_bytes: u64,
+        /// What the system says.
+        message: Arc<str>,
+    },
+    /// The record that begins the incarnation could not be written.
+    #[error("the store was read but cannot be written: {0}")]
+    Append(#[from] AppendError),
+}
+
+/// Why an entry was not queued, or will never be durable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// What is left is kept back for smaller things: overwrites may go on when new blocks may not, zeroes and deletes
+    /// when overwrites may not.
+    #[error("no space: {free} of {total} segments are free and {kept_back} are kept back: delete or discard data, or add a device")]
+    NoSpace {
+        /// Segments free, less what is queued.
+        free: u32,
+        /// Segments on the device.
+        total: u32,
+        /// Segments this kind of entry leaves alone.
+        kept_back: u32,
+    },
+    /// The device failed; it takes nothing more until the store is opened again.
+    #[error("the device has failed: {reason}")]
+    Failed {
+        /// The first failure.
+        reason: Arc<str>,
+    },
+    /// The shard was closed.
+    #[error("the shard is closed")]
+    Closed,
+}
+
+/// Why blocks could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// What the device returned, twice, is not what was written.
+    #[error("layer {layer} chunk {chunk} block {block}: checksum {found:08x} where {expected:08x} was written, segment {} byte {offset_bytes} of the device", segment.0)]
+    Checksum {
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkId,
+        /// The block of the chunk.
+        block: u32,
+        /// The segment it lies in.
+        segment: SegmentIndex,
+        /// Where on the device, in bytes.
+        offset_bytes: u64,
+        /// The sum in the index.
+        expected: u32,
+        /// The sum of what was read.
+        found: u32,
+    },
+    /// The device could not read, twice.
+    #[error("reading {len_bytes} bytes at byte {offset_bytes} of the device (segment {}) failed: {message}", segment.0)]
+    Io {
+        /// The segment.
+        segment: SegmentIndex,
+        /// Where on the device, in bytes.
+        offset_bytes: u64,
+        /// How many.
+        len_bytes: usize,
+        /// What the system says.
+        message: Arc<str>,
+    },
+    /// The index of this chunk was on a damaged part of the device: what is stored of it is not known.
+    #[error("layer {layer} chunk {chunk}: the part of the index that says where it is stored is damaged")]
+    IndexLost {
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// Stored in a form that only the floors above can read.
+    #[error("layer {layer} chunk {chunk} block {block} is stored compressed: this build cannot read it")]
+    Codec {
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkId,
+        /// The block of the chunk.
+        block: u32,
+    },
+}
+
+/// Something that was durable and is not there, or not as it was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// A superblock slot is not good. The others serve; it is written anew at opening.
+    #[error("superblock slot at byte {offset_bytes}: {error} (written anew)")]
+    Superblock {
+        /// Where.
+        offset_bytes: u64,
+        /// What is wrong with it.
+        error: FormatError,
+    },
+    /// A segment's header is not good: the segment is left alone, neither replayed nor used again.
+    #[error("segment {} at byte {offset_bytes}: {error}", segment.0)]
+    SegmentHeader {
+        /// The segment.
+        segment: SegmentIndex,
+        /// Where it begins.
+        offset_bytes: u64,
+        /// What is wrong with it.
+        error: FormatError,
+    },
+    /// Records that had been durable are missing or not as they were written.
+    #[error("shard {shard}: records {}–{} are damaged; they belong into segment {} behind offset {offset_bytes}", records.first.0, records.last.0, segment.0)]
+    Records {
+        /// The shard.
+        shard: ShardIndex,
+        /// Their sequences.
+        records: SeqRange,
+        /// The segment where the first of them was looked for.
+        segment: SegmentIndex,
+        /// From where in it, in bytes.
+        offset_bytes: u32,
+    },
+    /// A part of the log could not be read, so nobody knows whether records are there.
+    #[error("shard {shard}: segment {} offset {offset_bytes} cannot be read: {message}", segment.0)]
+    Unreadable {
+        /// The shard.
+        shard: ShardIndex,
+        /// The segment.
+        segment: SegmentIndex,
+        /// From where in it, in bytes.
+        offset_bytes: u32,
+        /// What the system says.
+        message: Arc<str>,
+    },
+    /// The place where replay should begin is not there.
+    #[error("shard {shard}: replay should begin at record {} in segment {} of generation {}, which is not there", record.0, segment.0, generation.0)]
+    ReplayStart {
+        /// The shard.
+        shard: ShardIndex,
+        /// The record.
+        record: RecordSeq,
+        /// Its segment.
+        segment: SegmentIndex,
+        /// Its generation.
+        generation: Generation,
+    },
+    /// Parts of the last checkpoint pass are missing.
+    #[error("shard {shard}: the last checkpoint pass lacks {leaves} leaves and {others} other parts")]
+    Pass {
+        /// The shard.
+        shard: ShardIndex,
+        /// Leaves not found.
+        leaves: u64,
+        /// Group states, layers, merges and segment tables not found.
+        others: u64,
+    },
+    /// Entries of a group that were committed are missing.
+    #[error("shard {shard}: group {group} lacks committed entries")]
+    GroupEntries {
+        /// The shard.
+        shard: ShardIndex,
+        /// The group.
+        group: GroupId,
+    },
+}

@@ -1,0 +1,134 @@
+//! What a shard keeps of a group: its order from the first entry that is not applied, and what the log said of it.
+
+use crate::format::{Crc32c, LayerRecord, LeafKey, RecordSeq};
+use std::collections::VecDeque;
+use types::{BlockRange, Epoch, GroupId, Seq, VolumeEpoch, VolumeId};
+
+/// Sums that an entry holds without memory of its own: a write of 16 KiB.
+const INLINE_SUMS: usize = 4;
+
+/// crc32c of each block of a write.
+#[derive(Debug)]
+pub(crate) enum Sums {
+    Few([Crc32c; INLINE_SUMS], u8),
+    Many(Vec<Crc32c>),
+}
+
+impl Sums {
+    /// Room for `count` sums; `spare` lends a vector if that is many.
+    pub(crate) fn for_blocks(count: usize, spare: &mut Vec<Vec<Crc32c>>) -> Self {
+        if count <= INLINE_SUMS {
+            return Self::Few([Crc32c(0); INLINE_SUMS], 0);
+        }
+        Self::Many(spare.pop().unwrap_or_else(|| Vec::with_capacity(usize::from(crate::entry::MAX_ENTRY_BLOCKS))))
+    }
+
+    pub(crate) fn push(&mut self, sum: Crc32c) {
+        match self {
+            Self::Few(sums, len) => {
+                sums[usize::from(*len)] = sum;
+                *len += 1;
+            }
+            Self::Many(sums) => sums.push(sum),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Crc32c] {
+        match self {
+            Self::Few(sums, len) => &sums[..usize::from(*len)],
+            Self::Many(sums) => sums,
+        }
+    }
+
+    /// Gives the vector back to `spare`.
+    pub(crate) fn recycle(self, spare: &mut Vec<Vec<Crc32c>>) {
+        if let Self::Many(mut sums) = self {
+            sums.clear();
+            spare.push(sums);
+        }
+    }
+}
+
+/// An entry that is in the log and not in the index.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) seq: Seq,
+    pub(crate) epoch: Epoch,
+    /// The record it is in.
+    pub(crate) record: RecordSeq,
+    pub(crate) action: Action,
+}
+
+/// What applying an entry does.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// `offset_bytes`: where its blocks begin, from the first block of the record.
+    Write { key: LeafKey, range: BlockRange, offset_bytes: u32, sums: Sums },
+    Zero { key: LeafKey, range: BlockRange, hides_below: bool },
+    EpochStart,
+    VolumeEpoch(VolumeId, VolumeEpoch),
+    Layer(LayerRecord),
+    GroupRecord(Vec<u8>),
+    Noop,
+}
+
+/// One group of the shard.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// Entries not applied, in the group's order. Only during replay it may have holes.
+    pub(crate) prepared: VecDeque<Prepared>,
+    /// Everything up to here is in the index.
+    pub(crate) committed: Seq,
+    /// Applied epoch starts, in order.
+    pub(crate) epochs: Vec<(Epoch, Seq)>,
+    /// Applied volume epochs, by volume.
+    pub(crate) volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
+    /// The applied record; empty if none is known.
+    pub(crate) record: Vec<u8>,
+}
+
+impl Group {
+    /// Sequence of the last entry in the log.
+    pub(crate) fn prepared_through(&self) -> Seq {
+        self.prepared.back().map_or(self.committed, |last| last.seq)
+    }
+
+    /// The newest epoch in the log.
+    pub(crate) fn last_epoch(&self) -> Epoch {
+        let applied = self.epochs.last().map_or(Epoch(0), |(epoch, _)| *epoch);
+        self.prepared.back().map_or(applied, |last| last.epoch.max(applied))
+    }
+
+    /// Applies what an entry says of the group itself.
+    pub(crate) fn apply_own(&mut self, seq: Seq, epoch: Epoch, action: Action) {
+        match action {
+            Action::EpochStart => {
+                // A group that goes on from a pass has the epochs of before already.
+                if self.epochs.last().is_none_or(|(last, _)| *last < epoch) {
+                    self.epochs.push((epoch, seq));
+                }
+            }
+            Action::VolumeEpoch(volume, epoch) => raise(&mut self.volume_epochs, volume, epoch),
+            Action::GroupRecord(record) => self.record = record,
+            Action::Write { .. } | Action::Zero { .. } | Action::Layer(_) | Action::Noop => {}
+        }
+    }
+}
+
+/// Raises a volume's epoch in a list; few volumes have blocks in one group, and this is asked once per head move.
+pub(crate) fn raise(list: &mut Vec<(VolumeId, VolumeEpoch)>, volume: VolumeId, epoch: VolumeEpoch) {
+    match list.binary_search_by_key(&volume, |(id, _)| *id) {
+        Ok(at) => list[at].1 = list[at].1.max(epoch),
+        Err(at) => list.insert(at, (volume, epoch)),
+    }
+}
+
+/// The groups of a shard, by id.
+pub(crate) type Groups = hashbrown::HashMap<GroupId, Group, foldhash::fast::FixedState>;
+
+/// The ids in order: what is written or reported must not depend on how the map hashes.
+pub(crate) fn sorted_ids(groups: &Groups) -> Vec<GroupId> {
+    let mut ids: Vec<_> = groups.keys().copied().collect();
+    ids.sort_unstable();
+    ids
+}

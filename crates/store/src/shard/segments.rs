@@ -1,0 +1,106 @@
+//! What a shard knows of the segments it uses.
+
+use crate::format::{Generation, Geometry, RecordSeq, SegmentIndex, StoredBlock};
+use crate::store::FoundSegment;
+
+/// One segment, as its shard sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SegmentState {
+    pub(crate) role: Role,
+    pub(crate) generation: Generation,
+    pub(crate) first_record: RecordSeq,
+    /// Last record in it; of one found at opening that holds nothing to be replayed, 0.
+    pub(crate) last_record: RecordSeq,
+    /// Blocks in it that the index names.
+    pub(crate) live_blocks: u32,
+    /// The record being gathered when the last of its blocks was displaced.
+    pub(crate) died_at: RecordSeq,
+    /// Reads that are under way in it.
+    pub(crate) pins: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Free, or another shard's, or left alone because its header is damaged.
+    #[default]
+    NotOurs,
+    /// Records are appended to it.
+    Open,
+    /// Full, or given up after a failed append.
+    Sealed,
+}
+
+/// All segments of the device, by number.
+pub(crate) struct Segments {
+    geometry: Geometry,
+    states: Vec<SegmentState>,
+    live_blocks: u64,
+}
+
+impl Segments {
+    pub(crate) fn new(geometry: Geometry) -> Self {
+        Self { geometry, states: vec![SegmentState::default(); geometry.segment_count as usize], live_blocks: 0 }
+    }
+
+    pub(crate) fn get(&self, segment: SegmentIndex) -> &SegmentState {
+        &self.states[segment.0 as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, segment: SegmentIndex) -> &mut SegmentState {
+        &mut self.states[segment.0 as usize]
+    }
+
+    /// A segment that was in use when the store was opened.
+    pub(crate) fn adopt(&mut self, found: &FoundSegment) {
+        let state = self.get_mut(found.segment);
+        state.role = Role::Sealed;
+        state.generation = found.generation;
+        state.first_record = found.first_record;
+    }
+
+    /// A segment taken to append to; its first record will be `first_record`.
+    pub(crate) fn open(&mut self, segment: SegmentIndex, generation: Generation, first_record: RecordSeq) {
+        let state = self.get_mut(segment);
+        assert_eq!(state.role, Role::NotOurs, "segment {} is taken twice", segment.0);
+        assert_eq!(state.live_blocks, 0, "segment {} was free and holds live blocks", segment.0);
+        *state = SegmentState { role: Role::Open, generation, first_record, ..SegmentState::default() };
+    }
+
+    pub(crate) fn seal(&mut self, segment: SegmentIndex) {
+        self.get_mut(segment).role = Role::Sealed;
+    }
+
+    /// The index names these blocks now.
+    pub(crate) fn born(&mut self, first: StoredBlock, count: u32) {
+        let segment = self.geometry.segment_of(first.location).expect("an indexed block lies in a segment");
+        self.get_mut(segment).live_blocks += count;
+        self.live_blocks += u64::from(count);
+    }
+
+    /// The index names this block no more; `gathering` is the record that is being gathered.
+    pub(crate) fn displaced(&mut self, block: StoredBlock, gathering: RecordSeq) {
+        let segment = self.geometry.segment_of(block.location).expect("an indexed block lies in a segment");
+        let state = self.get_mut(segment);
+        state.live_blocks = state.live_blocks.checked_sub(1).expect("each live block was counted");
+        if state.live_blocks == 0 {
+            state.died_at = gathering;
+        }
+        self.live_blocks -= 1;
+    }
+
+    /// Blocks that the index names.
+    pub(crate) fn live_blocks(&self) -> u64 {
+        self.live_blocks
+    }
+
+    /// The shard's segments.
+    pub(crate) fn ours(&self) -> impl Iterator<Item = (SegmentIndex, &SegmentState)> {
+        let states = self.states.iter().enumerate().filter(|(_, state)| state.role != Role::NotOurs);
+        states.map(|(number, state)| (SegmentIndex(number as u32), state))
+    }
+
+    /// Whether some sealed segment holds no live block, and only waits for a pass to be freed.
+    pub(crate) fn any_dead(&self) -> bool {
+        self.ours().any(|(_, state)| state.role == Role::Sealed && state.live_blocks == 0)
+    }
+}

@@ -1,0 +1,348 @@
+//! The part of an open store that its shards share: superblock, free segments, what failed.
+
+use crate::create::HEADERS_AT_ONCE;
+use crate::error::{AppendError, Damage, OpenError};
+use crate::format::{
+    Generation, Geometry, Record, RecordKey, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex,
+    ShardRoot, Superblock,
+};
+use crate::parallel;
+use crate::pool::Pool;
+use crate::superblock::{read_slots, write_update};
+use runtime::{Device, IoBuf, wall_clock_ns};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::{Poll, Waker};
+use types::{ClusterId, GroupId, Incarnation, ShardIndex, StoreId};
+
+/// Most shards of one device.
+const MAX_SHARDS: usize = crate::format::geometry::MAX_SHARDS as usize;
+
+/// One device's store. Its shards live on the cores they are dealt to and share this.
+pub struct Store {
+    pub(crate) geometry: Geometry,
+    pub(crate) key: RecordKey,
+    pub(crate) pool: Pool,
+    pub(crate) previous_incarnation: Incarnation,
+    cluster: ClusterId,
+    id: StoreId,
+    incarnation: Incarnation,
+    superblock: Mutex<Roots>,
+    /// Segments in use when the store was opened, until their shards ask for them.
+    found: Vec<FoundSegment>,
+    /// Segments whose header is not good.
+    pub(crate) lost_headers: Vec<SegmentIndex>,
+    damage: Vec<Damage>,
+    repaired: Vec<Damage>,
+    failed: OnceLock<Arc<str>>,
+    live_bytes: [AtomicU64; MAX_SHARDS],
+}
+
+/// The superblock as it will be written next, and who writes it.
+struct Roots {
+    superblock: Superblock,
+    writing: bool,
+    waiting: Vec<Waker>,
+}
+
+/// A segment that held records when the store was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundSegment {
+    pub(crate) segment: SegmentIndex,
+    pub(crate) generation: Generation,
+    pub(crate) first_record: RecordSeq,
+    pub(crate) shard: ShardIndex,
+}
+
+/// How full a store is. Bytes of segments, for a segment is what is taken and freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of all segments.
+    pub capacity_bytes: u64,
+    /// Bytes that clients may fill with new blocks before they are refused.
+    pub usable_bytes: u64,
+    /// Bytes of segments in use.
+    pub used_bytes: u64,
+    /// Bytes of blocks that are the last written of their place.
+    pub live_bytes: u64,
+}
+
+impl Store {
+    /// Opens the device-wide part: begins a new incarnation, finds the segments in use. The shards are opened next.
+    ///
+    /// # Errors
+    /// No good superblock, a device that is not what it was, or an I/O error.
+    pub async fn open(device: &Device) -> Result<Arc<Self>, OpenError> {
+        // A killed process may have left writes that completed and are not durable: nothing that is read below may be
+        // acted on and then be lost with the power.
+        device.sync().await.map_err(|error| io_at(0, &error))?;
+        let slots = read_slots(device).await?;
+        let repaired = bad_slots(&slots, device);
+        let mut superblock = Superblock::newest(slots)?;
+        let geometry = superblock.geometry;
+        check_device(device, &geometry)?;
+        let previous_incarnation = superblock.incarnation;
+        superblock.incarnation.0 += 1;
+        superblock.written_at_ns = wall_clock_ns();
+        // Once is enough for the incarnation; twice makes all four slots good again.
+        for _ in 0..if repaired.is_empty() { 1 } else { 2 } {
+            superblock.write_counter += 1;
+            write_update(device, &superblock).await.map_err(|error| io_at(0, &error))?;
+        }
+        let key = RecordKey::new(&superblock.hash_key, superblock.store);
+        let headers = read_headers(device, geometry, &key).await?;
+        let highest = headers.found.iter().map(|found| found.generation).max().unwrap_or_default();
+        Ok(Arc::new(Self {
+            geometry,
+            key,
+            pool: Pool::new(headers.free.into(), highest),
+            previous_incarnation,
+            cluster: superblock.cluster,
+            id: superblock.store,
+            incarnation: superblock.incarnation,
+            superblock: Mutex::new(Roots { superblock, writing: false, waiting: Vec::new() }),
+            found: headers.found,
+            lost_headers: headers.lost,
+            damage: headers.damage,
+            repaired,
+            failed: OnceLock::new(),
+            live_bytes: [const { AtomicU64::new(0) }; MAX_SHARDS],
+        }))
+    }
+
+    /// The cluster it belongs to.
+    pub fn cluster_id(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Its id, for ever.
+    pub fn store_id(&self) -> StoreId {
+        self.id
+    }
+
+    /// Shards, 1 to 8, for ever.
+    pub fn shard_count(&self) -> u8 {
+        self.geometry.shard_count
+    }
+
+    /// The shard that a group lives in.
+    pub fn shard_of(&self, group: GroupId) -> ShardIndex {
+        ShardIndex((group.0 % u32::from(self.geometry.shard_count)) as u8)
+    }
+
+    /// This start of the store.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// How the device is divided.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Damage found outside of any one shard: segment headers.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    /// What was found damaged and made good at once, without loss: superblock slots, headers told from their records.
+    pub fn repaired(&self) -> &[Damage] {
+        &self.repaired
+    }
+
+    /// How full it is.
+    pub fn usage(&self) -> Usage {
+        let segment = u64::from(self.geometry.segment_size_bytes);
+        let total = self.geometry.segment_count;
+        Usage {
+            capacity_bytes: u64::from(total) * segment,
+            usable_bytes: u64::from(total - crate::space::Space::of(total).for_new_blocks) * segment,
+            used_bytes: u64::from(total - self.pool.free_count()) * segment,
+            live_bytes: self.live_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum(),
+        }
+    }
+
+    /// Why the device takes nothing more, if it does not.
+    pub fn failed(&self) -> Option<AppendError> {
+        self.failed.get().map(|reason| AppendError::Failed { reason: reason.clone() })
+    }
+
+    /// The device failed: no shard of it acknowledges anything from now on.
+    pub(crate) fn fail(&self, reason: &str) -> AppendError {
+        let reason = self.failed.get_or_init(|| Arc::from(reason)).clone();
+        AppendError::Failed { reason }
+    }
+
+    pub(crate) fn set_live_bytes(&self, shard: ShardIndex, bytes: u64) {
+        self.live_bytes[usize::from(shard.0)].store(bytes, Ordering::Relaxed);
+    }
+
+    /// The shard's segments as found at opening, in the order they were opened.
+    pub(crate) fn found_segments(&self, shard: ShardIndex) -> Vec<FoundSegment> {
+        let mut of_shard: Vec<_> = self.found.iter().copied().filter(|found| found.shard == shard).collect();
+        of_shard.sort_unstable_by_key(|found| (found.first_record, found.generation));
+        of_shard
+    }
+
+    fn roots(&self) -> MutexGuard<'_, Roots> {
+        self.superblock.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// What the superblock says of a shard.
+    pub(crate) fn root(&self, shard: ShardIndex) -> ShardRoot {
+        self.roots().superblock.shards[usize::from(shard.0)]
+    }
+
+    /// Makes `root` the shard's, durably. Shards take turns.
+    pub(crate) async fn set_root(&self, device: &Device, shard: ShardIndex, root: ShardRoot) -> Result<(), AppendError> {
+        poll_fn(|cx| {
+            let mut roots = self.roots();
+            if roots.writing {
+                roots.waiting.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+            roots.writing = true;
+            Poll::Ready(())
+        })
+        .await;
+        let turn = Turn(self);
+        let update = {
+            let mut roots = self.roots();
+            roots.superblock.shards[usize::from(shard.0)] = root;
+            roots.superblock.write_counter += 1;
+            roots.superblock.written_at_ns = wall_clock_ns();
+            roots.superblock.clone()
+        };
+        if let Some(error) = self.failed() {
+            return Err(error);
+        }
+        let written = write_update(device, &update).await;
+        drop(turn);
+        // After a failed update nobody knows which slots are good: no other may begin.
+        written.map_err(|error| self.fail(&format!("writing the superblock: {error}")))
+    }
+}
+
+/// The right to write the superblock, given back also when the task that has it is ended.
+struct Turn<'a>(&'a Store);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut roots = self.0.roots();
+        roots.writing = false;
+        roots.waiting.drain(..).for_each(Waker::wake);
+    }
+}
+
+pub(crate) fn io_at(offset_bytes: u64, error: &std::io::Error) -> OpenError {
+    OpenError::Io { offset_bytes, message: Arc::from(error.to_string()) }
+}
+
+fn check_device(device: &Device, geometry: &Geometry) -> Result<(), OpenError> {
+    let info = device.info();
+    if info.size_bytes < geometry.device_size_bytes || info.block_size_bytes > geometry.block_size_bytes {
+        return Err(OpenError::Device {
+            found_bytes: info.size_bytes,
+            found_block: info.block_size_bytes,
+            needed_bytes: geometry.device_size_bytes,
+            needed_block: geometry.block_size_bytes,
+        });
+    }
+    Ok(())
+}
+
+fn bad_slots(slots: &crate::superblock::Slots, device: &Device) -> Vec<Damage> {
+    let size = slots.iter().flatten().next().map_or(device.info().size_bytes, |good| good.geometry.device_size_bytes);
+    slots
+        .iter()
+        .zip(crate::format::SlotPosition::ALL)
+        .filter_map(|(slot, position)| {
+            let error = slot.as_ref().err()?.clone();
+            Some(Damage::Superblock { offset_bytes: position.offset_bytes(size), error })
+        })
+        .collect()
+}
+
+/// What the first blocks of all segments say.
+#[derive(Default)]
+struct Headers {
+    free: Vec<SegmentIndex>,
+    found: Vec<FoundSegment>,
+    lost: Vec<SegmentIndex>,
+    damage: Vec<Damage>,
+}
+
+async fn read_headers(device: &Device, geometry: Geometry, key: &RecordKey) -> Result<Headers, OpenError> {
+    let headers = Rc::new(RefCell::new(Headers::default()));
+    let (on, into, key) = (device.clone(), headers.clone(), key.clone());
+    parallel::for_each(geometry.segment_count, HEADERS_AT_ONCE, move |segment| {
+        let (device, headers, key) = (on.clone(), into.clone(), key.clone());
+        async move {
+            let segment = SegmentIndex(segment);
+            let offset = geometry.segment_start_bytes(segment);
+            let (read, block) = device.read(offset, IoBuf::new(geometry.block_size_bytes as usize)).await;
+            read.map_err(|error| io_at(offset, &error))?;
+            if block.iter().all(|byte| *byte == 0) {
+                headers.borrow_mut().free.push(segment);
+                return Ok(());
+            }
+            let error = match SegmentHeader::decode(&key, segment, &block) {
+                Ok(header) => {
+                    headers.borrow_mut().found.push(found_by(&header));
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let told = tell_from_first_record(&device, &geometry, &key, segment, &block).await;
+            let mut headers = headers.borrow_mut();
+            match told {
+                Some(found) => headers.found.push(found),
+                None => headers.lost.push(segment),
+            }
+            headers.damage.push(Damage::SegmentHeader { segment, offset_bytes: offset, error });
+            Ok(())
+        }
+    })
+    .await?;
+    let mut headers = headers.take();
+    // They came in the order of the reads' completions.
+    headers.free.sort_unstable();
+    headers.lost.sort_unstable();
+    Ok(headers)
+}
+
+fn found_by(header: &SegmentHeader) -> FoundSegment {
+    FoundSegment {
+        segment: header.segment,
+        generation: header.generation,
+        first_record: header.first_record,
+        shard: header.shard,
+    }
+}
+
+/// A header that is not good is made out from the record behind it: the keyed hash of a record proves the generation,
+/// so it is enough to guess that right: as it stands in the damaged header, or with one bit turned.
+async fn tell_from_first_record(
+    device: &Device,
+    geometry: &Geometry,
+    key: &RecordKey,
+    segment: SegmentIndex,
+    header: &[u8],
+) -> Option<FoundSegment> {
+    let raw = u64::from_le_bytes(*header.get(16..24)?.first_chunk()?);
+    let offset_bytes = geometry.block_size_bytes;
+    let room = (geometry.segment_size_bytes - offset_bytes) as usize;
+    let from = geometry.segment_start_bytes(segment) + u64::from(offset_bytes);
+    let (read, area) = device.read(from, IoBuf::new(crate::format::MAX_RECORD_BYTES.min(room))).await;
+    read.ok()?;
+    let guesses = std::iter::once(raw).chain((0..64).map(|bit| raw ^ (1 << bit)));
+    guesses.map(Generation).find_map(|generation| {
+        let place = RecordPlace { segment, generation, offset_bytes };
+        let record = Record::decode(key, &place, geometry.block_size_bytes, room, &area).ok()?;
+        Some(FoundSegment { segment, generation, first_record: record.header.seq, shard: record.header.shard })
+    })
+}
