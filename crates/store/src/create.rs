@@ -1,9 +1,7 @@
 //! Making a device a store, and asking whether it is one.
 
 use crate::error::{OpenError, StoreError};
-use crate::format::{
-    FormatError, Geometry, HashKey, SUPERBLOCK_BYTES, ShardRoot, SlotPosition, Superblock,
-};
+use crate::format::{FormatError, Geometry, HashKey, SUPERBLOCK_BYTES, ShardRoot, SlotPosition, Superblock};
 use crate::parallel;
 use crate::superblock::{read_slots, write_update};
 use runtime::{Device, IoBuf, wall_clock_ns};
@@ -96,7 +94,7 @@ async fn clear_headers(device: &Device, geometry: Geometry) -> Result<(), StoreE
                 let zeroes = IoBuf::zeroed(block.len()).freeze();
                 device.write(offset, &mut vec![zeroes]).await.map_err(|error| io_at(offset, &error))?;
             }
-            Ok(())
+            Ok::<(), StoreError>(())
         }
     })
     .await?;

@@ -11,7 +11,9 @@ pub enum StoreError {
     #[error("this device cannot become a store: {0}")]
     Geometry(#[from] GeometryError),
     /// It carries a store already.
-    #[error("the device carries store {store} of cluster {cluster} already: remove that store first, or give another device")]
+    #[error(
+        "the device carries store {store} of cluster {cluster} already: remove that store first, or give another device"
+    )]
     Occupied {
         /// The store found there.
         store: types::StoreId,
@@ -35,7 +37,9 @@ pub enum OpenError {
     #[error("no store can be opened here: {0}")]
     Superblock(#[from] FormatError),
     /// The device shrank or its block grew since it was formatted.
-    #[error("the device has {found_bytes} bytes in blocks of {found_block}, the store on it needs {needed_bytes} in blocks of at most {needed_block}")]
+    #[error(
+        "the device has {found_bytes} bytes in blocks of {found_block}, the store on it needs {needed_bytes} in blocks of at most {needed_block}"
+    )]
     Device {
         /// Bytes the device has.
         found_bytes: u64,
@@ -72,7 +76,9 @@ pub enum OpenError {
 pub enum AppendError {
     /// What is left is kept back for smaller things: overwrites may go on when new blocks may not, zeroes and deletes
     /// when overwrites may not.
-    #[error("no space: {free} of {total} segments are free and {kept_back} are kept back: delete or discard data, or add a device")]
+    #[error(
+        "no space: {free} of {total} segments are free and {kept_back} are kept back: delete or discard data, or add a device"
+    )]
     NoSpace {
         /// Segments free, less what is queued.
         free: u32,
@@ -211,6 +217,22 @@ pub enum Damage {
         leaves: u64,
         /// Group states, layers, merges and segment tables not found.
         others: u64,
+    },
+    /// A leaf of the last pass is not as it was written: reads of its chunk are refused.
+    #[error("shard {shard}: the leaf of layer {layer} chunk {chunk} in record {} (segment {}, offset {offset_bytes}) is damaged", record.0, segment.0)]
+    Leaf {
+        /// The shard.
+        shard: ShardIndex,
+        /// The record it is in.
+        record: RecordSeq,
+        /// The record's segment.
+        segment: SegmentIndex,
+        /// Where the record begins in it, in bytes.
+        offset_bytes: u32,
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkId,
     },
     /// Entries of a group that were committed are missing.
     #[error("shard {shard}: group {group} lacks committed entries")]

@@ -3,15 +3,13 @@
 use crate::create::HEADERS_AT_ONCE;
 use crate::error::{AppendError, Damage, OpenError};
 use crate::format::{
-    Generation, Geometry, Record, RecordKey, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex,
-    ShardRoot, Superblock,
+    Generation, Geometry, Record, RecordKey, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex, ShardRoot, Superblock,
 };
 use crate::parallel;
 use crate::pool::Pool;
 use crate::superblock::{read_slots, write_update};
 use runtime::{Device, IoBuf, wall_clock_ns};
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -198,7 +196,12 @@ impl Store {
     }
 
     /// Makes `root` the shard's, durably. Shards take turns.
-    pub(crate) async fn set_root(&self, device: &Device, shard: ShardIndex, root: ShardRoot) -> Result<(), AppendError> {
+    pub(crate) async fn set_root(
+        &self,
+        device: &Device,
+        shard: ShardIndex,
+        root: ShardRoot,
+    ) -> Result<(), AppendError> {
         poll_fn(|cx| {
             let mut roots = self.roots();
             if roots.writing {
@@ -288,7 +291,7 @@ async fn read_headers(device: &Device, geometry: Geometry, key: &RecordKey) -> R
             read.map_err(|error| io_at(offset, &error))?;
             if block.iter().all(|byte| *byte == 0) {
                 headers.borrow_mut().free.push(segment);
-                return Ok(());
+                return Ok::<(), OpenError>(());
             }
             let error = match SegmentHeader::decode(&key, segment, &block) {
                 Ok(header) => {

@@ -242,10 +242,12 @@ impl Index {
         }
     }
 
-    /// Chunks of a layer that have a leaf, from `from` on in order, at most `max`. Takes time in the number of leaves.
+    /// Chunks of a layer that have blocks stored, from `from` on in order, at most `max`. Takes time in the number of
+    /// leaves.
     pub fn chunks_of(&self, layer: LayerId, from: ChunkId, max: usize, out: &mut Vec<ChunkId>) {
         out.clear();
-        let of_layer = self.slots().filter(|slot| slot.key.layer == layer && slot.key.chunk >= from);
+        let wanted = |key: LeafKey| key.layer == layer && key.chunk >= from;
+        let of_layer = self.slots().filter(|slot| wanted(slot.key) && slot.leaf.stored_count() > 0);
         out.extend(of_layer.map(|slot| slot.key.chunk));
         out.sort_unstable();
         out.truncate(max);

@@ -10,7 +10,7 @@
 //! Small blocks are copied here once, summed while they are in the first-level cache. Everything is recycled.
 
 use crate::entry::LogPosition;
-use crate::format::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, blocks_offset_bytes};
+use crate::format::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, blocks_offset_bytes, record_length_bytes};
 use crate::format::{Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, StoredLength};
 use runtime::{IoBuf, SharedBuf};
 use types::BLOCK_BYTES;
@@ -169,7 +169,8 @@ impl Batch {
         let entries_bytes = self.entries_bytes + entry_bytes;
         let front = blocks_offset_bytes(entries_bytes, block_size_bytes);
         front <= ENTRIES_AREA_BYTES
-            && front + self.blocks_bytes + blocks_bytes <= MAX_RECORD_BYTES
+            && front + (self.blocks_bytes + blocks_bytes).next_multiple_of(block_size_bytes as usize)
+                <= MAX_RECORD_BYTES
             && self.pieces.len() + 2 < MAX_PIECES
             && self.entry_count < u16::MAX
     }
@@ -177,11 +178,6 @@ impl Batch {
     /// Whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.entry_count == 0
-    }
-
-    /// Bytes of entries gathered.
-    pub(crate) fn entries_bytes(&self) -> usize {
-        self.entries_bytes
     }
 
     /// Bytes of blocks gathered: where the next entry's blocks begin, from the first block.
@@ -197,7 +193,13 @@ impl Batch {
     }
 
     /// Adds a write's entry and its blocks; `sum` is told each block's sum.
-    pub(crate) fn push_write(&mut self, head: &EntryHead, bytes: SharedBuf, alignment: usize, sum: &mut impl FnMut(Crc32c)) {
+    pub(crate) fn push_write(
+        &mut self,
+        head: &EntryHead,
+        bytes: SharedBuf,
+        alignment: usize,
+        sum: &mut impl FnMut(Crc32c),
+    ) {
         let sums_at = RECORD_HEADER_BYTES + self.entries_bytes;
         let blocks = bytes.len();
         let copy = blocks <= COPY_UP_TO_BYTES || !(bytes.as_ptr() as usize).is_multiple_of(alignment);
@@ -242,10 +244,29 @@ impl Batch {
         }
     }
 
+    /// Adds an entry whose data (a leaf, not blocks) is copied behind what is there.
+    pub(crate) fn push_with_data(&mut self, head: &EntryHead, payload: &[u8], data: &[u8]) {
+        self.push_entry(|out| head.encode_with(payload, out));
+        let start = self.copied_bytes;
+        self.copied.own(MAX_RECORD_BYTES)[start..start + data.len()].copy_from_slice(data);
+        self.blocks_bytes += data.len();
+        self.note_copied(data.len());
+    }
+
+    /// Leaves end anywhere: zeroes up to the device block.
+    fn pad(&mut self, block_size_bytes: u32) {
+        let padding = self.blocks_bytes.next_multiple_of(block_size_bytes as usize) - self.blocks_bytes;
+        if padding > 0 {
+            let start = self.copied_bytes;
+            self.copied.own(MAX_RECORD_BYTES)[start..start + padding].fill(0);
+            self.blocks_bytes += padding;
+            self.note_copied(padding);
+        }
+    }
+
     /// Length of the record as it stands.
     pub(crate) fn record_bytes(&self, block_size_bytes: u32) -> usize {
-        // Blocks are whole 4 KiB, so a multiple of any device block.
-        blocks_offset_bytes(self.entries_bytes, block_size_bytes) + self.blocks_bytes
+        record_length_bytes(self.entries_bytes, self.blocks_bytes, block_size_bytes)
     }
 
     /// Where its blocks begin, from the start of the record.
@@ -255,6 +276,7 @@ impl Batch {
 
     /// Completes the record for this place and lists in `parts` what the device is to write.
     pub(crate) fn encode(&mut self, key: &RecordKey, place: &RecordPlace, block_size_bytes: u32, stamp: &Stamp) {
+        self.pad(block_size_bytes);
         let header = RecordHeader {
             kind: self.kind,
             shard: stamp.shard,

@@ -63,8 +63,17 @@ pub(crate) struct Prepared {
 #[derive(Debug)]
 pub(crate) enum Action {
     /// `offset_bytes`: where its blocks begin, from the first block of the record.
-    Write { key: LeafKey, range: BlockRange, offset_bytes: u32, sums: Sums },
-    Zero { key: LeafKey, range: BlockRange, hides_below: bool },
+    Write {
+        key: LeafKey,
+        range: BlockRange,
+        offset_bytes: u32,
+        sums: Sums,
+    },
+    Zero {
+        key: LeafKey,
+        range: BlockRange,
+        hides_below: bool,
+    },
     EpochStart,
     VolumeEpoch(VolumeId, VolumeEpoch),
     Layer(LayerRecord),
@@ -111,6 +120,34 @@ impl Group {
             Action::VolumeEpoch(volume, epoch) => raise(&mut self.volume_epochs, volume, epoch),
             Action::GroupRecord(record) => self.record = record,
             Action::Write { .. } | Action::Zero { .. } | Action::Layer(_) | Action::Noop => {}
+        }
+    }
+}
+
+impl Group {
+    /// A copy of what it says of itself, to go on with what is only prepared.
+    pub(crate) fn own_state(&self) -> OwnState {
+        OwnState { epochs: self.epochs.clone(), volume_epochs: self.volume_epochs.clone(), record: self.record.clone() }
+    }
+}
+
+/// What the log says of a group itself.
+pub(crate) struct OwnState {
+    pub(crate) epochs: Vec<(Epoch, Seq)>,
+    pub(crate) volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
+    pub(crate) record: Vec<u8>,
+}
+
+impl OwnState {
+    /// Takes in an entry that is not applied.
+    pub(crate) fn see(&mut self, entry: &Prepared) {
+        match &entry.action {
+            Action::EpochStart if self.epochs.last().is_none_or(|(last, _)| *last < entry.epoch) => {
+                self.epochs.push((entry.epoch, entry.seq));
+            }
+            Action::VolumeEpoch(volume, epoch) => raise(&mut self.volume_epochs, *volume, *epoch),
+            Action::GroupRecord(record) => self.record.clone_from(record),
+            _ => {}
         }
     }
 }

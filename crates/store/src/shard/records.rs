@@ -32,7 +32,8 @@ impl Records {
     }
 
     fn at(&mut self, seq: RecordSeq) -> &mut KeptRecord {
-        let at = self.0.binary_search_by_key(&seq, |record| record.seq).expect("a record is kept while one waits in it");
+        let at =
+            self.0.binary_search_by_key(&seq, |record| record.seq).expect("a record is kept while one waits in it");
         &mut self.0[at]
     }
 
@@ -60,6 +61,11 @@ impl Records {
     /// If it was never issued: what is asked for here is durable.
     pub(crate) fn place(&mut self, seq: RecordSeq) -> Place {
         self.at(seq).place.expect("a durable record has a place")
+    }
+
+    /// Where the record is, if it was issued.
+    pub(crate) fn known_place(&mut self, seq: RecordSeq) -> Option<Place> {
+        self.at(seq).place
     }
 
     /// The oldest record that something waits in.

@@ -28,6 +28,8 @@ pub(crate) enum Role {
     Open,
     /// Full, or given up after a failed append.
     Sealed,
+    /// Nothing needs it but reads that are under way; free when they have ended.
+    Leaving,
 }
 
 /// All segments of the device, by number.
@@ -35,15 +37,21 @@ pub(crate) struct Segments {
     geometry: Geometry,
     states: Vec<SegmentState>,
     live_blocks: u64,
+    /// Not during replay: it begins with leaves that may name blocks of segments used anew since.
+    counting: bool,
+    /// Sealed segments that lost their last block to a client since the last pass began.
+    pub(super) deaths: u32,
 }
 
 impl Segments {
     pub(crate) fn new(geometry: Geometry) -> Self {
-        Self { geometry, states: vec![SegmentState::default(); geometry.segment_count as usize], live_blocks: 0 }
-    }
-
-    pub(crate) fn get(&self, segment: SegmentIndex) -> &SegmentState {
-        &self.states[segment.0 as usize]
+        Self {
+            geometry,
+            states: vec![SegmentState::default(); geometry.segment_count as usize],
+            live_blocks: 0,
+            counting: false,
+            deaths: 0,
+        }
     }
 
     pub(crate) fn get_mut(&mut self, segment: SegmentIndex) -> &mut SegmentState {
@@ -67,11 +75,18 @@ impl Segments {
     }
 
     pub(crate) fn seal(&mut self, segment: SegmentIndex) {
-        self.get_mut(segment).role = Role::Sealed;
+        let state = self.get_mut(segment);
+        state.role = Role::Sealed;
+        if state.live_blocks == 0 && state.died_at > RecordSeq(0) {
+            self.deaths += 1;
+        }
     }
 
     /// The index names these blocks now.
     pub(crate) fn born(&mut self, first: StoredBlock, count: u32) {
+        if !self.counting {
+            return;
+        }
         let segment = self.geometry.segment_of(first.location).expect("an indexed block lies in a segment");
         self.get_mut(segment).live_blocks += count;
         self.live_blocks += u64::from(count);
@@ -79,13 +94,22 @@ impl Segments {
 
     /// The index names this block no more; `gathering` is the record that is being gathered.
     pub(crate) fn displaced(&mut self, block: StoredBlock, gathering: RecordSeq) {
+        if !self.counting {
+            return;
+        }
         let segment = self.geometry.segment_of(block.location).expect("an indexed block lies in a segment");
         let state = self.get_mut(segment);
         state.live_blocks = state.live_blocks.checked_sub(1).expect("each live block was counted");
         if state.live_blocks == 0 {
             state.died_at = gathering;
+            self.deaths += u32::from(state.role == Role::Sealed);
         }
         self.live_blocks -= 1;
+    }
+
+    /// Replay is over: from now on live blocks are counted, the ones there are first.
+    pub(crate) fn begin_counting(&mut self) {
+        self.counting = true;
     }
 
     /// Blocks that the index names.
@@ -97,10 +121,5 @@ impl Segments {
     pub(crate) fn ours(&self) -> impl Iterator<Item = (SegmentIndex, &SegmentState)> {
         let states = self.states.iter().enumerate().filter(|(_, state)| state.role != Role::NotOurs);
         states.map(|(number, state)| (SegmentIndex(number as u32), state))
-    }
-
-    /// Whether some sealed segment holds no live block, and only waits for a pass to be freed.
-    pub(crate) fn any_dead(&self) -> bool {
-        self.ours().any(|(_, state)| state.role == Role::Sealed && state.live_blocks == 0)
     }
 }

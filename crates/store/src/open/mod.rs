@@ -1,0 +1,258 @@
+//! Opening a shard: scan, replay, judge, begin a new incarnation.
+
+mod replay;
+mod scan;
+
+use crate::error::{AppendError, Damage, OpenError};
+use crate::format::opening::MAX_GAPS;
+use crate::format::{EntryHead, EntryKind, LayerRecord, Opening, RecordKind, RecordSeq, SeqRange, ShardRoot};
+use crate::shard::{Counters, Group, OpenSegment, Role, Segments, Shard, ShardCore, State, run_tasks};
+use crate::space::Space;
+use crate::store::{FoundSegment, Store};
+use replay::{PassVerdict, Replay};
+use runtime::Device;
+use runtime::channel::WaitList;
+use scan::{Findings, Judgement, scan};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, VolumeEpoch, VolumeId, mutant};
+
+/// What was found when a shard was opened.
+#[derive(Clone, Debug, Default)]
+pub struct Recovery {
+    /// Its groups, by id.
+    pub groups: Vec<GroupRecovery>,
+    /// Layers known here, by id.
+    pub layers: Vec<LayerRecord>,
+    /// What was durable and is not there. While there is any, nothing is freed and no pass is written, so that the next
+    /// opening finds it again.
+    pub damage: Vec<Damage>,
+    /// Parts of the last checkpoint pass are lost, and groups may be that are not in `groups`.
+    pub group_states_lost: bool,
+    /// Records that never became durable; accepted, and never damage from now on.
+    pub gaps: Vec<SeqRange>,
+    /// How much there was to do.
+    pub counters: RecoveryCounters,
+}
+
+/// How much there was to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryCounters {
+    /// Records read.
+    pub records: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Leaves loaded.
+    pub leaves: u64,
+    /// Bytes of log between where replay begins and its end.
+    pub log_bytes: u64,
+    /// Segments freed at once: nothing in them was needed.
+    pub segments_freed: u64,
+}
+
+/// What is known of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupRecovery {
+    /// The group.
+    pub group: GroupId,
+    /// Its last record, prepared ones included.
+    pub record: Option<Vec<u8>>,
+    /// Each epoch and the first sequence it owns, prepared ones included.
+    pub epoch_history: Vec<(Epoch, Seq)>,
+    /// In the index up to here.
+    pub committed: Seq,
+    /// In the log up to here, without a hole.
+    pub prepared_through: Seq,
+    /// The highest epoch of each volume, prepared ones included.
+    pub volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
+    /// Records are damaged that may have held entries of this group: it must not serve what is here.
+    pub damaged: bool,
+}
+
+impl GroupRecovery {
+    fn of(id: GroupId, group: &Group, damaged: bool) -> Self {
+        let mut seen = group.own_state();
+        for entry in &group.prepared {
+            seen.see(entry);
+        }
+        Self {
+            group: id,
+            record: (!seen.record.is_empty()).then_some(seen.record),
+            epoch_history: seen.epochs,
+            committed: group.committed,
+            prepared_through: group.prepared_through(),
+            volume_epochs: seen.volume_epochs,
+            damaged,
+        }
+    }
+}
+
+impl Shard {
+    /// Opens a shard on the current core, with a device opened there: loads the last pass, replays what came after it,
+    /// and writes the record that begins the new incarnation. What was prepared and is not known to be committed waits
+    /// for [`Shard::commit`].
+    ///
+    /// # Errors
+    /// A failing device. Damage is no error: it is in the [`Recovery`].
+    pub async fn open(
+        store: &Arc<Store>,
+        device: Device,
+        index: ShardIndex,
+    ) -> Result<(Rc<Self>, Recovery), OpenError> {
+        let count = store.shard_count();
+        if index.0 >= count {
+            return Err(OpenError::NoSuchShard { index, count });
+        }
+        let root = store.root(index);
+        let segments = store.found_segments(index);
+        let (mut replay, findings) = read_log(&device, store, index, &segments, root, false).await;
+        if matches!(replay.pass_verdict(), PassVerdict::Lacks { .. }) {
+            // Once more, with a list of what was found of the pass: all else is in doubt.
+            (replay, _) = read_log(&device, store, index, &segments, root, true).await;
+        }
+        let judgement = findings.judge();
+        let mut recovery = conclude(store, index, root, &mut replay, &findings, &judgement);
+        recovery.layers = replay.state.layers.values().copied().collect();
+        let core = Rc::new(start(store, device, index, replay, &findings, !recovery.damage.is_empty()));
+        if recovery.damage.is_empty() {
+            core.state.borrow_mut().free_segments(&core);
+        }
+        recovery.counters.segments_freed = core.counters.segments_freed.get();
+        core.queue_opening(findings.next_seq, &recovery.gaps);
+        run_tasks(&core);
+        let shard = Rc::new(Self { core });
+        shard.core.opening_durable(findings.next_seq).await?;
+        Ok((shard, recovery))
+    }
+}
+
+async fn read_log(
+    device: &Device,
+    store: &Arc<Store>,
+    index: ShardIndex,
+    segments: &[FoundSegment],
+    root: ShardRoot,
+    list_leaves: bool,
+) -> (Replay, Findings) {
+    let mut uses = Segments::new(store.geometry);
+    segments.iter().for_each(|found| uses.adopt(found));
+    let block_size_bytes = store.geometry.block_size_bytes;
+    let mut replay = Replay::new(State::new(uses), index, root, block_size_bytes, list_leaves);
+    let start = match mutant(Mutant::ReplayFromPassStart) {
+        true => root.pass_first,
+        false => root.replay_start,
+    };
+    let findings = scan(device, store, index, segments, start, &mut replay).await;
+    (replay, findings)
+}
+
+/// Judges what was read and says what is known.
+fn conclude(
+    store: &Store,
+    shard: ShardIndex,
+    root: ShardRoot,
+    replay: &mut Replay,
+    findings: &Findings,
+    judgement: &Judgement,
+) -> Recovery {
+    let mut damage = findings.damage.clone();
+    damage.extend(judgement.damaged.iter().map(|missing| Damage::Records {
+        shard,
+        records: missing.records,
+        segment: missing.segment,
+        offset_bytes: missing.offset_bytes,
+    }));
+    let mut recovery = Recovery::default();
+    if let PassVerdict::Lacks { leaves, others } = replay.pass_verdict() {
+        damage.push(Damage::Pass { shard, leaves, others });
+        replay.doubt_unlisted_leaves();
+        recovery.group_states_lost = true;
+    }
+    replay.cut_at_holes();
+    let header_lost = lost_header_may_matter(store, replay, root);
+    if header_lost {
+        replay.something_is_missing();
+    }
+    let records_damaged = !damage.is_empty() || header_lost;
+    recovery.groups = replay.groups(records_damaged, recovery.group_states_lost);
+    damage.append(&mut replay.damage);
+    if header_lost || shard.0 == 0 {
+        damage.extend_from_slice(store.damage());
+    }
+    replay.state.lost.any = !damage.is_empty();
+    recovery.damage = damage;
+    recovery.gaps = judgement.holes.iter().copied().take(MAX_GAPS).collect();
+    recovery.counters = RecoveryCounters {
+        records: findings.records,
+        entries: replay.entries,
+        leaves: replay.leaves,
+        log_bytes: findings.scanned_bytes,
+        segments_freed: 0,
+    };
+    recovery
+}
+
+/// Whether a segment whose header is lost may hold records of this shard that replay would need: unless the last pass
+/// says that it was sealed before replay begins.
+fn lost_header_may_matter(store: &Store, replay: &Replay, root: ShardRoot) -> bool {
+    store.lost_headers.iter().any(|lost| {
+        let known = replay.table.iter().find(|named| named.segment == *lost);
+        !known.is_some_and(|named| named.sealed && named.last_record < root.replay_start.seq)
+    })
+}
+
+/// The shard as it goes on: counts of live blocks, the place of the next record.
+fn start(
+    store: &Arc<Store>,
+    device: Device,
+    index: ShardIndex,
+    replay: Replay,
+    findings: &Findings,
+    damaged: bool,
+) -> ShardCore {
+    let mut state = replay.state;
+    state.pass.root = store.root(index);
+    state.count_live();
+    // What is damaged is left as it is, for whoever wants to look at it: the log goes on in another segment.
+    let open = findings.tail.filter(|_| !damaged).map(|(found, offset_bytes)| {
+        state.segments.get_mut(found.segment).role = Role::Open;
+        OpenSegment { segment: found.segment, generation: found.generation, offset_bytes }
+    });
+    state.log.go_on(findings.next_seq, open, findings.scanned_bytes);
+    ShardCore {
+        store: store.clone(),
+        block_size_bytes: store.geometry.block_size_bytes,
+        space: Space::of(store.geometry.segment_count),
+        device,
+        index,
+        state: RefCell::new(state),
+        durable: Cell::default(),
+        // Everything read was made durable before it was read, and what is missing is accepted.
+        durable_record: Cell::new(RecordSeq(findings.next_seq.0 - 1)),
+        durable_changed: WaitList::default(),
+        work: WaitList::default(),
+        closed: Cell::new(false),
+        counters: Counters::default(),
+    }
+}
+
+impl ShardCore {
+    fn queue_opening(&self, void_from: RecordSeq, gaps: &[SeqRange]) {
+        let mut payload = Vec::new();
+        let (now, before) = (self.store.incarnation(), self.store.previous_incarnation);
+        Opening::encode(now, before, void_from, gaps, &mut payload);
+        let State { log, records, .. } = &mut *self.state.borrow_mut();
+        let batch = log.begin(records, RecordKind::Opening);
+        assert_eq!(batch.seq, void_from, "the opening is the first record of its incarnation");
+        batch.push_entry(|out| EntryHead::new(EntryKind::Opening).encode_with(&payload, out));
+    }
+
+    async fn opening_durable(&self, seq: RecordSeq) -> Result<(), AppendError> {
+        let durable = || match self.durable_record.get() >= seq {
+            true => Some(Ok(())),
+            false => self.check_open().err().map(Err),
+        };
+        self.durable_changed.until(durable).await
+    }
+}

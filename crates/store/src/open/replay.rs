@@ -1,0 +1,279 @@
+//! Applying what the scan reads, in the order of records: leaves replace, entries wait until a later record says that
+//! they are committed, and are applied unless the leaf holds them already.
+
+use super::GroupRecovery;
+use crate::error::Damage;
+use crate::format::entry::StoredSums;
+use crate::format::{
+    Entry, EntryBody, EntryFlags, GroupState, LeafData, PassEnd, PassId, Record, RecordSeq, SegmentUse, ShardRoot,
+};
+use crate::shard::{Action, Group, Place, Prepared, State, Sums, raise, sorted_ids};
+use types::{GroupId, Seq, ShardIndex};
+
+/// What replay keeps of a group besides its order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trace {
+    /// Highest commit number that any record or state said.
+    committed: Seq,
+    /// Whether anything was seen that says where the group's order stands.
+    known: bool,
+    /// Records were missing, and nothing that came later shows that none of them was this group's.
+    suspect: bool,
+    /// The state of the last pass was found.
+    has_state: bool,
+}
+
+/// What is rebuilt.
+pub(crate) struct Replay {
+    pub(crate) state: State,
+    pub(crate) damage: Vec<Damage>,
+    pub(crate) entries: u64,
+    pub(crate) leaves: u64,
+    /// Segments named by the last pass.
+    pub(crate) table: Vec<SegmentUse>,
+    shard: ShardIndex,
+    root: ShardRoot,
+    block_size_bytes: u32,
+    traces: hashbrown::HashMap<GroupId, Trace, foldhash::fast::FixedState>,
+    anything_missing: bool,
+    found: PassEnd,
+    end: Option<PassEnd>,
+    /// Leaves of the last pass, if they are to be listed.
+    sure: Option<hashbrown::HashSet<crate::format::LeafKey, foldhash::fast::FixedState>>,
+}
+
+/// What of the last pass was not found.
+pub(crate) enum PassVerdict {
+    Complete,
+    Lacks { leaves: u64, others: u64 },
+}
+
+impl Replay {
+    pub(crate) fn new(
+        state: State,
+        shard: ShardIndex,
+        root: ShardRoot,
+        block_size_bytes: u32,
+        list_leaves: bool,
+    ) -> Self {
+        Self {
+            state,
+            damage: Vec::new(),
+            entries: 0,
+            leaves: 0,
+            table: Vec::new(),
+            shard,
+            root,
+            block_size_bytes,
+            traces: Default::default(),
+            anything_missing: false,
+            found: PassEnd::default(),
+            end: None,
+            sure: list_leaves.then(Default::default),
+        }
+    }
+
+    /// Records that were due are not there: what they held of any group is not known.
+    pub(crate) fn something_is_missing(&mut self) {
+        self.anything_missing = true;
+        self.traces.values_mut().for_each(|trace| trace.suspect = true);
+    }
+
+    /// The next record. `bytes` begin with it; of a checkpoint record all of it is there.
+    pub(crate) fn record(&mut self, record: &Record<'_>, place: Place, bytes: &[u8]) {
+        let seq = record.header.seq;
+        let blocks_offset_bytes = record.header.blocks_offset_bytes(self.block_size_bytes) as u32;
+        self.state.records.push(seq, Some(place));
+        self.state.segments.get_mut(place.pointer.segment).last_record = seq;
+        for entry in record.entries() {
+            self.entries += 1;
+            match &entry.body {
+                EntryBody::Leaf(data) => self.leaf(&entry, data, place, bytes),
+                EntryBody::GroupState(state) => self.group_state(&entry, state),
+                EntryBody::LayerState(layer) => {
+                    self.found.layers += self.of_last_pass(&entry);
+                    self.state.layers.insert(layer.layer, *layer);
+                }
+                EntryBody::MergeState(_) => self.found.merges += self.of_last_pass(&entry),
+                EntryBody::Segments(table) => {
+                    let count = table.iter().count() as u64;
+                    self.found.segments += self.of_last_pass(&entry) * count;
+                    if self.of_last_pass(&entry) == 1 {
+                        self.table.extend(table.iter());
+                    }
+                }
+                EntryBody::PassEnd(end) if entry.head.pass() == self.root.pass => self.end = Some(*end),
+                EntryBody::PassBegin(_) | EntryBody::PassEnd(_) | EntryBody::Opening(_) | EntryBody::Move(_) => {}
+                _ => self.ordered(&entry, blocks_offset_bytes, seq),
+            }
+        }
+    }
+
+    fn of_last_pass(&self, entry: &Entry<'_>) -> u64 {
+        u64::from(self.root.pass != PassId(0) && entry.head.pass() == self.root.pass)
+    }
+
+    fn leaf(&mut self, entry: &Entry<'_>, data: &LeafData, place: Place, bytes: &[u8]) {
+        let key = entry.head.leaf_key();
+        self.leaves += 1;
+        self.found.leaves += self.of_last_pass(entry);
+        match data.decode(&bytes[entry.data_offset_bytes as usize..]) {
+            Ok(view) => {
+                self.state.index.load(key, &view);
+                self.state.lost.leaves.remove(&key);
+            }
+            Err(_) => {
+                self.state.lost.leaves.insert(key);
+                self.damage.push(Damage::Leaf {
+                    shard: self.shard,
+                    record: place.pointer.seq,
+                    segment: place.pointer.segment,
+                    offset_bytes: place.pointer.offset_bytes,
+                    layer: key.layer,
+                    chunk: key.chunk,
+                });
+            }
+        }
+        if entry.head.pass() >= self.root.pass
+            && let Some(sure) = &mut self.sure
+        {
+            sure.insert(key);
+        }
+    }
+
+    fn group_state(&mut self, entry: &Entry<'_>, state: &GroupState<'_>) {
+        let id = entry.head.group;
+        self.found.groups += self.of_last_pass(entry);
+        // What it says was applied when it was written: first the entries, then what they may not say any more.
+        self.note_commit(id, state.committed);
+        let trace = self.traces.get_mut(&id).expect("noted just above");
+        trace.known = true;
+        trace.has_state |= entry.head.pass() >= self.root.pass;
+        let group = self.state.groups.entry(id).or_default();
+        group.committed = group.committed.max(state.committed);
+        for epoch in state.epochs() {
+            if group.epochs.last().is_none_or(|last| last.0 < epoch.0) {
+                group.epochs.push(epoch);
+            }
+        }
+        for (volume, epoch) in state.volumes() {
+            raise(&mut group.volume_epochs, volume, epoch);
+        }
+        if !state.record.is_empty() {
+            group.record.clear();
+            group.record.extend_from_slice(state.record);
+        }
+    }
+
+    /// An entry of a group's order.
+    fn ordered(&mut self, entry: &Entry<'_>, blocks_offset_bytes: u32, record: RecordSeq) {
+        let head = &entry.head;
+        let key = head.leaf_key();
+        let action = match &entry.body {
+            EntryBody::Write(sums) => Action::Write {
+                key,
+                range: head.range().expect("a write has blocks"),
+                offset_bytes: entry.data_offset_bytes - blocks_offset_bytes,
+                sums: sums_of(sums),
+            },
+            EntryBody::Zero => Action::Zero {
+                key,
+                range: head.range().expect("a zero has blocks"),
+                hides_below: head.flags.has(EntryFlags::HIDES_BELOW),
+            },
+            EntryBody::EpochStart => Action::EpochStart,
+            EntryBody::VolumeEpoch(volume) => Action::VolumeEpoch(*volume, head.volume_epoch),
+            EntryBody::Layer(layer) => Action::Layer(*layer),
+            EntryBody::GroupRecord(bytes) => Action::GroupRecord(bytes.to_vec()),
+            // Later builds write merges and deletions of layers, with a feature bit; this one has neither.
+            _ => Action::Noop,
+        };
+        let before = self.state.groups.get(&head.group).map_or(Seq(0), Group::prepared_through);
+        let prepared = Prepared { seq: head.seq, epoch: head.epoch, record, action };
+        if !self.state.place_entry(head.group, prepared) {
+            return;
+        }
+        let missing_before = self.anything_missing;
+        let trace = self.traces.entry(head.group).or_insert(Trace { suspect: missing_before, ..Trace::default() });
+        if trace.known && head.seq.0 <= before.0 + 1 {
+            trace.suspect = false;
+        }
+        trace.known = true;
+        self.note_commit(head.group, head.commit);
+    }
+
+    /// All of the group up to `commit` was committed: it is applied, as far as it is there.
+    fn note_commit(&mut self, id: GroupId, commit: Seq) {
+        let missing_before = self.anything_missing;
+        let trace = self.traces.entry(id).or_insert(Trace { suspect: missing_before, ..Trace::default() });
+        trace.committed = trace.committed.max(commit);
+        let committed = trace.committed;
+        while self.state.groups.get(&id).and_then(|group| group.prepared.front()).is_some_and(|e| e.seq <= committed) {
+            self.state.apply_first(id);
+        }
+    }
+
+    /// Cuts each group's order at its first hole: what lies behind was never acknowledged, or the group is damaged.
+    pub(crate) fn cut_at_holes(&mut self) {
+        let State { groups, records, .. } = &mut self.state;
+        for group in groups.values_mut() {
+            let mut due = match group.committed {
+                // Nothing says where the order began: with the first entry that is there.
+                Seq(0) => group.prepared.front().map_or(Seq(1), |first| first.seq),
+                committed => Seq(committed.0 + 1),
+            };
+            let whole = group.prepared.iter().take_while(|entry| {
+                let follows = entry.seq == due;
+                due.0 += 1;
+                follows
+            });
+            let whole = whole.count();
+            for dropped in group.prepared.drain(whole..) {
+                records.release(dropped.record);
+            }
+        }
+    }
+
+    /// Whether the last pass was found whole.
+    pub(crate) fn pass_verdict(&self) -> PassVerdict {
+        if self.root.pass == PassId(0) {
+            return PassVerdict::Complete;
+        }
+        let Some(end) = &self.end else { return PassVerdict::Lacks { leaves: 0, others: 1 } };
+        let found = &self.found;
+        let leaves = end.leaves.saturating_sub(found.leaves);
+        let others = end.groups.saturating_sub(found.groups)
+            + end.layers.saturating_sub(found.layers)
+            + end.merges.saturating_sub(found.merges)
+            + end.segments.saturating_sub(found.segments);
+        if leaves + others == 0 { PassVerdict::Complete } else { PassVerdict::Lacks { leaves, others } }
+    }
+
+    /// Leaves nobody knows which are lost: only the listed ones are sure.
+    pub(crate) fn doubt_unlisted_leaves(&mut self) {
+        self.state.lost.all_but = Some(self.sure.take().unwrap_or_default());
+    }
+
+    /// What is told of each group. `records_damaged`: records that were durable are missing; `states_lost`: parts of the
+    /// last pass are.
+    pub(crate) fn groups(&mut self, records_damaged: bool, states_lost: bool) -> Vec<GroupRecovery> {
+        let mut recovered = Vec::new();
+        for id in sorted_ids(&self.state.groups) {
+            let trace = self.traces.get(&id).copied().unwrap_or_default();
+            let group = &self.state.groups[&id];
+            let lacks_committed = group.prepared_through() < trace.committed;
+            if lacks_committed {
+                self.damage.push(Damage::GroupEntries { shard: self.shard, group: id });
+            }
+            let damaged = lacks_committed || records_damaged && trace.suspect || states_lost && !trace.has_state;
+            recovered.push(GroupRecovery::of(id, group, damaged));
+        }
+        recovered
+    }
+}
+
+fn sums_of(sums: &StoredSums<'_>) -> Sums {
+    let mut kept = Sums::for_blocks(sums.count(), &mut Vec::new());
+    sums.iter().for_each(|(sum, _)| kept.push(sum));
+    kept
+}

@@ -1,0 +1,405 @@
+//! The way of a record to the device.
+//!
+//! ```text
+//!  prepare ──▶ queue: [record 7][record 8, gathering]
+//!                 │ end of the turn, and fewer than 2 under way
+//!                 ▼
+//!              in flight: [record 5: written][record 6: writing]
+//!                 │ all before it written, then one sync
+//!                 ▼
+//!              durable, in order; the waiters are told
+//! ```
+//!
+//! A record that the device refuses ends its segment: it and all behind it are written again, with the same sequences,
+//! into the next segment, whose first record voids what the old one may hold of them. Once; then the device has failed.
+
+use super::batch::{Batch, Progress, Stamp};
+use super::records::{Place, Records};
+use super::{ShardCore, State};
+use crate::entry::LogPosition;
+use crate::format::record::MAX_APPENDS_IN_FLIGHT;
+use crate::format::{
+    Generation, RecordKind, RecordPlace, RecordPointer, RecordSeq, SegmentHeader, SegmentIndex, Stream,
+};
+use runtime::{IoBuf, SharedBuf, sleep, spawn, turn_end, wall_clock_ns};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{Mutant, mutant};
+
+/// How long nothing is appended before a record is written for its `durable_through` alone: with it, the loss of the
+/// last record is seen. Half of the second that DESIGN §3 allows.
+const IDLE_BEFORE_TICK: Duration = Duration::from_millis(500);
+/// Batches kept for the next records: two in flight, one gathering, one of a pass.
+const SPARE_BATCHES: usize = 4;
+
+/// Records that are not durable yet, and where the next one goes.
+pub(crate) struct Log {
+    /// Not issued, in order; the last may gather.
+    queue: VecDeque<Batch>,
+    /// Issued and not durable, in order.
+    in_flight: VecDeque<Batch>,
+    spare: Vec<Batch>,
+    /// Sequence of the next record that begins to gather.
+    next_seq: RecordSeq,
+    position: LogPosition,
+    open: Option<OpenSegment>,
+    syncing: bool,
+    /// Bytes of blocks in the queue.
+    queued_bytes: usize,
+    /// Bytes written since the last pass began.
+    pub(super) written_since_pass: u64,
+    /// The last record that was issued, and whether it was for its `durable_through` alone.
+    last_issued: RecordSeq,
+    last_is_tick: bool,
+}
+
+/// The segment that records are appended to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenSegment {
+    pub(crate) segment: SegmentIndex,
+    pub(crate) generation: Generation,
+    /// Where the next record goes; 0 while the header is not written.
+    pub(crate) offset_bytes: u32,
+}
+
+impl Log {
+    pub(crate) fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            spare: Vec::new(),
+            next_seq: RecordSeq(1),
+            position: LogPosition(0),
+            open: None,
+            syncing: false,
+            queued_bytes: 0,
+            written_since_pass: 0,
+            last_issued: RecordSeq(0),
+            last_is_tick: true,
+        }
+    }
+
+    /// Goes on behind what recovery found.
+    pub(crate) fn go_on(&mut self, next_seq: RecordSeq, open: Option<OpenSegment>, written_since_pass: u64) {
+        self.next_seq = next_seq;
+        self.open = open;
+        self.written_since_pass = written_since_pass;
+    }
+
+    /// The record that takes entries now, or will be the next to.
+    pub(crate) fn gathering(&self) -> RecordSeq {
+        match self.queue.back() {
+            Some(last) => last.seq,
+            None => self.next_seq,
+        }
+    }
+
+    /// Position of the last entry queued.
+    pub(crate) fn position(&self) -> LogPosition {
+        self.position
+    }
+
+    /// Bytes of blocks that wait for a segment.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    pub(super) fn note_queued(&mut self, bytes: usize) {
+        self.queued_bytes += bytes;
+    }
+
+    /// Records that wait or are under way.
+    pub(super) fn backlog(&self) -> usize {
+        self.queue.len() + self.in_flight.len()
+    }
+
+    /// Gives the entry just queued its position.
+    pub(super) fn next_position(&mut self) -> LogPosition {
+        self.position.0 += 1;
+        self.queue.back_mut().expect("an entry was just queued").last = self.position;
+        self.position
+    }
+
+    /// The record that an entry of this size goes into: the last of the queue, or a new one.
+    pub(super) fn batch_for(
+        &mut self,
+        records: &mut Records,
+        kind: RecordKind,
+        entry_bytes: usize,
+        blocks_bytes: usize,
+        block_size_bytes: u32,
+    ) -> &mut Batch {
+        let fits = |last: &Batch| {
+            // A record that is tried again keeps its contents.
+            !last.retried && last.kind == kind && last.fits(entry_bytes, blocks_bytes, block_size_bytes)
+        };
+        if !self.queue.back().is_some_and(fits) {
+            self.begin(records, kind);
+        }
+        self.queue.back_mut().expect("begun just above")
+    }
+
+    /// Begins a record behind all others.
+    pub(crate) fn begin(&mut self, records: &mut Records, kind: RecordKind) -> &mut Batch {
+        let mut batch = self.spare.pop().unwrap_or_else(Batch::new);
+        batch.begin(self.next_seq, kind, self.position);
+        records.push(self.next_seq, None);
+        self.next_seq.0 += 1;
+        self.queue.push_back(batch);
+        self.queue.back_mut().expect("pushed just above")
+    }
+
+    fn may_issue(&self) -> bool {
+        !self.queue.is_empty()
+            && self.in_flight.len() < MAX_APPENDS_IN_FLIGHT
+            && self.in_flight.iter().all(|batch| batch.progress != Progress::Failed)
+    }
+
+    /// Sequence of the last record that, with all before it, is written.
+    fn written_through(&self) -> Option<RecordSeq> {
+        self.in_flight.iter().take_while(|batch| batch.progress == Progress::Written).last().map(|batch| batch.seq)
+    }
+
+    /// Whether a refused record is the oldest that is left, and nothing else is under way.
+    fn must_go_elsewhere(&self) -> bool {
+        let ended = |batch: &Batch| batch.progress != Progress::Writing;
+        !self.syncing
+            && self.in_flight.front().is_some_and(|first| first.progress == Progress::Failed)
+            && self.in_flight.iter().all(ended)
+    }
+}
+
+/// One device write, ready to go.
+struct Issue {
+    offset_bytes: u64,
+    seq: RecordSeq,
+    parts: Vec<SharedBuf>,
+}
+
+impl State {
+    /// Gives the oldest queued record its place and lists what is to be written.
+    fn issue(&mut self, core: &ShardCore) -> Result<Issue, &'static str> {
+        let needed = self.log.queue.front().expect("the caller looked").record_bytes(core.block_size_bytes);
+        let seq = self.log.queue.front().expect("the caller looked").seq;
+        let open = self.segment_for(core, seq, needed as u32)?;
+        let mut batch = self.log.queue.pop_front().expect("the caller looked");
+        let mut start = open.offset_bytes;
+        if start == 0 {
+            batch.parts.push(segment_header(core, &open, seq));
+            start = core.block_size_bytes;
+        }
+        let (segment, generation) = (open.segment, open.generation);
+        let place = RecordPlace { segment, generation, offset_bytes: start };
+        let stamp = Stamp {
+            shard: core.index,
+            durable_through: core.durable_record.get(),
+            incarnation: core.store.incarnation(),
+            wall_time_ns: wall_clock_ns(),
+        };
+        batch.encode(&core.store.key, &place, core.block_size_bytes, &stamp);
+        let pointer = RecordPointer { seq, generation, segment, offset_bytes: start };
+        let blocks_at = start + batch.blocks_offset_bytes(core.block_size_bytes) as u32;
+        let blocks = core.store.geometry.unit_at(segment, blocks_at);
+        self.records.set_place(seq, Place { pointer, blocks });
+        self.segments.get_mut(segment).last_record = seq;
+        self.log.open = Some(OpenSegment { offset_bytes: start + needed as u32, ..open });
+        let written = (start + needed as u32 - open.offset_bytes) as u64;
+        self.note_issued(core, &batch, written);
+        let parts = std::mem::take(&mut batch.parts);
+        let offset_bytes = core.store.geometry.segment_start_bytes(segment) + u64::from(open.offset_bytes);
+        self.log.in_flight.push_back(batch);
+        Ok(Issue { offset_bytes, seq, parts })
+    }
+
+    fn note_issued(&mut self, core: &ShardCore, batch: &Batch, written_bytes: u64) {
+        let log = &mut self.log;
+        log.last_issued = batch.seq;
+        log.last_is_tick = batch.is_empty();
+        log.written_since_pass += written_bytes;
+        core.counters.appends.add(1);
+        core.counters.appended_bytes.add(written_bytes);
+        if batch.kind == RecordKind::Checkpoint {
+            core.counters.checkpoint_bytes.add(written_bytes);
+        } else if !batch.retried {
+            log.queued_bytes -= batch.blocks_bytes();
+        }
+    }
+
+    /// The open segment if it has room, else a new one.
+    fn segment_for(&mut self, core: &ShardCore, first: RecordSeq, needed: u32) -> Result<OpenSegment, &'static str> {
+        if let Some(open) = self.log.open {
+            if open.offset_bytes + needed <= core.store.geometry.segment_size_bytes {
+                return Ok(open);
+            }
+            self.segments.seal(open.segment);
+        }
+        // Admission keeps segments back for what it lets in: this is reached only if that is wrong.
+        let (segment, generation) = core.store.pool.take().ok_or("no free segment for what was admitted")?;
+        self.segments.open(segment, generation, first);
+        Ok(OpenSegment { segment, generation, offset_bytes: 0 })
+    }
+
+    /// Forgets that records through `seq` were under way; returns the last entry's position.
+    fn retire(&mut self, through: RecordSeq) -> LogPosition {
+        let mut last = LogPosition(0);
+        while self.log.in_flight.front().is_some_and(|batch| batch.seq <= through) {
+            let mut batch = self.log.in_flight.pop_front().expect("looked at just above");
+            last = batch.last;
+            batch.retire();
+            if self.log.spare.len() < SPARE_BATCHES {
+                self.log.spare.push(batch);
+            }
+        }
+        last
+    }
+
+    /// Puts the refused record and all behind it back to the front of the queue. Returns false if one of them was
+    /// tried twice.
+    fn take_elsewhere(&mut self) -> bool {
+        let open = self.log.open.take().expect("a record was written somewhere");
+        self.segments.seal(open.segment);
+        let first = self.log.in_flight.front().expect("the caller looked").seq;
+        // What the old segment may hold of them is void.
+        self.segments.get_mut(open.segment).last_record = RecordSeq(first.0 - 1);
+        while let Some(mut batch) = self.log.in_flight.pop_back() {
+            if batch.retried {
+                return false;
+            }
+            batch.retried = true;
+            batch.progress = Progress::Gathering;
+            self.log.queue.push_front(batch);
+        }
+        true
+    }
+}
+
+fn segment_header(core: &ShardCore, open: &OpenSegment, first_record: RecordSeq) -> SharedBuf {
+    let header = SegmentHeader {
+        segment: open.segment,
+        generation: open.generation,
+        store: core.store.store_id(),
+        first_record,
+        incarnation: core.store.incarnation(),
+        created_at_ns: wall_clock_ns(),
+        shard: core.index,
+        stream: Stream::Hot,
+    };
+    let mut block = IoBuf::new(core.block_size_bytes as usize);
+    header.encode(&core.store.key, &mut block);
+    block.freeze()
+}
+
+/// Issues what gathered, at the end of each turn in which something did, as long as the shard lives.
+pub(crate) async fn run_appender(core: Rc<ShardCore>) {
+    loop {
+        let ready = || match core.check_open() {
+            Err(_) => Some(false),
+            Ok(()) => core.state.borrow().log.may_issue().then_some(true),
+        };
+        if !core.work.until(ready).await {
+            return;
+        }
+        // All that comes in this turn leaves in one write.
+        turn_end().await;
+        while core.check_open().is_ok() && core.state.borrow().log.may_issue() {
+            let issue = core.state.borrow_mut().issue(&core);
+            match issue {
+                Ok(issue) => {
+                    spawn(write_record(core.clone(), issue));
+                }
+                Err(reason) => return core.fail(reason),
+            }
+        }
+    }
+}
+
+async fn write_record(core: Rc<ShardCore>, mut issue: Issue) {
+    let written = core.device.write(issue.offset_bytes, &mut issue.parts).await;
+    {
+        let mut state = core.state.borrow_mut();
+        let batch = state.log.in_flight.iter_mut().find(|batch| batch.seq == issue.seq);
+        let batch = batch.expect("a record is in flight until it is durable");
+        batch.parts = issue.parts;
+        batch.parts.clear();
+        batch.progress = if written.is_ok() { Progress::Written } else { Progress::Failed };
+    }
+    if written.is_err() {
+        core.counters.append_failures.add(1);
+    }
+    make_durable(&core).await;
+    if core.state.borrow().log.must_go_elsewhere() {
+        let first_time = core.state.borrow_mut().take_elsewhere();
+        if !first_time {
+            let reason = written.err().map_or_else(|| "an append failed twice".to_owned(), |error| error.to_string());
+            return core.fail(&format!("append: {reason}"));
+        }
+    }
+    core.work.wake_all();
+}
+
+/// Syncs as long as there is something written that is not durable. One at a time: what is written meanwhile is
+/// covered by the next.
+async fn make_durable(core: &Rc<ShardCore>) {
+    loop {
+        let through = {
+            let log = &mut core.state.borrow_mut().log;
+            match log.written_through() {
+                Some(through) if !log.syncing => {
+                    log.syncing = true;
+                    through
+                }
+                _ => return,
+            }
+        };
+        let synced = match mutant(Mutant::AcknowledgeBeforeDurable) {
+            true => Ok(()),
+            false => core.device.sync().await,
+        };
+        core.counters.syncs.add(1);
+        core.state.borrow_mut().log.syncing = false;
+        if let Err(error) = synced {
+            // What was written may be lost, and a second sync would not say so.
+            return core.fail(&format!("flush: {error}"));
+        }
+        if core.store.failed().is_some() {
+            return;
+        }
+        let last = core.state.borrow_mut().retire(through);
+        core.durable_record.set(through);
+        core.durable.set(core.durable.get().max(last));
+        core.durable_changed.wake_all();
+        core.work.wake_all();
+        let live_blocks = core.state.borrow().segments.live_blocks();
+        core.store.set_live_bytes(core.index, live_blocks * types::BLOCK_BYTES as u64);
+    }
+}
+
+/// When nothing was appended for a while, appends a record that says how far everything is durable.
+pub(crate) async fn run_ticker(core: Rc<ShardCore>) {
+    loop {
+        let due = || match core.check_open() {
+            Err(_) => Some(None),
+            Ok(()) => core.state.borrow().log.unannounced().map(Some),
+        };
+        let Some(seen) = core.durable_changed.until(due).await else { return };
+        sleep(IDLE_BEFORE_TICK).await;
+        if core.check_open().is_err() {
+            return;
+        }
+        let mut state = core.state.borrow_mut();
+        if state.log.unannounced() == Some(seen) {
+            let State { log, records, .. } = &mut *state;
+            log.begin(records, RecordKind::Log);
+            drop(state);
+            core.work.wake_all();
+        }
+    }
+}
+
+impl Log {
+    /// The last record, if nothing is under way and no later record says yet that it is durable.
+    fn unannounced(&self) -> Option<RecordSeq> {
+        (self.backlog() == 0 && !self.last_is_tick).then_some(self.last_issued)
+    }
+}

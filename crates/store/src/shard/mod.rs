@@ -1,0 +1,434 @@
+//! One shard: its log, its index, its groups. Lives on one core.
+
+mod append;
+mod batch;
+mod group;
+mod pass;
+mod read;
+mod records;
+mod segments;
+mod statistics;
+
+pub(crate) use append::OpenSegment;
+pub(crate) use group::{Action, Group, Groups, Prepared, Sums, raise, sorted_ids};
+pub(crate) use pass::PassState;
+pub use read::ZERO_BLOCK_CHECKSUM;
+pub(crate) use records::{Place, Records};
+pub(crate) use segments::{Role, Segments};
+pub(crate) use statistics::Counters;
+pub use statistics::Statistics;
+
+use crate::entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
+use crate::error::AppendError;
+use crate::format::{
+    Crc32c, EntryFlags, EntryHead, EntryKind as Kind, LayerRecord, LeafKey, RecordKind, RecordSeq, StoredBlock,
+    StoredLength,
+};
+use crate::index::Index;
+use crate::space::Space;
+use crate::store::Store;
+use append::Log;
+use group::Group as GroupOf;
+use runtime::channel::WaitList;
+use runtime::{Device, SharedBuf};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use types::{BlockRange, ChunkId, GroupId, LayerId, Seq, ShardIndex};
+
+/// One shard of an open store. Its log goes on in the background until it is closed or dropped.
+pub struct Shard {
+    pub(crate) core: Rc<ShardCore>,
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.core.close_now();
+    }
+}
+
+/// What the shard's tasks share.
+pub(crate) struct ShardCore {
+    pub(crate) store: Arc<Store>,
+    pub(crate) device: Device,
+    pub(crate) index: ShardIndex,
+    pub(crate) block_size_bytes: u32,
+    pub(crate) space: Space,
+    /// Never borrowed across an await.
+    pub(crate) state: RefCell<State>,
+    pub(crate) durable: Cell<LogPosition>,
+    pub(crate) durable_record: Cell<RecordSeq>,
+    /// Something became durable, failed, or was closed.
+    pub(crate) durable_changed: WaitList,
+    /// There may be something to issue.
+    pub(crate) work: WaitList,
+    pub(crate) closed: Cell<bool>,
+    pub(crate) counters: Counters,
+}
+
+/// What changes with each append.
+pub(crate) struct State {
+    pub(crate) log: Log,
+    pub(crate) records: Records,
+    pub(crate) segments: Segments,
+    pub(crate) groups: Groups,
+    pub(crate) index: Index,
+    pub(crate) layers: BTreeMap<LayerId, LayerRecord>,
+    pub(crate) pass: PassState,
+    /// Chunks whose leaf was damaged.
+    pub(crate) lost: Lost,
+    spare_sums: Vec<Vec<Crc32c>>,
+}
+
+/// What of the index could not be loaded.
+#[derive(Default)]
+pub(crate) struct Lost {
+    /// These leaves.
+    pub(crate) leaves: hashbrown::HashSet<LeafKey, foldhash::fast::FixedState>,
+    /// Leaves nobody knows which: then only those that were found in the last pass are sure.
+    pub(crate) all_but: Option<hashbrown::HashSet<LeafKey, foldhash::fast::FixedState>>,
+    /// Anything at all: then no pass may hide it.
+    pub(crate) any: bool,
+}
+
+impl Lost {
+    fn has(&self, key: LeafKey) -> bool {
+        self.any && (self.leaves.contains(&key) || self.all_but.as_ref().is_some_and(|sure| !sure.contains(&key)))
+    }
+}
+
+impl State {
+    pub(crate) fn new(segments: Segments) -> Self {
+        Self {
+            log: Log::new(),
+            records: Records::default(),
+            segments,
+            groups: Groups::default(),
+            index: Index::new(),
+            layers: BTreeMap::new(),
+            pass: PassState::default(),
+            lost: Lost::default(),
+            spare_sums: Vec::new(),
+        }
+    }
+
+    /// Puts an entry into its group's order, behind what is there. An entry of a newer epoch drops what older epochs
+    /// prepared from its sequence on; one that is there already, of the same epoch, is replaced (it was sent again).
+    /// Returns false if the entry is of an epoch that no longer owns its sequence: it is void.
+    pub(crate) fn place_entry(&mut self, group: GroupId, entry: Prepared) -> bool {
+        let of = self.groups.entry(group).or_default();
+        if entry.epoch < of.last_epoch() {
+            return false;
+        }
+        while let Some(last) = of.prepared.back()
+            && last.seq >= entry.seq
+        {
+            let dropped = of.prepared.pop_back().expect("looked at just above");
+            self.records.release(dropped.record);
+            if let Action::Write { sums, .. } = dropped.action {
+                sums.recycle(&mut self.spare_sums);
+            }
+        }
+        self.records.hold(entry.record);
+        of.prepared.push_back(entry);
+        true
+    }
+
+    /// Applies the oldest entry of the group that is not applied.
+    pub(crate) fn apply_first(&mut self, group: GroupId) {
+        let of = self.groups.get_mut(&group).expect("the caller looked at it");
+        let Prepared { seq, epoch, record, action } = of.prepared.pop_front().expect("the caller looked at it");
+        of.committed = of.committed.max(seq);
+        match action {
+            Action::Write { key, range, offset_bytes, sums } => {
+                let place = self.records.place(record);
+                self.apply_write(key, seq, range, place.blocks.0 + u64::from(offset_bytes) / 512, sums.as_slice());
+                sums.recycle(&mut self.spare_sums);
+            }
+            Action::Zero { key, range, hides_below } => {
+                let (segments, gathering) = (&mut self.segments, self.log.gathering());
+                self.index.apply_zero(key, seq, range, hides_below, |block| segments.displaced(block, gathering));
+            }
+            Action::Layer(layer) => {
+                self.layers.insert(layer.layer, layer);
+            }
+            own => of.apply_own(seq, epoch, own),
+        }
+        self.records.release(record);
+    }
+
+    /// Counts the live blocks of each segment anew, after replay.
+    pub(crate) fn count_live(&mut self) {
+        self.segments.begin_counting();
+        let segments = &mut self.segments;
+        self.index.for_each_stored(|_, _, block| segments.born(block, 1));
+    }
+
+    fn apply_write(&mut self, key: LeafKey, seq: Seq, range: BlockRange, first_unit: u64, sums: &[Crc32c]) {
+        let block = |i: usize| StoredBlock {
+            location: crate::format::DeviceUnit(first_unit + 8 * i as u64),
+            stored: StoredLength::RAW,
+            checksum: sums[i],
+        };
+        let (segments, gathering) = (&mut self.segments, self.log.gathering());
+        let blocks = (0..sums.len()).map(block);
+        let applied =
+            self.index.apply_write(key, seq, range, blocks, |displaced| segments.displaced(displaced, gathering));
+        if applied {
+            self.segments.born(block(0), sums.len() as u32);
+        }
+    }
+
+    /// Whether every block of the range is stored in this very layer: then writing it takes the place of something.
+    fn is_overwrite(&self, key: LeafKey, range: BlockRange) -> bool {
+        let mut all = true;
+        self.index.lookup(key, range, |_, state| all &= state.stored().is_some());
+        all
+    }
+}
+
+impl Shard {
+    /// Its number within the store.
+    pub fn index(&self) -> ShardIndex {
+        self.core.index
+    }
+
+    /// The store it belongs to.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.core.store
+    }
+
+    /// Queues an entry at the end of the shard's log, now: the order of calls is the order in the log. It is durable
+    /// when [`durable_through`](Self::durable_through) has reached the position returned.
+    ///
+    /// # Errors
+    /// No space, a failed device, a closed shard. Nothing was queued then: the sequence may be given to another entry.
+    ///
+    /// # Panics
+    /// If the entry breaks a rule of [`Entry`]: too many blocks, a sequence out of order.
+    pub fn prepare(&self, entry: Entry) -> Result<LogPosition, AppendError> {
+        self.core.check_open()?;
+        let mut state = self.core.state.borrow_mut();
+        self.core.check_space(&state, &entry)?;
+        let position = state.queue(entry, self.core.block_size_bytes);
+        drop(state);
+        self.core.counters.entries.add(1);
+        self.core.work.wake_all();
+        Ok(position)
+    }
+
+    /// All entries up to this position are durable.
+    pub fn durable_through(&self) -> LogPosition {
+        self.core.durable.get()
+    }
+
+    /// Resolves when [`durable_through`](Self::durable_through) is above `seen`.
+    ///
+    /// # Errors
+    /// When the shard has failed or was closed: what is not durable now never will be.
+    pub async fn durable_changed(&self, seen: LogPosition) -> Result<LogPosition, AppendError> {
+        let core = self.core.clone();
+        core.durable_changed
+            .until(|| match core.durable.get() {
+                now if now > seen => Some(Ok(now)),
+                _ => core.check_open().err().map(Err),
+            })
+            .await
+    }
+
+    /// Applies the entries of `group` up to `through` to the index, in order. Reads see them from now on.
+    ///
+    /// # Panics
+    /// If one of them is not durable here: the caller must not have taken it for committed.
+    pub fn commit(&self, group: GroupId, through: Seq) {
+        let mut state = self.core.state.borrow_mut();
+        let durable = self.core.durable_record.get();
+        while let Some(first) = state.groups.get(&group).and_then(|of| of.prepared.front())
+            && first.seq <= through
+        {
+            assert!(first.record <= durable, "group {group} seq {}: committed before it is durable", first.seq);
+            state.apply_first(group);
+        }
+    }
+
+    /// Sequence of the last entry of the group in the log; 0 if there is none.
+    pub fn prepared_through(&self, group: GroupId) -> Seq {
+        self.core.state.borrow().groups.get(&group).map_or(Seq(0), GroupOf::prepared_through)
+    }
+
+    /// Everything of the group up to here is in the index.
+    pub fn committed_through(&self, group: GroupId) -> Seq {
+        self.core.state.borrow().groups.get(&group).map_or(Seq(0), |of| of.committed)
+    }
+
+    /// Chunks of a layer that have blocks stored, from `from` on in order, at most `max`. Takes time in the number of
+    /// leaves.
+    pub fn chunks_of(&self, layer: LayerId, from: ChunkId, max: usize, out: &mut Vec<ChunkId>) {
+        self.core.state.borrow().index.chunks_of(layer, from, max, out);
+    }
+
+    /// What the shard has done since it was opened.
+    pub fn statistics(&self) -> Statistics {
+        self.core.statistics()
+    }
+
+    /// Equal for equal contents of the index. Takes time in the number of blocks.
+    pub fn index_digest(&self) -> u128 {
+        self.core.state.borrow().index.digest()
+    }
+
+    /// Waits until all that is queued is durable, then ends the shard's background tasks.
+    pub async fn close(&self) {
+        let last = self.core.state.borrow().log.position();
+        while self.durable_through() < last {
+            if self.durable_changed(self.durable_through()).await.is_err() {
+                break;
+            }
+        }
+        self.core.close_now();
+    }
+}
+
+/// Starts the shard's background tasks.
+pub(crate) fn run_tasks(core: &Rc<ShardCore>) {
+    runtime::spawn(append::run_appender(core.clone()));
+    runtime::spawn(append::run_ticker(core.clone()));
+    runtime::spawn(pass::run_passes(core.clone()));
+}
+
+impl ShardCore {
+    pub(crate) fn check_open(&self) -> Result<(), AppendError> {
+        if self.closed.get() {
+            return Err(AppendError::Closed);
+        }
+        self.store.failed().map_or(Ok(()), Err)
+    }
+
+    fn close_now(&self) {
+        self.closed.set(true);
+        self.durable_changed.wake_all();
+        self.work.wake_all();
+    }
+
+    /// The device failed: all who wait are told.
+    pub(crate) fn fail(&self, reason: &str) {
+        self.store.fail(reason);
+        self.durable_changed.wake_all();
+        self.work.wake_all();
+    }
+
+    fn check_space(&self, state: &State, entry: &Entry) -> Result<(), AppendError> {
+        let free = self.store.pool.free_count();
+        // What is queued here has no segment yet; other shards may have as much.
+        let queued = state.log.queued_bytes() * usize::from(self.store.shard_count());
+        let free = free.saturating_sub(queued.div_ceil(self.store.geometry.segment_size_bytes as usize) as u32);
+        if free > self.space.for_new_blocks {
+            return Ok(());
+        }
+        let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
+        let kept_back = match &entry.kind {
+            EntryKind::Write { range, .. } if state.is_overwrite(key, *range) => self.space.for_overwrites,
+            EntryKind::Write { .. } => self.space.for_new_blocks,
+            _ => self.space.for_small,
+        };
+        if free > kept_back {
+            return Ok(());
+        }
+        Err(AppendError::NoSpace { free, total: self.store.geometry.segment_count, kept_back })
+    }
+}
+
+impl State {
+    /// Encodes the entry into the record that gathers and notes it in its group's order.
+    fn queue(&mut self, entry: Entry, block_size_bytes: u32) -> LogPosition {
+        let expected = self.groups.get(&entry.group).map_or(Seq(0), GroupOf::prepared_through);
+        let committed = self.groups.get(&entry.group).map_or(Seq(0), |of| of.committed);
+        assert!(entry.seq > committed, "group {} seq {} is committed up to {committed}", entry.group, entry.seq);
+        assert!(
+            entry.seq.0 <= expected.0 + 1 || expected.0 == 0,
+            "group {} seq {} leaves a hole behind {expected}",
+            entry.group,
+            entry.seq
+        );
+        let mut head = EntryHead::new(kind_of(&entry.kind));
+        head.group = entry.group;
+        head.epoch = entry.epoch;
+        head.seq = entry.seq;
+        head.commit = entry.commit;
+        head.volume_epoch = entry.volume_epoch;
+        let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
+        let (record, action) = match entry.kind {
+            EntryKind::Write { range, bytes } => self.queue_write(head, key, range, bytes, block_size_bytes),
+            EntryKind::Zero { range, hides_below } => {
+                (head.layer, head.chunk) = (key.layer, key.chunk);
+                head.flags = if hides_below { EntryFlags::HIDES_BELOW } else { EntryFlags::default() };
+                let record = self.queue_plain(&head.with_range(range), &[], block_size_bytes);
+                (record, Action::Zero { key, range, hides_below })
+            }
+            EntryKind::EpochStart => (self.queue_plain(&head, &[], block_size_bytes), Action::EpochStart),
+            EntryKind::VolumeEpoch { volume } => {
+                let record = self.queue_plain(&head, &volume.0.to_le_bytes(), block_size_bytes);
+                (record, Action::VolumeEpoch(volume, entry.volume_epoch))
+            }
+            EntryKind::Layer { record: layer } => {
+                assert_eq!(layer.layer, entry.layer, "a layer's record goes with its id");
+                head.layer = entry.layer;
+                (self.queue_plain(&head, &layer.encode(), block_size_bytes), Action::Layer(layer))
+            }
+            EntryKind::GroupRecord { record: bytes } => {
+                assert!(bytes.len() <= MAX_GROUP_RECORD_BYTES, "a group's record of {} bytes", bytes.len());
+                (self.queue_plain(&head, &bytes, block_size_bytes), Action::GroupRecord(bytes.to_vec()))
+            }
+            EntryKind::Noop => (self.queue_plain(&head, &[], block_size_bytes), Action::Noop),
+        };
+        let prepared = Prepared { seq: entry.seq, epoch: entry.epoch, record, action };
+        let placed = self.place_entry(entry.group, prepared);
+        assert!(placed, "group {} seq {}: epoch {} is over", entry.group, entry.seq, entry.epoch);
+        self.log.next_position()
+    }
+
+    fn queue_write(
+        &mut self,
+        mut head: EntryHead,
+        key: LeafKey,
+        range: BlockRange,
+        bytes: SharedBuf,
+        block_size_bytes: u32,
+    ) -> (RecordSeq, Action) {
+        let count = usize::from(range.count);
+        assert!(range.count <= MAX_ENTRY_BLOCKS, "an entry of {count} blocks; split it");
+        assert_eq!(bytes.len(), range.bytes(), "bytes for each block");
+        (head.layer, head.chunk) = (key.layer, key.chunk);
+        let head = head.with_range(range);
+        let (log, records) = (&mut self.log, &mut self.records);
+        let batch =
+            log.batch_for(records, RecordKind::Log, EntryHead::write_bytes(count), bytes.len(), block_size_bytes);
+        let offset_bytes = batch.blocks_bytes() as u32;
+        let mut sums = Sums::for_blocks(count, &mut self.spare_sums);
+        let queued = bytes.len();
+        batch.push_write(&head, bytes, block_size_bytes as usize, &mut |sum| sums.push(sum));
+        let record = batch.seq;
+        log.note_queued(queued);
+        (record, Action::Write { key, range, offset_bytes, sums })
+    }
+
+    fn queue_plain(&mut self, head: &EntryHead, payload: &[u8], block_size_bytes: u32) -> RecordSeq {
+        let bytes = EntryHead::encoded_bytes(payload.len());
+        let batch = self.log.batch_for(&mut self.records, RecordKind::Log, bytes, 0, block_size_bytes);
+        batch.push_entry(|out| head.encode_with(payload, out));
+        batch.seq
+    }
+}
+
+fn kind_of(kind: &EntryKind) -> Kind {
+    match kind {
+        EntryKind::Write { .. } => Kind::Write,
+        EntryKind::Zero { .. } => Kind::Zero,
+        EntryKind::EpochStart => Kind::EpochStart,
+        EntryKind::VolumeEpoch { .. } => Kind::VolumeEpoch,
+        EntryKind::Layer { .. } => Kind::Layer,
+        EntryKind::GroupRecord { .. } => Kind::GroupRecord,
+        EntryKind::Noop => Kind::Noop,
+    }
+}

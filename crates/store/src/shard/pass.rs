@@ -1,0 +1,298 @@
+//! Checkpoint passes: the index and all else that is known, written into the log bit by bit, round and round.
+//!
+//! ```text
+//!   log ──▶ … e e e [begin] e L e e L e L e … e L e [groups, layers, segments, end] e e …
+//!              ▲      ▲                                    │ durable
+//!              │      S: the pass's start                  ▼
+//!              R: oldest entry prepared        superblock: "this pass, replay from R"
+//!                 and not applied at S                     │ durable
+//!                                                          ▼
+//!                          segments that died before S and end before R are free
+//! ```
+//!
+//! R is taken at the *start*: an entry that waits at S may be applied right after its leaf was written, and then only
+//! its record tells of it. A leaf says what is committed, and what is committed is durable, so it names nothing that
+//! could be lost.
+
+use super::segments::Role;
+use super::{ShardCore, State, sorted_ids};
+use crate::format::{
+    EntryHead, EntryKind, GroupState, LeafData, PassBegin, PassEnd, PassId, RecordKind, RecordPointer, RecordSeq,
+    SegmentIndex, SegmentUse, ShardRoot, Stream,
+};
+use std::rc::Rc;
+use types::{GroupId, Mutant, mutant};
+
+/// A pass is complete for each such part of the device that is written: DESIGN §3, 4 %.
+const WRITTEN_PER_PASS_DIVISOR: u64 = 25;
+/// Leaves of one record, in bytes: small enough not to hold up what clients write behind it.
+const LEAVES_PER_RECORD_BYTES: usize = 128 << 10;
+/// List elements of one group state or segment table: 16 and 32 bytes each, so that an entry stays below 64 KiB.
+const ITEMS_PER_ENTRY: usize = 1024;
+/// Records of a hurried pass that may wait: two under way, one ready.
+const BACKLOG_OF_A_HURRIED_PASS: usize = 2;
+
+/// Where a shard is with its passes.
+#[derive(Default)]
+pub(crate) struct PassState {
+    /// What the superblock says.
+    pub(crate) root: ShardRoot,
+    /// Dead segments were left when the last pass ended, for entries waited in older records.
+    held_back: bool,
+}
+
+/// A pass under way.
+struct Pass {
+    id: PassId,
+    begin: RecordSeq,
+    replay_start: RecordSeq,
+    slots: u32,
+    next_slot: u32,
+    counts: PassEnd,
+}
+
+impl ShardCore {
+    /// Bytes this shard writes per pass.
+    fn written_per_pass(&self) -> u64 {
+        let geometry = self.store.geometry;
+        geometry.device_size_bytes / WRITTEN_PER_PASS_DIVISOR / u64::from(geometry.shard_count)
+    }
+
+    /// Few segments are free, and a pass would free some.
+    fn is_urgent(&self, state: &State) -> bool {
+        if self.store.pool.free_count() > self.space.pass_is_urgent {
+            return false;
+        }
+        let moved_on = || state.records.oldest_waiting().is_none_or(|oldest| oldest > state.pass.root.replay_start.seq);
+        state.segments.deaths > 0 || state.pass.held_back && moved_on()
+    }
+
+    fn pass_is_due(&self, state: &State) -> bool {
+        // What is lost must be found again at the next opening: a pass would hide it.
+        !state.lost.any && (state.log.written_since_pass >= self.written_per_pass() || self.is_urgent(state))
+    }
+
+    /// Whether the pass may write its next leaves: in step with what clients write, so that it ends after half of what
+    /// is written per pass; at once if it is urgent.
+    fn may_go_on(&self, state: &State, pass: &Pass) -> bool {
+        if self.is_urgent(state) {
+            return state.log.backlog() <= BACKLOG_OF_A_HURRIED_PASS;
+        }
+        let share = u64::from(pass.slots) * state.log.written_since_pass;
+        u64::from(pass.next_slot) * (self.written_per_pass() / 2) <= share
+    }
+}
+
+/// Writes passes as long as the shard lives.
+pub(crate) async fn run_passes(core: Rc<ShardCore>) {
+    loop {
+        let due = || match core.check_open() {
+            Err(_) => Some(false),
+            Ok(()) => core.pass_is_due(&core.state.borrow()).then_some(true),
+        };
+        if !core.durable_changed.until(due).await || write_pass(&core).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// One pass, from its begin to the segments it frees. `None` when the shard has ended.
+async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
+    let mut pass = core.state.borrow_mut().begin_pass(core.block_size_bytes);
+    core.work.wake_all();
+    // From here on the begin has its place for good, and leaves are written behind it.
+    durable_through(core, pass.begin).await?;
+    let mut leaves = Vec::new();
+    while pass.next_slot < pass.slots {
+        let go_on = || match core.check_open() {
+            Err(_) => Some(false),
+            Ok(()) => core.may_go_on(&core.state.borrow(), &pass).then_some(true),
+        };
+        if !core.durable_changed.until(go_on).await {
+            return None;
+        }
+        core.state.borrow_mut().write_leaves(&mut pass, &mut leaves, core.block_size_bytes);
+        core.work.wake_all();
+    }
+    let end = core.state.borrow_mut().end_pass(&mut pass, core.block_size_bytes);
+    core.work.wake_all();
+    durable_through(core, end).await?;
+    let root = core.state.borrow_mut().root_of(&pass, end);
+    core.store.set_root(&core.device, core.index, root).await.ok()?;
+    core.counters.passes.add(1);
+    let mut state = core.state.borrow_mut();
+    state.pass.root = root;
+    for held in [pass.begin, pass.replay_start, end] {
+        state.records.release(held);
+    }
+    state.free_segments(core);
+    Some(())
+}
+
+async fn durable_through(core: &Rc<ShardCore>, seq: RecordSeq) -> Option<()> {
+    let durable = || match core.durable_record.get() >= seq {
+        true => Some(Some(())),
+        false => core.check_open().err().map(|_| None),
+    };
+    core.durable_changed.until(durable).await
+}
+
+impl State {
+    fn begin_pass(&mut self, block_size_bytes: u32) -> Pass {
+        let oldest = self.records.oldest_waiting();
+        let id = PassId(self.pass.root.pass.0 + 1);
+        let begin = self.log.begin(&mut self.records, RecordKind::Checkpoint).seq;
+        let replay_start = oldest.unwrap_or(begin);
+        for held in [begin, replay_start] {
+            self.records.hold(held);
+        }
+        // Known only if it is on the device already; the superblock says it in any case.
+        let pointer = self.records.known_place(replay_start).map_or(RecordPointer::default(), |place| place.pointer);
+        let payload = PassBegin { replay_start: pointer }.encode();
+        self.checkpoint_entry(&EntryHead::of_pass(EntryKind::PassBegin, id), &payload, block_size_bytes);
+        self.log.written_since_pass = 0;
+        self.segments.deaths = 0;
+        Pass { id, begin, replay_start, slots: self.index.slot_count(), next_slot: 0, counts: PassEnd::default() }
+    }
+
+    /// Adds an entry to a checkpoint record; returns the record.
+    fn checkpoint_entry(&mut self, head: &EntryHead, payload: &[u8], block_size_bytes: u32) -> RecordSeq {
+        let bytes = EntryHead::encoded_bytes(payload.len());
+        let batch = self.log.batch_for(&mut self.records, RecordKind::Checkpoint, bytes, 0, block_size_bytes);
+        batch.push_entry(|out| head.encode_with(payload, out));
+        batch.seq
+    }
+
+    /// Writes the next leaves into one record.
+    fn write_leaves(&mut self, pass: &mut Pass, leaf_bytes: &mut Vec<u8>, block_size_bytes: u32) {
+        let mut written = 0;
+        while pass.next_slot < pass.slots && written < LEAVES_PER_RECORD_BYTES {
+            let slot = pass.next_slot;
+            pass.next_slot += 1;
+            self.index.compact_at(slot);
+            let Some((key, view)) = self.index.leaf_at(slot) else { continue };
+            leaf_bytes.clear();
+            let data = LeafData::append(&view, leaf_bytes);
+            let mut head = EntryHead::of_pass(EntryKind::Leaf, pass.id);
+            (head.layer, head.chunk) = (key.layer, key.chunk);
+            let entry_bytes = EntryHead::encoded_bytes(LeafData::ENCODED_BYTES);
+            let (log, records) = (&mut self.log, &mut self.records);
+            let kind = RecordKind::Checkpoint;
+            let batch = log.batch_for(records, kind, entry_bytes, leaf_bytes.len(), block_size_bytes);
+            batch.push_with_data(&head, &data.encode(), leaf_bytes);
+            written += leaf_bytes.len();
+            pass.counts.leaves += 1;
+        }
+    }
+
+    /// Writes all that is not leaves, and the end. Returns the end's record.
+    fn end_pass(&mut self, pass: &mut Pass, block_size_bytes: u32) -> RecordSeq {
+        for group in sorted_ids(&self.groups) {
+            self.write_group_state(group, pass, block_size_bytes);
+        }
+        let layers: Vec<_> = self.layers.values().map(|layer| (layer.layer, layer.encode())).collect();
+        for (_, payload) in layers {
+            self.checkpoint_entry(&EntryHead::of_pass(EntryKind::LayerState, pass.id), &payload, block_size_bytes);
+            pass.counts.layers += 1;
+        }
+        self.write_segment_table(pass, block_size_bytes);
+        pass.counts.begin = self.records.place(pass.begin).pointer;
+        let payload = pass.counts.encode();
+        let end = self.checkpoint_entry(&EntryHead::of_pass(EntryKind::PassEnd, pass.id), &payload, block_size_bytes);
+        self.records.hold(end);
+        end
+    }
+
+    /// A group's state; in several entries if its lists are long.
+    fn write_group_state(&mut self, group: GroupId, pass: &mut Pass, block_size_bytes: u32) {
+        let of = &self.groups[&group];
+        let mut payloads = Vec::new();
+        let pieces = of.epochs.len().max(of.volume_epochs.len()).div_ceil(ITEMS_PER_ENTRY).max(1);
+        let piece_of =
+            |len: usize, piece: usize| (piece * ITEMS_PER_ENTRY).min(len)..((piece + 1) * ITEMS_PER_ENTRY).min(len);
+        for piece in 0..pieces {
+            let epochs = &of.epochs[piece_of(of.epochs.len(), piece)];
+            let volumes = &of.volume_epochs[piece_of(of.volume_epochs.len(), piece)];
+            let record: &[u8] = if piece == 0 { &of.record } else { &[] };
+            let mut payload = Vec::new();
+            GroupState::encode(of.committed, epochs, volumes, record, &mut payload);
+            payloads.push(payload);
+        }
+        let mut head = EntryHead::of_pass(EntryKind::GroupState, pass.id);
+        head.group = group;
+        for payload in payloads {
+            self.checkpoint_entry(&head, &payload, block_size_bytes);
+            pass.counts.groups += 1;
+        }
+    }
+
+    fn write_segment_table(&mut self, pass: &mut Pass, block_size_bytes: u32) {
+        let uses: Vec<_> = self
+            .segments
+            .ours()
+            .map(|(segment, state)| SegmentUse {
+                segment,
+                stream: Stream::Hot,
+                sealed: state.role != Role::Open,
+                generation: state.generation,
+                first_record: state.first_record,
+                last_record: state.last_record.max(state.first_record),
+            })
+            .collect();
+        for uses in uses.chunks(ITEMS_PER_ENTRY) {
+            let mut payload = Vec::new();
+            uses.iter().for_each(|one| one.encode(&mut payload));
+            self.checkpoint_entry(&EntryHead::of_pass(EntryKind::Segments, pass.id), &payload, block_size_bytes);
+            pass.counts.segments += uses.len() as u64;
+        }
+    }
+
+    fn root_of(&mut self, pass: &Pass, end: RecordSeq) -> ShardRoot {
+        ShardRoot {
+            pass: pass.id,
+            pass_first: self.records.place(pass.begin).pointer,
+            pass_last: self.records.place(end).pointer,
+            replay_start: self.records.place(pass.replay_start).pointer,
+            stopped: self.pass.root.stopped,
+        }
+    }
+
+    /// Gives back what nothing needs: not the index, not replay, not a read under way.
+    pub(crate) fn free_segments(&mut self, core: &ShardCore) {
+        let root = self.pass.root;
+        let dead: Vec<SegmentIndex> = self
+            .segments
+            .ours()
+            .filter(|(_, state)| state.role == Role::Sealed && state.live_blocks == 0)
+            .map(|(segment, _)| segment)
+            .collect();
+        let mut left = false;
+        for segment in dead {
+            let state = self.segments.get_mut(segment);
+            // Died before the first leaf of the pass was written, so none of its leaves names it; and replay, which
+            // would apply entries that name it, begins behind it.
+            let forgotten = state.died_at <= root.pass_first.seq && state.last_record < root.replay_start.seq;
+            if !forgotten && !mutant(Mutant::SegmentReusedTooEarly) {
+                left = true;
+            } else if state.pins > 0 {
+                state.role = Role::Leaving;
+            } else {
+                state.role = Role::NotOurs;
+                core.store.pool.give(segment);
+                core.counters.segments_freed.add(1);
+            }
+        }
+        self.pass.held_back = left && root.replay_start.seq < root.pass_first.seq;
+    }
+
+    /// A read in the segment has ended.
+    pub(super) fn unpin(&mut self, core: &ShardCore, segment: SegmentIndex) {
+        let state = self.segments.get_mut(segment);
+        state.pins -= 1;
+        if state.pins == 0 && state.role == Role::Leaving {
+            state.role = Role::NotOurs;
+            core.store.pool.give(segment);
+            core.counters.segments_freed.add(1);
+        }
+    }
+}
