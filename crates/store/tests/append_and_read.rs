@@ -1,0 +1,126 @@
+//! What is written is read back, at once and after opening again.
+
+mod common;
+
+use common::*;
+use runtime::IoBuf;
+use store::{AppendError, Store, StoreError};
+use types::*;
+
+#[test]
+fn what_is_committed_is_read_and_what_is_only_prepared_is_not() {
+    let (rig, client) = fresh(1, 256 * MIB, 1);
+    let done = client.clone();
+    rig.run(async move {
+        let range = BlockRange::new(3, 2);
+        let read = async |expected: u64| {
+            let mut sums = Vec::new();
+            let (read, bytes) =
+                done.shard.read(&[LAYER], ChunkId(5), range, IoBuf::new(range.bytes()), &mut sums).await;
+            read.expect("readable");
+            assert_eq!(&*bytes, &*bytes_of(ChunkId(5), range, expected));
+            assert_eq!(sums.len(), 2);
+        };
+        read(0).await;
+        let position = done.write(GroupId(1), ChunkId(5), range).expect("room");
+        while done.shard.durable_through() < position {
+            done.shard.durable_changed(done.shard.durable_through()).await.expect("no failure");
+        }
+        read(0).await;
+        done.acknowledge();
+        read(1).await;
+    });
+}
+
+#[test]
+fn everything_is_there_after_a_clean_stop_and_after_a_power_loss() {
+    let (rig, mut client) = fresh(2, 256 * MIB, 3);
+    let random = runtime::sim::Random::new(2);
+    for round in 0..4 {
+        let done = client.clone();
+        let random = runtime::sim::Random::new(random.next_u64());
+        rig.run(async move {
+            for _ in 0..300 {
+                random_op(&done, &random, 3, 4).expect("room");
+                done.below(16).await;
+            }
+            done.settle().await;
+            done.verify().await;
+            if round % 2 == 0 {
+                done.shard.close().await;
+            }
+        });
+        let model = client.model.clone();
+        drop(client);
+        rig.node.restart();
+        client = reopen(&rig, &model);
+        let done = client.clone();
+        rig.run(async move { done.verify().await });
+    }
+}
+
+#[test]
+fn the_index_rebuilt_equals_the_index_before() {
+    let (rig, client) = fresh(3, 256 * MIB, 2);
+    let done = client.clone();
+    let before = rig.run(async move {
+        let random = runtime::sim::Random::new(3);
+        for _ in 0..500 {
+            random_op(&done, &random, 2, 8).expect("room");
+            done.below(32).await;
+        }
+        done.settle().await;
+        done.shard.index_digest()
+    });
+    let model = client.model.clone();
+    drop(client);
+    rig.node.restart();
+    let client = reopen(&rig, &model);
+    assert_eq!(client.shard.index_digest(), before);
+}
+
+#[test]
+fn what_arrives_in_one_turn_leaves_in_one_write() {
+    let (rig, client) = fresh(4, 256 * MIB, 1);
+    let done = client.clone();
+    rig.run(async move {
+        let before = done.shard.statistics();
+        for block in 0..64 {
+            done.write(GroupId(1), ChunkId(0), BlockRange::new(block, 1)).expect("room");
+        }
+        done.settle().await;
+        let after = done.shard.statistics();
+        assert_eq!(after.entries - before.entries, 64);
+        assert_eq!(after.appends - before.appends, 1);
+    });
+}
+
+#[test]
+fn a_device_that_is_a_store_is_not_formatted_again() {
+    let rig = Rig::formatted(5, 256 * MIB, Default::default());
+    rig.run(async {
+        let device = device().await;
+        let again = store::format(&device, &format_options()).await;
+        assert!(matches!(again, Err(StoreError::Occupied { store: StoreId(2), cluster: ClusterId(1) })));
+        assert_eq!(store::identify(&device).await.expect("readable"), Some((ClusterId(1), StoreId(2))));
+    });
+}
+
+#[test]
+fn an_unformatted_device_is_no_store() {
+    let rig = Rig::new(6, 256 * MIB, Default::default());
+    rig.run(async {
+        let device = device().await;
+        assert_eq!(store::identify(&device).await.expect("readable"), None);
+        assert!(Store::open(&device).await.is_err());
+    });
+}
+
+#[test]
+fn a_closed_shard_takes_nothing() {
+    let (rig, client) = fresh(7, 256 * MIB, 1);
+    rig.run(async move {
+        client.shard.close().await;
+        assert_eq!(client.write(GroupId(1), ChunkId(0), BlockRange::new(0, 1)), Err(AppendError::Closed));
+    });
+}
