@@ -232,6 +232,13 @@ impl<'a> Record<'a> {
         Ok(record)
     }
 
+    /// The record in `area` again, that [`decode`](Self::decode) found good and whose header this is.
+    pub(crate) fn again(header: RecordHeader, block_size_bytes: u32, area: &'a [u8]) -> Self {
+        let entries_end = RECORD_HEADER_BYTES + header.entries_bytes as usize;
+        let blocks_offset_bytes = header.blocks_offset_bytes(block_size_bytes) as u32;
+        Self { header, entries: &area[RECORD_HEADER_BYTES..entries_end], blocks_offset_bytes }
+    }
+
     fn check_entries(&self, block_size_bytes: u32) -> Result<(), FormatError> {
         let mut entries = Entries::new(self.entries, self.blocks_offset_bytes);
         let mut count = 0;

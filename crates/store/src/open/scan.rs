@@ -12,6 +12,10 @@
 //! for this place, its sequence is still to come and belongs into this segment (below the first of the next), and its
 //! incarnation is not older than one already seen. What is missing is only noted here; [`Findings::judge`] says, when
 //! all is read, what of it is damage and what a hole.
+//!
+//! The hash covers header and entries, not the blocks: a power loss may have torn those off. So a record is *held* until
+//! a later one says that it was durable; what is held at the end is read whole and its blocks are judged. One that is
+//! torn is missing. The opening that accepts it names it as a gap, and so voids it: while it is held, the next time.
 
 use super::replay::Replay;
 use crate::error::Damage;
@@ -23,6 +27,7 @@ use crate::format::{
 use crate::shard::Place;
 use crate::store::{FoundSegment, Store};
 use runtime::{Device, IoBuf};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use types::{Incarnation, Mutant, ShardIndex, mutant};
 
@@ -129,9 +134,22 @@ struct Reader<'a> {
     unreadable: Vec<Damage>,
 }
 
+/// A record whose header and entries are good, and that nothing says yet was durable.
+struct Held {
+    header: RecordHeader,
+    place: Place,
+    /// Where something before it was missed, if it was.
+    after_missing: bool,
+    /// Header and entries; of a checkpoint record all of it.
+    bytes: IoBuf,
+}
+
 /// One scan of one shard's log.
 struct Scan<'a> {
     reader: Reader<'a>,
+    held: VecDeque<Held>,
+    /// Something is missing behind what is held.
+    missing_behind: bool,
     expected: RecordSeq,
     incarnation: Incarnation,
     findings: Findings,
@@ -149,6 +167,8 @@ pub(crate) async fn scan(
     let reader = Reader { device, store, shard, window: None, last_length_bytes: 0, unreadable: Vec::new() };
     let mut scan = Scan {
         reader,
+        held: VecDeque::new(),
+        missing_behind: false,
         expected: RecordSeq(1),
         incarnation: Incarnation(0),
         findings: Findings { durable_through: store.root(shard).pass_last.seq, ..Findings::default() },
@@ -176,12 +196,16 @@ pub(crate) async fn scan(
         scan.segment(segment, next, offset_bytes, replay).await;
         offset_bytes = block;
     }
+    scan.judge_held(replay).await;
     if let Some(last) = segments.last().filter(|last| last.first_record >= scan.expected) {
         // Its header was written and its first record lost: that sequence was used.
         let below = RecordSeq(last.first_record.0 + 1);
         scan.findings.note_missing(scan.expected, below, last.segment, block);
-        replay.something_is_missing();
+        scan.missing_behind = true;
         scan.expected = below;
+    }
+    if scan.missing_behind || !scan.reader.unreadable.is_empty() {
+        replay.something_is_missing();
     }
     scan.findings.next_seq = scan.expected;
     scan.findings.damage.append(&mut scan.reader.unreadable);
@@ -202,7 +226,7 @@ impl Scan<'_> {
         let limit = next.map_or(RecordSeq(u64::MAX), |next| next.first_record);
         if segment.first_record > self.expected && segment.first_record < limit {
             self.findings.note_missing(self.expected, segment.first_record, segment.segment, block);
-            replay.something_is_missing();
+            self.missing_behind = true;
             self.expected = segment.first_record;
         }
         let mut behind_last = offset_bytes;
@@ -259,27 +283,87 @@ impl Scan<'_> {
         if !counts {
             return None;
         }
-        if header.seq > expected {
-            replay.something_is_missing();
-        }
         let pointer =
             RecordPointer { seq: header.seq, generation: segment.generation, segment: segment.segment, offset_bytes };
         let blocks = geometry.unit_at(segment.segment, offset_bytes + header.blocks_offset_bytes(block) as u32);
-        replay.record(&record, Place { pointer, blocks }, bytes);
         for entry in record.entries() {
             if let EntryBody::Opening(opening) = entry.body {
                 self.findings.accepted.extend(opening.gaps());
+                let voids = |held: &RecordHeader| opening.voids(held.incarnation, held.seq);
+                self.missing_behind |= void_held(&mut self.held, &mut self.findings, voids);
             }
         }
+        let bytes = IoBuf::copy_of(&bytes[..needed]);
         if header.seq > expected {
             self.findings.note_missing(expected, header.seq, segment.segment, due_at);
+            self.missing_behind = true;
         }
+        let after_missing = std::mem::take(&mut self.missing_behind);
+        self.held.push_back(Held { header, place: Place { pointer, blocks }, after_missing, bytes });
         self.findings.durable_through = self.findings.durable_through.max(header.durable_through);
         self.findings.records += 1;
         self.expected = RecordSeq(header.seq.0 + 1);
         self.incarnation = header.incarnation;
+        self.release_durable(replay);
         Some(header)
     }
+
+    /// Gives to `replay` what is known to have been durable.
+    fn release_durable(&mut self, replay: &mut Replay) {
+        while self.held.front().is_some_and(|held| held.header.seq <= self.findings.durable_through) {
+            let held = self.held.pop_front().expect("looked at just above");
+            self.give(&held, replay);
+        }
+    }
+
+    fn give(&self, held: &Held, replay: &mut Replay) {
+        if held.after_missing {
+            replay.something_is_missing();
+        }
+        let record = Record::again(held.header, self.reader.store.geometry.block_size_bytes, &held.bytes);
+        replay.record(&record, held.place, &held.bytes);
+    }
+
+    /// The end of the log: what is held was perhaps torn.
+    async fn judge_held(&mut self, replay: &mut Replay) {
+        let mut missing = false;
+        while let Some(mut held) = self.held.pop_front() {
+            held.after_missing |= std::mem::take(&mut missing);
+            let pointer = held.place.pointer;
+            let length = held.header.length_bytes as usize;
+            let whole = self.reader.read(pointer.segment, pointer.offset_bytes, length).await;
+            let record = Record::again(held.header, self.reader.store.geometry.block_size_bytes, &held.bytes);
+            if whole.is_some_and(|whole| record.check_blocks(&whole).is_ok()) {
+                self.give(&held, replay);
+            } else {
+                missing = true;
+                note_torn(&mut self.findings, &held);
+            }
+        }
+        self.missing_behind |= missing;
+    }
+}
+
+fn note_torn(findings: &mut Findings, held: &Held) {
+    let pointer = held.place.pointer;
+    findings.note_missing(pointer.seq, RecordSeq(pointer.seq.0 + 1), pointer.segment, pointer.offset_bytes);
+}
+
+/// Takes out what an opening accepted as missing: it was torn, and is not to be taken for whole because its header is.
+/// Returns whether the last was one of them.
+fn void_held(held: &mut VecDeque<Held>, findings: &mut Findings, voids: impl Fn(&RecordHeader) -> bool) -> bool {
+    let mut missing = false;
+    held.retain_mut(|held| {
+        let void = voids(&held.header);
+        if void {
+            note_torn(findings, held);
+            missing = true;
+        } else {
+            held.after_missing |= std::mem::take(&mut missing);
+        }
+        !void
+    });
+    missing
 }
 
 impl Reader<'_> {

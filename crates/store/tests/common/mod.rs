@@ -82,6 +82,16 @@ pub fn fill_block(block: &mut [u8], chunk: ChunkId, number: u16, version: u64) {
     }
 }
 
+/// The version that a block's bytes are, if they are one.
+pub fn version_of(block: &[u8], chunk: ChunkId, number: u16) -> u64 {
+    let first = u64::from_le_bytes(*block.first_chunk().expect("a block"));
+    if first == 0 {
+        return 0;
+    }
+    // The multiplier's inverse modulo 2^64.
+    (first ^ u64::from(chunk.0) << 20 ^ u64::from(number)).wrapping_mul(0xf1de83e19937733d)
+}
+
 pub fn bytes_of(chunk: ChunkId, range: BlockRange, version: u64) -> runtime::SharedBuf {
     let mut buf = IoBuf::new(range.bytes());
     for (i, block) in buf.chunks_exact_mut(BLOCK_BYTES).enumerate() {
@@ -289,7 +299,11 @@ impl Client {
             for (i, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
                 let version = blocks.get(&(i as u16)).copied().unwrap_or(0);
                 fill_block(&mut expected, chunk, i as u16, version);
-                assert!(block == expected, "chunk {chunk} block {i} is not version {version}");
+                assert!(
+                    block == expected,
+                    "chunk {chunk} block {i} is not version {version} but {}",
+                    version_of(block, chunk, i as u16)
+                );
                 assert_eq!(sums[i], crc32c::crc32c(block));
             }
         }
