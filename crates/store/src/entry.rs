@@ -20,7 +20,7 @@ pub struct Entry {
     pub epoch: Epoch,
     /// Its place in the group's order.
     pub seq: Seq,
-    /// All of the group up to here is committed; below `seq`.
+    /// All of the group up to here is committed; below `seq`. Written as far as it is applied here.
     pub commit: Seq,
     /// The epoch of the volume's head that asked for it; of [`EntryKind::VolumeEpoch`], the new one.
     pub volume_epoch: VolumeEpoch,

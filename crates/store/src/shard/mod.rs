@@ -355,7 +355,9 @@ impl State {
         head.group = entry.group;
         head.epoch = entry.epoch;
         head.seq = entry.seq;
-        head.commit = entry.commit;
+        // Never more than is applied here: replay applies up to it before it loads the leaves of later records, which
+        // would then lack what they do not hold.
+        head.commit = entry.commit.min(committed);
         head.volume_epoch = entry.volume_epoch;
         let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
         let (record, action) = match entry.kind {
