@@ -288,6 +288,9 @@ impl Reactor {
             assert!(len <= RECEIVE_BUFFER_BYTES, "a receive fills at most its buffer");
             self.receive_ring().take(id, len)
         });
+        if result == -libc::ENOBUFS {
+            self.receive_ring().found_empty();
+        }
         let completed = self.operations().complete(index, result, received);
         match completed {
             Completed::Wake(Some(waker)) => waker.wake(),

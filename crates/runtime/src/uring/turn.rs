@@ -32,7 +32,7 @@ impl Loop {
     pub(super) fn run(&mut self, mut done: impl FnMut() -> bool) {
         loop {
             self.read_letters();
-            self.reactor.receive_ring().refill(); // may wake: never between the last task and a sleep
+            self.reactor.receive_ring().start_turn(); // may wake: never between the last task and a sleep
             self.wake_sleepers();
             self.run_ready();
             if self.core.executor.end_turn() {
