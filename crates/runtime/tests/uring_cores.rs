@@ -133,3 +133,25 @@ fn block_on_ends_the_other_tasks() {
     receiver.set(weak.strong_count());
     assert_eq!(receiver.get(), 0, "the task's values are dropped");
 }
+
+/// Set in the child process that is to panic.
+const PANIC_VARIABLE: &str = "CAIRN_TEST_PANIC_ON_A_CORE";
+
+#[test]
+fn a_panic_on_a_core_ends_the_process_loudly() {
+    use std::os::unix::process::ExitStatusExt;
+    if std::env::var_os(PANIC_VARIABLE).is_some() {
+        let cores = Cores::start(2, &Options::default()).expect("starts");
+        cores.handles()[1].spawn_on(|| async { panic!("the stones have fallen") });
+        std::thread::sleep(Duration::from_secs(60)); // the process does not live that long
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "a_panic_on_a_core_ends_the_process_loudly", "--nocapture"])
+        .env(PANIC_VARIABLE, "1")
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(6), "aborted: {said}");
+    assert!(said.contains("the stones have fallen") && said.contains("cairn-core-1 has panicked"), "{said}");
+}

@@ -39,6 +39,8 @@ pub struct Counters {
     pub submitted: u64,
     /// Device operations done at once, without the ring (tmpfs).
     pub inline_operations: u64,
+    /// Receives that found no buffer and were asked for again.
+    pub receives_without_buffer: u64,
 }
 
 /// What the current core's reactor did since it started.
@@ -290,6 +292,7 @@ impl Reactor {
         });
         if result == -libc::ENOBUFS {
             self.receive_ring().found_empty();
+            self.count(|counters| counters.receives_without_buffer += 1);
         }
         let completed = self.operations().complete(index, result, received);
         match completed {
