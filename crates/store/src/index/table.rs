@@ -84,6 +84,11 @@ impl Index {
         self.find(key).map_or(Seq(0), |slot| slot.leaf.last_seq())
     }
 
+    /// Whether a leaf says anything of any block: where it is stored, or that zeroes hide what lies below.
+    pub fn holds(&self, key: LeafKey) -> bool {
+        self.find(key).is_some_and(|slot| !slot.leaf.is_empty())
+    }
+
     // ---- applying entries
 
     /// Applies a write: `blocks` are stored from `range.first` on, one for each block of `range`. `displaced` is told

@@ -21,6 +21,16 @@ struct Trace {
     suspect: bool,
     /// The state of the last pass was found.
     has_state: bool,
+    /// Entries are missing between two that are there.
+    torn_out: bool,
+    /// Records were missing before anything of the group was seen.
+    begun_in_doubt: bool,
+}
+
+impl Trace {
+    fn begun(in_doubt: bool) -> Self {
+        Self { suspect: in_doubt, begun_in_doubt: in_doubt, ..Self::default() }
+    }
 }
 
 /// What is rebuilt.
@@ -89,16 +99,16 @@ impl Replay {
             self.entries += 1;
             match &entry.body {
                 EntryBody::Leaf(data) => self.leaf(&entry, data, place, bytes),
-                EntryBody::GroupState(state) => self.group_state(&entry, state),
+                EntryBody::GroupState(state) => self.group_state(&entry, state, seq),
                 EntryBody::LayerState(layer) => {
-                    self.found.layers += self.of_last_pass(&entry);
+                    self.found.layers += self.of_last_pass(&entry, seq);
                     self.state.layers.insert(layer.layer, *layer);
                 }
-                EntryBody::MergeState(_) => self.found.merges += self.of_last_pass(&entry),
+                EntryBody::MergeState(_) => self.found.merges += self.of_last_pass(&entry, seq),
                 EntryBody::Segments(table) => {
                     let count = table.iter().count() as u64;
-                    self.found.segments += self.of_last_pass(&entry) * count;
-                    if self.of_last_pass(&entry) == 1 {
+                    self.found.segments += self.of_last_pass(&entry, seq) * count;
+                    if self.of_last_pass(&entry, seq) == 1 {
                         self.table.extend(table.iter());
                     }
                 }
@@ -109,20 +119,24 @@ impl Replay {
         }
     }
 
-    fn of_last_pass(&self, entry: &Entry<'_>) -> u64 {
-        u64::from(self.root.pass != PassId(0) && entry.head.pass() == self.root.pass)
+    /// 1 if the entry is part of the last complete pass. An attempt that a crash ended has the same number and lies
+    /// before it.
+    fn of_last_pass(&self, entry: &Entry<'_>, record: RecordSeq) -> u64 {
+        let same = self.root.pass != PassId(0) && entry.head.pass() == self.root.pass;
+        u64::from(same && record >= self.root.pass_first.seq)
     }
 
     fn leaf(&mut self, entry: &Entry<'_>, data: &LeafData, place: Place, bytes: &[u8]) {
         let key = entry.head.leaf_key();
         self.leaves += 1;
-        self.found.leaves += self.of_last_pass(entry);
+        self.found.leaves += self.of_last_pass(entry, place.pointer.seq);
         match data.decode(&bytes[entry.data_offset_bytes as usize..]) {
-            Ok(view) => {
+            // Everything that was applied so far was in the leaf when it was written: else something is wrong with it.
+            Ok(view) if view.last_seq >= self.state.index.last_seq(key) => {
                 self.state.index.load(key, &view);
                 self.state.lost.leaves.remove(&key);
             }
-            Err(_) => {
+            _ => {
                 self.state.lost.leaves.insert(key);
                 self.damage.push(Damage::Leaf {
                     shard: self.shard,
@@ -141,9 +155,9 @@ impl Replay {
         }
     }
 
-    fn group_state(&mut self, entry: &Entry<'_>, state: &GroupState<'_>) {
+    fn group_state(&mut self, entry: &Entry<'_>, state: &GroupState<'_>, record: RecordSeq) {
         let id = entry.head.group;
-        self.found.groups += self.of_last_pass(entry);
+        self.found.groups += self.of_last_pass(entry, record);
         // What it says was applied when it was written: first the entries, then what they may not say any more.
         self.note_commit(id, state.committed);
         let trace = self.traces.get_mut(&id).expect("noted just above");
@@ -194,9 +208,11 @@ impl Replay {
             return;
         }
         let missing_before = self.anything_missing;
-        let trace = self.traces.entry(head.group).or_insert(Trace { suspect: missing_before, ..Trace::default() });
+        let trace = self.traces.entry(head.group).or_insert(Trace::begun(missing_before));
         if trace.known && head.seq.0 <= before.0 + 1 {
             trace.suspect = false;
+        } else if trace.known && trace.suspect {
+            trace.torn_out = true;
         }
         trace.known = true;
         self.note_commit(head.group, head.commit);
@@ -205,7 +221,7 @@ impl Replay {
     /// All of the group up to `commit` was committed: it is applied, as far as it is there.
     fn note_commit(&mut self, id: GroupId, commit: Seq) {
         let missing_before = self.anything_missing;
-        let trace = self.traces.entry(id).or_insert(Trace { suspect: missing_before, ..Trace::default() });
+        let trace = self.traces.entry(id).or_insert(Trace::begun(missing_before));
         trace.committed = trace.committed.max(commit);
         let committed = trace.committed;
         while self.state.groups.get(&id).and_then(|group| group.prepared.front()).is_some_and(|e| e.seq <= committed) {
@@ -216,10 +232,11 @@ impl Replay {
     /// Cuts each group's order at its first hole: what lies behind was never acknowledged, or the group is damaged.
     pub(crate) fn cut_at_holes(&mut self) {
         let State { groups, records, .. } = &mut self.state;
-        for group in groups.values_mut() {
+        for (id, group) in groups.iter_mut() {
+            let doubtful = self.traces.get(id).is_some_and(|trace| trace.begun_in_doubt);
             let mut due = match group.committed {
-                // Nothing says where the order began: with the first entry that is there.
-                Seq(0) => group.prepared.front().map_or(Seq(1), |first| first.seq),
+                // Nothing says where the order began: with the first entry that is there, if none can be missing.
+                Seq(0) if !doubtful => group.prepared.front().map_or(Seq(1), |first| first.seq),
                 committed => Seq(committed.0 + 1),
             };
             let whole = group.prepared.iter().take_while(|entry| {
@@ -265,7 +282,9 @@ impl Replay {
             if lacks_committed {
                 self.damage.push(Damage::GroupEntries { shard: self.shard, group: id });
             }
-            let damaged = lacks_committed || records_damaged && trace.suspect || states_lost && !trace.has_state;
+            let damaged = lacks_committed
+                || records_damaged && (trace.suspect || trace.torn_out)
+                || states_lost && !trace.has_state;
             recovered.push(GroupRecovery::of(id, group, damaged));
         }
         recovered

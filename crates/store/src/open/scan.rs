@@ -152,6 +152,9 @@ struct Scan<'a> {
     missing_behind: bool,
     expected: RecordSeq,
     incarnation: Incarnation,
+    /// Highest `durable_through` of the records read. Not the superblock's: what an opening voided would be taken for
+    /// durable before that opening is read.
+    said: RecordSeq,
     findings: Findings,
 }
 
@@ -171,6 +174,7 @@ pub(crate) async fn scan(
         missing_behind: false,
         expected: RecordSeq(1),
         incarnation: Incarnation(0),
+        said: RecordSeq(0),
         findings: Findings { durable_through: store.root(shard).pass_last.seq, ..Findings::default() },
     };
     let block = store.geometry.block_size_bytes;
@@ -301,6 +305,7 @@ impl Scan<'_> {
         let after_missing = std::mem::take(&mut self.missing_behind);
         self.held.push_back(Held { header, place: Place { pointer, blocks }, after_missing, bytes });
         self.findings.durable_through = self.findings.durable_through.max(header.durable_through);
+        self.said = self.said.max(header.durable_through);
         self.findings.records += 1;
         self.expected = RecordSeq(header.seq.0 + 1);
         self.incarnation = header.incarnation;
@@ -310,7 +315,7 @@ impl Scan<'_> {
 
     /// Gives to `replay` what is known to have been durable.
     fn release_durable(&mut self, replay: &mut Replay) {
-        while self.held.front().is_some_and(|held| held.header.seq <= self.findings.durable_through) {
+        while self.held.front().is_some_and(|held| held.header.seq <= self.said) {
             let held = self.held.pop_front().expect("looked at just above");
             self.give(&held, replay);
         }

@@ -268,6 +268,11 @@ impl Shard {
         self.core.state.borrow().index.chunks_of(layer, from, max, out);
     }
 
+    /// Whether anything of the chunk is in the layer: blocks, or zeroes that hide what lies below.
+    pub fn holds(&self, layer: LayerId, chunk: ChunkId) -> bool {
+        self.core.state.borrow().index.holds(LeafKey { layer, chunk })
+    }
+
     /// What the shard has done since it was opened.
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()
