@@ -7,7 +7,7 @@
 //!   (eventfd only if it sleeps)                  → one io_uring_enter: submit all, reap all, sleep
 //! ```
 //!
-//! - [`reactor`](self): the ring, and the one system call per turn.
+//! - `reactor`: the ring, and its one system call. `turn`: the loop that makes it.
 //! - `operation`: what is under way; owns the buffers until the kernel is done with them.
 //! - `receive`: the buffers that the kernel picks from when bytes arrive, so that idle connections hold none.
 //! - `mailbox`: what others ask of a core. `cores`: threads, `block_on`. `device`, `stream`, `listener`: the surface.
