@@ -30,7 +30,7 @@ const WORTH_COMPACTING_BYTES: usize = RUN_BYTES + BLOCKS * SUM_BYTES;
 
 /// Where the blocks of one chunk are, in one layer.
 ///
-/// 24 bytes, and a body whose length says its shape: none (empty), [`RUNS_LENS`] (runs), plain or mixed columns.
+/// 24 bytes, and a body whose length says its shape: none (empty), one of a few (runs), plain or mixed columns.
 #[derive(Debug, Default)]
 pub struct Leaf {
     last_seq: Seq,
