@@ -1,0 +1,402 @@
+//! Proof 3 with the engine: one bit of a written device is turned over, the store is opened and everything is read.
+//!
+//! `tests/formats.rs` flips every bit of every kind of structure by itself; here it is shown, for a share of the bits of
+//! each kind, that the engine acts on it: the damage is reported, or the read fails, or nothing of value was there. Wrong
+//! bytes are never returned, and nothing that was acknowledged is silently absent.
+
+use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
+use runtime::{Device, IoBuf, SharedBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use store::format::record::MAX_RECORD_BYTES;
+use store::format::{
+    Geometry, LayerRecord, Record, RecordKey, RecordKind, RecordPlace, RecordSeq, SegmentHeader,
+    SegmentIndex, SlotPosition, Superblock,
+};
+use store::{Entry, EntryKind, FormatOptions, Shard, Store};
+use types::*;
+
+const DISK: &str = "/dev/flipped";
+const DISK_BYTES: u64 = 256 << 20;
+/// Many shards make passes short; all groups of the test live in the first.
+const SHARDS: u8 = 8;
+const GROUPS: [GroupId; 2] = [GroupId(8), GroupId(16)];
+const LAYER: LayerId = LayerId(7);
+const CHUNKS: u32 = 6;
+/// Bits flipped of each kind of structure, spread over all of it; its first bytes are flipped bit by bit.
+const SPREAD_BITS: usize = 160;
+const FIRST_BITS: usize = 64;
+
+/// What a reader must find: a number per block; the block's bytes are made from it. 0 is zeroes.
+type Model = BTreeMap<(ChunkId, u16), u64>;
+
+fn block_of(number: u64) -> Vec<u8> {
+    if number == 0 {
+        return vec![0; BLOCK_BYTES];
+    }
+    (0..BLOCK_BYTES as u64 / 8).flat_map(|i| (number * 0x9e37_79b9_7f4a_7c15 ^ i * 0x2545_f491).to_le_bytes()).collect()
+}
+
+/// The group that a chunk belongs to.
+fn group_of(chunk: ChunkId) -> GroupId {
+    GROUPS[chunk.0 as usize % GROUPS.len()]
+}
+
+struct Writer {
+    shard: Rc<Shard>,
+    next: BTreeMap<GroupId, u64>,
+    model: Model,
+    number: u64,
+}
+
+impl Writer {
+    async fn write(&mut self, chunk: ChunkId, range: BlockRange) {
+        let mut bytes = IoBuf::new(range.bytes());
+        for (i, block) in (range.first..range.end() as u16).enumerate() {
+            self.number += 1;
+            bytes[i * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(&block_of(self.number));
+            self.model.insert((chunk, block), self.number);
+        }
+        let bytes: SharedBuf = bytes.freeze();
+        self.append(group_of(chunk), chunk, EntryKind::Write { range, bytes }).await;
+    }
+
+    async fn zero(&mut self, chunk: ChunkId, range: BlockRange) {
+        for block in range.first..range.end() as u16 {
+            self.model.insert((chunk, block), 0);
+        }
+        self.append(group_of(chunk), chunk, EntryKind::Zero { range, hides_below: false }).await;
+    }
+
+    /// Prepares, waits until it is durable, commits.
+    async fn append(&mut self, group: GroupId, chunk: ChunkId, kind: EntryKind) {
+        let seq = self.next.entry(group).or_insert(1);
+        let layer = match kind {
+            EntryKind::Write { .. } | EntryKind::Zero { .. } | EntryKind::Layer { .. } => LAYER,
+            _ => LayerId(0),
+        };
+        let entry = Entry {
+            group,
+            epoch: Epoch(1),
+            seq: Seq(*seq),
+            commit: Seq(*seq - 1),
+            volume_epoch: VolumeEpoch(1),
+            layer,
+            chunk,
+            kind,
+        };
+        let position = self.shard.prepare(entry).expect("room");
+        while self.shard.durable_through() < position {
+            self.shard.durable_changed(self.shard.durable_through()).await.expect("no fault");
+        }
+        self.shard.commit(group, Seq(*seq));
+        *seq += 1;
+    }
+}
+
+async fn open_device() -> Device {
+    Device::open(Path::new(DISK)).await.expect("the disk is there")
+}
+
+/// Formats the disk and writes a history with each kind of entry, a checkpoint pass, and something behind it.
+async fn write_history() -> Model {
+    let device = open_device().await;
+    let options = FormatOptions {
+        cluster: ClusterId(1),
+        store: StoreId(2),
+        hash_key: [3; 32],
+        segment_size_bytes: None,
+        shard_count: Some(SHARDS),
+    };
+    store::format(&device, &options).await.expect("formatted");
+    let store = Store::open(&device).await.expect("opened");
+    let (shard, _) = Shard::open(&store, device, ShardIndex(0)).await.expect("opened");
+    let mut writer = Writer { shard, next: BTreeMap::new(), model: Model::new(), number: 0 };
+    for group in GROUPS {
+        let record = IoBuf::copy_of(b"what the map says of the group").freeze();
+        let layer = LayerRecord { layer: LAYER, family: FamilyId(1), ..LayerRecord::default() };
+        writer.append(group, ChunkId(0), EntryKind::EpochStart).await;
+        writer.append(group, ChunkId(0), EntryKind::GroupRecord { record }).await;
+        writer.append(group, ChunkId(0), EntryKind::VolumeEpoch { volume: VolumeId(5) }).await;
+        writer.append(group, ChunkId(0), EntryKind::Layer { record: layer }).await;
+    }
+    // Scattered blocks make columns and runs; then enough for a pass, and a little behind it.
+    for i in 0..200u32 {
+        writer.write(ChunkId(i % 2), BlockRange::new((i * 7) % 250, 1)).await;
+    }
+    let mut i = 0;
+    while writer.shard.statistics().passes == 0 || i % 16 != 0 {
+        writer.write(ChunkId(2 + i % (CHUNKS - 2)), BlockRange::new((i * 16) % 240, 16)).await;
+        i += 1;
+        assert!(i < 400, "a pass comes in time");
+    }
+    for i in 0..12u32 {
+        writer.write(ChunkId(i % CHUNKS), BlockRange::new(i * 11, 1 + i % 3)).await;
+        writer.zero(ChunkId((i + 1) % CHUNKS), BlockRange::new(i * 9, 2)).await;
+        writer.append(GROUPS[0], ChunkId(0), EntryKind::Noop).await;
+    }
+    // Long enough for the idle record that says that all of this is durable.
+    runtime::sleep(Duration::from_secs(3)).await;
+    writer.shard.close().await;
+    writer.model
+}
+
+/// How a flip was noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Noticed {
+    AtOpening,
+    AtRead,
+    /// Everything is there and right: what was flipped is not needed any more.
+    NotNeeded,
+}
+
+/// Opens the store, reads everything, compares.
+async fn judge(model: Rc<Model>) -> Result<Noticed, String> {
+    let device = open_device().await;
+    let Ok(store) = Store::open(&device).await else { return Ok(Noticed::AtOpening) };
+    let Ok((shard, recovery)) = Shard::open(&store, device, ShardIndex(0)).await else { return Ok(Noticed::AtOpening) };
+    let mut noticed = Noticed::NotNeeded;
+    if !recovery.damage.is_empty() || !store.damage().is_empty() || !store.repaired().is_empty() {
+        noticed = Noticed::AtOpening;
+    }
+    for group in GROUPS {
+        let found = recovery.groups.iter().find(|found| found.group == group);
+        let serves = found.filter(|found| !found.damaged);
+        match serves {
+            Some(found) => shard.commit(group, found.prepared_through),
+            None if noticed == Noticed::NotNeeded => return Err(format!("group {group} is silently absent")),
+            None => {}
+        }
+        let damaged = serves.is_none();
+        for chunk in (0..CHUNKS).map(ChunkId).filter(|chunk| group_of(*chunk) == group && !damaged) {
+            noticed = read_chunk(&shard, chunk, &model, noticed).await?;
+        }
+    }
+    shard.close().await;
+    Ok(noticed)
+}
+
+async fn read_chunk(shard: &Shard, chunk: ChunkId, model: &Model, mut noticed: Noticed) -> Result<Noticed, String> {
+    // Block by block if the whole fails: one bad block does not hide what the others hold.
+    let mut ranges = vec![BlockRange::new(0, BLOCKS_PER_CHUNK)];
+    while let Some(range) = ranges.pop() {
+        let buf = IoBuf::new(range.bytes());
+        let (read, bytes) = shard.read(&[LAYER], chunk, range, buf, &mut Vec::new()).await;
+        match read {
+            Ok(()) => {
+                for (i, block) in (range.first..range.end() as u16).enumerate() {
+                    let number = model.get(&(chunk, block)).copied().unwrap_or(0);
+                    if bytes[i * BLOCK_BYTES..][..BLOCK_BYTES] != block_of(number) {
+                        return Err(format!("chunk {chunk} block {block} is not what was written, and nobody says so"));
+                    }
+                }
+            }
+            Err(_) if range.count > 1 => {
+                let half = range.count / 2;
+                ranges.push(BlockRange { first: range.first, count: half });
+                ranges.push(BlockRange { first: range.first + half, count: range.count - half });
+            }
+            Err(_) if noticed == Noticed::AtOpening => {}
+            Err(_) => noticed = Noticed::AtRead,
+        }
+    }
+    Ok(noticed)
+}
+
+/// The disk as it was, and what an opening may write, to be put back.
+struct Image {
+    pages: Vec<(u64, Vec<u8>)>,
+}
+
+const PAGE_BYTES: usize = 64 << 10;
+
+impl Image {
+    fn of(disk: &SimDisk, written: &[(u64, u64)]) -> Self {
+        let mut pages = Vec::new();
+        let mut page = vec![0; PAGE_BYTES];
+        for at in (0..DISK_BYTES).step_by(PAGE_BYTES) {
+            disk.peek(at, &mut page);
+            let touched = written.iter().any(|(from, to)| at < *to && *from < at + PAGE_BYTES as u64);
+            if touched || page.iter().any(|byte| *byte != 0) {
+                pages.push((at, page.clone()));
+            }
+        }
+        Self { pages }
+    }
+
+    fn put_back(&self, disk: &SimDisk) {
+        let mut now = vec![0; PAGE_BYTES];
+        for (at, page) in &self.pages {
+            disk.peek(*at, &mut now);
+            if now != *page {
+                disk.poke(*at, page);
+            }
+        }
+    }
+}
+
+/// A structure on the disk: its kind, where it is, and whether opening must notice it.
+struct Structure {
+    kind: String,
+    offset_bytes: u64,
+    length_bytes: usize,
+    must_be_noticed: bool,
+}
+
+/// Everything of the first shard that is on the disk, found with nothing but the formats.
+fn structures(disk: &SimDisk) -> (Vec<Structure>, Geometry) {
+    let mut found = Vec::new();
+    let mut slot = vec![0; 4096];
+    let mut newest: Option<Superblock> = None;
+    for position in SlotPosition::ALL {
+        let offset_bytes = position.offset_bytes(DISK_BYTES);
+        disk.peek(offset_bytes, &mut slot);
+        let superblock = Superblock::decode(position, &slot).expect("a good slot");
+        found.push(Structure { kind: "superblock".into(), offset_bytes, length_bytes: 4096, must_be_noticed: true });
+        if newest.as_ref().is_none_or(|other| other.write_counter < superblock.write_counter) {
+            newest = Some(superblock);
+        }
+    }
+    let superblock = newest.expect("four slots");
+    let geometry = superblock.geometry;
+    let root = superblock.shards[0];
+    assert!(!root.replay_start.is_none(), "there is a pass");
+    let key = RecordKey::new(&superblock.hash_key, superblock.store);
+    for segment in (0..geometry.segment_count).map(SegmentIndex) {
+        let start = geometry.segment_start_bytes(segment);
+        let mut block = vec![0; geometry.block_size_bytes as usize];
+        disk.peek(start, &mut block);
+        let Ok(header) = SegmentHeader::decode(&key, segment, &block) else { continue };
+        found.push(Structure {
+            kind: "segment header".into(),
+            offset_bytes: start,
+            length_bytes: block.len(),
+            must_be_noticed: true,
+        });
+        records_of(disk, &geometry, &key, &header, root.replay_start.seq, &mut found);
+    }
+    (found, geometry)
+}
+
+fn records_of(
+    disk: &SimDisk,
+    geometry: &Geometry,
+    key: &RecordKey,
+    header: &SegmentHeader,
+    replay_start: RecordSeq,
+    found: &mut Vec<Structure>,
+) {
+    let start = geometry.segment_start_bytes(header.segment);
+    let mut offset_bytes = geometry.block_size_bytes;
+    loop {
+        let room = (geometry.segment_size_bytes - offset_bytes) as usize;
+        let mut area = vec![0; MAX_RECORD_BYTES.min(room)];
+        disk.peek(start + u64::from(offset_bytes), &mut area);
+        let place = RecordPlace { segment: header.segment, generation: header.generation, offset_bytes };
+        let Ok(record) = Record::decode(key, &place, geometry.block_size_bytes, room, &area) else { return };
+        let front = record.header.blocks_offset_bytes(geometry.block_size_bytes);
+        let kind = match (record.header.kind, record.entries().next()) {
+            (RecordKind::Opening, _) => "opening".to_owned(),
+            (RecordKind::Log, None) => "record without entries".to_owned(),
+            (_, first) => format!("{:?} record", first.expect("not empty").head.kind).to_lowercase(),
+        };
+        let replayed = record.header.seq >= replay_start;
+        let at = start + u64::from(offset_bytes);
+        // The last record of all, without entries: its loss is a hole, and nothing was in it.
+        let must_be_noticed = replayed && record.header.entry_count > 0;
+        let where_from = if replayed { "" } else { " (before replay)" };
+        found.push(Structure {
+            kind: format!("{kind}, header and entries{where_from}"),
+            offset_bytes: at,
+            length_bytes: front,
+            must_be_noticed,
+        });
+        if record.header.length_bytes as usize > front {
+            found.push(Structure {
+                kind: format!("{kind}, data{where_from}"),
+                offset_bytes: at + front as u64,
+                length_bytes: record.header.length_bytes as usize - front,
+                must_be_noticed: false,
+            });
+        }
+        offset_bytes += record.header.length_bytes;
+    }
+}
+
+/// Which bits of a structure are flipped.
+fn bits_of(length_bytes: usize) -> Vec<usize> {
+    let bits = length_bytes * 8;
+    let step = (bits / SPREAD_BITS).max(1);
+    let mut chosen: Vec<usize> = (0..FIRST_BITS.min(bits)).chain((0..bits).step_by(step).map(|bit| bit + bit / step % 8)).collect();
+    chosen.retain(|bit| *bit < bits);
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+fn new_world() -> (World, SimNode, SimDisk) {
+    let world = World::new(11);
+    let node = world.add_node(1, NodeOptions::default());
+    let disk = node.add_disk(DISK, DISK_BYTES, DiskOptions::default());
+    (world, node, disk)
+}
+
+#[test]
+fn no_flipped_bit_goes_unnoticed_by_the_engine() {
+    let (world, node, disk) = new_world();
+    let model = Rc::new(world.run_on(&node, 0, write_history()).expect("the history is written"));
+    node.crash();
+    node.start();
+    let (all, geometry) = structures(&disk);
+    let image = Image::of(&disk, &written_by_openings(&disk, &geometry));
+    let judged = |what: &str| {
+        let verdict = world.run_on(&node, 0, judge(model.clone())).expect("the opening ends");
+        node.kill();
+        node.start();
+        image.put_back(&disk);
+        verdict.unwrap_or_else(|wrong| panic!("{what}: {wrong}"))
+    };
+    assert_eq!(judged("the disk as it was"), Noticed::NotNeeded);
+    // One instance of each kind; the last of them, which is the most likely to be needed.
+    let mut kinds: BTreeMap<String, Structure> = BTreeMap::new();
+    for structure in all {
+        kinds.insert(structure.kind.clone(), structure);
+    }
+    println!("{:52} {:>6} {:>10} {:>8} {:>10}", "structure", "bits", "at opening", "at read", "not needed");
+    for (kind, structure) in &kinds {
+        let mut counts = [0; 3];
+        for bit in bits_of(structure.length_bytes) {
+            disk.flip_bit(structure.offset_bytes + bit as u64 / 8, (bit % 8) as u8);
+            let noticed = judged(&format!("{kind}, byte {}, bit {}", bit / 8, bit % 8));
+            let must = structure.must_be_noticed;
+            assert!(!must || noticed != Noticed::NotNeeded, "{kind}: byte {} bit {} went unnoticed", bit / 8, bit % 8);
+            counts[noticed as usize] += 1;
+        }
+        let bits: u32 = counts.iter().sum();
+        println!("{kind:52} {bits:>6} {:>10} {:>8} {:>10}", counts[0], counts[1], counts[2]);
+    }
+    assert!(kinds.len() >= 10, "the history holds each kind: {:?}", kinds.keys());
+    assert_eq!(judged("the disk as it was, in the end"), Noticed::NotNeeded);
+}
+
+/// Where an opening writes: behind the last record, or into the next free segments.
+fn written_by_openings(disk: &SimDisk, geometry: &Geometry) -> Vec<(u64, u64)> {
+    let mut block = vec![0; geometry.block_size_bytes as usize];
+    let mut free = 0;
+    let mut ranges = Vec::new();
+    for segment in (0..geometry.segment_count).map(SegmentIndex) {
+        let start = geometry.segment_start_bytes(segment);
+        disk.peek(start, &mut block);
+        if block.iter().all(|byte| *byte == 0) {
+            free += 1;
+            if free <= 4 {
+                ranges.push((start, start + (1 << 20)));
+            }
+        } else {
+            ranges.push((start, start + u64::from(geometry.segment_size_bytes)));
+        }
+    }
+    ranges
+}
