@@ -5,8 +5,8 @@ use std::time::Instant;
 use store::format::fuzz::samples::{self, BLOCK_SIZE_BYTES, PLACE, ordered_head};
 use store::format::record::{RECORD_HEADER_BYTES, blocks_offset_bytes, record_length_bytes};
 use store::format::{
-    Crc32c, DeviceUnit, EntryHead, EntryKind, LeafKey, Record, RecordHeader, RecordKind, RecordSeq, StoredBlock,
-    StoredLength,
+    Crc32c, DeviceUnit, EntryHead, EntryKind, LeafData, LeafKey, Record, RecordHeader, RecordKind, RecordSeq,
+    StoredBlock, StoredLength,
 };
 use store::index::Index;
 use types::{BlockRange, ChunkId, Incarnation, LayerId, Seq, ShardIndex};
@@ -90,9 +90,32 @@ fn index_cost() {
             black_box(state);
         });
     });
-    measure("index: digest, per leaf", 1, |_| {
-        black_box(index.digest());
+    opening_cost(&index);
+}
+
+/// What opening does with each leaf of a checkpoint, and what that is for a tebibyte.
+fn opening_cost(index: &Index) {
+    let mut data = Vec::new();
+    let leaves: Vec<_> = (0..index.slot_count())
+        .filter_map(|slot| index.leaf_at(slot))
+        .map(|(key, view)| {
+            let at = data.len();
+            (key, at, LeafData::append(&view, &mut data))
+        })
+        .collect();
+    let mut loaded = Index::new();
+    measure("opening: check a dense leaf's sum, load it", leaves.len() as u32, |i| {
+        let (key, at, leaf) = &leaves[i as usize];
+        loaded.load(*key, &leaf.decode(&data[*at..]).expect("as it was encoded"));
     });
+    assert_eq!(loaded.digest(), index.digest());
+    let (mut blocks, start) = (0u64, Instant::now());
+    loaded.for_each_stored(|_, _, block| blocks += block.location.0 & 1);
+    let counted = start.elapsed().as_nanos() as f64 / leaves.len() as f64;
+    println!("{:48} {counted:>9.1} ns", "opening: walk the blocks of a dense leaf");
+    black_box(blocks);
+    let gib = loaded.memory_bytes() as f64 / leaves.len() as f64 * 1024.0 * 1024.0 / (1u64 << 30) as f64;
+    println!("memory of 1 TiB of random 4 KiB blocks: {gib:.2} GiB");
 }
 
 fn main() {
