@@ -51,7 +51,7 @@ fn count(counters: &Counters, operation: &Operation, bytes: usize) {
 
 /// Tasks run first in the order they were started, so commands are admitted by the volume in the order they came.
 async fn run(connection: Rc<Conn>, volume: Volume, tag: Tag, operation: Operation, payload_bytes: usize) {
-    if !connection.ended.get() {
+    if !connection.ended.get() || types::mutant(types::Mutant::GhostExecuted) {
         execute(&connection, &volume, tag, operation).await;
     }
     connection.core.budget.end(payload_bytes);

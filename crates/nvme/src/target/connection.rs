@@ -413,6 +413,10 @@ impl Connection {
             Ok(Outcome::Done(result)) => self.complete(request.tag, Status::SUCCESS, result),
             Ok(Outcome::Data(bytes, result)) => {
                 let len = bytes.len().min(request.sqe.sgl.len_bytes as usize);
+                if len == 0 {
+                    self.complete(request.tag, Status::DATA_SGL_LENGTH_INVALID.do_not_retry(), 0);
+                    return None;
+                }
                 self.complete_with_data(request.tag, IoBuf::copy_of(&bytes[..len]).freeze(), None, result);
             }
             Ok(Outcome::Parked) => self.slots.get_mut(request.tag.0).stage = Stage::Parked,

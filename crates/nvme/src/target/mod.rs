@@ -14,6 +14,7 @@
 mod admin;
 mod connection;
 mod controller;
+pub mod fuzz;
 mod identify;
 mod io;
 mod judge;
