@@ -1,1 +1,27 @@
-//! A placement group: order, prepare, commit
+//! # replication: a placement group
+//!
+//! Order, prepare, commit. A group gives every entry its (epoch, seq), hands it to every in-sync member, commits it
+//! when all of them have it durable, and only then answers.
+//!
+//! ```text
+//!   volume ──► Group ── (epoch, seq) ──► member: Shard::prepare … durable
+//!                │                          │
+//!                └── commit number ◄────────┘   the least of what all in-sync members have prepared: a prefix
+//!                └── Shard::commit: the index, and so every read, sees it from here on
+//! ```
+//!
+//! **Promises.** No (epoch, seq) is ever used twice: a start is a new epoch, taken by compare-and-swap before the first
+//! entry. Commits are a prefix of the order, whatever becomes durable first. With fewer members in sync than
+//! `min_in_sync` nothing is committed. A head that was followed by another is refused.
+//!
+//! **Never.** A group knows nothing of hosts and commands: what overlaps is ordered above, what is stored is the
+//! store's matter.
+
+mod error;
+mod group;
+mod shard;
+mod window;
+
+pub use error::{GroupError, StartError};
+pub use group::{Group, GroupRef, Place, Stamp};
+pub use shard::GroupShard;

@@ -1,0 +1,79 @@
+//! Why a group did not do what it was asked.
+
+use store::{AppendError, ReadError};
+use types::{Epoch, GroupId, VolumeEpoch, VolumeId};
+
+/// Why a group did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupError {
+    /// No room for what was to be written; nothing of it was queued.
+    #[error("{0}")]
+    NoSpace(AppendError),
+    /// The request comes from a head that is none any more.
+    #[error("volume {volume}: the head of epoch {asked} was followed by one of epoch {seen}")]
+    OldHead {
+        /// The volume.
+        volume: VolumeId,
+        /// The epoch in the request.
+        asked: VolumeEpoch,
+        /// The highest this group has seen.
+        seen: VolumeEpoch,
+    },
+    /// What is stored is not what was written, and there is no other copy.
+    #[error("group {group}: {error}")]
+    Damaged {
+        /// The group.
+        group: GroupId,
+        /// What is wrong.
+        error: ReadError,
+    },
+    /// The group serves nothing until it is started anew. A write that ends so has an unknown outcome.
+    #[error("group {group} has stopped: {reason}")]
+    Stopped {
+        /// The group.
+        group: GroupId,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Why a group was not started. The others of its store are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The map is older than what the member knows: it was restored from a backup, or is another cluster's.
+    #[error(
+        "the map says epoch {map} for group {group}, its member has been in epoch {member}: the map went back in time; restore a newer one or rebuild it from the devices"
+    )]
+    MapWentBack {
+        /// The group.
+        group: GroupId,
+        /// The map's epoch.
+        map: Epoch,
+        /// The member's.
+        member: Epoch,
+    },
+    /// Fewer members are in sync than a write needs.
+    #[error("group {group} has {in_sync} members in sync, {needed} are needed")]
+    TooFewInSync {
+        /// The group.
+        group: GroupId,
+        /// In sync.
+        in_sync: usize,
+        /// Needed.
+        needed: u32,
+    },
+    /// The record names a store that is not here, or leaves out the one that is.
+    #[error("group {group} is not led by this store alone")]
+    NotOurs {
+        /// The group.
+        group: GroupId,
+    },
+    /// The first entries of the epoch could not be written.
+    #[error("group {group} could not begin its epoch: {error}")]
+    Append {
+        /// The group.
+        group: GroupId,
+        /// Why.
+        error: AppendError,
+    },
+}

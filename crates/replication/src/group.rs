@@ -1,0 +1,342 @@
+//! A placement group, seen from its primary.
+
+use crate::error::GroupError;
+use crate::shard::GroupShard;
+use crate::window::Window;
+use cluster::GroupRecord;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use runtime::channel::WaitList;
+use runtime::{IoBuf, SharedBuf};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+use store::format::LayerRecord;
+use store::{AppendError, Entry, EntryKind, GroupRecovery};
+use types::{BlockRange, ChunkId, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
+
+/// What a head says of itself with every request.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp<'a> {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The reign of its head.
+    pub epoch: VolumeEpoch,
+    /// The volume's layers, for a group that has not seen them.
+    pub layers: &'a [LayerRecord],
+}
+
+/// Where a request's blocks are.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The layer that is written to.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// The blocks.
+    pub range: BlockRange,
+}
+
+/// The highest epoch seen of a volume, and the entry that raised it.
+#[derive(Clone, Copy)]
+struct VolumeReign {
+    epoch: VolumeEpoch,
+    raised_at: Seq,
+}
+
+/// A group whose primary is here. Lives on its shard's core.
+pub struct Group {
+    id: GroupId,
+    record: GroupRecord,
+    store: StoreId,
+    shard: Weak<GroupShard>,
+    /// Where the shard keeps it.
+    index: u32,
+    window: RefCell<Window>,
+    room: WaitList,
+    /// Readers that wait for a commit; rare, so that all are woken.
+    commits: WaitList,
+    reigns: RefCell<HashMap<VolumeId, VolumeReign, FixedState>>,
+    /// Nothing is served before the epoch's first entries are committed.
+    serving: Cell<bool>,
+    stopped: OnceCell<String>,
+}
+
+impl Group {
+    pub(crate) fn new(
+        record: GroupRecord,
+        recovery: Option<&GroupRecovery>,
+        store: StoreId,
+        shard: Weak<GroupShard>,
+        index: u32,
+    ) -> Self {
+        let (committed, prepared) = recovery.map_or((Seq(0), Seq(0)), |r| (r.committed, r.prepared_through));
+        let mut reigns = HashMap::with_hasher(FixedState::default());
+        for &(volume, epoch) in recovery.iter().flat_map(|recovery| &recovery.volume_epochs) {
+            reigns.insert(volume, VolumeReign { epoch, raised_at: prepared });
+        }
+        Self {
+            id: record.id,
+            window: RefCell::new(Window::new(committed, prepared, &record.in_sync, record.min_in_sync)),
+            record,
+            store,
+            shard,
+            index,
+            room: WaitList::default(),
+            commits: WaitList::default(),
+            reigns: RefCell::new(reigns),
+            serving: Cell::new(false),
+            stopped: OnceCell::new(),
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> GroupId {
+        self.id
+    }
+
+    /// Its record, as this reign began.
+    pub fn record(&self) -> &GroupRecord {
+        &self.record
+    }
+
+    /// Why it serves nothing, if it does not.
+    pub fn stopped(&self) -> Option<&str> {
+        self.stopped.get().map(String::as_str)
+    }
+
+    /// Everything through here is committed.
+    pub fn committed(&self) -> Seq {
+        self.window.borrow().committed()
+    }
+
+    /// Gives the blocks a place in the order, once there is room. They are committed when
+    /// [`wait_committed`](Self::wait_committed) of the answer says so.
+    ///
+    /// # Errors
+    /// If nothing was queued.
+    pub async fn write(&self, stamp: Stamp<'_>, place: Place, bytes: SharedBuf) -> Result<Seq, GroupError> {
+        let len = bytes.len();
+        assert_eq!(len, place.range.bytes(), "whole blocks");
+        self.wait_for_room(len).await?;
+        self.enter(stamp)?;
+        self.submit(stamp.epoch, place.layer, place.chunk, EntryKind::Write { range: place.range, bytes }, len)
+    }
+
+    /// Makes the blocks read as zeroes, in the order; `hides_below`: whether a lower layer may hold something there.
+    ///
+    /// # Errors
+    /// If nothing was queued.
+    pub async fn zero(&self, stamp: Stamp<'_>, place: Place, hides_below: bool) -> Result<Seq, GroupError> {
+        self.wait_for_room(0).await?;
+        self.enter(stamp)?;
+        let kind = EntryKind::Zero { range: place.range, hides_below };
+        self.submit(stamp.epoch, place.layer, place.chunk, kind, 0)
+    }
+
+    /// Reads committed blocks into `buf`, looking in `layers` newest first; one crc32c per block goes to `checksums`.
+    /// The buffer comes back in any case.
+    pub async fn read(
+        &self,
+        stamp: Stamp<'_>,
+        layers: &[LayerId],
+        chunk: ChunkId,
+        range: BlockRange,
+        buf: IoBuf,
+        checksums: &mut Vec<u32>,
+    ) -> (Result<(), GroupError>, IoBuf) {
+        let ready = async {
+            self.wait_for_room(0).await?;
+            let raised_at = self.enter(stamp)?;
+            self.wait_for_commit_of_another(raised_at).await
+        };
+        if let Err(error) = ready.await {
+            return (Err(error), buf);
+        }
+        let Some(shard) = self.shard.upgrade() else { return (Err(self.stopped_error()), buf) };
+        let (result, buf) = shard.store().read(layers, chunk, range, buf, checksums).await;
+        (result.map_err(|error| GroupError::Damaged { group: self.id, error }), buf)
+    }
+
+    /// Whether any block of the chunk is stored in `layer`; only what is committed counts.
+    pub fn holds(&self, layer: LayerId, chunk: ChunkId) -> bool {
+        self.shard.upgrade().is_none_or(|shard| shard.store().holds(layer, chunk))
+    }
+
+    /// Resolves when the entry is committed. Only who was given `seq` may wait for it.
+    ///
+    /// # Errors
+    /// The group stopped: the outcome is unknown.
+    pub async fn wait_committed(&self, seq: Seq) -> Result<(), GroupError> {
+        poll_fn(|cx| {
+            let mut window = self.window.borrow_mut();
+            if window.committed() >= seq {
+                return Poll::Ready(Ok(()));
+            }
+            if self.stopped.get().is_some() {
+                return Poll::Ready(Err(self.stopped_error()));
+            }
+            window.wait_for(seq, cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Resolves when everything queued so far is committed.
+    pub(crate) async fn wait_begun(&self) -> Result<(), GroupError> {
+        let last = Seq(self.window.borrow().next_seq().0 - 1);
+        self.wait_for_commit_of_another(last).await
+    }
+
+    async fn wait_for_commit_of_another(&self, seq: Seq) -> Result<(), GroupError> {
+        if self.committed() >= seq {
+            return Ok(());
+        }
+        self.commits
+            .until(|| {
+                if self.committed() >= seq {
+                    return Some(Ok(()));
+                }
+                self.stopped.get().map(|_| Err(self.stopped_error()))
+            })
+            .await
+    }
+
+    /// Waits until the group serves and an entry of `bytes` may be queued.
+    async fn wait_for_room(&self, bytes: usize) -> Result<(), GroupError> {
+        let ready = || {
+            if self.stopped.get().is_some() {
+                return Some(Err(self.stopped_error()));
+            }
+            (self.serving.get() && self.window.borrow().has_room(bytes)).then_some(Ok(()))
+        };
+        match ready() {
+            Some(ready) => ready,
+            None => self.room.until(ready).await,
+        }
+    }
+
+    /// Lets a request of this head in: refuses it if a later head was seen, and puts the entry that raises the
+    /// volume's epoch before it if it is the head's first. What the head reads is read after that entry is committed.
+    fn enter(&self, stamp: Stamp<'_>) -> Result<Seq, GroupError> {
+        let known = self.reigns.borrow().get(&stamp.volume).copied();
+        if let Some(VolumeReign { epoch: seen, raised_at }) = known {
+            if stamp.epoch < seen {
+                return Err(GroupError::OldHead { volume: stamp.volume, asked: stamp.epoch, seen });
+            }
+            if stamp.epoch == seen {
+                return Ok(raised_at);
+            }
+        }
+        self.raise(stamp)
+    }
+
+    #[cold]
+    fn raise(&self, stamp: Stamp<'_>) -> Result<Seq, GroupError> {
+        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        for record in stamp.layers {
+            if shard.learns_layer(record.layer) {
+                let kind = EntryKind::Layer { record: record.clone() };
+                if let Err(error) = self.submit(stamp.epoch, record.layer, ChunkId(0), kind, 0) {
+                    shard.forget_layer(record.layer);
+                    return Err(error);
+                }
+            }
+        }
+        let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
+        let raised_at = self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0)?;
+        self.reigns.borrow_mut().insert(stamp.volume, VolumeReign { epoch: stamp.epoch, raised_at });
+        Ok(raised_at)
+    }
+
+    /// Begins the reign: its first entry, and the group's record, kept on this member from now on.
+    pub(crate) fn begin_epoch(&self) -> Result<(), AppendError> {
+        let none = (VolumeEpoch(0), LayerId(0), ChunkId(0));
+        self.append(none.0, none.1, none.2, EntryKind::EpochStart, 0)?;
+        let record = IoBuf::copy_of(&cluster::encode(&self.record)).freeze();
+        self.append(none.0, none.1, none.2, EntryKind::GroupRecord { record }, 0)?;
+        Ok(())
+    }
+
+    fn submit(
+        &self,
+        volume_epoch: VolumeEpoch,
+        layer: LayerId,
+        chunk: ChunkId,
+        kind: EntryKind,
+        bytes: usize,
+    ) -> Result<Seq, GroupError> {
+        self.append(volume_epoch, layer, chunk, kind, bytes).map_err(|error| match error {
+            AppendError::NoSpace { .. } => GroupError::NoSpace(error),
+            AppendError::Failed { .. } | AppendError::Closed => {
+                self.stop(&error.to_string());
+                self.stopped_error()
+            }
+        })
+    }
+
+    /// Gives an entry its (epoch, seq) and hands it to every in-sync member.
+    fn append(
+        &self,
+        volume_epoch: VolumeEpoch,
+        layer: LayerId,
+        chunk: ChunkId,
+        kind: EntryKind,
+        bytes: usize,
+    ) -> Result<Seq, AppendError> {
+        let shard = self.shard.upgrade().ok_or(AppendError::Closed)?;
+        let mut window = self.window.borrow_mut();
+        let (seq, commit) = (window.next_seq(), window.committed());
+        let epoch = self.record.epoch;
+        shard.prepare(self.index, Entry { group: self.id, epoch, seq, commit, volume_epoch, layer, chunk, kind })?;
+        window.push(bytes);
+        Ok(seq)
+    }
+
+    /// `store` has everything through `through`; what that commits is applied, and who waits for it is told.
+    pub(crate) fn prepared(&self, store: StoreId, through: Seq) {
+        let Some(commit) = self.window.borrow_mut().prepared(store, through) else { return };
+        let Some(shard) = self.shard.upgrade() else { return };
+        shard.store().commit(self.id, commit);
+        loop {
+            let popped = self.window.borrow_mut().pop_committed(commit);
+            match popped {
+                Some(Some(waiter)) => waiter.wake(),
+                Some(None) => {}
+                None => break,
+            }
+        }
+        self.room.wake_all();
+        self.commits.wake_all();
+    }
+
+    /// This member has everything through `through`.
+    pub(crate) fn prepared_here(&self, through: Seq) {
+        self.prepared(self.store, through);
+    }
+
+    /// From now on requests are let in.
+    pub(crate) fn serve(&self) {
+        self.serving.set(true);
+        self.room.wake_all();
+    }
+
+    /// Stops for good; who waits is told that its outcome is unknown.
+    pub(crate) fn stop(&self, reason: &str) {
+        if self.stopped.set(reason.to_owned()).is_ok() {
+            let waiters = self.window.borrow_mut().take_waiters();
+            waiters.into_iter().for_each(std::task::Waker::wake);
+            self.room.wake_all();
+            self.commits.wake_all();
+        }
+    }
+
+    fn stopped_error(&self) -> GroupError {
+        let reason = self.stopped.get().cloned().unwrap_or_else(|| "its shard was closed".to_owned());
+        GroupError::Stopped { group: self.id, reason }
+    }
+}
+
+/// Groups are shared within their core.
+pub type GroupRef = Rc<Group>;
