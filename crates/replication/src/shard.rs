@@ -57,9 +57,8 @@ impl GroupShard {
             let recovered = known.get(&record.id).map(|&index| &recovery.groups[index]);
             let checked = check_start(&record, recovered, store);
             let group = this.add(record, recovered);
-            let begun = checked.and_then(|()| {
-                group.begin_epoch().map_err(|error| StartError::Append { group: group.id(), error })
-            });
+            let begun = checked
+                .and_then(|()| group.begin_epoch().map_err(|error| StartError::Append { group: group.id(), error }));
             match begun {
                 Ok(()) => starting.push(group),
                 Err(error) => {

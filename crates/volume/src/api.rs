@@ -1,8 +1,19 @@
 //! What the front doors see of a volume.
 
-use runtime::SharedBuf;
+use crate::admission::Access;
+pub use crate::checksums::BlockChecksums;
+use crate::command::{Command, Finished};
+pub use crate::directory::Directory;
+use crate::head::VolumeState;
+use crate::part::{Done, Work};
+use runtime::{IoBuf, SharedBuf};
+use std::future::Future;
 use std::rc::Rc;
-use types::VolumeId;
+use types::{BLOCK_BYTES, CHUNK_BYTES, VolumeId};
+
+/// Most bytes that one read, write or compare moves: NVMe's MDTS here, and a chunk, so that a command touches at most
+/// two of them. A door whose protocol has longer requests splits them.
+pub const MAX_TRANSFER_BYTES: u32 = CHUNK_BYTES as u32;
 
 /// What a host is told of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +46,7 @@ pub struct ReadData {
     /// The bytes asked for.
     pub bytes: SharedBuf,
     /// One per block, or empty.
-    pub block_checksums: Vec<u32>,
+    pub block_checksums: BlockChecksums,
 }
 
 /// Why a command was not done. The front door turns it into its protocol's status.
@@ -70,66 +81,128 @@ pub enum IoError {
 
 /// A volume as one core sees it. Clones share it. All calls may be made from any task of that core.
 ///
-/// Every command is admitted when it is called (not when first polled): commands that overlap in a 4 KiB block are
-/// executed in the order of the calls. A write that has returned is durable.
+/// Every command is admitted when it is called (not when first polled): commands that overlap in a 4 KiB block of one
+/// chunk are executed in the order of the calls; those that overlap in several chunks, in one order that is the same in
+/// all of them. A write that has returned is durable.
+///
+/// The futures are to be run to their end. One that is dropped leaves its command's outcome unknown, like a lost
+/// answer; what it had begun still keeps its place in the order until it is done.
 #[derive(Clone)]
-pub struct Volume(pub(crate) Rc<()>);
+pub struct Volume(pub(crate) Rc<VolumeState>);
 
 impl Volume {
     /// What a host is told of it, as of now.
     pub fn info(&self) -> VolumeInfo {
-        todo!()
+        self.0.spec.info.clone()
     }
-    /// Reads `len_bytes` (1..=32 MiB) at `offset_bytes`, any alignment.
-    pub async fn read(&self, _offset_bytes: u64, _len_bytes: u32) -> Result<ReadData, IoError> {
-        todo!()
+
+    /// Its id.
+    pub fn id(&self) -> VolumeId {
+        self.0.spec.info.id
     }
+
+    /// Its name, today.
+    pub fn name(&self) -> &str {
+        &self.0.spec.info.name
+    }
+
+    /// Its NVMe namespace id.
+    pub fn nsid(&self) -> u32 {
+        self.0.spec.info.nsid
+    }
+
+    /// Its size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.0.spec.info.size_bytes
+    }
+
+    /// Reads `len_bytes` (1..=[`MAX_TRANSFER_BYTES`]) at `offset_bytes`, any alignment.
+    ///
+    /// # Panics
+    /// If `len_bytes` is zero or more than that; so do the other calls.
+    pub fn read(&self, offset_bytes: u64, len_bytes: u32) -> impl Future<Output = Result<ReadData, IoError>> + use<> {
+        check_len(len_bytes as usize);
+        let block = BLOCK_BYTES as u64;
+        let start = offset_bytes / block * block;
+        let skip = (offset_bytes - start) as usize;
+        let mut rest = None;
+        let command = Command::begin(&self.0, offset_bytes, len_bytes, Access::Read, |at, len| {
+            if at > 0 {
+                return Work::Read(rest.take().expect("cut off with the first part"));
+            }
+            // One buffer for the whole blocks around the range, cut where the second chunk begins.
+            let end = (offset_bytes + u64::from(len_bytes)).next_multiple_of(block);
+            let mut buf = IoBuf::new((end - start) as usize);
+            if len < len_bytes {
+                rest = Some(buf.split_off(skip + len as usize));
+            }
+            Work::Read(buf)
+        });
+        async move { Ok(assemble(command?.finish().await?, skip, len_bytes as usize)) }
+    }
+
     /// Writes `payload` at `offset_bytes`, any alignment. Durable when it returns.
-    pub async fn write(&self, _offset_bytes: u64, _payload: Payload) -> Result<(), IoError> {
-        todo!()
+    pub fn write(&self, offset_bytes: u64, payload: Payload) -> impl Future<Output = Result<(), IoError>> + use<> {
+        let Payload { bytes } = payload;
+        check_len(bytes.len());
+        let work = |at: u32, len: u32| Work::Write(bytes.slice(at as usize..(at + len) as usize));
+        let command = Command::begin(&self.0, offset_bytes, bytes.len() as u32, Access::Write, work);
+        async move { command?.finish().await.map(drop) }
     }
-    /// Makes the range read as zeroes; the space is given back.
-    pub async fn write_zeroes(&self, _offset_bytes: u64, _len_bytes: u64) -> Result<(), IoError> {
-        todo!()
+
+    /// Makes the range read as zeroes, of any length; the space is given back.
+    pub fn write_zeroes(&self, offset_bytes: u64, len_bytes: u64) -> impl Future<Output = Result<(), IoError>> + use<> {
+        crate::zeroes::zero(&self.0, offset_bytes, len_bytes, true)
     }
-    /// Tells that the range holds nothing of value: the whole 4 KiB blocks in it read as zeroes afterwards, partial
-    /// blocks at its edges are left alone.
-    pub async fn discard(&self, _offset_bytes: u64, _len_bytes: u64) -> Result<(), IoError> {
-        todo!()
+
+    /// Tells that the range, of any length, holds nothing of value: the whole 4 KiB blocks in it read as zeroes
+    /// afterwards, partial blocks at its edges are left alone.
+    pub fn discard(&self, offset_bytes: u64, len_bytes: u64) -> impl Future<Output = Result<(), IoError>> + use<> {
+        crate::zeroes::zero(&self.0, offset_bytes, len_bytes, false)
     }
-    /// All writes that had returned when this was called are durable when it returns.
+
+    /// All writes that had returned when this was called are durable when it returns: they were when they returned.
     pub async fn flush(&self) -> Result<(), IoError> {
-        todo!()
+        self.0.let_in(0, 0).map(drop)
     }
+
     /// Compares the range with `payload`, in order with overlapping writes.
-    pub async fn compare(&self, _offset_bytes: u64, _payload: Payload) -> Result<(), IoError> {
-        todo!()
+    pub fn compare(&self, offset_bytes: u64, payload: Payload) -> impl Future<Output = Result<(), IoError>> + use<> {
+        let Payload { bytes } = payload;
+        check_len(bytes.len());
+        let mut first_len = 0;
+        let command = Command::begin(&self.0, offset_bytes, bytes.len() as u32, Access::Read, |at, len| {
+            first_len = if at == 0 { len } else { first_len };
+            Work::Compare(bytes.slice(at as usize..(at + len) as usize))
+        });
+        async move {
+            let Finished(first, second) = command?.finish().await?;
+            match (first, second) {
+                (Done::Differs(at), _) => Err(IoError::CompareFailed(offset_bytes + u64::from(at))),
+                (_, Some(Done::Differs(at))) => Err(IoError::CompareFailed(offset_bytes + u64::from(first_len + at))),
+                _ => Ok(()),
+            }
+        }
     }
 }
 
-/// The volumes that one core serves. Clones share it.
-#[derive(Clone)]
-pub struct Directory(pub(crate) Rc<()>);
+fn check_len(len_bytes: usize) {
+    assert!((1..=MAX_TRANSFER_BYTES as usize).contains(&len_bytes), "a transfer of {len_bytes} bytes");
+}
 
-impl Directory {
-    /// The volume of this name.
-    pub fn by_name(&self, _name: &str) -> Option<Volume> {
-        todo!()
+/// What was read, from the blocks around it.
+fn assemble(finished: Finished, skip: usize, len: usize) -> ReadData {
+    let Finished(Done::Read(mut buf, mut checksums), second) = finished else { unreachable!("a read was asked for") };
+    if let Some(Done::Read(rest, more)) = second {
+        buf.unsplit(rest);
+        checksums.extend_from_slice(&more);
+        crate::checksums::give(more);
     }
-    /// The volume of this NVMe namespace id.
-    pub fn by_nsid(&self, _nsid: u32) -> Option<Volume> {
-        todo!()
+    let whole = buf.len() == len;
+    if !whole {
+        checksums.clear();
     }
-    /// All volumes, by name.
-    pub fn list(&self) -> Vec<Volume> {
-        todo!()
-    }
-    /// Counts up with every change of the list or of a volume's info.
-    pub fn generation(&self) -> u64 {
-        todo!()
-    }
-    /// Resolves when [`generation`](Self::generation) has left `seen`.
-    pub async fn changed(&self, _seen: u64) {
-        todo!()
-    }
+    let bytes = buf.freeze();
+    let bytes = if whole { bytes } else { bytes.slice(skip..skip + len) };
+    ReadData { bytes, block_checksums: checksums.into() }
 }

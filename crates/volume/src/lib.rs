@@ -1,8 +1,32 @@
 //! # volume: the head of a volume
 //!
 //! Byte range → chunks → slots → groups; admission; partial blocks; layers. The front doors (`nvme`, `nbd`) know this
-//! floor only: a [`Directory`] of [`Volume`]s.
+//! floor only: a [`Directory`] of [`Volume`]s per core.
+//!
+//! ```text
+//!   door ── Volume::write(offset, bytes)                       on any core
+//!             │ command    split at chunks, admitted at the call
+//!             ├─ chunk of this core ──► admission ─► part ─► Group::write … committed
+//!             └─ chunk of another ───── message ──► the same there ──► message back
+//! ```
+//!
+//! **Promises.** A chunk belongs to one core (that of its group's shard). Commands that overlap in a 4 KiB block run
+//! one after the other, in the order of admission. A write of at most 64 KiB that does not cross a multiple of 64 KiB
+//! is all or nothing. A write that has returned is durable. On the path of one block nothing is allocated once warm.
+//!
+//! **Never.** No protocol, no policy of retries towards hosts, no waiting for the cluster's map on the path of I/O.
 
+mod admission;
 mod api;
+mod assembly;
+mod checksums;
+mod command;
+mod directory;
+mod head;
+mod message;
+mod part;
+mod spec;
+mod zeroes;
 
 pub use api::*;
+pub use assembly::{Assembly, DeviceStatus, NewVolume, NodeOptions, NodeStatus, StartError, VolumeError};

@@ -1,0 +1,146 @@
+//! Why a node does not start, or a volume is not made.
+
+use crate::api::VolumeInfo;
+use cluster::{CatalogError, InvalidInput, MapError};
+use std::path::PathBuf;
+use types::{ClusterId, LayerId, StoreId};
+
+/// Why a node does not start.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StartError {
+    /// The map.
+    #[error(transparent)]
+    Map(#[from] CatalogError),
+    /// A device cannot be opened.
+    #[error("cannot open the device {path}: {message}")]
+    Device {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        message: String,
+    },
+    /// The store on a device cannot be opened.
+    #[error("cannot open the store on {path}: {error}")]
+    Store {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: store::OpenError,
+    },
+    /// A device cannot be formatted.
+    #[error("cannot format {path}: {error}")]
+    Format {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: store::StoreError,
+    },
+    /// A device of another cluster.
+    #[error("{path} holds store {store} of cluster {found}, this cluster is {expected}: give it its own devices")]
+    OtherCluster {
+        /// Where.
+        path: PathBuf,
+        /// The store on it.
+        store: StoreId,
+        /// The cluster in its superblock.
+        found: ClusterId,
+        /// The cluster in the map.
+        expected: ClusterId,
+    },
+    /// A device that was in use and is blank now.
+    #[error("{path} is blank, the map says that store {store} is on it: is it the right device?")]
+    Blank {
+        /// Where.
+        path: PathBuf,
+        /// The store that should be on it.
+        store: StoreId,
+    },
+    /// A device that the map does not know.
+    #[error("{path} holds store {store}, which the cluster's map does not know: is the map older than the device?")]
+    UnknownStore {
+        /// Where.
+        path: PathBuf,
+        /// The store on it.
+        store: StoreId,
+    },
+    /// No device.
+    #[error("a node needs a device: none was given")]
+    NoDevice,
+    /// A shard cannot be opened.
+    #[error("cannot open shard {shard} of the store on {path}: {message}")]
+    Shard {
+        /// Where.
+        path: PathBuf,
+        /// Which shard.
+        shard: u8,
+        /// Why.
+        message: String,
+    },
+    /// A volume cannot be served.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A core ended while it started.
+    #[error("a core ended while the node started")]
+    CoreEnded,
+}
+
+impl From<MapError> for StartError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error.into())
+    }
+}
+
+/// Why a volume was not made or not deleted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VolumeError {
+    /// The name is not allowed.
+    #[error("{0}")]
+    BadName(InvalidInput),
+    /// The size is not allowed.
+    #[error("{0}")]
+    BadSize(InvalidInput),
+    /// The block size is not allowed.
+    #[error("{0}")]
+    BadBlockSize(InvalidInput),
+    /// A volume of this name is there.
+    #[error("a volume named {} exists already, of {} bytes", .0.name, .0.size_bytes)]
+    Exists(VolumeInfo),
+    /// No such volume.
+    #[error("there is no volume named {0}")]
+    NotFound(String),
+    /// All namespace ids are taken.
+    #[error("{0}")]
+    Full(CatalogError),
+    /// Its slot table is not known here.
+    #[error("volume {volume} uses slot table {table}, which this node does not know")]
+    NoTable {
+        /// The volume.
+        volume: String,
+        /// Its table.
+        table: u32,
+    },
+    /// One of its layers is not in the map.
+    #[error("volume {volume} lists layer {layer}, which the map does not have")]
+    NoLayer {
+        /// The volume.
+        volume: String,
+        /// Its layer.
+        layer: LayerId,
+    },
+    /// The map.
+    #[error("{0}")]
+    Map(CatalogError),
+}
+
+impl From<CatalogError> for VolumeError {
+    fn from(error: CatalogError) -> Self {
+        match error {
+            CatalogError::Input(input @ InvalidInput::Name(_)) => Self::BadName(input),
+            CatalogError::Input(input @ InvalidInput::Size(_)) => Self::BadSize(input),
+            CatalogError::Input(input @ InvalidInput::BlockSize(_)) => Self::BadBlockSize(input),
+            CatalogError::NotFound(name) => Self::NotFound(name),
+            CatalogError::SubsystemFull(_) => Self::Full(error),
+            other => Self::Map(other),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The data path of one node, from devices to the directory of each core.
+//!
+//! ```text
+//!   start   map: cluster, node, devices, pool     (made once, found again)
+//!           device ─► store ─► shards, dealt to cores
+//!           map: epoch + 1 for each group ─► groups start on their shards' cores
+//!           map: volume epoch + 1, this node is the head ─► every core's directory
+//!   later   volumes made and deleted; the space of deleted ones given back, also after a crash
+//! ```
+//!
+//! The assembly lives on the first core, which runs shards like any other. What it decides is in `cluster`.
+
+mod core;
+mod devices;
+mod erase;
+mod error;
+mod status;
+
+pub(crate) use core::OpenShard;
+
+pub use cluster::NewVolume;
+pub use error::{StartError, VolumeError};
+pub use status::{DeviceStatus, NodeStatus};
+
+use crate::api::VolumeInfo;
+use crate::directory::Directory;
+use crate::head::{Head, Lines, VolumeState};
+use crate::message::LocalFuture;
+use crate::spec::{TableLayout, VolumeSpec};
+use cluster::{
+    ClusterRecord, DEFAULT_POOL, GroupRecord, LayerRecord, MapStore, NewPool, NodeRecord, PoolRecord, VolumeRecord,
+    VolumeState as Life, begin_delete, begin_epochs, create_volume, ensure, ensure_pool, keys, list, load_table,
+    take_heads,
+};
+use devices::OpenDevice;
+use runtime::CoreHandle;
+use runtime::channel::{WaitList, cross};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use types::{ClusterId, NodeId, VolumeId};
+
+/// Formats that this program writes into a new cluster.
+const CLUSTER_VERSION: u32 = 1;
+/// At a clean stop, commands in flight get so long to end.
+const STOP_WAIT: Duration = Duration::from_secs(1);
+
+/// What a node is started with.
+pub struct NodeOptions {
+    /// Which node of the cluster this is.
+    pub node: NodeId,
+    /// Where its peers reach it.
+    pub address: String,
+    /// Its cores; the caller runs on the first one.
+    pub cores: Vec<CoreHandle>,
+    /// Its devices: block devices, or files that have their size. A blank one is formatted.
+    pub devices: Vec<PathBuf>,
+    /// The cluster's map.
+    pub map: Arc<dyn MapStore>,
+}
+
+/// A node's data path. Clones share it; it lives on the first core.
+#[derive(Clone)]
+pub struct Assembly(Rc<Node>);
+
+struct Node {
+    id: NodeId,
+    cluster: ClusterId,
+    map: Arc<dyn MapStore>,
+    head: Rc<Head>,
+    cores: u16,
+    devices: Vec<OpenDevice>,
+    tables: Vec<Arc<TableLayout>>,
+    /// Volumes that are served, by name.
+    volumes: RefCell<BTreeMap<String, VolumeInfo>>,
+    /// Volumes whose space is being given back.
+    deleting: RefCell<Vec<VolumeId>>,
+    /// What was found wrong at the start.
+    reasons: Vec<String>,
+    /// One change of the volumes at a time.
+    changing: Lock,
+}
+
+impl Assembly {
+    /// Starts the node: makes what a new cluster needs, opens what is there, and serves when it returns.
+    ///
+    /// # Errors
+    /// A device, store or map that cannot be opened, or does not belong together. A group that cannot start does not
+    /// fail the node: [`status`](Self::status) says so.
+    pub async fn start(options: NodeOptions) -> Result<Self, StartError> {
+        let NodeOptions { node, address, cores, devices, map } = options;
+        assert!(!cores.is_empty(), "a node has a core");
+        let cluster = ensure(&*map, new_cluster()).await?.record;
+        ensure(&*map, NodeRecord { id: node, address }).await?;
+        let devices = devices::open_all(&map, cluster.id, node, &devices).await?;
+        let stores = devices.iter().map(|device| device.store.store_id()).collect();
+        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 1, min_in_sync: 1, stores };
+        let pool = ensure_pool(&*map, &pool).await?;
+        let (head, tables, reasons) = start_cores(&map, &cores, &devices, &pool).await?;
+        let this = Self(Rc::new(Node {
+            id: node,
+            cluster: cluster.id,
+            map,
+            head,
+            cores: cores.len() as u16,
+            devices,
+            tables,
+            volumes: RefCell::default(),
+            deleting: RefCell::default(),
+            reasons,
+            changing: Lock::default(),
+        }));
+        for volume in take_heads(&*this.0.map, node).await? {
+            match volume.state {
+                Life::Online => this.add(&volume).await?,
+                Life::Deleting => this.erase_in_background(volume).await?,
+            }
+        }
+        Ok(this)
+    }
+
+    /// The cluster.
+    pub fn cluster_id(&self) -> ClusterId {
+        self.0.cluster
+    }
+
+    /// The volumes as the first core serves them.
+    pub fn directory(&self) -> Directory {
+        self.0.head.directory.clone()
+    }
+
+    /// Starts a task on a core, with that core's directory.
+    pub fn spawn_on<F: Future<Output = ()> + 'static>(
+        &self,
+        core: usize,
+        make: impl FnOnce(Directory) -> F + Send + 'static,
+    ) {
+        let make = move |head: Rc<Head>| Box::pin(make(head.directory.clone())) as LocalFuture;
+        self.0.head.spawn_on(core as u16, make);
+    }
+
+    /// All volumes, by name.
+    pub fn volumes(&self) -> Vec<VolumeInfo> {
+        self.0.volumes.borrow().values().cloned().collect()
+    }
+
+    /// Makes a volume; every core serves it when this returns.
+    pub async fn create_volume(&self, new: NewVolume) -> Result<VolumeInfo, VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        if let Some(there) = self.0.volumes.borrow().get(&new.name) {
+            return Err(VolumeError::Exists(there.clone()));
+        }
+        let volume = create_volume(&*self.0.map, &new, DEFAULT_POOL, self.0.id).await?;
+        self.add(&volume).await?;
+        self.0.volumes.borrow().get(&new.name).cloned().ok_or(VolumeError::NotFound(new.name))
+    }
+
+    /// Deletes a volume. When this returns no core serves it and no command of it runs; its space comes back in the
+    /// background, also after a restart.
+    pub async fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        let volume = begin_delete(&*self.0.map, name).await?;
+        self.0.volumes.borrow_mut().remove(name);
+        let id = volume.id;
+        self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await })).await;
+        self.erase_in_background(volume).await?;
+        Ok(())
+    }
+
+    /// Ends cleanly: nothing new is let in, what runs gets a second to end, and the shards are closed.
+    pub async fn stop(&self) {
+        let volumes: Vec<VolumeId> = self.0.volumes.borrow().values().map(|volume| volume.id).collect();
+        for id in volumes {
+            let gone = self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await }));
+            let _ = runtime::timeout(STOP_WAIT, gone).await;
+        }
+        let closed = self.on_all_cores(|head| Box::pin(async move { core::close(&head).await }));
+        let _ = runtime::timeout(STOP_WAIT, closed).await;
+    }
+
+    /// Serves the volume on every core.
+    async fn add(&self, volume: &VolumeRecord) -> Result<(), VolumeError> {
+        let spec = self.spec(volume).await?;
+        let info = spec.info.clone();
+        self.on_all_cores(move |head| {
+            let spec = spec.clone();
+            Box::pin(async move { VolumeState::add(&head, spec) })
+        })
+        .await;
+        self.0.volumes.borrow_mut().insert(info.name.clone(), info);
+        Ok(())
+    }
+
+    async fn spec(&self, volume: &VolumeRecord) -> Result<Arc<VolumeSpec>, VolumeError> {
+        let table = self.0.tables.iter().find(|table| table.id == volume.table).cloned();
+        let table = table.ok_or_else(|| VolumeError::NoTable { volume: volume.name.clone(), table: volume.table })?;
+        let mut layers = Vec::with_capacity(volume.layers.len());
+        for &id in &volume.layers {
+            let found = cluster::get::<LayerRecord>(&*self.0.map, &keys::layer(id)).await?;
+            let found = found.ok_or(VolumeError::NoLayer { volume: volume.name.clone(), layer: id })?;
+            layers.push(layer_record(&found.record));
+        }
+        Ok(Arc::new(VolumeSpec::new(volume, table, layers)))
+    }
+
+    /// Runs a task on every core, with its head, and waits for all of them.
+    async fn on_all_cores(&self, make: impl Fn(Rc<Head>) -> LocalFuture + Send + Clone + 'static) {
+        let (done, mut all_done) = cross(usize::from(self.0.cores));
+        for core in 0..self.0.cores {
+            let (make, done) = (make.clone(), done.clone());
+            self.0.head.spawn_on(core, move |head| {
+                Box::pin(async move {
+                    make(head).await;
+                    let _ = done.send(()).await;
+                })
+            });
+        }
+        for _ in 0..self.0.cores {
+            let _ = all_done.recv().await;
+        }
+    }
+}
+
+/// One at a time, within a core.
+#[derive(Default)]
+struct Lock {
+    taken: Cell<bool>,
+    freed: WaitList,
+}
+
+impl Lock {
+    async fn lock(&self) -> Locked<'_> {
+        self.freed.until(|| (!self.taken.replace(true)).then_some(Locked(self))).await
+    }
+}
+
+struct Locked<'a>(&'a Lock);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.taken.set(false);
+        self.0.freed.wake_all();
+    }
+}
+
+fn new_cluster() -> ClusterRecord {
+    let id = u128::from(runtime::random_u64()) << 64 | u128::from(runtime::random_u64());
+    ClusterRecord { id: ClusterId(id), cluster_version: CLUSTER_VERSION, created_at_ns: runtime::wall_clock_ns() }
+}
+
+fn layer_record(record: &LayerRecord) -> store::format::LayerRecord {
+    store::format::LayerRecord {
+        layer: record.id,
+        parent: record.parent,
+        family: record.family,
+        created_at_ns: record.created_at_ns,
+        retain_until_ns: 0,
+        key: record.key_id,
+    }
+}
+
+/// Deals shards to cores, begins the groups' epochs and starts them. Returns the first core's head, the tables, and
+/// what could not be started.
+async fn start_cores(
+    map: &Arc<dyn MapStore>,
+    cores: &[CoreHandle],
+    devices: &[OpenDevice],
+    pool: &PoolRecord,
+) -> Result<(Rc<Head>, Vec<Arc<TableLayout>>, Vec<String>), StartError> {
+    let mut groups = Vec::new();
+    for device in devices {
+        groups.extend(begin_epochs(&**map, device.store.store_id()).await?);
+    }
+    let deal = core::Deal::new(devices, cores.len());
+    let table = load_table(&**map, pool.table).await?;
+    let of_group: BTreeMap<_, &GroupRecord> = groups.iter().map(|group| (group.id, group)).collect();
+    let home = |id| of_group.get(id).map_or(0, |group: &&GroupRecord| deal.core_of(group));
+    let layout = TableLayout { id: pool.table, cores: table.groups().iter().map(home).collect(), table };
+    let tables = vec![Arc::new(layout)];
+
+    let (started, mut all_started) = cross(cores.len());
+    let mut first = None;
+    for (index, lines) in Lines::between(cores.len()).into_iter().enumerate() {
+        let plan = deal.plan(index as u16, &groups, &tables);
+        if index == 0 {
+            first = Some((Head::start(lines), plan));
+        } else {
+            let started = started.clone();
+            cores[index].spawn_on(move || async move {
+                let outcome = core::start(&Head::start(lines), plan).await;
+                let _ = started.send(outcome).await;
+            });
+        }
+    }
+    let (head, plan) = first.expect("a node has a core");
+    let _ = started.send(core::start(&head, plan).await).await;
+    let mut reasons = Vec::new();
+    for _ in cores {
+        let outcome = all_started.recv().await.map_err(|_| StartError::CoreEnded)?;
+        reasons.extend(outcome?);
+    }
+    reasons.extend(devices.iter().flat_map(OpenDevice::damage));
+    let missing = list::<GroupRecord>(&**map, keys::GROUPS).await?.len() - groups.len();
+    if missing > 0 {
+        reasons.push(format!("{missing} groups are on devices that this node was not started with"));
+    }
+    Ok((head, tables, reasons))
+}

@@ -1,0 +1,317 @@
+//! A command: admitted when it is called, then done part by part.
+//!
+//! ```text
+//!   one chunk, this core     ticket at the call ─► its turn ─► run the part ─► commit ─► leave
+//!   one chunk, another core  one message there, one answer back; there it is the same
+//!   two chunks               the lower ticket, its turn, the higher ticket, its turn; then both parts at once
+//! ```
+//!
+//! A call moves at most 1 MiB, so it touches at most two chunks.
+
+use crate::admission::{Access, TicketId};
+use crate::api::IoError;
+use crate::head::{Call, Head, Running, VolumeState};
+use crate::message::{Reply, Request};
+use crate::part::{self, Done, Part, blocks_around, local_group};
+use crate::spec::VolumeSpec;
+use replication::{GroupError, GroupRef};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use types::{CHUNK_BYTES, ChunkId, Seq, VolumeId};
+
+/// A ticket on this core. Given up when dropped; if an entry of the command is still on its way then, only once that
+/// is committed: nothing that overlaps may start before.
+pub(crate) struct Admitted {
+    head: Rc<Head>,
+    /// `None`: handed to another core.
+    ticket: Option<TicketId>,
+    on_its_way: Option<(GroupRef, Seq)>,
+}
+
+impl Admitted {
+    fn enter(head: &Rc<Head>, volume: VolumeId, part: &Part, access: Access) -> Self {
+        let range = blocks_around(part.offset, part.len);
+        Self::with(head, head.admission.enter((volume, part.chunk), range, access))
+    }
+
+    fn with(head: &Rc<Head>, ticket: TicketId) -> Self {
+        Self { head: head.clone(), ticket: Some(ticket), on_its_way: None }
+    }
+
+    fn is_granted(&self) -> bool {
+        self.ticket.is_some_and(|ticket| self.head.admission.is_granted(ticket))
+    }
+
+    /// Resolves when it is the command's turn.
+    async fn granted(&self) {
+        let Some(ticket) = self.ticket else { return };
+        poll_fn(|cx| self.head.admission.poll_granted(ticket, cx.waker())).await;
+    }
+
+    /// Somebody else gives the ticket up.
+    fn hand_over(mut self) -> TicketId {
+        self.ticket.take().expect("handed over once")
+    }
+
+    /// An entry of this command was queued.
+    pub(crate) fn on_its_way(&mut self, group: &GroupRef, seq: Seq) {
+        match &mut self.on_its_way {
+            Some((_, last)) => *last = seq,
+            None => self.on_its_way = Some((group.clone(), seq)),
+        }
+    }
+
+    /// Resolves when all that was queued is committed.
+    pub(crate) async fn wait_committed(&mut self) -> Result<(), GroupError> {
+        let Some((group, seq)) = &self.on_its_way else { return Ok(()) };
+        let result = group.wait_committed(*seq).await;
+        self.on_its_way = None;
+        result
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        match self.on_its_way.take() {
+            None => self.head.admission.leave(ticket),
+            Some((group, seq)) => self.head.adopt(ticket, group, seq),
+        }
+    }
+}
+
+/// A place in the order of a chunk on another core, granted. Given up when dropped.
+struct FarHold {
+    head: Rc<Head>,
+    core: u16,
+    /// `None`: handed to the core it is of.
+    ticket: Option<TicketId>,
+}
+
+impl Drop for FarHold {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.head.release(self.core, ticket);
+        }
+    }
+}
+
+/// Where a part's group is.
+#[derive(Clone, Copy)]
+struct Target {
+    core: u16,
+    place: usize,
+}
+
+impl Target {
+    fn of(spec: &VolumeSpec, chunk: ChunkId) -> Self {
+        let place = spec.place_of(chunk);
+        Self { core: spec.table.cores[place], place }
+    }
+}
+
+/// A command that was called.
+pub(crate) struct Command {
+    running: Running,
+    stage: Stage,
+}
+
+enum Stage {
+    Here(Admitted, Target, Part),
+    There(Call),
+    /// Two chunks. Boxed: rare, and large.
+    Both(Pin<Box<dyn Future<Output = Result<Finished, IoError>>>>),
+}
+
+/// What a command came to: one part or two.
+pub(crate) struct Finished(pub(crate) Done, pub(crate) Option<Done>);
+
+impl Command {
+    /// Begins a command on bytes `offset..offset + len` of the volume. `work` says what is to be done with so many
+    /// bytes, beginning with which byte of the command.
+    pub(crate) fn begin(
+        volume: &Rc<VolumeState>,
+        offset: u64,
+        len: u32,
+        access: Access,
+        mut work: impl FnMut(u32, u32) -> part::Work,
+    ) -> Result<Self, IoError> {
+        let (head, running) = volume.let_in(offset, u64::from(len))?;
+        let chunk = ChunkId((offset / CHUNK_BYTES) as u32);
+        let within = (offset % CHUNK_BYTES) as u32;
+        let first_len = len.min(CHUNK_BYTES as u32 - within);
+        let first = Part { chunk, offset: within, len: first_len, work: work(0, first_len) };
+        let target = Target::of(&volume.spec, chunk);
+        let stage = if first_len < len {
+            let rest = len - first_len;
+            let second = Part { chunk: ChunkId(chunk.0 + 1), offset: 0, len: rest, work: work(first_len, rest) };
+            Stage::Both(Box::pin(Pair::begin(head, volume.clone(), access, first, second).finish()))
+        } else if target.core == head.index {
+            Stage::Here(Admitted::enter(&head, volume.spec.info.id, &first, access), target, first)
+        } else {
+            let request = Request::AdmitAndRun { spec: volume.spec.clone(), place: target.place, access, part: first };
+            Stage::There(Call::send(&head, target.core, request))
+        };
+        Ok(Self { running, stage })
+    }
+
+    /// Does it.
+    pub(crate) async fn finish(self) -> Result<Finished, IoError> {
+        let Self { running, stage } = self;
+        match stage {
+            Stage::Here(mut hold, target, part) => {
+                hold.granted().await;
+                let done = run_here(running.volume(), target, part, &mut hold).await?;
+                Ok(Finished(done, None))
+            }
+            Stage::There(call) => Ok(Finished(call.answer().await.done()?, None)),
+            Stage::Both(both) => both.await,
+        }
+    }
+}
+
+async fn run_here(volume: &VolumeState, target: Target, part: Part, hold: &mut Admitted) -> Result<Done, IoError> {
+    let group = local_group(&volume.table.groups, target.place)?;
+    part::run(&volume.spec, group, part, hold).await
+}
+
+/// On its way into the order of a chunk.
+enum Entering {
+    Here(Admitted),
+    There(Call, u16),
+}
+
+/// In the order of a chunk, and its turn.
+enum Hold {
+    Here(Admitted),
+    There(FarHold),
+}
+
+/// A command that touches two chunks.
+struct Pair {
+    head: Rc<Head>,
+    volume: Rc<VolumeState>,
+    access: Access,
+    parts: [(Part, Target); 2],
+    first: Entering,
+    /// Entered only when the first one's turn has come.
+    second: Option<Entering>,
+}
+
+impl Pair {
+    fn begin(head: Rc<Head>, volume: Rc<VolumeState>, access: Access, first: Part, second: Part) -> Self {
+        let targets = [Target::of(&volume.spec, first.chunk), Target::of(&volume.spec, second.chunk)];
+        let parts = [(first, targets[0]), (second, targets[1])];
+        let entering = Entering::begin(&head, &volume, access, &parts[0]);
+        // Two free chunks of this core: admitted at the call, like a command on one chunk.
+        let now = matches!(&entering, Entering::Here(hold) if hold.is_granted()) && targets[1].core == head.index;
+        let second = now.then(|| Entering::begin(&head, &volume, access, &parts[1]));
+        Self { head, volume, access, parts, first: entering, second }
+    }
+
+    async fn finish(self) -> Result<Finished, IoError> {
+        let Self { head, volume, access, parts, first, second } = self;
+        let first = first.turn(&head).await;
+        let second = second.unwrap_or_else(|| Entering::begin(&head, &volume, access, &parts[1]));
+        let second = second.turn(&head).await;
+        let [(first_part, first_target), (second_part, second_target)] = parts;
+        let first = first.run(&volume, first_target, first_part);
+        let second = second.run(&volume, second_target, second_part);
+        let (first, second) = join(first, second).await;
+        Ok(Finished(first?, Some(second?)))
+    }
+}
+
+impl Entering {
+    fn begin(head: &Rc<Head>, volume: &VolumeState, access: Access, (part, target): &(Part, Target)) -> Self {
+        let volume = volume.spec.info.id;
+        if target.core == head.index {
+            return Self::Here(Admitted::enter(head, volume, part, access));
+        }
+        let range = blocks_around(part.offset, part.len);
+        let request = Request::Admit { volume, chunk: part.chunk, range, access };
+        Self::There(Call::send(head, target.core, request), target.core)
+    }
+
+    async fn turn(self, head: &Rc<Head>) -> Hold {
+        match self {
+            Self::Here(hold) => {
+                hold.granted().await;
+                Hold::Here(hold)
+            }
+            Self::There(call, core) => {
+                let ticket = call.answer().await.granted();
+                Hold::There(FarHold { head: head.clone(), core, ticket: Some(ticket) })
+            }
+        }
+    }
+}
+
+impl Hold {
+    async fn run(self, volume: &VolumeState, target: Target, part: Part) -> Result<Done, IoError> {
+        match self {
+            Self::Here(mut hold) => run_here(volume, target, part, &mut hold).await,
+            Self::There(mut hold) => {
+                // The other core gives the ticket up when it has done its part.
+                let ticket = hold.ticket.take().expect("handed over once");
+                let request = Request::Run { spec: volume.spec.clone(), place: target.place, ticket, part };
+                Call::send(&hold.head, target.core, request).answer().await.done()
+            }
+        }
+    }
+}
+
+/// Both at once.
+async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut first, mut second) = (None, None);
+    poll_fn(|cx| {
+        if first.is_none()
+            && let Poll::Ready(output) = a.as_mut().poll(cx)
+        {
+            first = Some(output);
+        }
+        if second.is_none()
+            && let Poll::Ready(output) = b.as_mut().poll(cx)
+        {
+            second = Some(output);
+        }
+        if first.is_some() && second.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    (first.expect("ready"), second.expect("ready"))
+}
+
+/// What this core does for another one.
+pub(crate) async fn serve(head: Rc<Head>, request: Request) -> Reply {
+    match request {
+        Request::Admit { volume, chunk, range, access } => {
+            let hold = Admitted::with(&head, head.admission.enter((volume, chunk), range, access));
+            hold.granted().await;
+            Reply::Granted(hold.hand_over())
+        }
+        Request::AdmitAndRun { spec, place, access, part } => {
+            let mut hold = Admitted::enter(&head, spec.info.id, &part, access);
+            hold.granted().await;
+            Reply::Done(run_for_another(&head, &spec, place, part, &mut hold).await)
+        }
+        Request::Run { spec, place, ticket, part } => {
+            let mut hold = Admitted::with(&head, ticket);
+            Reply::Done(run_for_another(&head, &spec, place, part, &mut hold).await)
+        }
+    }
+}
+
+async fn run_for_another(
+    head: &Head,
+    spec: &VolumeSpec,
+    place: usize,
+    part: Part,
+    hold: &mut Admitted,
+) -> Result<Done, IoError> {
+    let table = head.table(spec.table.id);
+    let group = local_group(table.as_ref().map_or(&[], |table| &table.groups), place)?;
+    part::run(spec, group, part, hold).await
+}

@@ -1,0 +1,87 @@
+//! The volumes that one core serves.
+
+use crate::api::Volume;
+use runtime::channel::WaitList;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use types::VolumeId;
+
+#[derive(Default)]
+struct Listed {
+    /// By name.
+    volumes: RefCell<Vec<Volume>>,
+    /// Place of a namespace id; short, since ids are given lowest first.
+    by_nsid: RefCell<Vec<Option<Volume>>>,
+    generation: Cell<u64>,
+    changed: WaitList,
+}
+
+/// The volumes that one core serves. Clones share it.
+#[derive(Clone, Default)]
+pub struct Directory(Rc<Listed>);
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The volume of this name.
+    pub fn by_name(&self, name: &str) -> Option<Volume> {
+        let volumes = self.0.volumes.borrow();
+        let found = volumes.binary_search_by(|volume| volume.name().cmp(name));
+        found.ok().map(|index| volumes[index].clone())
+    }
+
+    /// The volume of this NVMe namespace id.
+    pub fn by_nsid(&self, nsid: u32) -> Option<Volume> {
+        self.0.by_nsid.borrow().get(nsid as usize).cloned().flatten()
+    }
+
+    /// All volumes, by name.
+    pub fn list(&self) -> Vec<Volume> {
+        self.0.volumes.borrow().clone()
+    }
+
+    /// Counts up with every change of the list or of a volume's info.
+    pub fn generation(&self) -> u64 {
+        self.0.generation.get()
+    }
+
+    /// Resolves when [`generation`](Self::generation) has left `seen`.
+    pub async fn changed(&self, seen: u64) {
+        let listed = self.0.clone();
+        listed.changed.until(|| (listed.generation.get() != seen).then_some(())).await;
+    }
+
+    pub(crate) fn add(&self, volume: Volume) {
+        let nsid = volume.nsid() as usize;
+        {
+            let mut volumes = self.0.volumes.borrow_mut();
+            let place = volumes.partition_point(|other| other.name() < volume.name());
+            volumes.insert(place, volume.clone());
+            let mut by_nsid = self.0.by_nsid.borrow_mut();
+            if by_nsid.len() <= nsid {
+                by_nsid.resize(nsid + 1, None);
+            }
+            by_nsid[nsid] = Some(volume);
+        }
+        self.bump();
+    }
+
+    pub(crate) fn remove(&self, id: VolumeId) -> Option<Volume> {
+        let removed = {
+            let mut volumes = self.0.volumes.borrow_mut();
+            let place = volumes.iter().position(|volume| volume.id() == id)?;
+            let removed = volumes.remove(place);
+            self.0.by_nsid.borrow_mut()[removed.nsid() as usize] = None;
+            removed
+        };
+        self.bump();
+        Some(removed)
+    }
+
+    fn bump(&self) {
+        self.0.generation.set(self.0.generation.get() + 1);
+        self.0.changed.wake_all();
+    }
+}

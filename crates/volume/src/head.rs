@@ -1,0 +1,335 @@
+//! The heads of all volumes, as one core runs them: its groups, the order in its chunks, and its lines to the other
+//! cores.
+
+use crate::admission::{Admission, TicketId};
+use crate::api::{Directory, IoError, Volume};
+use crate::assembly::OpenShard;
+use crate::command::serve;
+use crate::message::{CallId, LocalFuture, Message, Reply, Request};
+use crate::spec::{LocalTable, VolumeSpec};
+use replication::GroupRef;
+use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use types::{Seq, VolumeId};
+
+/// Messages between two cores before the sender's own queue takes over.
+const LINE_MESSAGES: usize = 4096;
+
+/// The ends of one core's lines, carried to it.
+pub(crate) struct Lines {
+    index: u16,
+    out: Vec<CrossSender<Message>>,
+    inbox: CrossReceiver<Message>,
+}
+
+impl Lines {
+    /// Lines between `cores` cores.
+    pub(crate) fn between(cores: usize) -> Vec<Self> {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| cross(LINE_MESSAGES)).unzip();
+        let lines = |(index, inbox)| Self { index: index as u16, out: senders.clone(), inbox };
+        receivers.into_iter().enumerate().map(lines).collect()
+    }
+}
+
+/// What waits to be sent to one core.
+#[derive(Default)]
+struct Outbox {
+    messages: RefCell<VecDeque<Message>>,
+    filled: WaitList,
+}
+
+/// An entry that outlived its command: its ticket is given up when it is committed.
+struct Orphan {
+    ticket: TicketId,
+    group: GroupRef,
+    seq: Seq,
+}
+
+/// See the module.
+pub(crate) struct Head {
+    pub(crate) index: u16,
+    pub(crate) admission: Admission,
+    pub(crate) directory: Directory,
+    outboxes: Vec<Outbox>,
+    calls: RefCell<Calls>,
+    tables: OnceCell<Vec<Rc<LocalTable>>>,
+    shards: OnceCell<Vec<OpenShard>>,
+    orphans: RefCell<VecDeque<Orphan>>,
+    orphaned: WaitList,
+}
+
+impl Head {
+    /// Starts this core's side.
+    pub(crate) fn start(lines: Lines) -> Rc<Self> {
+        let Lines { index, out, inbox } = lines;
+        let head = Rc::new(Self {
+            index,
+            admission: Admission::default(),
+            directory: Directory::new(),
+            outboxes: out.iter().map(|_| Outbox::default()).collect(),
+            calls: RefCell::default(),
+            tables: OnceCell::new(),
+            shards: OnceCell::new(),
+            orphans: RefCell::default(),
+            orphaned: WaitList::default(),
+        });
+        runtime::spawn(receive(head.clone(), inbox));
+        for (core, sender) in out.into_iter().enumerate() {
+            if core != usize::from(index) {
+                runtime::spawn(send_all(head.clone(), core, sender));
+            }
+        }
+        runtime::spawn(keep_orphans(head.clone()));
+        head
+    }
+
+    /// The groups of this core, once they have started.
+    pub(crate) fn set_tables(&self, tables: Vec<Rc<LocalTable>>) {
+        assert!(self.tables.set(tables).is_ok(), "the tables are set once");
+    }
+
+    /// The shards of this core, once they are open.
+    pub(crate) fn set_shards(&self, shards: Vec<OpenShard>) {
+        assert!(self.shards.set(shards).is_ok(), "the shards are set once");
+    }
+
+    pub(crate) fn shards(&self) -> &[OpenShard] {
+        self.shards.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn table(&self, id: u32) -> Option<Rc<LocalTable>> {
+        self.tables.get()?.iter().find(|table| table.layout.id == id).cloned()
+    }
+
+    /// Sends in order; what gathers in a turn leaves together.
+    pub(crate) fn send(&self, core: u16, message: Message) {
+        let outbox = &self.outboxes[usize::from(core)];
+        outbox.messages.borrow_mut().push_back(message);
+        outbox.filled.wake_all();
+    }
+
+    pub(crate) fn release(&self, core: u16, ticket: TicketId) {
+        self.send(core, Message::Release(ticket));
+    }
+
+    /// Starts a task on that core, with its head.
+    pub(crate) fn spawn_on(self: &Rc<Self>, core: u16, make: impl FnOnce(Rc<Self>) -> LocalFuture + Send + 'static) {
+        if core == self.index {
+            runtime::spawn(make(self.clone()));
+        } else {
+            self.send(core, Message::Task(Box::new(make)));
+        }
+    }
+
+    /// Takes over the ticket of a command that was dropped while an entry of it is on its way.
+    pub(crate) fn adopt(&self, ticket: TicketId, group: GroupRef, seq: Seq) {
+        self.orphans.borrow_mut().push_back(Orphan { ticket, group, seq });
+        self.orphaned.wake_all();
+    }
+}
+
+async fn receive(head: Rc<Head>, mut inbox: CrossReceiver<Message>) {
+    while let Ok(message) = inbox.recv().await {
+        match message {
+            Message::Request { from, call, request } => {
+                let head = head.clone();
+                runtime::spawn(async move {
+                    let reply = serve(head.clone(), request).await;
+                    head.send(from, Message::Reply { from: head.index, call, reply });
+                });
+            }
+            Message::Reply { from, call, reply } => {
+                if let Some(Reply::Granted(ticket)) = head.calls.borrow_mut().end(call, reply) {
+                    head.release(from, ticket); // nobody waits for it any more
+                }
+            }
+            Message::Release(ticket) => head.admission.leave(ticket),
+            Message::Task(make) => {
+                runtime::spawn(make(head.clone()));
+            }
+        }
+    }
+}
+
+async fn send_all(head: Rc<Head>, core: usize, sender: CrossSender<Message>) {
+    let outbox = &head.outboxes[core];
+    loop {
+        let message = outbox.filled.until(|| outbox.messages.borrow_mut().pop_front()).await;
+        if sender.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn keep_orphans(head: Rc<Head>) {
+    loop {
+        let orphan = head.orphaned.until(|| head.orphans.borrow_mut().pop_front()).await;
+        // Committed, or the group has stopped and nothing is served from it any more.
+        let _ = orphan.group.wait_committed(orphan.seq).await;
+        head.admission.leave(orphan.ticket);
+    }
+}
+
+/// Calls of this core that wait for their answer.
+#[derive(Default)]
+struct Calls {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+struct Slot {
+    generation: u32,
+    state: State,
+}
+
+enum State {
+    Free,
+    Waiting(Option<Waker>),
+    Answered(Reply),
+}
+
+impl Calls {
+    fn begin(&mut self) -> CallId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, state: State::Free });
+            (self.slots.len() - 1) as u32
+        });
+        let place = &mut self.slots[slot as usize];
+        place.state = State::Waiting(None);
+        CallId { slot, generation: place.generation }
+    }
+
+    /// The answer has come. It is returned if nobody waits for it.
+    fn end(&mut self, call: CallId, reply: Reply) -> Option<Reply> {
+        let place = &mut self.slots[call.slot as usize];
+        if place.generation != call.generation {
+            return Some(reply);
+        }
+        if let State::Waiting(Some(waker)) = std::mem::replace(&mut place.state, State::Answered(reply)) {
+            waker.wake();
+        }
+        None
+    }
+
+    fn poll(&mut self, call: CallId, waker: &Waker) -> Poll<Reply> {
+        let place = &mut self.slots[call.slot as usize];
+        match std::mem::replace(&mut place.state, State::Waiting(None)) {
+            State::Answered(reply) => Poll::Ready(reply),
+            _ => {
+                place.state = State::Waiting(Some(waker.clone()));
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Nobody waits any more. An answer that has come is returned.
+    fn forget(&mut self, call: CallId) -> Option<Reply> {
+        let place = &mut self.slots[call.slot as usize];
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(call.slot);
+        match std::mem::replace(&mut place.state, State::Free) {
+            State::Answered(reply) => Some(reply),
+            _ => None,
+        }
+    }
+}
+
+/// A question to another core. Dropped, it is answered all the same, and nobody listens.
+pub(crate) struct Call {
+    head: Rc<Head>,
+    core: u16,
+    id: CallId,
+}
+
+impl Call {
+    pub(crate) fn send(head: &Rc<Head>, core: u16, request: Request) -> Self {
+        let id = head.calls.borrow_mut().begin();
+        head.send(core, Message::Request { from: head.index, call: id, request });
+        Self { head: head.clone(), core, id }
+    }
+
+    pub(crate) async fn answer(self) -> Reply {
+        poll_fn(|cx| self.head.calls.borrow_mut().poll(self.id, cx.waker())).await
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let left = self.head.calls.borrow_mut().forget(self.id);
+        if let Some(Reply::Granted(ticket)) = left {
+            self.head.release(self.core, ticket);
+        }
+    }
+}
+
+/// A volume as one core sees it.
+pub(crate) struct VolumeState {
+    pub(crate) spec: Arc<VolumeSpec>,
+    pub(crate) table: Rc<LocalTable>,
+    head: Weak<Head>,
+    gone: Cell<bool>,
+    running: Cell<u64>,
+    drained: WaitList,
+}
+
+impl VolumeState {
+    /// Makes the volume known on this core.
+    pub(crate) fn add(head: &Rc<Head>, spec: Arc<VolumeSpec>) {
+        let table = head.table(spec.table.id).expect("tables are set before volumes are added");
+        let state = Self {
+            spec,
+            table,
+            head: Rc::downgrade(head),
+            gone: Cell::new(false),
+            running: Cell::new(0),
+            drained: WaitList::default(),
+        };
+        head.directory.add(Volume(Rc::new(state)));
+    }
+
+    /// Takes the volume away from this core: what is called from now on is refused; returns when nothing runs.
+    pub(crate) async fn remove(head: &Rc<Head>, id: VolumeId) {
+        let Some(Volume(state)) = head.directory.remove(id) else { return };
+        state.gone.set(true);
+        state.drained.until(|| (state.running.get() == 0).then_some(())).await;
+    }
+
+    /// Checks the range and lets a command in.
+    pub(crate) fn let_in(self: &Rc<Self>, offset_bytes: u64, len_bytes: u64) -> Result<(Rc<Head>, Running), IoError> {
+        let size_bytes = self.spec.info.size_bytes;
+        if offset_bytes.checked_add(len_bytes).is_none_or(|end| end > size_bytes) {
+            return Err(IoError::OutOfRange { offset_bytes, len_bytes, size_bytes });
+        }
+        match self.head.upgrade() {
+            Some(head) if !self.gone.get() => {
+                self.running.set(self.running.get() + 1);
+                Ok((head, Running(self.clone())))
+            }
+            _ => Err(IoError::Gone(format!("volume {} was deleted", self.spec.info.name))),
+        }
+    }
+}
+
+/// A command of a volume that runs.
+pub(crate) struct Running(Rc<VolumeState>);
+
+impl Running {
+    pub(crate) fn volume(&self) -> &Rc<VolumeState> {
+        &self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let running = self.0.running.get() - 1;
+        self.0.running.set(running);
+        if running == 0 && self.0.gone.get() {
+            self.0.drained.wake_all();
+        }
+    }
+}

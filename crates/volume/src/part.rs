@@ -1,0 +1,200 @@
+//! The part of a command that lies in one chunk, on the chunk's core, once it may run.
+//!
+//! Whole blocks go to the group as they are, sharing the caller's memory. A write that ends inside a block reads that
+//! block first (its checksum is verified on the way) and writes it whole. Writes are cut at multiples of 64 KiB, and
+//! what lies between two such cuts is one entry: all of it survives a crash, or nothing.
+
+use crate::api::IoError;
+use crate::command::Admitted;
+use crate::spec::VolumeSpec;
+use replication::{GroupError, GroupRef, Place};
+use runtime::{IoBuf, SharedBuf};
+use types::{BLOCK_BYTES, BlockRange, ChunkId};
+
+/// A write that does not cross a multiple of this is all or nothing (DESIGN §3, untorn writes).
+pub(crate) const UNTORN_BYTES: u32 = 64 << 10;
+
+const BLOCK: u32 = BLOCK_BYTES as u32;
+
+/// What to do, at which byte of the chunk.
+pub(crate) struct Part {
+    pub(crate) chunk: ChunkId,
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+    pub(crate) work: Work,
+}
+
+/// What to do.
+pub(crate) enum Work {
+    /// Fills the buffer, which covers the whole blocks around the range.
+    Read(IoBuf),
+    /// Writes these bytes.
+    Write(SharedBuf),
+    /// Makes the range zero; `partial`: also where it ends inside a block.
+    Zero { partial: bool },
+    /// Compares with these bytes.
+    Compare(SharedBuf),
+}
+
+/// What came of it.
+pub(crate) enum Done {
+    /// It is done.
+    Plain,
+    /// The buffer of a read, and one checksum per block.
+    Read(IoBuf, Vec<u32>),
+    /// The bytes differ, first at this byte of the part.
+    Differs(u32),
+}
+
+/// The blocks that bytes `offset..offset + len` of a chunk touch.
+pub(crate) fn blocks_around(offset: u32, len: u32) -> BlockRange {
+    let first = offset / BLOCK;
+    BlockRange::new(first, (offset + len).div_ceil(BLOCK) - first)
+}
+
+/// The blocks that lie wholly in bytes `offset..offset + len` of a chunk.
+fn blocks_within(offset: u32, len: u32) -> Option<BlockRange> {
+    let (first, end) = (offset.div_ceil(BLOCK), (offset + len) / BLOCK);
+    (end > first).then(|| BlockRange::new(first, end - first))
+}
+
+/// Does it. `hold` is the command's place in the chunk's order; it is told of entries on their way.
+pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &mut Admitted) -> Result<Done, IoError> {
+    let runner = Runner { spec, group, chunk: part.chunk };
+    let Part { offset, len, work, .. } = part;
+    match work {
+        Work::Read(buf) => {
+            let mut checksums = crate::checksums::take();
+            let (result, buf) = runner.read(blocks_around(offset, len), buf, &mut checksums).await;
+            result.map(|()| Done::Read(buf, checksums))
+        }
+        Work::Write(bytes) => runner.write(offset, &bytes, hold).await.map(|()| Done::Plain),
+        Work::Zero { partial } => runner.zero(offset, len, partial, hold).await.map(|()| Done::Plain),
+        Work::Compare(bytes) => runner.compare(offset, &bytes).await,
+    }
+}
+
+struct Runner<'a> {
+    spec: &'a VolumeSpec,
+    group: &'a GroupRef,
+    chunk: ChunkId,
+}
+
+impl Runner<'_> {
+    async fn read(&self, range: BlockRange, buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), IoError>, IoBuf) {
+        let Self { spec, group, chunk } = self;
+        let (result, buf) = group.read(spec.stamp(), &spec.layers, *chunk, range, buf, checksums).await;
+        (result.map_err(io_error), buf)
+    }
+
+    /// One block, as it is.
+    async fn read_block(&self, block: u32) -> Result<IoBuf, IoError> {
+        let mut checksums = crate::checksums::take();
+        let (result, buf) = self.read(BlockRange::new(block, 1), IoBuf::new(BLOCK_BYTES), &mut checksums).await;
+        crate::checksums::give(checksums);
+        result.map(|()| buf)
+    }
+
+    async fn write(&self, offset: u32, bytes: &SharedBuf, hold: &mut Admitted) -> Result<(), IoError> {
+        let end = offset + bytes.len() as u32;
+        let (mut at, mut queued) = (offset, Ok(()));
+        while at < end && queued.is_ok() {
+            let cut = end.min((at / UNTORN_BYTES + 1) * UNTORN_BYTES);
+            let piece = bytes.slice((at - offset) as usize..(cut - offset) as usize);
+            queued = self.write_piece(at, piece, hold).await;
+            at = cut;
+        }
+        // Also after an error: what was queued before it is on its way, and nothing overlapping may start until then.
+        let committed = hold.wait_committed().await.map_err(io_error);
+        queued.and(committed)
+    }
+
+    /// Queues one entry: bytes that do not cross a multiple of 64 KiB.
+    async fn write_piece(&self, offset: u32, bytes: SharedBuf, hold: &mut Admitted) -> Result<(), IoError> {
+        let range = blocks_around(offset, bytes.len() as u32);
+        let bytes = if bytes.len() == range.bytes() { bytes } else { self.fill_up(range, offset, &bytes).await? };
+        let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
+        let seq = self.group.write(self.spec.stamp(), place, bytes).await.map_err(io_error)?;
+        hold.on_its_way(self.group, seq);
+        Ok(())
+    }
+
+    /// The whole blocks of `range`, with `bytes` at `offset` and around them what is stored.
+    #[cold]
+    async fn fill_up(&self, range: BlockRange, offset: u32, bytes: &[u8]) -> Result<SharedBuf, IoError> {
+        let start = u32::from(range.first) * BLOCK;
+        let (from, to) = ((offset - start) as usize, (offset - start) as usize + bytes.len());
+        let mut whole = IoBuf::new(range.bytes());
+        let last = range.bytes() - BLOCK_BYTES;
+        if !from.is_multiple_of(BLOCK_BYTES) || (last == 0 && to < BLOCK_BYTES) {
+            whole[..BLOCK_BYTES].copy_from_slice(&self.read_block(u32::from(range.first)).await?);
+        }
+        if last > 0 && !to.is_multiple_of(BLOCK_BYTES) {
+            whole[last..].copy_from_slice(&self.read_block(range.end() - 1).await?);
+        }
+        whole[from..to].copy_from_slice(bytes);
+        Ok(whole.freeze())
+    }
+
+    async fn zero(&self, offset: u32, len: u32, partial: bool, hold: &mut Admitted) -> Result<(), IoError> {
+        let end = offset + len;
+        let inner = blocks_within(offset, len);
+        let mut queued = Ok(());
+        if let Some(range) = inner
+            && self.spec.layers.iter().any(|&layer| self.group.holds(layer, self.chunk))
+        {
+            let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
+            let hides_below = self.spec.layers.len() > 1;
+            queued = self.group.zero(self.spec.stamp(), place, hides_below).await.map_err(io_error).map(|seq| {
+                hold.on_its_way(self.group, seq);
+            });
+        }
+        if partial && queued.is_ok() {
+            // What lies before and behind the whole blocks; all of it, if there are none.
+            let (head_end, tail_start) = match inner {
+                Some(range) => (u32::from(range.first) * BLOCK, range.end() * BLOCK),
+                None => (end.min((offset / BLOCK + 1) * BLOCK), end.min((offset / BLOCK + 1) * BLOCK)),
+            };
+            for (from, to) in [(offset, head_end), (tail_start, end)] {
+                if from < to && queued.is_ok() {
+                    let zeroes = IoBuf::zeroed((to - from) as usize).freeze();
+                    queued = self.write_piece(from, zeroes, hold).await;
+                }
+            }
+        }
+        let committed = hold.wait_committed().await.map_err(io_error);
+        queued.and(committed)
+    }
+
+    async fn compare(&self, offset: u32, bytes: &SharedBuf) -> Result<Done, IoError> {
+        let range = blocks_around(offset, bytes.len() as u32);
+        let mut checksums = crate::checksums::take();
+        let (result, stored) = self.read(range, IoBuf::new(range.bytes()), &mut checksums).await;
+        crate::checksums::give(checksums);
+        result?;
+        let stored = &stored[(offset % BLOCK) as usize..][..bytes.len()];
+        let differs = stored.iter().zip(bytes.iter()).position(|(stored, wanted)| stored != wanted);
+        Ok(differs.map_or(Done::Plain, |at| Done::Differs(at as u32)))
+    }
+}
+
+/// What the front doors are told.
+pub(crate) fn io_error(error: GroupError) -> IoError {
+    match error {
+        GroupError::NoSpace(error) => IoError::NoSpace(match error {
+            store::AppendError::NoSpace { free, total, kept_back } => format!(
+                "{free} of {total} segments are free and {kept_back} are kept back: delete or discard data, or add a device"
+            ),
+            other => other.to_string(),
+        }),
+        GroupError::Damaged { .. } => IoError::Damaged(error.to_string()),
+        GroupError::OldHead { .. } => IoError::Gone(error.to_string()),
+        GroupError::Stopped { .. } => IoError::Unavailable(error.to_string()),
+    }
+}
+
+/// The group of a part, which lives on this core: requests are sent where their group is.
+pub(crate) fn local_group(groups: &[Option<GroupRef>], place: usize) -> Result<&GroupRef, IoError> {
+    let missing = || IoError::Unavailable("the group of this part of the volume was not started".to_owned());
+    groups.get(place).and_then(Option::as_ref).ok_or_else(missing)
+}

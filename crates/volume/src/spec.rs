@@ -1,0 +1,70 @@
+//! What all cores know of a volume and of a slot table: made once, shared, never changed.
+
+use crate::api::VolumeInfo;
+use cluster::{SlotTable, VolumeRecord, slot_of};
+use replication::{GroupRef, Stamp};
+use std::sync::Arc;
+use store::format::LayerRecord;
+use types::{ChunkId, LayerId, VolumeEpoch};
+
+/// A slot table and the core of each of its groups.
+pub(crate) struct TableLayout {
+    pub(crate) id: u32,
+    pub(crate) table: SlotTable,
+    /// By place in the table's list of groups.
+    pub(crate) cores: Vec<u16>,
+}
+
+/// The same table as one core sees it: the groups that live here.
+pub(crate) struct LocalTable {
+    pub(crate) layout: Arc<TableLayout>,
+    /// By place; `None`: on another core.
+    pub(crate) groups: Vec<Option<GroupRef>>,
+}
+
+/// A volume under one head epoch.
+pub(crate) struct VolumeSpec {
+    pub(crate) info: VolumeInfo,
+    pub(crate) family_seed: u64,
+    pub(crate) epoch: VolumeEpoch,
+    pub(crate) table: Arc<TableLayout>,
+    /// Newest first; the first one is written to.
+    pub(crate) layers: Vec<LayerId>,
+    pub(crate) layer_records: Vec<LayerRecord>,
+}
+
+impl VolumeSpec {
+    pub(crate) fn new(record: &VolumeRecord, table: Arc<TableLayout>, layer_records: Vec<LayerRecord>) -> Self {
+        let info = VolumeInfo {
+            id: record.id,
+            name: record.name.clone(),
+            size_bytes: record.size_bytes,
+            block_size_bytes: record.block_size_bytes,
+            nsid: record.nsid,
+            nguid: record.nguid_bytes(),
+        };
+        Self {
+            info,
+            family_seed: record.family_seed,
+            epoch: record.volume_epoch,
+            table,
+            layers: record.layers.iter().rev().copied().collect(),
+            layer_records,
+        }
+    }
+
+    /// Where in the table the chunk's group is.
+    pub(crate) fn place_of(&self, chunk: ChunkId) -> usize {
+        self.table.table.place_of(slot_of(self.family_seed, chunk))
+    }
+
+    /// What is said of the head to a group.
+    pub(crate) fn stamp(&self) -> Stamp<'_> {
+        Stamp { volume: self.info.id, epoch: self.epoch, layers: &self.layer_records }
+    }
+
+    /// The layer that is written to.
+    pub(crate) fn top(&self) -> LayerId {
+        self.layers[0]
+    }
+}
