@@ -237,7 +237,7 @@ impl Group {
         let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
         for record in stamp.layers {
             if shard.learns_layer(record.layer) {
-                let kind = EntryKind::Layer { record: record.clone() };
+                let kind = EntryKind::Layer { record: *record };
                 if let Err(error) = self.submit(stamp.epoch, record.layer, ChunkId(0), kind, 0) {
                     shard.forget_layer(record.layer);
                     return Err(error);
