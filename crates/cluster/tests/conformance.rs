@@ -1,9 +1,10 @@
 //! One suite for every store of the map: what the floors above rely on, whoever keeps it.
 
 use cluster::{
-    CatalogError, Change, Event, KEY_BYTES_MAX, LeaseId, MapError, MapStore, Outcome, RedbMap, Revision,
-    TRANSACTION_OPERATIONS_MAX, Transaction, VALUE_BYTES_MAX,
+    CatalogError, Change, Event, KEY_BYTES_MAX, LeaseId, MapError, MapFaults, MapStore, Outcome, RedbMap, Revision,
+    SimMap, TRANSACTION_OPERATIONS_MAX, Transaction, VALUE_BYTES_MAX,
 };
+use runtime::sim::{NodeOptions, World};
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -194,6 +195,23 @@ async fn leases(map: &dyn MapStore) {
     }
     assert_eq!(told.iter().map(|event| event.value.is_some()).collect::<Vec<_>>(), [true, false]);
     assert!(short > long, "lease ids are not used again");
+}
+
+#[test]
+fn the_simulated_map_keeps_the_suite() {
+    let world = World::new(1);
+    let node = world.add_node(1, NodeOptions::default());
+    let done = world.run_on(&node, 0, async { the_suite(&*SimMap::new()).await });
+    assert_eq!(done, Ok(()));
+}
+
+#[test]
+fn a_slow_simulated_map_keeps_the_suite() {
+    let world = World::new(2);
+    let node = world.add_node(1, NodeOptions::default());
+    let map = SimMap::new();
+    map.set_faults(MapFaults { latency_max: Duration::from_millis(2), ..MapFaults::default() });
+    assert_eq!(world.run_on(&node, 0, async move { the_suite(&*map).await }), Ok(()));
 }
 
 #[test]

@@ -1,0 +1,226 @@
+//! Decisions on the map, in the simulator: with answers that get lost, and nodes that crash between two steps.
+
+use cluster::{
+    CatalogError, DEFAULT_POOL, GroupRecord, MapFaults, MapStore, NSID_MAX, NewPool, NewVolume, SimMap, VolumeRecord,
+    VolumeState, begin_delete, begin_epochs, create_volume, ensure_pool, finish_delete, keys, list, load_table,
+    take_heads,
+};
+use runtime::sim::{NodeOptions, SimNode, World};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use types::{Epoch, NodeId, StoreId, VolumeEpoch};
+
+struct Here {
+    world: World,
+    node: SimNode,
+    map: Arc<SimMap>,
+}
+
+impl Here {
+    fn new(seed: u64) -> Self {
+        let world = World::new(seed);
+        let node = world.add_node(1, NodeOptions::default());
+        Self { world, node, map: SimMap::new() }
+    }
+
+    fn run<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        self.world.run_on(&self.node, 0, future).expect("the world goes on")
+    }
+
+    /// One request in eight never arrives, one answer in eight is lost.
+    fn lose_answers(&self) {
+        let latency_max = Duration::from_millis(5);
+        self.map.set_faults(MapFaults { latency_max, requests_lost: 128, answers_lost: 128 });
+    }
+
+    fn pool(&self, stores: u128) {
+        let map = self.map.clone();
+        let pool = NewPool {
+            name: DEFAULT_POOL.to_owned(),
+            replicas: 1,
+            min_in_sync: 1,
+            stores: (1..=stores).map(StoreId).collect(),
+        };
+        self.run(async move { patient(async || ensure_pool(&*map, &pool).await).await });
+    }
+}
+
+/// A read whose answer was lost is asked again, as a caller would.
+async fn patient<T>(ask: impl AsyncFn() -> Result<T, CatalogError>) -> T {
+    for _ in 0..100 {
+        match ask().await {
+            Ok(value) => return value,
+            Err(CatalogError::Map(cluster::MapError::Unknown)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("a hundred lost answers in a row")
+}
+
+fn new(name: &str) -> NewVolume {
+    NewVolume { name: name.to_owned(), size_bytes: 1 << 20, block_size_bytes: 512 }
+}
+
+async fn volumes(map: &dyn MapStore) -> Vec<VolumeRecord> {
+    patient(async || list::<VolumeRecord>(map, keys::VOLUMES).await).await.into_iter().map(|v| v.record).collect()
+}
+
+#[test]
+fn a_pool_has_a_whole_table_over_a_hundred_groups_per_device() {
+    let here = Here::new(1);
+    here.pool(2);
+    let map = here.map.clone();
+    here.run(async move {
+        let groups = list::<GroupRecord>(&*map, keys::GROUPS).await.expect("groups");
+        assert_eq!(groups.len(), 200);
+        let table = load_table(&*map, 1).await.expect("whole");
+        let of_table: Vec<_> = groups.iter().map(|group| group.record.id).collect();
+        assert_eq!(table.groups(), of_table);
+    });
+}
+
+#[test]
+fn every_start_is_a_new_epoch_for_the_groups_of_that_store_only() {
+    let here = Here::new(2);
+    here.pool(2);
+    here.lose_answers();
+    let map = here.map.clone();
+    here.run(async move {
+        let mut before = Epoch(0);
+        for _ in 0..3 {
+            let begun = patient(async || begin_epochs(&*map, StoreId(1)).await).await;
+            assert_eq!(begun.len(), 100);
+            assert!(begun.iter().all(|group| group.epoch > before), "an epoch is never begun twice");
+            before = begun.iter().map(|group| group.epoch).max().expect("groups");
+        }
+        for group in patient(async || list::<GroupRecord>(&*map, keys::GROUPS).await).await {
+            assert_eq!(group.record.epoch == Epoch(0), group.record.primary == StoreId(2));
+        }
+    });
+}
+
+#[test]
+fn volumes_get_the_lowest_free_namespace_and_an_id_of_their_own() {
+    let here = Here::new(3);
+    here.pool(1);
+    let map = here.map.clone();
+    here.run(async move {
+        let map: &dyn MapStore = &*map;
+        let make = async |name: &str| create_volume(map, &new(name), DEFAULT_POOL, NodeId(1)).await.expect("made");
+        let (a, b, c) = (make("a").await, make("b").await, make("c").await);
+        assert_eq!((a.nsid, b.nsid, c.nsid), (1, 2, 3));
+        assert!(a.nguid != b.nguid && a.family_seed != b.family_seed);
+        let taken = create_volume(map, &new("b"), DEFAULT_POOL, NodeId(1)).await;
+        assert_eq!(taken, Err(CatalogError::Exists("b".to_owned())));
+
+        let deleting = begin_delete(map, "b").await.expect("there");
+        assert_eq!(begin_delete(map, "b").await, Err(CatalogError::NotFound("b".to_owned())));
+        let again = make("b").await;
+        assert_eq!(again.nsid, 4, "the namespace is taken until nothing of the old volume is left");
+        finish_delete(map, &deleting).await.expect("removed");
+        finish_delete(map, &deleting).await.expect("twice is once");
+        let d = make("d").await;
+        assert_eq!(d.nsid, 2, "free again");
+        let ids = [a.id, b.id, c.id, again.id, d.id];
+        assert!(ids.is_sorted() && ids.windows(2).all(|pair| pair[0] != pair[1]), "ids are never used again");
+        let layers = [&a, &b, &c, &again, &d].map(|volume| volume.layers[0]);
+        assert!(layers.windows(2).all(|pair| pair[0] < pair[1]));
+    });
+}
+
+#[test]
+fn a_subsystem_holds_1024_namespaces() {
+    let here = Here::new(4);
+    here.pool(1);
+    let map = here.map.clone();
+    here.run(async move {
+        for index in 0..NSID_MAX {
+            create_volume(&*map, &new(&format!("v{index}")), DEFAULT_POOL, NodeId(1)).await.expect("made");
+        }
+        let one_more = create_volume(&*map, &new("more"), DEFAULT_POOL, NodeId(1)).await;
+        assert!(matches!(one_more, Err(CatalogError::SubsystemFull(_))), "{one_more:?}");
+    });
+}
+
+#[test]
+fn what_is_not_allowed_never_reaches_the_map() {
+    let here = Here::new(5);
+    here.pool(1);
+    let map = here.map.clone();
+    here.run(async move {
+        let bad = [
+            NewVolume { name: "No".to_owned(), ..new("x") },
+            NewVolume { size_bytes: 4095, ..new("x") },
+            NewVolume { block_size_bytes: 520, ..new("x") },
+        ];
+        for new in &bad {
+            let refused = create_volume(&*map, new, DEFAULT_POOL, NodeId(1)).await;
+            assert!(matches!(refused, Err(CatalogError::Input(_))), "{refused:?}");
+        }
+        assert!(volumes(&*map).await.is_empty());
+    });
+}
+
+/// Creates, deletes and moves of the head while answers get lost, by several tasks that contend: each does what it said
+/// exactly once.
+#[test]
+fn lost_answers_do_nothing_twice() {
+    for seed in 0..20 {
+        let here = Here::new(100 + seed);
+        here.pool(1);
+        here.lose_answers();
+        let map = here.map.clone();
+        here.run(async move {
+            let made = Rc::new(std::cell::RefCell::new(Vec::new()));
+            for index in 0..4 {
+                let (map, made) = (map.clone(), made.clone());
+                runtime::spawn(async move {
+                    let name = format!("v{index}");
+                    let volume = loop {
+                        match create_volume(&*map, &new(&name), DEFAULT_POOL, NodeId(1)).await {
+                            Ok(volume) => break Some(volume),
+                            // Only a call whose own reading back failed may leave this open.
+                            Err(CatalogError::Map(_)) => {}
+                            Err(CatalogError::Exists(_)) => break None,
+                            Err(error) => panic!("{error}"),
+                        }
+                    };
+                    made.borrow_mut().push(volume);
+                });
+            }
+            while made.borrow().len() < 4 {
+                runtime::sleep(Duration::from_millis(10)).await;
+            }
+            let all = volumes(&*map).await;
+            assert_eq!(all.len(), 4, "each name once");
+            let mut nsids: Vec<u32> = all.iter().map(|volume| volume.nsid).collect();
+            nsids.sort_unstable();
+            assert_eq!(nsids, [1, 2, 3, 4]);
+            for volume in made.borrow().iter().flatten() {
+                assert!(all.contains(volume), "what was answered is in the map");
+            }
+
+            let heads = patient(async || take_heads(&*map, NodeId(7)).await).await;
+            assert!(heads.iter().all(|volume| volume.head == NodeId(7) && volume.volume_epoch > VolumeEpoch(1)));
+            let again = patient(async || take_heads(&*map, NodeId(8)).await).await;
+            assert!(heads.iter().zip(&again).all(|(old, new)| old.volume_epoch < new.volume_epoch));
+
+            loop {
+                match begin_delete(&*map, "v2").await {
+                    Ok(volume) => {
+                        assert_eq!(volume.state, VolumeState::Deleting);
+                        patient(async || finish_delete(&*map, &volume).await).await;
+                        break;
+                    }
+                    Err(CatalogError::NotFound(_)) => break, // done by a call whose reading back failed
+                    Err(CatalogError::Map(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            let online = volumes(&*map).await.into_iter().filter(|v| v.state == VolumeState::Online).count();
+            assert_eq!(online, 3);
+        });
+    }
+}
