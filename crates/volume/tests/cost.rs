@@ -1,0 +1,146 @@
+//! Cost by counting: once warm, a read or a write of one block takes no memory from the system, on the real backend.
+
+mod common;
+
+use cluster::{MapStore, RedbMap};
+use common::{Random, new_volume};
+use runtime::buf::IoBuf;
+use runtime::uring::{Cores, Options};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use types::NodeId;
+use volume::{Assembly, NodeOptions, Payload, Volume};
+
+/// Counts what is taken from the system.
+struct Counting;
+
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        TAKEN.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        TAKEN.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(memory, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const BLOCKS: u64 = 8192;
+const DEPTH: usize = 32;
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the tasks are to do next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Wait,
+    Write,
+    Read,
+}
+
+struct Shared {
+    order: Cell<Order>,
+    left: Cell<u64>,
+    running: Cell<usize>,
+}
+
+async fn work(volume: Volume, shared: Rc<Shared>, seed: u64) {
+    let mut random = Random(seed);
+    loop {
+        while shared.order.get() == Order::Wait || shared.left.get() == 0 {
+            runtime::turn_end().await;
+            runtime::yield_now().await;
+        }
+        shared.left.set(shared.left.get() - 1);
+        shared.running.set(shared.running.get() + 1);
+        let offset = random.below(BLOCKS) * 4096;
+        match shared.order.get() {
+            Order::Read => drop(volume.read(offset, 4096).await.expect("readable")),
+            _ => {
+                let mut buf = IoBuf::new(4096);
+                buf.fill(offset as u8 | 1);
+                volume.write(offset, Payload { bytes: buf.freeze() }).await.expect("written");
+            }
+        }
+        shared.running.set(shared.running.get() - 1);
+    }
+}
+
+/// Lets the tasks do `count` operations; returns how often memory was taken meanwhile.
+async fn run(shared: &Shared, order: Order, count: u64) -> u64 {
+    let before = TAKEN.load(Ordering::Relaxed);
+    shared.left.set(count);
+    shared.order.set(order);
+    while shared.left.get() > 0 || shared.running.get() > 0 {
+        runtime::yield_now().await;
+    }
+    shared.order.set(Order::Wait);
+    TAKEN.load(Ordering::Relaxed) - before
+}
+
+async fn measure(options: NodeOptions) -> (u64, u64) {
+    let assembly = Assembly::start(options).await.expect("the node starts");
+    assembly.create_volume(new_volume("v", BLOCKS * 4096)).await.expect("made");
+    let volume = assembly.directory().by_name("v").expect("served");
+    let shared = Rc::new(Shared { order: Cell::new(Order::Wait), left: Cell::new(0), running: Cell::new(0) });
+    for seed in 0..DEPTH as u64 {
+        runtime::spawn(work(volume.clone(), shared.clone(), seed));
+    }
+    // Warm: every block written, every pool as full as it gets.
+    for _ in 0..2 {
+        run(&shared, Order::Write, 2 * BLOCKS).await;
+        run(&shared, Order::Read, 2 * BLOCKS).await;
+    }
+    let counted = (run(&shared, Order::Write, 1000).await, run(&shared, Order::Read, 1000).await);
+    assembly.stop().await;
+    counted
+}
+
+#[test]
+fn a_block_read_or_written_takes_no_memory_once_warm() {
+    let scratch = Scratch(std::env::temp_dir().join(format!("cairn-cost-{}", std::process::id())));
+    std::fs::create_dir_all(&scratch.0).expect("a temporary directory");
+    let device = scratch.0.join("device.img");
+    std::fs::File::create(&device).and_then(|file| file.set_len(1 << 30)).expect("a sparse file");
+    let map: Arc<dyn MapStore> = RedbMap::open(&scratch.0.join("map.redb")).expect("a new map");
+    let cores = Cores::start(1, &Options::default()).expect("io_uring is there");
+    let (tell, told) = mpsc::channel();
+    let handles = cores.handles().to_vec();
+    let options = NodeOptions {
+        node: NodeId(1),
+        address: "127.0.0.1".to_owned(),
+        cores: handles.clone(),
+        devices: vec![device],
+        map,
+    };
+    handles[0].spawn_on(move || async move {
+        let counted = measure(options).await;
+        tell.send(counted).expect("the test waits");
+    });
+    let (writes, reads) = told.recv().expect("the core answers");
+    cores.stop();
+    assert_eq!((writes, reads), (0, 0), "memory taken per 1,000 writes and per 1,000 reads");
+}
