@@ -164,7 +164,7 @@ fn power_losses(seed: u64, cores: usize, losses: usize) {
 
 #[test]
 fn what_was_acknowledged_survives_power_loss_and_nothing_is_torn() {
-    for seed in 1..=1 {
+    for seed in 1..=6 {
         power_losses(seed, 1 + seed as usize % 2, 25);
     }
 }
