@@ -5,3 +5,5 @@
 
 pub mod cpu;
 pub mod load;
+pub mod ping_pong;
+pub mod store_load;

@@ -1,1 +1,227 @@
-fn main() {}
+//! `cairn-bench`: one measurement per call; `tools/bench.sh` makes the tables of `docs/performance.md` of them.
+
+use bench::cpu::CpuMeter;
+use bench::load::{self, LoadOptions, LoadResult, Random};
+use bench::store_load::StoreLoad;
+use clap::{Parser, Subcommand, ValueEnum};
+use runtime::{IoBuf, SharedBuf};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Measures one thing; the result is one line of JSON.
+#[derive(Parser)]
+struct Arguments {
+    /// Operations under way at once.
+    #[arg(long, default_value_t = 1)]
+    depth: u32,
+    /// Seconds that are measured.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Seconds before that.
+    #[arg(long, default_value_t = 1.0)]
+    warm_up: f64,
+    /// Processes whose CPU is told apart (the target's).
+    #[arg(long)]
+    pid: Vec<u32>,
+    /// What to do.
+    #[arg(long, value_enum, default_value = "read")]
+    pattern: Pattern,
+    /// Bytes of one operation (protocols only).
+    #[arg(long, default_value_t = 4096)]
+    bytes: u32,
+    #[command(subcommand)]
+    target: Target,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Pattern {
+    Read,
+    Write,
+}
+
+#[derive(Subcommand)]
+enum Target {
+    /// The store alone on a file, which is formatted: give an empty one of the size wanted.
+    Store {
+        /// The file.
+        file: PathBuf,
+        /// Bytes of it that the load covers.
+        #[arg(long)]
+        span: u64,
+    },
+    /// Opening a store that holds `--span` bytes of 4 KiB-random data; the file is formatted and filled first.
+    Open {
+        /// The file.
+        file: PathBuf,
+        /// Bytes of data.
+        #[arg(long)]
+        span: u64,
+    },
+    /// An NVMe/TCP namespace. Its contents are overwritten.
+    Nvme {
+        /// HOST:PORT.
+        address: SocketAddr,
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// Connections (I/O queues).
+        #[arg(long, default_value_t = 1)]
+        queues: u16,
+        /// Header and data digests.
+        #[arg(long)]
+        digests: bool,
+    },
+    /// An NBD export. Its contents are overwritten.
+    Nbd {
+        /// HOST:PORT.
+        address: SocketAddr,
+        /// The export.
+        name: String,
+    },
+    /// TCP alone between two cores: 72 bytes one way, 4,120 back. Tells the machine's state.
+    PingPong,
+}
+
+fn main() -> io::Result<()> {
+    let arguments = Arguments::parse();
+    let idle_cores = CpuMeter::idle_cores(Duration::from_millis(500))?;
+    let options = LoadOptions {
+        depth: arguments.depth,
+        warm_up: Duration::from_secs_f64(arguments.warm_up),
+        measured: Duration::from_secs_f64(arguments.seconds),
+        pids: arguments.pid.clone(),
+        idle_cores,
+    };
+    let result = runtime::uring::block_on(run(arguments, options))??;
+    println!("{result}");
+    Ok(())
+}
+
+async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde_json::Value> {
+    let (pattern, bytes) = (arguments.pattern, arguments.bytes);
+    match arguments.target {
+        Target::Store { file, span } => {
+            options.pids.push(std::process::id());
+            let store = Rc::new(StoreLoad::create(&file, span / 4096).await?);
+            store.begin().await?;
+            store.fill().await?;
+            let loaded = store.clone();
+            let result = load::run(options, move |_, random| {
+                let (store, mut random) = (loaded.clone(), draw(random));
+                async move {
+                    match pattern {
+                        Pattern::Read => store.read_random(&mut random).await,
+                        Pattern::Write => store.write_random(&mut random).await,
+                    }
+                }
+            })
+            .await?;
+            let mut json = to_json(&result);
+            json["device_bytes_per_client_byte"] = store.device_bytes_per_client_byte().into();
+            store.close().await;
+            Ok(json)
+        }
+        Target::Open { file, span } => measure_open(&file, span).await,
+        Target::Nvme { address, nqn, nsid, queues, digests } => {
+            let namespace = connect_nvme(address, &nqn, nsid, queues, digests, options.depth).await?;
+            let (blocks, payload) = (namespace.1.size_bytes() / u64::from(bytes), payload(bytes));
+            let result = load::run(options, move |_, random| {
+                let (namespace, payload) = (namespace.1.clone(), payload.clone());
+                let offset = random.below(blocks) * u64::from(bytes);
+                async move {
+                    match pattern {
+                        Pattern::Read => namespace.read(offset, bytes).await.map(drop).map_err(io::Error::other),
+                        Pattern::Write => namespace.write(offset, payload).await.map_err(io::Error::other),
+                    }
+                }
+            })
+            .await?;
+            Ok(to_json(&result))
+        }
+        Target::Nbd { address, name } => {
+            let client = nbd::client::Client::connect(address, &name, true).await.map_err(io::Error::other)?;
+            let (client, payload) = (Rc::new(client), payload(bytes));
+            let blocks = client.info().size.size_bytes / u64::from(bytes);
+            let result = load::run(options, move |_, random| {
+                let (client, payload) = (client.clone(), payload.clone());
+                let offset = random.below(blocks) * u64::from(bytes);
+                async move {
+                    match pattern {
+                        Pattern::Read => client.read(offset, bytes).await.map(drop).map_err(io::Error::other),
+                        Pattern::Write => client.write(offset, payload, false).await.map_err(io::Error::other),
+                    }
+                }
+            })
+            .await?;
+            Ok(to_json(&result))
+        }
+        Target::PingPong => bench::ping_pong::run(options).await.map(|result| to_json(&result)),
+    }
+}
+
+/// A generator of its own for one operation, drawn from the worker's.
+fn draw(random: &mut Random) -> Random {
+    Random::new(random.next_u64())
+}
+
+fn payload(bytes: u32) -> SharedBuf {
+    let (mut random, mut buf) = (Random::new(7), IoBuf::zeroed(bytes as usize));
+    buf.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
+    buf.freeze()
+}
+
+fn to_json(result: &LoadResult) -> serde_json::Value {
+    let mut json = serde_json::to_value(result).expect("plain numbers");
+    json["machine_cpu_us"] = result.machine_cpu_us_per_operation().into();
+    let processes = 0..result.cpu.process_cores.len();
+    json["process_cpu_us"] = processes.map(|n| result.process_cpu_us_per_operation(n)).collect();
+    json["iops_per_process_core"] = result.cpu.process_cores.iter().map(|cores| result.iops / cores).collect();
+    json
+}
+
+/// The controller (which lives as long as it is held) and the namespace.
+async fn connect_nvme(
+    address: SocketAddr,
+    nqn: &str,
+    nsid: u32,
+    queues: u16,
+    digests: bool,
+    depth: u32,
+) -> io::Result<(nvme::host::Controller, nvme::host::Namespace)> {
+    let host = nvme::host::HostIdentity {
+        nqn: "nqn.2014-08.org.nvmexpress:uuid:6b1f6f0e-0c0e-4b83-8a5c-5e0f0a8f2b11".to_owned(),
+        id: [0x42; 16],
+    };
+    let mut options = nvme::host::Options::new(host, nqn);
+    options.io_queues = queues;
+    options.queue_depth = depth.div_ceil(u32::from(queues)).clamp(1, 1000) as u16 + 1;
+    options.header_digest = digests;
+    options.data_digest = digests;
+    let controller = nvme::host::Controller::connect(address, &options).await.map_err(io::Error::other)?;
+    let namespace = controller.namespace(nsid).await.map_err(io::Error::other)?;
+    Ok((controller, namespace))
+}
+
+/// Fills a store with blocks in random order, closes it, and opens it again.
+async fn measure_open(file: &std::path::Path, span: u64) -> io::Result<serde_json::Value> {
+    let store = Rc::new(StoreLoad::create(file, span / 4096).await?);
+    store.begin().await?;
+    store.fill_randomly(64).await?;
+    let (index_bytes, index_blocks) = store.index();
+    store.close().await;
+    drop(store);
+    let started = Instant::now();
+    let opened = StoreLoad::reopen(file).await?;
+    Ok(serde_json::json!({
+        "open_seconds": started.elapsed().as_secs_f64(),
+        "blocks": index_blocks,
+        "index_bytes": index_bytes,
+        "index_bytes_per_block": index_bytes as f64 / index_blocks as f64,
+        "index_bytes_after": opened.0,
+        "blocks_after": opened.1,
+    }))
+}

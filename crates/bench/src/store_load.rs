@@ -1,0 +1,246 @@
+//! The store alone: one device, one core, no protocol and no replication above it.
+
+use crate::load::Random;
+use runtime::channel::WaitList;
+use runtime::{Device, IoBuf, SharedBuf};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use store::{Entry, EntryKind, FormatOptions, LogPosition, Shard, Store};
+use types::{
+    BLOCK_BYTES, BLOCKS_PER_CHUNK, BlockRange, ChunkId, ClusterId, Epoch, GroupId, LayerId, Seq, ShardIndex, StoreId,
+    VolumeEpoch,
+};
+
+/// Groups that the load is spread over: as many as a pool of one device has.
+const GROUPS: u32 = 100;
+const LAYER: LayerId = LayerId(1);
+/// Largest entry: 64 KiB, the unit of an untorn write.
+const FILL_BLOCKS: u32 = 16;
+
+/// All shards of one store on the current core, and the order of each group.
+pub struct StoreLoad {
+    store: Arc<Store>,
+    shards: Vec<Rc<Shard>>,
+    next_seq: RefCell<Vec<u64>>,
+    /// Recycled lists for the checksums of reads.
+    checksums: RefCell<Vec<Vec<u32>>>,
+    blocks: u64,
+    payload: SharedBuf,
+    written: Cell<u64>,
+}
+
+impl StoreLoad {
+    /// Formats the file at `path`, which must not be a store yet, and opens it for a load over `blocks` blocks.
+    ///
+    /// # Errors
+    /// What the device or the store says.
+    pub async fn create(path: &Path, blocks: u64) -> io::Result<Self> {
+        let device = Device::open(path).await?;
+        let options = FormatOptions {
+            cluster: ClusterId(1),
+            store: StoreId(1),
+            hash_key: [7; 32],
+            segment_size_bytes: None,
+            shard_count: None,
+        };
+        store::format(&device, &options).await.map_err(io::Error::other)?;
+        let store = Store::open(&device).await.map_err(io::Error::other)?;
+        let mut shards = Vec::new();
+        for index in 0..store.shard_count() {
+            let opened = Shard::open(&store, device.clone(), ShardIndex(index)).await.map_err(io::Error::other)?;
+            shards.push(opened.0);
+        }
+        let mut random = Random::new(99);
+        let mut payload = IoBuf::new(FILL_BLOCKS as usize * BLOCK_BYTES);
+        payload.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
+        Ok(Self {
+            store,
+            shards,
+            next_seq: RefCell::new(vec![1; GROUPS as usize]),
+            checksums: RefCell::default(),
+            blocks,
+            payload: payload.freeze(),
+            written: Cell::new(0),
+        })
+    }
+
+    fn place(block: u64) -> (GroupId, ChunkId, u32) {
+        let chunk = (block / u64::from(BLOCKS_PER_CHUNK)) as u32;
+        let group = chunk.wrapping_mul(0x9E37_79B1) % GROUPS;
+        (GroupId(group + 1), ChunkId(chunk), (block % u64::from(BLOCKS_PER_CHUNK)) as u32)
+    }
+
+    fn shard_of(&self, group: GroupId) -> &Rc<Shard> {
+        &self.shards[usize::from(self.store.shard_of(group).0)]
+    }
+
+    /// Writes `count` blocks from `block` on, within one chunk, durably, and applies them.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn write(&self, block: u64, count: u32) -> io::Result<()> {
+        let (group, chunk, first) = Self::place(block);
+        let shard = self.shard_of(group).clone();
+        let seq = {
+            let mut next = self.next_seq.borrow_mut();
+            let next = &mut next[group.0 as usize - 1];
+            *next += 1;
+            Seq(*next - 1)
+        };
+        let entry = Entry {
+            group,
+            epoch: Epoch(1),
+            seq,
+            commit: shard.committed_through(group),
+            volume_epoch: VolumeEpoch(1),
+            layer: LAYER,
+            chunk,
+            kind: EntryKind::Write {
+                range: BlockRange::new(first, count),
+                bytes: self.payload.slice(0..count as usize * BLOCK_BYTES),
+            },
+        };
+        let position = shard.prepare(entry).map_err(io::Error::other)?;
+        let mut durable: LogPosition = shard.durable_through();
+        while durable < position {
+            durable = shard.durable_changed(durable).await.map_err(io::Error::other)?;
+        }
+        shard.commit(group, seq);
+        self.written.set(self.written.get() + u64::from(count) * BLOCK_BYTES as u64);
+        Ok(())
+    }
+
+    /// Begins each group's epoch; the first thing to do.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn begin(&self) -> io::Result<()> {
+        for group in 1..=GROUPS {
+            let group = GroupId(group);
+            let shard = self.shard_of(group);
+            let entry = Entry {
+                group,
+                epoch: Epoch(1),
+                seq: Seq(1),
+                commit: Seq(0),
+                volume_epoch: VolumeEpoch(0),
+                layer: LayerId(0),
+                chunk: ChunkId(0),
+                kind: EntryKind::EpochStart,
+            };
+            let position = shard.prepare(entry).map_err(io::Error::other)?;
+            let mut durable = shard.durable_through();
+            while durable < position {
+                durable = shard.durable_changed(durable).await.map_err(io::Error::other)?;
+            }
+            shard.commit(group, Seq(1));
+            self.next_seq.borrow_mut()[group.0 as usize - 1] = 2;
+        }
+        Ok(())
+    }
+
+    /// Writes every block once, in order, in pieces of 64 KiB.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn fill(self: &Rc<Self>) -> io::Result<()> {
+        let mut block = 0;
+        while block < self.blocks {
+            self.write(block, FILL_BLOCKS).await?;
+            block += u64::from(FILL_BLOCKS);
+        }
+        Ok(())
+    }
+
+    /// Writes every block once in an order without neighbours, `depth` at a time: the worst case for the index.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn fill_randomly(self: &Rc<Self>, depth: u32) -> io::Result<()> {
+        // A full cycle over all blocks: an odd step in a power of two, skipping what lies beyond the end.
+        let (cycle, step) = (self.blocks.next_power_of_two(), 0x5851_F42D_4C95_7F2D_u64 | 1);
+        let (next, alive, ended) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(depth)), Rc::new(WaitList::default()));
+        let failure = Rc::new(RefCell::new(None));
+        for _ in 0..depth {
+            let (store, next, alive) = (self.clone(), next.clone(), alive.clone());
+            let (ended, failure) = (ended.clone(), failure.clone());
+            runtime::spawn(async move {
+                while next.get() < cycle && failure.borrow().is_none() {
+                    let number = next.replace(next.get() + 1);
+                    let block = number.wrapping_mul(step) & (cycle - 1);
+                    if block < store.blocks
+                        && let Err(error) = store.write(block, 1).await
+                    {
+                        failure.borrow_mut().get_or_insert(error);
+                    }
+                }
+                alive.set(alive.get() - 1);
+                ended.wake_all();
+            });
+        }
+        ended.until(|| (alive.get() == 0).then_some(())).await;
+        failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Opens the store at `path`. Returns the memory of its index and the blocks that it names.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn reopen(path: &Path) -> io::Result<(u64, u64)> {
+        let device = Device::open(path).await?;
+        let store = Store::open(&device).await.map_err(io::Error::other)?;
+        let mut sums = (0, 0);
+        for index in 0..store.shard_count() {
+            let (shard, _) = Shard::open(&store, device.clone(), ShardIndex(index)).await.map_err(io::Error::other)?;
+            let statistics = shard.statistics();
+            sums = (sums.0 + statistics.index_bytes, sums.1 + statistics.live_blocks);
+            shard.close().await;
+        }
+        Ok(sums)
+    }
+
+    /// Reads one random block.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn read_random(&self, random: &mut Random) -> io::Result<()> {
+        let (group, chunk, first) = Self::place(random.below(self.blocks));
+        let mut checksums = self.checksums.borrow_mut().pop().unwrap_or_default();
+        checksums.clear();
+        let shard = self.shard_of(group);
+        let (result, _) =
+            shard.read(&[LAYER], chunk, BlockRange::new(first, 1), IoBuf::new(BLOCK_BYTES), &mut checksums).await;
+        self.checksums.borrow_mut().push(checksums);
+        result.map_err(io::Error::other)
+    }
+
+    /// Writes one random block.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn write_random(&self, random: &mut Random) -> io::Result<()> {
+        self.write(random.below(self.blocks), 1).await
+    }
+
+    /// Bytes written to the device per byte of clients, since the store was made.
+    pub fn device_bytes_per_client_byte(&self) -> f64 {
+        let device: u64 = self.shards.iter().map(|shard| shard.statistics().appended_bytes).sum();
+        device as f64 / self.written.get() as f64
+    }
+
+    /// Memory of the index, and blocks that it names.
+    pub fn index(&self) -> (u64, u64) {
+        let all = self.shards.iter().map(|shard| shard.statistics());
+        all.fold((0, 0), |(bytes, blocks), s| (bytes + s.index_bytes, blocks + s.live_blocks))
+    }
+
+    /// Ends the shards' background tasks, all that was queued being durable.
+    pub async fn close(&self) {
+        for shard in &self.shards {
+            shard.close().await;
+        }
+    }
+}
