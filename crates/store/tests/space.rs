@@ -1,0 +1,140 @@
+//! Segments are freed and used again; a full device says so and comes back.
+
+mod common;
+
+use common::*;
+use runtime::sim::Random;
+use store::AppendError;
+use types::*;
+
+const GROUP: GroupId = GroupId(1);
+
+/// Overwrites a working set of 24 chunks, 128 KiB at a time, until this much was written.
+async fn overwrite(client: Client, seed: u64, bytes: u64) {
+    let random = Random::new(seed);
+    for _ in 0..bytes / (32 * BLOCK_BYTES as u64) {
+        let chunk = ChunkId(random.below(24) as u32);
+        let range = BlockRange::new(32 * random.below(8) as u32, 32);
+        client.write(GROUP, chunk, range).expect("overwrites find room for ever");
+        assert!(client.below(8).await);
+    }
+    client.settle().await;
+}
+
+#[test]
+fn overwriting_twenty_times_the_device_needs_no_more_than_the_device() {
+    let (rig, client) = fresh(21, 256 * MIB, 1);
+    let model = client.model.clone();
+    let mut client = Some(client);
+    // In four parts, with a power loss behind each: freed segments stay free, used ones used.
+    for part in 0..4 {
+        let writing = client.take().expect("open");
+        let shard = writing.shard.clone();
+        rig.run(overwrite(writing, part, 5 * 256 * MIB));
+        let statistics = shard.statistics();
+        assert!(statistics.segments_freed > 200, "{statistics:?}");
+        assert!(statistics.passes > 50, "{statistics:?}");
+        // A pass per 4 % of the device, and what it writes is small where writes are large.
+        assert!(statistics.checkpoint_bytes * 50 < statistics.appended_bytes, "{statistics:?}");
+        drop(shard);
+        rig.node.restart();
+        let opened = reopen(&rig, &model);
+        let check = opened.clone();
+        rig.run(async move { check.verify().await });
+        client = Some(opened);
+    }
+}
+
+#[test]
+fn opening_reads_little_of_the_log() {
+    let (rig, client) = fresh(22, 256 * MIB, 1);
+    let writing = client.clone();
+    rig.run(overwrite(writing, 22, 600 * MIB));
+    drop(client);
+    rig.node.restart();
+    let (_, recovery) = rig.open();
+    // A pass is complete for every 4 %; replay begins at the start of the last complete one.
+    assert!(recovery.counters.log_bytes < 256 * MIB / 25 * 3, "{:?}", recovery.counters);
+    assert!(recovery.counters.leaves >= 24, "{:?}", recovery.counters);
+}
+
+/// Writes new chunks until the store refuses.
+async fn fill(client: &Client) -> u32 {
+    for chunk in 0.. {
+        for part in 0..8 {
+            match client.write(GROUP, ChunkId(chunk), BlockRange::new(32 * part, 32)) {
+                Ok(_) => assert!(client.below(8).await),
+                Err(AppendError::NoSpace { .. }) => {
+                    client.settle().await;
+                    return chunk;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    unreachable!("the device is finite")
+}
+
+#[test]
+fn a_full_device_refuses_new_blocks_and_comes_back_when_old_ones_are_deleted() {
+    let (rig, client) = fresh(23, 256 * MIB, 1);
+    let model = client.model.clone();
+    let filling = client.clone();
+    let chunks = rig.run(async move {
+        let chunks = fill(&filling).await;
+        // Overwrites, and deletes all the more, have a reserve of their own.
+        for part in 0..4 {
+            filling.write(GROUP, ChunkId(part), BlockRange::new(0, 32)).expect("an overwrite");
+        }
+        filling.settle().await;
+        filling.verify().await;
+        chunks
+    });
+    // 50 segments of 4 MiB, less what is left at the end of each where the next record does not fit.
+    assert!(chunks > 150, "{chunks} MiB");
+    drop(client);
+    rig.node.restart();
+    let client = reopen(&rig, &model);
+    rig.run(async move {
+        for chunk in 0..chunks {
+            client.ask(GROUP, Op::Zero(ChunkId(chunk), BlockRange::new(0, 256))).expect("deletes always work");
+            assert!(client.below(8).await);
+        }
+        client.settle().await;
+        // What died is free after a pass, which is hurried now.
+        for _ in 0..1000 {
+            if client.shard.store().usage().used_bytes < 32 * MIB {
+                break;
+            }
+            runtime::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(client.shard.store().usage().used_bytes < 32 * MIB, "{:?}", client.shard.store().usage());
+        let again = fill(&client).await;
+        assert!(again + 8 > chunks, "{again} of {chunks}");
+        client.verify().await;
+    });
+}
+
+#[test]
+fn a_device_full_of_overwrites_says_so_and_never_panics() {
+    let (rig, client) = fresh(24, 256 * MIB, 1);
+    rig.run(async move {
+        fill(&client).await;
+        let random = Random::new(24);
+        let mut refused = 0;
+        // One block here and there keeps every segment alive: without a cleaner that ends in "no space".
+        for _ in 0..40_000 {
+            let chunk = ChunkId(random.below(100) as u32);
+            match client.write(GROUP, chunk, BlockRange::new(random.below(256) as u32, 1)) {
+                Ok(_) => assert!(client.below(64).await),
+                Err(AppendError::NoSpace { .. }) => refused += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(refused > 0);
+        client.settle().await;
+        client.ask(GROUP, Op::Zero(ChunkId(0), BlockRange::new(0, 256))).expect("deletes always work");
+        client.settle().await;
+        client.verify().await;
+    });
+}
