@@ -4,6 +4,7 @@ use crate::format::{Generation, SegmentIndex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use types::{Mutant, mutant};
 
 /// Generations left out at each opening. A segment's header may have been lost with the power while records behind it
 /// were not; no later use may have the generation of such a one. At most two appends per shard, each with one retry,
@@ -37,7 +38,10 @@ impl Pool {
     /// A segment to append to, and the generation of this use of it.
     pub(crate) fn take(&self) -> Option<(SegmentIndex, Generation)> {
         let mut state = self.lock();
-        let segment = state.free.pop_front()?;
+        let segment = match mutant(Mutant::SegmentReusedTooEarly) {
+            true => state.free.pop_back()?,
+            false => state.free.pop_front()?,
+        };
         state.last_generation.0 += 1;
         self.free.store(state.free.len() as u32, Ordering::Relaxed);
         Some((segment, state.last_generation))

@@ -37,6 +37,8 @@ pub struct Store {
     damage: Vec<Damage>,
     repaired: Vec<Damage>,
     failed: OnceLock<Arc<str>>,
+    /// Tasks, one per shard, that tell their shard of a failure met by another.
+    watchers: Mutex<Vec<Waker>>,
     live_bytes: [AtomicU64; MAX_SHARDS],
 }
 
@@ -108,6 +110,7 @@ impl Store {
             damage: headers.damage,
             repaired,
             failed: OnceLock::new(),
+            watchers: Mutex::default(),
             live_bytes: [const { AtomicU64::new(0) }; MAX_SHARDS],
         }))
     }
@@ -172,7 +175,24 @@ impl Store {
     /// The device failed: no shard of it acknowledges anything from now on.
     pub(crate) fn fail(&self, reason: &str) -> AppendError {
         let reason = self.failed.get_or_init(|| Arc::from(reason)).clone();
+        self.wake_watchers();
         AppendError::Failed { reason }
+    }
+
+    /// Makes those who wait in [`watch`](Self::watch) look again.
+    pub(crate) fn wake_watchers(&self) {
+        let watchers = std::mem::take(&mut *self.watchers.lock().unwrap_or_else(|poison| poison.into_inner()));
+        watchers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Resolves when the device has failed, or `over` says that nobody wants to know any more.
+    pub(crate) async fn watch(&self, over: impl Fn() -> bool) {
+        poll_fn(|cx| {
+            // Registered first: a failure between the two is not missed.
+            self.watchers.lock().unwrap_or_else(|poison| poison.into_inner()).push(cx.waker().clone());
+            if self.failed.get().is_some() || over() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     pub(crate) fn set_live_bytes(&self, shard: ShardIndex, bytes: u64) {

@@ -136,6 +136,7 @@ impl Index {
         if seq <= leaf.last_seq() && !mutant(Mutant::EntryAppliedTwice) {
             return false;
         }
+        assert!(seq > leaf.last_seq(), "leaf {key:?} has entry {} and is given {seq}", leaf.last_seq());
         let before = (leaf.stored_count(), leaf.body_bytes());
         leaf.update(range, |old| {
             old.stored().into_iter().for_each(&mut displaced);

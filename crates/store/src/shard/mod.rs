@@ -35,7 +35,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{BlockRange, ChunkId, GroupId, LayerId, Seq, ShardIndex};
+use types::{BlockRange, ChunkId, GroupId, LayerId, Mutant, Seq, ShardIndex, mutant};
 
 /// One shard of an open store. Its log goes on in the background until it is closed or dropped.
 pub struct Shard {
@@ -250,6 +250,9 @@ impl Shard {
             assert!(first.record <= durable, "group {group} seq {}: committed before it is durable", first.seq);
             state.apply_first(group);
         }
+        if mutant(Mutant::SegmentReusedTooEarly) {
+            state.free_segments(&self.core);
+        }
     }
 
     /// Sequence of the last entry of the group in the log; 0 if there is none.
@@ -300,6 +303,11 @@ pub(crate) fn run_tasks(core: &Rc<ShardCore>) {
     runtime::spawn(append::run_appender(core.clone()));
     runtime::spawn(append::run_ticker(core.clone()));
     runtime::spawn(pass::run_passes(core.clone()));
+    let core = core.clone();
+    runtime::spawn(async move {
+        core.store.watch(|| core.closed.get()).await;
+        core.wake_all();
+    });
 }
 
 impl ShardCore {
@@ -312,13 +320,17 @@ impl ShardCore {
 
     fn close_now(&self) {
         self.closed.set(true);
-        self.durable_changed.wake_all();
-        self.work.wake_all();
+        self.store.wake_watchers();
+        self.wake_all();
     }
 
-    /// The device failed: all who wait are told.
+    /// The device failed: all who wait are told, those of other shards by their watchers.
     pub(crate) fn fail(&self, reason: &str) {
         self.store.fail(reason);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         self.durable_changed.wake_all();
         self.work.wake_all();
     }

@@ -25,6 +25,8 @@ use types::{GroupId, Mutant, mutant};
 
 /// A pass is complete for each such part of the device that is written: DESIGN §3, 4 %.
 const WRITTEN_PER_PASS_DIVISOR: u64 = 25;
+/// A pass is due when this part of the segments holds nothing any more: it frees more than it costs.
+const DEAD_SEGMENTS_DIVISOR: u32 = 16;
 /// Leaves of one record, in bytes: small enough not to hold up what clients write behind it.
 const LEAVES_PER_RECORD_BYTES: usize = 128 << 10;
 /// List elements of one group state or segment table: 16 and 32 bytes each, so that an entry stays below 64 KiB.
@@ -49,6 +51,8 @@ struct Pass {
     slots: u32,
     next_slot: u32,
     counts: PassEnd,
+    /// It was urgent when it began: it does not wait for clients to write.
+    hurried: bool,
 }
 
 impl ShardCore {
@@ -58,24 +62,32 @@ impl ShardCore {
         geometry.device_size_bytes / WRITTEN_PER_PASS_DIVISOR / u64::from(geometry.shard_count)
     }
 
-    /// Few segments are free, and a pass would free some.
+    /// A pass would free segments, and few are free or many would be.
     fn is_urgent(&self, state: &State) -> bool {
-        if self.store.pool.free_count() > self.space.pass_is_urgent {
-            return false;
-        }
+        let few_are_free = self.store.pool.free_count() <= self.space.pass_is_urgent;
+        let many_are_dead = state.segments.deaths > self.store.geometry.segment_count / DEAD_SEGMENTS_DIVISOR;
+        (few_are_free || many_are_dead) && self.frees_something(state)
+    }
+
+    fn frees_something(&self, state: &State) -> bool {
         let moved_on = || state.records.oldest_waiting().is_none_or(|oldest| oldest > state.pass.root.replay_start.seq);
         state.segments.deaths > 0 || state.pass.held_back && moved_on()
     }
 
     fn pass_is_due(&self, state: &State) -> bool {
-        // What is lost must be found again at the next opening: a pass would hide it.
-        !state.lost.any && (state.log.written_since_pass >= self.written_per_pass() || self.is_urgent(state))
+        if state.lost.any {
+            // What is lost must be found again at the next opening: a pass would hide it.
+            return false;
+        }
+        // The last segments are for openings, epochs and deletes: a pass that frees nothing would only use them up.
+        let affordable = self.store.pool.free_count() > self.space.for_overwrites || self.frees_something(state);
+        self.is_urgent(state) || affordable && state.log.written_since_pass >= self.written_per_pass()
     }
 
     /// Whether the pass may write its next leaves: in step with what clients write, so that it ends after half of what
     /// is written per pass; at once if it is urgent.
     fn may_go_on(&self, state: &State, pass: &Pass) -> bool {
-        if self.is_urgent(state) {
+        if pass.hurried || self.is_urgent(state) {
             return state.log.backlog() <= BACKLOG_OF_A_HURRIED_PASS;
         }
         let share = u64::from(pass.slots) * state.log.written_since_pass;
@@ -98,7 +110,8 @@ pub(crate) async fn run_passes(core: Rc<ShardCore>) {
 
 /// One pass, from its begin to the segments it frees. `None` when the shard has ended.
 async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
-    let mut pass = core.state.borrow_mut().begin_pass(core.block_size_bytes);
+    let hurried = core.is_urgent(&core.state.borrow());
+    let mut pass = core.state.borrow_mut().begin_pass(core.block_size_bytes, hurried);
     core.work.wake_all();
     // From here on the begin has its place for good, and leaves are written behind it.
     durable_through(core, pass.begin).await?;
@@ -138,7 +151,7 @@ async fn durable_through(core: &Rc<ShardCore>, seq: RecordSeq) -> Option<()> {
 }
 
 impl State {
-    fn begin_pass(&mut self, block_size_bytes: u32) -> Pass {
+    fn begin_pass(&mut self, block_size_bytes: u32, hurried: bool) -> Pass {
         let oldest = self.records.oldest_waiting();
         let id = PassId(self.pass.root.pass.0 + 1);
         let begin = self.log.begin(&mut self.records, RecordKind::Checkpoint).seq;
@@ -152,7 +165,8 @@ impl State {
         self.checkpoint_entry(&EntryHead::of_pass(EntryKind::PassBegin, id), &payload, block_size_bytes);
         self.log.written_since_pass = 0;
         self.segments.deaths = 0;
-        Pass { id, begin, replay_start, slots: self.index.slot_count(), next_slot: 0, counts: PassEnd::default() }
+        let slots = self.index.slot_count();
+        Pass { id, begin, replay_start, slots, next_slot: 0, counts: PassEnd::default(), hurried }
     }
 
     /// Adds an entry to a checkpoint record; returns the record.
