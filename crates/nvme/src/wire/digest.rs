@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn combined_block_sums_equal_one_pass() {
-        let data: Vec<u8> = (0..3 * 4096u32).map(|i| (i * 31 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..3 * 4096u32).map(|i| ((i * 31) >> 3) as u8).collect();
         let sums: Vec<u32> = data.chunks(4096).map(crc32c).collect();
         assert_eq!(combine_blocks(&sums), Some(crc32c(&data)));
         assert_eq!(combine_blocks(&[]), None);

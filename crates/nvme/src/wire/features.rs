@@ -39,7 +39,7 @@ pub const DISCOVERY_NOTICES: u32 = 1 << 31;
 #[repr(u32)]
 pub enum AsyncEvent {
     /// A namespace came, went or changed: page 04h.
-    NamespaceChanged = 0x02 | 0x00 << 8 | 0x04 << 16,
+    NamespaceChanged = 0x02 | 0x04 << 16,
     /// A path changed: page 0Ch.
     AnaChanged = 0x02 | 0x03 << 8 | 0x0C << 16,
     /// The discovery log changed: page 70h.

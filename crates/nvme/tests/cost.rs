@@ -1,0 +1,125 @@
+//! Cost held by counting: memory and system calls of 4 KiB reads and writes, host and target on one core.
+
+#[path = "serve/node.rs"]
+#[allow(dead_code)]
+mod node;
+
+use nvme::host::Namespace;
+use runtime::uring::{Cores, Options as CoreOptions, counters};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::mpsc;
+
+/// Counts what the calling thread asks for.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+}
+
+// SAFETY: all calls go to the system's allocator as they came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as this function's caller promises.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as this function's caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as this function's caller promises.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as this function's caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const DEPTH: u64 = 32;
+const COMMANDS: u64 = 4096;
+const BLOCK: u64 = 4096;
+/// Blocks that are written and read: few, so that the volume's own structures are warm too.
+const BLOCKS: u64 = 1024;
+
+#[derive(Debug, PartialEq, Eq)]
+struct Cost {
+    allocations: u64,
+    enters: u64,
+}
+
+/// `DEPTH` tasks share `COMMANDS` commands; the cost of all of them.
+async fn cost(namespace: &Namespace, write: bool) -> Cost {
+    let data = node::pattern(BLOCK as usize, 5);
+    let (sender, mut receiver) = runtime::channel::bounded(DEPTH as usize);
+    let (go, wait) = (std::rc::Rc::new(Cell::new(false)), std::rc::Rc::new(runtime::channel::WaitList::default()));
+    for lane in 0..DEPTH {
+        let (namespace, data, sender) = (namespace.clone(), data.clone(), sender.clone());
+        let (go, wait) = (go.clone(), wait.clone());
+        runtime::spawn(async move {
+            wait.until(|| go.get().then_some(())).await;
+            for index in 0..COMMANDS / DEPTH {
+                let offset = (lane + index * DEPTH) % BLOCKS * BLOCK;
+                if write {
+                    namespace.write(offset, data.clone()).await.expect("written");
+                } else {
+                    namespace.read(offset, BLOCK as u32).await.expect("read");
+                }
+            }
+            let _ = sender.try_send(());
+        });
+    }
+    drop(sender);
+    runtime::yield_now().await;
+    let before = (ALLOCATIONS.get(), counters().enters);
+    go.set(true);
+    wait.wake_all();
+    while receiver.recv().await.is_ok() {}
+    Cost { allocations: ALLOCATIONS.get() - before.0, enters: counters().enters - before.1 }
+}
+
+#[test]
+fn a_warm_read_or_write_takes_no_memory_and_few_system_calls() {
+    let path = std::env::temp_dir().join(format!("cairn-nvme-cost-{}.img", std::process::id()));
+    std::fs::File::create(&path).and_then(|file| file.set_len(512 << 20)).expect("a sparse file");
+    let cores = Cores::start(1, &CoreOptions::default()).expect("a core");
+    let (tell, told) = mpsc::channel();
+    let (handles, device) = (cores.handles().to_vec(), path.clone());
+    cores.handles()[0].spawn_on(move || async move {
+        let served = node::start(handles, [127, 0, 0, 1].into(), &device).await;
+        let (_controller, namespace) =
+            node::connect(served.address, &node::options(1), served.nsids[1]).await.expect("connected");
+        let mut costs = Vec::new();
+        for round in 0..4 {
+            let (write, read) = (cost(&namespace, true).await, cost(&namespace, false).await);
+            if round == 3 {
+                costs = vec![write, read];
+            }
+        }
+        tell.send(costs).expect("the test waits");
+    });
+    let costs = told.recv().expect("measured");
+    cores.stop();
+    let _ = std::fs::remove_file(&path);
+    println!("{COMMANDS} commands at depth {DEPTH}: {costs:?}");
+    // A keep alive or a timer in between may take a little, and a pass of the store's checkpoint a little more; an
+    // allocation per command would be thousands.
+    let (write, read) = (&costs[0], &costs[1]);
+    assert!(write.allocations <= COMMANDS / 8, "{write:?}");
+    assert!(read.allocations <= 8, "{read:?}");
+    for cost in &costs {
+        // Host and target share the ring: a command's four hops (send, receive, send, receive) are shared by a batch.
+        assert!(cost.enters <= COMMANDS, "{cost:?}");
+    }
+}

@@ -1,0 +1,8 @@
+//! The target on the runtime, with real volumes behind it: our own host over the simulated network, with faults, and
+//! over real sockets.
+
+mod ghost_write;
+mod ghosts;
+mod host;
+mod node;
+mod sockets;
