@@ -40,8 +40,14 @@ count() {
 
 only=("$@")
 
+target=${CARGO_TARGET_DIR:-$PWD/target}
+export CAIRN_BIN=$target/release/cairn
+
 stage build 1800 cargo build --release --workspace
-stage unit 1500 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
+stage unit 1800 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
+# Each deliberate bug must be caught by a checker; the build with flush removed must fail the power-loss check.
+stage sim-mutants 1200 cargo run --release -p cairn-sim --features mutants -- mutants
+stage power-loss-mutant 900 cargo test -p cairn-e2e --features mutants --test power_loss
 for script in e2e/*.sh; do
     name=$(basename "$script" .sh)
     [ "$name" = lib ] && continue

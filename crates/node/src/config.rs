@@ -1,5 +1,6 @@
 //! `node.toml`: what one node is, where its devices are and where it listens. Paths are relative to the file.
 
+use crate::doors::NODES_MAX;
 use crate::files::{self, FileError};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -98,8 +99,8 @@ impl NodeConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.node == 0 {
-            return Err("node is 0: nodes are numbered from 1".to_owned());
+        if self.node == 0 || self.node > NODES_MAX {
+            return Err(format!("node is {}: nodes are numbered from 1 to {NODES_MAX}", self.node));
         }
         if self.cores == 0 || self.cores > CORES_MAX {
             return Err(format!("cores is {}: choose 1 to {CORES_MAX}", self.cores));

@@ -3,14 +3,14 @@
 //! Everything here runs on core 0, except the doors' workers, of which each core has one.
 
 use crate::config::NodeConfig;
+use crate::doors::{Doors, ListenError};
 use crate::control::{ClusterStatus, ControlError, Request};
 use crate::files::FileError;
 use crate::size::ByteSize;
 use crate::volume_spec::VolumeSpec;
 use cluster::{MapError, MapStore, RedbMap};
 use runtime::channel::CrossReceiver;
-use runtime::{CoreHandle, TaskHandle, TcpListener};
-use std::io;
+use runtime::CoreHandle;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,15 +76,8 @@ pub enum StartError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A socket cannot be listened on.
-    #[error("cannot listen on {address} for {what} ({source}): choose another port (0 takes any free one) or address")]
-    Listen {
-        /// Whose socket.
-        what: &'static str,
-        /// Where.
-        address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The task that starts the node is gone.
     #[error("the control core ended during the start: the lines above say why")]
     Lost,
@@ -112,7 +105,7 @@ pub(crate) fn start(
 
 struct LocalNode {
     assembly: Assembly,
-    doors: Vec<TaskHandle<()>>,
+    doors: Option<Doors>,
 }
 
 impl LocalNode {
@@ -134,20 +127,9 @@ impl LocalNode {
             ensure_volume(&assembly, &wanted).await?;
         }
         before_serving()?;
-        let mut node = Self { assembly, doors: Vec::new() };
-        let started = node.open_doors(&config, core_count)?;
-        Ok((node, started))
-    }
-
-    fn open_doors(&mut self, config: &NodeConfig, core_count: usize) -> Result<Started, StartError> {
-        let nbd_listener = listen("NBD", config, config.nbd_port)?;
-        let nbd = nbd_listener.local_address();
-        let (handles, workers): (Vec<_>, Vec<_>) = (0..core_count).map(|_| nbd::worker()).unzip();
-        for (core, worker) in workers.into_iter().enumerate() {
-            self.assembly.spawn_on(core, move |directory| worker.run(directory));
-        }
-        self.doors.push(runtime::spawn(nbd::serve(nbd_listener, handles)));
-        todo!()
+        let doors = Doors::open(&assembly, &config, core_count)?;
+        let started = Started { nqn: doors.nqn.clone(), nvme: doors.nvme, nbd: doors.nbd };
+        Ok((Self { assembly, doors: Some(doors) }, started))
     }
 
     /// The control task: one request after the other, until the one to stop.
@@ -180,16 +162,11 @@ impl LocalNode {
     }
 
     async fn stop(&mut self) {
-        for door in self.doors.drain(..) {
-            door.cancel();
+        if let Some(doors) = self.doors.take() {
+            doors.close();
         }
         self.assembly.stop().await;
     }
-}
-
-fn listen(what: &'static str, config: &NodeConfig, port: u16) -> Result<TcpListener, StartError> {
-    let address = SocketAddr::new(config.listen, port);
-    TcpListener::bind(address).map_err(|source| StartError::Listen { what, address, source })
 }
 
 fn new_volume(spec: &VolumeSpec) -> NewVolume {

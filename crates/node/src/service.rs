@@ -10,6 +10,7 @@
 
 use crate::admin::{Addresses, Admin};
 use crate::config::NodeConfig;
+use crate::doors::ListenError;
 use crate::control::{self, ControlHandle};
 use crate::files::FileError;
 use crate::local_node::{self, NodePlan, StartError};
@@ -46,15 +47,8 @@ pub struct ServicePlan {
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// A socket cannot be listened on.
-    #[error("cannot listen on {address} for {what} ({source}): choose another port (0 takes any free one) or address")]
-    Listen {
-        /// Whose socket.
-        what: &'static str,
-        /// Where.
-        address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The reactors cannot be started.
     #[error("cannot start the cores: {0}")]
     Cores(io::Error),
@@ -164,7 +158,8 @@ async fn end_cores(cores: Cores) {
 
 async fn listen_for_admin(config: &NodeConfig) -> Result<TcpListener, ServiceError> {
     let address = SocketAddr::new(config.listen, config.admin_port);
-    TcpListener::bind(address).await.map_err(|source| ServiceError::Listen { what: "the admin API", address, source })
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| ListenError { what: "the admin API", address, source }.into())
 }
 
 /// The address to tell others for one listened on: for "all addresses" the one that this machine uses outwards.

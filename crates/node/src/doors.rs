@@ -1,0 +1,137 @@
+//! The front doors: one listener each on core 0, one worker each on every core, all before the volumes of their core.
+
+use crate::config::NodeConfig;
+use nvme::serve::{Port, Target};
+use nvme::target::Subsystem;
+use runtime::{TaskHandle, TcpListener};
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use types::{ClusterId, NodeId};
+use volume::Assembly;
+
+/// Model that NVMe hosts show.
+const MODEL: &str = "Cairn";
+/// Serial numbers have at most 20 characters.
+const SERIAL_DIGITS: usize = 20;
+/// Controller ids of one node: as many hosts as connect to a node, with room; 60 nodes fit below the reserved ids.
+const CONTROLLER_IDS_PER_NODE: u32 = 1088;
+
+/// A socket cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for {what} ({source}): choose another port (0 takes any free one) or address")]
+pub struct ListenError {
+    /// Whose socket.
+    pub what: &'static str,
+    /// Where.
+    pub address: SocketAddr,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+/// Open doors. They stay open until [`close`](Self::close).
+pub(crate) struct Doors {
+    /// NQN of the subsystem that all volumes are namespaces of.
+    pub(crate) nqn: String,
+    /// Where NVMe/TCP is served.
+    pub(crate) nvme: SocketAddr,
+    /// Where NBD is served.
+    pub(crate) nbd: SocketAddr,
+    target: Arc<Target>,
+    listening: Vec<TaskHandle>,
+}
+
+impl Doors {
+    /// Lets clients in. Called on core 0.
+    ///
+    /// # Errors
+    /// A port that cannot be had; then no door is open.
+    pub(crate) fn open(assembly: &Assembly, config: &NodeConfig, core_count: usize) -> Result<Self, ListenError> {
+        // All sockets first: a node that gets two of three ports lets nobody in.
+        let nvme_listener = listen("NVMe/TCP", config, config.nvme_port)?;
+        let discovery_listener =
+            config.discovery_port.map(|port| listen("NVMe discovery", config, port)).transpose()?;
+        let nbd_listener = listen("NBD", config, config.nbd_port)?;
+        let (nvme, nbd) = (nvme_listener.local_address(), nbd_listener.local_address());
+
+        let subsystem = subsystem(assembly.cluster_id(), config.node_id());
+        let nqn = subsystem.nqn.clone();
+        let (target, workers) = Target::new(subsystem, core_count);
+        for (core, worker) in workers.into_iter().enumerate() {
+            assembly.spawn_on(core, move |directory| worker.run(directory));
+        }
+        let mut listening = vec![runtime::spawn(target.clone().serve(nvme_listener, Port::Io))];
+        if let Some(listener) = discovery_listener {
+            listening.push(runtime::spawn(target.clone().serve(listener, Port::Discovery)));
+        }
+
+        let (handles, workers): (Vec<_>, Vec<_>) = (0..core_count).map(|_| nbd::worker()).unzip();
+        for (core, worker) in workers.into_iter().enumerate() {
+            assembly.spawn_on(core, move |directory| worker.run(directory));
+        }
+        listening.push(runtime::spawn(nbd::serve(nbd_listener, handles)));
+        Ok(Self { nqn, nvme, nbd, target, listening })
+    }
+
+    /// Takes no new client and ends the connections there are; what was admitted is executed.
+    pub(crate) fn close(self) {
+        for task in self.listening {
+            task.cancel();
+        }
+        self.target.stop();
+    }
+}
+
+fn listen(what: &'static str, config: &NodeConfig, port: u16) -> Result<TcpListener, ListenError> {
+    let address = SocketAddr::new(config.listen, port);
+    TcpListener::bind(address).map_err(|source| ListenError { what, address, source })
+}
+
+/// What hosts are told of the cluster's subsystem: the same on every node but for the controller ids.
+fn subsystem(cluster: ClusterId, node: NodeId) -> Subsystem {
+    Subsystem {
+        nqn: nqn_of(cluster),
+        serial: cluster.to_string()[..SERIAL_DIGITS].to_owned(),
+        model: MODEL.to_owned(),
+        firmware: env!("CARGO_PKG_VERSION").to_owned(),
+        controller_ids: controller_ids(node),
+    }
+}
+
+/// A UUID-based NQN (NVMe Base 2.0 §4.5): unique without owning a domain name.
+fn nqn_of(cluster: ClusterId) -> String {
+    let hex = cluster.to_string();
+    let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
+    format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}")
+}
+
+fn controller_ids(node: NodeId) -> Range<u16> {
+    let first = 1 + (node.0 - 1) * CONTROLLER_IDS_PER_NODE;
+    let end = first + CONTROLLER_IDS_PER_NODE;
+    let id = |number: u32| u16::try_from(number).expect("node numbers are checked where the configuration is read");
+    id(first)..id(end)
+}
+
+/// Nodes that have controller ids of their own.
+pub(crate) const NODES_MAX: u32 = (0xffef - 1) / CONTROLLER_IDS_PER_NODE;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nqn_holds_the_cluster_as_a_uuid() {
+        let cluster = ClusterId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+        assert_eq!(nqn_of(cluster), "nqn.2014-08.org.nvmexpress:uuid:00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn no_two_nodes_share_a_controller_id_and_none_is_reserved() {
+        assert_eq!(controller_ids(NodeId(1)).start, 1);
+        for node in 1..NODES_MAX {
+            assert_eq!(controller_ids(NodeId(node)).end, controller_ids(NodeId(node + 1)).start);
+        }
+        assert!(controller_ids(NodeId(NODES_MAX)).end <= 0xfff0);
+    }
+}
