@@ -16,7 +16,7 @@ const ADMIN_VARIABLE: &str = "CAIRN_ADMIN";
 
 /// Cairn: a distributed block store for NVMe flash.
 #[derive(Debug, Parser)]
-#[command(name = "cairn", version, disable_help_subcommand = true)]
+#[command(name = "cairn", version, disable_help_subcommand = true, args_override_self = true)]
 pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "URL", value_parser = admin_url, help = format!(
         "Admin API of the cluster [env: {ADMIN_VARIABLE}; default: http://127.0.0.1:{DEFAULT_ADMIN_PORT}]"))]
@@ -245,6 +245,13 @@ mod tests {
         assert_eq!(demo.volumes, ["a:1G:512".parse().unwrap(), "b:2G:4096".parse().unwrap()]);
         assert_eq!((demo.nvme_port, demo.nbd_port, demo.admin_port, demo.cores), (Some(0), Some(1), Some(2), Some(2)));
         assert!(read("volume ls -o json").is_ok() && read("-o json volume ls").is_ok());
+    }
+
+    #[test]
+    fn the_last_flag_wins_and_volumes_gather() {
+        let line = "demo --nvme-port 1 --nvme-port 2 --volume a:1G --volume b:1G";
+        let Command::Demo(demo) = read(line).unwrap().command else { panic!("not a demo") };
+        assert_eq!((demo.nvme_port, demo.volumes.len()), (Some(2), 2));
     }
 
     #[test]

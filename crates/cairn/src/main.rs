@@ -12,7 +12,7 @@
 mod args;
 mod client;
 mod output;
-//mod serve;
+mod serve;
 mod status;
 mod volume;
 
@@ -62,8 +62,8 @@ fn run(request: Request) -> Result<(), Failure> {
     let (admin, format) = (arguments.admin, arguments.output);
     let client = || args::admin_of(admin, args::admin_from_environment()).map_err(usage).map(|url| Client::new(&url));
     match arguments.command {
-        Command::Demo(demo) => Err(Failure::new(format!("cannot serve {demo:?} yet"))),
-        Command::Node(NodeCommand::Run { config }) => Err(Failure::new(format!("cannot serve {config:?} yet"))),
+        Command::Demo(demo) => serve::demo(demo),
+        Command::Node(NodeCommand::Run { config }) => serve::node(&config),
         Command::Volume(command) => volume::run(&client()?, command, format),
         Command::Status => status::run(&client()?, format),
     }

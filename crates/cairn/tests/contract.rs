@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::json;
 use std::net::TcpListener;
-use support::{Serving, TempDir, cairn, failure, run};
+use support::{Serving, TempDir, cairn, failure, refused, run};
 
 /// Small devices: the contract does not depend on the size.
 const SMALL: [&str; 2] = ["--device-size", "512M"];
@@ -78,15 +78,9 @@ fn named_volumes_are_made_once_and_must_be_what_is_there() {
         (["--volume", "b:32M"], ["4096", "512"]),
         (["--device-size", "1G"], ["512M", "1G"]),
     ] {
-        let output = cairn()
-            .arg("demo")
-            .arg("--dir")
-            .arg(temp.path())
-            .args(["--nvme-port", "0", "--nbd-port", "0", "--admin-port", "0"])
-            .args(flags)
-            .env("CAIRN_LOG", "off")
-            .output()
-            .unwrap();
+        let mut command = support::demo(temp.path(), &flags);
+        command.env("CAIRN_LOG", "off");
+        let output = refused(command);
         let line = failure(&output, 1);
         assert!(named.iter().all(|name| line.contains(name)), "{flags:?}: {line}");
     }
@@ -98,10 +92,12 @@ fn named_volumes_are_made_once_and_must_be_what_is_there() {
 fn a_second_process_on_the_directory_is_refused() {
     let temp = TempDir::new();
     let demo = Serving::demo(temp.path(), &SMALL);
-    let second = cairn().arg("demo").arg("--dir").arg(temp.path()).args(["--admin-port", "0"]).output().unwrap();
+    let second = refused(support::demo(temp.path(), &[]));
     assert!(failure(&second, 1).contains("held by another process"));
     let config = temp.path().join("node-1/node.toml");
-    let second = cairn().args(["node", "run", "--config"]).arg(&config).output().unwrap();
+    let mut command = cairn();
+    command.args(["node", "run", "--config"]).arg(&config);
+    let second = refused(command);
     assert!(failure(&second, 1).contains("held by another process"));
     assert_eq!(demo.names(), ["demo"]);
 }
@@ -126,12 +122,9 @@ fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     for flag in ["--nvme-port", "--nbd-port", "--admin-port"] {
-        let mut ports = vec!["--nvme-port", "0", "--nbd-port", "0", "--admin-port", "0"];
-        let place = ports.iter().position(|word| *word == flag).unwrap();
-        ports[place + 1] = &port;
-        let output =
-            cairn().arg("demo").arg("--dir").arg(temp.path()).args(SMALL).args(ports).env("CAIRN_LOG", "off").output();
-        let line = failure(&output.unwrap(), 1);
+        let mut command = support::demo(temp.path(), &[&SMALL[..], &[flag, &port]].concat());
+        command.env("CAIRN_LOG", "off");
+        let line = failure(&refused(command), 1);
         assert!(line.contains(&port) && line.contains("choose another port"), "{flag}: {line}");
     }
 }

@@ -12,7 +12,10 @@ pub mod admin;
 pub mod config;
 pub mod control;
 pub mod demo_directory;
+pub mod doors;
 pub mod files;
+pub mod local_node;
+pub mod service;
 pub mod log;
 pub mod size;
 #[cfg(test)]

@@ -48,6 +48,28 @@ pub fn run(arguments: &[&str]) -> Output {
     cairn().args(arguments).output().unwrap()
 }
 
+/// Runs a command that must end by itself, soon and with a failure: one that serves instead is killed.
+pub fn refused(mut command: Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + READY_TIME_MAX;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("still running: {:?}", child.wait_with_output().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// The command `cairn demo` on `directory` with free ports.
+pub fn demo(directory: &Path, more: &[&str]) -> Command {
+    let mut command = cairn();
+    command.arg("demo").arg("--dir").arg(directory);
+    command.args(["--nvme-port", "0", "--nbd-port", "0", "--admin-port", "0"]).args(more);
+    command
+}
+
 /// The one line on stderr of a command that failed with `status`.
 pub fn failure(output: &Output, status: i32) -> String {
     let line = String::from_utf8(output.stderr.clone()).unwrap();
@@ -65,12 +87,9 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// `cairn demo` on `directory` with free ports.
+    /// The demo, once it is ready.
     pub fn demo(directory: &Path, more: &[&str]) -> Self {
-        let mut command = cairn();
-        command.arg("demo").arg("--dir").arg(directory);
-        command.args(["--nvme-port", "0", "--nbd-port", "0", "--admin-port", "0"]).args(more);
-        Self::start(command)
+        Self::start(demo(directory, more))
     }
 
     pub fn start(mut command: Command) -> Self {
