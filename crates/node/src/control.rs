@@ -10,11 +10,10 @@
 
 use crate::volume_spec::{VolumeName, VolumeSpec};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use types::{ClusterId, StoreId};
-use volume::VolumeInfo;
+use types::ClusterId;
+use volume::{NodeStatus, VolumeInfo};
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
 pub const REQUESTS_MAX: usize = 256;
@@ -46,33 +45,6 @@ pub struct ClusterStatus {
     pub cluster: ClusterId,
     /// Its node.
     pub node: NodeStatus,
-}
-
-/// How a node is.
-#[derive(Clone, Debug, Default)]
-pub struct NodeStatus {
-    /// Its devices.
-    pub devices: Vec<DeviceStatus>,
-    /// Placement groups it has a part in.
-    pub groups_total: usize,
-    /// Those of them that serve.
-    pub groups_serving: usize,
-    /// What else needs attention.
-    pub reasons: Vec<String>,
-    /// Deleted volumes whose space is not all back yet.
-    pub deleting_volumes: usize,
-}
-
-/// How a device is.
-#[derive(Clone, Debug)]
-pub struct DeviceStatus {
-    pub store: StoreId,
-    pub path: PathBuf,
-    pub size_bytes: u64,
-    pub used_bytes: u64,
-    pub capacity_bytes: u64,
-    pub failed: Option<String>,
-    pub damage: u64,
 }
 
 /// Why an order was not carried out.

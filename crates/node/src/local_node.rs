@@ -112,8 +112,7 @@ impl LocalNode {
     async fn start(cores: Vec<CoreHandle>, plan: NodePlan) -> Result<(Self, Started), StartError> {
         let NodePlan { config, wanted_volumes, before_serving } = plan;
         let path = config.map.redb.clone();
-        let map: Arc<dyn MapStore> =
-            Arc::new(RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?);
+        let map: Arc<dyn MapStore> = RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?;
         let core_count = cores.len();
         let options = NodeOptions {
             node: config.node_id(),
@@ -141,7 +140,7 @@ impl LocalNode {
                 Request::CreateVolume(spec, reply) => drop(reply.send(self.create(&spec).await)),
                 Request::DeleteVolume(name, reply) => {
                     let result = self.assembly.delete_volume(name.as_str()).await;
-                    drop(reply.send(result.map_err(|error| control_error(name.as_str(), error))));
+                    drop(reply.send(result.map_err(control_error)));
                 }
                 Request::Status(reply) => {
                     let cluster: ClusterId = self.assembly.cluster_id();
@@ -158,7 +157,7 @@ impl LocalNode {
 
     async fn create(&self, spec: &VolumeSpec) -> Result<VolumeInfo, ControlError> {
         let created = self.assembly.create_volume(new_volume(spec)).await;
-        created.map_err(|error| control_error(spec.name.as_str(), error))
+        created.map_err(control_error)
     }
 
     async fn stop(&mut self) {
@@ -198,14 +197,14 @@ async fn ensure_volume(assembly: &Assembly, wanted: &VolumeSpec) -> Result<(), S
     }
 }
 
-fn control_error(name: &str, error: VolumeError) -> ControlError {
+fn control_error(error: VolumeError) -> ControlError {
     match error {
         VolumeError::Exists(there) => ControlError::Exists {
             name: there.name,
             size_bytes: there.size_bytes,
             block_size_bytes: there.block_size_bytes,
         },
-        VolumeError::NotFound => ControlError::NotFound(name.to_owned()),
+        VolumeError::NotFound(name) => ControlError::NotFound(name),
         VolumeError::Map(error) => ControlError::Unavailable(error.to_string()),
         other => ControlError::Refused(other.to_string()),
     }

@@ -1,14 +1,14 @@
 //! The API as a client meets it: over a socket, against a control core that keeps its volumes in a list.
 
 use super::*;
-use crate::control::{self, ClusterStatus, ControlError, NodeStatus, Request};
+use crate::control::{self, ClusterStatus, ControlError, Request};
 use runtime::channel::CrossReceiver;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use types::{ClusterId, VolumeId};
-use volume::VolumeInfo;
+use volume::{NodeStatus, VolumeInfo};
 
 async fn control_core(mut requests: CrossReceiver<Request>) {
     let mut volumes: Vec<VolumeInfo> = Vec::new();

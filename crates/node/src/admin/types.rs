@@ -53,8 +53,8 @@ fn default_block_size_bytes() -> u32 {
     BlockSize::default().bytes()
 }
 
-/// How the cluster is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// How the cluster is, from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
     /// All is as it should be.
@@ -107,6 +107,14 @@ pub struct Device {
     pub failed: Option<String>,
     /// Places found damaged since it was opened.
     pub damage: u64,
+    /// Records appended since it was opened: each is one device write.
+    pub appends: u64,
+    /// Entries in those records.
+    pub entries: u64,
+    /// Bytes of those records.
+    pub device_bytes_written: u64,
+    /// Bytes read from the device since it was opened.
+    pub device_bytes_read: u64,
 }
 
 /// An error: `{"error": {"code", "message", "hint"}}`.

@@ -1,9 +1,9 @@
 //! What is inside, as the API shows it.
 
 use super::types::{Device, Health, Status, Volume};
-use crate::control::{ClusterStatus, DeviceStatus};
+use crate::control::ClusterStatus;
 use std::net::SocketAddr;
-use volume::VolumeInfo;
+use volume::{DeviceStatus, VolumeInfo};
 
 /// Where a client reaches this node, and the subsystem that its volumes are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,34 +39,30 @@ impl Addresses {
     }
 }
 
-/// The cluster at one glance, the worst thing first.
+/// The cluster at one glance. What the floors below say comes first.
 pub(super) fn status(status: &ClusterStatus, volumes: usize) -> Status {
     let node = &status.node;
-    let mut reasons = Vec::new();
-    let mut health = Health::Healthy;
-    let mut is = |worse: Health, reason: String| {
-        health = if (worse as u8) > (health as u8) { worse } else { health };
-        reasons.push(reason);
-    };
+    let mut reasons = node.reasons.clone();
+    let mut health = if reasons.is_empty() { Health::Healthy } else { Health::Degraded };
     for device in &node.devices {
         let path = device.path.display();
-        if device.damage > 0 {
-            is(Health::Damaged, format!("{path}: {} places are damaged and there is no other copy", device.damage));
-        }
-        if let Some(why) = &device.failed {
-            is(Health::Unavailable, format!("{path} has failed: {why}"));
-        }
         let percent = device.used_bytes.saturating_mul(100).checked_div(device.capacity_bytes).unwrap_or(0);
         if percent >= FULL_WARNING_PERCENT {
-            is(Health::Degraded, format!("{path} is {percent} % full: delete volumes or discard what is not needed"));
+            health = health.max(Health::Degraded);
+            reasons.push(format!("{path} is {percent} % full: delete volumes or discard what is not needed"));
+        }
+        if device.failed.is_some() {
+            health = health.max(Health::Unavailable);
+        }
+        if device.damage > 0 {
+            health = health.max(Health::Damaged);
+            reasons.push(format!("{path}: {} places are damaged and there is no other copy", device.damage));
         }
     }
     if node.groups_serving < node.groups_total {
+        health = health.max(Health::Unavailable);
         let silent = node.groups_total - node.groups_serving;
-        is(Health::Unavailable, format!("{silent} of {} placement groups do not serve", node.groups_total));
-    }
-    for reason in &node.reasons {
-        is(Health::Degraded, reason.clone());
+        reasons.push(format!("{silent} of {} placement groups do not serve", node.groups_total));
     }
     Status {
         health,
@@ -90,14 +86,18 @@ fn device(device: &DeviceStatus) -> Device {
         used_bytes: device.used_bytes,
         failed: device.failed.clone(),
         damage: device.damage,
+        appends: device.appends,
+        entries: device.entries,
+        device_bytes_written: device.device_bytes_written,
+        device_bytes_read: device.device_bytes_read,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::NodeStatus;
     use types::{ClusterId, StoreId};
+    use volume::NodeStatus;
 
     fn healthy() -> ClusterStatus {
         let device = DeviceStatus {
@@ -108,6 +108,10 @@ mod tests {
             capacity_bytes: 1000,
             failed: None,
             damage: 0,
+            appends: 0,
+            entries: 0,
+            device_bytes_written: 0,
+            device_bytes_read: 0,
         };
         let node =
             NodeStatus { devices: vec![device], groups_total: 100, groups_serving: 100, ..NodeStatus::default() };
