@@ -12,12 +12,15 @@ pub mod admin;
 pub mod config;
 pub mod control;
 pub mod demo_directory;
-pub mod doors;
+mod doors;
 pub mod files;
-pub mod local_node;
-pub mod service;
+mod local_node;
 pub mod log;
+pub mod service;
 pub mod size;
 #[cfg(test)]
 mod testing;
 pub mod volume_spec;
+
+pub use doors::ListenError;
+pub use local_node::StartError;
