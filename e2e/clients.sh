@@ -35,7 +35,7 @@ if need nbdinfo nbdinfo; then
         'nbdinfo --json "$1" | python3 -c "
 import json, sys
 e = json.load(sys.stdin)[\"exports\"][0]
-assert (e[\"block_minimum\"], e[\"block_preferred\"], e[\"block_maximum\"]) == (1, 4096, 33554432), e
+assert (e[\"block_size_minimum\"], e[\"block_size_preferred\"], e[\"block_size_maximum\"]) == (1, 4096, 33554432), e
 for flag in (\"can_flush\", \"can_fua\", \"can_multi_conn\", \"can_trim\", \"can_zero\"):
     assert e[flag], flag
 assert not e[\"is_read_only\"]
