@@ -45,7 +45,8 @@ disconnect() { check "disconnect" nvme disconnect -n "$nqn"; }
 
 modprobe nvme-tcp || { fail "modprobe nvme-tcp"; finish; }
 check "discover" nvme discover -t tcp -a "$address" -s "$port"
-check "the discovery log names the subsystem" grep -qF "$nqn" /tmp/check.out
+cp /tmp/check.out /tmp/discovery
+check "the discovery log names the subsystem" grep -F "$nqn" /tmp/discovery
 
 connect || finish
 controller=$(basename "$(dirname "$(grep -lxF "$nqn" /sys/class/nvme/nvme*/subsysnqn | head -n 1)")")
