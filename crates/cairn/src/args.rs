@@ -113,12 +113,6 @@ pub(crate) struct DemoArguments {
     pub(crate) record: Option<PathBuf>,
 }
 
-impl Default for Format {
-    fn default() -> Self {
-        Self::Text
-    }
-}
-
 impl ValueEnum for Format {
     fn value_variants<'a>() -> &'a [Self] {
         &[Self::Text, Self::Json]

@@ -5,9 +5,10 @@ use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
 /// How to print.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people.
+    #[default]
     Text,
     /// For programs.
     Json,

@@ -39,8 +39,7 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<(), Failure> {
 pub(crate) fn node(config: &Path) -> Result<(), Failure> {
     let config = NodeConfig::read(config).map_err(Failure::of)?;
     let lock = Lock::take(&config.lock).map_err(Failure::of)?;
-    let plan =
-        ServicePlan { config, wanted_volumes: Vec::new(), record: None, before_serving: Box::new(|| Ok(())) };
+    let plan = ServicePlan { config, wanted_volumes: Vec::new(), record: None, before_serving: Box::new(|| Ok(())) };
     let result = service::run(plan, announce).map_err(Failure::of);
     drop(lock);
     result
@@ -52,7 +51,9 @@ fn announce(addresses: &Addresses) {
     log::info!("NVMe/TCP: nvme connect -t tcp -a {} -s {} -n {nqn}", nvme.ip(), nvme.port());
     log::info!("NBD:      nbd://{nbd}/VOLUME    volumes: cairn --admin http://{admin} volume ls");
     if !admin.ip().is_loopback() {
-        log::warn!("{admin} is no loopback address and nobody is asked for a password: let only trusted machines reach it");
+        log::warn!(
+            "{admin} is no loopback address and nobody is asked for a password: let only trusted machines reach it"
+        );
     }
     // Whoever closed standard output does not wait for the line, and clients are served all the same.
     let _ = print(&format!("ready admin=http://{admin} nvme={nvme} nbd={nbd}\n"));

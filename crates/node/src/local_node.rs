@@ -3,14 +3,14 @@
 //! Everything here runs on core 0, except the doors' workers, of which each core has one.
 
 use crate::config::NodeConfig;
-use crate::doors::{Doors, ListenError};
 use crate::control::{ClusterStatus, ControlError, Request};
+use crate::doors::{Doors, ListenError};
 use crate::files::FileError;
 use crate::size::ByteSize;
 use crate::volume_spec::VolumeSpec;
 use cluster::{MapError, MapStore, RedbMap};
-use runtime::channel::CrossReceiver;
 use runtime::CoreHandle;
+use runtime::channel::CrossReceiver;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ impl LocalNode {
                 }
                 Request::Stop(reply) => {
                     self.stop().await;
-                    drop(reply.send(()));
+                    let _ = reply.send(());
                     return;
                 }
             }
@@ -169,11 +169,7 @@ impl LocalNode {
 }
 
 fn new_volume(spec: &VolumeSpec) -> NewVolume {
-    NewVolume {
-        name: spec.name.to_string(),
-        size_bytes: spec.size.0,
-        block_size_bytes: spec.block_size.bytes(),
-    }
+    NewVolume { name: spec.name.to_string(), size_bytes: spec.size.0, block_size_bytes: spec.block_size.bytes() }
 }
 
 /// Leaves a volume alone that is there as wanted, makes one that is not.

@@ -10,8 +10,8 @@
 
 use crate::admin::{Addresses, Admin};
 use crate::config::NodeConfig;
-use crate::doors::ListenError;
 use crate::control::{self, ControlHandle};
+use crate::doors::ListenError;
 use crate::files::FileError;
 use crate::local_node::{self, NodePlan, StartError};
 use crate::volume_spec::VolumeSpec;
@@ -85,11 +85,7 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     let (control, requests) = control::channel();
     let mut starting = local_node::start(
         cores.handles(),
-        NodePlan {
-            config: plan.config,
-            wanted_volumes: plan.wanted_volumes,
-            before_serving: plan.before_serving,
-        },
+        NodePlan { config: plan.config, wanted_volumes: plan.wanted_volumes, before_serving: plan.before_serving },
         requests,
     );
     let started = tokio::select! {
@@ -100,7 +96,7 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
             return Ok(());
         }
     };
-    let started = match started.unwrap_or_else(|_| Err(StartError::Lost)) {
+    let started = match started.unwrap_or(Err(StartError::Lost)) {
         Ok(started) => started,
         Err(error) => {
             end_cores(cores).await;

@@ -41,7 +41,9 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let found = volumes.len() < count;
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotFound(name.to_string())) });
             }
-            Request::Stop(reply) => drop(reply.send(())),
+            Request::Stop(reply) => {
+                let _ = reply.send(());
+            }
             Request::Status(reply) => {
                 let _ = reply.send(ClusterStatus { cluster: ClusterId(5), node: NodeStatus::default() });
             }
