@@ -1,5 +1,6 @@
 #!/bin/bash
 # NVMe/TCP as the Linux kernel speaks it: a guest with a stock kernel (tools/kernel-client) connects to `cairn demo`.
+# Time: 1200 s (the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 need kernel-client qemu-system-x86_64 python3 mkfs.ext4 dpkg-deb apt-get || finish
 
@@ -27,7 +28,7 @@ guest() { # guest NAME SCRIPT ARGS...: shows what the guest's script says of its
 # As much of a session as people have: discover, connect, file system, trim, reconnect in four ways, compare.
 guest session "$root/e2e/guest/nvme-session.sh" 10.0.2.2 "$nvme_port" "$nqn" "$(field v512 nsid)" "$(field v4096 nsid)"
 # And the initiator's commands one by one, with fio's verification, with both digests and two I/O queues.
-guest commands "$root/tools/kernel-client/examples/connect-and-verify.sh" 10.0.2.2 "$nvme_port" "$nqn" \
+guest commands --smp 2 "$root/tools/kernel-client/examples/connect-and-verify.sh" 10.0.2.2 "$nvme_port" "$nqn" \
     mb=8 ns="$(field v4096 nsid)" connect="-i 2 -g -G"
 
 check "the cluster is healthy" sh -c '"$1" status -o json | grep -q "\"health\": \"healthy\""' - "$cairn"
