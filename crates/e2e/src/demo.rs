@@ -113,8 +113,30 @@ impl Demo {
     }
 
     /// Stops every thread of it until [`resume`](Self::resume).
+    ///
+    /// # Panics
+    /// If they do not stop.
     pub fn pause(&self) {
         self.signal(libc::SIGSTOP);
+        // The signal is only sent: a thread may run on for a moment.
+        for _ in 0..10_000 {
+            if self.is_stopped().unwrap_or(false) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("cairn demo does not stop on SIGSTOP");
+    }
+
+    fn is_stopped(&self) -> std::io::Result<bool> {
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
+            // The name in parentheses may hold anything; the state is the word behind it.
+            if !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Lets it go on.

@@ -1,6 +1,8 @@
 //! A volume as a client sees it, whichever protocol it speaks.
 
+use crate::demo::Served;
 use nbd::client::{Client, ClientError};
+use nvme::host::{Controller, HostError, HostIdentity, Namespace, Options, Queue};
 use runtime::SharedBuf;
 use std::net::SocketAddr;
 
@@ -24,11 +26,22 @@ impl From<ClientError> for DiskError {
     }
 }
 
+impl From<HostError> for DiskError {
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::Status(_) | HostError::Unsupported(_) => Self::Refused(error.to_string()),
+            _ => Self::Lost(error.to_string()),
+        }
+    }
+}
+
 /// An open volume. Clones share the connection.
 #[derive(Clone)]
 pub enum Disk {
     /// Over NBD.
     Nbd(Client),
+    /// Over NVMe/TCP.
+    Nvme(Controller, Namespace),
 }
 
 impl Disk {
@@ -37,10 +50,21 @@ impl Disk {
         Ok(Self::Nbd(Client::connect(address, name, true).await?))
     }
 
+    /// Opens a volume over NVMe/TCP with two I/O queues; with digests if asked for.
+    pub async fn nvme(served: &Served, digests: bool) -> Result<Self, DiskError> {
+        let host = HostIdentity { nqn: "nqn.2026-01.test:e2e".into(), id: *b"cairn-e2e-host-1" };
+        let options =
+            Options { io_queues: 2, header_digest: digests, data_digest: digests, ..Options::new(host, &served.nqn) };
+        let controller = Controller::connect(served.nvme, &options).await?;
+        let namespace = controller.namespace(served.nsid).await?;
+        Ok(Self::Nvme(controller, namespace))
+    }
+
     /// Reads.
     pub async fn read(&self, offset_bytes: u64, len_bytes: u32) -> Result<SharedBuf, DiskError> {
         match self {
             Self::Nbd(client) => Ok(client.read(offset_bytes, len_bytes).await?),
+            Self::Nvme(_, namespace) => Ok(namespace.read(offset_bytes, len_bytes).await?),
         }
     }
 
@@ -48,6 +72,7 @@ impl Disk {
     pub async fn write(&self, offset_bytes: u64, bytes: SharedBuf) -> Result<(), DiskError> {
         match self {
             Self::Nbd(client) => Ok(client.write(offset_bytes, bytes, false).await?),
+            Self::Nvme(_, namespace) => Ok(namespace.write(offset_bytes, bytes).await?),
         }
     }
 
@@ -55,6 +80,7 @@ impl Disk {
     pub async fn flush(&self) -> Result<(), DiskError> {
         match self {
             Self::Nbd(client) => Ok(client.flush().await?),
+            Self::Nvme(_, namespace) => Ok(namespace.flush().await?),
         }
     }
 
@@ -62,6 +88,7 @@ impl Disk {
     pub async fn trim(&self, offset_bytes: u64, len_bytes: u32) -> Result<(), DiskError> {
         match self {
             Self::Nbd(client) => Ok(client.trim(offset_bytes, len_bytes).await?),
+            Self::Nvme(_, namespace) => Ok(namespace.deallocate(&[(offset_bytes, len_bytes.into())]).await?),
         }
     }
 
@@ -69,6 +96,7 @@ impl Disk {
     pub async fn write_zeroes(&self, offset_bytes: u64, len_bytes: u32) -> Result<(), DiskError> {
         match self {
             Self::Nbd(client) => Ok(client.write_zeroes(offset_bytes, len_bytes).await?),
+            Self::Nvme(_, namespace) => Ok(namespace.write_zeroes(offset_bytes, len_bytes.into(), true).await?),
         }
     }
 
@@ -76,6 +104,10 @@ impl Disk {
     pub fn abort(&self) {
         match self {
             Self::Nbd(client) => client.abort(),
+            Self::Nvme(controller, _) => {
+                controller.queues().iter().for_each(Queue::close);
+                controller.admin().close();
+            }
         }
     }
 }

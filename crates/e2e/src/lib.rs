@@ -22,6 +22,7 @@ pub mod directory;
 pub mod disk;
 pub mod journal;
 pub mod load;
+pub mod node;
 pub mod pattern;
 pub mod power;
 pub mod random;

@@ -66,6 +66,23 @@ impl Load {
         })
     }
 
+    /// On a volume whose contents are somebody else's: they are read, and what they are is what may be read.
+    ///
+    /// # Panics
+    /// If a read fails.
+    pub async fn over_unknown(plan: Plan, disk: &Disk, size_bytes: u64) -> Rc<Self> {
+        let load = Self::new(plan, size_bytes);
+        for offset in (0..size_bytes).step_by(VERIFY_BYTES as usize) {
+            let len = u64::from(VERIFY_BYTES).min(size_bytes - offset) as u32;
+            let bytes = disk.read(offset, len).await.expect("the volume is served");
+            let mut journal = load.journal.borrow_mut();
+            let contents = bytes.chunks_exact(SECTOR_BYTES).map(Content::of);
+            let write = journal.begin(offset / SECTOR_BYTES as u64, contents);
+            journal.completed(write);
+        }
+        load
+    }
+
     /// Starts the plan's depth of workers on `disk`. They end when the connection is lost, after
     /// [`stop`](Self::stop), or at the first violation.
     pub fn start(self: &Rc<Self>, disk: &Disk) -> Vec<TaskHandle> {

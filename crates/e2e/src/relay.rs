@@ -52,6 +52,11 @@ impl Log {
         self.0.is_empty()
     }
 
+    /// When the first write was called.
+    pub fn began_ns(&self) -> Option<u64> {
+        self.0.first().map(|(time, _)| *time)
+    }
+
     /// Puts an event down; a call is known by the number returned.
     fn add(&mut self, what: What) -> usize {
         self.0.push((boot_clock_ns(), what));
