@@ -2,11 +2,13 @@
 
 use super::budget::Budget;
 use super::exports::failure;
+use super::pulse::Pulse;
 use super::{ALIVE_FOR, NEGOTIATION_TIME_MAX};
 use crate::machine::{Event, Failure, Input, Load, Machine, Ticket, parts};
 use runtime::channel::WaitList;
 use runtime::{Instant, IoBuf, SharedBuf, TaskHandle, TcpStream};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use volume::{Directory, IoError, Payload, Volume};
@@ -33,8 +35,11 @@ pub(super) struct Connection {
     load: Cell<Load>,
     machine: RefCell<Machine>,
     state: Cell<State>,
-    /// When the other end was last known not to have closed.
-    alive_at: Cell<Instant>,
+    pulse: Rc<Pulse>,
+    /// Pauses of the core that this connection has outlived.
+    pauses: Cell<u64>,
+    /// Sends that carried answers, so far.
+    sends: Cell<u64>,
     reader: Cell<Option<TaskHandle>>,
     /// Since when the send that is under way waits for the client.
     sending_since: Cell<Option<Instant>>,
@@ -45,7 +50,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, directory: Directory, budget: Rc<Budget>) -> Rc<Self> {
+    pub(super) fn new(stream: TcpStream, directory: Directory, budget: Rc<Budget>, pulse: Rc<Pulse>) -> Rc<Self> {
+        let pauses = Cell::new(pulse.enter());
         Rc::new(Self {
             stream,
             directory,
@@ -53,7 +59,9 @@ impl Connection {
             load: Cell::default(),
             machine: RefCell::new(Machine::new()),
             state: Cell::new(State::Open),
-            alive_at: Cell::new(runtime::now()),
+            pulse,
+            pauses,
+            sends: Cell::new(0),
             reader: Cell::new(None),
             sending_since: Cell::new(None),
             output: WaitList::default(),
@@ -143,8 +151,9 @@ impl Connection {
 
     /// Admits requests until the connection ends; returns what is to become of it.
     async fn transfer(self: &Rc<Self>, volume: &Volume, mut input: Input) -> State {
+        let mut held = VecDeque::new();
         loop {
-            if self.wait_for_room().await && !self.is_alive() {
+            if !self.wait_for_room().await {
                 return State::Closed;
             }
             let event = self.machine.borrow_mut().next(&mut input, &self.directory);
@@ -155,46 +164,59 @@ impl Connection {
                     if self.machine.borrow().has_output() {
                         self.output.wake_all(); // a refusal needs no task to answer it
                     }
-                    match self.receive_more().await {
-                        Some(more) if self.is_alive() => input = more,
-                        _ => return State::Closed,
+                    match self.receive_more(&mut held).await {
+                        Some(more) => input = more,
+                        None => return State::Closed,
                     }
                 }
             }
         }
     }
 
-    /// The next bytes: the rest of a long payload straight into its buffer, else whatever comes.
-    async fn receive_more(&self) -> Option<Input> {
-        let direct = self.machine.borrow_mut().direct_receive();
-        let Some(rest) = direct else { return self.receive().await };
-        let (result, rest) = self.stream.recv_exact(rest).await;
-        result.ok()?;
-        self.machine.borrow_mut().direct_received(rest);
-        Some(Input::new(IoBuf::new(0).freeze()))
-    }
-
-    /// Waits until another request may begin. Returns whether it had to.
-    async fn wait_for_room(&self) -> bool {
-        let may_go_on = || {
-            self.budget.has_room(self.load.get()) || self.state.get() != State::Open || self.load.get().commands == 0
-        };
-        if may_go_on() {
-            return false;
+    /// The next bytes: what is held back, the rest of a long payload straight into its buffer, or whatever comes. `None`
+    /// if the connection has ended, or its host is not known to be there.
+    async fn receive_more(&self, held: &mut VecDeque<SharedBuf>) -> Option<Input> {
+        if let Some(bytes) = held.pop_front() {
+            return Some(Input::new(bytes));
         }
-        self.budget.wait(may_go_on).await;
-        true
+        let direct = self.machine.borrow_mut().direct_receive();
+        let input = match direct {
+            None => self.receive().await?,
+            Some(rest) => {
+                let (result, rest) = self.stream.recv_exact(rest).await;
+                result.ok()?;
+                self.machine.borrow_mut().direct_received(rest);
+                Input::new(IoBuf::new(0).freeze())
+            }
+        };
+        let pauses = self.pulse.look();
+        if self.pauses.replace(pauses) == pauses || self.outlive_pause(held).await { Some(input) } else { None }
     }
 
-    /// Whether the other end was there within the last [`ALIVE_FOR`], asked of the kernel if it is longer ago. If it has
-    /// closed, what it sent is dropped: its host may have sent it again elsewhere and gone on writing since.
-    fn is_alive(&self) -> bool {
-        let now = runtime::now();
-        if now.since(self.alive_at.get()) <= ALIVE_FOR {
+    /// Waits until another request may begin. Returns whether the connection and its host are still there.
+    async fn wait_for_room(&self) -> bool {
+        let may_go_on = || self.budget.has_room(self.load.get()) || self.is_over() || self.load.get().commands == 0;
+        if may_go_on() {
             return true;
         }
-        self.alive_at.set(now);
-        !self.stream.has_ended()
+        let (began, sends) = (runtime::now(), self.sends.get());
+        self.budget.wait(may_go_on).await;
+        if runtime::now().since(began) > ALIVE_FOR { self.outlive_back_pressure(sends).await } else { !self.is_over() }
+    }
+
+    /// Resolves when an answer has been sent since `sends` were; at once if there is none to wait for.
+    pub(super) async fn wait_for_answer(&self, sends: u64) {
+        let sent = || self.sends.get() > sends || self.is_over() || self.load.get().commands == 0;
+        self.budget.wait(sent).await;
+    }
+
+    /// Whether nothing more is to be read.
+    pub(super) fn is_over(&self) -> bool {
+        self.state.get() != State::Open
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 
     /// Hands a request to the volume.
@@ -293,6 +315,7 @@ impl Connection {
                     return;
                 }
                 self.sending_since.set(None);
+                self.sends.set(self.sends.get() + 1);
                 self.discharge(sent);
             }
         }
@@ -319,5 +342,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.discharge(self.load.get());
+        self.pulse.leave();
     }
 }

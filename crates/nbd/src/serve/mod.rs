@@ -10,10 +10,13 @@
 
 mod budget;
 mod connection;
+mod doubt;
 mod exports;
+mod pulse;
 
 use budget::Budget;
 use connection::Connection;
+use pulse::Pulse;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use runtime::{DetachedStream, TcpListener};
 use std::cell::RefCell;
@@ -23,8 +26,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use volume::Directory;
 
-/// A command is admitted only if its connection was known to be alive this short a time ago. A host that has given up
-/// a connection needs longer to be back on another one and to write there.
+/// A wait longer than this may have outlived the host: it can have given the connection up, be back on another one and
+/// have written there. What was received is then executed only after a sign of life (see `doubt`).
 pub const ALIVE_FOR: Duration = Duration::from_millis(100);
 /// Longest time from accept to the end of negotiation: longer holds a place for nothing.
 pub const NEGOTIATION_TIME_MAX: Duration = Duration::from_secs(10);
@@ -94,9 +97,12 @@ impl Worker {
     pub async fn run(mut self, directory: Directory) {
         let budget = Rc::new(Budget::default());
         let connections = Connections::default();
+        let pulse = Rc::new(Pulse::default());
+        let beating = pulse.clone();
+        let beat = runtime::spawn(async move { beating.beat().await });
         let watch = runtime::spawn(end_stalled(connections.clone(), budget.clone()));
         while let Ok(stream) = self.receiver.recv().await {
-            let connection = Connection::new(stream.attach(), directory.clone(), budget.clone());
+            let connection = Connection::new(stream.attach(), directory.clone(), budget.clone(), pulse.clone());
             connections.borrow_mut().push(connection.clone());
             let (connections, count) = (connections.clone(), self.connections.clone());
             runtime::spawn(async move {
@@ -106,6 +112,7 @@ impl Worker {
             });
         }
         watch.cancel();
+        beat.cancel();
         let open = connections.borrow().clone();
         open.iter().for_each(|connection| connection.stop());
         let deadline = runtime::now() + STOP_TIME_MAX;
