@@ -162,6 +162,24 @@ impl History {
         Value(u64::from(id.0) + 1)
     }
 
+    /// What was done to a block, line by line, for whoever reads about a failure.
+    pub fn of_block(&self, block: u64) -> String {
+        let mut out = String::new();
+        for (index, operation) in self.operations.iter().enumerate().filter(|(_, one)| one.blocks().contains(&block)) {
+            let what = match &operation.action {
+                Action::Write => format!("write {}", Self::stamp(OperationId(index as u32))),
+                Action::Zero => "zero".to_owned(),
+                Action::Read(values) => {
+                    let value = values.get((block - operation.first_block) as usize);
+                    format!("read {}", value.map_or("nothing".to_owned(), ToString::to_string))
+                }
+            };
+            let (blocks, start) = (operation.blocks(), operation.start.0);
+            out += &format!("operation {index}: {what} blocks {blocks:?}, from {start}, {:?}\n", operation.outcome);
+        }
+        out
+    }
+
     /// The write with this stamp.
     pub fn writer(&self, value: Value) -> Option<&Operation> {
         let operation = self.operations.get(usize::try_from(value.0.checked_sub(1)?).ok()?)?;

@@ -188,11 +188,13 @@ impl Shared {
         let place = (disk.node, index);
         if disk.random.chance(disk.options.faults.lost_write) {
             self.trace(EventKind::DiskFault, place, offset, 1, 0);
+            disk.lies += 1;
         } else if disk.random.chance(disk.options.faults.misplaced_write) {
             let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
             let block = u64::from(disk.info.block_size_bytes);
             let elsewhere = disk.random.below((disk.info.size_bytes - len) / block + 1) * block;
             self.trace(EventKind::DiskFault, place, offset, 2, elsewhere);
+            disk.lies += 1;
             disk.apply(elsewhere, parts);
         } else {
             disk.apply(offset, parts);

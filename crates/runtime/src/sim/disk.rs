@@ -126,6 +126,8 @@ pub(super) struct Disk {
     unsynced: VecDeque<Unsynced>,
     unsynced_bytes: usize,
     writes_completed: u64,
+    /// How often it lied: bits turned, writes lost or misplaced.
+    pub(super) lies: u64,
     spare: Vec<Vec<u8>>,
 }
 
@@ -150,6 +152,7 @@ impl Disk {
             unsynced: VecDeque::new(),
             unsynced_bytes: 0,
             writes_completed: 0,
+            lies: 0,
             spare: Vec::new(),
         }
     }
@@ -265,6 +268,7 @@ impl Disk {
         let at = page + self.random.below(4096);
         let bit = self.random.below(8) as u8;
         self.contents.flip_bit(at, bit);
+        self.lies += 1;
         Some(at)
     }
 }

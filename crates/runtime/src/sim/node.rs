@@ -251,6 +251,18 @@ impl SimDisk {
         self.shared.storage.borrow_mut().disks[self.index as usize].contents.flip_bit(offset_bytes, bit);
     }
 
+    /// Turns over some bit of what was ever written; says where. `None` on an empty disk.
+    pub fn rot(&self) -> Option<u64> {
+        let at = self.shared.storage.borrow_mut().disks[self.index as usize].rot()?;
+        self.shared.trace(EventKind::DiskFault, (u32::MAX, self.index), at, 0, 0);
+        Some(at)
+    }
+
+    /// How often it has lied so far: bits it turned by itself, writes it lost or misplaced.
+    pub fn lies(&self) -> u64 {
+        self.shared.storage.borrow().disks[self.index as usize].lies
+    }
+
     /// What stands there now, past any cache.
     pub fn peek(&self, offset_bytes: u64, into: &mut [u8]) {
         self.shared.storage.borrow().disks[self.index as usize].contents.read(offset_bytes, into);

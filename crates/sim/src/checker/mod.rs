@@ -34,6 +34,15 @@ pub enum Violation {
 }
 
 impl Violation {
+    /// The block it is about.
+    pub fn block(&self) -> u64 {
+        match self {
+            Self::NotLinearizable(found) => found.block,
+            Self::Torn(found) => found.first_block,
+            Self::TooManyOpen { block, .. } => *block,
+        }
+    }
+
     /// Name of the checker that found it.
     pub fn checker(&self) -> &'static str {
         match self {

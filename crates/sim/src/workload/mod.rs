@@ -1,5 +1,7 @@
 //! Workloads: what is done in a world, and what is asked of it afterwards.
 
+pub mod store;
+
 use crate::checker::Violation;
 use runtime::sim::{Stopped, World};
 use types::Mutant;
@@ -19,7 +21,7 @@ pub struct Workload {
 }
 
 /// All there are.
-pub const WORKLOADS: &[Workload] = &[];
+pub const WORKLOADS: &[Workload] = &[store::WORKLOAD];
 
 impl Workload {
     /// The one with this name.
