@@ -5,7 +5,7 @@ use crate::group::{Group, GroupRef};
 use cluster::{GroupRecord, decode};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use store::{AppendError, Entry, LogPosition, Recovery, Shard};
@@ -27,7 +27,6 @@ pub struct GroupShard {
     /// In the order of the log; the front becomes durable first.
     queued: RefCell<VecDeque<Queued>>,
     layers: RefCell<HashSet<LayerId, FixedState>>,
-    failed: Cell<bool>,
 }
 
 impl GroupShard {
@@ -46,7 +45,6 @@ impl GroupShard {
             by_id: RefCell::default(),
             queued: RefCell::default(),
             layers: RefCell::new(recovery.layers.iter().map(|record| record.layer).collect()),
-            failed: Cell::new(false),
         });
         let known: HashMap<GroupId, usize, FixedState> =
             recovery.groups.iter().enumerate().map(|(index, group)| (group.group, index)).collect();
@@ -140,7 +138,6 @@ impl GroupShard {
     }
 
     fn stop_all(&self, reason: &str) {
-        self.failed.set(true);
         let groups = self.groups();
         groups.iter().for_each(|group| group.stop(reason));
     }

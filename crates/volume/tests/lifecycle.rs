@@ -4,6 +4,7 @@ mod common;
 
 use cluster::{GroupRecord, SimMap, VolumeRecord, keys, list};
 use common::{DISK, Machine, Random, new_volume, payload, read_all};
+use runtime::sim::DiskFaults;
 use std::time::Duration;
 use volume::{Assembly, IoError, StartError, VolumeError};
 
@@ -168,5 +169,69 @@ fn ranges_past_the_end_are_refused() {
         volume.read(size - 1, 1).await.expect("the last byte");
         volume.write_zeroes(size, 0).await.expect("nothing at the end");
         volume.flush().await.expect("flushed");
+    });
+}
+
+#[test]
+fn a_failed_device_says_so_and_acknowledges_nothing() {
+    let machine = Machine::new(8, 2);
+    let assembly = machine.start();
+    let disk = machine.node.disk(std::path::Path::new(DISK)).expect("there");
+    machine.run(async move {
+        assembly.create_volume(new_volume("a", 8 << 20)).await.expect("made");
+        fill(&assembly, "a", 8).await;
+        disk.set_faults(DiskFaults { flush_error: 1_000_000, ..DiskFaults::default() });
+        let volume = assembly.directory().by_name("a").expect("served");
+        for chunk in 0..8 {
+            let refused = volume.write(chunk << 20, payload(&[1; 4096])).await;
+            assert!(matches!(refused, Err(IoError::Unavailable(_))), "{refused:?}");
+        }
+        let status = assembly.status().await;
+        assert!(status.groups_serving < status.groups_total);
+        assert!(status.devices[0].failed.is_some() && !status.reasons.is_empty(), "{status:?}");
+        disk.set_faults(DiskFaults::default());
+        let still = volume.write(0, payload(&[1; 4096])).await;
+        assert!(still.is_err(), "a device that failed stays failed until it is opened again");
+    });
+    machine.crash();
+    let assembly = machine.start();
+    machine.run(async move {
+        let volume = assembly.directory().by_name("a").expect("served");
+        volume.write(0, payload(&[2; 4096])).await.expect("written");
+        assert_eq!(assembly.status().await.reasons, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_full_device_refuses_new_blocks_and_takes_them_again_when_some_are_given_back() {
+    let machine = Machine::new(9, 1);
+    let assembly = machine.start();
+    machine.run(async move {
+        assembly.create_volume(new_volume("a", 1 << 30)).await.expect("made");
+        let volume = assembly.directory().by_name("a").expect("served");
+        let bytes = Random(9).bytes(1 << 20);
+        let mut chunk = 0;
+        let refused = loop {
+            match volume.write(chunk << 20, payload(&bytes)).await {
+                Ok(()) => chunk += 1,
+                Err(error) => break error,
+            }
+            assert!(chunk < 256, "more than the device holds");
+        };
+        assert!(matches!(refused, IoError::NoSpace(_)), "{refused:?}");
+        assert!(chunk > 128, "only {chunk} MiB of 256 could be filled");
+        let read = volume.read(0, 1 << 20).await.expect("reads go on");
+        assert_eq!(&*read.bytes, &bytes[..]);
+        volume.discard(0, 1 << 30).await.expect("giving back always works");
+        // What was freed may be used again once a checkpoint no longer needs it.
+        for attempt in 0.. {
+            match volume.write(0, payload(&bytes)).await {
+                Ok(()) => break,
+                Err(error) => assert!(attempt < 1000, "{error}"),
+            }
+            runtime::sleep(Duration::from_millis(10)).await;
+        }
+        let read = volume.read(1 << 20, 1 << 20).await.expect("readable");
+        assert!(read.bytes.iter().all(|byte| *byte == 0), "a discarded block does not come back");
     });
 }
