@@ -1,0 +1,100 @@
+//! What a block costs above the store's own cost: CPU of one core per 4 KiB read and write, without any door.
+//!
+//! `cargo bench -p cairn-volume` (device in `/dev/shm`; CPU time, so that a busy machine disturbs it little).
+
+use cluster::{MapStore, RedbMap};
+use runtime::buf::IoBuf;
+use runtime::uring::{Cores, Options};
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use types::NodeId;
+use volume::{Assembly, NewVolume, NodeOptions, Payload, Volume};
+
+const DEVICE_BYTES: u64 = 2 << 30;
+const BLOCKS: u64 = 65_536;
+const OPERATIONS: u64 = 400_000;
+
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Nanoseconds that this thread has been on a CPU.
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    text.split(' ').next().and_then(|first| first.parse().ok()).expect("a number")
+}
+
+fn next(state: &Cell<u64>) -> u64 {
+    state.set(state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+    state.get() >> 33
+}
+
+async fn run(volume: &Volume, depth: usize, write: bool) -> f64 {
+    let (left, running) = (Rc::new(Cell::new(OPERATIONS)), Rc::new(Cell::new(depth)));
+    let (done, mut all_done) = runtime::channel::bounded(1);
+    let started = cpu_ns();
+    for task in 0..depth {
+        let (volume, left, running, done) = (volume.clone(), left.clone(), running.clone(), done.clone());
+        runtime::spawn(async move {
+            let state = Cell::new(task as u64 + 1);
+            while left.get() > 0 {
+                left.set(left.get() - 1);
+                let offset = next(&state) % BLOCKS * 4096;
+                if write {
+                    let mut buf = IoBuf::new(4096);
+                    buf[..8].copy_from_slice(&offset.to_le_bytes());
+                    buf[8] = 1;
+                    volume.write(offset, Payload { bytes: buf.freeze() }).await.expect("written");
+                } else {
+                    drop(volume.read(offset, 4096).await.expect("readable"));
+                }
+            }
+            running.set(running.get() - 1);
+            if running.get() == 0 {
+                let _ = done.try_send(());
+            }
+        });
+    }
+    let _ = all_done.recv().await;
+    (cpu_ns() - started) as f64 / OPERATIONS as f64
+}
+
+async fn measure(options: NodeOptions) {
+    let assembly = Assembly::start(options).await.expect("the node starts");
+    let new = NewVolume { name: "v".to_owned(), size_bytes: BLOCKS * 4096, block_size_bytes: 4096 };
+    assembly.create_volume(new).await.expect("made");
+    let volume = assembly.directory().by_name("v").expect("served");
+    run(&volume, 128, true).await;
+    for depth in [1, 16, 128] {
+        for write in [true, false] {
+            let ns = run(&volume, depth, write).await;
+            println!("{:5} depth {depth:3}: {ns:6.0} ns of CPU per block", if write { "write" } else { "read" });
+        }
+    }
+    assembly.stop().await;
+}
+
+fn main() {
+    let scratch = Scratch(PathBuf::from(format!("/dev/shm/cairn-blocks-{}", std::process::id())));
+    std::fs::create_dir_all(&scratch.0).expect("/dev/shm");
+    let device = scratch.0.join("device.img");
+    std::fs::File::create(&device).and_then(|file| file.set_len(DEVICE_BYTES)).expect("a sparse file");
+    let map: Arc<dyn MapStore> = RedbMap::open(&scratch.0.join("map.redb")).expect("a new map");
+    let cores = Cores::start(1, &Options::default()).expect("io_uring is there");
+    let (tell, told) = mpsc::channel();
+    let handles = cores.handles().to_vec();
+    let address = "127.0.0.1".to_owned();
+    let options = NodeOptions { node: NodeId(1), address, cores: handles.clone(), devices: vec![device], map };
+    handles[0].spawn_on(move || async move {
+        measure(options).await;
+        let _ = tell.send(());
+    });
+    let _ = told.recv();
+    cores.stop();
+}
