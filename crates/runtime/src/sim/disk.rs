@@ -199,6 +199,7 @@ impl Disk {
     /// A flush that was asked for when `through` was the newest completed write has succeeded.
     pub(super) fn made_durable(&mut self, through: u64) {
         if self.unsynced.iter().any(|write| write.doomed) {
+            self.cover_doomed(through);
             let mut kept = VecDeque::new();
             for write in std::mem::take(&mut self.unsynced) {
                 match write.doomed || write.number > through {
@@ -211,6 +212,33 @@ impl Disk {
         }
         while self.unsynced.front().is_some_and(|write| write.number <= through) {
             self.forget_oldest();
+        }
+    }
+
+    /// What was written over a doomed write and is durable now survives it: the doomed one may take back no more than what
+    /// lies under that.
+    fn cover_doomed(&mut self, through: u64) {
+        for at in 0..self.unsynced.len() {
+            if !self.unsynced[at].doomed {
+                continue;
+            }
+            let (offset, len) = (self.unsynced[at].offset, self.unsynced[at].before.len());
+            let newer = || self.unsynced.iter().skip(at + 1);
+            // The bytes as they are without the writes that are not durable.
+            let mut durable = vec![0; len];
+            self.contents.read(offset, &mut durable);
+            for write in newer().rev().filter(|write| write.doomed || write.number > through) {
+                overlay(&mut durable, offset, &write.before, write.offset);
+            }
+            let mut before = self.unsynced[at].before.clone();
+            for write in newer().filter(|write| !write.doomed && write.number <= through) {
+                let start = write.offset.max(offset);
+                let end = (write.offset + write.before.len() as u64).min(offset + len as u64);
+                if start < end {
+                    overlay(&mut before, offset, &durable[(start - offset) as usize..(end - offset) as usize], start);
+                }
+            }
+            self.unsynced[at].before = before;
         }
     }
 
@@ -270,6 +298,16 @@ impl Disk {
         self.contents.flip_bit(at, bit);
         self.lies += 1;
         Some(at)
+    }
+}
+
+/// Puts the part of `from`, which lies at `from_offset`, that `into`, which lies at `into_offset`, has room for over it.
+fn overlay(into: &mut [u8], into_offset: u64, from: &[u8], from_offset: u64) {
+    let start = into_offset.max(from_offset);
+    let end = (into_offset + into.len() as u64).min(from_offset + from.len() as u64);
+    if start < end {
+        let from = &from[(start - from_offset) as usize..(end - from_offset) as usize];
+        into[(start - into_offset) as usize..(end - into_offset) as usize].copy_from_slice(from);
     }
 }
 

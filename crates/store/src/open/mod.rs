@@ -106,11 +106,12 @@ impl Shard {
         }
         let root = store.root(index);
         let segments = store.found_segments(index);
-        let (mut replay, findings) = read_log(&device, store, index, &segments, root, false).await;
+        let (mut replay, mut findings) = read_log(&device, store, index, &segments, root, false).await;
         if matches!(replay.pass_verdict(), PassVerdict::Lacks { .. }) {
             // Once more, with a list of what was found of the pass: all else is in doubt.
             (replay, _) = read_log(&device, store, index, &segments, root, true).await;
         }
+        findings.write_again(&device).await?;
         let judgement = findings.judge();
         let mut recovery = conclude(store, index, root, &mut replay, &findings, &judgement);
         recovery.layers = replay.state.layers.values().copied().collect();

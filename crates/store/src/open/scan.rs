@@ -18,7 +18,7 @@
 //! torn is missing. The opening that accepts it names it as a gap, and so voids it: while it is held, the next time.
 
 use super::replay::Replay;
-use crate::error::Damage;
+use crate::error::{Damage, OpenError};
 use crate::format::record::{IN_FLIGHT_WINDOW_BYTES, RECORD_MAGIC};
 use crate::format::{
     EntryBody, MAX_RECORD_BYTES, Record, RecordHeader, RecordKind, RecordPlace, RecordPointer, RecordSeq, SegmentIndex,
@@ -26,7 +26,7 @@ use crate::format::{
 };
 use crate::shard::Place;
 use crate::store::{FoundSegment, Store};
-use runtime::{Device, IoBuf};
+use runtime::{Device, IoBuf, SharedBuf};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use types::{Incarnation, Mutant, ShardIndex, mutant};
@@ -57,6 +57,8 @@ pub(crate) struct Findings {
     pub(crate) next_seq: RecordSeq,
     /// Behind the last record of the last segment.
     pub(crate) tail: Option<(FoundSegment, u32)>,
+    /// Good bytes, and where, that no successful flush is known to have covered: see [`Findings::write_again`].
+    doubtful: Vec<(u64, SharedBuf)>,
     pub(crate) records: u64,
     pub(crate) scanned_bytes: u64,
 }
@@ -71,6 +73,20 @@ pub(crate) struct Judgement {
 }
 
 impl Findings {
+    /// Writes again what no record says was durable. A flush that failed may have left it readable and yet doomed: the
+    /// next flush says nothing of it, and it is gone with the power. Equal bytes in the same place: nothing can be
+    /// torn. The flush of the opening covers it.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(crate) async fn write_again(&mut self, device: &Device) -> Result<(), OpenError> {
+        for (offset_bytes, bytes) in self.doubtful.drain(..) {
+            let written = device.write(offset_bytes, &mut vec![bytes]).await;
+            written.map_err(|error| crate::store::io_at(offset_bytes, &error))?;
+        }
+        Ok(())
+    }
+
     fn note_missing(&mut self, first: RecordSeq, below: RecordSeq, segment: SegmentIndex, offset_bytes: u32) {
         let records = SeqRange { first, last: RecordSeq(below.0 - 1) };
         self.missing.push(Missing { records, segment, offset_bytes });
@@ -201,6 +217,12 @@ pub(crate) async fn scan(
         offset_bytes = block;
     }
     scan.judge_held(replay).await;
+    for young in segments.iter().filter(|one| one.first_record > scan.said) {
+        // Its header went to the device with its first record.
+        if let Some(header) = scan.reader.read(young.segment, 0, block as usize).await {
+            scan.findings.doubtful.push((store.geometry.segment_start_bytes(young.segment), header.freeze()));
+        }
+    }
     if let Some(last) = segments.last().filter(|last| last.first_record >= scan.expected) {
         // Its header was written and its first record lost: that sequence was used.
         let below = RecordSeq(last.first_record.0 + 1);
@@ -338,11 +360,16 @@ impl Scan<'_> {
             let length = held.header.length_bytes as usize;
             let whole = self.reader.read(pointer.segment, pointer.offset_bytes, length).await;
             let record = Record::again(held.header, self.reader.store.geometry.block_size_bytes, &held.bytes);
-            if whole.is_some_and(|whole| record.check_blocks(&whole).is_ok()) {
-                self.give(&held, replay);
-            } else {
-                missing = true;
-                note_torn(&mut self.findings, &held);
+            match whole.filter(|whole| record.check_blocks(whole).is_ok()) {
+                Some(whole) => {
+                    self.give(&held, replay);
+                    let at = self.reader.store.geometry.segment_start_bytes(pointer.segment);
+                    self.findings.doubtful.push((at + u64::from(pointer.offset_bytes), whole.freeze()));
+                }
+                None => {
+                    missing = true;
+                    note_torn(&mut self.findings, &held);
+                }
             }
         }
         self.missing_behind |= missing;

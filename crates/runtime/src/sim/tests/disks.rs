@@ -188,6 +188,36 @@ fn what_a_failed_flush_covered_may_be_lost_whatever_later_flushes_say() {
 }
 
 #[test]
+fn what_is_written_again_after_a_failed_flush_is_durable_with_the_next() {
+    for seed in 0..50 {
+        let (world, node) = world_with_disk(seed, DiskOptions::default());
+        let disk = node.disk(Path::new(DISK)).expect("just added");
+        disk.set_faults(DiskFaults { flush_error: 1_000_000, ..DiskFaults::default() });
+        let run = async {
+            let device = open().await;
+            write(&device, 0, 1536, 1).await.expect("no fault");
+            device.sync().await.expect_err("asked for");
+        };
+        world.run_on(&node, 0, run).expect("it ends");
+        disk.set_faults(DiskFaults::default());
+        let again = async {
+            let device = open().await;
+            write(&device, 512, 512, 2).await.expect("no fault");
+            device.sync().await.expect("no fault");
+            write(&device, 512, 512, 3).await.expect("no fault");
+        };
+        world.run_on(&node, 0, again).expect("it ends");
+        node.restart();
+        let bytes = world.run_on(&node, 0, async { read(&open().await, 512, 512).await }).expect("it ends");
+        assert!(
+            bytes.iter().all(|byte| *byte == 2) || bytes.iter().all(|byte| *byte == 3),
+            "seed {seed}: {}",
+            bytes[0]
+        );
+    }
+}
+
+#[test]
 fn a_hanging_disk_answers_when_it_is_released() {
     let (world, node, disk) = faulty(DiskFaults::default());
     disk.set_hanging(true);
