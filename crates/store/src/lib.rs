@@ -1,4 +1,48 @@
-//! One device: log, index, checkpoint, recovery
+//! # store: one device
+//!
+//! Log-structured: everything is appended, an index in memory says where each block is, and no metadata is read or
+//! written on the way of a block. A device has a few **shards**, each on one core with a log, an index and groups of its
+//! own; they share the free segments and the superblock.
+//!
+//! One append:
+//!
+//! ```text
+//!  prepare(entry) ──▶ entry encoded, ──┐   what comes in one turn of the loop, or while two
+//!  prepare(entry) ──▶ block copied     ├─▶ appends are under way, is one record: one write
+//!  prepare(entry) ──▶ and summed    ───┘         │
+//!        │                                       ▼ then one sync, if the device needs it
+//!        ▼                              ┌──────────────────────────┐
+//!  LogPosition ◀── durable_changed ─────│ header │ entries │ blocks │ ──▶ segment of the log
+//!        │                              └──────────────────────────┘
+//!        └─▶ commit(group, seq) ──▶ index: (layer, chunk) → place, length, checksum of each block ──▶ read
+//! ```
+//!
+//! One opening:
+//!
+//! ```text
+//!  superblock: last complete pass, replay start R
+//!        ▼
+//!  log ─┬── R ──────────┬──────────────────────────┬──────────┬─ ─ ─ ─┬───────────────┐
+//!       │ entries       │ pass: leaves, groups …   │ entries  │ ✗   n │ opening, n + 1│ …
+//!       └───────────────┴──────────────────────────┴──────────┴─ ─ ─ ─┴───────────────┘
+//!         a leaf replaces the index's; an entry waits until      missing above every
+//!         a later one says that it is committed, and is          durable_through: a hole,
+//!         applied unless the leaf has it                         accepted for ever; else damage
+//! ```
+//!
+//! **Promises.** Durable is what [`Shard::durable_through`] says, in the order of the calls, and it is true on the device
+//! before it is said. An entry is all there or not at all, through any crash. A block read is the one last committed,
+//! proved by a checksum that lies elsewhere, or an error. What was durable and is not there is told as [`Damage`], never
+//! taken for something that never happened; and what never was durable is never called damage. Nothing panics on what is
+//! on the device. After warm-up a write and a read allocate nothing.
+//!
+//! **Never.** No order between groups, no replication, no decision on what is committed: that is the caller's. No cleaning
+//! yet: a segment is free when nothing in it is needed; a device full of segments that are needed a little says so.
+//!
+//! Rooms: [`format`](mod@format) (every byte), [`index`], `create` and `store` (the device-wide part), `shard` (append, commit, read,
+//! passes), `open` (scan, replay, judgement), `pool` and `space` (who may take which segment).
+//!
+//! Main types: [`Store`], [`Shard`], [`Entry`], [`Recovery`].
 
 mod create;
 mod entry;
@@ -12,6 +56,7 @@ mod shard;
 mod space;
 mod store;
 mod superblock;
+mod synthetic;
 
 pub use create::{FormatOptions, format, identify};
 pub use entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
@@ -19,3 +64,4 @@ pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
 pub use open::{GroupRecovery, Recovery, RecoveryCounters};
 pub use shard::{Shard, Statistics, ZERO_BLOCK_CHECKSUM};
 pub use store::{Store, Usage};
+pub use synthetic::{SyntheticLayout, write_synthetic_pass};

@@ -124,3 +124,22 @@ fn a_closed_shard_takes_nothing() {
         assert_eq!(client.write(GroupId(1), ChunkId(0), BlockRange::new(0, 1)), Err(AppendError::Closed));
     });
 }
+
+#[test]
+fn a_synthetic_index_is_opened_as_it_was_written() {
+    let rig = Rig::formatted(8, 256 * MIB, Default::default());
+    for layout in [store::SyntheticLayout::Random, store::SyntheticLayout::Sequential] {
+        let before = rig.run(async move {
+            let (shard, _) = open().await;
+            store::write_synthetic_pass(&shard, LayerId(layout as u64), 300, layout).await.expect("a pass");
+            shard.index_digest()
+        });
+        rig.node.restart();
+        let (shard, recovery) = rig.open();
+        assert_eq!(recovery.damage, []);
+        assert!(recovery.counters.leaves >= 300);
+        assert_eq!(shard.index_digest(), before);
+        drop(shard);
+        rig.node.restart();
+    }
+}

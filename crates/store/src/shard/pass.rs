@@ -15,7 +15,8 @@
 //! could be lost.
 
 use super::segments::Role;
-use super::{ShardCore, State, sorted_ids};
+use super::{Shard, ShardCore, State, sorted_ids};
+use crate::error::AppendError;
 use crate::format::{
     EntryHead, EntryKind, GroupState, LeafData, PassBegin, PassEnd, PassId, RecordKind, RecordPointer, RecordSeq,
     SegmentIndex, SegmentUse, ShardRoot, Stream,
@@ -41,6 +42,9 @@ pub(crate) struct PassState {
     pub(crate) root: ShardRoot,
     /// Dead segments were left when the last pass ended, for entries waited in older records.
     held_back: bool,
+    /// How often a pass was asked for, and how many of these askings began before a pass that is complete.
+    asked: u64,
+    answered: u64,
 }
 
 /// A pass under way.
@@ -51,8 +55,10 @@ struct Pass {
     slots: u32,
     next_slot: u32,
     counts: PassEnd,
-    /// It was urgent when it began: it does not wait for clients to write.
+    /// It was urgent or asked for when it began: it does not wait for clients to write.
     hurried: bool,
+    /// The askings that it answers.
+    asked: u64,
 }
 
 impl ShardCore {
@@ -78,6 +84,9 @@ impl ShardCore {
         if state.lost.any {
             // What is lost must be found again at the next opening: a pass would hide it.
             return false;
+        }
+        if state.pass.asked > state.pass.answered {
+            return true;
         }
         // The last segments are for openings, epochs and deletes: a pass that frees nothing would only use them up.
         let affordable = self.store.pool.free_count() > self.space.for_overwrites || self.frees_something(state);
@@ -110,7 +119,10 @@ pub(crate) async fn run_passes(core: Rc<ShardCore>) {
 
 /// One pass, from its begin to the segments it frees. `None` when the shard has ended.
 async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
-    let hurried = core.is_urgent(&core.state.borrow());
+    let hurried = {
+        let state = core.state.borrow();
+        state.pass.asked > state.pass.answered || core.is_urgent(&state)
+    };
     let mut pass = core.state.borrow_mut().begin_pass(core.block_size_bytes, hurried);
     core.work.wake_all();
     // From here on the begin has its place for good, and leaves are written behind it.
@@ -135,11 +147,37 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
     core.counters.passes.add(1);
     let mut state = core.state.borrow_mut();
     state.pass.root = root;
+    state.pass.answered = pass.asked;
     for held in [pass.begin, pass.replay_start, end] {
         state.records.release(held);
     }
     state.free_segments(core);
+    drop(state);
+    core.durable_changed.wake_all();
     Some(())
+}
+
+impl Shard {
+    /// Writes a pass now, and returns when it is complete: the next opening begins there.
+    ///
+    /// # Errors
+    /// When the shard has failed or was closed. While parts of the index are lost no pass is written: then at once.
+    pub async fn pass_now(&self) -> Result<(), AppendError> {
+        let asked = {
+            let mut state = self.core.state.borrow_mut();
+            if state.lost.any {
+                return Ok(());
+            }
+            state.pass.asked += 1;
+            state.pass.asked
+        };
+        self.core.durable_changed.wake_all();
+        let answered = || match self.core.state.borrow().pass.answered >= asked {
+            true => Some(Ok(())),
+            false => self.core.check_open().err().map(Err),
+        };
+        self.core.durable_changed.until(answered).await
+    }
 }
 
 async fn durable_through(core: &Rc<ShardCore>, seq: RecordSeq) -> Option<()> {
@@ -166,7 +204,16 @@ impl State {
         self.log.written_since_pass = 0;
         self.segments.deaths = 0;
         let slots = self.index.slot_count();
-        Pass { id, begin, replay_start, slots, next_slot: 0, counts: PassEnd::default(), hurried }
+        Pass {
+            id,
+            begin,
+            replay_start,
+            slots,
+            next_slot: 0,
+            counts: PassEnd::default(),
+            hurried,
+            asked: self.pass.asked,
+        }
     }
 
     /// Adds an entry to a checkpoint record; returns the record.
