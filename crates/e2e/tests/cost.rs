@@ -87,7 +87,7 @@ fn count(kind: Kind, depth: u64, count: u64) -> Cost {
     let directory = TemporaryDirectory::in_memory();
     let map = cluster::SimMap::new();
     let device = directory.path().join("device.img");
-    let node = Node::start(&device, DEVICE_BYTES, Arc::new(map), None, ("v", VOLUME_BYTES));
+    let node = Node::start(&device, DEVICE_BYTES, map, None, ("v", VOLUME_BYTES));
     let address = node.served().nbd;
     let (node, cost) = runtime::uring::block_on(async move {
         let client = Client::connect(address, "v", true).await.expect("NBD is served");

@@ -34,7 +34,8 @@ const FIO_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// What is left of a run: the record of its device and the log of its clients.
 struct Run {
-    directory: TemporaryDirectory,
+    /// Holds the files for as long as they are needed.
+    _directory: TemporaryDirectory,
     record: PathBuf,
     map: Arc<dyn cluster::MapStore>,
     log: Log,
@@ -163,7 +164,7 @@ fn no_acknowledged_write_is_lost_with_the_power() {
     let log = run_clients(demo.volume(VOLUME).nbd, true, 1500);
     demo.kill();
     let map = cluster::RedbMap::open(&home.join("map.redb")).expect("the demo's map");
-    let wrong = lose_power_at(&Run { directory, record, map, log }, 1000, 5);
+    let wrong = lose_power_at(&Run { _directory: directory, record, map, log }, 1000, 5);
     assert!(wrong.is_empty(), "{} points, the first: {}", wrong.len(), wrong[0]);
 }
 
@@ -180,7 +181,7 @@ fn a_build_with_flush_removed_loses_acknowledged_writes() {
     let log = run_clients(node.served().nbd, false, 500);
     node.end();
     types::Mutant::activate(None);
-    let wrong = lose_power_at(&Run { directory, record, map, log }, 20, 5);
+    let wrong = lose_power_at(&Run { _directory: directory, record, map, log }, 20, 5);
     assert!(!wrong.is_empty(), "flush was removed and nobody noticed");
     eprintln!("noticed: {}", wrong[0]);
 }

@@ -60,7 +60,7 @@ fn a_restart_finds_everything_in_a_new_epoch() {
         machine.crash();
         let assembly = machine.start();
         assert_eq!(assembly.cluster_id(), cluster);
-        assert_eq!(assembly.volumes(), [before.clone()], "name, size, namespace and NGUID are stable");
+        assert_eq!(assembly.volumes(), std::slice::from_ref(&before), "name, size, namespace and NGUID are stable");
         let map = map.clone();
         machine.run(async move {
             let groups = list::<GroupRecord>(&*map, keys::GROUPS).await.expect("groups");

@@ -66,7 +66,7 @@ async fn write_across_chunks(core: usize, directory: Directory) {
                     // Both blocks lie on different chunks for odd tasks, and every write covers both.
                     assert!(task % 2 == 0 || stamp_of(&read.bytes).is_some(), "half of one write, half of another");
                 } else {
-                    let stamp = 1 + (core as u64) << 32 | task << 16 | round;
+                    let stamp = (1 + core as u64) << 32 | task << 16 | round;
                     let (from, len) = (boundary - 2 * BLOCK as u64, 4 * BLOCK);
                     volume.write(from, payload(&stamped(stamp, len))).await.expect("written");
                 }

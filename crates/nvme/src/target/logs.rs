@@ -3,7 +3,7 @@
 use super::admin::AdminView;
 use super::controller::{Controller, ControllerKind};
 use super::registry::Subsystem;
-use crate::limits::MAX_TRANSFER_BYTES;
+use crate::limits::{MAX_NAMESPACES, MAX_TRANSFER_BYTES};
 use crate::wire::log::{
     ErrorEntry, GetLogPage, encode_ana, encode_discovery, encode_effects, encode_firmware, encode_supported, page,
 };
@@ -32,6 +32,8 @@ const IO_COMMANDS: [(u8, bool); 6] = [
 ];
 /// Descriptors without their NSIDs.
 const ANA_GROUPS_ONLY: u8 = 1;
+/// Header, and of each group a descriptor with one NSID.
+const ANA_PAGE_BYTES_MAX: usize = 16 + MAX_NAMESPACES as usize * (32 + 4);
 
 /// Answers a Get Log Page command: the bytes of the page from the offset on, at most as many as were asked for.
 pub(super) fn log_page(
@@ -68,15 +70,16 @@ pub(super) fn log_page(
         }
         _ => encode_discovery(&mut bytes, view.discovery_generation, view.discovery),
     }
-    let page_bytes = bytes.len() as u64;
-    if get.offset_bytes > page_bytes {
+    // A host reads the ANA page in pieces up to the size that Identify allows it.
+    let page_bytes = if get.page == page::ANA { ANA_PAGE_BYTES_MAX } else { bytes.len() };
+    if get.offset_bytes > page_bytes as u64 {
         return Err(invalid);
     }
     if !get.retain_event {
         controller.page_read(get.page);
     }
     // What lies behind the end of a page reads as zeroes.
-    bytes.drain(..get.offset_bytes as usize);
+    bytes.drain(..bytes.len().min(get.offset_bytes as usize));
     bytes.resize(get.len_bytes as usize, 0);
     Ok(bytes)
 }

@@ -95,7 +95,7 @@ impl Clients {
             (random_u64() % blocks, u64::from(store::MAX_ENTRY_BLOCKS))
         } else {
             let first = random_u64() % blocks;
-            (first, if kind % 2 == 0 { 1 } else { 16 - first % 16 })
+            (first, if kind.is_multiple_of(2) { 1 } else { 16 - first % 16 })
         };
         let count = if kind < self.profile.large { most } else { 1 + random_u64() % most };
         BlockRange::new(first as u32, count.min(blocks - first) as u32)
