@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make deps    install from Debian what build and tests need"
+	@echo "make deps    install from Debian what build and tests need; run, test and bench do it themselves"
 	@echo "make run     build, serve a cluster of one node until Ctrl-C (ARGS='--volume data:10G' adds to it)"
 	@echo "make check   format, clippy with warnings denied, unit tests: before each commit"
 	@echo "make test    every test, each stage within its time; the last line is the total"
@@ -16,7 +16,9 @@ deps:
 build:
 	cargo build --release
 
-run: build
+run:
+	@tools/deps.sh build
+	cargo build --release
 	@echo
 	@echo "Cairn serves volumes over NVMe/TCP and NBD until Ctrl-C. From another terminal:"
 	@echo "  target/release/cairn volume ls                    which volumes there are"
@@ -31,8 +33,8 @@ check:
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo test --workspace --lib --bins
 
-test:
+test: deps
 	@tools/test.sh
 
-bench:
+bench: deps
 	@tools/bench.sh

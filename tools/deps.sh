@@ -1,10 +1,12 @@
 #!/bin/bash
 # Installs from Debian what building and testing Cairn needs. What is there is left alone.
+#   tools/deps.sh          all of it
+#   tools/deps.sh build    what `make run` needs
 set -eu
 
-packages=(
-    # build: the linker that Rust uses, and how sources come here
-    build-essential ca-certificates git make
+# The linker that Rust uses, and how sources come here.
+packages=(build-essential ca-certificates git make)
+tests=(
     # clients of the end-to-end tests
     fio libnbd-bin qemu-utils nvme-cli python3
     # the guest with the Linux kernel's NVMe/TCP initiator (tools/kernel-client)
@@ -12,6 +14,11 @@ packages=(
     # counting system calls and instructions
     strace valgrind
 )
+case "${1:-all}" in
+    all) packages+=("${tests[@]}") ;;
+    build) ;;
+    *) echo "deps: $1 is neither 'build' nor nothing" >&2; exit 2 ;;
+esac
 
 missing=()
 for package in "${packages[@]}"; do
