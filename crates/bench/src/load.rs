@@ -121,11 +121,13 @@ where
             ended.wake_all();
         });
     }
-    runtime::sleep(options.warm_up).await;
+    let failed = failure.clone();
+    let failed = move || failed.borrow().is_some();
+    sleep_unless(options.warm_up, &failed).await;
     let meter = CpuMeter::start(&options.pids, options.idle_cores)?;
     phase.set(Phase::Measured);
     let started = runtime::now();
-    runtime::sleep(options.measured).await;
+    sleep_unless(options.measured, &failed).await;
     let seconds = runtime::now().since(started).as_secs_f64();
     phase.set(Phase::Over);
     let cpu = meter.finish()?;
@@ -145,4 +147,19 @@ where
         max_us: histogram.max() as f64 / 1000.0,
         cpu,
     })
+}
+
+/// How often a load that is waited for is asked whether it has failed.
+const FAILURE_CHECK: Duration = Duration::from_millis(100);
+
+/// Sleeps, unless there is nothing to wait for any more.
+async fn sleep_unless(duration: Duration, failed: &impl Fn() -> bool) {
+    let until = runtime::now() + duration;
+    while !failed() {
+        let left = until.since(runtime::now());
+        if left.is_zero() {
+            return;
+        }
+        runtime::sleep(left.min(FAILURE_CHECK)).await;
+    }
 }

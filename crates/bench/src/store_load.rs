@@ -103,7 +103,11 @@ impl StoreLoad {
                 bytes: self.payload.slice(0..count as usize * BLOCK_BYTES),
             },
         };
-        let position = shard.prepare(entry).map_err(io::Error::other)?;
+        let position = shard.prepare(entry).map_err(|refused| {
+            // Nothing was queued: the sequence is the next entry's.
+            self.next_seq.borrow_mut()[group.0 as usize - 1] = seq.0;
+            io::Error::other(refused)
+        })?;
         let mut durable: LogPosition = shard.durable_through();
         while durable < position {
             durable = shard.durable_changed(durable).await.map_err(io::Error::other)?;

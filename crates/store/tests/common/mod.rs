@@ -2,12 +2,13 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use runtime::sim::{DiskOptions, NodeOptions, Random, SimDisk, SimNode, World};
-use runtime::{Device, IoBuf};
+use runtime::{Device, IoBuf, spawn};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{Entry, EntryKind, FormatOptions, LogPosition, Recovery, Shard, Store};
 use types::*;
 
@@ -356,4 +357,46 @@ pub fn reopen(rig: &Rig, model: &SharedModel) -> Client {
 
 pub fn store_of(shard: &Shard) -> Arc<Store> {
     shard.store().clone()
+}
+
+/// Odd seeds have 4 KiB device blocks; every other pair has the short passes of eight shards.
+pub fn rig_for(seed: u64) -> Rig {
+    let block_size_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
+    let rig = Rig::new(seed, 256 * MIB, DiskOptions { block_size_bytes, ..DiskOptions::default() });
+    let shard_count = if seed / 2 % 2 == 0 { 1 } else { 8 };
+    rig.run(async move {
+        let device = device().await;
+        let options = FormatOptions { shard_count: Some(shard_count), ..format_options() };
+        store::format(&device, &options).await.expect("the disk can be formatted");
+    });
+    rig
+}
+
+/// The lights go out, or, in so many of four cases, only the process ends.
+pub fn end(rig: &Rig, kills_of_4: u64) {
+    if rig.random.below(4) < kills_of_4 {
+        rig.node.kill();
+    } else {
+        rig.node.crash();
+    }
+    rig.node.start();
+}
+
+/// Writes in the background until it is ended or fails.
+pub fn write_on(rig: &Rig, client: &Client, groups: u32, chunks: u32) {
+    let depth = [1, 4, 16, 64][rig.random.below(4) as usize];
+    let random = Random::new(rig.random.next_u64());
+    let client = client.clone();
+    rig.node.spawn(0, async move {
+        spawn(async move {
+            loop {
+                if random.one_in(200) {
+                    runtime::sleep(Duration::from_millis(random.below(1500))).await;
+                }
+                if random_op(&client, &random, groups, chunks).is_err() || !client.below(depth).await {
+                    return;
+                }
+            }
+        });
+    });
 }
