@@ -193,6 +193,7 @@ pub(crate) async fn scan(
         said: RecordSeq(0),
         findings: Findings { durable_through: store.root(shard).pass_last.seq, ..Findings::default() },
     };
+    let segments = &without_superseded(segments);
     let block = store.geometry.block_size_bytes;
     let (mut at, mut offset_bytes) = (0, block);
     if !start.is_none() {
@@ -236,6 +237,21 @@ pub(crate) async fn scan(
     scan.findings.next_seq = scan.expected;
     scan.findings.damage.append(&mut scan.reader.unreadable);
     scan.findings
+}
+
+/// Leaves out segments whose records were all written again elsewhere. When the last record of a segment is refused,
+/// the next one may be in the next segment already; both go to a third, which begins with the sequence of the first.
+/// `segments` are in the order of their first records, and of their generations where those are equal.
+fn without_superseded(segments: &[FoundSegment]) -> Vec<FoundSegment> {
+    let mut kept: Vec<FoundSegment> = Vec::with_capacity(segments.len());
+    for segment in segments {
+        if kept.last().is_some_and(|newest| newest.generation > segment.generation) {
+            continue;
+        }
+        kept.pop_if(|last| last.first_record == segment.first_record);
+        kept.push(*segment);
+    }
+    kept
 }
 
 impl Scan<'_> {
@@ -456,5 +472,31 @@ impl Reader<'_> {
         let message = Arc::from(last.map(|error| error.to_string()).unwrap_or_default());
         self.unreadable.push(Damage::Unreadable { shard: self.shard, segment, offset_bytes, message });
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(segment: u32, generation: u64, first_record: u64) -> FoundSegment {
+        FoundSegment {
+            segment: SegmentIndex(segment),
+            generation: crate::format::Generation(generation),
+            first_record: RecordSeq(first_record),
+            shard: ShardIndex(0),
+        }
+    }
+
+    #[test]
+    fn a_segment_that_was_given_up_hides_nothing_of_the_one_that_took_its_records() {
+        // Record 9 was refused at the end of segment 4 while 10 went into segment 5: both went to segment 6.
+        let in_order = [found(4, 1, 5), found(6, 3, 9), found(5, 2, 10), found(7, 4, 20)];
+        let kept: Vec<u32> = without_superseded(&in_order).iter().map(|one| one.segment.0).collect();
+        assert_eq!(kept, [4, 6, 7]);
+        // The first record of segment 5 was refused, all of it: segment 6 begins where it did.
+        let in_order = [found(4, 1, 5), found(5, 2, 9), found(6, 3, 9)];
+        let kept: Vec<u32> = without_superseded(&in_order).iter().map(|one| one.segment.0).collect();
+        assert_eq!(kept, [4, 6]);
     }
 }

@@ -175,6 +175,8 @@ struct Issue {
     offset_bytes: u64,
     seq: RecordSeq,
     parts: Vec<SharedBuf>,
+    /// The header of the segment that this write begins.
+    header: Option<SharedBuf>,
 }
 
 impl State {
@@ -185,8 +187,9 @@ impl State {
         let open = self.segment_for(core, seq, needed as u32)?;
         let mut batch = self.log.queue.pop_front().expect("the caller looked");
         let mut start = open.offset_bytes;
-        if start == 0 {
-            batch.parts.push(segment_header(core, &open, seq));
+        let header = (start == 0).then(|| segment_header(core, &open, seq));
+        if let Some(header) = &header {
+            batch.parts.push(header.clone());
             start = core.block_size_bytes;
         }
         let (segment, generation) = (open.segment, open.generation);
@@ -209,7 +212,7 @@ impl State {
         let parts = std::mem::take(&mut batch.parts);
         let offset_bytes = core.store.geometry.segment_start_bytes(segment) + u64::from(open.offset_bytes);
         self.log.in_flight.push_back(batch);
-        Ok(Issue { offset_bytes, seq, parts })
+        Ok(Issue { offset_bytes, seq, parts, header })
     }
 
     fn note_issued(&mut self, core: &ShardCore, batch: &Batch, written_bytes: u64) {
@@ -315,7 +318,10 @@ pub(crate) async fn run_appender(core: Rc<ShardCore>) {
 }
 
 async fn write_record(core: Rc<ShardCore>, mut issue: Issue) {
-    let written = core.device.write(issue.offset_bytes, &mut issue.parts).await;
+    let mut written = core.device.write(issue.offset_bytes, &mut issue.parts).await;
+    if let (Ok(()), Some(header)) = (&written, &issue.header) {
+        written = read_back(&core, issue.offset_bytes, header).await;
+    }
     {
         let mut state = core.state.borrow_mut();
         let batch = state.log.in_flight.iter_mut().find(|batch| batch.seq == issue.seq);
@@ -336,6 +342,17 @@ async fn write_record(core: Rc<ShardCore>, mut issue: Issue) {
         }
     }
     core.work.wake_all();
+}
+
+/// Whether the header that was just written is where it belongs. Any other write that the device loses is missed at the
+/// next opening, since later records say that it was durable; with its header a segment would take those along.
+async fn read_back(core: &ShardCore, offset_bytes: u64, header: &SharedBuf) -> std::io::Result<()> {
+    let (read, found) = core.device.read(offset_bytes, IoBuf::new(header.len())).await;
+    read?;
+    if found[..] == header[..] {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!("the segment header just written at {offset_bytes} reads otherwise")))
 }
 
 /// Syncs as long as there is something written that is not durable. One at a time: what is written meanwhile is
