@@ -68,6 +68,15 @@ pub enum StartError {
         /// The group.
         group: GroupId,
     },
+    /// Acknowledged entries of the group are not there any more, or may not be: what is left may be older than what was
+    /// written, and nobody could tell.
+    #[error(
+        "group {group} lost entries that were acknowledged, and no other copy of it is known: nothing of it is served; put back an intact copy of the device"
+    )]
+    Damaged {
+        /// The group.
+        group: GroupId,
+    },
     /// The first entries of the epoch could not be written.
     #[error("group {group} could not begin its epoch: {error}")]
     Append {

@@ -9,7 +9,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use store::{AppendError, Entry, LogPosition, Recovery, Shard};
-use types::{GroupId, LayerId, Mutant, Seq, StoreId, mutant};
+use types::{Epoch, GroupId, LayerId, Mutant, Seq, StoreId, mutant};
+
+/// The epoch of a group's first start.
+const FIRST_EPOCH: Epoch = Epoch(1);
 
 /// An entry that the store has queued.
 struct Queued {
@@ -53,7 +56,7 @@ impl GroupShard {
         let mut starting = Vec::with_capacity(records.len());
         for record in records {
             let recovered = known.get(&record.id).map(|&index| &recovery.groups[index]);
-            let checked = check_start(&record, recovered, store);
+            let checked = check_start(&record, recovery, recovered, store);
             let group = this.add(record, recovered);
             let begun = checked
                 .and_then(|()| group.begin_epoch().map_err(|error| StartError::Append { group: group.id(), error }));
@@ -146,6 +149,7 @@ impl GroupShard {
 /// Whether the record may be served from what this member holds.
 fn check_start(
     record: &GroupRecord,
+    recovery: &Recovery,
     recovered: Option<&store::GroupRecovery>,
     store: StoreId,
 ) -> Result<(), StartError> {
@@ -156,7 +160,15 @@ fn check_start(
     if record.in_sync.len() < record.min_in_sync as usize {
         return Err(StartError::TooFewInSync { group, in_sync: record.in_sync.len(), needed: record.min_in_sync });
     }
-    let Some(recovered) = recovered else { return Ok(()) };
+    let Some(recovered) = recovered else {
+        // The store knows nothing of it: it never began, or all that told of it is lost.
+        let has_begun_before = record.epoch > FIRST_EPOCH;
+        let may_be_lost = has_begun_before && !recovery.damage.is_empty();
+        return if may_be_lost { Err(StartError::Damaged { group }) } else { Ok(()) };
+    };
+    if recovered.damaged {
+        return Err(StartError::Damaged { group });
+    }
     let in_history = recovered.epoch_history.last().map(|&(epoch, _)| epoch);
     let in_record = recovered.record.as_deref().and_then(|bytes| decode::<GroupRecord>("", bytes).ok());
     let member = in_history.max(in_record.map(|record| record.epoch)).unwrap_or_default();
