@@ -95,7 +95,9 @@ pub enum Operation {
 pub fn discard_ranges(ranges: &[u8], block_shift: u8) -> impl Iterator<Item = (u64, u64)> + '_ {
     ranges.chunks_exact(DatasetRange::BYTES).filter_map(move |bytes| {
         let range = DatasetRange::decode(bytes.try_into().expect("chunks of this size"));
-        (range.block_count > 0).then(|| (range.slba << block_shift, u64::from(range.block_count) << block_shift))
+        // A block that has no byte offset lies past every end: it must not come round to the beginning.
+        let offset_bytes = range.slba.checked_mul(1 << block_shift).unwrap_or(u64::MAX);
+        (range.block_count > 0).then(|| (offset_bytes, u64::from(range.block_count) << block_shift))
     })
 }
 
@@ -215,5 +217,13 @@ mod tests {
             .flat_map(|(slba, block_count)| DatasetRange { block_count: *block_count, slba: *slba }.encode())
             .collect();
         assert_eq!(discard_ranges(&bytes, 9).collect::<Vec<_>>(), [(0, 4096), (8192, 512)]);
+    }
+
+    #[test]
+    fn a_discard_range_beyond_all_bytes_does_not_come_round_to_the_beginning() {
+        for (slba, shift) in [(1 << 55, 9), (1 << 52, 12), (u64::MAX, 9)] {
+            let bytes = DatasetRange { block_count: 8, slba }.encode();
+            assert_eq!(discard_ranges(&bytes, shift).collect::<Vec<_>>(), [(u64::MAX, 8 << shift)]);
+        }
     }
 }
