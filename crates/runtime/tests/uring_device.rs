@@ -169,6 +169,29 @@ fn a_second_process_is_refused_and_a_second_core_is_not() {
     .expect("a ring");
 }
 
+/// As after a kill -9: what the dead process had in flight keeps the device busy for a moment.
+#[test]
+fn a_device_that_is_busy_for_a_moment_is_waited_for() {
+    let directory = disk("device-busy");
+    let path = directory.device();
+    block_on(async move {
+        let mut holder = std::process::Command::new("flock")
+            .args(["--nonblock", path.to_str().expect("a plain path"), "sleep", "0.3"])
+            .spawn()
+            .expect("flock of util-linux");
+        let is_held = || {
+            let other = std::fs::File::open(&path).expect("it is there");
+            matches!(other.try_lock(), Err(std::fs::TryLockError::WouldBlock))
+        };
+        while !is_held() {
+            assert_eq!(holder.try_wait().expect("a child of ours"), None, "it holds the file for a while");
+        }
+        Device::open(&path).await.expect("opens when the other has ended");
+        holder.wait().expect("a child of ours");
+    })
+    .expect("a ring");
+}
+
 #[test]
 fn what_is_no_device_is_refused_with_its_name() {
     let error = block_on(async { Device::open(Path::new("/dev/null")).await.expect_err("not a device") });

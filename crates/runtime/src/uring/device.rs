@@ -19,9 +19,15 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Command of the block layer through the ring: discard (Linux 6.12, <linux/blkdev.h>).
 const BLOCK_URING_CMD_DISCARD: u32 = 0x12 << 8;
+
+/// A process that was killed holds its devices until the kernel has ended what its rings had in flight, which is after
+/// the process is gone. Whoever starts in its place waits for that this long; anybody else is not away by then.
+const BUSY_TIME_MAX: Duration = Duration::from_secs(5);
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A device that the current core has opened.
 #[derive(Clone)]
@@ -43,7 +49,7 @@ struct Recording {
 impl UringDevice {
     pub(crate) async fn open(path: &Path) -> io::Result<Self> {
         let reactor = Reactor::current();
-        let open = open::open(path)?;
+        let open = open_when_free(path).await?;
         let recording = reactor.recorder().map(|recorder| {
             let info = &open.info;
             let device = recorder.device(&open.path, info.size_bytes, info.volatile_cache);
@@ -214,6 +220,19 @@ impl std::fmt::Debug for UringDevice {
 /// Errors that say nothing of the device: ask again.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
+}
+
+/// Opens `path` as soon as no other process has it.
+async fn open_when_free(path: &Path) -> io::Result<Arc<OpenFile>> {
+    let give_up = crate::now() + BUSY_TIME_MAX;
+    loop {
+        match open::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && crate::now() < give_up => {
+                crate::sleep(BUSY_PAUSE).await;
+            }
+            result => return result,
+        }
+    }
 }
 
 fn ended(offset_bytes: u64) -> io::Error {
