@@ -55,6 +55,13 @@ impl Pool {
         self.free.store(state.free.len() as u32, Ordering::Relaxed);
     }
 
+    /// Nobody gets `segment`, if nobody has it yet: it looked free, and is not.
+    pub(crate) fn withdraw(&self, segment: SegmentIndex) {
+        let mut state = self.lock();
+        state.free.retain(|free| *free != segment);
+        self.free.store(state.free.len() as u32, Ordering::Relaxed);
+    }
+
     /// Segments in the list.
     pub(crate) fn free_count(&self) -> u32 {
         self.free.load(Ordering::Relaxed)

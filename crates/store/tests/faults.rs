@@ -96,6 +96,28 @@ fn a_failed_flush_fails_the_device_and_is_not_tried_again() {
     });
 }
 
+/// The header of a segment is read back: without it nobody would find what is in the segment.
+#[test]
+fn a_disk_that_writes_nothing_is_found_out_at_the_next_segment() {
+    let (rig, client) = fresh(35, 256 * MIB, 1);
+    rig.disk.set_faults(DiskFaults { lost_write: ALWAYS, ..DiskFaults::default() });
+    rig.run(async move {
+        // 4 MiB segments.
+        for chunk in 0..6 {
+            for part in 0..8 {
+                if client.write(GROUP, ChunkId(chunk), BlockRange::new(32 * part, 32)).is_err()
+                    || !client.below(4).await
+                {
+                    let failed = client.shard.store().failed();
+                    assert!(matches!(failed, Some(AppendError::Failed { .. })), "{failed:?}");
+                    return;
+                }
+            }
+        }
+        panic!("6 MiB were acknowledged and none of them written");
+    });
+}
+
 #[test]
 fn a_damaged_record_is_damage_and_never_a_hole() {
     let (rig, client) = fresh(34, 256 * MIB, 2);

@@ -43,7 +43,8 @@ fn is_honest(seed: u64, faults: DiskFaults) -> bool {
     let writing = client.clone();
     rig.run(async move {
         for group in 1..=GROUPS {
-            writing.ask(GroupId(group), Op::Other).expect("room for nothing");
+            // Refused only if the device was caught lying.
+            let _ = writing.ask(GroupId(group), Op::Other);
         }
         writing.settle().await;
         // The record of an idle store: from then on everything is known to have been durable.
@@ -66,11 +67,12 @@ async fn judge(model: SharedModel) -> bool {
     let device = device().await;
     let Ok(store) = Store::open(&device).await else { return true };
     let Ok((shard, recovery)) = Shard::open(&store, device, ShardIndex(0)).await else { return true };
-    let mut noticed = !recovery.damage.is_empty() || !store.damage().is_empty() || !store.repaired().is_empty();
+    let repaired = !store.repaired().is_empty();
+    let mut noticed = !recovery.damage.is_empty() || !store.damage().is_empty();
     let mut expected: BTreeMap<(ChunkId, u16), u64> = BTreeMap::new();
     for (id, group) in &mut model.borrow_mut().groups {
         match recovery.groups.iter().find(|found| found.group == *id) {
-            None => assert!(noticed, "group {id} is absent and nobody says so"),
+            None => assert!(noticed || repaired, "group {id} is absent and nobody says so"),
             Some(found) if found.damaged => assert!(noticed, "damaged by what?"),
             Some(found) => {
                 let (there, acknowledged) = (found.prepared_through, group.acknowledged);

@@ -5,7 +5,9 @@ mod scan;
 
 use crate::error::{AppendError, Damage, OpenError};
 use crate::format::opening::MAX_GAPS;
-use crate::format::{EntryHead, EntryKind, LayerRecord, Opening, RecordKind, RecordSeq, SeqRange, ShardRoot};
+use crate::format::{
+    EntryHead, EntryKind, FormatError, LayerRecord, Opening, RecordKind, RecordSeq, SeqRange, ShardRoot,
+};
 use crate::shard::{Counters, Group, OpenSegment, Role, Segments, Shard, ShardCore, State, run_tasks};
 use crate::space::Space;
 use crate::store::{FoundSegment, Store};
@@ -178,6 +180,21 @@ fn conclude(
     let records_damaged = !damage.is_empty() || header_lost;
     recovery.groups = replay.groups(records_damaged, recovery.group_states_lost);
     damage.append(&mut replay.damage);
+    replay.state.count_live();
+    for segment in replay.state.segments.without_header() {
+        // What the index names is there, or its checksums say that it is not; nothing may be written over it.
+        store.pool.withdraw(segment);
+        let offset_bytes = store.geometry.segment_start_bytes(segment);
+        let error = FormatError::Magic { what: "segment header" };
+        let told = Damage::SegmentHeader { segment, offset_bytes, error };
+        if !store
+            .damage()
+            .iter()
+            .any(|known| matches!(known, Damage::SegmentHeader { segment: s, .. } if *s == segment))
+        {
+            damage.push(told);
+        }
+    }
     if header_lost || shard.0 == 0 {
         damage.extend_from_slice(store.damage());
     }
@@ -214,7 +231,6 @@ fn start(
 ) -> ShardCore {
     let mut state = replay.state;
     state.pass.root = store.root(index);
-    state.count_live();
     // What is damaged is left as it is, for whoever wants to look at it: the log goes on in another segment.
     let open = findings.tail.filter(|_| !damaged).map(|(found, offset_bytes)| {
         state.segments.get_mut(found.segment).role = Role::Open;

@@ -5,10 +5,11 @@ use super::GroupRecovery;
 use crate::error::Damage;
 use crate::format::entry::StoredSums;
 use crate::format::{
-    Entry, EntryBody, EntryFlags, GroupState, LeafData, PassEnd, PassId, Record, RecordSeq, SegmentUse, ShardRoot,
+    Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordSeq, SegmentUse,
+    ShardRoot,
 };
-use crate::shard::{Action, Group, Place, Prepared, State, Sums, raise, sorted_ids};
-use types::{GroupId, Seq, ShardIndex};
+use crate::shard::{Action, Place, Prepared, State, Sums, raise, sorted_ids};
+use types::{Epoch, GroupId, Seq, ShardIndex};
 
 /// What replay keeps of a group besides its order.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,8 +22,8 @@ struct Trace {
     suspect: bool,
     /// The state of the last pass was found.
     has_state: bool,
-    /// Entries are missing between two that are there.
-    torn_out: bool,
+    /// The first sequence that is missing between two that are there: for good, unless a later entry takes its place.
+    torn_out: Option<Seq>,
     /// Records were missing before anything of the group was seen.
     begun_in_doubt: bool,
 }
@@ -202,17 +203,25 @@ impl Replay {
             // Later builds write merges and deletions of layers, with a feature bit; this one has neither.
             _ => Action::Noop,
         };
-        let before = self.state.groups.get(&head.group).map_or(Seq(0), Group::prepared_through);
+        let (before, epoch) = self
+            .state
+            .groups
+            .get(&head.group)
+            .map_or((Seq(0), Epoch(0)), |group| (group.prepared_through(), group.last_epoch()));
+        // An epoch begins with its start: that alone may follow on what an older one wrote.
+        let follows = head.seq.0 <= before.0 + 1 && (head.epoch == epoch || head.kind == EntryKind::EpochStart);
         let prepared = Prepared { seq: head.seq, epoch: head.epoch, record, action };
         if !self.state.place_entry(head.group, prepared) {
             return;
         }
         let missing_before = self.anything_missing;
         let trace = self.traces.entry(head.group).or_insert(Trace::begun(missing_before));
-        if trace.known && head.seq.0 <= before.0 + 1 {
+        if trace.known && follows {
             trace.suspect = false;
+            trace.torn_out = trace.torn_out.filter(|missing| head.seq > *missing);
         } else if trace.known && trace.suspect {
-            trace.torn_out = true;
+            let missing = Seq(before.0.min(head.seq.0 - 1) + 1);
+            trace.torn_out = Some(trace.torn_out.map_or(missing, |first| first.min(missing)));
         }
         trace.known = true;
         self.note_commit(head.group, head.commit);
@@ -283,7 +292,7 @@ impl Replay {
                 self.damage.push(Damage::GroupEntries { shard: self.shard, group: id });
             }
             let damaged = lacks_committed
-                || records_damaged && (trace.suspect || trace.torn_out)
+                || records_damaged && (trace.suspect || trace.torn_out.is_some())
                 || states_lost && !trace.has_state;
             recovered.push(GroupRecovery::of(id, group, damaged));
         }

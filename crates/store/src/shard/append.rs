@@ -243,6 +243,15 @@ impl State {
         Ok(OpenSegment { segment, generation, offset_bytes: 0 })
     }
 
+    /// The next record goes into another segment. Returns its sequence.
+    pub(crate) fn leave_segment(&mut self) -> RecordSeq {
+        assert_eq!(self.log.backlog(), 0, "nothing is on its way");
+        if let Some(open) = self.log.open.take() {
+            self.segments.seal(open.segment);
+        }
+        self.log.next_seq
+    }
+
     /// Forgets that records through `seq` were under way; returns the last entry's position.
     fn retire(&mut self, through: RecordSeq) -> LogPosition {
         let mut last = LogPosition(0);
@@ -277,7 +286,8 @@ impl State {
     }
 }
 
-fn segment_header(core: &ShardCore, open: &OpenSegment, first_record: RecordSeq) -> SharedBuf {
+/// The header block of a segment that is taken now.
+pub(crate) fn segment_header(core: &ShardCore, open: &OpenSegment, first_record: RecordSeq) -> SharedBuf {
     let header = SegmentHeader {
         segment: open.segment,
         generation: open.generation,

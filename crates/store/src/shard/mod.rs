@@ -9,7 +9,7 @@ mod records;
 mod segments;
 mod statistics;
 
-pub(crate) use append::OpenSegment;
+pub(crate) use append::{OpenSegment, segment_header};
 pub(crate) use group::{Action, Group, Groups, Prepared, Sums, raise, sorted_ids};
 pub(crate) use pass::PassState;
 pub use read::ZERO_BLOCK_CHECKSUM;

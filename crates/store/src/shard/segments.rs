@@ -112,6 +112,13 @@ impl Segments {
         self.counting = true;
     }
 
+    /// Segments that the index names and that nothing else says are this shard's.
+    pub(crate) fn without_header(&self) -> Vec<SegmentIndex> {
+        let states = self.states.iter().enumerate();
+        let lost = states.filter(|(_, state)| state.role == Role::NotOurs && state.live_blocks > 0);
+        lost.map(|(number, _)| SegmentIndex(number as u32)).collect()
+    }
+
     /// Blocks that the index names.
     pub(crate) fn live_blocks(&self) -> u64 {
         self.live_blocks
