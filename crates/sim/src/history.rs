@@ -1,7 +1,5 @@
 //! What clients saw: every operation with its start, its end and its answer, in one order.
 
-use types::BLOCK_BYTES;
-
 /// What a block held: the stamp of the write that put it there. [`Value::ZERO`] is a block never written, or zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value(pub u64);
@@ -93,16 +91,37 @@ impl Operation {
     }
 }
 
+/// Writes of at most so many bytes that cross no boundary of as many are all or nothing.
+pub const ATOMIC_BYTES: u64 = 64 << 10;
+
 /// Everything that clients did, in the order they did it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct History {
     operations: Vec<Operation>,
     moments: u64,
     /// Operations not ended yet, in the order of their start.
     open: Vec<OperationId>,
+    block_bytes: u64,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::of_blocks(types::BLOCK_BYTES as u64)
+    }
 }
 
 impl History {
+    /// An empty history of operations that are whole blocks of this size.
+    pub fn of_blocks(block_bytes: u64) -> Self {
+        assert_eq!(ATOMIC_BYTES % block_bytes, 0, "a block crosses no boundary");
+        Self { operations: Vec::new(), moments: 0, open: Vec::new(), block_bytes }
+    }
+
+    /// Blocks of what is written all or nothing.
+    pub fn atomic_blocks(&self) -> u64 {
+        ATOMIC_BYTES / self.block_bytes
+    }
+
     fn moment(&mut self) -> Moment {
         self.moments += 1;
         Moment(self.moments)
@@ -220,9 +239,8 @@ fn word(stamp: u64, block: u64, index: usize) -> u64 {
     }
 }
 
-/// Fills a block with what the write `value` puts at `block`: every byte depends on both.
+/// Fills a block of any size with what the write `value` puts at `block`: every byte depends on both.
 pub fn fill_block(value: Value, block: u64, bytes: &mut [u8]) {
-    assert_eq!(bytes.len(), BLOCK_BYTES);
     for (index, chunk) in bytes.chunks_exact_mut(8).enumerate() {
         chunk.copy_from_slice(&word(value.0, block, index).to_le_bytes());
     }
@@ -233,13 +251,12 @@ pub fn fill_block(value: Value, block: u64, bytes: &mut [u8]) {
 /// # Errors
 /// [`BadBlock`] if none can have.
 pub fn read_block(block: u64, bytes: &[u8]) -> Result<Value, BadBlock> {
-    assert_eq!(bytes.len(), BLOCK_BYTES);
     let at = |index: usize| u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("8 bytes"));
     let (stamp, found) = (at(0), at(1));
     let zero = stamp == 0;
     let home = if zero { 0 } else { found };
     let expected = |index| if zero { 0 } else { word(stamp, home, index) };
-    if let Some(index) = (0..BLOCK_BYTES / 8).find(|index| at(*index) != expected(*index)) {
+    if let Some(index) = (0..bytes.len() / 8).find(|index| at(*index) != expected(*index)) {
         return Err(BadBlock::Torn { block, stamp, byte: index * 8 });
     }
     if !zero && found != block {
@@ -251,6 +268,7 @@ pub fn read_block(block: u64, bytes: &[u8]) -> Result<Value, BadBlock> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::BLOCK_BYTES;
 
     #[test]
     fn a_block_tells_who_wrote_it() {

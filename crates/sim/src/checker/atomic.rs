@@ -6,9 +6,7 @@
 
 use super::Violation;
 use crate::history::{Action, History, Operation, OperationId, Value};
-
-/// Blocks of an atomic unit: 64 KiB.
-pub const UNIT_BLOCKS: u64 = 16;
+use std::collections::BTreeMap;
 
 /// A read saw a part of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +32,7 @@ impl std::fmt::Display for Torn {
 /// The first read that saw a part of a write.
 pub fn check(history: &History) -> Result<(), Violation> {
     let zeroes = Zeroes::of(history);
+    let unit_blocks = history.atomic_blocks();
     for (index, operation) in history.operations().iter().enumerate() {
         let Action::Read(values) = &operation.action else { continue };
         if !operation.is_done() {
@@ -41,7 +40,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
         }
         let (mut block, mut rest) = (operation.first_block, &values[..]);
         while !rest.is_empty() {
-            let count = (UNIT_BLOCKS - block % UNIT_BLOCKS).min(rest.len() as u64);
+            let count = (unit_blocks - block % unit_blocks).min(rest.len() as u64);
             let (unit, tail) = rest.split_at(count as usize);
             if is_torn(history, &zeroes, block, unit) {
                 let read = OperationId(index as u32);
@@ -54,8 +53,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
 }
 
 /// Whether a write has to be all or nothing.
-fn is_atomic(write: &Operation) -> bool {
-    write.first_block / UNIT_BLOCKS == (write.blocks().end - 1) / UNIT_BLOCKS
+fn is_atomic(history: &History, write: &Operation) -> bool {
+    write.first_block / history.atomic_blocks() == (write.blocks().end - 1) / history.atomic_blocks()
 }
 
 fn surely_before(one: &Operation, other: &Operation) -> bool {
@@ -67,8 +66,11 @@ fn is_torn(history: &History, zeroes: &Zeroes, first_block: u64, saw: &[Value]) 
     seen.sort_unstable();
     seen.dedup();
     // A stamp that no write of the history has is another checker's finding.
-    let writes: Vec<(Value, &Operation)> =
-        seen.iter().filter_map(|value| Some((*value, history.writer(*value)?))).filter(|(_, w)| is_atomic(w)).collect();
+    let writes: Vec<(Value, &Operation)> = seen
+        .iter()
+        .filter_map(|value| Some((*value, history.writer(*value)?)))
+        .filter(|(_, w)| is_atomic(history, w))
+        .collect();
     let shown_in = |write: &Operation| {
         let range = write.blocks();
         saw.iter()
@@ -103,24 +105,28 @@ fn has_circle(count: usize, before: impl Fn(usize, usize) -> bool) -> bool {
 }
 
 /// The operations that zeroed blocks, by the unit they touch.
-struct Zeroes<'a>(std::collections::BTreeMap<u64, Vec<&'a Operation>>);
+struct Zeroes<'a> {
+    unit_blocks: u64,
+    by_unit: BTreeMap<u64, Vec<&'a Operation>>,
+}
 
 impl<'a> Zeroes<'a> {
     fn of(history: &'a History) -> Self {
-        let mut by_unit: std::collections::BTreeMap<u64, Vec<&Operation>> = Default::default();
+        let unit_blocks = history.atomic_blocks();
+        let mut by_unit: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
         for operation in history.operations() {
             if operation.action == Action::Zero && operation.latest().is_some() {
-                for unit in operation.first_block / UNIT_BLOCKS..=(operation.blocks().end - 1) / UNIT_BLOCKS {
+                for unit in operation.first_block / unit_blocks..=(operation.blocks().end - 1) / unit_blocks {
                     by_unit.entry(unit).or_default().push(operation);
                 }
             }
         }
-        Self(by_unit)
+        Self { unit_blocks, by_unit }
     }
 
     /// Whether something may have zeroed `block` after `write` had written it.
     fn may_follow(&self, block: u64, write: &Operation) -> bool {
-        let candidates = self.0.get(&(block / UNIT_BLOCKS)).map_or(&[][..], |list| list);
+        let candidates = self.by_unit.get(&(block / self.unit_blocks)).map_or(&[][..], |list| list);
         candidates.iter().any(|zero| zero.blocks().contains(&block) && !surely_before(zero, write))
     }
 }

@@ -1,8 +1,10 @@
 //! Workloads: what is done in a world, and what is asked of it afterwards.
 
 pub mod store;
+pub mod volume;
 
 use crate::checker::Violation;
+use crate::history::History;
 use runtime::sim::{Stopped, World};
 use types::Mutant;
 
@@ -21,7 +23,7 @@ pub struct Workload {
 }
 
 /// All there are.
-pub const WORKLOADS: &[Workload] = &[store::WORKLOAD];
+pub const WORKLOADS: &[Workload] = &[store::WORKLOAD, volume::WORKLOAD];
 
 impl Workload {
     /// The one with this name.
@@ -68,6 +70,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// What a history tells of the operations.
+    pub fn of(history: &History) -> Self {
+        let operations = history.operations();
+        let answered = operations.iter().filter(|operation| operation.is_done()).count() as u64;
+        Self { operations: operations.len() as u64, answered, ..Self::default() }
+    }
+
     /// Counts added up; the hashes of several runs folded in the order of the seeds.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;

@@ -8,16 +8,16 @@ use crate::sim::world::{Event, Shared};
 impl Shared {
     pub(in crate::sim) fn has_ended(&self, id: ConnectionId, side: Side) -> bool {
         let mut network = self.network.borrow_mut();
-        let end = network.end(id, side);
-        end.failed || end.end_received || end.shut
+        network.get_end(id, side).is_none_or(|end| end.failed || end.end_received || end.shut)
     }
 
-    /// Ends both directions: what was sent still arrives, then the end.
+    /// Ends both directions: what was sent still arrives, then the end. Nothing happens when the node is ending: tasks
+    /// that close what they hold when they are dropped do so for a connection that is gone.
     pub(in crate::sim) fn shut(&self, id: ConnectionId, side: Side) {
         let mut woken = Vec::new();
         {
             let network = &mut *self.network.borrow_mut();
-            let end = network.end(id, side);
+            let Some(end) = network.get_end(id, side).filter(|end| end.open) else { return };
             end.wake(&mut woken);
             if !std::mem::replace(&mut end.shut, true) && !end.failed {
                 self.push(network, id, side, Segment::End);

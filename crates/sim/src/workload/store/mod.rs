@@ -263,13 +263,11 @@ impl Run {
             }
             return Err(violation.into());
         }
-        let operations = history.operations();
         Ok(Report {
-            operations: operations.len() as u64,
-            answered: operations.iter().filter(|operation| operation.is_done()).count() as u64,
             crashes: self.crashes,
             trace_hash: self.world.trace_hash(),
             trace_events: self.world.trace_events(),
+            ..Report::of(&history)
         })
     }
 }

@@ -1,0 +1,128 @@
+//! The ways to a volume: from inside the node, and through both front doors over the network.
+
+use super::machine::{NBD_PORT, NQN, NVME_PORT, VOLUME};
+use nbd::client::{Client, ClientError};
+use nvme::host::{Controller, HostError, HostIdentity, Namespace, Options};
+use runtime::{SharedBuf, random_u64};
+use std::net::IpAddr;
+use types::BLOCK_BYTES;
+use volume::{IoError, Payload, Volume};
+
+/// A volume as one client reaches it.
+pub enum Door {
+    /// On a core of the node.
+    Core(Volume),
+    /// Through NVMe/TCP.
+    Nvme(Namespace),
+    /// Through NBD.
+    Nbd(Client),
+}
+
+/// Why an operation was not answered as it should be. Whether it was done nobody knows.
+#[derive(Debug)]
+pub enum Trouble {
+    /// There is no room: the client goes on.
+    NoSpace,
+    /// The connection is gone: the client makes another one.
+    Lost,
+    /// The node says that it cannot.
+    Failed(String),
+    /// What must never happen, whatever goes wrong.
+    Wrong(String),
+}
+
+impl Door {
+    /// Connects host number `host` through NVMe/TCP.
+    pub async fn nvme(address: IpAddr, host: u8, nsid: u32) -> Result<Self, Trouble> {
+        let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{host:04}");
+        let digests = random_u64().is_multiple_of(2);
+        let options = Options {
+            io_queues: 1 + (random_u64() % 2) as u16,
+            header_digest: digests,
+            data_digest: digests,
+            ..Options::new(HostIdentity { nqn, id: [host; 16] }, NQN)
+        };
+        let controller = Controller::connect((address, NVME_PORT).into(), &options).await?;
+        Ok(Self::Nvme(controller.namespace(nsid).await?))
+    }
+
+    /// Connects through NBD.
+    pub async fn nbd(address: IpAddr) -> Result<Self, Trouble> {
+        let structured = random_u64().is_multiple_of(2);
+        Ok(Self::Nbd(Client::connect((address, NBD_PORT).into(), VOLUME, structured).await?))
+    }
+
+    pub async fn write(&self, offset_bytes: u64, bytes: SharedBuf) -> Result<(), Trouble> {
+        match self {
+            Self::Core(volume) => Ok(volume.write(offset_bytes, Payload { bytes }).await?),
+            Self::Nvme(namespace) => Ok(namespace.write(offset_bytes, bytes).await?),
+            Self::Nbd(client) => Ok(client.write(offset_bytes, bytes, false).await?),
+        }
+    }
+
+    /// Makes the range zero, in any of the ways there are.
+    pub async fn zero(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), Trouble> {
+        let whole = (offset_bytes | len_bytes).is_multiple_of(BLOCK_BYTES as u64);
+        // What is discarded reads as zeroes, parts of blocks excepted.
+        let discard = whole && random_u64().is_multiple_of(2);
+        match self {
+            Self::Core(volume) if discard => Ok(volume.discard(offset_bytes, len_bytes).await?),
+            Self::Core(volume) => Ok(volume.write_zeroes(offset_bytes, len_bytes).await?),
+            Self::Nvme(namespace) if discard => Ok(namespace.deallocate(&[(offset_bytes, len_bytes)]).await?),
+            Self::Nvme(namespace) => Ok(namespace.write_zeroes(offset_bytes, len_bytes, whole).await?),
+            Self::Nbd(client) if discard => Ok(client.trim(offset_bytes, len_bytes as u32).await?),
+            Self::Nbd(client) => Ok(client.write_zeroes(offset_bytes, len_bytes as u32).await?),
+        }
+    }
+
+    pub async fn read(&self, offset_bytes: u64, len_bytes: u32) -> Result<SharedBuf, Trouble> {
+        match self {
+            Self::Core(volume) => {
+                let read = volume.read(offset_bytes, len_bytes).await?;
+                let sums = read.bytes.chunks(BLOCK_BYTES).map(crc32c::crc32c);
+                match read.block_checksums.is_empty() || sums.eq(read.block_checksums.iter().copied()) {
+                    true => Ok(read.bytes),
+                    false => Err(Trouble::Wrong(format!("the checksums at {offset_bytes} are not of these bytes"))),
+                }
+            }
+            Self::Nvme(namespace) => Ok(namespace.read(offset_bytes, len_bytes).await?),
+            Self::Nbd(client) => Ok(client.read(offset_bytes, len_bytes).await?),
+        }
+    }
+}
+
+impl From<IoError> for Trouble {
+    fn from(error: IoError) -> Self {
+        match error {
+            IoError::NoSpace(_) => Self::NoSpace,
+            IoError::OutOfRange { .. } | IoError::CompareFailed(_) => Self::Wrong(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<HostError> for Trouble {
+    fn from(error: HostError) -> Self {
+        use nvme::wire::Status;
+        match error {
+            HostError::Connection(_) => Self::Lost,
+            HostError::Status(status) if status.code() == Status::CAPACITY_EXCEEDED.code() => Self::NoSpace,
+            HostError::Status(_) | HostError::NotReady(_) | HostError::Unsupported(_) => {
+                Self::Failed(error.to_string())
+            }
+            _ => Self::Wrong(error.to_string()),
+        }
+    }
+}
+
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Self {
+        const NO_SPACE: u32 = nbd::wire::Errno::NoSpace as u32;
+        match error {
+            ClientError::Lost(_) => Self::Lost,
+            ClientError::Refused { number: NO_SPACE, .. } => Self::NoSpace,
+            ClientError::Refused { .. } | ClientError::Option { .. } => Self::Failed(error.to_string()),
+            ClientError::Protocol(_) => Self::Wrong(error.to_string()),
+        }
+    }
+}

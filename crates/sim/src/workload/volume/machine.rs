@@ -1,0 +1,116 @@
+//! A storage node: everything that ships below the daemon, on simulated cores.
+
+use super::profile::{Profile, VOLUME_BYTES};
+use cluster::{MapFaults, SimMap};
+use nvme::serve::{Port, Target};
+use nvme::target::Subsystem;
+use runtime::TcpListener;
+use runtime::sim::SimNode;
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use types::NodeId;
+use volume::{Assembly, NewVolume, NodeOptions, StartError};
+
+pub const DISK: &str = "disk";
+/// The smallest device there is.
+pub const DISK_BYTES: u64 = 256 << 20;
+/// The volume whose history is judged.
+pub const VOLUME: &str = "judged";
+pub const NQN: &str = "nqn.2026-01.io.example:sim";
+pub const NVME_PORT: u16 = 4420;
+pub const NBD_PORT: u16 = 10809;
+
+/// One start of the node, filled in as it comes up.
+#[derive(Default)]
+pub struct Machine {
+    /// What serves.
+    pub serving: RefCell<Option<Serving>>,
+    /// Why nothing does, and will not.
+    pub refused: RefCell<Option<String>>,
+}
+
+/// A node that serves.
+#[derive(Clone)]
+pub struct Serving {
+    pub assembly: Assembly,
+    pub address: IpAddr,
+    /// Namespace of the volume.
+    pub nsid: u32,
+    /// What the node says is wrong with it.
+    pub reasons: Rc<[String]>,
+}
+
+impl Machine {
+    /// Begins to start the node. What becomes of it is seen in the answer.
+    pub fn start(node: &SimNode, profile: Profile, map: &Arc<SimMap>) -> Rc<Self> {
+        let this = Rc::new(Self::default());
+        let (machine, map, on) = (this.clone(), map.clone(), node.clone());
+        node.spawn(0, async move {
+            match serve(&on, profile, map).await {
+                Ok(serving) => *machine.serving.borrow_mut() = Some(serving),
+                Err(error) => *machine.refused.borrow_mut() = Some(error.to_string()),
+            }
+        });
+        this
+    }
+
+    /// Whether it has come up, or never will.
+    pub fn is_decided(&self) -> bool {
+        self.serving.borrow().is_some() || self.refused.borrow().is_some()
+    }
+}
+
+/// A map that is as slow as this run wants it.
+pub fn map(profile: &Profile) -> Arc<SimMap> {
+    let map = SimMap::new();
+    map.set_faults(MapFaults { latency_max: profile.map_latency, ..MapFaults::default() });
+    map
+}
+
+async fn serve(node: &SimNode, profile: Profile, map: Arc<SimMap>) -> Result<Serving, StartError> {
+    let (cores, address) = (node.cores(), node.ip());
+    let core_count = cores.len();
+    let devices = vec![PathBuf::from(DISK)];
+    let options = NodeOptions { node: NodeId(1), address: address.to_string(), cores, devices, map };
+    let assembly = Assembly::start(options).await?;
+    if assembly.volumes().iter().all(|volume| volume.name != VOLUME) {
+        assembly.create_volume(new_volume(VOLUME, profile.block_bytes as u32)).await?;
+    }
+    let volumes = assembly.volumes();
+    let nsid = volumes.iter().find(|volume| volume.name == VOLUME).expect("it was just made").nsid;
+    open_doors(&assembly, address, core_count);
+    let reasons = assembly.status().await.reasons.into();
+    Ok(Serving { assembly, address, nsid, reasons })
+}
+
+/// A volume of the size that all have.
+pub fn new_volume(name: &str, block_size_bytes: u32) -> NewVolume {
+    NewVolume { name: name.to_owned(), size_bytes: VOLUME_BYTES, block_size_bytes }
+}
+
+fn open_doors(assembly: &Assembly, address: IpAddr, core_count: usize) {
+    let listen = |port| TcpListener::bind((address, port).into()).expect("nobody else listens");
+    let (target, workers) = Target::new(subsystem(), core_count);
+    for (core, worker) in workers.into_iter().enumerate() {
+        assembly.spawn_on(core, move |directory| worker.run(directory));
+    }
+    runtime::spawn(target.serve(listen(NVME_PORT), Port::Io));
+    let (handles, workers): (Vec<_>, Vec<_>) = (0..core_count).map(|_| nbd::worker()).unzip();
+    for (core, worker) in workers.into_iter().enumerate() {
+        assembly.spawn_on(core, move |directory| worker.run(directory));
+    }
+    runtime::spawn(nbd::serve(listen(NBD_PORT), handles));
+}
+
+fn subsystem() -> Subsystem {
+    Subsystem {
+        nqn: NQN.to_owned(),
+        serial: "1".to_owned(),
+        model: "Cairn".to_owned(),
+        firmware: "0".to_owned(),
+        controller_ids: 1..1000,
+    }
+}
