@@ -167,13 +167,7 @@ impl Executor {
         }
     }
 
-    fn insert<F: Future<Output = ()> + 'static>(&self, future: F) -> TaskKey {
-        const { assert!(align_of::<F>() <= TASK_ALIGNMENT) };
-        let class = BodyPool::class_of(size_of::<F>());
-        let memory = self.pool.borrow_mut().take(class);
-        // SAFETY: the memory is large and aligned enough for an F, and free.
-        unsafe { memory.cast::<F>().write(future) };
-        let body = Body { memory, class, table: &TableOf::<F>::TABLE };
+    fn insert(&self, body: Body) -> TaskKey {
         let mut slots = self.slots.borrow_mut();
         let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
             slots.push(TaskSlot { generation: self.first_generation, queued: false, state: SlotState::Free });
@@ -322,8 +316,16 @@ impl TaskHandle {
 ///
 /// # Panics
 /// Outside a reactor.
+#[inline]
 pub fn spawn<F: Future<Output = ()> + 'static>(future: F) -> TaskHandle {
-    core::with_current(|core| TaskHandle(core.executor.insert(future)))
+    const { assert!(align_of::<F>() <= TASK_ALIGNMENT) };
+    let class = BodyPool::class_of(size_of::<F>());
+    let memory = core::with_current(|core| core.executor.pool.borrow_mut().take(class));
+    // Here, not further down: a future of a command is a kilobyte, and each function that takes it by value moves it.
+    // SAFETY: the memory is large and aligned enough for an F, and free.
+    unsafe { memory.cast::<F>().write(future) };
+    let body = Body { memory, class, table: &TableOf::<F>::TABLE };
+    core::with_current(|core| TaskHandle(core.executor.insert(body)))
 }
 
 /// Resolves at the end of this turn of the loop, when all tasks that were ready have run:

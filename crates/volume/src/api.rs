@@ -138,7 +138,11 @@ impl Volume {
             }
             Work::Read(buf)
         });
-        async move { Ok(assemble(command?.finish().await?, skip, len_bytes as usize)) }
+        async move {
+            let command = command?;
+            let finished = command.finish().await?;
+            Ok(assemble(finished, skip, len_bytes as usize))
+        }
     }
 
     /// Writes `payload` at `offset_bytes`, any alignment. Durable when it returns.
@@ -147,7 +151,10 @@ impl Volume {
         check_len(bytes.len());
         let work = |at: u32, len: u32| Work::Write(bytes.slice(at as usize..(at + len) as usize));
         let command = Command::begin(&self.0, offset_bytes, bytes.len() as u32, Access::Write, work);
-        async move { command?.finish().await.map(drop) }
+        async move {
+            let command = command?;
+            command.finish().await.map(drop)
+        }
     }
 
     /// Makes the range read as zeroes, of any length; the space is given back.

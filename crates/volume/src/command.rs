@@ -158,23 +158,30 @@ impl Command {
     }
 
     /// Does it.
-    pub(crate) async fn finish(self) -> Result<Finished, IoError> {
+    // Not an `async fn`: that one keeps its arguments twice, and each command's task would carry both.
+    pub(crate) fn finish(self) -> impl Future<Output = Result<Finished, IoError>> {
         let Self { running, stage } = self;
-        match stage {
-            Stage::Here(mut hold, target, part) => {
-                hold.granted().await;
-                let done = run_here(running.volume(), target, part, &mut hold).await?;
-                Ok(Finished(done, None))
+        async move {
+            match stage {
+                Stage::Here(mut hold, target, part) => {
+                    hold.granted().await;
+                    Ok(Finished(run_here(running.volume(), target, part, &mut hold).await?, None))
+                }
+                Stage::There(call) => Ok(Finished(call.answer().await.done()?, None)),
+                Stage::Both(both) => both.await,
             }
-            Stage::There(call) => Ok(Finished(call.answer().await.done()?, None)),
-            Stage::Both(both) => both.await,
         }
     }
 }
 
-async fn run_here(volume: &VolumeState, target: Target, part: Part, hold: &mut Admitted) -> Result<Done, IoError> {
-    let group = local_group(&volume.table.groups, target.place)?;
-    part::run(&volume.spec, group, part, hold).await
+fn run_here<'a>(
+    volume: &'a VolumeState,
+    target: Target,
+    part: Part,
+    hold: &'a mut Admitted,
+) -> impl Future<Output = Result<Done, IoError>> + 'a {
+    let group = local_group(&volume.table.groups, target.place);
+    async move { part::run(&volume.spec, group?, part, hold).await }
 }
 
 /// On its way into the order of a chunk.

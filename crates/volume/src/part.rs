@@ -69,8 +69,9 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
             result.map(|()| Done::Read(buf, checksums))
         }
         Work::Write(bytes) => runner.write(offset, &bytes, hold).await.map(|()| Done::Plain),
-        Work::Zero { partial } => runner.zero(offset, len, partial, hold).await.map(|()| Done::Plain),
-        Work::Compare(bytes) => runner.compare(offset, &bytes).await,
+        // Boxed, as whatever is rarer than whole-block reads and writes: a command's task is as large as its largest case.
+        Work::Zero { partial } => Box::pin(runner.zero(offset, len, partial, hold)).await.map(|()| Done::Plain),
+        Work::Compare(bytes) => Box::pin(runner.compare(offset, &bytes)).await,
     }
 }
 
@@ -112,7 +113,8 @@ impl Runner<'_> {
     /// Queues one entry: bytes that do not cross a multiple of 64 KiB.
     async fn write_piece(&self, offset: u32, bytes: SharedBuf, hold: &mut Admitted) -> Result<(), IoError> {
         let range = blocks_around(offset, bytes.len() as u32);
-        let bytes = if bytes.len() == range.bytes() { bytes } else { self.fill_up(range, offset, &bytes).await? };
+        let bytes =
+            if bytes.len() == range.bytes() { bytes } else { Box::pin(self.fill_up(range, offset, &bytes)).await? };
         let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
         let seq = self.group.write(self.spec.stamp(), place, bytes).await.map_err(io_error)?;
         hold.on_its_way(self.group, seq);

@@ -5,6 +5,7 @@ use super::connection::Conn;
 use crate::target::{IoRequest, Operation, Tag, discard_ranges};
 use crate::wire::Status;
 use runtime::spawn;
+use std::future::Future;
 use std::rc::Rc;
 use volume::{IoError, Payload, Volume};
 
@@ -22,7 +23,13 @@ pub(super) fn start(connection: &Rc<Conn>, request: IoRequest) {
     let payload_bytes = payload_bytes(&operation);
     count(connection.core.counters(), &operation, payload_bytes);
     connection.core.budget.begin(payload_bytes);
-    spawn(run(connection.clone(), volume, tag, operation, payload_bytes));
+    let command = Command { connection: connection.clone(), volume, tag, payload_bytes };
+    // A task is as large as its longest way through: the two that matter have one of their own.
+    match operation {
+        Operation::Read { offset_bytes, len_bytes } => spawn(command.read(offset_bytes, len_bytes)),
+        Operation::Write { offset_bytes, data } => spawn(command.write(offset_bytes, Payload { bytes: data })),
+        other => spawn(command.other(other)),
+    };
 }
 
 /// Bytes the command holds while it is executed.
@@ -49,48 +56,89 @@ fn count(counters: &Counters, operation: &Operation, bytes: usize) {
     }
 }
 
-/// Tasks run first in the order they were started, so commands are admitted by the volume in the order they came.
-async fn run(connection: Rc<Conn>, volume: Volume, tag: Tag, operation: Operation, payload_bytes: usize) {
-    if !connection.ended.get() || types::mutant(types::Mutant::GhostExecuted) {
-        execute(&connection, &volume, tag, operation).await;
-    }
-    connection.core.budget.end(payload_bytes);
+/// A command on its way. Tasks run first in the order they were started, so commands are admitted by the volume in the
+/// order they came.
+struct Command {
+    connection: Rc<Conn>,
+    volume: Volume,
+    tag: Tag,
+    payload_bytes: usize,
 }
 
-async fn execute(connection: &Rc<Conn>, volume: &Volume, tag: Tag, operation: Operation) {
-    let result = match operation {
-        Operation::Read { offset_bytes, len_bytes } => match volume.read(offset_bytes, len_bytes).await {
-            Ok(data) => {
-                if !connection.ended.get() {
-                    connection.machine.borrow_mut().complete_read(tag, data.bytes, &data.block_checksums);
-                    connection.output_changed();
+// Not `async fn`s: those keep their arguments twice, for as long as the task lives.
+impl Command {
+    fn read(self, offset_bytes: u64, len_bytes: u32) -> impl Future<Output = ()> {
+        async move {
+            if self.may_begin() {
+                match self.volume.read(offset_bytes, len_bytes).await {
+                    Ok(data) if !self.connection.ended.get() => {
+                        let mut machine = self.connection.machine.borrow_mut();
+                        machine.complete_read(self.tag, data.bytes, &data.block_checksums);
+                        drop(machine);
+                        self.connection.output_changed();
+                    }
+                    Ok(_) => {}
+                    Err(error) => self.answer(Err(error)),
                 }
-                return;
             }
-            Err(error) => Err(error),
-        },
-        Operation::Write { offset_bytes, data } => volume.write(offset_bytes, Payload { bytes: data }).await,
+        }
+    }
+
+    fn write(self, offset_bytes: u64, payload: Payload) -> impl Future<Output = ()> {
+        async move {
+            if self.may_begin() {
+                let result = self.volume.write(offset_bytes, payload).await;
+                self.answer(result);
+            }
+        }
+    }
+
+    fn other(self, operation: Operation) -> impl Future<Output = ()> {
+        async move {
+            if self.may_begin() {
+                let result = execute(&self.volume, operation).await;
+                self.answer(result);
+            }
+        }
+    }
+
+    /// Whether the connection is still alive, at the moment when the volume is asked.
+    fn may_begin(&self) -> bool {
+        !self.connection.ended.get() || types::mutant(types::Mutant::GhostExecuted)
+    }
+
+    fn answer(&self, result: Result<(), IoError>) {
+        if !self.connection.ended.get() {
+            let status = result.map_or_else(|error| status_of(&error), |()| Status::SUCCESS);
+            self.connection.machine.borrow_mut().complete(self.tag, status, 0);
+            self.connection.output_changed();
+        }
+    }
+}
+
+impl Drop for Command {
+    fn drop(&mut self) {
+        self.connection.core.budget.end(self.payload_bytes);
+    }
+}
+
+/// What is neither a read nor a write.
+async fn execute(volume: &Volume, operation: Operation) -> Result<(), IoError> {
+    match operation {
         Operation::Compare { offset_bytes, data } => volume.compare(offset_bytes, Payload { bytes: data }).await,
         Operation::WriteZeroes { offset_bytes, len_bytes, .. } => {
             volume.write_zeroes(offset_bytes, u64::from(len_bytes)).await
         }
         Operation::Flush => volume.flush().await,
         Operation::Deallocate { ranges, block_shift } => {
-            let mut result = Ok(());
             for (offset_bytes, len_bytes) in discard_ranges(&ranges, block_shift) {
-                result = volume.discard(offset_bytes, len_bytes).await;
-                if result.is_err() {
-                    break;
-                }
+                volume.discard(offset_bytes, len_bytes).await?;
             }
-            result
+            Ok(())
         }
-        Operation::Nothing => Ok(()),
-    };
-    if !connection.ended.get() {
-        let status = result.map_or_else(|error| status_of(&error), |()| Status::SUCCESS);
-        connection.machine.borrow_mut().complete(tag, status, 0);
-        connection.output_changed();
+        Operation::Read { .. } | Operation::Write { .. } | Operation::Nothing => {
+            unreachable!("these have ways of their own")
+        }
     }
 }
 

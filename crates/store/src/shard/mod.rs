@@ -20,6 +20,7 @@ pub use statistics::Statistics;
 
 use crate::entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
 use crate::error::AppendError;
+use crate::format::blocks::BlockState;
 use crate::format::{
     Crc32c, EntryFlags, EntryHead, EntryKind as Kind, LayerRecord, LeafKey, RecordKind, RecordSeq, StoredBlock,
     StoredLength,
@@ -79,6 +80,8 @@ pub(crate) struct State {
     /// Chunks whose leaf was damaged.
     pub(crate) lost: Lost,
     spare_sums: Vec<Vec<Crc32c>>,
+    /// Lists that reads have used.
+    spare_states: Vec<Vec<BlockState>>,
 }
 
 /// What of the index could not be loaded.
@@ -110,6 +113,7 @@ impl State {
             pass: PassState::default(),
             lost: Lost::default(),
             spare_sums: Vec::new(),
+            spare_states: Vec::new(),
         }
     }
 

@@ -10,13 +10,32 @@ use runtime::{IoBuf, spawn};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{BLOCK_BYTES, BLOCKS_PER_CHUNK, BlockRange, ChunkId, LayerId, Mutant, mutant};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, LayerId, Mutant, mutant};
 
 /// crc32c of 4 KiB of zeroes.
 pub const ZERO_BLOCK_CHECKSUM: u32 = 0x98f9_4189;
 
-/// What the index said of each block of a read, when it began.
-type States = [BlockState; BLOCKS_PER_CHUNK as usize];
+/// What the index said of each block of a read, when it began. The list is used again: an array for a whole chunk
+/// would be 6 KiB in every command's task, moved and cleared for each 4 KiB that is read.
+struct States {
+    core: Rc<ShardCore>,
+    list: Vec<BlockState>,
+}
+
+impl States {
+    fn absent(core: &Rc<ShardCore>, count: u16) -> Self {
+        let mut list = core.state.borrow_mut().spare_states.pop().unwrap_or_default();
+        list.resize(usize::from(count), BlockState::Absent);
+        Self { core: core.clone(), list }
+    }
+}
+
+impl Drop for States {
+    fn drop(&mut self) {
+        self.list.clear();
+        self.core.state.borrow_mut().spare_states.push(std::mem::take(&mut self.list));
+    }
+}
 
 impl Shard {
     /// Reads `range` of `chunk`: each block from the first of `layers` (newest first) that knows it, zeroes if none
@@ -39,8 +58,8 @@ impl Shard {
         assert_eq!(buf.len(), range.bytes(), "a buffer of the range's length");
         let core = &self.core;
         core.counters.reads.add(1);
-        let mut states: States = [BlockState::Absent; BLOCKS_PER_CHUNK as usize];
-        let states = &mut states[..usize::from(range.count)];
+        let mut states = States::absent(core, range.count);
+        let states = &mut states.list[..];
         if let Err(error) = core.look_up(layers, chunk, range, states) {
             return (Err(error), buf);
         }
@@ -55,7 +74,8 @@ impl Shard {
         };
         if let Some(extent) = single {
             // The common read: one stretch of the device, no other task.
-            return core.read_extent(place, extent, states, buf).await;
+            let _pin = core.pin_of(extent);
+            return core.read_pinned(place, extent, states, buf).await;
         }
         let result = core.read_scattered(place, states, &mut buf).await;
         (result, buf)
@@ -164,17 +184,6 @@ impl ShardCore {
     fn pin_of(self: &Rc<Self>, extent: Extent) -> Option<Pin> {
         let ExtentKind::Stored { location, .. } = extent.kind else { return None };
         Some(self.pin(self.store.geometry.segment_of(location).expect("an indexed block lies in a segment")))
-    }
-
-    async fn read_extent(
-        self: &Rc<Self>,
-        wanted: Wanted,
-        extent: Extent,
-        states: &[BlockState],
-        buf: IoBuf,
-    ) -> (Result<(), ReadError>, IoBuf) {
-        let _pin = self.pin_of(extent);
-        self.read_pinned(wanted, extent, states, buf).await
     }
 
     /// Fills `buf` with the blocks of one stretch; `states` are theirs.
