@@ -57,6 +57,10 @@ pub fn machine(bytes: &[u8]) {
         let mut input = Input::new(IoBuf::copy_of(piece).freeze());
         loop {
             match machine.next(&mut input, &OneVolume) {
+                Ok(Some(Event::Full)) => {
+                    machine.take_output(&mut output, usize::MAX);
+                    output.clear();
+                }
                 Ok(Some(event)) => answer(&mut machine, event),
                 Ok(None) => break,
                 Err(_) => return,
@@ -71,7 +75,7 @@ pub fn machine(bytes: &[u8]) {
 fn answer(machine: &mut Machine, event: Event) {
     let within = |offset: u64, len: u64| assert!(len > 0 && offset + len <= SIZE_BYTES, "{offset}+{len}");
     match event {
-        Event::Opened { .. } | Event::Disconnect => {}
+        Event::Opened { .. } | Event::Full | Event::Disconnect => {}
         Event::Flush { ticket } => machine.done(ticket, Ok(())),
         Event::Trim { ticket, offset_bytes, len_bytes } | Event::WriteZeroes { ticket, offset_bytes, len_bytes } => {
             within(offset_bytes, len_bytes.into());

@@ -36,6 +36,12 @@ enum Piece {
     Data(SharedBuf),
 }
 
+/// A piece that can be sent.
+struct Sealed {
+    bytes: SharedBuf,
+    is_small: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct Outbox {
     page: Option<IoBuf>,
@@ -43,7 +49,9 @@ pub(crate) struct Outbox {
     /// Pieces whose small ones lie in `page`.
     open: Vec<Piece>,
     /// Pieces before those.
-    sealed: VecDeque<SharedBuf>,
+    sealed: VecDeque<Sealed>,
+    /// Bytes of all small pieces.
+    small_bytes: usize,
     load: Load,
 }
 
@@ -52,8 +60,14 @@ impl Outbox {
         self.open.is_empty() && self.sealed.is_empty()
     }
 
+    /// Bytes of the small structures that wait. Data is not counted: whoever asked for it was charged for it.
+    pub(crate) fn small_bytes(&self) -> usize {
+        self.small_bytes
+    }
+
     /// Queues a copy of `bytes`.
     pub(crate) fn push_bytes(&mut self, mut bytes: &[u8]) {
+        self.small_bytes += bytes.len();
         while !bytes.is_empty() {
             if self.used == PAGE_BYTES {
                 self.seal();
@@ -85,11 +99,12 @@ impl Outbox {
         let page = self.page.take().map(IoBuf::freeze);
         self.used = 0;
         for piece in self.open.drain(..) {
-            match (piece, &page) {
-                (Piece::Small(range), Some(page)) => self.sealed.push_back(page.slice(range)),
+            let (bytes, is_small) = match (piece, &page) {
+                (Piece::Small(range), Some(page)) => (page.slice(range), true),
                 (Piece::Small(_), None) => unreachable!("small pieces lie in a page"),
-                (Piece::Data(data), _) => self.sealed.push_back(data),
-            }
+                (Piece::Data(data), _) => (data, false),
+            };
+            self.sealed.push_back(Sealed { bytes, is_small });
         }
     }
 
@@ -97,7 +112,10 @@ impl Outbox {
     pub(crate) fn take(&mut self, parts: &mut Vec<SharedBuf>, parts_max: usize) -> Load {
         self.seal();
         let count = self.sealed.len().min(parts_max.saturating_sub(parts.len()));
-        parts.extend(self.sealed.drain(..count));
+        for Sealed { bytes, is_small } in self.sealed.drain(..count) {
+            self.small_bytes -= if is_small { bytes.len() } else { 0 };
+            parts.push(bytes);
+        }
         if self.sealed.is_empty() { std::mem::take(&mut self.load) } else { Load::default() }
     }
 }

@@ -38,6 +38,10 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 pub const OPTION_BYTES_MAX: u32 = 8 << 10;
 /// Longest option data that is skipped with an error; a longer one ends the connection.
 pub const OPTION_BYTES_SKIPPED_MAX: u32 = 1 << 20;
+/// Structures that may wait to be sent before input is looked at again: a client that asks and does not take its answers
+/// (a list of all volumes is a thousand times as long as the question) costs this much and no more. Far above what a
+/// thousand requests in flight are answered with.
+pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// Payloads up to here are slices of the receive buffer, copied once with their checksum below; longer ones are
 /// received straight into aligned memory.
 pub const SLICED_BYTES_MAX: u32 = 16 << 10;
@@ -112,6 +116,9 @@ pub enum Event {
         /// How many.
         len_bytes: u32,
     },
+    /// So much waits to be sent that nothing more is looked at before some of it is: ask again once
+    /// [`Machine::is_full`] says no.
+    Full,
     /// The client asked for the end: answer what is in flight, then close.
     Disconnect,
 }
@@ -204,6 +211,9 @@ impl Machine {
     /// When the connection has to be closed, after what the outbox holds.
     pub fn next(&mut self, input: &mut Input, exports: &impl Exports) -> Result<Option<Event>, Violation> {
         loop {
+            if self.is_full() && !input.is_empty() {
+                return Ok(Some(Event::Full));
+            }
             let step = match self.phase {
                 Phase::ClientFlags => self.client_flags(input)?,
                 Phase::Option => self.option(input)?,
@@ -227,6 +237,11 @@ impl Machine {
     /// Requests that were handed out and not yet answered.
     pub fn in_flight(&self) -> usize {
         self.commands.in_flight()
+    }
+
+    /// Whether as much waits to be sent as may.
+    pub fn is_full(&self) -> bool {
+        self.outbox.small_bytes() >= OUTPUT_BYTES_MAX
     }
 
     /// Whether bytes wait to be sent.

@@ -88,6 +88,7 @@ impl Session {
         match event {
             Event::Opened { name } => self.opened = Some(name),
             Event::Disconnect => self.disconnected = true,
+            Event::Full => {} // everything that waits is taken after each event
             Event::Flush { ticket } => self.machine.done(ticket, Ok(())),
             Event::Trim { ticket, offset_bytes, len_bytes }
             | Event::WriteZeroes { ticket, offset_bytes, len_bytes } => {
@@ -372,4 +373,29 @@ fn the_load_of_answers_is_given_back_with_their_last_byte() {
     parts.clear();
     assert_eq!(session.machine.take_output(&mut parts, 3), Load { commands: 2, bytes: 8192 });
     assert!(!session.machine.has_output());
+}
+
+#[test]
+fn a_client_that_takes_no_answers_is_not_looked_at_beyond_a_bound() {
+    let questions = [
+        option_bytes(option::LIST, &[]),                // long answers before a volume is open
+        request(0, command::READ, 1, SIZE_BYTES, 4096), // and refusals afterwards
+    ];
+    for (question, mut machine) in questions.into_iter().zip([Session::new().machine, open(true).machine]) {
+        if question.starts_with(b"I") {
+            let flags = IoBuf::copy_of(&3u32.to_be_bytes()).freeze();
+            assert!(machine.next(&mut Input::new(flags), &OneVolume).expect("flags").is_none());
+        }
+        let mut input = Input::new(IoBuf::copy_of(&question.repeat(100_000)).freeze());
+        assert!(matches!(machine.next(&mut input, &OneVolume), Ok(Some(Event::Full))));
+        let held = |machine: &mut Machine| {
+            let mut parts = Vec::new();
+            machine.take_output(&mut parts, usize::MAX);
+            parts.iter().map(|part| part.len()).sum::<usize>()
+        };
+        let first = held(&mut machine);
+        assert!((super::OUTPUT_BYTES_MAX..super::OUTPUT_BYTES_MAX + 200).contains(&first), "{first} bytes");
+        // What was taken makes room for as much again.
+        assert!(matches!(machine.next(&mut input, &OneVolume), Ok(Some(Event::Full))) && !input.is_empty());
+    }
 }

@@ -129,13 +129,17 @@ impl Connection {
 
     /// Until a volume is opened: it, and what was received behind it. `None` if the connection is to be closed.
     async fn negotiate(&self) -> Option<(Volume, Input)> {
+        let mut input = self.receive().await?;
         loop {
-            let mut input = self.receive().await?;
             let event = self.machine.borrow_mut().next(&mut input, &self.directory);
             self.output.wake_all();
             match event {
                 Ok(Some(Event::Opened { name })) => return Some((self.directory.by_name(&name)?, input)),
-                Ok(None) => {}
+                Ok(Some(Event::Full)) => {
+                    self.budget.wait(|| !self.machine.borrow().is_full() || self.is_over()).await;
+                    continue;
+                }
+                Ok(None) => input = self.receive().await?,
                 Ok(Some(_)) | Err(_) => return None,
             }
         }
@@ -159,6 +163,7 @@ impl Connection {
             let event = self.machine.borrow_mut().next(&mut input, &self.directory);
             match event {
                 Ok(Some(Event::Disconnect)) | Err(_) => return State::Draining,
+                Ok(Some(Event::Full)) => self.output.wake_all(), // and wait for room
                 Ok(Some(event)) => self.admit(volume, event),
                 Ok(None) => {
                     if self.machine.borrow().has_output() {
@@ -195,7 +200,8 @@ impl Connection {
 
     /// Waits until another request may begin. Returns whether the connection and its host are still there.
     async fn wait_for_room(&self) -> bool {
-        let may_go_on = || self.budget.has_room(self.load.get()) || self.is_over() || self.load.get().commands == 0;
+        let has_room = || self.budget.has_room(self.load.get()) || self.load.get().commands == 0;
+        let may_go_on = || has_room() && !self.machine.borrow().is_full() || self.is_over();
         if may_go_on() {
             return true;
         }
@@ -244,7 +250,7 @@ impl Connection {
                 let volume = volume.clone();
                 self.start(ticket, true, async move { volume.write_zeroes(offset_bytes, len_bytes.into()).await });
             }
-            Event::Opened { .. } | Event::Disconnect => unreachable!("handled by the reader"),
+            Event::Opened { .. } | Event::Full | Event::Disconnect => unreachable!("handled by the reader"),
         }
     }
 
@@ -309,6 +315,7 @@ impl Connection {
             }
             runtime::turn_end().await;
             while self.machine.borrow().has_output() {
+                let was_full = self.machine.borrow().is_full();
                 let sent = self.machine.borrow_mut().take_output(&mut parts, SEND_PARTS_MAX);
                 self.sending_since.set(Some(runtime::now()));
                 if self.stream.send(&mut parts).await.is_err() {
@@ -317,6 +324,9 @@ impl Connection {
                 self.sending_since.set(None);
                 self.sends.set(self.sends.get() + 1);
                 self.discharge(sent);
+                if was_full {
+                    self.budget.wake();
+                }
             }
         }
     }
