@@ -8,8 +8,10 @@ pub(crate) struct Space {
     pub(crate) for_new_blocks: u32,
     /// Overwrites.
     pub(crate) for_overwrites: u32,
-    /// Zeroes and what the groups need to go on.
-    pub(crate) for_small: u32,
+    /// Zeroes: what gives space back.
+    pub(crate) for_zeroes: u32,
+    /// What the groups need to go on: without the entries of an epoch nothing is served, not even reads.
+    pub(crate) for_groups: u32,
     /// Below this many free segments a pass is due, should it free any.
     pub(crate) pass_is_urgent: u32,
 }
@@ -25,7 +27,8 @@ impl Space {
         Self {
             for_new_blocks,
             for_overwrites: kept_back / 2,
-            for_small: kept_back / 4,
+            for_zeroes: kept_back / 4,
+            for_groups: kept_back / 8,
             // Time to write a pass before new blocks are refused.
             pass_is_urgent: for_new_blocks + (total - for_new_blocks) / 8,
         }
@@ -40,7 +43,8 @@ mod tests {
     fn the_smaller_may_go_further() {
         for total in [55, 63, 255, 1023, 16383] {
             let space = Space::of(total);
-            assert!(0 < space.for_small && space.for_small < space.for_overwrites);
+            assert!(0 < space.for_groups && space.for_groups < space.for_zeroes);
+            assert!(space.for_zeroes < space.for_overwrites);
             assert!(space.for_overwrites < space.for_new_blocks && space.for_new_blocks < space.pass_is_urgent);
             assert!(space.for_new_blocks <= total / 4);
         }

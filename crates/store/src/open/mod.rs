@@ -119,7 +119,10 @@ impl Shard {
         recovery.layers = replay.state.layers.values().copied().collect();
         let core = Rc::new(start(store, device, index, replay, &findings, !recovery.damage.is_empty()));
         if recovery.damage.is_empty() {
-            core.state.borrow_mut().free_segments(&core);
+            let mut state = core.state.borrow_mut();
+            state.free_segments(&core);
+            state.segments.count_empties();
+            state.estimate_pass();
         }
         recovery.counters.segments_freed = core.counters.segments_freed.get();
         core.queue_opening(findings.next_seq, &recovery.gaps);

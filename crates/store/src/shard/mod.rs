@@ -351,7 +351,12 @@ impl ShardCore {
         let kept_back = match &entry.kind {
             EntryKind::Write { range, .. } if state.is_overwrite(key, *range) => self.space.for_overwrites,
             EntryKind::Write { .. } => self.space.for_new_blocks,
-            _ => self.space.for_small,
+            EntryKind::Zero { .. } => self.space.for_zeroes,
+            EntryKind::EpochStart
+            | EntryKind::VolumeEpoch { .. }
+            | EntryKind::Layer { .. }
+            | EntryKind::GroupRecord { .. }
+            | EntryKind::Noop => self.space.for_groups,
         };
         if free > kept_back {
             return Ok(());

@@ -42,6 +42,8 @@ pub(crate) struct PassState {
     pub(crate) root: ShardRoot,
     /// Dead segments were left when the last pass ended, for entries waited in older records.
     held_back: bool,
+    /// Bytes that a pass writes, about.
+    cost_bytes: u64,
     /// How often a pass was asked for, and how many of these askings began before a pass that is complete.
     asked: u64,
     answered: u64,
@@ -77,7 +79,10 @@ impl ShardCore {
 
     fn frees_something(&self, state: &State) -> bool {
         let moved_on = || state.records.oldest_waiting().is_none_or(|oldest| oldest > state.pass.root.replay_start.seq);
-        state.segments.deaths > 0 || state.pass.held_back && moved_on()
+        let empty_bytes = u64::from(state.segments.empties) * u64::from(self.store.geometry.segment_size_bytes);
+        // A pass leaves segments behind that are empty too: it is worth it only where it frees more than it leaves.
+        let empties_are_worth_it = empty_bytes > 2 * state.pass.cost_bytes;
+        state.segments.deaths > 0 || empties_are_worth_it || state.pass.held_back && moved_on()
     }
 
     fn pass_is_due(&self, state: &State) -> bool {
@@ -189,6 +194,11 @@ async fn durable_through(core: &Rc<ShardCore>, seq: RecordSeq) -> Option<()> {
 }
 
 impl State {
+    /// Estimates what a pass costs, from the index as it is.
+    pub(crate) fn estimate_pass(&mut self) {
+        self.pass.cost_bytes = self.index.memory_bytes() as u64;
+    }
+
     fn begin_pass(&mut self, block_size_bytes: u32, hurried: bool) -> Pass {
         let oldest = self.records.oldest_waiting();
         let id = PassId(self.pass.root.pass.0 + 1);
@@ -203,6 +213,8 @@ impl State {
         self.checkpoint_entry(&EntryHead::of_pass(EntryKind::PassBegin, id), &payload, block_size_bytes);
         self.log.written_since_pass = 0;
         self.segments.deaths = 0;
+        self.segments.empties = 0;
+        self.estimate_pass();
         let slots = self.index.slot_count();
         Pass {
             id,

@@ -41,6 +41,9 @@ pub(crate) struct Segments {
     counting: bool,
     /// Sealed segments that lost their last block to a client since the last pass began.
     pub(super) deaths: u32,
+    /// Segments that were sealed without a block since then: of entries without data, or of a pass. At opening also
+    /// those of which nobody knows why they are empty.
+    pub(super) empties: u32,
 }
 
 impl Segments {
@@ -51,6 +54,7 @@ impl Segments {
             live_blocks: 0,
             counting: false,
             deaths: 0,
+            empties: 0,
         }
     }
 
@@ -77,9 +81,17 @@ impl Segments {
     pub(crate) fn seal(&mut self, segment: SegmentIndex) {
         let state = self.get_mut(segment);
         state.role = Role::Sealed;
-        if state.live_blocks == 0 && state.died_at > RecordSeq(0) {
-            self.deaths += 1;
+        match state.live_blocks == 0 {
+            true if state.died_at > RecordSeq(0) => self.deaths += 1,
+            true => self.empties += 1,
+            false => {}
         }
+    }
+
+    /// Counts the segments that opening found without a block and did not free.
+    pub(crate) fn count_empties(&mut self) {
+        let empty = |state: &SegmentState| state.role == Role::Sealed && state.live_blocks == 0;
+        self.empties = self.ours().filter(|(_, state)| empty(state)).count() as u32;
     }
 
     /// The index names these blocks now.
