@@ -183,7 +183,12 @@ impl Link {
                 },
             };
             while let Ok(Some(event)) = self.next(&mut input) {
-                self.start(event);
+                if matches!(event, Event::Full) {
+                    self.output.wake_all();
+                    runtime::yield_now().await; // the sender makes room
+                } else {
+                    self.start(event);
+                }
             }
             self.output.wake_all();
         }
@@ -209,7 +214,7 @@ impl Link {
     fn start(self: &Rc<Self>, event: Event) {
         let link = self.clone();
         match event {
-            Event::Opened { .. } | Event::Disconnect => {}
+            Event::Opened { .. } | Event::Full | Event::Disconnect => {}
             Event::Read { ticket, offset_bytes, len_bytes } => {
                 for (at, len) in parts(offset_bytes, len_bytes) {
                     let (link, read) = (self.clone(), self.upstream.read(at, len));
