@@ -40,6 +40,17 @@ pub fn process_seconds(pid: u32) -> io::Result<(f64, f64)> {
     }
 }
 
+/// Memory of this process that is resident now.
+///
+/// # Errors
+/// If /proc/self/status cannot be read or is not as proc(5) says.
+pub fn resident_bytes() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/self/status")?;
+    let kib =
+        text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map(|kib| kib << 10).ok_or_else(|| io::Error::other("/proc/self/status has no VmRSS"))
+}
+
 /// A measurement of CPU under way.
 pub struct CpuMeter {
     started: Instant,

@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 use store::{Entry, EntryKind, FormatOptions, LogPosition, Shard, Store};
 use types::{
     BLOCK_BYTES, BLOCKS_PER_CHUNK, BlockRange, ChunkId, ClusterId, Epoch, GroupId, LayerId, Seq, ShardIndex, StoreId,
@@ -30,6 +31,21 @@ pub struct StoreLoad {
     blocks: u64,
     payload: SharedBuf,
     written: Cell<u64>,
+}
+
+/// What a store that was opened holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reopened {
+    /// Memory of its index, as it counts itself.
+    pub index_bytes: u64,
+    /// Blocks that it names.
+    pub blocks: u64,
+    /// Bytes of log that were scanned.
+    pub log_bytes: u64,
+    /// Memory of the process with all of it open.
+    pub resident_bytes: u64,
+    /// From the start until all shards were open.
+    pub seconds: f64,
 }
 
 impl StoreLoad {
@@ -189,21 +205,46 @@ impl StoreLoad {
         failure.take().map_or(Ok(()), Err)
     }
 
-    /// Opens the store at `path`. Returns the memory of its index and the blocks that it names.
+    /// Makes up an index of all blocks, each anywhere on the device, and writes a checkpoint of it.
     ///
     /// # Errors
     /// What the store says.
-    pub async fn reopen(path: &Path) -> io::Result<(u64, u64)> {
+    pub async fn make_up(&self) -> io::Result<()> {
+        let chunks = (self.blocks / u64::from(BLOCKS_PER_CHUNK)) as u32 / self.shards.len() as u32;
+        for shard in &self.shards {
+            let made = store::write_synthetic_pass(shard, LAYER, chunks, store::SyntheticLayout::Random).await;
+            made.map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the store at `path`, all its shards one after the other on this core.
+    ///
+    /// # Errors
+    /// What the store says, and a store that is damaged.
+    pub async fn reopen(path: &Path) -> io::Result<Reopened> {
+        let started = Instant::now();
         let device = Device::open(path).await?;
         let store = Store::open(&device).await.map_err(io::Error::other)?;
-        let mut sums = (0, 0);
+        let (mut opened, mut shards) = (Reopened::default(), Vec::new());
         for index in 0..store.shard_count() {
-            let (shard, _) = Shard::open(&store, device.clone(), ShardIndex(index)).await.map_err(io::Error::other)?;
+            let opening = Shard::open(&store, device.clone(), ShardIndex(index)).await;
+            let (shard, recovery) = opening.map_err(io::Error::other)?;
+            if let Some(damage) = recovery.damage.first() {
+                return Err(io::Error::other(damage.to_string()));
+            }
             let statistics = shard.statistics();
-            sums = (sums.0 + statistics.index_bytes, sums.1 + statistics.live_blocks);
+            opened.index_bytes += statistics.index_bytes;
+            opened.blocks += statistics.live_blocks;
+            opened.log_bytes += recovery.counters.log_bytes;
+            shards.push(shard);
+        }
+        opened.seconds = started.elapsed().as_secs_f64();
+        opened.resident_bytes = crate::cpu::resident_bytes()?;
+        for shard in shards {
             shard.close().await;
         }
-        Ok(sums)
+        Ok(opened)
     }
 
     /// Reads one random block.

@@ -5,8 +5,8 @@
 //! headers, which opening reads too; the blocks in them are never read.
 
 use crate::error::AppendError;
-use crate::format::{Crc32c, Geometry, LeafKey, SegmentIndex, StoredBlock, StoredLength};
-use crate::shard::{OpenSegment, Role, Shard, ShardCore, segment_header};
+use crate::format::{Crc32c, DeviceUnit, Geometry, LeafKey, SegmentIndex, StoredBlock, StoredLength};
+use crate::shard::{OpenSegment, Role, Shard, ShardCore, State, segment_header};
 use types::{BLOCK_BYTES, BLOCKS_PER_CHUNK, BlockRange, ChunkId, LayerId, Seq};
 
 /// Chunks made up before other tasks have their turn.
@@ -68,15 +68,18 @@ fn make_up_chunk(core: &ShardCore, key: LeafKey, segments: &[SegmentIndex], layo
     let geometry = core.store.geometry;
     let start = place_of(&geometry, segments, next(random));
     let mut state = core.state.borrow_mut();
+    let State { index, segments: uses, .. } = &mut *state;
     let blocks = (0..u64::from(BLOCKS_PER_CHUNK)).map(|block| {
         let location = match layout {
             SyntheticLayout::Random => place_of(&geometry, segments, next(random)),
             SyntheticLayout::Sequential => start + block * 8,
         };
         let checksum = Crc32c(location as u32);
-        StoredBlock { location: crate::format::DeviceUnit(location), stored: StoredLength::RAW, checksum }
+        let stored = StoredBlock { location: DeviceUnit(location), stored: StoredLength::RAW, checksum };
+        uses.born(stored, 1);
+        stored
     });
-    state.index.apply_write(key, Seq(1), BlockRange::new(0, BLOCKS_PER_CHUNK), blocks, |_| ());
+    index.apply_write(key, Seq(1), BlockRange::new(0, BLOCKS_PER_CHUNK), blocks, |_| ());
 }
 
 /// The unit of some block of some segment, with room for a chunk behind it.

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use runtime::IoBuf;
-use store::{AppendError, Store, StoreError};
+use store::{AppendError, FormatOptions, Shard, Store, StoreError};
 use types::*;
 
 #[test]
@@ -125,21 +125,39 @@ fn a_closed_shard_takes_nothing() {
     });
 }
 
+/// Opens all shards, one after the other.
+async fn open_all() -> (Vec<std::rc::Rc<Shard>>, Vec<store::Recovery>) {
+    let device = device().await;
+    let store = Store::open(&device).await.expect("a store");
+    let mut all = (Vec::new(), Vec::new());
+    for index in 0..store.shard_count() {
+        let (shard, recovery) = Shard::open(&store, device.clone(), ShardIndex(index)).await.expect("a shard");
+        all.0.push(shard);
+        all.1.push(recovery);
+    }
+    all
+}
+
 #[test]
 fn a_synthetic_index_is_opened_as_it_was_written() {
-    let rig = Rig::formatted(8, 256 * MIB, Default::default());
-    for layout in [store::SyntheticLayout::Random, store::SyntheticLayout::Sequential] {
+    for (layout, shard_count) in [(store::SyntheticLayout::Random, 4), (store::SyntheticLayout::Sequential, 1)] {
+        let rig = Rig::new(8, 512 * MIB, Default::default());
         let before = rig.run(async move {
-            let (shard, _) = open().await;
-            store::write_synthetic_pass(&shard, LayerId(layout as u64), 300, layout).await.expect("a pass");
-            shard.index_digest()
+            let options = FormatOptions { shard_count: Some(shard_count), ..format_options() };
+            store::format(&device().await, &options).await.expect("formatted");
+            let (shards, _) = open_all().await;
+            for shard in &shards {
+                store::write_synthetic_pass(shard, LayerId(9), 300, layout).await.expect("a pass");
+            }
+            shards.iter().map(|shard| shard.index_digest()).collect::<Vec<_>>()
         });
         rig.node.restart();
-        let (shard, recovery) = rig.open();
-        assert_eq!(recovery.damage, []);
-        assert!(recovery.counters.leaves >= 300);
-        assert_eq!(shard.index_digest(), before);
-        drop(shard);
-        rig.node.restart();
+        let (shards, recoveries) = rig.run(open_all());
+        for ((shard, recovery), before) in shards.iter().zip(recoveries).zip(before) {
+            assert_eq!(recovery.damage, []);
+            assert!(recovery.counters.leaves >= 300);
+            assert_eq!(shard.statistics().live_blocks, 300 * 256);
+            assert_eq!(shard.index_digest(), before);
+        }
     }
 }
