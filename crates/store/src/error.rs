@@ -234,6 +234,19 @@ pub enum Damage {
         /// The chunk.
         chunk: ChunkId,
     },
+    /// Bytes that fill a record up are not zero. Nothing lay there: what was lost is only the proof that nobody else wrote
+    /// over it.
+    #[error("shard {shard}: the zeroes behind record {} (segment {}, offset {offset_bytes}) are not zero (harmless)", record.0, segment.0)]
+    Padding {
+        /// The shard.
+        shard: ShardIndex,
+        /// The record.
+        record: RecordSeq,
+        /// Its segment.
+        segment: SegmentIndex,
+        /// Where it begins in it, in bytes.
+        offset_bytes: u32,
+    },
     /// Entries of a group that were committed are missing.
     #[error("shard {shard}: group {group} lacks committed entries")]
     GroupEntries {

@@ -262,6 +262,17 @@ impl<'a> Record<'a> {
         core::iter::from_fn(move || entries.next_checked().ok().flatten())
     }
 
+    /// Judges the zeroes behind the data. `whole` is the whole record.
+    ///
+    /// # Errors
+    /// If they are not zeroes.
+    pub fn check_padding(&self, whole: &[u8]) -> Result<(), FormatError> {
+        let data: usize = self.entries().map(|entry| entry.data_bytes() as usize).sum();
+        let end = self.blocks_offset_bytes as usize + data;
+        check_length("record", whole, self.header.length_bytes as usize)?;
+        check_zero("record", end, &whole[end..self.header.length_bytes as usize])
+    }
+
     /// Judges the rest: the sum of each block and the zeroes behind the last. `whole` is the whole record.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ pub struct Recovery {
     /// What was durable and is not there. While there is any, nothing is freed and no pass is written, so that the next
     /// opening finds it again.
     pub damage: Vec<Damage>,
+    /// What is not as it was written, and was of no use: nothing is lost.
+    pub harmless: Vec<Damage>,
     /// Parts of the last checkpoint pass are lost, and groups may be that are not in `groups`.
     pub group_states_lost: bool,
     /// Records that never became durable; accepted, and never damage from now on.
@@ -203,6 +205,7 @@ fn conclude(
     }
     replay.state.lost.any = !damage.is_empty();
     recovery.damage = damage;
+    recovery.harmless = std::mem::take(&mut replay.harmless);
     recovery.gaps = judgement.holes.iter().copied().take(MAX_GAPS).collect();
     recovery.counters = RecoveryCounters {
         records: findings.records,

@@ -5,8 +5,8 @@ use super::GroupRecovery;
 use crate::error::Damage;
 use crate::format::entry::StoredSums;
 use crate::format::{
-    Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordSeq, SegmentUse,
-    ShardRoot,
+    Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordKind, RecordPointer,
+    RecordSeq, SegmentUse, ShardRoot,
 };
 use crate::shard::{Action, Place, Prepared, State, Sums, raise, sorted_ids};
 use types::{Epoch, GroupId, Seq, ShardIndex};
@@ -38,6 +38,7 @@ impl Trace {
 pub(crate) struct Replay {
     pub(crate) state: State,
     pub(crate) damage: Vec<Damage>,
+    pub(crate) harmless: Vec<Damage>,
     pub(crate) entries: u64,
     pub(crate) leaves: u64,
     /// Segments named by the last pass.
@@ -70,6 +71,7 @@ impl Replay {
         Self {
             state,
             damage: Vec::new(),
+            harmless: Vec::new(),
             entries: 0,
             leaves: 0,
             table: Vec::new(),
@@ -95,6 +97,10 @@ impl Replay {
         let seq = record.header.seq;
         let blocks_offset_bytes = record.header.blocks_offset_bytes(self.block_size_bytes) as u32;
         self.state.records.push(seq, Some(place));
+        if record.header.kind == RecordKind::Checkpoint && record.check_padding(bytes).is_err() {
+            let RecordPointer { segment, offset_bytes, .. } = place.pointer;
+            self.harmless.push(Damage::Padding { shard: self.shard, record: seq, segment, offset_bytes });
+        }
         self.state.segments.get_mut(place.pointer.segment).last_record = seq;
         for entry in record.entries() {
             self.entries += 1;

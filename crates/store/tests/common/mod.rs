@@ -363,7 +363,7 @@ pub fn store_of(shard: &Shard) -> Arc<Store> {
 pub fn rig_for(seed: u64) -> Rig {
     let block_size_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
     let rig = Rig::new(seed, 256 * MIB, DiskOptions { block_size_bytes, ..DiskOptions::default() });
-    let shard_count = if seed / 2 % 2 == 0 { 1 } else { 8 };
+    let shard_count = if (seed / 2).is_multiple_of(2) { 1 } else { 8 };
     rig.run(async move {
         let device = device().await;
         let options = FormatOptions { shard_count: Some(shard_count), ..format_options() };

@@ -100,7 +100,8 @@ async fn start_shard(plan: ShardPlan) -> Result<(OpenShard, Vec<String>), StartE
     let device = Device::open(&path).await.map_err(|error| failed(error.to_string()))?;
     let (shard, recovery) = Shard::open(&store, device, index).await.map_err(|error| failed(error.to_string()))?;
     let (shard, refused) = GroupShard::start(shard, store.store_id(), &recovery, groups).await;
-    let damage = recovery.damage.iter().map(|damage| format!("{}: {damage}", path.display()));
+    let found = recovery.damage.iter().chain(&recovery.harmless);
+    let damage = found.map(|damage| format!("{}: {damage}", path.display()));
     let reasons = damage.chain(refused.iter().map(ToString::to_string)).collect();
     let open = OpenShard { store: store.store_id(), groups: shard, damage: recovery.damage.len() as u64 };
     Ok((open, reasons))
