@@ -267,3 +267,26 @@ fn a_record_of_a_later_schema_is_refused_not_guessed() {
     let Err(CatalogError::BadRecord { why, .. }) = error else { panic!("{error:?}") };
     assert!(why.contains("schema 9"), "{why}");
 }
+
+#[test]
+fn a_bit_turned_over_in_a_redb_file_is_seen() {
+    let scratch = Scratch::new("rot");
+    let value = "the seed by which blocks are found";
+    let map = RedbMap::open(&scratch.file()).expect("a new map");
+    block_on(put(&*map, "volumes/1", value));
+    drop(map);
+    let closed = std::fs::File::open(scratch.file()).expect("there");
+    closed.lock().expect("the thread that has the file lets go of it");
+    let mut bytes = std::fs::read(scratch.file()).expect("readable");
+    let places: Vec<usize> =
+        (0..bytes.len() - value.len()).filter(|&at| bytes[at..].starts_with(value.as_bytes())).collect();
+    assert!(!places.is_empty(), "the value is in the file");
+    places.iter().for_each(|at| bytes[at + 4] ^= 1);
+    std::fs::write(scratch.file(), &bytes).expect("written");
+    drop(closed);
+    let refused = RedbMap::open(&scratch.file()).map(drop);
+    assert!(
+        matches!(&refused, Err(MapError::Storage(why)) if why.contains("orrupt") || why.contains("damaged")),
+        "{refused:?}"
+    );
+}
