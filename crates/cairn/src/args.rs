@@ -4,11 +4,13 @@ use crate::output::Format;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use node::config::{CORES_MAX, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
+use node::demo_directory::check_device_size;
 use node::size::ByteSize;
 use node::volume_spec::{BlockSize, VolumeName, VolumeSpec, check_volume_size};
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use ureq::http::Uri;
 
 /// Environment variable that names the cluster where no `--admin` does.
@@ -88,7 +90,7 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "D")]
     pub(crate) dir: Option<PathBuf>,
     /// Size of the device, a sparse file [default of a new directory: 4G]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = device_size)]
     pub(crate) device_size: Option<ByteSize>,
     /// A volume that must be there; repeatable [default of a new directory: demo:1G]
     #[arg(long = "volume", value_name = "NAME:SIZE[:512|4096]")]
@@ -204,6 +206,11 @@ fn instead(error: &clap::Error) -> Result<Request, UsageError> {
     }
 }
 
+fn device_size(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error: <ByteSize as FromStr>::Err| error.to_string())?;
+    check_device_size(size).map(|()| size).map_err(|error| error.to_string())
+}
+
 fn check_distinct(volumes: &[VolumeSpec]) -> Result<(), UsageError> {
     for (index, volume) in volumes.iter().enumerate() {
         if volumes[..index].iter().any(|before| before.name == volume.name) {
@@ -263,6 +270,7 @@ mod tests {
             ("--admin ftp://x volume ls", "http://HOST:PORT"),
             ("--admin localhost volume ls", "http://HOST:PORT"),
             ("demo --cores 0", "0"),
+            ("demo --device-size 100M", "256M to 512T"),
             ("demo --volume a", "NAME:SIZE"),
             ("demo --volume a:1G --volume a:1G", "twice"),
             ("demo --nvme-port 65536", "65536"),

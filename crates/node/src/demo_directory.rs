@@ -146,7 +146,11 @@ impl DemoDirectory {
     pub fn open(options: &DemoOptions) -> Result<Self, DemoError> {
         let directory = &options.directory;
         check_device_size(options.device_size.unwrap_or(DEFAULT_DEVICE_SIZE))?;
+        let was_there = directory.exists();
         fs::create_dir_all(directory).map_err(during("create", directory))?;
+        if !was_there {
+            files::sync_parent(directory)?;
+        }
         let lock = Lock::take(&directory.join("lock"))?;
         let demo_path = directory.join("demo.toml");
         let before: Option<DemoFile> = match demo_path.try_exists().map_err(during("look for", &demo_path))? {
@@ -172,7 +176,11 @@ impl DemoDirectory {
     }
 }
 
-fn check_device_size(size: ByteSize) -> Result<(), DemoError> {
+/// Whether a device may have this size.
+///
+/// # Errors
+/// [`DemoError::DeviceSize`] if it may not.
+pub fn check_device_size(size: ByteSize) -> Result<(), DemoError> {
     let fits = (DEVICE_SIZE_MIN..=DEVICE_SIZE_MAX).contains(&size) && size.0.is_multiple_of(4096);
     if fits { Ok(()) } else { Err(DemoError::DeviceSize(size)) }
 }
@@ -244,12 +252,13 @@ fn make(options: &DemoOptions, demo_path: &Path, node_path: &Path) -> Result<Dem
         devices: vec![DeviceConfig { path: PathBuf::from("device-1.img") }],
     };
     apply_wishes(&mut config, options);
-    files::write_toml(node_path, "A node of Cairn. Paths are relative to this file.", &config)?;
-
     let image = node_directory.join("device-1.img");
     let device = fs::File::create(&image).map_err(during("create", &image))?;
     device.set_len(device_size.0).map_err(during("size", &image))?;
     device.sync_all().map_err(during("sync", &image))?;
+    // Last in its directory: with its name that of the image is durable. What lies in the one above is when
+    // `Completion::write` puts demo.toml there.
+    files::write_toml(node_path, "A node of Cairn. Paths are relative to this file.", &config)?;
     Ok(file)
 }
 
@@ -265,8 +274,10 @@ fn apply_wishes(config: &mut NodeConfig, options: &DemoOptions) {
 /// Nothing that was once served may be missing, and nothing missing is made again.
 fn check_parts(config: &NodeConfig, device_size: ByteSize, is_new: bool) -> Result<(), DemoError> {
     let broken = |path: &Path, what: String| DemoError::Broken { path: path.to_owned(), what };
-    if !is_new && !config.map.redb.exists() {
-        return Err(broken(&config.map.redb, "is gone: put it back, or choose another --dir".to_owned()));
+    // An empty one would be taken for that of a new cluster.
+    let has_map = || fs::metadata(&config.map.redb).is_ok_and(|metadata| metadata.len() > 0);
+    if !is_new && !has_map() {
+        return Err(broken(&config.map.redb, "is gone or empty: put it back, or choose another --dir".to_owned()));
     }
     for device in &config.devices {
         let Ok(metadata) = fs::metadata(&device.path) else {
@@ -350,6 +361,16 @@ mod tests {
         let mut begin = [0xff; 16];
         std::os::unix::fs::FileExt::read_exact_at(&image, &mut begin, 0).unwrap();
         assert_eq!(begin, [0; 16], "the image is a new one");
+    }
+
+    #[test]
+    fn an_empty_map_is_not_taken_for_a_new_one() {
+        let temp = TempDir::new();
+        served(&options(&temp));
+        let map = DemoDirectory::open(&options(&temp)).unwrap().config.map.redb;
+        fs::write(&map, b"").unwrap();
+        let error = DemoDirectory::open(&options(&temp)).unwrap_err().to_string();
+        assert!(error.contains("map.redb is gone or empty"), "{error}");
     }
 
     #[test]

@@ -68,6 +68,11 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
 /// Gives a finished file its name, durably.
 fn put_in_place(new: &Path, path: &Path) -> Result<(), FileError> {
     fs::rename(new, path).map_err(during("rename", new))?;
+    sync_parent(path)
+}
+
+/// Makes the name of a file or directory durable.
+pub(crate) fn sync_parent(path: &Path) -> Result<(), FileError> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
