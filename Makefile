@@ -5,7 +5,7 @@
 
 help:
 	@echo "make deps    install from Debian what build and tests need; run, test and bench do it themselves"
-	@echo "make run     build, serve a cluster of one node until Ctrl-C (ARGS='--volume data:10G' adds to it)"
+	@echo "make run     build, serve a cluster of one node until Ctrl-C (ARGS='--dir D --volume data:10G': see 'cairn demo --help')"
 	@echo "make check   format, clippy with warnings denied, unit tests: before each commit"
 	@echo "make test    every test, each stage within its time; the last line is the total"
 	@echo "make bench   the figures of docs/performance.md, measured here"
@@ -18,14 +18,14 @@ build:
 
 run:
 	@tools/deps.sh build
-	cargo build --release
-	@echo
-	@echo "Cairn serves volumes over NVMe/TCP and NBD until Ctrl-C. From another terminal:"
-	@echo "  target/release/cairn volume ls                    which volumes there are"
-	@echo "  target/release/cairn volume info demo             how to reach one"
-	@echo "  nbdinfo nbd://127.0.0.1:10809/demo                by NBD: nbdcopy, qemu-img, fio, nbd-client, ..."
-	@echo "  nvme discover -t tcp -a 127.0.0.1 -s 4420         by NVMe/TCP: then the 'nvme connect' line of 'volume info'"
-	@echo
+	cargo build --release --package cairn
+	@echo >&2
+	@echo "Cairn serves volumes over NVMe/TCP and NBD until Ctrl-C. From another terminal, in this directory:" >&2
+	@echo "  target/release/cairn volume ls                    which volumes there are" >&2
+	@echo "  target/release/cairn volume info demo             how to reach one" >&2
+	@echo "  nbdinfo nbd://127.0.0.1:10809/demo                by NBD: nbdcopy, qemu-img, fio, nbd-client, ..." >&2
+	@echo "  nvme discover -t tcp -a 127.0.0.1 -s 4420         by NVMe/TCP: then the 'nvme connect' line of 'volume info'" >&2
+	@echo >&2
 	@exec target/release/cairn demo $(ARGS)
 
 check:

@@ -95,19 +95,22 @@ pub(crate) struct DemoArguments {
     /// A volume that must be there; repeatable [default of a new directory: demo:1G]
     #[arg(long = "volume", value_name = "NAME:SIZE[:512|4096]")]
     pub(crate) volumes: Vec<VolumeSpec>,
-    #[arg(long, value_name = "P", help = format!("NVMe/TCP; 0: any free port [default: {DEFAULT_NVME_PORT}]"))]
+    #[arg(long, value_name = "P", help = format!(
+        "NVMe/TCP; 0: any free port [default of a new directory: {DEFAULT_NVME_PORT}]"))]
     pub(crate) nvme_port: Option<u16>,
-    #[arg(long, value_name = "P", help = format!("NBD; 0: any free port [default: {DEFAULT_NBD_PORT}]"))]
+    #[arg(long, value_name = "P", help = format!(
+        "NBD; 0: any free port [default of a new directory: {DEFAULT_NBD_PORT}]"))]
     pub(crate) nbd_port: Option<u16>,
-    #[arg(long, value_name = "P", help = format!("Admin API; 0: any free port [default: {DEFAULT_ADMIN_PORT}]"))]
+    #[arg(long, value_name = "P", help = format!(
+        "Admin API; 0: any free port [default of a new directory: {DEFAULT_ADMIN_PORT}]"))]
     pub(crate) admin_port: Option<u16>,
     /// A port for NVMe discovery alone (the NVMe/TCP port answers it in any case)
     #[arg(long, value_name = "P")]
     pub(crate) discovery_port: Option<u16>,
-    /// Address to listen on [default: 127.0.0.1]
-    #[arg(long, value_name = "ADDRESS")]
+    /// Address to listen on; 0.0.0.0: all [default of a new directory: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     pub(crate) listen: Option<IpAddr>,
-    /// Cores of the data path [default: 1]
+    /// Cores of the data path [default of a new directory: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CORES_MAX)))]
     pub(crate) cores: Option<u16>,
     /// Record every device write and flush in this file (for the power-loss test; it grows with every write)
@@ -131,6 +134,10 @@ impl ValueEnum for Format {
 fn volume_size(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error: node::size::SizeError| error.to_string())?;
     check_volume_size(size).map_err(|error| error.to_string())
+}
+
+fn listen_address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| "write one of this machine's IP addresses, without a port; 0.0.0.0 or :: for all".to_owned())
 }
 
 /// `http://HOST:PORT`, as text without a slash at its end.
@@ -192,17 +199,22 @@ fn instead(error: &clap::Error) -> Result<Request, UsageError> {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             Err(UsageError("a command is missing: `cairn --help` and `cairn volume --help` show them".to_owned()))
         }
-        _ => {
-            let message: Vec<&str> = text
-                .lines()
-                .take_while(|line| !line.starts_with("Usage:"))
-                .map(str::trim)
-                .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
-                .collect();
-            let message = message.join(" ");
-            let message = message.strip_prefix("error: ").unwrap_or(&message);
-            Err(UsageError(format!("{message}; `cairn --help` says more")))
-        }
+        _ => Err(UsageError(one_line(&text))),
+    }
+}
+
+/// Clap's paragraphs (what is wrong, tips, the usage where it helps) as one line.
+fn one_line(text: &str) -> String {
+    let (message, usage) = text.split_once("Usage:").unwrap_or((text, ""));
+    let words = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let paragraphs = message.split("\n\n").map(words);
+    let told: Vec<String> =
+        paragraphs.filter(|part| !part.is_empty() && !part.starts_with("For more information")).collect();
+    let message = told.join("; ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    match usage.lines().next().map(str::trim) {
+        Some(usage) if !usage.is_empty() => format!("{message}; write: {usage}"),
+        _ => message.to_owned(),
     }
 }
 
@@ -274,6 +286,9 @@ mod tests {
             ("demo --volume a", "NAME:SIZE"),
             ("demo --volume a:1G --volume a:1G", "twice"),
             ("demo --nvme-port 65536", "65536"),
+            ("demo --listen localhost", "IP addresses"),
+            ("volume create v", "write: cairn volume create --size <SIZE> <NAME>"),
+            ("volumes ls", "; tip: "),
             ("status -o yaml", "yaml"),
         ] {
             let UsageError(text) = read(line).unwrap_err();

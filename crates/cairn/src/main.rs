@@ -58,7 +58,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Request::Run(arguments) => arguments,
     };
     let log_format = if arguments.log_json { node::log::LogFormat::Json } else { node::log::LogFormat::Text };
-    node::log::start(log_format).map_err(Failure::of)?;
+    node::log::start(log_format).map_err(|error| usage(UsageError(error.to_string())))?;
     let (admin, format) = (arguments.admin, arguments.output);
     let client = || args::admin_of(admin, args::admin_from_environment()).map_err(usage).map(|url| Client::new(&url));
     match arguments.command {

@@ -125,7 +125,7 @@ fn a_port_in_use_is_named() {
         let mut command = support::demo(temp.path(), &[&SMALL[..], &[flag, &port]].concat());
         command.env("CAIRN_LOG", "off");
         let line = failure(&refused(command), 1);
-        assert!(line.contains(&port) && line.contains("choose another port"), "{flag}: {line}");
+        assert!(line.contains(&port) && line.contains("choose another port") && line.contains(flag), "{flag}: {line}");
     }
 }
 

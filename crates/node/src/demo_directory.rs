@@ -19,6 +19,7 @@ use crate::volume_spec::{BlockSize, VolumeSpec};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Size of the device when the first call does not say one.
@@ -30,6 +31,8 @@ pub const DEVICE_SIZE_MAX: ByteSize = ByteSize(512 << 40);
 /// The volume of a new directory when the first call names none.
 const DEFAULT_VOLUME_NAME: &str = "demo";
 const DEFAULT_VOLUME_SIZE: ByteSize = ByteSize(1 << 30);
+/// Unit of a file's `st_blocks`, whatever its file system.
+const STAT_BLOCK_BYTES: u64 = 512;
 /// Version of `demo.toml`.
 const DEMO_FILE_VERSION: u32 = 1;
 
@@ -169,6 +172,7 @@ impl DemoDirectory {
         };
         let mut config = NodeConfig::read(&node_path)?;
         check_parts(&config, demo_file.device_size, is_new)?;
+        warn_of_little_room(&config)?;
         apply_wishes(&mut config, options);
         let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { options.volumes.clone() };
         let completion = Completion { path: demo_path, file: demo_file };
@@ -269,6 +273,24 @@ fn apply_wishes(config: &mut NodeConfig, options: &DemoOptions) {
     config.nbd_port = options.nbd_port.unwrap_or(config.nbd_port);
     config.admin_port = options.admin_port.unwrap_or(config.admin_port);
     config.cores = options.cores.unwrap_or(config.cores);
+}
+
+/// A sparse device may be larger than the file system has room for: that is no error until it is written full.
+fn warn_of_little_room(config: &NodeConfig) -> Result<(), DemoError> {
+    for device in &config.devices {
+        let metadata = fs::metadata(&device.path).map_err(during("look at", &device.path))?;
+        let unwritten = metadata.len().saturating_sub(metadata.blocks() * STAT_BLOCK_BYTES);
+        let free = files::free_bytes(&device.path)?;
+        if metadata.is_file() && unwritten > free {
+            log::warn!(
+                "{} may grow by {} MiB and its file system has {} MiB left: the device fails when that is full",
+                device.path.display(),
+                unwritten >> 20,
+                free >> 20
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Nothing that was once served may be missing, and nothing missing is made again.

@@ -5,7 +5,7 @@ use nvme::serve::{Port, Target};
 use nvme::target::Subsystem;
 use runtime::{TaskHandle, TcpListener};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use types::{ClusterId, NodeId};
@@ -20,14 +20,52 @@ const CONTROLLER_IDS_PER_NODE: u32 = 1088;
 
 /// A socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} for {what} ({source}): choose another port (0 takes any free one) or address")]
+#[error("cannot listen on {address} for {what} ({source}): {}", self.remedy())]
 pub struct ListenError {
     /// Whose socket.
     pub what: &'static str,
+    /// The flag that chooses its port.
+    pub flag: &'static str,
     /// Where.
     pub address: SocketAddr,
     /// What the system says.
     pub source: io::Error,
+}
+
+impl ListenError {
+    fn remedy(&self) -> String {
+        let flag = self.flag;
+        match self.source.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("end what listens there, or choose another port with {flag} (0 takes any free one)")
+            }
+            io::ErrorKind::AddrNotAvailable => "choose an address of this machine with --listen".to_owned(),
+            io::ErrorKind::PermissionDenied => format!("choose a port from 1024 on with {flag}, or start as root"),
+            _ => format!("choose another port with {flag}, or another address with --listen"),
+        }
+    }
+}
+
+/// Sockets that are bound and let nobody in yet.
+pub(crate) struct Bound {
+    nvme: TcpListener,
+    discovery: Option<TcpListener>,
+    nbd: TcpListener,
+}
+
+impl Bound {
+    /// Binds all sockets: a node that gets two of three ports lets nobody in.
+    ///
+    /// # Errors
+    /// A port that cannot be had.
+    pub(crate) fn new(config: &NodeConfig) -> Result<Self, ListenError> {
+        let discovery = |port| listen("NVMe discovery", "--discovery-port", config.listen, port);
+        Ok(Self {
+            nvme: listen("NVMe/TCP", "--nvme-port", config.listen, config.nvme_port)?,
+            discovery: config.discovery_port.map(discovery).transpose()?,
+            nbd: listen("NBD", "--nbd-port", config.listen, config.nbd_port)?,
+        })
+    }
 }
 
 /// Open doors. They stay open until [`close`](Self::close).
@@ -44,25 +82,16 @@ pub(crate) struct Doors {
 
 impl Doors {
     /// Lets clients in. Called on core 0.
-    ///
-    /// # Errors
-    /// A port that cannot be had; then no door is open.
-    pub(crate) fn open(assembly: &Assembly, config: &NodeConfig, core_count: usize) -> Result<Self, ListenError> {
-        // All sockets first: a node that gets two of three ports lets nobody in.
-        let nvme_listener = listen("NVMe/TCP", config, config.nvme_port)?;
-        let discovery_listener =
-            config.discovery_port.map(|port| listen("NVMe discovery", config, port)).transpose()?;
-        let nbd_listener = listen("NBD", config, config.nbd_port)?;
-        let (nvme, nbd) = (nvme_listener.local_address(), nbd_listener.local_address());
-
-        let subsystem = subsystem(assembly.cluster_id(), config.node_id());
+    pub(crate) fn open(assembly: &Assembly, bound: Bound, node: NodeId, core_count: usize) -> Self {
+        let (nvme, nbd) = (bound.nvme.local_address(), bound.nbd.local_address());
+        let subsystem = subsystem(assembly.cluster_id(), node);
         let nqn = subsystem.nqn.clone();
         let (target, workers) = Target::new(subsystem, core_count);
         for (core, worker) in workers.into_iter().enumerate() {
             assembly.spawn_on(core, move |directory| worker.run(directory));
         }
-        let mut listening = vec![runtime::spawn(target.clone().serve(nvme_listener, Port::Io))];
-        if let Some(listener) = discovery_listener {
+        let mut listening = vec![runtime::spawn(target.clone().serve(bound.nvme, Port::Io))];
+        if let Some(listener) = bound.discovery {
             listening.push(runtime::spawn(target.clone().serve(listener, Port::Discovery)));
         }
 
@@ -70,8 +99,8 @@ impl Doors {
         for (core, worker) in workers.into_iter().enumerate() {
             assembly.spawn_on(core, move |directory| worker.run(directory));
         }
-        listening.push(runtime::spawn(nbd::serve(nbd_listener, handles)));
-        Ok(Self { nqn, nvme, nbd, target, listening })
+        listening.push(runtime::spawn(nbd::serve(bound.nbd, handles)));
+        Self { nqn, nvme, nbd, target, listening }
     }
 
     /// Takes no new client and ends the connections there are; what was admitted is executed.
@@ -83,9 +112,9 @@ impl Doors {
     }
 }
 
-fn listen(what: &'static str, config: &NodeConfig, port: u16) -> Result<TcpListener, ListenError> {
-    let address = SocketAddr::new(config.listen, port);
-    TcpListener::bind(address).map_err(|source| ListenError { what, address, source })
+fn listen(what: &'static str, flag: &'static str, on: IpAddr, port: u16) -> Result<TcpListener, ListenError> {
+    let address = SocketAddr::new(on, port);
+    TcpListener::bind(address).map_err(|source| ListenError { what, flag, address, source })
 }
 
 /// What hosts are told of the cluster's subsystem: the same on every node but for the controller ids.

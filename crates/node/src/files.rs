@@ -2,15 +2,17 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What went wrong with a file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The system refused.
-    #[error("cannot {action} {path}: {source}")]
+    #[error("cannot {action} {path} ({source}): {}", remedy(source))]
     Io {
         /// What was tried.
         action: &'static str,
@@ -28,11 +30,24 @@ pub enum FileError {
         what: String,
     },
     /// Somebody else has it.
-    #[error("{path} is held by another process: one directory is served by one process; end that one first")]
+    #[error("{path} is held by another process, and one directory is served by one: end that one, or choose another --dir")]
     Locked {
         /// The lock.
         path: PathBuf,
     },
+}
+
+/// What to do about an error of the system. `--dir` is how the demo chooses its directory; a node's file names paths.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "choose a directory that this user may write to (--dir), or change its owner",
+        ErrorKind::ReadOnlyFilesystem => "mount the file system writable, or choose another directory (--dir)",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room there, or choose another directory (--dir)",
+        ErrorKind::FileTooLarge => "the file system takes no file so large; choose a smaller --device-size",
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => "a file is in the way; choose another directory (--dir)",
+        ErrorKind::NotFound => "nothing is there; check the path",
+        _ => "check the path and the file system that it is on",
+    }
 }
 
 /// Puts the action and the path to an error of the system.
@@ -80,6 +95,20 @@ pub(crate) fn sync_parent(path: &Path) -> Result<(), FileError> {
     File::open(directory).and_then(|d| d.sync_all()).map_err(during("sync", directory))
 }
 
+/// Bytes that the file system of `path` has left for this user.
+pub(crate) fn free_bytes(path: &Path) -> Result<u64, FileError> {
+    let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| during("look at", path)(error.into()))?;
+    // SAFETY: a statvfs of zero bytes is valid; the name ends with a zero byte and outlives the call.
+    let (result, facts) = unsafe {
+        let mut facts: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(name.as_ptr(), &mut facts), facts)
+    };
+    if result != 0 {
+        return Err(during("look at", path)(io::Error::last_os_error()));
+    }
+    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
 /// A lock held until it is dropped or the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
@@ -120,6 +149,15 @@ mod tests {
         assert!(matches!(error, FileError::Locked { .. }), "{error}");
         drop(held);
         Lock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn an_error_of_the_system_says_what_to_do() {
+        let path = Path::new("/nowhere/else");
+        let error = read_toml::<toml::Table>(path).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read /nowhere/else (") && error.ends_with("check the path"), "{error}");
+        let refused = during("create", path)(ErrorKind::PermissionDenied.into()).to_string();
+        assert!(refused.contains("--dir"), "{refused}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::config::NodeConfig;
 use crate::control::{ClusterStatus, ControlError, Request};
-use crate::doors::{Doors, ListenError};
+use crate::doors::{Bound, Doors, ListenError};
 use crate::files::FileError;
 use crate::size::ByteSize;
 use crate::volume_spec::VolumeSpec;
@@ -37,7 +37,7 @@ pub(crate) struct Started {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The cluster map.
-    #[error("cannot open the cluster map {path}: {source}")]
+    #[error("cannot open the cluster map {path} ({source}): put back a good copy, or choose another directory (--dir)")]
     Map {
         /// Its file.
         path: PathBuf,
@@ -113,9 +113,9 @@ impl LocalNode {
         let NodePlan { config, wanted_volumes, before_serving } = plan;
         let path = config.map.redb.clone();
         let map: Arc<dyn MapStore> = RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?;
-        let core_count = cores.len();
+        let (node, core_count) = (config.node_id(), cores.len());
         let options = NodeOptions {
-            node: config.node_id(),
+            node,
             address: config.listen.to_string(),
             cores,
             devices: config.devices.iter().map(|device| device.path.clone()).collect(),
@@ -125,8 +125,10 @@ impl LocalNode {
         for wanted in wanted_volumes {
             ensure_volume(&assembly, &wanted).await?;
         }
+        // A first start that gets no port has served nothing: the next one begins anew, with what it then is told.
+        let bound = Bound::new(&config)?;
         before_serving()?;
-        let doors = Doors::open(&assembly, &config, core_count)?;
+        let doors = Doors::open(&assembly, bound, node, core_count);
         let started = Started { nqn: doors.nqn.clone(), nvme: doors.nvme, nbd: doors.nbd };
         Ok((Self { assembly, doors: Some(doors) }, started))
     }

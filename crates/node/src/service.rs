@@ -28,6 +28,9 @@ use tokio::sync::oneshot;
 const STOP_TIME_MAX: Duration = Duration::from_millis(1700);
 /// What admin requests under way are given to end.
 const ADMIN_STOP_TIME_MAX: Duration = Duration::from_millis(300);
+/// Signals this soon after the first are the same order told twice: `timeout` and service managers tell a process and
+/// then its group.
+const SAME_ORDER: Duration = Duration::from_millis(250);
 /// Exit status after a second signal: ended by order, not at the end of the work.
 const EXIT_SECOND_SIGNAL: i32 = 130;
 
@@ -140,7 +143,7 @@ async fn stop(mut signals: Signals, control: ControlHandle, cores: Cores, admin:
                 std::process::exit(0);
             }
         }
-        () = signals.next() => {
+        () = signals.second_order() => {
             log::warn!("second signal: ending at once");
             std::process::exit(EXIT_SECOND_SIGNAL);
         }
@@ -155,7 +158,7 @@ async fn end_cores(cores: Cores) {
 async fn listen_for_admin(config: &NodeConfig) -> Result<TcpListener, ServiceError> {
     let address = SocketAddr::new(config.listen, config.admin_port);
     let bound = TcpListener::bind(address).await;
-    bound.map_err(|source| ListenError { what: "the admin API", address, source }.into())
+    bound.map_err(|source| ListenError { what: "the admin API", flag: "--admin-port", address, source }.into())
 }
 
 /// The address to tell others for one listened on: for "all addresses" the one that this machine uses outwards.
@@ -186,6 +189,17 @@ struct Signals {
 impl Signals {
     fn new() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// The next order that is not the echo of the one just heard.
+    async fn second_order(&mut self) {
+        let heard = tokio::time::Instant::now();
+        loop {
+            self.next().await;
+            if heard.elapsed() > SAME_ORDER {
+                return;
+            }
+        }
     }
 
     async fn next(&mut self) {

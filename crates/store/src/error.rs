@@ -38,7 +38,8 @@ pub enum OpenError {
     Superblock(#[from] FormatError),
     /// The device shrank or its block grew since it was formatted.
     #[error(
-        "the device has {found_bytes} bytes in blocks of {found_block}, the store on it needs {needed_bytes} in blocks of at most {needed_block}"
+        "the device has {found_bytes} bytes in blocks of {found_block}, the store on it needs {needed_bytes} in blocks of \
+         at most {needed_block}: move it to a device or file system that has them"
     )]
     Device {
         /// Bytes the device has.

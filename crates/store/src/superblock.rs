@@ -1,7 +1,7 @@
 //! Reading and writing the superblock's slots.
 
 use crate::error::OpenError;
-use crate::format::{FormatError, SUPERBLOCK_BYTES, SlotPosition, Superblock};
+use crate::format::{END_AREA_BYTES, FormatError, SUPERBLOCK_BYTES, SlotPosition, Superblock};
 use runtime::{Device, IoBuf};
 use std::io;
 use std::sync::Arc;
@@ -14,6 +14,9 @@ pub(crate) async fn read_slots(device: &Device) -> Result<Slots, OpenError> {
     // The device may have grown since it was formatted: the front says where the back is.
     let mut size = device.info().size_bytes;
     let mut slots = [const { Err(FormatError::Magic { what: "superblock" }) }; 4];
+    if size < 2 * END_AREA_BYTES {
+        return Ok(slots); // Too small for any store.
+    }
     let mut unreadable = None;
     for (slot, position) in slots.iter_mut().zip(SlotPosition::ALL) {
         let offset_bytes = position.offset_bytes(size);
@@ -26,7 +29,8 @@ pub(crate) async fn read_slots(device: &Device) -> Result<Slots, OpenError> {
             }
         };
         if let Ok(superblock) = slot {
-            size = superblock.geometry.device_size_bytes;
+            // On a device that shrank the back is gone; opening says so.
+            size = superblock.geometry.device_size_bytes.min(size);
         }
     }
     match unreadable {

@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use runtime::IoBuf;
+use runtime::sim::DiskOptions;
+use runtime::{Device, IoBuf};
 use store::{AppendError, FormatOptions, Shard, Store, StoreError};
 use types::*;
 
@@ -114,6 +115,23 @@ fn an_unformatted_device_is_no_store() {
         assert_eq!(store::identify(&device).await.expect("readable"), None);
         assert!(Store::open(&device).await.is_err());
     });
+}
+
+#[test]
+fn a_device_that_shrank_is_refused_and_so_is_one_without_room_for_a_superblock() {
+    let rig = Rig::formatted(9, 512 * MIB, DiskOptions::default());
+    for (name, size_bytes) in [("half", 256 * MIB), ("tiny", 4096)] {
+        rig.node.add_disk(name, size_bytes, DiskOptions::default());
+        let error = rig.run(async move {
+            let (read, front) = device().await.read(0, IoBuf::new(BLOCK_BYTES)).await;
+            read.unwrap();
+            let shrunk = Device::open(std::path::Path::new(name)).await.unwrap();
+            shrunk.write(0, &mut vec![front.freeze()]).await.unwrap();
+            Store::open(&shrunk).await.err().expect("no store can be opened").to_string()
+        });
+        let told = if name == "half" { "needs 536870912" } else { "no store can be opened here" };
+        assert!(error.contains(told), "{name}: {error}");
+    }
 }
 
 #[test]

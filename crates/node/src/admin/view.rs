@@ -18,7 +18,7 @@ pub struct Addresses {
     pub admin: SocketAddr,
 }
 
-/// Part of a device from which on a warning is due: above it there is time left to act.
+/// Part of a device from which on a warning is due, while there is time left to act.
 const FULL_WARNING_PERCENT: u64 = 75;
 
 impl Addresses {

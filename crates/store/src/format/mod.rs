@@ -34,7 +34,7 @@ pub mod superblock;
 pub use blocks::{Codec, Crc32c, DeviceUnit, StoredBlock, StoredLength, UNIT_BYTES};
 pub use checkpoint::{GroupState, LayerRecord, MergeRecord, PassBegin, PassEnd, SegmentUse};
 pub use entry::{ENTRY_HEAD_BYTES, Entry, EntryBody, EntryFlags, EntryHead, EntryKind};
-pub use geometry::{Geometry, GeometryError};
+pub use geometry::{END_AREA_BYTES, Geometry, GeometryError};
 pub use hash::{HASH_BYTES, HashKey, RecordKey};
 pub use leaf::{LeafData, LeafView};
 pub use opening::{Opening, SeqRange};

@@ -48,7 +48,7 @@ pub enum StartError {
         expected: ClusterId,
     },
     /// A device that was in use and is blank now.
-    #[error("{path} is blank, the map says that store {store} is on it: is it the right device?")]
+    #[error("{path} is blank and the map says that store {store} is on it: give the device back that it is on")]
     Blank {
         /// Where.
         path: PathBuf,
@@ -56,7 +56,7 @@ pub enum StartError {
         store: StoreId,
     },
     /// A device that the map does not know.
-    #[error("{path} holds store {store}, which the cluster's map does not know: is the map older than the device?")]
+    #[error("{path} holds store {store}, which the cluster's map does not know: put back the map that belongs to it")]
     UnknownStore {
         /// Where.
         path: PathBuf,

@@ -79,6 +79,8 @@ struct Node {
     volumes: RefCell<BTreeMap<String, VolumeInfo>>,
     /// Volumes whose space is being given back.
     deleting: RefCell<Vec<VolumeId>>,
+    /// Groups of the cluster on devices that this node was not started with: nobody serves them.
+    groups_missing: usize,
     /// What was found wrong at the start.
     reasons: Vec<String>,
     /// One change of the volumes at a time.
@@ -100,7 +102,7 @@ impl Assembly {
         let stores = devices.iter().map(|device| device.store.store_id()).collect();
         let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 1, min_in_sync: 1, stores };
         let pool = ensure_pool(&*map, &pool).await?;
-        let (head, tables, reasons) = start_cores(&map, &cores, &devices, &pool).await?;
+        let StartedCores { head, tables, groups_missing, reasons } = start_cores(&map, &cores, &devices, &pool).await?;
         let this = Self(Rc::new(Node {
             id: node,
             cluster: cluster.id,
@@ -111,6 +113,7 @@ impl Assembly {
             tables,
             volumes: RefCell::default(),
             deleting: RefCell::default(),
+            groups_missing,
             reasons,
             changing: Lock::default(),
         }));
@@ -263,14 +266,23 @@ fn layer_record(record: &LayerRecord) -> store::format::LayerRecord {
     }
 }
 
-/// Deals shards to cores, begins the groups' epochs and starts them. Returns the first core's head, the tables, and
-/// what could not be started.
+/// The cores at work.
+struct StartedCores {
+    /// The head on the first core.
+    head: Rc<Head>,
+    tables: Vec<Arc<TableLayout>>,
+    groups_missing: usize,
+    /// What could not be started, and damage that was found.
+    reasons: Vec<String>,
+}
+
+/// Deals shards to cores, begins the groups' epochs and starts them.
 async fn start_cores(
     map: &Arc<dyn MapStore>,
     cores: &[CoreHandle],
     devices: &[OpenDevice],
     pool: &PoolRecord,
-) -> Result<(Rc<Head>, Vec<Arc<TableLayout>>, Vec<String>), StartError> {
+) -> Result<StartedCores, StartError> {
     let mut groups = Vec::new();
     for device in devices {
         groups.extend(begin_epochs(&**map, device.store.store_id()).await?);
@@ -304,9 +316,11 @@ async fn start_cores(
         reasons.extend(outcome?);
     }
     reasons.extend(devices.iter().flat_map(OpenDevice::damage));
-    let missing = list::<GroupRecord>(&**map, keys::GROUPS).await?.len() - groups.len();
-    if missing > 0 {
-        reasons.push(format!("{missing} groups are on devices that this node was not started with"));
+    let groups_missing = list::<GroupRecord>(&**map, keys::GROUPS).await?.len() - groups.len();
+    if groups_missing > 0 {
+        reasons.push(format!(
+            "{groups_missing} groups are on devices that this node was not started with: start it with them"
+        ));
     }
-    Ok((head, tables, reasons))
+    Ok(StartedCores { head, tables, groups_missing, reasons })
 }

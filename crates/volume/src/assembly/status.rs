@@ -12,7 +12,7 @@ use types::StoreId;
 pub struct NodeStatus {
     /// Its devices.
     pub devices: Vec<DeviceStatus>,
-    /// Placement groups it has a part in.
+    /// Placement groups it should have a part in.
     pub groups_total: usize,
     /// Those of them that serve.
     pub groups_serving: usize,
@@ -79,6 +79,7 @@ impl Assembly {
             node.head.spawn_on(core, tell);
         }
         let mut status = NodeStatus {
+            groups_total: node.groups_missing,
             reasons: node.reasons.clone(),
             deleting_volumes: node.deleting.borrow().len(),
             devices: node.devices.iter().map(device_status).collect(),
@@ -100,10 +101,13 @@ impl Assembly {
                 device.device_bytes_read += shard.statistics.device_read_bytes;
             }
         }
-        let failed =
-            status.devices.iter().filter_map(|d| Some(format!("{}: {}", d.path.display(), d.failed.as_ref()?)));
-        let failed: Vec<String> = failed.collect();
-        status.reasons.extend(failed);
+        for device in &status.devices {
+            let Some(failed) = &device.failed else { continue };
+            // Its groups stopped for this very reason: it is told once, with the device.
+            status.reasons.retain(|reason| reason != failed);
+            let path = device.path.display();
+            status.reasons.push(format!("{path}: {failed}: put the device right and start the node again"));
+        }
         status
     }
 }
