@@ -2,6 +2,20 @@
 //!
 //! Closed-loop generators over the floors themselves (the store alone) and over the protocols (NVMe/TCP, NBD), and the
 //! accounting that goes with them: latency histograms, CPU per operation of the whole machine and per process.
+//!
+//! ```text
+//!   cairn-bench COMMAND ─► load: `depth` operations under way ─► store_load | NBD client | NVMe/TCP host ─► target
+//!                           │                                        └ ping_pong: a socket and nothing else
+//!                           └─► latency histogram, and cpu: /proc before and after ─► one line of JSON
+//! ```
+//!
+//! **Promises.** A generator verifies nothing and counts honestly: operations that ended within the measured time, CPU of
+//! client, kernel and target together and apart. An error ends the measurement; it is never a slow success.
+//!
+//! **Never.** No threshold: a figure that must not change is asserted by the tests that count (`tests/cost.rs` of the
+//! crates); a figure that depends on the machine stands in `docs/performance.md` with what it was measured on.
+//!
+//! Main types: [`load::LoadOptions`] and [`load::LoadResult`], [`cpu::CpuMeter`], [`store_load::StoreLoad`].
 
 pub mod cpu;
 pub mod load;

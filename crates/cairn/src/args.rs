@@ -137,7 +137,8 @@ fn volume_size(text: &str) -> Result<ByteSize, String> {
 }
 
 fn listen_address(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| "write one of this machine's IP addresses, without a port; 0.0.0.0 or :: for all".to_owned())
+    text.parse()
+        .map_err(|_| "write one of this machine's IP addresses, without a port; 0.0.0.0 or :: for all".to_owned())
 }
 
 /// `http://HOST:PORT`, as text without a slash at its end.

@@ -28,9 +28,14 @@ fn text(status: &Status) -> String {
     }
     text += &format!("\ngroups   {} of {} serve\n", status.groups_serving, status.groups);
     for device in &status.devices {
-        let part = device.used_bytes.saturating_mul(100).checked_div(device.capacity_bytes).unwrap_or(0);
+        let percent = |bytes: u64| bytes.saturating_mul(100).checked_div(device.capacity_bytes).unwrap_or(0);
+        let (used, live) = (percent(device.used_bytes), percent(device.live_bytes));
         let state = if device.failed.is_some() { "failed" } else { "in use" };
-        text += &format!("device   {}: {}, {state}, {part} % full\n", device.path, ByteSize(device.size_bytes));
+        text += &format!(
+            "device   {}: {}, {state}, {used} % full, {live} % live data\n",
+            device.path,
+            ByteSize(device.size_bytes)
+        );
     }
     text
 }

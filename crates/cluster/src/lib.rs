@@ -13,6 +13,8 @@
 //! Ids are never reused. What comes from outside (names, sizes) is validated here, before it is in the map.
 //!
 //! **Never.** Nothing here is on the path of a read or a write: I/O goes on while the map is unreachable.
+//!
+//! Main types: [`MapStore`], the records ([`VolumeRecord`], [`GroupRecord`], …), [`SlotTable`].
 
 mod catalog;
 mod map;

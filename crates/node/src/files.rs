@@ -30,7 +30,9 @@ pub enum FileError {
         what: String,
     },
     /// Somebody else has it.
-    #[error("{path} is held by another process, and one directory is served by one: end that one, or choose another --dir")]
+    #[error(
+        "{path} is held by another process, and one directory is served by one: end that one, or choose another --dir"
+    )]
     Locked {
         /// The lock.
         path: PathBuf,

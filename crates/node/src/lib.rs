@@ -1,5 +1,8 @@
 //! # node: the daemon that wires all floors below
 //!
+//! One process, one node: its configuration, the directory of the demo, the cores, the two front doors, the admin API,
+//! signals. Everything that a person or a script says comes in here; no byte of data does.
+//!
 //! ```text
 //!   main thread: tokio                                     cores: one reactor each
 //!  ┌──────────────────────────────────────┐   messages    ┌───────────────────────────────────────────┐
@@ -7,6 +10,19 @@
 //!  │ ControlHandle                        │ ◄──────────── │ each core: doors (nvme, nbd) ──► Directory │
 //!  └──────────────────────────────────────┘   oneshots    └───────────────────────────────────────────┘
 //! ```
+//!
+//! **Promises.** Nobody is let in before the volumes that were asked for are there, and `ready` is said after that.
+//! A first start that fails has made nothing that a later one must keep; what was once served is never made again when
+//! it is missing. One directory is served by one process. An error is one line: what is wrong and what to do. A stop
+//! ends within two seconds and loses nothing that was acknowledged; the admin thread never waits longer than
+//! [`control::ANSWER_TIMEOUT`] for a core.
+//!
+//! **Never.** Nothing here is on the path of a read or a write. No decision about groups or volumes: those are
+//! transactions of `cluster`, carried out by `volume::Assembly`.
+//!
+//! Main types: [`demo_directory::DemoDirectory`] and [`config::NodeConfig`] (what to serve), [`service::run`] (start,
+//! serve, stop), [`control::ControlHandle`] (the way to core 0), [`admin::Admin`] with [`admin::types`] (the API; the
+//! command line uses the same types).
 
 pub mod admin;
 pub mod config;

@@ -17,6 +17,8 @@
 //! write takes no memory from the system.
 //!
 //! **Never.** No retry, no path selection, no cache. What a host may do is decided here; what a volume may do is not.
+//!
+//! Main types: [`serve::Target`] (for the daemon), [`target::Connection`] (the machine), [`host`] (the other end).
 
 pub mod host;
 pub mod limits;

@@ -1,4 +1,4 @@
-//! Every limit of the target, with its reason (DESIGN §11).
+//! Every limit of the target, with its reason.
 
 use std::time::Duration;
 

@@ -16,6 +16,8 @@
 //!
 //! **Never.** A group knows nothing of hosts and commands: what overlaps is ordered above, what is stored is the
 //! store's matter.
+//!
+//! Main types: [`Group`] (write, read, commit), [`GroupShard`] (all groups of one shard, and the task that commits).
 
 mod error;
 mod group;

@@ -20,6 +20,9 @@
 //! **Never.** No policy: no retry, no timeout of its own, no ordering between operations (a caller that needs
 //! write A before write B awaits A). No hidden thread.
 //!
+//! Main types: [`Device`], [`TcpStream`], [`IoBuf`] and [`SharedBuf`], [`CoreHandle`]; [`uring::Cores`] and
+//! [`sim::World`] start the two backends.
+//!
 //! Which backend serves a call is known from the core that the calling task runs on; the surface types are enums
 //! over both, so nothing above is generic over a runtime.
 

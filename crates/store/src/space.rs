@@ -16,7 +16,7 @@ pub(crate) struct Space {
     pub(crate) pass_is_urgent: u32,
 }
 
-/// Segments kept back at least: DESIGN §3.
+/// Segments kept back at least: on the smallest devices a percentage of them would be less than a pass needs.
 const MIN_KEPT_BACK: u32 = 8;
 
 impl Space {

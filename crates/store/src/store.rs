@@ -3,7 +3,8 @@
 use crate::create::HEADERS_AT_ONCE;
 use crate::error::{AppendError, Damage, OpenError};
 use crate::format::{
-    Generation, Geometry, Record, RecordKey, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex, ShardRoot, Superblock,
+    Generation, Geometry, Record, RecordKey, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex, ShardRoot,
+    SlotPosition, Superblock,
 };
 use crate::parallel;
 use crate::pool::Pool;
@@ -81,10 +82,16 @@ impl Store {
         // acted on and then be lost with the power.
         device.sync().await.map_err(|error| io_at(0, &error))?;
         let slots = read_slots(device).await?;
-        let repaired = bad_slots(&slots, device);
+        let bad = slots.iter().zip(SlotPosition::ALL).filter_map(|(slot, at)| Some((at, slot.as_ref().err()?.clone())));
+        let bad: Vec<_> = bad.collect();
         let mut superblock = Superblock::newest(slots)?;
         let geometry = superblock.geometry;
         check_device(device, &geometry)?;
+        let damaged = |(at, error): (SlotPosition, _)| Damage::Superblock {
+            offset_bytes: at.offset_bytes(geometry.device_size_bytes),
+            error,
+        };
+        let repaired: Vec<Damage> = bad.into_iter().map(damaged).collect();
         let previous_incarnation = superblock.incarnation;
         superblock.incarnation.0 += 1;
         superblock.written_at_ns = wall_clock_ns();
@@ -276,18 +283,6 @@ fn check_device(device: &Device, geometry: &Geometry) -> Result<(), OpenError> {
         });
     }
     Ok(())
-}
-
-fn bad_slots(slots: &crate::superblock::Slots, device: &Device) -> Vec<Damage> {
-    let size = slots.iter().flatten().next().map_or(device.info().size_bytes, |good| good.geometry.device_size_bytes);
-    slots
-        .iter()
-        .zip(crate::format::SlotPosition::ALL)
-        .filter_map(|(slot, position)| {
-            let error = slot.as_ref().err()?.clone();
-            Some(Damage::Superblock { offset_bytes: position.offset_bytes(size), error })
-        })
-        .collect()
 }
 
 /// What the first blocks of all segments say.

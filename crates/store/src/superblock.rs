@@ -12,9 +12,10 @@ pub(crate) type Slots = [Result<Superblock, FormatError>; 4];
 /// Reads all slots. One that cannot be read counts as damaged: the others may serve.
 pub(crate) async fn read_slots(device: &Device) -> Result<Slots, OpenError> {
     // The device may have grown since it was formatted: the front says where the back is.
-    let mut size = device.info().size_bytes;
+    let found_bytes = device.info().size_bytes;
+    let mut size = found_bytes;
     let mut slots = [const { Err(FormatError::Magic { what: "superblock" }) }; 4];
-    if size < 2 * END_AREA_BYTES {
+    if found_bytes < 2 * END_AREA_BYTES {
         return Ok(slots); // Too small for any store.
     }
     let mut unreadable = None;
@@ -30,7 +31,7 @@ pub(crate) async fn read_slots(device: &Device) -> Result<Slots, OpenError> {
         };
         if let Ok(superblock) = slot {
             // On a device that shrank the back is gone; opening says so.
-            size = superblock.geometry.device_size_bytes.min(size);
+            size = superblock.geometry.device_size_bytes.min(found_bytes);
         }
     }
     match unreadable {

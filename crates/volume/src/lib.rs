@@ -15,6 +15,9 @@
 //! is all or nothing. A write that has returned is durable. On the path of one block nothing is allocated once warm.
 //!
 //! **Never.** No protocol, no policy of retries towards hosts, no waiting for the cluster's map on the path of I/O.
+//!
+//! Main types: [`Volume`] and [`Directory`] (for the doors), [`Assembly`] (for the daemon: a node from its devices to its
+//! volumes).
 
 mod admission;
 mod api;

@@ -11,7 +11,7 @@ use replication::{GroupError, GroupRef, Place};
 use runtime::{IoBuf, SharedBuf};
 use types::{BLOCK_BYTES, BlockRange, ChunkId};
 
-/// A write that does not cross a multiple of this is all or nothing (DESIGN §3, untorn writes).
+/// A write that does not cross a multiple of this is all or nothing on every floor: one entry, in one record.
 pub(crate) const UNTORN_BYTES: u32 = 64 << 10;
 
 const BLOCK: u32 = BLOCK_BYTES as u32;

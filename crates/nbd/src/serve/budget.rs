@@ -4,9 +4,9 @@ use crate::machine::Load;
 use runtime::channel::WaitList;
 use std::cell::Cell;
 
-/// Requests in flight on one core (DESIGN §11).
+/// Requests in flight on one core: above what keeps any device busy, and the tables for them stay small.
 const CORE_COMMANDS_MAX: u32 = 4096;
-/// Payload in flight on one core (DESIGN §11).
+/// Payload in flight on one core: two requests of the largest size, or 16,384 of 4 KiB.
 const CORE_BYTES_MAX: u64 = 64 << 20;
 /// Requests in flight on one connection: a quarter of the core's, so that no client has it alone.
 const CONNECTION_COMMANDS_MAX: u32 = CORE_COMMANDS_MAX / 4;

@@ -1,7 +1,7 @@
 //! Is there still somebody at the other end of what was received?
 //!
 //! A host that has given up a connection sends its commands again on another one and goes on from there; what still
-//! stands in the old connection must not be executed then (DESIGN §6). Linux tells the end of a connection at once,
+//! stands in the old connection must not be executed then. Linux tells the end of a connection at once,
 //! except where the receive window is full: then the end queues up behind bytes that have no room. So after a wait in
 //! which nobody read, "the socket has not ended" proves nothing by itself, and one of two signs of life is asked for:
 //!

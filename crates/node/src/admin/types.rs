@@ -101,8 +101,10 @@ pub struct Device {
     pub size_bytes: u64,
     /// What can be stored on it.
     pub capacity_bytes: u64,
-    /// What is stored on it.
+    /// What is taken on it, space of deleted data included that is not back yet.
     pub used_bytes: u64,
+    /// What is stored on it: blocks that can be read.
+    pub live_bytes: u64,
     /// Why it has failed, if it has.
     pub failed: Option<String>,
     /// Places found damaged since it was opened.

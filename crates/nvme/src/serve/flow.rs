@@ -39,7 +39,7 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
 }
 
 /// After a wait of any kind: whether what has come, or is still unread, may be executed. A host that gave up this
-/// connection may have sent the same commands on another one since and gone on from there (DESIGN §6).
+/// connection may have sent the same commands on another one since and gone on from there.
 fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
     let now = now();
     let waited = now.since(std::mem::replace(looked, now));

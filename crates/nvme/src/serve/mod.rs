@@ -11,7 +11,7 @@
 //!
 //! Per connection one task receives and admits, one sends, and each command is a task of its own until its volume
 //! answers; answers of one turn of the loop leave in one send. A command is executed only if its connection was alive
-//! when it was admitted (DESIGN §6, "ghosts inside one head").
+//! when it was admitted: `flow` says why.
 
 mod accept;
 mod budget;

@@ -96,7 +96,7 @@ pub fn discard_ranges(ranges: &[u8], block_shift: u8) -> impl Iterator<Item = (u
     ranges.chunks_exact(DatasetRange::BYTES).filter_map(move |bytes| {
         let range = DatasetRange::decode(bytes.try_into().expect("chunks of this size"));
         // A block that has no byte offset lies past every end: it must not come round to the beginning.
-        let offset_bytes = range.slba.checked_mul(1 << block_shift).unwrap_or(u64::MAX);
+        let offset_bytes = range.slba.saturating_mul(1 << block_shift);
         (range.block_count > 0).then(|| (offset_bytes, u64::from(range.block_count) << block_shift))
     })
 }

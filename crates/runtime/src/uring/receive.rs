@@ -22,7 +22,7 @@ const RING_ENTRIES: u16 = 32;
 const OFFERED_MIN: u16 = 4;
 /// Turns after which more offered than needed are taken for too many.
 const TURNS_PER_LOOK: u32 = 1024;
-/// Bytes of receive buffers that a core's tasks may hold: DESIGN §11, payload in flight per core.
+/// Bytes of receive buffers that a core's tasks may hold: as much as a door lets be in flight per core.
 const HELD_BYTES_MAX: usize = 64 << 20;
 const HELD_MAX: u32 = (HELD_BYTES_MAX / RECEIVE_BUFFER_BYTES) as u32;
 /// The one buffer group of a ring.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Tasks polled between two looks at the kernel: bounds what a task that keeps waking itself can hold up.
 const POLLS_MAX: usize = 4096;
-/// Longest spin before a sleep, and only with requests outstanding (DESIGN §2).
+/// Longest spin before a sleep, and only with requests outstanding: about what sleeping and waking cost.
 const SPIN_MAX: Duration = Duration::from_micros(20);
 /// After this many spins in vain in a row only every 64th is tried: on a slow disk they only burn.
 const VAIN_SPINS_MAX: u32 = 4;

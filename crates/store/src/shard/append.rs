@@ -28,7 +28,7 @@ use std::time::Duration;
 use types::{Mutant, mutant};
 
 /// How long nothing is appended before a record is written for its `durable_through` alone: with it, the loss of the
-/// last record is seen. Half of the second that DESIGN §3 allows.
+/// last record is seen. With the write itself this stays below the second within which a loss shall be seen.
 const IDLE_BEFORE_TICK: Duration = Duration::from_millis(500);
 /// Batches kept for the next records: two in flight, one gathering, one of a pass.
 const SPARE_BATCHES: usize = 4;

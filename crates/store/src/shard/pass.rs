@@ -24,7 +24,8 @@ use crate::format::{
 use std::rc::Rc;
 use types::{GroupId, Mutant, mutant};
 
-/// A pass is complete for each such part of the device that is written: DESIGN §3, 4 %.
+/// A pass is complete for each such part of the device that is written, 4 %: what opening has to
+/// replay stays short, and the passes cost little of a device's writes.
 const WRITTEN_PER_PASS_DIVISOR: u64 = 25;
 /// A pass is due when this part of the segments holds nothing any more: it frees more than it costs.
 const DEAD_SEGMENTS_DIVISOR: u32 = 16;

@@ -33,6 +33,8 @@ pub struct DeviceStatus {
     pub size_bytes: u64,
     /// Bytes of segments in use.
     pub used_bytes: u64,
+    /// Bytes of data in them; the rest comes back when nothing in a segment lives any more.
+    pub live_bytes: u64,
     /// Bytes that may be filled with new blocks before they are refused.
     pub capacity_bytes: u64,
     /// Why it takes nothing more.
@@ -142,6 +144,7 @@ fn device_status(device: &super::devices::OpenDevice) -> DeviceStatus {
         path: device.path.clone(),
         size_bytes: device.size_bytes,
         used_bytes: usage.used_bytes,
+        live_bytes: usage.live_bytes,
         capacity_bytes: usage.usable_bytes,
         failed: device.store.failed().map(|error| error.to_string()),
         damage: device.store.damage().len() as u64,
