@@ -15,6 +15,13 @@
 //! - [`demo`]: a `cairn demo` process in a directory of its own.
 //! - [`relay`]: an NBD relay between a foreign client (fio) and the target that writes down what was acknowledged.
 //! - [`power`]: from a record of device writes to the images that a power loss could have left.
+//! - [`node`]: the same data path inside the test's process, for what can only be counted there.
+//! - [`raw`]: an NBD connection that misbehaves as told; [`admin`]: the requests of the API that tests make.
+//!
+//! **Promises.** What was acknowledged and cannot be read back fails the test and is named: volume, sector, version. Every
+//! wait has a deadline; ports and directories are the test's own.
+//!
+//! **Never.** Nothing of the target's insides is believed: contents are judged by what a client was told.
 
 pub mod admin;
 pub mod demo;

@@ -11,7 +11,13 @@
 //! workloads over seeds, repeats one seed with a readable trace, and runs the **mutants**: deliberate bugs, each of
 //! which must be caught, since a checker that never caught anything proves nothing.
 //!
-//! Nothing here is part of what ships, and nothing that ships depends on it.
+//! **Promises.** The same seed is the same run, on any machine. A verdict names the operations that cannot be explained
+//! and the one command that shows them again.
+//!
+//! **Never.** Nothing here is part of what ships, and nothing that ships depends on it. No checker asks the store what it
+//! thinks: only what clients were told counts.
+//!
+//! Main types: [`workload::Workload`], [`history`], [`runner::Plan`].
 
 pub mod checker;
 pub mod history;
