@@ -63,7 +63,7 @@ async fn open_and_read_here(options: NodeOptions, name: &str, ranges: &[(u64, u3
 pub struct Spent {
     /// Calls of `io_uring_enter`.
     pub enters: u64,
-    /// Device operations done at once, each a system call of its own.
+    /// Operations done at once, each a system call of its own.
     pub inline_operations: u64,
     /// Records written.
     pub appends: u64,

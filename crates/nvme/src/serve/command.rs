@@ -5,7 +5,6 @@ use super::connection::Conn;
 use crate::target::{IoRequest, Operation, Tag, discard_ranges};
 use crate::wire::Status;
 use runtime::spawn;
-use std::future::Future;
 use std::rc::Rc;
 use volume::{IoError, Payload, Volume};
 
@@ -65,40 +64,34 @@ struct Command {
     payload_bytes: usize,
 }
 
-// Not `async fn`s: those keep their arguments twice, for as long as the task lives.
 impl Command {
-    fn read(self, offset_bytes: u64, len_bytes: u32) -> impl Future<Output = ()> {
-        async move {
-            if self.may_begin() {
-                match self.volume.read(offset_bytes, len_bytes).await {
-                    Ok(data) if !self.connection.ended.get() => {
-                        let mut machine = self.connection.machine.borrow_mut();
-                        machine.complete_read(self.tag, data.bytes, &data.block_checksums);
-                        drop(machine);
-                        self.connection.output_changed();
-                    }
-                    Ok(_) => {}
-                    Err(error) => self.answer(Err(error)),
-                }
+    async fn read(self, offset_bytes: u64, len_bytes: u32) {
+        if !self.may_begin() {
+            return;
+        }
+        match self.volume.read(offset_bytes, len_bytes).await {
+            Ok(data) if !self.connection.ended.get() => {
+                let mut machine = self.connection.machine.borrow_mut();
+                machine.complete_read(self.tag, data.bytes, &data.block_checksums);
+                drop(machine);
+                self.connection.output_changed();
             }
+            Ok(_) => {}
+            Err(error) => self.answer(Err(error)),
         }
     }
 
-    fn write(self, offset_bytes: u64, payload: Payload) -> impl Future<Output = ()> {
-        async move {
-            if self.may_begin() {
-                let result = self.volume.write(offset_bytes, payload).await;
-                self.answer(result);
-            }
+    async fn write(self, offset_bytes: u64, payload: Payload) {
+        if self.may_begin() {
+            let result = self.volume.write(offset_bytes, payload).await;
+            self.answer(result);
         }
     }
 
-    fn other(self, operation: Operation) -> impl Future<Output = ()> {
-        async move {
-            if self.may_begin() {
-                let result = execute(&self.volume, operation).await;
-                self.answer(result);
-            }
+    async fn other(self, operation: Operation) {
+        if self.may_begin() {
+            let result = execute(&self.volume, operation).await;
+            self.answer(result);
         }
     }
 

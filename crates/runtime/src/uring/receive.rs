@@ -126,6 +126,16 @@ impl ReceiveRing {
         Some(buffer)
     }
 
+    /// A buffer to receive into without the ring, counted like one of the ring's; `None` at the limit.
+    pub(super) fn take_apart(&self) -> Option<IoBuf> {
+        if !self.budget.has_room(HELD_MAX - u32::from(self.in_ring())) {
+            return None;
+        }
+        let mut buffer = IoBuf::new(RECEIVE_BUFFER_BYTES);
+        buffer.charge(self.budget);
+        Some(buffer)
+    }
+
     /// Whether there is a buffer to receive into; if not, `waker` is told when one comes.
     pub(super) fn ready_or_wait(&mut self, waker: &Waker) -> bool {
         self.refill();
