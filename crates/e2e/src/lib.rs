@@ -16,6 +16,7 @@
 //! - [`relay`]: an NBD relay between a foreign client (fio) and the target that writes down what was acknowledged.
 //! - [`power`]: from a record of device writes to the images that a power loss could have left.
 //! - [`node`]: the same data path inside the test's process, for what can only be counted there.
+//! - [`waves`]: requests for counting what they cost.
 //! - [`raw`]: an NBD connection that misbehaves as told; [`admin`]: the requests of the API that tests make.
 //!
 //! **Promises.** What was acknowledged and cannot be read back fails the test and is named: volume, sector, version. Every
@@ -35,3 +36,4 @@ pub mod power;
 pub mod random;
 pub mod raw;
 pub mod relay;
+pub mod waves;

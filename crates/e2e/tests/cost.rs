@@ -1,13 +1,10 @@
 //! Counted cost: what one I/O costs is counted, not timed, so that it fails when it changes.
 
 use e2e::directory::TemporaryDirectory;
-use e2e::disk::Disk;
 use e2e::node::{Node, Spent};
-use runtime::IoBuf;
-use runtime::channel::WaitList;
+use e2e::waves::{BLOCK_BYTES, Door, Kind, in_waves, open};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,51 +53,12 @@ static ALLOCATOR: Counting = Counting;
 /// The counter is one for all: the tests here run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-const BLOCK_BYTES: u64 = 4096;
 const DEVICE_BYTES: u64 = 2 << 30;
 const VOLUME_BYTES: u64 = 64 << 20;
-const BLOCKS: u64 = VOLUME_BYTES / BLOCK_BYTES;
 /// Requests of one count.
 const COUNT: u64 = 1000;
 /// Counts of the same: a pass of the store's checkpoint falls into some of them, so the middle one is taken.
 const COUNTS: usize = 9;
-
-#[derive(Clone, Copy, Debug)]
-enum Door {
-    Nbd,
-    Nvme,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Read,
-    Write,
-}
-
-/// `count` requests of 4 KiB over all of the volume in a scattered order, in waves: `depth` requests leave in one send,
-/// the next when all of these are answered. So how many arrive together does not depend on how fast anybody is.
-async fn requests(disk: &Disk, kind: Kind, depth: u64, count: u64) {
-    let payload = IoBuf::copy_of(&[0x5a; BLOCK_BYTES as usize]).freeze();
-    let (mut next, ended) = (0, Rc::new(WaitList::default()));
-    while next < count {
-        let left = Rc::new(Cell::new(depth.min(count - next)));
-        for number in next..next + left.get() {
-            let (disk, payload) = (disk.clone(), payload.clone());
-            let (left, ended) = (left.clone(), ended.clone());
-            runtime::spawn(async move {
-                let offset = number * 4099 % BLOCKS * BLOCK_BYTES;
-                match kind {
-                    Kind::Read => drop(disk.read(offset, BLOCK_BYTES as u32).await.expect("served")),
-                    Kind::Write => disk.write(offset, payload).await.expect("served"),
-                }
-                left.set(left.get() - 1);
-                ended.wake_all();
-            });
-        }
-        next += left.get();
-        ended.until(|| (left.get() == 0).then_some(())).await;
-    }
-}
 
 /// What 1,000 requests cost the node once everything is warm.
 #[derive(Clone, Copy, Debug)]
@@ -126,18 +84,14 @@ fn count(door: Door, kind: Kind, depth: u64) -> Counts {
     let served = node.served().clone();
     IS_CLIENT.set(true);
     let (node, costs) = runtime::uring::block_on(async move {
-        let disk = match door {
-            Door::Nbd => Disk::nbd(served.nbd, "v").await,
-            Door::Nvme => Disk::nvme(&served, false).await,
-        };
-        let disk = disk.expect("served");
+        let disk = open(door, &served, "v").await;
         // Twice over the whole volume: every index leaf has its final shape, every pool its size.
-        requests(&disk, Kind::Write, depth, 2 * BLOCKS).await;
-        requests(&disk, kind, depth, 2 * COUNT).await;
+        in_waves(&disk, VOLUME_BYTES, Kind::Write, depth, 2 * VOLUME_BYTES / BLOCK_BYTES).await;
+        in_waves(&disk, VOLUME_BYTES, kind, depth, 2 * COUNT).await;
         let mut costs = Vec::new();
         for _ in 0..COUNTS {
             let (spent, taken) = (node.spent(), ALLOCATIONS.load(Ordering::Relaxed));
-            requests(&disk, kind, depth, COUNT).await;
+            in_waves(&disk, VOLUME_BYTES, kind, depth, COUNT).await;
             let allocations = ALLOCATIONS.load(Ordering::Relaxed) - taken;
             costs.push(Cost { allocations, spent: node.spent() - spent });
         }
