@@ -85,6 +85,26 @@ fn a_file_on_tmpfs_keeps_what_is_written() {
 }
 
 #[test]
+fn who_only_reads_from_memory_lets_others_run() {
+    let in_memory = memory("reads-for-ever");
+    let path = in_memory.device();
+    block_on(async move {
+        let device = Device::open(&path).await.expect("opens");
+        let over = std::rc::Rc::new(std::cell::Cell::new(false));
+        let until = over.clone();
+        runtime::spawn(async move {
+            let mut buf = IoBuf::new(4096);
+            while !until.get() {
+                buf = device.read(0, buf).await.1;
+            }
+        });
+        runtime::sleep(std::time::Duration::from_millis(1)).await;
+        over.set(true);
+    })
+    .expect("a ring");
+}
+
+#[test]
 fn a_disk_file_has_a_volatile_cache_and_tmpfs_has_none() {
     let (on_disk, in_memory) = (disk("cache-disk"), memory("cache-memory"));
     let (disk_path, memory_path) = (on_disk.device(), in_memory.device());
