@@ -10,7 +10,7 @@ use types::VolumeId;
 struct Listed {
     /// By name.
     volumes: RefCell<Vec<Volume>>,
-    /// Place of a namespace id; short, since ids are given lowest first.
+    /// Place of a namespace id; at most 1,024 of them.
     by_nsid: RefCell<Vec<Option<Volume>>>,
     generation: Cell<u64>,
     changed: WaitList,

@@ -5,6 +5,7 @@ use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::names::{check_block_size, check_name, check_volume_size};
 use crate::records::{Allocator, LayerRecord, PoolRecord, Record, Reference, VolumeRecord, VolumeState, keys};
 use crate::typed::{Versioned, encode, get, list};
+use std::collections::BTreeSet;
 use types::{FamilyId, KeyId, LayerId, NodeId, VolumeEpoch, VolumeId};
 
 /// Namespaces of a subsystem (MNAN): ids 1..=1024.
@@ -50,15 +51,16 @@ pub async fn create_volume(
         let pool_record = get::<PoolRecord>(map, &keys::pool(pool)).await?;
         let pool_record = pool_record.ok_or_else(|| CatalogError::NoPool(pool.to_owned()))?.record;
         let mut ids = Ids::begin(map).await?;
+        let id = VolumeId(ids.take(0));
         let volume = VolumeRecord {
-            id: VolumeId(ids.take(0)),
+            id,
             name: new.name.clone(),
             pool: pool_record.name,
             table: pool_record.table,
             size_bytes: new.size_bytes,
             block_size_bytes: new.block_size_bytes,
             subsystem: DEFAULT_SUBSYSTEM.to_owned(),
-            nsid: free_nsid(map, DEFAULT_SUBSYSTEM).await?,
+            nsid: free_nsid(map, DEFAULT_SUBSYSTEM, id).await?,
             nguid: nguid.clone(),
             family: FamilyId(ids.take(2)),
             family_seed,
@@ -122,13 +124,17 @@ impl Ids {
     }
 }
 
-/// The lowest namespace id that is free.
-async fn free_nsid(map: &dyn MapStore, subsystem: &str) -> Result<u32, CatalogError> {
+/// A namespace id that is free, and was free for as long as can be: they are given in turn, like the ids of volumes. A
+/// host that was away while a volume was deleted still sends what it had for that one to its namespace id: it must not
+/// be the next volume's.
+async fn free_nsid(map: &dyn MapStore, subsystem: &str, volume: VolumeId) -> Result<u32, CatalogError> {
     let prefix = keys::nsids(subsystem);
     let listing = map.list(&prefix).await?;
     let taken = listing.items.iter().filter_map(|item| u32::from_str_radix(&item.key[prefix.len()..], 16).ok());
-    let lowest = taken.fold(1, |lowest, nsid| if nsid == lowest { nsid + 1 } else { lowest });
-    if lowest > NSID_MAX { Err(CatalogError::SubsystemFull(subsystem.to_owned())) } else { Ok(lowest) }
+    let taken: BTreeSet<u32> = taken.collect();
+    let turn = volume.0.wrapping_sub(1) % u64::from(NSID_MAX);
+    let mut in_turn = (0..NSID_MAX).map(|step| (turn as u32 + step) % NSID_MAX + 1);
+    in_turn.find(|nsid| !taken.contains(nsid)).ok_or_else(|| CatalogError::SubsystemFull(subsystem.to_owned()))
 }
 
 /// Makes `node` the head of every volume in the map, in a new volume epoch. Returns them as they are afterwards,
