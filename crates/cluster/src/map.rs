@@ -154,7 +154,8 @@ pub enum MapError {
 /// A future of the map: lives on the core that asked.
 pub type MapFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MapError>> + 'a>>;
 
-/// A small store with compare-and-swap, watches and leases. One handle serves all cores.
+/// A small store with compare-and-swap, watches and leases. One handle serves all cores. A node by itself asks for no
+/// watch and no lease; several nodes need both, and what they need is fixed here and in the tests of all backends.
 ///
 /// Any error other than [`MapError::Refused`], [`MapError::NoLease`] and [`MapError::Compacted`] leaves it open
 /// whether a transaction was done.

@@ -2,11 +2,11 @@
 
 use types::BLOCK_BYTES;
 
-/// Longest name.
+/// Longest name: a DNS label, and it fits every protocol's name field.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Smallest volume: one chunk.
 pub const VOLUME_BYTES_MIN: u64 = 1 << 20;
-/// Largest volume.
+/// Largest volume: 2^26 chunks, well inside a 32-bit chunk number.
 pub const VOLUME_BYTES_MAX: u64 = 64 << 40;
 
 /// A name or a size that is not allowed.

@@ -1,18 +1,11 @@
-//! What may be asked of a new volume: its name, size and format. The same rules for flags and for the HTTP API.
+//! What may be asked of a new volume: its name, size and format. The rules are the map's (`cluster`); here they become
+//! sentences, the same for flags and for the HTTP API.
 
 use crate::size::{ByteSize, SizeError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-
-/// Longest volume name, in bytes: fits a DNS label and every protocol's name field.
-pub const VOLUME_NAME_MAX_BYTES: usize = 63;
-/// Smallest volume: one chunk.
-pub const VOLUME_SIZE_MIN_BYTES: u64 = 1 << 20;
-/// Largest volume: 2^26 chunks, well inside a 32-bit chunk number.
-pub const VOLUME_SIZE_MAX_BYTES: u64 = 64 << 40;
-/// Sizes are whole blocks of the store.
-pub const VOLUME_SIZE_STEP_BYTES: u64 = 4096;
+use types::BLOCK_BYTES;
 
 /// A volume's name: `[a-z0-9][a-z0-9._-]{0,62}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -78,12 +71,7 @@ impl FromStr for VolumeName {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-        let starts_well = text.bytes().next().is_some_and(plain);
-        let is_clean = text.bytes().all(|b| plain(b) || b"._-".contains(&b));
-        if !starts_well || !is_clean || text.len() > VOLUME_NAME_MAX_BYTES {
-            return Err(SpecError::Name(text.to_owned()));
-        }
+        cluster::check_name(text).map_err(|_| SpecError::Name(text.to_owned()))?;
         Ok(Self(text.to_owned()))
     }
 }
@@ -161,10 +149,10 @@ impl VolumeSpec {
 
 /// Whether a volume can have this size: whole 4 KiB, 1 MiB to 64 TiB.
 pub fn check_volume_size(size: ByteSize) -> Result<ByteSize, SpecError> {
-    if !(VOLUME_SIZE_MIN_BYTES..=VOLUME_SIZE_MAX_BYTES).contains(&size.0) {
+    if !(cluster::VOLUME_BYTES_MIN..=cluster::VOLUME_BYTES_MAX).contains(&size.0) {
         return Err(SpecError::SizeOutOfBounds(size));
     }
-    if !size.0.is_multiple_of(VOLUME_SIZE_STEP_BYTES) {
+    if !size.0.is_multiple_of(BLOCK_BYTES as u64) {
         return Err(SpecError::SizeNotWholeBlocks(size.0));
     }
     Ok(size)
