@@ -82,7 +82,11 @@ impl Client {
         let seconds = ANSWER_TIMEOUT.as_secs();
         Failure::new(match error {
             ureq::Error::Timeout(_) => format!("no answer from {admin} within {seconds} s: {remedy}"),
-            ureq::Error::Json(error) => format!("{admin} answers what this cairn cannot read ({error}): {remedy}"),
+            ureq::Error::Json(error) => {
+                format!(
+                    "{admin} answers what this cairn cannot read ({error}): use the cairn of the version that runs there"
+                )
+            }
             ureq::Error::Io(error) => format!("no answer from {admin} ({error}): {remedy}"),
             other => format!("no answer from {admin} ({other}): {remedy}"),
         })
