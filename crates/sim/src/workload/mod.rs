@@ -32,6 +32,14 @@ impl Workload {
     }
 }
 
+/// Runs the world until `over`. Where disks may hang (`may_rest`), also if nothing is left to happen.
+fn run_until(world: &World, may_rest: bool, over: impl Fn() -> bool) -> Result<(), Stopped> {
+    match world.run_until(over) {
+        Err(Stopped::Idle) if may_rest => Ok(()),
+        result => result,
+    }
+}
+
 /// What one run is told.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
@@ -63,6 +71,10 @@ pub struct Report {
     pub answered: u64,
     /// Crashes and kills.
     pub crashes: u64,
+    /// How often disks lied: bits that turned, writes lost or misplaced.
+    pub lies: u64,
+    /// Starts that reported damage: the end of a run.
+    pub damaged: u64,
     /// The world's trace hash at the end.
     pub trace_hash: u64,
     /// Events in that trace.
@@ -82,6 +94,8 @@ impl Report {
         self.operations += other.operations;
         self.answered += other.answered;
         self.crashes += other.crashes;
+        self.lies += other.lies;
+        self.damaged += other.damaged;
         self.trace_events += other.trace_events;
         self.trace_hash = self.trace_hash.rotate_left(1) ^ other.trace_hash;
     }

@@ -5,12 +5,14 @@ use super::member::{LAYER, group_of, layer_record};
 use super::profile::Profile;
 use crate::history::{Action, History, OperationId, Value, fill_block};
 use crate::workload::Failure;
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
 use replication::{Group, GroupError, GroupShard, Place, Stamp};
 use runtime::{IoBuf, random_u64};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use store::format::LayerRecord;
-use types::{BLOCK_BYTES, BlockRange, ChunkId, VolumeEpoch, VolumeId};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, Seq, VolumeEpoch, VolumeId};
 
 /// Of so many writes one is of a guest that forges records.
 const FORGED_ONE_IN: u64 = 32;
@@ -20,6 +22,8 @@ pub struct Clients {
     pub profile: Profile,
     pub history: RefCell<History>,
     pub failure: RefCell<Option<Failure>>,
+    /// Every (group, epoch, sequence) that an entry was given: none is given twice, in all starts together.
+    given: RefCell<HashSet<(GroupId, Epoch, Seq), FixedState>>,
     /// Clients end after the operation they are at.
     pub stop: Cell<bool>,
     /// Clients that have not ended.
@@ -41,6 +45,7 @@ impl Clients {
             profile,
             history: RefCell::default(),
             failure: RefCell::default(),
+            given: RefCell::default(),
             stop: Cell::new(false),
             running: Cell::new(0),
             reads_may_fail: Cell::new(false),
@@ -130,8 +135,13 @@ impl Clients {
     }
 
     /// Waits for the commit. Whether the client goes on.
-    async fn finish(&self, id: OperationId, target: &Target, queued: Result<types::Seq, GroupError>) -> bool {
+    async fn finish(&self, id: OperationId, target: &Target, queued: Result<Seq, GroupError>) -> bool {
         let done = match queued {
+            Ok(seq) if !self.given.borrow_mut().insert((target.group.id(), target.group.record().epoch, seq)) => {
+                let (group, epoch) = (target.group.id(), target.group.record().epoch);
+                self.fail("sequence", format!("group {group}: epoch {epoch} seq {seq} was given twice"));
+                return false;
+            }
             Ok(seq) => target.group.wait_committed(seq).await,
             Err(GroupError::NoSpace(_)) => {
                 self.history.borrow_mut().refused(id);

@@ -42,6 +42,8 @@ pub const WORKLOAD: Workload = Workload {
 
 /// Longest that opening may take, in virtual time.
 const OPENING_LIMIT: Duration = Duration::from_secs(20);
+/// Longest that clients wait for their answers, in virtual time.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// After this long without an append the store has said that everything is durable.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -72,6 +74,7 @@ struct Run {
     clients: Rc<Clients>,
     head: u32,
     crashes: u64,
+    damaged: u64,
     trace: bool,
     /// Of the indexes, when nothing was under way at the last end.
     digest: Option<Vec<u128>>,
@@ -99,6 +102,7 @@ impl Run {
             clients,
             head: 0,
             crashes: 0,
+            damaged: 0,
             trace: options.trace,
             digest: None,
         })
@@ -128,6 +132,7 @@ impl Run {
                 || self.world.now() >= until || member.refused.borrow().is_some() || member.is_open(&self.profile);
             self.world.run_until(over)?;
             if !self.may_go_on(&member)? {
+                self.damaged += 1;
                 return Ok(false);
             }
             self.crash();
@@ -140,6 +145,7 @@ impl Run {
             return Err(Failure::new("liveness", format!("the store was not open after {OPENING_LIMIT:?}")));
         }
         if !self.may_go_on(&member)? {
+            self.damaged += 1;
             return Ok(false);
         }
         if member.is_open(&self.profile) {
@@ -181,12 +187,22 @@ impl Run {
         self.clients.stop.set(false);
         self.spawn(member, self.profile.clients, |clients, shard, head| clients.run(shard, head));
         let until = self.world.now() + self.moment();
-        self.world.run_until(|| self.world.now() >= until || self.clients.running.get() == 0)?;
+        self.run_until(|| self.world.now() >= until || self.clients.running.get() == 0)?;
         // A disk that lies about the last records before a crash cannot be caught by anything on that disk.
         if end == End::Quiet || self.profile.trouble == Trouble::Lies {
             self.clients.stop.set(true);
-            self.wait_for_clients()?;
-            self.quiet(member);
+            // Of a disk that hangs some wait for ever: until the power goes.
+            let until = self.world.now() + PATIENCE;
+            let over = || self.clients.running.get() == 0 || self.world.now() >= until;
+            self.run_until(over)?;
+            self.checked()?;
+            match self.clients.running.get() == 0 {
+                true => self.quiet(member),
+                false if self.profile.trouble == Trouble::Errors => {}
+                false => {
+                    return Err(Failure::new("liveness", format!("clients were not answered within {PATIENCE:?}")));
+                }
+            }
         }
         self.checked()
     }
@@ -220,6 +236,10 @@ impl Run {
                 self.node.spawn(core, make(self.clients.clone(), shard.clone(), VolumeEpoch(self.head)));
             }
         }
+    }
+
+    fn run_until(&self, over: impl Fn() -> bool) -> Result<(), Failure> {
+        Ok(super::run_until(&self.world, self.profile.trouble == Trouble::Errors, over)?)
     }
 
     fn wait_for_clients(&self) -> Result<(), Failure> {
@@ -265,6 +285,8 @@ impl Run {
         }
         Ok(Report {
             crashes: self.crashes,
+            lies: self.disk.lies(),
+            damaged: self.damaged,
             trace_hash: self.world.trace_hash(),
             trace_events: self.world.trace_events(),
             ..Report::of(&history)

@@ -76,6 +76,7 @@ impl Profile {
                 write_error: some(20_000),
                 flush_error: if random.one_in(4) { some(20_000) } else { 0 },
                 read_error: some(2_000),
+                hang: if random.one_in(4) { some(500) } else { 0 },
                 ..none
             },
             Trouble::Lies if random.one_in(2) => {

@@ -92,13 +92,14 @@ impl Clients {
 
     /// A client that loses its connection makes another one, until it is told to stop.
     pub async fn run_remote(self: Arc<Self>, serving: Serving, way: Way) {
-        while !self.stopped() {
+        let mut goes_on = true;
+        while goes_on && !self.stopped() {
             let door = match way {
                 Way::Nvme { host } => Door::nvme(serving.address, host, serving.nsid).await,
                 Way::Nbd => Door::nbd(serving.address).await,
             };
             match door {
-                Ok(door) => self.run(&door).await,
+                Ok(door) => goes_on = self.run(&door).await,
                 // Of a host whose first connection was reset meanwhile the node wants no second one.
                 Err(Trouble::Failed(_)) if self.profile.trouble == profile::Trouble::Network => {}
                 Err(trouble) => self.judge(&trouble),
@@ -108,8 +109,9 @@ impl Clients {
         self.end();
     }
 
-    /// One client, until it is told to stop or its door is closed.
-    pub async fn run(&self, door: &Door) {
+    /// One client, until it is told to stop or its door is closed. Whether it is worth to try again: where one command
+    /// failed all may, and commands of which nobody knows whether they were done are hard to judge.
+    pub async fn run(&self, door: &Door) -> bool {
         while !self.stopped() {
             let (first, count) = self.draw_range();
             let done = match random_u64() % 16 {
@@ -119,13 +121,15 @@ impl Clients {
             };
             match done {
                 Ok(()) => {}
-                Err(Trouble::Lost) => return,
+                Err(Trouble::Lost) => return true,
+                Err(Trouble::NoSpace) => runtime::sleep(PAUSE).await,
                 Err(trouble) => {
                     self.judge(&trouble);
-                    runtime::sleep(PAUSE).await;
+                    return false;
                 }
             }
         }
+        false
     }
 
     /// Reads all that is used, 64 KiB at a time.

@@ -35,12 +35,7 @@ pub const WORKLOAD: Workload = Workload {
     about: "a whole node: clients on its cores, NVMe/TCP hosts and NBD clients on one volume",
     default_crashes: 30,
     run,
-    mutants: &[
-        Mutant::AcknowledgeBeforeDurable,
-        Mutant::OldEpochAfterRestart,
-        Mutant::SegmentReusedTooEarly,
-        Mutant::FlushRemoved,
-    ],
+    mutants: &[Mutant::AcknowledgeBeforeDurable, Mutant::FlushRemoved],
 };
 
 /// Longest that a start, or the end of what clients do, may take in virtual time.
@@ -152,7 +147,9 @@ impl Run {
         self.clients.set_stop(false);
         for core in 0..self.profile.cores {
             for _ in 0..self.profile.core_clients {
-                self.spawn_on_core(serving, core, |clients, door| async move { clients.run(&door).await });
+                self.spawn_on_core(serving, core, |clients, door| async move {
+                    clients.run(&door).await;
+                });
             }
         }
         self.start_remote(serving);
@@ -201,7 +198,7 @@ impl Run {
     fn pass_until(&self, serving: &Serving, until: Duration) -> Result<(), Failure> {
         while self.profile.trouble == Trouble::Network && self.world.now() < until {
             let next = until.min(self.world.now() + self.moment());
-            self.world.run_until(|| self.world.now() >= next)?;
+            self.run_until(|| self.world.now() >= next)?;
             if self.random.one_in(4) {
                 // What these clients had asked for may still be done.
                 self.host.restart();
@@ -210,14 +207,18 @@ impl Run {
                 self.world.reset_connections(&self.host, &self.storage);
             }
         }
-        Ok(self.world.run_until(|| self.world.now() >= until)?)
+        self.run_until(|| self.world.now() >= until)
+    }
+
+    fn run_until(&self, over: impl Fn() -> bool) -> Result<(), Failure> {
+        Ok(super::run_until(&self.world, self.profile.trouble == Trouble::Disk, over)?)
     }
 
     /// Clients end after the operation they are at.
     fn settle(&self) -> Result<(), Failure> {
         self.clients.set_stop(true);
         let until = self.world.now() + PATIENCE;
-        self.world.run_until(|| self.world.now() >= until || self.clients.running() == 0)?;
+        self.run_until(|| self.world.now() >= until || self.clients.running() == 0)?;
         self.checked()
     }
 
@@ -275,6 +276,7 @@ impl Run {
         }
         Ok(Report {
             crashes: self.crashes,
+            lies: self.disk.lies(),
             trace_hash: self.world.trace_hash(),
             trace_events: self.world.trace_events(),
             ..Report::of(history)
@@ -290,7 +292,7 @@ async fn churn(serving: Serving) {
         if let Some(volume) = serving.assembly.directory().by_name(OTHER_VOLUME) {
             for chunk in 0..3 {
                 let bytes = runtime::IoBuf::copy_of(&[0xee; 64 << 10]).freeze();
-                let _ = volume.write(chunk * types::CHUNK_BYTES as u64, volume::Payload { bytes }).await;
+                let _ = volume.write(chunk * types::CHUNK_BYTES, volume::Payload { bytes }).await;
             }
         }
         let _ = serving.assembly.delete_volume(OTHER_VOLUME).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use types::CHUNK_BYTES;
 
 /// Bytes of the volume: three chunks, so that some commands lie in two of them.
-pub const VOLUME_BYTES: u64 = 3 * CHUNK_BYTES as u64;
+pub const VOLUME_BYTES: u64 = 3 * CHUNK_BYTES;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -52,17 +52,17 @@ impl Profile {
         let block_bytes: u64 = if random.one_in(3) { 512 } else { 4096 };
         let wide = random.one_in(4);
         let blocks = if wide { VOLUME_BYTES / block_bytes } else { 32 << random.below(3) };
-        let border = CHUNK_BYTES as u64 / block_bytes;
+        let border = CHUNK_BYTES / block_bytes;
         Self {
             cores: 1 + random.below(3) as usize,
             block_bytes,
             // Around the border of two chunks.
             first_block: if wide { 0 } else { border - blocks / 2 },
             blocks,
-            core_clients: random.below(4) as usize,
+            core_clients: random.below(3) as usize,
             nvme_hosts: 1 + random.below(2) as usize,
             nbd_clients: random.below(2) as usize,
-            long: if wide { 8 } else { random.below(3) },
+            long: if wide { 5 } else { random.below(3) },
             churn: random.one_in(3),
             longest_log2_ns: 24 + random.below(4),
             map_latency: if random.one_in(3) { Duration::from_micros(500) } else { Duration::ZERO },
