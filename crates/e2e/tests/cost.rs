@@ -3,52 +3,10 @@
 use e2e::directory::TemporaryDirectory;
 use e2e::node::{Node, Spent};
 use e2e::waves::{BLOCK_BYTES, Door, Kind, in_waves, open};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-thread_local! {
-    /// Set on the thread that plays the client: what it takes is not the node's.
-    static IS_CLIENT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Counts what is taken from the system by all threads of this process but the client's: by the node.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-fn count_allocation() {
-    if !IS_CLIENT.try_with(Cell::get).unwrap_or(false) {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count_allocation();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count_allocation();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count_allocation();
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 /// The counter is one for all: the tests here run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -82,7 +40,7 @@ fn count(door: Door, kind: Kind, depth: u64) -> Counts {
     let device = directory.path().join("device.img");
     let node = Node::start(&device, DEVICE_BYTES, map, None, ("v", VOLUME_BYTES));
     let served = node.served().clone();
-    IS_CLIENT.set(true);
+    counting::watch_this_thread(false);
     let (node, costs) = runtime::uring::block_on(async move {
         let disk = open(door, &served, "v").await;
         // Twice over the whole volume: every index leaf has its final shape, every pool its size.
@@ -90,15 +48,15 @@ fn count(door: Door, kind: Kind, depth: u64) -> Counts {
         in_waves(&disk, VOLUME_BYTES, kind, depth, 2 * COUNT).await;
         let mut costs = Vec::new();
         for _ in 0..COUNTS {
-            let (spent, taken) = (node.spent(), ALLOCATIONS.load(Ordering::Relaxed));
+            let (spent, taken) = (node.spent(), counting::on_threads_watched());
             in_waves(&disk, VOLUME_BYTES, kind, depth, COUNT).await;
-            let allocations = ALLOCATIONS.load(Ordering::Relaxed) - taken;
+            let allocations = counting::on_threads_watched() - taken;
             costs.push(Cost { allocations, spent: node.spent() - spent });
         }
         (node, costs)
     })
     .expect("io_uring works here");
-    IS_CLIENT.set(false);
+    counting::watch_this_thread(true);
     node.end();
     Counts(costs)
 }

@@ -6,46 +6,11 @@ mod node;
 
 use nvme::host::Namespace;
 use runtime::uring::{Cores, Options as CoreOptions, counters};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::mpsc;
 
-/// Counts what the calling thread asks for.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
-}
-
-// SAFETY: all calls go to the system's allocator as they came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as this function's caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as this function's caller promises.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: as this function's caller promises.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as this function's caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 const DEPTH: u64 = 32;
 const COMMANDS: u64 = 4096;
@@ -82,11 +47,11 @@ async fn cost(namespace: &Namespace, write: bool) -> Cost {
     }
     drop(sender);
     runtime::yield_now().await;
-    let before = (ALLOCATIONS.get(), counters().enters);
+    let before = (counting::on_this_thread(), counters().enters);
     go.set(true);
     wait.wake_all();
     while receiver.recv().await.is_ok() {}
-    Cost { allocations: ALLOCATIONS.get() - before.0, enters: counters().enters - before.1 }
+    Cost { allocations: counting::on_this_thread() - before.0, enters: counters().enters - before.1 }
 }
 
 #[test]

@@ -2,50 +2,10 @@
 
 use runtime::uring::{block_on, counters};
 use runtime::{Device, IoBuf, SharedBuf, TcpListener, TcpStream, spawn};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-/// Counts what the calling thread asks for: tests run side by side.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
-}
-
-// SAFETY: all calls go to the system's allocator as they came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as this function's caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: as this function's caller promises.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: as this function's caller promises.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as this function's caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations() -> u64 {
-    ALLOCATIONS.get()
-}
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 async fn echo(stream: TcpStream) {
     let mut parts = Vec::new();
@@ -80,9 +40,13 @@ fn a_thousand_round_trips_allocate_nothing() {
         spawn(echo(listener.accept().await.expect("accepts")));
         let message = IoBuf::zeroed(4168).freeze();
         round_trips(&client, &message, 200).await;
-        let (before, counted) = (allocations(), counters());
+        let (before, counted) = (counting::on_this_thread(), counters());
         round_trips(&client, &message, 1000).await;
-        assert!(allocations() - before <= 1, "only the list of parts: {}", allocations() - before);
+        assert!(
+            counting::on_this_thread() - before <= 1,
+            "only the list of parts: {}",
+            counting::on_this_thread() - before
+        );
         let enters = counters().enters - counted.enters;
         assert!(enters <= 4200, "both ends together: {enters} system calls for 1,000 round trips");
     })
@@ -106,9 +70,9 @@ fn a_thousand_writes_allocate_nothing(directory: &Path) {
         let device = Device::open(&name).await.expect("opens");
         let block = IoBuf::zeroed(8192).freeze();
         writes(&device, &block, 100).await;
-        let before = allocations();
+        let before = counting::on_this_thread();
         writes(&device, &block, 1000).await;
-        allocations() - before
+        counting::on_this_thread() - before
     });
     let _ = std::fs::remove_file(&path);
     assert!(outcome.expect("a ring") <= 1, "only the list of parts");
@@ -131,13 +95,13 @@ fn a_thousand_tasks_allocate_nothing() {
         let mut before = 0;
         for index in 0..1100 {
             if index == 100 {
-                before = allocations(); // warm
+                before = counting::on_this_thread(); // warm
             }
             let sender = sender.clone();
             spawn(async move { sender.try_send(index).expect("room") });
             assert_eq!(receiver.recv().await, Ok(index));
         }
-        assert_eq!(allocations() - before, 0, "a task lives in recycled memory");
+        assert_eq!(counting::on_this_thread() - before, 0, "a task lives in recycled memory");
     })
     .expect("a ring");
 }

@@ -5,35 +5,13 @@ mod common;
 use common::{LAYER, MIB, bytes_of, format_options};
 use runtime::sim::DiskOptions;
 use runtime::{Device, IoBuf, SharedBuf};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use store::{Entry, EntryKind, Shard, Store};
 use types::*;
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Counts what this thread takes from the system.
-struct Counting;
-
-// SAFETY: everything is passed on to the system's allocator; only a number is kept.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 const GROUP: GroupId = GroupId(1);
 
@@ -136,17 +114,17 @@ fn a_thousand_writes_and_reads_allocate_nothing_and_make_few_system_calls() {
         let mut writer = Writer::new(open_formatted(&path).await).await;
         writer.write(20_000, 32).await;
 
-        let (allocations, enters) = (ALLOCATIONS.get(), runtime::uring::counters().enters);
+        let (allocations, enters) = (counting::on_this_thread(), runtime::uring::counters().enters);
         writer.write(1_000, 32).await;
         let write_enters = runtime::uring::counters().enters - enters;
-        assert_eq!(ALLOCATIONS.get() - allocations, 0, "allocations per 1,000 writes at depth 32");
+        assert_eq!(counting::on_this_thread() - allocations, 0, "allocations per 1,000 writes at depth 32");
         // One append takes what came while two others were under way, and a turn takes all completions at once.
         assert!(write_enters <= 500, "{write_enters} system calls per 1,000 writes at depth 32");
 
         let mut buf = IoBuf::new(BLOCK_BYTES);
         let mut sums = Vec::with_capacity(4096);
         for round in 0..2 {
-            let (allocations, enters) = (ALLOCATIONS.get(), runtime::uring::counters().enters);
+            let (allocations, enters) = (counting::on_this_thread(), runtime::uring::counters().enters);
             sums.clear();
             for _ in 0..1_000 {
                 let (chunk, range) = writer.place();
@@ -155,7 +133,7 @@ fn a_thousand_writes_and_reads_allocate_nothing_and_make_few_system_calls() {
                 buf = back;
             }
             let read_enters = runtime::uring::counters().enters - enters;
-            assert!(round == 0 || ALLOCATIONS.get() == allocations, "allocations per 1,000 reads");
+            assert!(round == 0 || counting::on_this_thread() == allocations, "allocations per 1,000 reads");
             // At depth 1 each read is waited for.
             assert!(read_enters <= 2_100, "{read_enters} system calls per 1,000 reads at depth 1");
         }

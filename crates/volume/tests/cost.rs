@@ -6,40 +6,15 @@ use cluster::{MapStore, RedbMap};
 use common::{Random, new_volume};
 use runtime::buf::IoBuf;
 use runtime::uring::{Cores, Options};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use types::NodeId;
 use volume::{Assembly, NodeOptions, Payload, Volume};
 
-/// Counts what is taken from the system.
-struct Counting;
-
-static TAKEN: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        TAKEN.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(memory, layout) }
-    }
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        TAKEN.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(memory, layout, new_size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 const BLOCKS: u64 = 8192;
 const DEPTH: usize = 32;
@@ -91,14 +66,14 @@ async fn work(volume: Volume, shared: Rc<Shared>, seed: u64) {
 
 /// Lets the tasks do `count` operations; returns how often memory was taken meanwhile.
 async fn run(shared: &Shared, order: Order, count: u64) -> u64 {
-    let before = TAKEN.load(Ordering::Relaxed);
+    let before = counting::on_threads_watched();
     shared.left.set(count);
     shared.order.set(order);
     while shared.left.get() > 0 || shared.running.get() > 0 {
         runtime::yield_now().await;
     }
     shared.order.set(Order::Wait);
-    TAKEN.load(Ordering::Relaxed) - before
+    counting::on_threads_watched() - before
 }
 
 async fn measure(options: NodeOptions) -> (u64, u64) {
