@@ -21,9 +21,10 @@ if need fio fio; then
         fio_verify "${uri##*/}" "$uri" 512 128 4m randwrite
         fio_verify "${uri##*/}" "$uri" 4k 128 64m randwrite
         fio_verify "${uri##*/}" "$uri" 64k 32 128m randwrite
-        fio_verify "${uri##*/}" "$uri" 1M 8 192m write
+        fio_verify "${uri##*/}" "$uri" 1M 1 64m write
+        fio_verify "${uri##*/}" "$uri" 1M 128 192m randwrite
     done
-    fio_verify mixed "$small" 4k 64 64m randrw --bsrange=512-1M --bs_unaligned=0 --blockalign=512
+    fio_verify mixed "$small" 4k 128 64m randrw --bsrange=512-1M --bs_unaligned=0 --blockalign=512
 fi
 
 if need nbdinfo nbdinfo; then

@@ -138,6 +138,11 @@ impl Load {
         self.wait("workers do not end", 60, |load| load.running.get() == 0).await;
     }
 
+    /// The first thing that was wrong, if anything was.
+    pub fn violation(&self) -> Option<String> {
+        self.violation.borrow().clone()
+    }
+
     /// # Panics
     /// If a read has returned what must not be there.
     pub fn assert_sound(&self) {
@@ -151,6 +156,12 @@ impl Load {
     /// # Panics
     /// At the first violation or error.
     pub async fn verify(self: &Rc<Self>, disk: &Disk) {
+        self.check_all(disk).await;
+        self.assert_sound();
+    }
+
+    /// As [`verify`](Self::verify), but the first violation or error is only kept.
+    pub async fn check_all(self: &Rc<Self>, disk: &Disk) {
         let size_bytes = self.journal.borrow().sector_count() * SECTOR_BYTES as u64;
         let next = Rc::new(Cell::new(0));
         self.running.set(self.running.get() + VERIFY_DEPTH);
@@ -173,7 +184,6 @@ impl Load {
             });
         }
         self.ended().await;
-        self.assert_sound();
     }
 
     fn check(&self, first: u64, bytes: &[u8]) {

@@ -121,8 +121,17 @@ impl<'a> Replay<'a> {
     }
 }
 
+/// When a relay answers a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// When the target has answered.
+    Truly,
+    /// At once: the bug that the checks of kill -9 are there for. Reads still see every write, until the target dies.
+    Early,
+}
+
 /// Relays every connection to the volume `name` at `target` until cancelled.
-pub async fn relay(listener: TcpListener, target: SocketAddr, name: String, log: Rc<RefCell<Log>>) {
+pub async fn relay(listener: TcpListener, target: SocketAddr, name: String, answers: Answers, log: Rc<RefCell<Log>>) {
     while let Ok(stream) = listener.accept().await {
         let (name, log) = (name.clone(), log.clone());
         runtime::spawn(async move {
@@ -130,7 +139,7 @@ pub async fn relay(listener: TcpListener, target: SocketAddr, name: String, log:
                 let export = OneExport { name, size_bytes: upstream.info().size.size_bytes };
                 let (machine, output) = (RefCell::new(Machine::new()), WaitList::default());
                 let ended = Cell::new(false);
-                Rc::new(Link { stream, upstream, export, machine, output, ended, log }).run().await;
+                Rc::new(Link { stream, upstream, export, machine, output, ended, answers, log }).run().await;
             }
         });
     }
@@ -159,6 +168,7 @@ struct Link {
     machine: RefCell<Machine>,
     output: WaitList,
     ended: Cell<bool>,
+    answers: Answers,
     log: Rc<RefCell<Log>>,
 }
 
@@ -219,8 +229,11 @@ impl Link {
                 for (at, len) in parts(offset_bytes, len_bytes) {
                     let (link, read) = (self.clone(), self.upstream.read(at, len));
                     runtime::spawn(async move {
-                        let result = read.await.map_err(failure);
-                        link.machine.borrow_mut().read_done(ticket, at, result);
+                        let result = read.await;
+                        if let Err(ClientError::Lost(_)) = result {
+                            return link.stream.shutdown();
+                        }
+                        link.machine.borrow_mut().read_done(ticket, at, result.map_err(failure));
                         link.output.wake_all();
                     });
                 }
@@ -228,6 +241,10 @@ impl Link {
             Event::Write { ticket, offset_bytes, bytes, .. } => {
                 let call = self.log.borrow_mut().add(called(offset_bytes, &bytes));
                 let write = self.upstream.write(offset_bytes, bytes, false);
+                if self.answers == Answers::Early {
+                    runtime::spawn(async move { drop(write.await) });
+                    return self.finish(ticket, Some(call), Ok(()));
+                }
                 runtime::spawn(async move { link.finish(ticket, Some(call), write.await) });
             }
             Event::Flush { ticket } => {
@@ -248,10 +265,12 @@ impl Link {
     }
 
     fn finish(&self, ticket: Ticket, call: Option<usize>, result: Result<(), ClientError>) {
+        if let Err(ClientError::Lost(_)) = result {
+            return self.stream.shutdown(); // what is in flight stays so: its outcome is unknown
+        }
         if let Some(call) = call {
             match &result {
                 Ok(()) => drop(self.log.borrow_mut().add(What::Completed(call))),
-                Err(ClientError::Lost(_)) => {} // stays in flight: its outcome is unknown
                 Err(_) => drop(self.log.borrow_mut().add(What::Refused(call))),
             }
         }

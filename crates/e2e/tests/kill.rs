@@ -5,6 +5,11 @@ use e2e::directory::TemporaryDirectory;
 use e2e::disk::Disk;
 use e2e::load::{Load, Plan};
 use e2e::random::Random;
+use e2e::relay::{Answers, Log, relay};
+use runtime::TcpListener;
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
 
 const ROUNDS: u64 = 5;
 const DEMO: [&str; 6] = ["--device-size", "1G", "--volume", "v:64M", "--cores", "1"];
@@ -45,4 +50,31 @@ fn acknowledged_writes_survive_kill_9_over_nvme_tcp() {
         Disk::nvme(&demo.volume("v"), false).await.expect("NVMe/TCP is served")
     });
     runtime::uring::block_on(run).expect("io_uring works here");
+}
+
+/// The same through a door that answers writes before the target has: the checks above must notice.
+#[test]
+fn a_door_that_answers_before_the_target_does_is_noticed() {
+    let run = async {
+        let directory = TemporaryDirectory::on_disk();
+        let demo = Demo::start(directory.path(), &DEMO);
+        let served = demo.volume("v");
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        let address = listener.local_address();
+        let log = Rc::new(RefCell::new(Log::default()));
+        runtime::spawn(relay(listener, served.nbd, "v".into(), Answers::Early, log));
+        let plan = Plan { seed: 3, volume: 3, depth: 32, sectors_max: 1024, align_sectors: 1 };
+        let load = Load::new(plan, served.size_bytes);
+        load.start(&Disk::nbd(address, "v").await.expect("the relay serves"));
+        load.reach(1000).await;
+        demo.kill();
+        load.ended().await;
+        load.assert_sound(); // as long as it lived nobody could tell
+        let demo = Demo::start(directory.path(), &DEMO);
+        load.check_all(&Disk::nbd(demo.volume("v").nbd, "v").await.expect("NBD is served")).await;
+        demo.stop();
+        load.violation()
+    };
+    let violation = runtime::uring::block_on(run).expect("io_uring works here");
+    eprintln!("noticed: {}", violation.expect("writes were answered early, lost, and nobody noticed"));
 }

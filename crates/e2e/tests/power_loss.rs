@@ -7,7 +7,7 @@ use e2e::load::{Load, Plan};
 use e2e::pattern::SECTOR_BYTES;
 use e2e::power::{Loss, Roller, written_ranges};
 use e2e::random::Random;
-use e2e::relay::{Log, Replay, relay};
+use e2e::relay::{Answers, Log, Replay, relay};
 use runtime::TcpListener;
 use runtime::uring::record::{Reader, What};
 use std::cell::RefCell;
@@ -47,7 +47,7 @@ fn run_clients(nbd: SocketAddr, with_fio: bool, requests: u64) -> Log {
         let log = Rc::new(RefCell::new(Log::default()));
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
         let address = listener.local_address();
-        let relay = runtime::spawn(relay(listener, nbd, VOLUME.into(), log.clone()));
+        let relay = runtime::spawn(relay(listener, nbd, VOLUME.into(), Answers::Truly, log.clone()));
         if with_fio {
             fio(address).await;
         }
