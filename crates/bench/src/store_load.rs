@@ -20,6 +20,8 @@ const GROUPS: u32 = 100;
 const LAYER: LayerId = LayerId(1);
 /// Largest entry: 64 KiB, the unit of an untorn write.
 const FILL_BLOCKS: u32 = 16;
+/// Pieces of a fill under way at once: a disk that flushes each is busy with the next meanwhile.
+const FILL_DEPTH: u32 = 32;
 
 /// All shards of one store on the current core, and the order of each group.
 pub struct StoreLoad {
@@ -167,12 +169,8 @@ impl StoreLoad {
     /// # Errors
     /// What the store says.
     pub async fn fill(self: &Rc<Self>) -> io::Result<()> {
-        let mut block = 0;
-        while block < self.blocks {
-            self.write(block, FILL_BLOCKS).await?;
-            block += u64::from(FILL_BLOCKS);
-        }
-        Ok(())
+        let pieces = self.blocks / u64::from(FILL_BLOCKS);
+        self.write_all(FILL_DEPTH, pieces, FILL_BLOCKS, |number| number * u64::from(FILL_BLOCKS)).await
     }
 
     /// Writes every block once in an order without neighbours, `depth` at a time: the worst case for the index.
@@ -182,17 +180,27 @@ impl StoreLoad {
     pub async fn fill_randomly(self: &Rc<Self>, depth: u32) -> io::Result<()> {
         // A full cycle over all blocks: an odd step in a power of two, skipping what lies beyond the end.
         let (cycle, step) = (self.blocks.next_power_of_two(), 0x5851_F42D_4C95_7F2D_u64 | 1);
+        self.write_all(depth, cycle, 1, move |number| number.wrapping_mul(step) & (cycle - 1)).await
+    }
+
+    /// Writes `count` blocks at `block_of` each number below `pieces`, `depth` at a time.
+    async fn write_all(
+        self: &Rc<Self>,
+        depth: u32,
+        pieces: u64,
+        count: u32,
+        block_of: impl Fn(u64) -> u64 + Copy + 'static,
+    ) -> io::Result<()> {
         let (next, alive, ended) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(depth)), Rc::new(WaitList::default()));
         let failure = Rc::new(RefCell::new(None));
         for _ in 0..depth {
             let (store, next, alive) = (self.clone(), next.clone(), alive.clone());
             let (ended, failure) = (ended.clone(), failure.clone());
             runtime::spawn(async move {
-                while next.get() < cycle && failure.borrow().is_none() {
-                    let number = next.replace(next.get() + 1);
-                    let block = number.wrapping_mul(step) & (cycle - 1);
+                while next.get() < pieces && failure.borrow().is_none() {
+                    let block = block_of(next.replace(next.get() + 1));
                     if block < store.blocks
-                        && let Err(error) = store.write(block, 1).await
+                        && let Err(error) = store.write(block, count).await
                     {
                         failure.borrow_mut().get_or_insert(error);
                     }
