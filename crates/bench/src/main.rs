@@ -23,7 +23,7 @@ struct Arguments {
     /// Seconds before that.
     #[arg(long, default_value_t = 1.0)]
     warm_up: f64,
-    /// Processes whose CPU is told apart (the target's).
+    /// Processes whose CPU is told apart (the target's); this one's comes behind them.
     #[arg(long)]
     pid: Vec<u32>,
     /// What to do.
@@ -137,6 +137,7 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
         Target::Fill { file, span, synthetic } => fill(&file, span, synthetic).await,
         Target::Open { file } => measure_open(&file).await,
         Target::Nvme { address, nqn, nsid, queues, digests } => {
+            options.pids.push(std::process::id());
             let namespace = connect_nvme(address, &nqn, nsid, queues, digests, options.depth).await?;
             let (blocks, payload) = (namespace.1.size_bytes() / u64::from(bytes), payload(bytes));
             let result = load::run(options, move |_, random| {
@@ -153,6 +154,7 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
             Ok(to_json(&result))
         }
         Target::Nbd { address, name } => {
+            options.pids.push(std::process::id());
             let client = nbd::client::Client::connect(address, &name, true).await.map_err(io::Error::other)?;
             let (client, payload) = (Rc::new(client), payload(bytes));
             let blocks = client.info().size.size_bytes / u64::from(bytes);

@@ -37,7 +37,7 @@ pub struct Counters {
     pub sleeps: u64,
     /// Operations given to the ring.
     pub submitted: u64,
-    /// Operations done at once, each by a system call of its own: a device in memory, the rest of a burst on a socket.
+    /// Operations done at once, each by a system call of its own: a device in memory, a send, the rest of a burst.
     pub inline_operations: u64,
     /// Receives that found no buffer and were asked for again.
     pub receives_without_buffer: u64,

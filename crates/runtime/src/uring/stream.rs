@@ -1,5 +1,6 @@
 //! Connections.
 
+use super::gather::Gather;
 use super::operation::{Completion, Nature, Operation, Owner, Resources};
 use super::reactor::Reactor;
 use super::receive::{BUFFER_GROUP, RECEIVE_BUFFER_BYTES};
@@ -225,8 +226,8 @@ impl UringStream {
         let _alone = Alone::enter(&self.0.send_busy, "two sends at once on one connection");
         let mut gather = self.0.reactor.take_gather();
         gather.load(parts);
-        let mut result = Ok(());
-        while gather.left_bytes() > 0 {
+        let mut result = self.send_now(&mut gather);
+        while result.is_ok() && gather.left_bytes() > 0 {
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
             let entry = match gather.vectors() {
                 [one] => opcode::Send::new(self.fd(), one.iov_base.cast(), one.iov_len as u32).flags(flags).build(),
@@ -241,15 +242,33 @@ impl UringStream {
             match value {
                 Ok(count) => gather.advance(count),
                 Err(error) if is_passing(&error) => {}
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
+                Err(error) => result = Err(error),
             }
         }
         gather.unload(parts);
         self.0.reactor.give_gather(gather);
         result
+    }
+
+    /// Sends what the socket has room for, which is nearly always all. Through the ring it would be the same work in the
+    /// next enter, and its completion would end that enter, so that a core that has nothing else to do enters twice.
+    fn send_now(&self, gather: &mut Gather) -> io::Result<()> {
+        if gather.left_bytes() == 0 {
+            return Ok(());
+        }
+        self.0.reactor.count(|counters| counters.inline_operations += 1);
+        // SAFETY: the header names vectors and parts that the gather owns.
+        let count = unsafe { libc::sendmsg(self.fd().0, gather.header(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+        match usize::try_from(count) {
+            Ok(count) => gather.advance(count),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if !is_passing(&error) {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn has_ended(&self) -> bool {
