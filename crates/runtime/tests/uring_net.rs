@@ -55,6 +55,44 @@ fn an_echo_gives_back_every_size() {
 }
 
 #[test]
+fn who_only_sends_lets_others_run() {
+    block_on(async {
+        let (client, server) = pair().await;
+        let over = std::rc::Rc::new(std::cell::Cell::new(false));
+        let until = over.clone();
+        // The reader is another task of this core: it runs only if the sender lets it.
+        spawn(async move {
+            while server.recv().await.is_ok_and(|bytes| !bytes.is_empty()) {}
+            until.set(true);
+        });
+        let mut parts = Vec::new();
+        let polls = std::rc::Rc::new(std::cell::Cell::new(0));
+        let seen = polls.clone();
+        let other = spawn(async move {
+            loop {
+                seen.set(seen.get() + 1);
+                runtime::yield_now().await;
+            }
+        });
+        for _ in 0..320 {
+            parts.push(bytes(1, 0));
+            client.send(&mut parts).await.expect("sends");
+        }
+        assert!(polls.get() >= 5, "others ran {} times beside 320 sends", polls.get());
+        other.cancel();
+        client.shutdown();
+        timeout(Duration::from_secs(5), async {
+            while !over.get() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await
+        .expect("the reader sees the end");
+    })
+    .expect("a ring");
+}
+
+#[test]
 fn a_half_closed_stream_delivers_its_bytes_and_then_its_end() {
     block_on(async {
         let (client, server) = pair().await;

@@ -5,6 +5,7 @@ use super::operation::{Completion, Nature, Operation, Owner, Resources};
 use super::reactor::Reactor;
 use super::receive::{BUFFER_GROUP, RECEIVE_BUFFER_BYTES};
 use crate::buf::{IoBuf, SharedBuf};
+use crate::task::yield_now;
 use io_uring::types::Fd;
 use io_uring::{opcode, squeue};
 use std::cell::{Cell, RefCell};
@@ -18,6 +19,9 @@ use std::task::Poll;
 
 /// Full receive buffers that one connection is given before others have their turn: 1 MiB, what one record takes.
 const RECEIVES_IN_A_ROW_MAX: usize = 8;
+
+/// Sends before the other tasks have their turn: one who only sends, to a peer that keeps up, would never wait.
+const SENDS_AT_ONCE_MAX: u32 = 32;
 
 /// A connection of the current core.
 #[derive(Clone)]
@@ -35,6 +39,8 @@ struct Inner {
     left_over: RefCell<Option<SharedBuf>>,
     /// Full buffers received one after the other without a look at anything else.
     in_a_row: Cell<usize>,
+    /// Sends begun since a task was made to wait.
+    sends_at_once: Cell<u32>,
     receive_busy: Cell<bool>,
     send_busy: Cell<bool>,
 }
@@ -57,6 +63,7 @@ impl UringStream {
             receiving: RefCell::default(),
             left_over: RefCell::new(detached.left_over),
             in_a_row: Cell::new(0),
+            sends_at_once: Cell::new(0),
             receive_busy: Cell::new(false),
             send_busy: Cell::new(false),
         }))
@@ -224,6 +231,10 @@ impl UringStream {
 
     pub(crate) async fn send(&self, parts: &mut Vec<SharedBuf>) -> io::Result<()> {
         let _alone = Alone::enter(&self.0.send_busy, "two sends at once on one connection");
+        if self.0.sends_at_once.replace(self.0.sends_at_once.get() + 1) == SENDS_AT_ONCE_MAX {
+            self.0.sends_at_once.set(0);
+            yield_now().await;
+        }
         let mut gather = self.0.reactor.take_gather();
         gather.load(parts);
         let mut result = self.send_now(&mut gather);
