@@ -52,9 +52,14 @@ impl Disk {
 
     /// Opens a volume over NVMe/TCP with two I/O queues; with digests if asked for.
     pub async fn nvme(served: &Served, digests: bool) -> Result<Self, DiskError> {
+        Self::nvme_with(served, 2, digests).await
+    }
+
+    /// As [`nvme`](Self::nvme), with so many I/O queues, each a connection.
+    pub async fn nvme_with(served: &Served, io_queues: u16, digests: bool) -> Result<Self, DiskError> {
         let host = HostIdentity { nqn: "nqn.2026-01.test:e2e".into(), id: *b"cairn-e2e-host-1" };
         let options =
-            Options { io_queues: 2, header_digest: digests, data_digest: digests, ..Options::new(host, &served.nqn) };
+            Options { io_queues, header_digest: digests, data_digest: digests, ..Options::new(host, &served.nqn) };
         let controller = Controller::connect(served.nvme, &options).await?;
         let namespace = controller.namespace(served.nsid).await?;
         Ok(Self::Nvme(controller, namespace))
