@@ -6,6 +6,7 @@ use crate::command::{Command, Finished};
 pub use crate::directory::Directory;
 use crate::head::VolumeState;
 use crate::part::{Done, Work};
+pub use crate::session::Session;
 use runtime::{IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
@@ -74,6 +75,9 @@ pub enum IoError {
     /// The volume was deleted, or moved away from this head.
     #[error("the volume is gone from here: {0}")]
     Gone(String),
+    /// Nothing was done, or of a long range only a part.
+    #[error("its connection ended before all of it was admitted")]
+    Abandoned,
     /// The device or group cannot serve now and nothing is known to be wrong with the command.
     #[error("unavailable: {0}")]
     Unavailable(String),
@@ -88,32 +92,40 @@ pub enum IoError {
 /// The futures are to be run to their end. One that is dropped leaves its command's outcome unknown, like a lost
 /// answer; what it had begun still keeps its place in the order until it is done.
 #[derive(Clone)]
-pub struct Volume(pub(crate) Rc<VolumeState>);
+pub struct Volume {
+    pub(crate) state: Rc<VolumeState>,
+    pub(crate) session: Session,
+}
 
 impl Volume {
+    /// The same volume; the commands called on it belong to `session`.
+    pub fn of_session(&self, session: &Session) -> Self {
+        Self { state: self.state.clone(), session: session.clone() }
+    }
+
     /// What a host is told of it, as of now.
     pub fn info(&self) -> VolumeInfo {
-        self.0.spec.info.clone()
+        self.state.spec.info.clone()
     }
 
     /// Its id.
     pub fn id(&self) -> VolumeId {
-        self.0.spec.info.id
+        self.state.spec.info.id
     }
 
     /// Its name, today.
     pub fn name(&self) -> &str {
-        &self.0.spec.info.name
+        &self.state.spec.info.name
     }
 
     /// Its NVMe namespace id.
     pub fn nsid(&self) -> u32 {
-        self.0.spec.info.nsid
+        self.state.spec.info.nsid
     }
 
     /// Its size in bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.0.spec.info.size_bytes
+        self.state.spec.info.size_bytes
     }
 
     /// Reads `len_bytes` (1..=[`MAX_TRANSFER_BYTES`]) at `offset_bytes`, any alignment.
@@ -126,7 +138,7 @@ impl Volume {
         let start = offset_bytes / block * block;
         let skip = (offset_bytes - start) as usize;
         let mut rest = None;
-        let command = Command::begin(&self.0, offset_bytes, len_bytes, Access::Read, |at, len| {
+        let command = Command::begin(self, offset_bytes, len_bytes, Access::Read, |at, len| {
             if at > 0 {
                 return Work::Read(rest.take().expect("cut off with the first part"));
             }
@@ -150,7 +162,7 @@ impl Volume {
         let Payload { bytes } = payload;
         check_len(bytes.len());
         let work = |at: u32, len: u32| Work::Write(bytes.slice(at as usize..(at + len) as usize));
-        let command = Command::begin(&self.0, offset_bytes, bytes.len() as u32, Access::Write, work);
+        let command = Command::begin(self, offset_bytes, bytes.len() as u32, Access::Write, work);
         async move {
             let command = command?;
             command.finish().await.map(drop)
@@ -159,18 +171,18 @@ impl Volume {
 
     /// Makes the range read as zeroes, of any length; the space is given back.
     pub fn write_zeroes(&self, offset_bytes: u64, len_bytes: u64) -> impl Future<Output = Result<(), IoError>> + use<> {
-        crate::zeroes::zero(&self.0, offset_bytes, len_bytes, true)
+        crate::zeroes::zero(self, offset_bytes, len_bytes, true)
     }
 
     /// Tells that the range, of any length, holds nothing of value: the whole 4 KiB blocks in it read as zeroes
     /// afterwards, partial blocks at its edges are left alone.
     pub fn discard(&self, offset_bytes: u64, len_bytes: u64) -> impl Future<Output = Result<(), IoError>> + use<> {
-        crate::zeroes::zero(&self.0, offset_bytes, len_bytes, false)
+        crate::zeroes::zero(self, offset_bytes, len_bytes, false)
     }
 
     /// All writes that had returned when this was called are durable when it returns: they were when they returned.
     pub async fn flush(&self) -> Result<(), IoError> {
-        self.0.let_in(0, 0).map(drop)
+        self.state.let_in(0, 0).map(drop)
     }
 
     /// Compares the range with `payload`, in order with overlapping writes.
@@ -178,7 +190,7 @@ impl Volume {
         let Payload { bytes } = payload;
         check_len(bytes.len());
         let mut first_len = 0;
-        let command = Command::begin(&self.0, offset_bytes, bytes.len() as u32, Access::Read, |at, len| {
+        let command = Command::begin(self, offset_bytes, bytes.len() as u32, Access::Read, |at, len| {
             first_len = if at == 0 { len } else { first_len };
             Work::Compare(bytes.slice(at as usize..(at + len) as usize))
         });

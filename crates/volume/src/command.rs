@@ -9,10 +9,11 @@
 //! A call moves at most 1 MiB, so it touches at most two chunks.
 
 use crate::admission::{Access, TicketId};
-use crate::api::IoError;
+use crate::api::{IoError, Volume};
 use crate::head::{Call, Head, Running, VolumeState};
 use crate::message::{Reply, Request};
 use crate::part::{self, Done, Part, blocks_around, local_group};
+use crate::session::Session;
 use crate::spec::VolumeSpec;
 use replication::{GroupError, GroupRef};
 use std::future::{Future, poll_fn};
@@ -132,12 +133,14 @@ impl Command {
     /// Begins a command on bytes `offset..offset + len` of the volume. `work` says what is to be done with so many
     /// bytes, beginning with which byte of the command.
     pub(crate) fn begin(
-        volume: &Rc<VolumeState>,
+        volume: &Volume,
         offset: u64,
         len: u32,
         access: Access,
         mut work: impl FnMut(u32, u32) -> part::Work,
     ) -> Result<Self, IoError> {
+        let Volume { state: volume, session } = volume;
+        session.may_be_admitted()?;
         let (head, running) = volume.let_in(offset, u64::from(len))?;
         let chunk = ChunkId((offset / CHUNK_BYTES) as u32);
         let within = (offset % CHUNK_BYTES) as u32;
@@ -147,7 +150,8 @@ impl Command {
         let stage = if first_len < len {
             let rest = len - first_len;
             let second = Part { chunk: ChunkId(chunk.0 + 1), offset: 0, len: rest, work: work(first_len, rest) };
-            Stage::Both(Box::pin(Pair::begin(head, volume.clone(), access, first, second).finish()))
+            let pair = Pair::begin(head, volume.clone(), access, first, second);
+            Stage::Both(Box::pin(pair.finish(session.clone())))
         } else if target.core == head.index {
             Stage::Here(Admitted::enter(&head, volume.spec.info.id, &first, access), target, first)
         } else {
@@ -218,11 +222,13 @@ impl Pair {
         Self { head, volume, access, parts, first: entering, second }
     }
 
-    async fn finish(self) -> Result<Finished, IoError> {
+    async fn finish(self, session: Session) -> Result<Finished, IoError> {
         let Self { head, volume, access, parts, first, second } = self;
         let first = first.turn(&head).await;
         let second = second.unwrap_or_else(|| Entering::begin(&head, &volume, access, &parts[1]));
         let second = second.turn(&head).await;
+        // If not, newer commands may have been done on the second chunk meanwhile.
+        session.may_be_admitted()?;
         let [(first_part, first_target), (second_part, second_target)] = parts;
         let first = first.run(&volume, first_target, first_part);
         let second = second.run(&volume, second_target, second_part);

@@ -1,9 +1,10 @@
 //! The volumes that one core serves.
 
 use crate::api::Volume;
+use crate::head::Head;
 use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use types::VolumeId;
 
 #[derive(Default)]
@@ -14,6 +15,7 @@ struct Listed {
     by_nsid: RefCell<Vec<Option<Volume>>>,
     generation: Cell<u64>,
     changed: WaitList,
+    head: RefCell<Weak<Head>>,
 }
 
 /// The volumes that one core serves. Clones share it.
@@ -51,6 +53,19 @@ impl Directory {
     pub async fn changed(&self, seen: u64) {
         let listed = self.0.clone();
         listed.changed.until(|| (listed.generation.get() != seen).then_some(())).await;
+    }
+
+    /// Returns when every command called on this core so far has its place in the order of its chunk, also where that
+    /// is another core's: nothing called later, on any core, comes before it.
+    pub async fn fence(&self) {
+        let head = self.0.head.borrow().upgrade();
+        if let Some(head) = head {
+            head.fence().await;
+        }
+    }
+
+    pub(crate) fn belongs_to(&self, head: &Rc<Head>) {
+        self.0.head.replace(Rc::downgrade(head));
     }
 
     pub(crate) fn add(&self, volume: Volume) {

@@ -6,6 +6,7 @@ use crate::api::{Directory, IoError, Volume};
 use crate::assembly::OpenShard;
 use crate::command::serve;
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
+use crate::session::Session;
 use crate::spec::{LocalTable, VolumeSpec};
 use replication::GroupRef;
 use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
@@ -78,6 +79,7 @@ impl Head {
             orphans: RefCell::default(),
             orphaned: WaitList::default(),
         });
+        head.directory.belongs_to(&head);
         runtime::spawn(receive(head.clone(), inbox));
         for (core, sender) in out.into_iter().enumerate() {
             if core != usize::from(index) {
@@ -124,6 +126,18 @@ impl Head {
         } else {
             self.send(core, Message::Task(Box::new(make)));
         }
+    }
+
+    /// Returns when everything called here so far has its place in the order, on whichever core.
+    pub(crate) async fn fence(self: &Rc<Self>) {
+        let (done, mut reached) = cross(self.outboxes.len());
+        for core in (0..self.outboxes.len() as u16).filter(|core| *core != self.index) {
+            let done = done.clone();
+            // Messages are taken in order, and tasks run first in the order in which they were started.
+            self.spawn_on(core, move |_| Box::pin(async move { drop(done) }));
+        }
+        drop(done);
+        while let Ok(()) = reached.recv().await {}
     }
 
     /// Takes over the ticket of a command that was dropped while an entry of it is on its way.
@@ -289,12 +303,12 @@ impl VolumeState {
             running: Cell::new(0),
             drained: WaitList::default(),
         };
-        head.directory.add(Volume(Rc::new(state)));
+        head.directory.add(Volume { state: Rc::new(state), session: Session::default() });
     }
 
     /// Takes the volume away from this core: what is called from now on is refused; returns when nothing runs.
     pub(crate) async fn remove(head: &Rc<Head>, id: VolumeId) {
-        let Some(Volume(state)) = head.directory.remove(id) else { return };
+        let Some(Volume { state, .. }) = head.directory.remove(id) else { return };
         state.gone.set(true);
         state.drained.until(|| (state.running.get() == 0).then_some(())).await;
     }

@@ -28,6 +28,7 @@ mod directory;
 mod head;
 mod message;
 mod part;
+mod session;
 mod spec;
 mod zeroes;
 

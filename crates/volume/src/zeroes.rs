@@ -1,13 +1,11 @@
 //! Ranges that become zero: of any length, so done chunk by chunk, many at a time.
 
 use crate::admission::Access;
-use crate::api::{IoError, MAX_TRANSFER_BYTES};
+use crate::api::{IoError, MAX_TRANSFER_BYTES, Volume};
 use crate::command::Command;
-use crate::head::VolumeState;
 use crate::part::Work;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::Poll;
 use types::CHUNK_BYTES;
 
@@ -17,14 +15,14 @@ const CHUNKS_AT_ONCE: usize = 64;
 /// Makes the range zero; `partial`: also where it ends inside a block. A range of at most 1 MiB is admitted at the call,
 /// a longer one piece by piece.
 pub(crate) fn zero(
-    volume: &Rc<VolumeState>,
+    volume: &Volume,
     offset: u64,
     len: u64,
     partial: bool,
 ) -> impl Future<Output = Result<(), IoError>> + use<> {
     let short = (1..=u64::from(MAX_TRANSFER_BYTES)).contains(&len);
     let command = short.then(|| begin(volume, offset, len, partial));
-    let whole = volume.let_in(offset, len);
+    let whole = volume.state.let_in(offset, len);
     let volume = volume.clone();
     async move {
         let (_, _running) = whole?;
@@ -35,13 +33,13 @@ pub(crate) fn zero(
     }
 }
 
-fn begin(volume: &Rc<VolumeState>, offset: u64, len: u64, partial: bool) -> Result<Command, IoError> {
+fn begin(volume: &Volume, offset: u64, len: u64, partial: bool) -> Result<Command, IoError> {
     Command::begin(volume, offset, len as u32, Access::Write, |_, _| Work::Zero { partial })
 }
 
 type Piece = Pin<Box<dyn Future<Output = Result<(), IoError>>>>;
 
-async fn zero_long(volume: &Rc<VolumeState>, offset: u64, len: u64, partial: bool) -> Result<(), IoError> {
+async fn zero_long(volume: &Volume, offset: u64, len: u64, partial: bool) -> Result<(), IoError> {
     let (mut at, end) = (offset, offset + len);
     let mut pieces: Vec<Piece> = Vec::with_capacity(CHUNKS_AT_ONCE);
     while at < end {

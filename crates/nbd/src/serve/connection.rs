@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
-use volume::{Directory, IoError, Payload, Volume};
+use volume::{Directory, IoError, Payload, Session, Volume};
 
 /// Parts of one send: what the runtime gathers in one call.
 const SEND_PARTS_MAX: usize = 256;
@@ -35,6 +35,8 @@ pub(super) struct Connection {
     load: Cell<Load>,
     machine: RefCell<Machine>,
     state: Cell<State>,
+    /// Ends when the connection is closed.
+    session: Session,
     pulse: Rc<Pulse>,
     /// Pauses of the core that this connection has outlived.
     pauses: Cell<u64>,
@@ -59,6 +61,7 @@ impl Connection {
             load: Cell::default(),
             machine: RefCell::new(Machine::new()),
             state: Cell::new(State::Open),
+            session: Session::default(),
             pulse,
             pauses,
             sends: Cell::new(0),
@@ -112,6 +115,7 @@ impl Connection {
         self.state.set(self.state.get().max(state));
         self.output.wake_all();
         if self.state.get() == State::Closed {
+            self.session.end();
             self.ended.wake_all();
             self.budget.wake();
         }
@@ -119,7 +123,7 @@ impl Connection {
 
     async fn read(self: Rc<Self>) {
         let state = match runtime::timeout(NEGOTIATION_TIME_MAX, self.negotiate()).await {
-            Ok(Some((volume, input))) => self.transfer(&volume, input).await,
+            Ok(Some((volume, input))) => self.transfer(&volume.of_session(&self.session), input).await,
             Ok(None) => State::Draining,
             Err(_) => State::Closed,
         };

@@ -30,7 +30,7 @@ pub(super) fn failure(error: &IoError, writes: bool) -> Failure {
         IoError::OutOfRange { .. } if writes => Errno::NoSpace,
         IoError::OutOfRange { .. } => Errno::Invalid,
         IoError::NoSpace(_) => Errno::NoSpace,
-        IoError::Gone(_) => Errno::Shutdown,
+        IoError::Gone(_) | IoError::Abandoned => Errno::Shutdown,
         IoError::Damaged(_) | IoError::CompareFailed(_) | IoError::Unavailable(_) => Errno::Io,
     };
     Failure { errno, message: error.to_string() }

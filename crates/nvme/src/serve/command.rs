@@ -15,7 +15,7 @@ pub(super) fn start(connection: &Rc<Conn>, request: IoRequest) {
         connection.machine.borrow_mut().complete(tag, Status::SUCCESS, 0);
         return;
     }
-    let Some(volume) = connection.core.volume(nsid) else {
+    let Some(volume) = connection.core.volume(nsid, &connection.session) else {
         connection.machine.borrow_mut().complete(tag, Status::INVALID_NAMESPACE.do_not_retry(), 0);
         return;
     };
@@ -56,7 +56,7 @@ fn count(counters: &Counters, operation: &Operation, bytes: usize) {
 }
 
 /// A command on its way. Tasks run first in the order they were started, so commands are admitted by the volume in the
-/// order they came.
+/// order they came; none is once its connection has ended.
 struct Command {
     connection: Rc<Conn>,
     volume: Volume,
@@ -66,11 +66,8 @@ struct Command {
 
 impl Command {
     async fn read(self, offset_bytes: u64, len_bytes: u32) {
-        if !self.may_begin() {
-            return;
-        }
         match self.volume.read(offset_bytes, len_bytes).await {
-            Ok(data) if !self.connection.ended.get() => {
+            Ok(data) if !self.connection.has_ended() => {
                 let mut machine = self.connection.machine.borrow_mut();
                 machine.complete_read(self.tag, data.bytes, &data.block_checksums);
                 drop(machine);
@@ -82,26 +79,17 @@ impl Command {
     }
 
     async fn write(self, offset_bytes: u64, payload: Payload) {
-        if self.may_begin() {
-            let result = self.volume.write(offset_bytes, payload).await;
-            self.answer(result);
-        }
+        let result = self.volume.write(offset_bytes, payload).await;
+        self.answer(result);
     }
 
     async fn other(self, operation: Operation) {
-        if self.may_begin() {
-            let result = execute(&self.volume, operation).await;
-            self.answer(result);
-        }
-    }
-
-    /// Whether the connection is still alive, at the moment when the volume is asked.
-    fn may_begin(&self) -> bool {
-        !self.connection.ended.get() || types::mutant(types::Mutant::GhostExecuted)
+        let result = execute(&self.volume, operation).await;
+        self.answer(result);
     }
 
     fn answer(&self, result: Result<(), IoError>) {
-        if !self.connection.ended.get() {
+        if !self.connection.has_ended() {
             let status = result.map_or_else(|error| status_of(&error), |()| Status::SUCCESS);
             self.connection.machine.borrow_mut().complete(self.tag, status, 0);
             self.connection.output_changed();
@@ -144,6 +132,7 @@ fn status_of(error: &IoError) -> Status {
         IoError::CompareFailed(_) => Status::COMPARE_FAILURE.do_not_retry(),
         IoError::Gone(_) => Status::INVALID_NAMESPACE.do_not_retry(),
         // The host waits CRDT1, then tries again.
+        IoError::Abandoned => Status::ABORTED_SQ_DELETION,
         IoError::Unavailable(_) => Status::NAMESPACE_NOT_READY.retry_after(1),
     }
 }

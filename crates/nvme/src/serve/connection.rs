@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+use volume::Session;
 
 /// A host that reconnects may come before its old connection for the same queue has been seen to end: its Connect is
 /// looked at again this often, in these steps.
@@ -28,7 +29,7 @@ pub(super) struct Conn {
     pub stream: TcpStream,
     pub machine: RefCell<Connection>,
     /// Nothing is admitted or sent any more.
-    pub ended: Cell<bool>,
+    pub session: Session,
     /// The send task, when it has nothing to send.
     pub sender: RefCell<Option<Waker>>,
     /// The send task has nothing left.
@@ -62,7 +63,7 @@ pub(super) async fn serve(core: Rc<Core>, handover: Handover) {
         core: core.clone(),
         stream,
         machine: RefCell::new(machine),
-        ended: Cell::new(false),
+        session: Session::default(),
         sender: RefCell::default(),
         sent: WaitList::default(),
         sending_bytes: Cell::new(0),
@@ -122,11 +123,16 @@ impl Conn {
         Arc::ptr_eq(&self.controller, controller)
     }
 
+    pub fn has_ended(&self) -> bool {
+        self.session.has_ended()
+    }
+
     /// Ends the connection now: nothing that was received and not yet admitted is executed.
     pub fn end(&self) {
-        if self.ended.replace(true) {
+        if self.has_ended() {
             return;
         }
+        self.session.end();
         self.stream.shutdown();
         self.core.budget.unsent(self.unsent_bytes.take(), 0);
         self.core.budget.granted(self.granted_bytes.take(), 0);
@@ -142,7 +148,7 @@ impl Conn {
 
     /// Tells budget and send task that the machine has more, or less, to send.
     pub fn output_changed(&self) {
-        if self.ended.get() {
+        if self.has_ended() {
             return;
         }
         let queued = self.machine.borrow().queued_bytes();
@@ -156,14 +162,14 @@ impl Conn {
     /// Tells the budget how much data is on its way here.
     pub fn transfers_changed(&self) {
         let granted = self.machine.borrow().receiving_bytes();
-        if granted != self.granted_bytes.get() && !self.ended.get() {
+        if granted != self.granted_bytes.get() && !self.has_ended() {
             self.core.budget.granted(self.granted_bytes.replace(granted), granted);
         }
     }
 
     /// Asks the host for a write's data.
     pub fn grant(&self, tag: Tag) {
-        if self.ended.get() {
+        if self.has_ended() {
             return;
         }
         self.machine.borrow_mut().grant(tag);
@@ -173,7 +179,7 @@ impl Conn {
     }
 
     pub fn namespaces_changed(&self, nsids: &[u32]) {
-        if self.is_admin() && self.controller.kind == ControllerKind::Io && !self.ended.get() {
+        if self.is_admin() && self.controller.kind == ControllerKind::Io && !self.has_ended() {
             self.machine.borrow_mut().namespaces_changed(nsids.iter().copied());
             self.output_changed();
         }
@@ -219,7 +225,7 @@ impl Conn {
 
     /// Ends what cannot go on: a controller whose host is silent, a transfer that stands still.
     pub fn look_after(self: &Rc<Self>) {
-        if self.ended.get() {
+        if self.has_ended() {
             return;
         }
         if self.is_admin() && self.host_is_silent() {
@@ -234,12 +240,12 @@ impl Conn {
 
     /// After a TermReq: it is sent, then what comes is thrown away until the host closes, so that no reset overtakes it.
     async fn say_goodbye(&self) {
-        if self.ended.get() || !self.machine.borrow().is_terminated() {
+        if self.has_ended() || !self.machine.borrow().is_terminated() {
             return;
         }
         let _ = timeout(TERMINATION_TIMEOUT, async {
-            self.sent.until(|| (self.unsent_bytes.get() == 0 || self.ended.get()).then_some(())).await;
-            while !self.ended.get() && self.stream.recv().await.is_ok_and(|bytes| !bytes.is_empty()) {}
+            self.sent.until(|| (self.unsent_bytes.get() == 0 || self.has_ended()).then_some(())).await;
+            while !self.has_ended() && self.stream.recv().await.is_ok_and(|bytes| !bytes.is_empty()) {}
         })
         .await;
     }

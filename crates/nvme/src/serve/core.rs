@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use volume::{Directory, Volume};
+use volume::{Directory, Session, Volume};
 
 /// How often silent hosts and stalled connections are looked for.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ struct Namespaces {
 pub(super) struct Core {
     pub target: Arc<Target>,
     pub index: usize,
-    directory: Directory,
+    pub directory: Directory,
     namespaces: RefCell<Namespaces>,
     pub budget: Budget,
     connections: RefCell<Vec<Rc<Conn>>>,
@@ -69,7 +69,7 @@ impl Core {
         self.ungranted.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, connection));
     }
 
-    /// Ends the queues of a controller that live here: none of them admits a command from now on.
+    /// Ends the queues of a controller that live here: none of them hands a command to a volume from now on.
     pub fn end_queues(&self, controller: &Arc<ControllerHandle>, io_queues_only: bool) {
         for connection in self.connections.borrow().iter() {
             if connection.belongs_to(controller) && !(io_queues_only && connection.is_admin()) {
@@ -95,8 +95,8 @@ impl Core {
     }
 
     /// The volume behind a namespace.
-    pub fn volume(&self, nsid: u32) -> Option<Volume> {
-        self.namespaces.borrow().volumes.get(nsid as usize)?.clone()
+    pub fn volume(&self, nsid: u32, session: &Session) -> Option<Volume> {
+        Some(self.namespaces.borrow().volumes.get(nsid as usize)?.as_ref()?.of_session(session))
     }
 
     /// Reads the directory anew and tells hosts of namespaces that changed.

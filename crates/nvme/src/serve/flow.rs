@@ -22,10 +22,10 @@ enum Pause {
 /// Receives and admits until the connection ends.
 pub(super) async fn receive_loop(connection: &Rc<Conn>) {
     let mut looked = now();
-    while !connection.ended.get() {
+    while !connection.has_ended() {
         match admit(connection) {
             Pause::Over => return,
-            Pause::Full => connection.core.budget.until(|budget| budget.has_room() || connection.ended.get()).await,
+            Pause::Full => connection.core.budget.until(|budget| budget.has_room() || connection.has_ended()).await,
             Pause::Starved => {
                 if !receive(connection).await {
                     return;
@@ -43,7 +43,7 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
 fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
     let now = now();
     let waited = now.since(std::mem::replace(looked, now));
-    if connection.ended.get() {
+    if connection.has_ended() {
         return false;
     }
     if waited <= GHOST_CHECK_AFTER || types::mutant(types::Mutant::GhostExecuted) {
@@ -79,7 +79,7 @@ async fn receive(connection: &Rc<Conn>) -> bool {
 fn admit(connection: &Rc<Conn>) -> Pause {
     let namespaces = connection.core.table();
     let pause = loop {
-        if connection.ended.get() {
+        if connection.has_ended() {
             break Pause::Over;
         }
         if !connection.core.budget.has_room() {
@@ -107,9 +107,9 @@ fn admit(connection: &Rc<Conn>) -> Pause {
 /// Sends what gathers, all of one turn at once, until the connection ends.
 pub(super) async fn send_loop(connection: Rc<Conn>) {
     let mut parts = Vec::with_capacity(MAX_SEND_PARTS);
-    while !connection.ended.get() {
+    while !connection.has_ended() {
         poll_fn(|cx| {
-            if connection.ended.get() || connection.machine.borrow().queued_bytes() > 0 {
+            if connection.has_ended() || connection.machine.borrow().queued_bytes() > 0 {
                 return Poll::Ready(());
             }
             *connection.sender.borrow_mut() = Some(cx.waker().clone());
@@ -118,7 +118,7 @@ pub(super) async fn send_loop(connection: Rc<Conn>) {
         .await;
         turn_end().await;
         let bytes = connection.machine.borrow_mut().drain(&mut parts, MAX_SEND_PARTS);
-        if parts.is_empty() || connection.ended.get() {
+        if parts.is_empty() || connection.has_ended() {
             continue;
         }
         connection.sending_bytes.set(bytes);

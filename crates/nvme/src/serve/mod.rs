@@ -181,7 +181,12 @@ impl Worker {
                 }
                 Order::End { controller, io_queues_only, done } => {
                     core.end_queues(&controller, io_queues_only);
-                    let _ = done.try_send(());
+                    let directory = core.directory.clone();
+                    runtime::spawn(async move {
+                        // What was called before must not be on its way to another core when the answer is given.
+                        directory.fence().await;
+                        let _ = done.try_send(());
+                    });
                 }
                 Order::Serve(_) | Order::Stop => {}
             }

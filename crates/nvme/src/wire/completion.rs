@@ -38,6 +38,7 @@ impl Status {
     pub const COMMAND_ID_CONFLICT: Self = generic(0x03);
     pub const INTERNAL_ERROR: Self = generic(0x06);
     pub const ABORT_REQUESTED: Self = generic(0x07);
+    pub const ABORTED_SQ_DELETION: Self = generic(0x08);
     pub const INVALID_NAMESPACE: Self = generic(0x0B);
     pub const COMMAND_SEQUENCE: Self = generic(0x0C);
     pub const DATA_SGL_LENGTH_INVALID: Self = generic(0x0F);
