@@ -235,9 +235,13 @@ impl StoreLoad {
         let device = Device::open(path).await?;
         let store = Store::open(&device).await.map_err(io::Error::other)?;
         let (mut opened, mut shards) = (Reopened::default(), Vec::new());
+        let mut recovered = Vec::new();
         for index in 0..store.shard_count() {
-            let opening = Shard::open(&store, device.clone(), ShardIndex(index)).await;
-            let (shard, recovery) = opening.map_err(io::Error::other)?;
+            let read = Shard::recover(&store, device.clone(), ShardIndex(index)).await;
+            recovered.push(read.map_err(io::Error::other)?);
+        }
+        for read in recovered {
+            let (shard, recovery) = read.begin().await.map_err(io::Error::other)?;
             if let Some(damage) = recovery.damage.first() {
                 return Err(io::Error::other(damage.to_string()));
             }

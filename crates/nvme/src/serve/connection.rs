@@ -74,7 +74,7 @@ pub(super) async fn serve(core: Rc<Core>, handover: Handover) {
         queue: admission.queue,
         endpoints,
     });
-    core.add(connection.clone());
+    core.add(&connection);
     if connection.controller.has_ended() || core.target.has_stopped() {
         connection.end(); // it ended between the judgement and here: nobody else would say so
     }

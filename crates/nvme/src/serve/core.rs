@@ -10,7 +10,7 @@ use crate::wire::log::{AnaState, DiscoveryEntry, Health};
 use runtime::{TaskHandle, sleep, spawn};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,9 +33,10 @@ pub(super) struct Core {
     pub directory: Directory,
     namespaces: RefCell<Namespaces>,
     pub budget: Budget,
-    connections: RefCell<Vec<Rc<Conn>>>,
+    /// Each lives as long as its tasks, and holds this.
+    connections: RefCell<Vec<Weak<Conn>>>,
     /// Writes that wait until their data may be asked for, oldest first.
-    ungranted: RefCell<VecDeque<(Rc<Conn>, Tag)>>,
+    ungranted: RefCell<VecDeque<(Weak<Conn>, Tag)>>,
     started: Cell<runtime::Instant>,
 }
 
@@ -60,18 +61,22 @@ impl Core {
         vec![spawn(self.clone().follow_directory()), spawn(self.clone().watch()), spawn(self.clone().grant_in_turn())]
     }
 
-    pub fn add(&self, connection: Rc<Conn>) {
-        self.connections.borrow_mut().push(connection);
+    pub fn add(&self, connection: &Rc<Conn>) {
+        self.connections.borrow_mut().push(Rc::downgrade(connection));
     }
 
     pub fn remove(&self, connection: &Rc<Conn>) {
-        self.connections.borrow_mut().retain(|other| !Rc::ptr_eq(other, connection));
-        self.ungranted.borrow_mut().retain(|(other, _)| !Rc::ptr_eq(other, connection));
+        self.connections.borrow_mut().retain(|other| other.as_ptr() != Rc::as_ptr(connection));
+        self.ungranted.borrow_mut().retain(|(other, _)| other.as_ptr() != Rc::as_ptr(connection));
+    }
+
+    fn living(&self) -> Vec<Rc<Conn>> {
+        self.connections.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Ends the queues of a controller that live here: none of them hands a command to a volume from now on.
     pub fn end_queues(&self, controller: &Arc<ControllerHandle>, io_queues_only: bool) {
-        for connection in self.connections.borrow().iter() {
+        for connection in self.living() {
             if connection.belongs_to(controller) && !(io_queues_only && connection.is_admin()) {
                 connection.end();
             }
@@ -79,7 +84,7 @@ impl Core {
     }
 
     pub fn end_all(&self) {
-        self.connections.borrow().iter().for_each(|connection| connection.end());
+        self.living().iter().for_each(|connection| connection.end());
     }
 
     pub fn counters(&self) -> &Counters {
@@ -122,8 +127,7 @@ impl Core {
         let table = self.namespaces.borrow().table.clone();
         let changed: Vec<u32> = table.changed_since(&before.table).collect();
         if !changed.is_empty() {
-            let connections = self.connections.borrow().clone();
-            connections.iter().for_each(|connection| connection.namespaces_changed(&changed));
+            self.living().iter().for_each(|connection| connection.namespaces_changed(&changed));
         }
     }
 
@@ -139,14 +143,13 @@ impl Core {
     async fn watch(self: Rc<Self>) {
         loop {
             sleep(WATCH_PERIOD).await;
-            let connections = self.connections.borrow().clone();
-            connections.iter().for_each(|connection| connection.look_after());
+            self.living().iter().for_each(|connection| connection.look_after());
         }
     }
 
     /// A write that must wait before its data is asked for.
-    pub fn queue_for_grant(&self, connection: Rc<Conn>, tag: Tag) {
-        self.ungranted.borrow_mut().push_back((connection, tag));
+    pub fn queue_for_grant(&self, connection: &Rc<Conn>, tag: Tag) {
+        self.ungranted.borrow_mut().push_back((Rc::downgrade(connection), tag));
         self.budget.wake();
     }
 
@@ -154,7 +157,7 @@ impl Core {
         loop {
             self.budget.until(|budget| budget.may_grant() && !self.ungranted.borrow().is_empty()).await;
             let next = self.ungranted.borrow_mut().pop_front();
-            if let Some((connection, tag)) = next {
+            if let Some((connection, tag)) = next.and_then(|(of, tag)| Some((of.upgrade()?, tag))) {
                 connection.grant(tag);
             }
         }

@@ -94,7 +94,7 @@ fn admit(connection: &Rc<Conn>) -> Pause {
                 connection.machine.borrow_mut().grant(tag);
                 connection.transfers_changed();
             }
-            Some(Event::WantsData(tag, _)) => connection.core.queue_for_grant(connection.clone(), tag),
+            Some(Event::WantsData(tag, _)) => connection.core.queue_for_grant(connection, tag),
             Some(Event::Terminated) => break Pause::Over,
             Some(Event::Connect(_)) => unreachable!("a connected queue refuses Connect itself"),
         }

@@ -92,10 +92,35 @@ impl GroupRecovery {
     }
 }
 
+/// A shard that was read and has not begun to write.
+///
+/// Segments that an earlier life left behind are free only when their own shard has been read. So all shards of a device
+/// are [read](Shard::recover) before the first one [begins](Recovered::begin): else it may find none free that needs one.
+pub struct Recovered {
+    core: Rc<ShardCore>,
+    recovery: Recovery,
+    /// The record that begins the new incarnation.
+    opening: RecordSeq,
+}
+
+impl Recovered {
+    /// Writes the record that begins the new incarnation. What was prepared and is not known to be committed waits for
+    /// [`Shard::commit`].
+    ///
+    /// # Errors
+    /// A failing device, or one without a free segment.
+    pub async fn begin(self) -> Result<(Rc<Shard>, Recovery), OpenError> {
+        let Self { core, recovery, opening } = self;
+        core.queue_opening(opening, &recovery.gaps);
+        run_tasks(&core);
+        core.opening_durable(opening).await?;
+        Ok((Rc::new(Shard { core }), recovery))
+    }
+}
+
 impl Shard {
-    /// Opens a shard on the current core, with a device opened there: loads the last pass, replays what came after it,
-    /// and writes the record that begins the new incarnation. What was prepared and is not known to be committed waits
-    /// for [`Shard::commit`].
+    /// Opens the only shard of a device, or one whose others are open: [`recover`](Self::recover) and
+    /// [`begin`](Recovered::begin).
     ///
     /// # Errors
     /// A failing device. Damage is no error: it is in the [`Recovery`].
@@ -104,6 +129,15 @@ impl Shard {
         device: Device,
         index: ShardIndex,
     ) -> Result<(Rc<Self>, Recovery), OpenError> {
+        Self::recover(store, device, index).await?.begin().await
+    }
+
+    /// Reads a shard on the current core, with a device opened there: loads the last pass, replays what came after it,
+    /// and frees what nothing needs.
+    ///
+    /// # Errors
+    /// A failing device. Damage is no error: it is in the [`Recovery`].
+    pub async fn recover(store: &Arc<Store>, device: Device, index: ShardIndex) -> Result<Recovered, OpenError> {
         let count = store.shard_count();
         if index.0 >= count {
             return Err(OpenError::NoSuchShard { index, count });
@@ -127,11 +161,7 @@ impl Shard {
             state.estimate_pass();
         }
         recovery.counters.segments_freed = core.counters.segments_freed.get();
-        core.queue_opening(findings.next_seq, &recovery.gaps);
-        run_tasks(&core);
-        let shard = Rc::new(Self { core });
-        shard.core.opening_durable(findings.next_seq).await?;
-        Ok((shard, recovery))
+        Ok(Recovered { core, recovery, opening: findings.next_seq })
     }
 }
 

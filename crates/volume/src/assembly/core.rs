@@ -7,10 +7,11 @@ use crate::spec::{LocalTable, TableLayout};
 use cluster::GroupRecord;
 use replication::GroupShard;
 use runtime::Device;
+use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use store::{Shard, Store};
+use store::{Recovered, Shard, Store};
 use types::{GroupId, ShardIndex, StoreId};
 
 /// Which core each shard of each device is on: dealt round, so that one fast device is not bound to one core.
@@ -74,13 +75,41 @@ impl<'a> Deal<'a> {
     }
 }
 
+/// Where the cores wait for each other.
+pub(super) struct Barrier {
+    /// To each core; nothing is ever sent, all are dropped here when this core has come.
+    others: Vec<CrossSender<()>>,
+    /// Closed when all have come, or ended.
+    all_here: CrossReceiver<()>,
+}
+
+impl Barrier {
+    /// One for each of `cores` cores.
+    pub(super) fn between(cores: usize) -> Vec<Self> {
+        let (others, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| cross(1)).unzip();
+        receivers.into_iter().map(|all_here| Self { others: others.clone(), all_here }).collect()
+    }
+
+    async fn wait(self) {
+        let Self { others, mut all_here } = self;
+        drop(others);
+        while all_here.recv().await.is_ok() {}
+    }
+}
+
 /// Opens the core's shards and starts their groups. Returns what is wrong with those that did not start, and the
-/// damage that was found.
-pub(super) async fn start(head: &Rc<Head>, plan: CorePlan) -> Result<Vec<String>, StartError> {
-    let mut shards = Vec::with_capacity(plan.shards.len());
-    let mut reasons = Vec::new();
+/// damage that was found. No core writes before all have read: until then nobody knows which segments are free.
+pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) -> Result<Vec<String>, StartError> {
+    let mut recovered = Vec::with_capacity(plan.shards.len());
     for shard in plan.shards {
-        let (open, wrong) = start_shard(shard).await?;
+        let read = recover(&shard).await?;
+        recovered.push((shard, read));
+    }
+    all_read.wait().await;
+    let mut shards = Vec::with_capacity(recovered.len());
+    let mut reasons = Vec::new();
+    for (shard, read) in recovered {
+        let (open, wrong) = begin(shard, read).await?;
         reasons.extend(wrong);
         shards.push(open);
     }
@@ -94,11 +123,20 @@ pub(super) async fn start(head: &Rc<Head>, plan: CorePlan) -> Result<Vec<String>
     Ok(reasons)
 }
 
-async fn start_shard(plan: ShardPlan) -> Result<(OpenShard, Vec<String>), StartError> {
-    let ShardPlan { store, path, index, groups } = plan;
-    let failed = |message: String| StartError::Shard { path: path.clone(), shard: index.0, message };
-    let device = Device::open(&path).await.map_err(|error| failed(error.to_string()))?;
-    let (shard, recovery) = Shard::open(&store, device, index).await.map_err(|error| failed(error.to_string()))?;
+impl ShardPlan {
+    fn failed(&self, error: &dyn std::error::Error) -> StartError {
+        StartError::Shard { path: self.path.clone(), shard: self.index.0, message: error.to_string() }
+    }
+}
+
+async fn recover(plan: &ShardPlan) -> Result<Recovered, StartError> {
+    let device = Device::open(&plan.path).await.map_err(|error| plan.failed(&error))?;
+    Shard::recover(&plan.store, device, plan.index).await.map_err(|error| plan.failed(&error))
+}
+
+async fn begin(plan: ShardPlan, recovered: Recovered) -> Result<(OpenShard, Vec<String>), StartError> {
+    let (shard, recovery) = recovered.begin().await.map_err(|error| plan.failed(&error))?;
+    let ShardPlan { store, path, groups, .. } = plan;
     let (shard, refused) = GroupShard::start(shard, store.store_id(), &recovery, groups).await;
     let found = recovery.damage.iter().chain(&recovery.harmless);
     let damage = found.map(|damage| format!("{}: {damage}", path.display()));

@@ -296,20 +296,21 @@ async fn start_cores(
 
     let (started, mut all_started) = cross(cores.len());
     let mut first = None;
-    for (index, lines) in Lines::between(cores.len()).into_iter().enumerate() {
+    let barriers = core::Barrier::between(cores.len());
+    for (index, (lines, barrier)) in Lines::between(cores.len()).into_iter().zip(barriers).enumerate() {
         let plan = deal.plan(index as u16, &groups, &tables);
         if index == 0 {
-            first = Some((Head::start(lines), plan));
+            first = Some((Head::start(lines), plan, barrier));
         } else {
             let started = started.clone();
             cores[index].spawn_on(move || async move {
-                let outcome = core::start(&Head::start(lines), plan).await;
+                let outcome = core::start(&Head::start(lines), plan, barrier).await;
                 let _ = started.send(outcome).await;
             });
         }
     }
-    let (head, plan) = first.expect("a node has a core");
-    let _ = started.send(core::start(&head, plan).await).await;
+    let (head, plan, barrier) = first.expect("a node has a core");
+    let _ = started.send(core::start(&head, plan, barrier).await).await;
     let mut reasons = Vec::new();
     for _ in cores {
         let outcome = all_started.recv().await.map_err(|_| StartError::CoreEnded)?;

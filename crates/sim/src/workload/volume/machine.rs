@@ -15,8 +15,9 @@ use types::NodeId;
 use volume::{Assembly, NewVolume, NodeOptions, StartError};
 
 pub const DISK: &str = "disk";
-/// The smallest device there is.
-pub const DISK_BYTES: u64 = 256 << 20;
+/// Large enough for four shards, so that every core has some: a smaller device is one shard's, and no core would ever
+/// ask another one.
+pub const DISK_BYTES: u64 = (1 << 30) + (64 << 20);
 /// The volume whose history is judged.
 pub const VOLUME: &str = "judged";
 pub const NQN: &str = "nqn.2026-01.io.example:sim";
