@@ -27,8 +27,10 @@ SPDK_PER_CORE = {"read": 205_000, "write": 284_000}
 results = []
 
 
-def run(command, timeout=300):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout)
+def run(command, timeout=300, enter=None):
+    """The output of a command; `enter` is called in its process before it begins."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout,
+                          preexec_fn=enter)
     if done.returncode != 0:
         sys.exit(f"bench: {' '.join(map(str, command))} failed ({done.returncode}):\n{done.stderr[-2000:]}")
     return done.stdout
@@ -39,23 +41,24 @@ def keep(what, **figures):
     return figures
 
 
-def bench(*words, depth=1, pattern="read", pids=(), seconds=SECONDS):
+def bench(*words, depth=1, pattern="read", pids=(), seconds=SECONDS, enter=None):
     command = [BENCH, "--depth", depth, "--pattern", pattern, "--seconds", seconds]
     for pid in pids:
         command += ["--pid", pid]
-    return json.loads(run([*command, *words]))
+    return json.loads(run([*command, *words], enter=enter))
 
 
-def fio(path, rw, depth, block="4k", span=GIB, extra=()):
+def fio(path, rw, depth, block="4k", extra=(), enter=None):
     out = run(["fio", "--name=raw", f"--filename={path}", f"--rw={rw}", f"--bs={block}", f"--iodepth={depth}",
-               f"--size={span}", "--direct=1", "--ioengine=io_uring", "--time_based", "--ramp_time=1",
-               f"--runtime={SECONDS}", "--randrepeat=0", "--norandommap", "--output-format=json", *extra])
+               f"--size={GIB}", "--direct=1", "--ioengine=io_uring", "--time_based", "--ramp_time=1",
+               f"--runtime={SECONDS}", "--randrepeat=0", "--norandommap", "--output-format=json", *extra],
+              enter=enter)
     job = json.loads(out)["jobs"][0]
     side = job["read" if "read" in rw else "write"]
     # A flush behind each write is not in the latency of the write: one at a time, the rate says what both took.
     mean_us = 1e6 / side["iops"] if "--fdatasync=1" in extra else side["lat_ns"]["mean"] / 1000
-    return {"iops": side["iops"], "mean_us": mean_us,
-            "mib_s": side["bw_bytes"] / MIB}
+    cpu_us = (job["usr_cpu"] + job["sys_cpu"]) * 1e4 / side["iops"]
+    return {"iops": side["iops"], "mean_us": mean_us, "cpu_us": cpu_us, "mib_s": side["bw_bytes"] / MIB}
 
 
 def make_file(path, size, filled):
@@ -85,47 +88,114 @@ def table(title, columns, rows):
     sys.stdout.flush()
 
 
+def write_whole_file(path, size):
+    """A file that holds something everywhere. In a sparse one the file system allocates under the load, at each flush
+    where the log is new, which is neither the store nor the device."""
+    make_file(path, size, size)
+
+
+def clear_ends(path):
+    """No store is in the file any more; all else stays as it is."""
+    with open(path, "r+b") as file:
+        for at in (0, os.path.getsize(path) - MIB):
+            file.seek(at)
+            file.write(bytes(MIB))
+        os.fsync(file.fileno())
+
+
 def measure_store(media, folder):
-    """The store alone beside the raw file: the same folder, the same span, in turn."""
+    """The store alone beside the raw file: the same file, the same span, in turn."""
     path = os.path.join(folder, "store.img")
-    span, size = GIB, 10 * GIB
     cases = [("random read, depth 128", "randread", 128, "read"), ("random read, depth 1", "randread", 1, "read"),
              ("random write, depth 128", "randwrite", 128, "write"), ("random write, depth 1", "randwrite", 1, "write")]
-    durable = ("--fdatasync=1",) if media == "disk" else ()
     seen = {name: ([], []) for name, *_ in cases}
     sequential, states = [], []
+    write_whole_file(path, 10 * GIB)
     for _ in range(RUNS):
         states.append(machine_state())
-        make_file(path, size, span)
         sequential.append(fio(path, "write", 4, block="1m"))
         for name, rw, depth, pattern in cases:
-            # A write that is waited for alone: into a file written before, for both. In a sparse one the file system
-            # allocates at each flush where the log is new, which is neither the store nor the device.
-            waited = rw == "randwrite" and depth == 1
-            case_size, case_span, filled = (2 * GIB, GIB // 8, 2 * GIB) if waited else (size, span, span)
-            make_file(path, case_size, filled)
-            raw = fio(path, rw, depth, span=case_span, extra=durable if waited else ())
-            make_file(path, case_size, filled if waited else 0)
-            store = bench("store", path, "--span", case_span, depth=depth, pattern=pattern)
+            # One write that is waited for: with the same durability, where a write can be lost.
+            flushed = ("--fdatasync=1",) if media == "disk" and (pattern, depth) == ("write", 1) else ()
+            raw = fio(path, rw, depth, extra=flushed)
+            clear_ends(path)
+            store = bench("store", path, "--span", GIB, depth=depth, pattern=pattern)
+            store["cpu_us"] = store["process_cpu_us"][0]
             keep(f"store {media}: {name}", raw=raw, store=store)
             seen[name][0].append(raw)
             seen[name][1].append(store)
+    limited = measure_limited(path) if media == "disk" else None
     os.remove(path)
     rows = []
-    for name, (raws, stores) in seen.items():
-        raw, store = medians(raws), medians(stores)
-        ratio = store["mean_us"] / raw["mean_us"] if "depth 1" in name and "128" not in name else store["iops"] / raw["iops"]
-        unit = "of its latency" if "depth 1" in name and "128" not in name else "of its IOPS"
-        rows.append([name, f"{raw['iops']:,.0f}", f"{raw['mean_us']:.0f}", f"{store['iops']:,.0f}",
-                     f"{store['mean_us']:.0f}", f"{store['p99_us']:.0f}", f"{ratio:.0%} {unit}",
-                     f"{store['device_bytes_per_client_byte']:.2f}"])
+    for name, rw, depth, pattern in cases:
+        raw, store = medians(seen[name][0]), medians(seen[name][1])
+        share = (f"{store['mean_us'] / raw['mean_us']:.0%} of its latency" if depth == 1
+                 else f"{store['iops'] / raw['iops']:.0%} of its IOPS")
+        rows.append([name, f"{raw['iops']:,.0f}", f"{raw['mean_us']:.0f}", f"{raw['cpu_us']:.1f}",
+                     f"{store['iops']:,.0f}", f"{store['mean_us']:.0f}", f"{store['cpu_us']:.1f}", share,
+                     f"{store['device_bytes_per_client_byte']:.2f}" if pattern == "write" else ""])
     sequential_mib = statistics.median(r["mib_s"] for r in sequential)
-    writes = medians(seen[cases[2][0]][1])
-    share = writes["iops"] * 4096 / MIB / sequential_mib
-    table(f"The store alone, {media}", ["4 KiB", "raw IOPS", "mean µs", "store IOPS", "mean µs", "p99 µs",
+    share = medians(seen["random write, depth 128"][1])["iops"] * 4096 / MIB / sequential_mib
+    table(f"The store alone, {media}", ["4 KiB", "raw IOPS", "mean µs", "CPU µs", "store IOPS", "mean µs", "CPU µs",
                                         "store of raw", "device bytes per byte"], rows)
     print(f"\nRaw sequential write: {sequential_mib:,.0f} MiB/s; the store's random write at depth 128 is {share:.0%} of it."
           f" Machine: {'; '.join(states)}.")
+    if limited:
+        print(limited)
+
+
+class LimitedDisk:
+    """A control group in which the disk under `path` writes no more than so many bytes a second (v1 or v2)."""
+
+    def __init__(self, path, bytes_s):
+        device = f"{os.major(os.stat(path).st_dev)}:{os.minor(os.stat(path).st_dev)}"
+        whole = os.path.realpath(f"/sys/dev/block/{device}")
+        if os.path.exists(f"{whole}/partition"):
+            with open(f"{os.path.dirname(whole)}/dev", encoding="ascii") as file:
+                device = file.read().strip()
+        first = os.path.isdir("/sys/fs/cgroup/blkio")
+        self.folder = "/sys/fs/cgroup/blkio/cairn-bench" if first else "/sys/fs/cgroup/cairn-bench"
+        if not first:
+            self.put("/sys/fs/cgroup/cgroup.subtree_control", "+io")
+        os.makedirs(self.folder, exist_ok=True)
+        self.put(*((f"{self.folder}/blkio.throttle.write_bps_device", f"{device} {bytes_s}") if first
+                   else (f"{self.folder}/io.max", f"{device} wbps={bytes_s}")))
+
+    @staticmethod
+    def put(path, text):
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text)
+
+    def enter(self):
+        self.put(f"{self.folder}/cgroup.procs", str(os.getpid()))
+
+    def remove(self):
+        os.rmdir(self.folder)
+
+
+def measure_limited(path):
+    """Random writes of the store beside sequential ones of the raw file on a disk that is slower than a core."""
+    mib_s = 400
+    try:
+        disk = LimitedDisk(path, mib_s * MIB)
+    except OSError as error:
+        return f"\nOn a disk limited to {mib_s} MiB/s: not measured, no control group that limits it ({error})."
+    sequential, stores = [], {128: [], 512: []}
+    for _ in range(RUNS):
+        sequential.append(fio(path, "write", 4, block="1m", enter=disk.enter))
+        for depth, seen in stores.items():
+            clear_ends(path)
+            seen.append(bench("store", path, "--span", GIB, depth=depth, pattern="write", enter=disk.enter))
+            keep(f"store limited: random write, depth {depth}", raw=sequential[-1], store=seen[-1])
+    disk.remove()
+    raw = statistics.median(r["mib_s"] for r in sequential)
+    shares = []
+    for depth, seen in stores.items():
+        store = medians(seen)
+        shares.append(f"at depth {depth} {store['iops'] * 4096 / MIB:,.0f} MiB/s ({store['iops'] * 4096 / MIB / raw:.0%}, "
+                      f"{store['device_bytes_per_client_byte']:.2f} device bytes per byte)")
+    return (f"\nOn the same disk limited to {mib_s} MiB/s: raw sequential write {raw:,.0f} MiB/s; the store's random write "
+            f"{', '.join(shares)}.")
 
 
 class Demo:

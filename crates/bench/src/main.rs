@@ -118,6 +118,7 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
             let store = Rc::new(StoreLoad::create(&file, span / 4096).await?);
             store.begin().await?;
             store.fill().await?;
+            let (device_before, clients_before) = store.written_bytes();
             let loaded = store.clone();
             let result = load::run(options, move |_, random| {
                 let (store, mut random) = (loaded.clone(), draw(random));
@@ -130,7 +131,11 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
             })
             .await?;
             let mut json = to_json(&result);
-            json["device_bytes_per_client_byte"] = store.device_bytes_per_client_byte().into();
+            let (device, clients) = store.written_bytes();
+            if clients > clients_before {
+                json["device_bytes_per_client_byte"] =
+                    ((device - device_before) as f64 / (clients - clients_before) as f64).into();
+            }
             store.close().await;
             Ok(json)
         }

@@ -282,10 +282,9 @@ impl StoreLoad {
         self.write(random.below(self.blocks), 1).await
     }
 
-    /// Bytes written to the device per byte of clients, since the store was made.
-    pub fn device_bytes_per_client_byte(&self) -> f64 {
-        let device: u64 = self.shards.iter().map(|shard| shard.statistics().appended_bytes).sum();
-        device as f64 / self.written.get() as f64
+    /// Bytes written so far: to the device, and by clients.
+    pub fn written_bytes(&self) -> (u64, u64) {
+        (self.shards.iter().map(|shard| shard.statistics().appended_bytes).sum(), self.written.get())
     }
 
     /// Memory of the index, and blocks that it names.
