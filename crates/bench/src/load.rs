@@ -2,6 +2,7 @@
 
 use crate::cpu::{CpuMeter, CpuUse};
 use hdrhistogram::Histogram;
+use runtime::sim::Random;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
@@ -55,29 +56,6 @@ impl LoadResult {
     }
 }
 
-/// A small, fast, seeded generator for offsets (SplitMix64): the load is the same in every run.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-    /// The next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    /// A number below `bound`, even enough for offsets.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     WarmUp,
@@ -91,7 +69,7 @@ enum Phase {
 /// The first error of an operation, or of reading /proc.
 pub async fn run<F, O>(options: LoadOptions, operation: F) -> io::Result<LoadResult>
 where
-    F: Fn(u32, &mut Random) -> O + 'static,
+    F: Fn(u32, &Random) -> O + 'static,
     O: Future<Output = io::Result<()>> + 'static,
 {
     let phase = Rc::new(Cell::new(Phase::WarmUp));
@@ -105,10 +83,10 @@ where
         let (phase, histogram, failure) = (phase.clone(), histogram.clone(), failure.clone());
         let (alive, ended, operation) = (alive.clone(), ended.clone(), operation.clone());
         runtime::spawn(async move {
-            let mut random = Random::new(u64::from(worker) + 1);
+            let random = Random::new(u64::from(worker) + 1);
             while phase.get() != Phase::Over {
                 let started = runtime::now();
-                if let Err(error) = operation(worker, &mut random).await {
+                if let Err(error) = operation(worker, &random).await {
                     failure.borrow_mut().get_or_insert(error);
                     break;
                 }

@@ -1,9 +1,10 @@
 //! `cairn-bench`: one measurement per call; `tools/bench.sh` makes the tables of `docs/performance.md` of them.
 
 use bench::cpu::CpuMeter;
-use bench::load::{self, LoadOptions, LoadResult, Random};
+use bench::load::{self, LoadOptions, LoadResult};
 use bench::store_load::StoreLoad;
 use clap::{Parser, Subcommand, ValueEnum};
+use runtime::sim::Random;
 use runtime::{IoBuf, SharedBuf};
 use std::io;
 use std::net::SocketAddr;
@@ -121,11 +122,11 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
             let (device_before, clients_before) = store.written_bytes();
             let loaded = store.clone();
             let result = load::run(options, move |_, random| {
-                let (store, mut random) = (loaded.clone(), draw(random));
+                let (store, random) = (loaded.clone(), draw(random));
                 async move {
                     match pattern {
-                        Pattern::Read => store.read_random(&mut random).await,
-                        Pattern::Write => store.write_random(&mut random).await,
+                        Pattern::Read => store.read_random(&random).await,
+                        Pattern::Write => store.write_random(&random).await,
                     }
                 }
             })
@@ -181,12 +182,12 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
 }
 
 /// A generator of its own for one operation, drawn from the worker's.
-fn draw(random: &mut Random) -> Random {
+fn draw(random: &Random) -> Random {
     Random::new(random.next_u64())
 }
 
 fn payload(bytes: u32) -> SharedBuf {
-    let (mut random, mut buf) = (Random::new(7), IoBuf::zeroed(bytes as usize));
+    let (random, mut buf) = (Random::new(7), IoBuf::zeroed(bytes as usize));
     buf.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
     buf.freeze()
 }

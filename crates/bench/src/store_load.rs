@@ -1,7 +1,7 @@
 //! The store alone: one device, one core, no protocol and no replication above it.
 
-use crate::load::Random;
 use runtime::channel::WaitList;
+use runtime::sim::Random;
 use runtime::{Device, IoBuf, SharedBuf};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -71,7 +71,7 @@ impl StoreLoad {
             let opened = Shard::open(&store, device.clone(), ShardIndex(index)).await.map_err(io::Error::other)?;
             shards.push(opened.0);
         }
-        let mut random = Random::new(99);
+        let random = Random::new(99);
         let mut payload = IoBuf::new(FILL_BLOCKS as usize * BLOCK_BYTES);
         payload.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
         Ok(Self {
@@ -263,7 +263,7 @@ impl StoreLoad {
     ///
     /// # Errors
     /// What the store says.
-    pub async fn read_random(&self, random: &mut Random) -> io::Result<()> {
+    pub async fn read_random(&self, random: &Random) -> io::Result<()> {
         let (group, chunk, first) = Self::place(random.below(self.blocks));
         let mut checksums = self.checksums.borrow_mut().pop().unwrap_or_default();
         checksums.clear();
@@ -278,7 +278,7 @@ impl StoreLoad {
     ///
     /// # Errors
     /// What the store says.
-    pub async fn write_random(&self, random: &mut Random) -> io::Result<()> {
+    pub async fn write_random(&self, random: &Random) -> io::Result<()> {
         self.write(random.below(self.blocks), 1).await
     }
 

@@ -160,7 +160,7 @@ fn serve_nbd(assembly: &Assembly) -> SocketAddr {
 fn serve_nvme(assembly: &Assembly) -> SocketAddr {
     let listener = any_port();
     let address = listener.local_address();
-    let subsystem = nvme::target::Subsystem {
+    let subsystem = nvme::machine::Subsystem {
         nqn: NQN.into(),
         serial: "e2e".into(),
         model: "Cairn".into(),

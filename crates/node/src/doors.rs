@@ -1,8 +1,8 @@
 //! The front doors: one listener each on core 0, one worker each on every core, all before the volumes of their core.
 
 use crate::config::NodeConfig;
+use nvme::machine::Subsystem;
 use nvme::serve::{Port, Target};
-use nvme::target::Subsystem;
 use runtime::{TaskHandle, TcpListener};
 use std::io;
 use std::net::{IpAddr, SocketAddr};

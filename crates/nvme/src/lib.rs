@@ -5,7 +5,7 @@
 //! ```text
 //!   wire     every structure on the wire: layout, encode, decode; a byte stream cut into PDUs, PDUs made into sends
 //!     │
-//!   target   the controller as a protocol machine: bytes in, commands out; no I/O, no clock
+//!   machine  the controller as a protocol machine: bytes in, commands out; no I/O, no clock
 //!     │         ╲
 //!   serve        host   an initiator for tests, the simulator and the benchmark
 //!     connections on the runtime's cores, commands on volumes
@@ -18,10 +18,10 @@
 //!
 //! **Never.** No retry, no path selection, no cache. What a host may do is decided here; what a volume may do is not.
 //!
-//! Main types: [`serve::Target`] (for the daemon), [`target::Connection`] (the machine), [`host`] (the other end).
+//! Main types: [`serve::Target`] (for the daemon), [`machine::Connection`] (the machine), [`host`] (the other end).
 
 pub mod host;
 pub mod limits;
+pub mod machine;
 pub mod serve;
-pub mod target;
 pub mod wire;

@@ -46,7 +46,7 @@ struct Shared {
 }
 
 async fn work(volume: Volume, shared: Rc<Shared>, seed: u64) {
-    let mut random = Random(seed);
+    let random = Random::new(seed);
     loop {
         while shared.order.get() == Order::Wait || shared.left.get() == 0 {
             runtime::turn_end().await;

@@ -9,7 +9,7 @@ use volume::{Assembly, IoError};
 /// Writes until new blocks are refused; returns how many MiB are stored.
 async fn fill(assembly: &Assembly) -> u64 {
     let volume = assembly.directory().by_name("a").expect("served");
-    let bytes = Random(1).bytes(1 << 20);
+    let bytes = Random::new(1).bytes(1 << 20);
     for chunk in 0.. {
         match volume.write(chunk << 20, payload(&bytes)).await {
             Ok(()) => {}
@@ -58,7 +58,7 @@ fn a_device_filled_to_the_brim_opens_again_and_can_be_emptied() {
             assert_eq!((status.groups_serving, &status.reasons[..]), (status.groups_total, &[][..]), "start {start}");
             let volume = assembly.directory().by_name("a").expect("served");
             let read = volume.read((stored - 1) << 20, 4096).await.expect("readable");
-            assert_eq!(&*read.bytes, &Random(1).bytes(1 << 20)[..4096]);
+            assert_eq!(&*read.bytes, &Random::new(1).bytes(1 << 20)[..4096]);
             runtime::sleep(Duration::from_millis(200)).await;
         });
     }

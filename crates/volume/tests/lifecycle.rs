@@ -17,7 +17,7 @@ async fn all_erased(assembly: &Assembly) {
 
 async fn fill(assembly: &Assembly, name: &str, mib: u64) {
     let volume = assembly.directory().by_name(name).expect("served");
-    let bytes = Random(mib).bytes(1 << 20);
+    let bytes = Random::new(mib).bytes(1 << 20);
     for chunk in 0..mib {
         volume.write(chunk << 20, payload(&bytes)).await.expect("written");
     }
@@ -68,7 +68,7 @@ fn a_restart_finds_everything_in_a_new_epoch() {
             let volumes = list::<VolumeRecord>(&*map, keys::VOLUMES).await.expect("volumes");
             assert_eq!(volumes[0].record.volume_epoch.0, start, "and each a new reign of the head");
             let volume = assembly.directory().by_name("a").expect("served");
-            assert_eq!(read_all(&volume).await, Random(4).bytes(1 << 20).repeat(4));
+            assert_eq!(read_all(&volume).await, Random::new(4).bytes(1 << 20).repeat(4));
         });
     }
 }
@@ -117,7 +117,7 @@ fn a_deletion_goes_on_after_a_crash() {
             let left = list::<VolumeRecord>(&*map, keys::VOLUMES).await.expect("volumes");
             assert_eq!(left.len(), 1);
             let b = assembly.directory().by_name("b").expect("served");
-            assert_eq!(read_all(&b).await, Random(32).bytes(1 << 20).repeat(32), "its neighbour is whole");
+            assert_eq!(read_all(&b).await, Random::new(32).bytes(1 << 20).repeat(32), "its neighbour is whole");
             let made = assembly.create_volume(new_volume("a", 32 << 20)).await.expect("made");
             assert!(made.id.0 > 2, "the id is never used again");
             let again = assembly.directory().by_name("a").expect("served");
@@ -209,7 +209,7 @@ fn a_full_device_refuses_new_blocks_and_takes_them_again_when_some_are_given_bac
     machine.run(async move {
         assembly.create_volume(new_volume("a", 1 << 30)).await.expect("made");
         let volume = assembly.directory().by_name("a").expect("served");
-        let bytes = Random(9).bytes(1 << 20);
+        let bytes = Random::new(9).bytes(1 << 20);
         let mut chunk = 0;
         let refused = loop {
             match volume.write(chunk << 20, payload(&bytes)).await {

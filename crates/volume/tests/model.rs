@@ -9,7 +9,7 @@ use volume::{IoError, Volume};
 const SIZE: u64 = 5 << 20;
 
 /// Does one random operation on both.
-async fn step(volume: &Volume, model: &mut [u8], random: &mut Random) {
+async fn step(volume: &Volume, model: &mut [u8], random: &Random) {
     let (offset, len) = random.range(SIZE);
     let (from, to) = (offset as usize, (offset + len) as usize);
     match random.below(10) {
@@ -59,9 +59,9 @@ fn against_the_model(seed: u64, cores: usize, rounds: usize, steps: usize) {
             let volume = assembly.directory().by_name("model").expect("served");
             let found = read_all(&volume).await;
             assert_eq!(first_difference(&found, &model), None, "round {round} of seed {seed}");
-            let mut random = Random(seed.wrapping_mul(1000) + round as u64);
+            let random = Random::new(seed.wrapping_mul(1000) + round as u64);
             for _ in 0..steps {
-                step(&volume, &mut model, &mut random).await;
+                step(&volume, &mut model, &random).await;
             }
             if round % 2 == 0 {
                 assembly.stop().await;

@@ -56,7 +56,7 @@ async fn write_across_chunks(core: usize, directory: Directory) {
         let (volume, running) = (volume.clone(), running.clone());
         running.set(running.get() + 1);
         runtime::spawn(async move {
-            let mut random = Random(core as u64 * 100 + task);
+            let random = Random::new(core as u64 * 100 + task);
             for round in 0..30 {
                 // The same 16 KiB around one of three boundaries; every other task shifts by a block.
                 let boundary = CHUNK * (1 + random.below(3));
@@ -106,7 +106,7 @@ struct Known {
 
 /// Writes to random units, forever: a task owns its units, so that stamps rise.
 async fn write_units(volume: Volume, task: usize, tasks: usize, known: Rc<RefCell<Vec<Known>>>, seed: u64) {
-    let mut random = Random(seed * 1000 + task as u64);
+    let random = Random::new(seed * 1000 + task as u64);
     loop {
         let unit = random.below((UNITS / tasks) as u64) as usize * tasks + task;
         let stamp = {
@@ -126,7 +126,7 @@ async fn write_units(volume: Volume, task: usize, tasks: usize, known: Rc<RefCel
 fn power_losses(seed: u64, cores: usize, losses: usize) {
     let machine = Machine::new(seed, cores);
     let known = Rc::new(RefCell::new(vec![Known::default(); UNITS]));
-    let mut random = Random(seed);
+    let random = Random::new(seed);
     for loss in 0..losses {
         let assembly = machine.start();
         let before = known.clone();

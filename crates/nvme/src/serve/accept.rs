@@ -2,7 +2,7 @@
 
 use super::{Handover, Order, Port, Target};
 use crate::limits::{CONNECT_TIMEOUT, MAX_UNCONNECTED};
-use crate::target::{ConnectRequest, Connection, Endpoints, Event, NamespaceTable};
+use crate::machine::{ConnectRequest, Connection, Endpoints, Event, NamespaceTable};
 use runtime::{MAX_SEND_PARTS, TcpListener, TcpStream, sleep, spawn, timeout};
 use std::cell::Cell;
 use std::rc::Rc;

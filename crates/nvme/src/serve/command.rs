@@ -2,7 +2,7 @@
 
 use super::Counters;
 use super::connection::Conn;
-use crate::target::{IoRequest, Operation, Tag, discard_ranges};
+use crate::machine::{IoRequest, Operation, Tag, discard_ranges};
 use crate::wire::Status;
 use runtime::spawn;
 use std::rc::Rc;

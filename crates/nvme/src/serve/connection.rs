@@ -4,7 +4,7 @@ use super::core::Core;
 use super::flow;
 use super::{Handover, Port, Target};
 use crate::limits::{TERMINATION_TIMEOUT, TRANSFER_TIMEOUT};
-use crate::target::{
+use crate::machine::{
     AdminRequest, AdminView, Admission, Change, ConnectRequest, Connection, ControllerHandle, ControllerKind,
     Endpoints, Refusal, Tag,
 };

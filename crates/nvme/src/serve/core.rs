@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::connection::Conn;
 use super::{Counters, Port, Target};
 use crate::limits::MAX_ADMIN_QUEUE_ENTRIES;
-use crate::target::{ControllerHandle, Endpoints, NamespaceInfo, NamespaceTable, Tag};
+use crate::machine::{ControllerHandle, Endpoints, NamespaceInfo, NamespaceTable, Tag};
 use crate::wire::DISCOVERY_NQN;
 use crate::wire::log::{AnaState, DiscoveryEntry, Health};
 use runtime::{TaskHandle, sleep, spawn};

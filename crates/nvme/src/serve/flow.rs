@@ -3,7 +3,7 @@
 use super::command;
 use super::connection::Conn;
 use crate::limits::GHOST_CHECK_AFTER;
-use crate::target::{Connection, Event};
+use crate::machine::{Connection, Event};
 use runtime::{Instant, MAX_SEND_PARTS, TcpStream, now, turn_end};
 use std::future::poll_fn;
 use std::rc::Rc;

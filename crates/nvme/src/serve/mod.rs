@@ -21,7 +21,7 @@ mod core;
 mod flow;
 
 use crate::limits;
-use crate::target::{ConnectRequest, Connection, ControllerHandle, Endpoints, Registry, Subsystem};
+use crate::machine::{ConnectRequest, Connection, ControllerHandle, Endpoints, Registry, Subsystem};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use runtime::{DetachedStream, TcpListener};
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Opening a connection and joining a controller.
 
 use crate::harness::{Answer, Digests, HOST, Host, NQN, world};
-use nvme::target::Change;
+use nvme::machine::Change;
 use nvme::wire::pdu::{FatalError, IcReq, PduType};
 use nvme::wire::{
     Configuration, Connect, ConnectData, DISCOVERY_NQN, DYNAMIC_CONTROLLER, InvalidParameter, Property, Sqe, Status,

@@ -1,6 +1,6 @@
 //! A target over memory: what `serve` does with sockets and volumes, done by hand.
 
-use nvme::target::{
+use nvme::machine::{
     AdminView, Admission, Change, Connection, Endpoints, Event, NamespaceInfo, NamespaceTable, Operation, Refusal,
     Registry, Subsystem, Tag, discard_ranges,
 };

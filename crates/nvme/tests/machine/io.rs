@@ -1,7 +1,7 @@
 //! Reads and writes, by every way that data can take.
 
 use crate::harness::{Answer, Digests, Host, world};
-use nvme::target::Operation;
+use nvme::machine::Operation;
 use nvme::wire::pdu::flag;
 use nvme::wire::{DatasetRange, Sgl, Sqe, Status, nvm};
 

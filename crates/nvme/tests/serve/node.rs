@@ -1,8 +1,8 @@
 //! A simulated storage node with volumes and an NVMe/TCP target, and a client node.
 
 use nvme::host::{Controller, HostError, HostIdentity, Namespace, Options};
+use nvme::machine::Subsystem;
 use nvme::serve::{Port, Target};
-use nvme::target::Subsystem;
 use runtime::sim::{DiskOptions, NodeOptions, SimNode, World};
 use runtime::{IoBuf, SharedBuf, TcpListener, spawn};
 use std::cell::RefCell;

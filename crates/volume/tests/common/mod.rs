@@ -4,7 +4,7 @@
 use cluster::{MapStore, SimMap};
 use runtime::SharedBuf;
 use runtime::buf::IoBuf;
-use runtime::sim::{DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
+use runtime::sim::{self, DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,20 +69,20 @@ pub fn new_volume(name: &str, size_bytes: u64) -> NewVolume {
     NewVolume { name: name.to_owned(), size_bytes, block_size_bytes: 512 }
 }
 
-/// A small generator, so that a test's workload follows from its seed and nothing else.
-pub struct Random(pub u64);
+/// What a test does follows from its seed and nothing else.
+pub struct Random(sim::Random);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
+    pub fn new(seed: u64) -> Self {
+        Self(sim::Random::new(seed))
     }
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+    pub fn next(&self) -> u64 {
+        self.0.next_u64()
     }
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub fn below(&self, bound: u64) -> u64 {
+        self.0.below(bound)
+    }
+    pub fn bytes(&self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         for part in bytes.chunks_mut(8) {
             part.copy_from_slice(&self.next().to_le_bytes()[..part.len()]);
@@ -90,7 +90,7 @@ impl Random {
         bytes
     }
     /// A range of a volume: short or long, aligned or not.
-    pub fn range(&mut self, size: u64) -> (u64, u64) {
+    pub fn range(&self, size: u64) -> (u64, u64) {
         let longest = [512, 4096, 20_000, 70_000, 300_000, 1 << 20][self.below(6) as usize];
         let mut len = 1 + self.below(longest);
         let mut offset = self.below(size - len);

@@ -2,8 +2,8 @@
 
 use super::profile::{Profile, VOLUME_BYTES};
 use cluster::{MapFaults, SimMap};
+use nvme::machine::Subsystem;
 use nvme::serve::{Port, Target};
-use nvme::target::Subsystem;
 use runtime::TcpListener;
 use runtime::sim::SimNode;
 use std::cell::RefCell;

@@ -164,7 +164,7 @@ fn fits(plan: IoPlan, sgl: &Sgl) -> Result<IoPlan, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::NamespaceInfo;
+    use crate::machine::NamespaceInfo;
 
     fn table(shift: u8) -> NamespaceTable {
         let mut table = NamespaceTable::default();
