@@ -196,7 +196,8 @@ fn a_device_that_is_busy_for_a_moment_is_waited_for() {
     let path = directory.device();
     block_on(async move {
         let mut holder = std::process::Command::new("flock")
-            .args(["--nonblock", path.to_str().expect("a plain path"), "sleep", "0.3"])
+            // It waits for the lock: the question below has it for an instant.
+            .args([path.to_str().expect("a plain path"), "sleep", "0.3"])
             .spawn()
             .expect("flock of util-linux");
         let is_held = || {
