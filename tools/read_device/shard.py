@@ -1,0 +1,264 @@
+"""What the log of one shard comes to: groups, layers, and where every block is."""
+
+import struct
+
+from .bad import Bad, require
+from .device import Damage
+from .formats import (
+    ABSENT, CHECKPOINT, CHUNK_BLOCKS, EPOCH_START, FOREVER, GROUP_STATE, LAYER, LAYER_DELETE, LAYER_STATE, LEAF, LOG,
+    MERGE, MERGE_STATE, MOVED, OPENING, PASS_END, SEGMENTS, UNIT, WRITE, ZERO, ZEROES, Leaf, layer_from, leaf_from,
+    sums_of,
+)
+from .sums import crc32c
+
+
+class Group:
+    def __init__(self):
+        self.committed, self.epochs, self.volumes, self.prepared = 0, {}, {}, 0
+
+
+class Shard:
+    """What the log of one shard comes to."""
+
+    def __init__(self, reader, number):
+        self.reader, self.number, self.root = reader, number, reader.superblock.roots[number]
+        self.groups, self.leaves, self.layers, self.merging = {}, {}, {}, {}
+        self.sealed, self.segments = {}, reader.segments_of(number)
+        self.records, self.gaps, self.accepted = self.gather()
+
+    # -- records
+
+    def gather(self):
+        root, records, gaps = self.root, {}, []
+        needed_from = min(root.first.sequence, root.replay.sequence) if root.checkpoint else 1
+        for segment, below in self.segments:
+            if below <= needed_from:
+                continue
+            found, between = self.reader.walk(segment)
+            for record in found:
+                held = records.get(record.sequence)
+                if record.sequence < below and not (held and held.segment.generation > segment.generation):
+                    records[record.sequence] = record
+            gaps += [(segment, below, *gap) for gap in between]
+        openings = self.drop_void(records)
+        accepted = [gap for opening in openings for gap in opening]
+        return records, gaps, accepted
+
+    def drop_void(self, records):
+        """Drops void records, those of the latest opening first: what a void opening says counts for nothing."""
+        named = []
+        openings = [record for record in records.values() if record.kind == OPENING]
+        for opening in sorted(openings, key=lambda record: record.incarnation, reverse=True):
+            if records.get(opening.sequence) is not opening:
+                continue
+            (entry,) = opening.entries
+            begins, before, void_from, count = struct.unpack_from("<QQQI", entry.payload)
+            ranges = [struct.unpack_from("<QQ", entry.payload, 32 + 16 * index) for index in range(count)]
+            ranges.append((void_from, opening.sequence - 1))
+            for record in list(records.values()):
+                if record.incarnation < begins and (record.sequence >= void_from or
+                                                    any(a <= record.sequence <= b for a, b in ranges)):
+                    del records[record.sequence]
+            named.append(ranges)
+        return named
+
+    def log(self):
+        """The records from the replay start on that count, in order."""
+        start = self.root.replay.sequence if self.root.checkpoint else 1
+        durable = max([self.root.last.sequence] + [record.durable for record in self.records.values()])
+        holes = []
+        for sequence in sorted(self.records):
+            if sequence > durable and not self.reader.check_data(self.records[sequence], lambda *_: None):
+                holes.append(sequence)
+        for sequence in holes:
+            record = self.records.pop(sequence)
+            self.reader.notes.append(f"shard {self.number}: record {sequence} in segment {record.segment.number} at "
+                                     f"offset {record.offset} is torn; it was never acknowledged")
+        self.lost_records(start, durable)
+        return [self.records[sequence] for sequence in sorted(self.records) if sequence >= start]
+
+    def lost_records(self, start, durable):
+        expected, self.lost = start, 0
+        for sequence in [s for s in sorted(self.records) if start <= s <= durable] + [durable + 1]:
+            missing = [s for s in range(expected, sequence) if not any(a <= s <= b for a, b in self.accepted)]
+            for lost in missing:
+                self.lost += 1
+                self.report_lost(lost)
+            expected = sequence + 1
+
+    def report_lost(self, sequence):
+        what = f"record {sequence} of shard {self.number} is lost"
+        places = [gap for gap in self.gaps if gap[4] == sequence] or [
+            gap for gap in self.gaps if gap[0].first <= sequence < gap[1] and gap[5] != "all zero"]
+        if len(places) == 1:
+            segment, _, offset, _, _, why = places[0]
+            self.reader.damaged(segment.number, offset, f"{what} ({why}): what was written with it is not in the index")
+        else:
+            self.reader.damage.append(Damage(f"{what}, its place is not known: what was written with it is not in the index"))
+
+    # -- checkpoint
+
+    def load_pass(self):
+        root = self.root
+        if not root.checkpoint:
+            return
+        counts = dict.fromkeys((LEAF, GROUP_STATE, LAYER_STATE, MERGE_STATE), 0)
+        named_segments, end = 0, None
+        for sequence in sorted(s for s in self.records if root.first.sequence <= s <= root.last.sequence):
+            record = self.records[sequence]
+            for entry in record.entries if record.kind == CHECKPOINT else ():
+                if entry.sequence != root.checkpoint:
+                    continue
+                if entry.kind in counts:
+                    counts[entry.kind] += 1
+                named_segments += self.load_entry(record, entry)
+                if entry.kind == PASS_END:
+                    end = struct.unpack_from("<QQQQQ", entry.payload, 24)
+        found = (*counts.values(), named_segments)
+        if end != found:
+            self.reader.damage.append(Damage(
+                f"checkpoint pass {root.checkpoint} of shard {self.number} is not whole: leaves, groups, layers, merges and "
+                f"segments are {found}, and should be {end or 'said by a record that is lost'}"))
+
+    def load_entry(self, record, entry):
+        if entry.kind == LEAF:
+            self.load_leaf(record, entry)
+        elif entry.kind == GROUP_STATE:
+            self.load_group(entry)
+        elif entry.kind == LAYER_STATE:
+            layer = layer_from(entry.payload)
+            self.layers[layer.layer] = layer
+        elif entry.kind == MERGE_STATE:
+            ends, takes, _, _, _, done = struct.unpack_from("<QQQIIB", entry.payload)
+            self.merging[ends] = takes
+        elif entry.kind == SEGMENTS:
+            for at in range(0, len(entry.payload), 32):
+                segment, _, sealed, generation, _, last = struct.unpack_from("<IBB2xQQQ", entry.payload, at)
+                if sealed:
+                    self.sealed[segment, generation] = last
+            return len(entry.payload) // 32
+        return 0
+
+    def load_leaf(self, record, entry):
+        length, crc = struct.unpack("<II", entry.payload)
+        data = self.reader.device.read(entry.data, length)
+        try:
+            require(crc32c(data) == crc, "its sum is wrong")
+            self.leaves[entry.layer, entry.chunk] = leaf_from(data)
+        except Bad as bad:
+            offset = record.offset + entry.data - self.reader.place_of(record.segment.number, record.offset)
+            self.reader.damaged(record.segment.number, offset,
+                                f"leaf of chunk {entry.chunk}, layer {entry.layer}: {bad}; where its blocks are is lost")
+
+    def load_group(self, entry):
+        committed, epochs, volumes, _ = struct.unpack_from("<QIII", entry.payload)
+        group = self.groups.setdefault(entry.group, Group())
+        group.committed = max(group.committed, committed)
+        for at in range(24, 24 + 16 * epochs, 16):
+            epoch, first = struct.unpack_from("<I4xQ", entry.payload, at)
+            group.epochs[epoch] = first
+        for at in range(24 + 16 * epochs, 24 + 16 * (epochs + volumes), 16):
+            volume, volume_epoch = struct.unpack_from("<QI", entry.payload, at)
+            group.volumes[volume] = max(volume_epoch, group.volumes.get(volume, 0))
+
+    # -- replay
+
+    def replay(self, committed_only=False):
+        """The log, on top of the pass. What is committed is decided first; then everything happens in the log's order:
+        so a move finds the place that its block had when it was moved."""
+        log = self.log()
+        self.load_pass()
+        counted = self.counted(log, committed_only)
+        for record in log:
+            for entry in record.entries:
+                if entry.kind == MOVED:
+                    self.move(entry)
+                elif record.kind == LOG and (entry.group, entry.sequence) in counted \
+                        and counted[entry.group, entry.sequence] is entry:
+                    self.apply(entry)
+
+    def counted(self, log, committed_only):
+        """The entries that are committed, or prepared: {(group, sequence): entry}."""
+        valid, cut = {}, {}
+        for record in reversed(log):
+            for entry in reversed(record.entries) if record.kind == LOG else ():
+                group = self.groups.setdefault(entry.group, Group())
+                group.committed = max(group.committed, entry.commit)
+                if entry.sequence < cut.get(entry.group, FOREVER):
+                    valid.setdefault(entry.group, {})[entry.sequence] = entry
+                    if entry.kind == EPOCH_START:
+                        cut[entry.group] = entry.sequence
+        counted = {}
+        for number, entries in valid.items():
+            counted.update(self.counted_of(number, entries, committed_only))
+        return counted
+
+    def counted_of(self, number, entries, committed_only):
+        group = self.groups[number]
+        missing = [s for s in range(min(entries), min(group.committed, max(entries)) + 1) if s not in entries]
+        if missing:
+            self.reader.damage.append(Damage(
+                f"group {number}: {len(missing)} entries that were committed are lost, from sequence {missing[0]}"))
+        group.prepared = group.committed
+        # Behind a hole nothing counts, but where records were lost it may be the damage and not a hole: then all is taken.
+        while group.prepared < max(entries) and (group.prepared + 1 in entries or self.lost):
+            group.prepared += 1
+        through = group.committed if committed_only else group.prepared
+        return {(number, s): entry for s, entry in entries.items() if s <= through}
+
+    def leaf(self, layer, chunk):
+        key = layer, chunk
+        if key not in self.leaves:
+            self.leaves[key] = Leaf()
+        return self.leaves[key]
+
+    def apply(self, entry):
+        if entry.kind in (WRITE, ZERO):
+            leaf = self.leaf(entry.layer, entry.chunk)
+            if entry.sequence <= leaf.last_sequence:
+                return
+            leaf.last_sequence = entry.sequence
+            if entry.kind == ZERO:
+                for block in range(entry.first, entry.first + entry.blocks):
+                    leaf.put(block, ZEROES if entry.hides_below else ABSENT, 0, 0)
+                return
+            location = entry.data // UNIT
+            for index, (crc, stored) in enumerate(sums_of(entry)):
+                leaf.put(entry.first + index, location, stored, crc)
+                location += stored & 15
+        elif entry.kind == EPOCH_START:
+            self.groups[entry.group].epochs[entry.epoch] = entry.sequence
+        elif entry.kind == LAYER:
+            layer = layer_from(entry.payload)
+            self.layers[layer.layer] = layer
+        elif entry.kind == MERGE:
+            self.merge(entry.layer, int.from_bytes(entry.payload, "little"))
+        elif entry.kind == LAYER_DELETE:
+            self.forget(entry.layer)
+
+    def move(self, entry):
+        leaf, old = self.leaves.get((entry.layer, entry.chunk)), entry.payload[5 * entry.blocks:]
+        if leaf is None:
+            return
+        location = entry.data // UNIT
+        for index, (crc, stored) in enumerate(sums_of(entry)):
+            block = entry.first + index
+            if leaf.get(block)[0] == int.from_bytes(old[5 * index:5 * index + 5], "little"):
+                leaf.put(block, location, stored, crc)
+            location += stored & 15
+
+    def merge(self, ends, takes):
+        """All that `takes` does not have it has from `ends`, whose parent becomes its parent."""
+        for layer, chunk in [key for key in self.leaves if key[0] == ends]:
+            source, target = self.leaves[layer, chunk], self.leaf(takes, chunk)
+            for block in range(CHUNK_BLOCKS):
+                if target.get(block)[0] == ABSENT:
+                    target.put(block, *source.get(block))
+        if takes in self.layers and ends in self.layers:
+            self.layers[takes] = self.layers[takes]._replace(parent=self.layers[ends].parent)
+        self.forget(ends)
+
+    def forget(self, layer):
+        self.layers.pop(layer, None)
+        for key in [key for key in self.leaves if key[0] == layer]:
+            del self.leaves[key]
