@@ -1,5 +1,6 @@
 """Bytes at offsets, the superblock that counts, segments, records; and what is wrong with them."""
 
+import fcntl
 import hashlib
 import os
 import struct
@@ -17,6 +18,10 @@ class Device:
 
     def __init__(self, path):
         self.file = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Bad("in use: stop the store that has it open, it changes what is read") from None
         self.size = os.lseek(self.file, 0, os.SEEK_END)
         self.unreadable = {}
 

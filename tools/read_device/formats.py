@@ -163,6 +163,7 @@ def leaf_from(data):
     leaf.last_sequence, stored_blocks, runs, shape = struct.unpack_from("<QHHB", data)
     if shape == 1:
         at, sums = 16 + 8 * runs, 0
+        require(len(data) == at + 4 * stored_blocks, "a leaf's length is wrong")
         for run in range(16, at, 8):
             first, more, stored = data[run:run + 3]
             location = int.from_bytes(data[run + 3:run + 8], "little")
@@ -171,10 +172,10 @@ def leaf_from(data):
                 if stored == 0 and location == ZEROES:
                     leaf.put(first + index, ZEROES, 0, 0)
                 else:
+                    require(sums < stored_blocks, "a leaf's count is wrong")
                     crc = struct.unpack_from("<I", data, at + 4 * sums)[0]
                     leaf.put(first + index, location + index * (stored & 15), stored, crc)
                     sums += 1
-        require(sums == stored_blocks and len(data) == at + 4 * sums, "a leaf's length is wrong")
     elif shape in (2, 3):
         require(len(data) == 16 + CHUNK_BLOCKS * (9 if shape == 2 else 10), "a leaf's length is wrong")
         for block in range(CHUNK_BLOCKS):

@@ -45,7 +45,7 @@ fn list(volumes: &[Volume]) -> String {
 fn details(volume: &Volume) -> String {
     let mut text = format!(
         "name        {}\nsize        {} ({} bytes)\nblock size  {}\nnqn         {}\nnsid        {}\nnguid       {}\n\
-         nvme        {}\nnbd         {}\n",
+         nvme        {}\nnbd         {}\nlayers      {}\n",
         volume.name,
         ByteSize(volume.size_bytes),
         volume.size_bytes,
@@ -55,6 +55,7 @@ fn details(volume: &Volume) -> String {
         volume.nguid,
         volume.nvme_addresses.join(" "),
         volume.nbd_uris.join(" "),
+        volume.layers.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
     );
     if let Some((host, port)) = volume.nvme_addresses.first().and_then(|address| address.rsplit_once(':')) {
         let host = host.trim_matches(['[', ']']);

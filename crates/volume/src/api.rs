@@ -10,7 +10,7 @@ pub use crate::session::Session;
 use runtime::{IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
-use types::{BLOCK_BYTES, CHUNK_BYTES, VolumeId};
+use types::{BLOCK_BYTES, CHUNK_BYTES, LayerId, VolumeId};
 
 /// Most bytes that one read, write or compare moves: NVMe's MDTS here, and a chunk, so that a command touches at most
 /// two of them. A door whose protocol has longer requests splits them.
@@ -31,6 +31,8 @@ pub struct VolumeInfo {
     pub nsid: u32,
     /// NVMe namespace globally unique id, the same on all paths.
     pub nguid: [u8; 16],
+    /// Its layers in the store, newest first; the first one is written to.
+    pub layers: Vec<LayerId>,
 }
 
 /// Bytes to write: contiguous, with block checksums if the caller already has them (crc32c of each whole 4 KiB).

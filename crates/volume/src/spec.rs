@@ -42,13 +42,14 @@ impl VolumeSpec {
             block_size_bytes: record.block_size_bytes,
             nsid: record.nsid,
             nguid: record.nguid_bytes(),
+            layers: record.layers.iter().rev().copied().collect(),
         };
         Self {
+            layers: info.layers.clone(),
             info,
             family_seed: record.family_seed,
             epoch: record.volume_epoch,
             table,
-            layers: record.layers.iter().rev().copied().collect(),
             layer_records,
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use types::{ClusterId, VolumeId};
+use types::{ClusterId, LayerId, VolumeId};
 use volume::{NodeStatus, VolumeInfo};
 
 async fn control_core(mut requests: CrossReceiver<Request>) {
@@ -30,6 +30,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                         block_size_bytes: spec.block_size.bytes(),
                         nsid: volumes.len() as u32 + 1,
                         nguid: [7; 16],
+                        layers: vec![LayerId(3), LayerId(1)],
                     }),
                 };
                 volumes.extend(answer.clone());
@@ -99,7 +100,7 @@ fn a_volume_is_made_seen_and_deleted() {
         let expected = json!({
             "name": "data", "size_bytes": 1 << 30, "block_size_bytes": 512, "nqn": "nqn.test", "nsid": 1,
             "nguid": nguid, "nvme_addresses": ["127.0.0.1:4420"], "nbd_uri": "nbd://127.0.0.1:10809/data",
-            "nbd_uris": ["nbd://127.0.0.1:10809/data"],
+            "nbd_uris": ["nbd://127.0.0.1:10809/data"], "layers": [3, 1],
         });
         assert_eq!((status, &made), (201, &expected));
         assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([expected])));

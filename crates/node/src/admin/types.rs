@@ -31,6 +31,9 @@ pub struct Volume {
     pub nbd_uri: String,
     /// The same on all nodes.
     pub nbd_uris: Vec<String>,
+    /// Ids of its layers in the store, newest first: what tools that read a device call its contents.
+    #[schema(example = json!([1]))]
+    pub layers: Vec<u64>,
 }
 
 /// A volume to be made.

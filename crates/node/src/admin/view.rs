@@ -35,6 +35,7 @@ impl Addresses {
             nvme_addresses: vec![self.nvme.to_string()],
             nbd_uris: vec![nbd_uri.clone()],
             nbd_uri,
+            layers: info.layers.iter().map(|layer| layer.0).collect(),
         }
     }
 }
@@ -150,6 +151,7 @@ mod tests {
             block_size_bytes: 512,
             nsid: 1,
             nguid: [0xab; 16],
+            layers: vec![types::LayerId(1)],
         };
         let volume = addresses.volume(&info);
         assert_eq!(volume.nbd_uri, "nbd://[::1]:10809/v");
