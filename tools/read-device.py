@@ -70,15 +70,7 @@ def describe_layer(contents, layer):
 
 def layer_end(contents, layer):
     """The byte behind the last block that the layer shows. How large its volume is stands in the cluster's map."""
-    end = 0
-    for part in contents.chain(layer):
-        for chunk in contents.chunks.get(part, ())[::-1]:
-            places = contents.leaves[part, chunk].places
-            last = max((block for block in range(CHUNK_BLOCKS) if places[block] & (1 << 40) - 1 > ZEROES), default=None)
-            if last is not None:
-                end = max(end, (chunk * CHUNK_BLOCKS + last + 1) * BLOCK)
-                break
-    return end
+    return max(((chunk * CHUNK_BLOCKS + block + 1) * BLOCK for chunk, block, _ in contents.shown(layer)), default=0)
 
 
 def print_contents(found, show_segments):
@@ -129,28 +121,24 @@ def layer_asked(contents, arguments):
 def extract_command(reader, arguments):
     contents = Contents(reader, arguments.committed)
     layer = layer_asked(contents, arguments)
-    chain, size = contents.chain(layer), arguments.size
-    size = layer_end(contents, layer) if size is None else size
-    chunks = sorted({chunk for part in chain for chunk in contents.chunks.get(part, ())})
+    size = layer_end(contents, layer) if arguments.size is None else arguments.size
     written = lost = 0
     with open(arguments.out, "wb") as image:
         image.truncate(size)
-        for chunk in chunks:
-            for block in range(CHUNK_BLOCKS):
-                at = (chunk * CHUNK_BLOCKS + block) * BLOCK
-                found = contents.block(chain, chunk, block)
-                if found is None or at >= size:
-                    continue
-                try:
-                    data = contents.fetch(*found)
-                except Bad as bad:
-                    lost += 1
-                    reader.damaged(*contents.where(found[1]), f"block {block} of chunk {chunk}, layer {found[0]}, byte {at} of "
-                                   f"the image, is left out: {bad}")
-                    continue
-                image.seek(at)
-                image.write(data[:size - at])
-                written += 1
+        for chunk, block, found in contents.shown(layer):
+            at = (chunk * CHUNK_BLOCKS + block) * BLOCK
+            if at >= size:
+                continue
+            try:
+                data = contents.fetch(*found)
+            except Bad as bad:
+                lost += 1
+                reader.damaged(*contents.where(found[1]), f"block {block} of chunk {chunk}, layer {found[0]}, byte {at} of "
+                               f"the image, is left out: {bad}")
+                continue
+            image.seek(at)
+            image.write(data[:size - at])
+            written += 1
     if not arguments.json:
         print(f"{arguments.out}: {size} bytes, {written} blocks written, {lost} could not be")
     return {"layer": layer, "size": size, "blocks": written, "lost": lost}

@@ -1,7 +1,7 @@
 """All shards of a device together."""
 
 from .bad import all_zero, require
-from .formats import ABSENT, BLOCK, CHUNK_BLOCKS, CODECS, MIB, UNIT, ZEROES
+from .formats import BLOCK, CHUNK_BLOCKS, CODECS, MIB, UNIT, ZEROES
 from .lz4 import lz4_decode
 from .shard import Shard
 from .sums import crc32c
@@ -13,39 +13,24 @@ class Contents:
     def __init__(self, reader, committed_only=False):
         self.reader = reader
         self.shards = [Shard(reader, number) for number in range(reader.superblock.shards)]
-        self.layers, self.leaves, self.merging = {}, {}, {}
+        self.layers, self.leaves = {}, {}
         for shard in self.shards:
             shard.replay(committed_only)
             self.layers.update(shard.layers)
             self.leaves.update(shard.leaves)
-            self.merging.update(shard.merging)
         self.chunks = {}
         for layer, chunk in sorted(self.leaves):
             self.chunks.setdefault(layer, []).append(chunk)
 
-    def chain(self, layer):
-        """The layer, those that are being merged into it, and its parents: whoever has a block first, has it."""
-        chain, wanted = [], [layer]
-        while wanted:
-            layer = wanted.pop(0)
-            if layer and layer not in chain:
-                chain.append(layer)
-                merged = [ends for ends, takes in self.merging.items() if takes == layer and ends in self.chunks]
-                wanted = merged + wanted
-                if layer in self.layers:
-                    wanted.append(self.layers[layer].parent)
-        return chain
-
-    def block(self, chain, chunk, block):
-        """(layer, location, stored length, crc) of a block, or None if it is zeroes."""
-        for layer in chain:
-            leaf = self.leaves.get((layer, chunk))
-            location, stored, crc = leaf.get(block) if leaf else (ABSENT, 0, 0)
-            if location == ZEROES:
-                return None
-            if location != ABSENT:
-                return layer, location, stored, crc
-        return None
+    def shown(self, layer):
+        """(chunk, block, (layer, location, stored length, crc)) of all that the layer shows, its own and its parents'."""
+        for shard in self.shards:
+            chain = shard.chain(layer)
+            for chunk in sorted({chunk for part, chunk in shard.leaves if part in chain}):
+                for block in range(CHUNK_BLOCKS):
+                    found = shard.block(chain, chunk, block)
+                    if found:
+                        yield chunk, block, found
 
     def stored(self, layers):
         """(layer, chunk, block, location, stored length, crc) of all stored blocks of these layers, in their order."""

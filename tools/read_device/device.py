@@ -118,10 +118,10 @@ class Reader:
             self.segments.append(segment)
 
     def segments_of(self, shard):
-        """[(segment, its records are below this sequence)], each stream in its order, without those given up."""
+        """[(segment, its records are below this sequence)], cold ones and the others each in their order, without those given up."""
         found = []
-        for stream in STREAMS:
-            ordered = sorted((s for s in self.segments if s.shard == shard and s.stream == stream),
+        for cold in (False, True):
+            ordered = sorted((s for s in self.segments if s.shard == shard and (STREAMS[s.stream] == "cold") == cold),
                              key=lambda s: (s.first, s.generation))
             kept, highest = [], 0
             for index, segment in enumerate(ordered):

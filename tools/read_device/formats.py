@@ -103,7 +103,7 @@ def entry_at(data, at, record_kind):
     used = KINDS[kind][0]
     require(length == 80 + (payload + 7) // 8 * 8 and at + length <= len(data), "an entry's length is wrong")
     require(not zero and not ec and all_zero(spare) and all_zero(data[at + 80 + payload:at + length]), "padding is not zero")
-    require(flags == 0 or (flags == 1 and kind == ZERO), "an entry's flags are not known")
+    require(flags == 0 or (flags == 1 and kind in (ZERO, MERGE)), "an entry's flags are not known")
     require("O" in used or not (epoch or commit or volume_epoch or atomic), "a field that is not used is not zero")
     require("O" in used or "G" in used or not group, "a field that is not used is not zero")
     require(("L" in used or not layer) and ("C" in used or not chunk), "a field that is not used is not zero")
@@ -122,7 +122,20 @@ def entry_at(data, at, record_kind):
         require(payload == 8, "a payload's length is wrong")
         data_length = (int.from_bytes(body[:4], "little") + 7) // 8 * 8
     entry = Entry(kind, flags == 1, first, blocks, group, epoch, sequence, commit, layer, chunk, key, body, 0, data_length)
+    require(kind not in (MERGE, LAYER_DELETE) or chunks_are_sound(entry), "the chunks of a merge or deletion are malformed")
     return entry, at + length
+
+
+def chunks_of(entry):
+    """The chunks that a merge or a layer delete names."""
+    before = 8 if entry.kind == MERGE else 0
+    return struct.unpack_from(f"<{(len(entry.payload) - before) // 4}I", entry.payload, before)
+
+
+def chunks_are_sound(entry):
+    chunks = chunks_of(entry)
+    whole = len(entry.payload) == 4 * len(chunks) + (8 if entry.kind == MERGE else 0)
+    return whole and len(chunks) <= 64 and all(a < b for a, b in zip(chunks, chunks[1:]))
 
 
 def stored_is_sound(byte):

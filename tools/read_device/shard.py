@@ -6,8 +6,8 @@ from .bad import Bad, require
 from .device import Damage
 from .formats import (
     ABSENT, CHECKPOINT, CHUNK_BLOCKS, EPOCH_START, FOREVER, GROUP_STATE, LAYER, LAYER_DELETE, LAYER_STATE, LEAF, LOG,
-    MERGE, MERGE_STATE, MOVED, OPENING, PASS_END, SEGMENTS, UNIT, WRITE, ZERO, ZEROES, Leaf, layer_from, leaf_from,
-    sums_of,
+    MERGE, MERGE_STATE, MOVED, OPENING, PASS_END, SEGMENTS, UNIT, WRITE, ZERO, ZEROES, Leaf, chunks_of, layer_from,
+    leaf_from, sums_of,
 )
 from .sums import crc32c
 
@@ -22,7 +22,7 @@ class Shard:
 
     def __init__(self, reader, number):
         self.reader, self.number, self.root = reader, number, reader.superblock.roots[number]
-        self.groups, self.leaves, self.layers, self.merging = {}, {}, {}, {}
+        self.groups, self.leaves, self.layers, self.merged, self.ended = {}, {}, {}, {}, {}
         self.sealed, self.segments = {}, reader.segments_of(number)
         self.records, self.gaps, self.accepted = self.gather()
 
@@ -125,12 +125,9 @@ class Shard:
             self.load_leaf(record, entry)
         elif entry.kind == GROUP_STATE:
             self.load_group(entry)
-        elif entry.kind == LAYER_STATE:
-            layer = layer_from(entry.payload)
-            self.layers[layer.layer] = layer
         elif entry.kind == MERGE_STATE:
-            ends, takes, _, _, _, done = struct.unpack_from("<QQQIIB", entry.payload)
-            self.merging[ends] = takes
+            ends, takes = struct.unpack_from("<QQ", entry.payload)
+            self.merged[ends] = takes
         elif entry.kind == SEGMENTS:
             for at in range(0, len(entry.payload), 32):
                 segment, _, sealed, generation, _, last = struct.unpack_from("<IBB2xQQQ", entry.payload, at)
@@ -169,10 +166,13 @@ class Shard:
         log = self.log()
         self.load_pass()
         counted = self.counted(log, committed_only)
+        # What the pass says of layers is younger than what the log said before it and older than what comes behind.
         for record in log:
             for entry in record.entries:
                 if entry.kind == MOVED:
                     self.move(entry)
+                elif entry.kind == LAYER_STATE and entry.sequence == self.root.checkpoint:
+                    self.add_layer(entry)
                 elif record.kind == LOG and (entry.group, entry.sequence) in counted \
                         and counted[entry.group, entry.sequence] is entry:
                     self.apply(entry)
@@ -229,15 +229,25 @@ class Shard:
         elif entry.kind == EPOCH_START:
             self.groups[entry.group].epochs[entry.epoch] = entry.sequence
         elif entry.kind == LAYER:
-            layer = layer_from(entry.payload)
-            self.layers[layer.layer] = layer
+            self.add_layer(entry)
         elif entry.kind == MERGE:
-            self.merge(entry.layer, int.from_bytes(entry.payload, "little"))
+            self.merge(entry)
         elif entry.kind == LAYER_DELETE:
-            self.forget(entry.layer)
+            for chunk in chunks_of(entry):
+                self.leaves.pop((entry.layer, chunk), None)
+            if not chunks_of(entry):
+                self.end_layer(entry.layer)
+
+    def holder(self, layer, chunk):
+        """The leaf that has the layer's blocks by now: its own, or that of the layer it was merged into."""
+        for _ in range(len(self.merged) + 1):
+            if (layer, chunk) in self.leaves or layer not in self.merged:
+                return self.leaves.get((layer, chunk))
+            layer = self.merged[layer]
+        return None
 
     def move(self, entry):
-        leaf, old = self.leaves.get((entry.layer, entry.chunk)), entry.payload[5 * entry.blocks:]
+        leaf, old = self.holder(entry.layer, entry.chunk), entry.payload[5 * entry.blocks:]
         if leaf is None:
             return
         location = entry.data // UNIT
@@ -247,18 +257,54 @@ class Shard:
                 leaf.put(block, location, stored, crc)
             location += stored & 15
 
-    def merge(self, ends, takes):
-        """All that `takes` does not have it has from `ends`, whose parent becomes its parent."""
-        for layer, chunk in [key for key in self.leaves if key[0] == ends]:
-            source, target = self.leaves[layer, chunk], self.leaf(takes, chunk)
+    def merge(self, entry):
+        """Each chunk named: what the taking layer does not have it has from the one that ends, whose leaf goes."""
+        takes = int.from_bytes(entry.payload[:8], "little")
+        self.merged[entry.layer] = takes
+        for chunk in chunks_of(entry):
+            source, target = self.leaves.pop((entry.layer, chunk), None), self.leaf(takes, chunk)
+            if entry.sequence <= target.last_sequence:
+                continue
+            target.last_sequence = entry.sequence
             for block in range(CHUNK_BLOCKS):
-                if target.get(block)[0] == ABSENT:
+                if source and target.get(block)[0] == ABSENT:
                     target.put(block, *source.get(block))
-        if takes in self.layers and ends in self.layers:
-            self.layers[takes] = self.layers[takes]._replace(parent=self.layers[ends].parent)
-        self.forget(ends)
+                if not entry.hides_below and target.get(block)[0] == ZEROES:
+                    target.put(block, ABSENT, 0, 0)
 
-    def forget(self, layer):
-        self.layers.pop(layer, None)
-        for key in [key for key in self.leaves if key[0] == layer]:
-            del self.leaves[key]
+    # -- layers
+
+    def add_layer(self, entry):
+        layer = layer_from(entry.payload)
+        if layer.layer not in self.ended:
+            self.layers[layer.layer] = layer
+
+    def end_layer(self, layer):
+        """Nothing is left of it. Who had it as parent has its parent."""
+        record = self.layers.pop(layer, None)
+        self.ended[layer] = record.parent if record else 0
+
+    def parent(self, layer):
+        parent = self.layers[layer].parent if layer in self.layers else 0
+        while parent in self.ended:
+            parent = self.ended[parent]
+        return parent
+
+    def chain(self, layer):
+        """The layer and its parents: whoever says something of a block first, is right."""
+        chain = []
+        while layer and layer not in chain:
+            chain.append(layer)
+            layer = self.parent(layer)
+        return chain
+
+    def block(self, chain, chunk, block):
+        """(layer, location, stored length, crc) of a block, or None if it is zeroes."""
+        for layer in chain:
+            leaf = self.leaves.get((layer, chunk))
+            location, stored, crc = leaf.get(block) if leaf else (ABSENT, 0, 0)
+            if location == ZEROES:
+                return None
+            if location != ABSENT:
+                return layer, location, stored, crc
+        return None

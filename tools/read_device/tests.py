@@ -12,10 +12,9 @@ TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path.insert(0, TOOLS)
 
 from read_device.bad import Bad
-from read_device.contents import Contents
 from read_device.device import Reader
 from read_device.formats import (
-    ABSENT, BLOCK, CHUNK_BLOCKS, KINDS, LEAF, LOG, MERGE, MOVE, MOVED, WRITE, ZERO, ZEROES, Entry, Record, Root, Pointer,
+    ABSENT, BLOCK, CHUNK_BLOCKS, KINDS, LAYER_DELETE, LOG, MERGE, MOVE, MOVED, WRITE, ZERO, ZEROES, Entry, Record, Root, Pointer,
     Segment, Superblock, layer_from, leaf_from, segment_at, superblock_at,
 )
 from read_device.lz4 import lz4_decode
@@ -170,7 +169,8 @@ def replayed(*steps, layers=(), committed_only=False):
     shard = Shard.__new__(Shard)
     shard.reader, shard.number = reader_of(b""), 0
     shard.root = shard.reader.superblock.roots[0]
-    shard.groups, shard.leaves, shard.layers, shard.merging, shard.gaps, shard.accepted = {}, {}, {}, {}, [], []
+    shard.groups, shard.leaves, shard.layers, shard.merged, shard.ended = {}, {}, {}, {}, {}
+    shard.gaps, shard.accepted = [], []
     for number, parent in layers:
         shard.layers[number] = layer_from(struct.pack("<QQQQQI20x", number, parent, 1, 0, 0, 0))
     shard.records = {number: Record(SEGMENT, 0, 512, MOVE if step.kind == MOVED else LOG, number, number - 1, 1, [step])
@@ -210,23 +210,31 @@ class Replay(unittest.TestCase):
         self.assertEqual([self.place(shard, block) for block in range(2)], [4000, ABSENT])
 
     def test_a_merge_gives_what_the_taking_layer_does_not_have(self):
-        merge = entry(MERGE, 3, layer=1, payload=struct.pack("<Q", 2))
         upper = write(2, 1, [5000])._replace(layer=2)
-        shard = replayed(write(1, 0, [4000, 4008]), upper, merge, moved(0, 9000, 4000, layer=2), layers=((1, 0), (2, 1)))
-        self.assertEqual([self.place(shard, block, 2) for block in range(2)], [9000, 5000])
-        self.assertNotIn((1, 0), shard.leaves)
-        self.assertEqual(shard.layers[2].parent, 0)
+        upper_zero = entry(ZERO, 3, first=2, blocks=1, layer=2, hides_below=True)
+        into = struct.pack("<QI", 2, 0)
+        merge = entry(MERGE, 4, layer=1, payload=into)
+        moves = moved(0, 9000, 4000, layer=1), moved(1, 9100, 4008, layer=1)
+        end = entry(LAYER_DELETE, 5, layer=1)
+        steps = write(1, 0, [4000, 4008, 4016]), upper, upper_zero
+        for ending in ((), (end,)):
+            shard = replayed(*steps, merge, *moves, *ending, layers=((1, 0), (2, 1)))
+            self.assertEqual([self.place(shard, block, 2) for block in range(3)], [9000, 5000, ABSENT])
+            self.assertNotIn((1, 0), shard.leaves)
+            self.assertEqual(shard.chain(2), [2] if ending else [2, 1])
+        shard = replayed(*steps, merge._replace(hides_below=True), layers=((1, 0), (2, 1)))
+        self.assertEqual(self.place(shard, 2, 2), ZEROES)
+
+    def test_a_deleted_layer_is_gone_chunk_by_chunk(self):
+        other = write(2, 0, [5000])._replace(chunk=5)
+        shard = replayed(write(1, 0, [4000]), other, entry(LAYER_DELETE, 3, layer=1, payload=struct.pack("<I", 5)))
+        self.assertEqual(list(shard.leaves), [(1, 0)])
 
     def test_a_layer_shows_its_parents_where_it_has_nothing(self):
-        contents = Contents.__new__(Contents)
-        lower = replayed(write(1, 0, [4000, 4008, 4016]))
-        upper = replayed(write(1, 0, [5000])._replace(layer=2), entry(ZERO, 2, first=1, blocks=1, layer=2, hides_below=True))
-        contents.leaves = {**lower.leaves, **upper.leaves}
-        contents.merging, contents.chunks = {}, {1: [0], 2: [0]}
-        contents.layers = {2: layer_from(struct.pack("<QQQQQI20x", 2, 1, 1, 0, 0, 0))}
-        chain = contents.chain(2)
-        self.assertEqual(chain, [2, 1])
-        places = [found and found[1] for found in (contents.block(chain, 0, block) for block in range(4))]
+        upper = write(2, 0, [5000])._replace(layer=2)
+        hides = entry(ZERO, 3, first=1, blocks=1, layer=2, hides_below=True)
+        shard = replayed(write(1, 0, [4000, 4008, 4016]), upper, hides, layers=((1, 0), (2, 1)))
+        places = [found and found[1] for found in (shard.block(shard.chain(2), 0, block) for block in range(4))]
         self.assertEqual(places, [5000, None, 4016, None])
 
 
