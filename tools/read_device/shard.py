@@ -5,7 +5,7 @@ import struct
 from .bad import Bad, require
 from .device import Damage
 from .formats import (
-    ABSENT, CHECKPOINT, CHUNK_BLOCKS, EPOCH_START, FOREVER, GROUP_STATE, LAYER, LAYER_DELETE, LAYER_STATE, LEAF, LOG,
+    ABSENT, CHECKPOINT, CHUNK_BLOCKS, EPOCH_START, GROUP_STATE, LAYER, LAYER_DELETE, LAYER_STATE, LEAF, LOG,
     MERGE, MERGE_STATE, MOVED, OPENING, PASS_END, SEGMENTS, UNIT, WRITE, ZERO, ZEROES, Leaf, chunks_of, layer_from,
     leaf_from, sums_of,
 )
@@ -15,6 +15,8 @@ from .sums import crc32c
 class Group:
     def __init__(self):
         self.committed, self.epochs, self.volumes, self.prepared = 0, {}, {}, 0
+        # Of the commit numbers, what the log has said so far.
+        self.said = 0
 
 
 class Shard:
@@ -179,19 +181,31 @@ class Shard:
 
     def counted(self, log, committed_only):
         """The entries that are committed, or prepared: {(group, sequence): entry}."""
-        valid, cut = {}, {}
-        for record in reversed(log):
-            for entry in reversed(record.entries) if record.kind == LOG else ():
-                group = self.groups.setdefault(entry.group, Group())
-                group.committed = max(group.committed, entry.commit)
-                if entry.sequence < cut.get(entry.group, FOREVER):
-                    valid.setdefault(entry.group, {})[entry.sequence] = entry
-                    if entry.kind == EPOCH_START:
-                        cut[entry.group] = entry.sequence
+        kept, newest_epoch = {}, {}
+        for record in log:
+            for entry in record.entries:
+                if entry.kind == GROUP_STATE and entry.sequence == self.root.checkpoint:
+                    newest_epoch[entry.group] = max(self.groups[entry.group].epochs, default=0)
+                elif record.kind == LOG:
+                    self.place(entry, kept.setdefault(entry.group, []), newest_epoch)
         counted = {}
-        for number, entries in valid.items():
-            counted.update(self.counted_of(number, entries, committed_only))
+        for number, entries in kept.items():
+            if entries:
+                counted.update(self.counted_of(number, {entry.sequence: entry for entry in entries}, committed_only))
         return counted
+
+    def place(self, entry, kept, newest_epoch):
+        """Puts an entry into its group's order: what was not committed and has its sequence or a higher one is void."""
+        group = self.groups.setdefault(entry.group, Group())
+        if entry.epoch < newest_epoch.get(entry.group, 0):
+            return
+        while kept and kept[-1].sequence >= entry.sequence and kept[-1].sequence > group.said:
+            kept.pop()
+        if entry.kind == EPOCH_START:
+            newest_epoch[entry.group] = entry.epoch
+        group.said = max(group.said, entry.commit)
+        group.committed = max(group.committed, entry.commit)
+        kept.append(entry)
 
     def counted_of(self, number, entries, committed_only):
         group = self.groups[number]
