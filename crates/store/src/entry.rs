@@ -10,6 +10,8 @@ use types::{BlockRange, ChunkId, Epoch, GroupId, LayerId, Seq, VolumeEpoch, Volu
 pub const MAX_ENTRY_BLOCKS: u16 = 32;
 /// Largest opaque record of a group: it travels with the entries of one record.
 pub const MAX_GROUP_RECORD_BYTES: usize = 64 << 10;
+/// Most chunks of one [`EntryKind::Merge`] or [`EntryKind::LayerDelete`].
+pub const MAX_ENTRY_CHUNKS: usize = crate::format::entry::MAX_ENTRY_CHUNKS;
 
 /// One entry of a group's order.
 #[derive(Clone, Debug)]
@@ -24,7 +26,7 @@ pub struct Entry {
     pub commit: Seq,
     /// The epoch of the volume's head that asked for it; of [`EntryKind::VolumeEpoch`], the new one.
     pub volume_epoch: VolumeEpoch,
-    /// The layer (of writes, zeroes and layers).
+    /// The layer (of writes, zeroes and layers); of [`EntryKind::Merge`] and [`EntryKind::LayerDelete`] the one that ends.
     pub layer: LayerId,
     /// The chunk (of writes and zeroes).
     pub chunk: ChunkId,
@@ -66,6 +68,21 @@ pub enum EntryKind {
     GroupRecord {
         /// Bytes that the store does not read, at most [`MAX_GROUP_RECORD_BYTES`].
         record: SharedBuf,
+    },
+    /// Chunks of the entry's layer go to its only child; where that holds something itself, theirs is dead. Both are
+    /// looked up until the layer is gone: a read finds the same before and after. Nothing writes to the layer any more.
+    Merge {
+        /// The child.
+        into: LayerId,
+        /// Which, rising; at most [`MAX_ENTRY_CHUNKS`].
+        chunks: Vec<ChunkId>,
+        /// Whether layers below may hold something that zeroes must go on hiding.
+        hides_below: bool,
+    },
+    /// Chunks of the entry's layer, which nobody reads or writes any more, are gone.
+    LayerDelete {
+        /// Which, rising; at most [`MAX_ENTRY_CHUNKS`]. None: the layer itself, of which no chunk is left.
+        chunks: Vec<ChunkId>,
     },
     /// Nothing: it takes a place in the order.
     Noop,

@@ -59,9 +59,10 @@ mod superblock;
 mod synthetic;
 
 pub use create::{FormatOptions, format, identify};
-pub use entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
+pub use entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS, MAX_GROUP_RECORD_BYTES};
 pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
+pub use index::LayerUsage;
 pub use open::{GroupRecovery, Recovered, Recovery, RecoveryCounters};
-pub use shard::{Shard, Statistics, ZERO_BLOCK_CHECKSUM};
+pub use shard::{LeafCursor, Shard, Statistics, ZERO_BLOCK_CHECKSUM};
 pub use store::{Store, Usage};
 pub use synthetic::{SyntheticLayout, write_synthetic_pass};

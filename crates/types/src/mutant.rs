@@ -30,6 +30,16 @@ pub enum Mutant {
     FlushRemoved,
     /// NVMe target: after a long wait, what is left unread of a connection is executed without asking whether it lives.
     GhostExecuted,
+    /// Store: replay merges a chunk when it reads the entry, not in the group's order.
+    MergeNotOrdered,
+    /// Store: a merge moves blocks into a layer that does not count them.
+    MergedBlocksNotCounted,
+    /// Store: a merge drops zeroes that hide what lies in a layer below.
+    MergeLosesZeroes,
+    /// Store: a merged leaf is not written into the pass that is under way, which was at its slot already.
+    MergedLeafNotInPass,
+    /// Store: a pass is written without what is known of layers.
+    LayerStateLost,
 }
 
 #[cfg(feature = "mutants")]

@@ -255,31 +255,23 @@ impl LayerRecord {
     }
 }
 
-/// A merge of one layer into another that records on the device still need: payload of `MergeState`.
+/// A layer that is merged into another, or deleted, and that records on the device may still name: payload of
+/// `MergeState`.
 ///
 /// | at | bytes | field |
 /// |---|---|---|
 /// | 0 | 8 | the layer that ends |
-/// | 8 | 8 | the layer that takes its blocks |
-/// | 16 | 8 | sequence of the merge in the group |
-/// | 24 | 4 | group |
-/// | 28 | 4 | first chunk that is not merged yet |
-/// | 32 | 1 | 1 if all chunks are merged, and only records on the device still name the layer |
-/// | 33 | 7 | zero |
+/// | 8 | 8 | the layer that takes its blocks; 0: none, it is deleted |
+/// | 16 | 8 | record sequence behind which no record names it; 0 as long as it is under way |
+/// | 24 | 16 | zero |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeRecord {
     /// The layer that ends.
     pub from: LayerId,
-    /// The layer that takes its blocks.
+    /// The layer that takes its blocks; 0: none, it is deleted.
     pub into: LayerId,
-    /// Sequence of the merge's entry in the group.
-    pub seq: Seq,
-    /// The group.
-    pub group: GroupId,
-    /// First chunk that is not merged yet.
-    pub next_chunk: ChunkId,
-    /// All chunks are merged; kept only because records on the device still name `from`.
-    pub done: bool,
+    /// No record behind this one names `from`; 0 as long as it is under way.
+    pub gone: RecordSeq,
 }
 
 impl MergeRecord {
@@ -291,27 +283,18 @@ impl MergeRecord {
         let mut out = [0; Self::ENCODED_BYTES];
         put_u64(&mut out, 0, self.from.0);
         put_u64(&mut out, 8, self.into.0);
-        put_u64(&mut out, 16, self.seq.0);
-        put_u32(&mut out, 24, self.group.0);
-        put_u32(&mut out, 28, self.next_chunk.0);
-        out[32] = u8::from(self.done);
+        put_u64(&mut out, 16, self.gone.0);
         out
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
         const WHAT: &str = "merge";
         check_exactly(WHAT, payload, Self::ENCODED_BYTES)?;
-        check_zero(WHAT, 33, &payload[33..])?;
-        if payload[32] > 1 {
-            return Err(FormatError::Field { what: WHAT, field: "done", found: u64::from(payload[32]) });
-        }
+        check_zero(WHAT, 24, &payload[24..])?;
         Ok(Self {
             from: LayerId(u64_at(payload, 0)),
             into: LayerId(u64_at(payload, 8)),
-            seq: Seq(u64_at(payload, 16)),
-            group: GroupId(u32_at(payload, 24)),
-            next_chunk: ChunkId(u32_at(payload, 28)),
-            done: payload[32] == 1,
+            gone: RecordSeq(u64_at(payload, 16)),
         })
     }
 }

@@ -1,14 +1,14 @@
 //! One chunk's blocks in one layer, packed in memory as they are packed on the device.
 
 use crate::format::FormatError;
-use crate::format::StoredLength;
 use crate::format::blocks::BlockState;
 use crate::format::leaf::{
     BLOCKS, BlockStates, Census, LeafShape, LeafView, MIXED_BYTES, PLAIN_BYTES, RUN_BYTES, Runs, SUM_BYTES,
     column_state, continues, pack_columns, pack_runs, put_run, set_column_state,
 };
+use crate::format::{StoredBlock, StoredLength};
 use core::ops::Range;
-use types::{BlockRange, Seq};
+use types::{BLOCKS_PER_CHUNK, BlockRange, Mutant, Seq, mutant};
 
 /// In front of a packed body: number of stored blocks and number of runs, 2 bytes each.
 const COUNTS_BYTES: usize = 4;
@@ -273,6 +273,23 @@ impl Leaf {
             set_column_state(&mut mixed[COUNTS_BYTES..], block, state);
         }
         self.body = mixed;
+    }
+
+    /// Takes what `below` says where this leaf says nothing; `hidden` is told of the blocks that it hides for good.
+    /// With `hides_below` zeroes stay, for what lies deeper; without, there is nothing deeper.
+    pub(super) fn take_below(&mut self, below: &Self, hides_below: bool, mut hidden: impl FnMut(StoredBlock)) {
+        let mut states = [BlockState::Absent; BLOCKS];
+        self.view().unpack(&mut states);
+        below.read(BlockRange::new(0, BLOCKS_PER_CHUNK), |block, found| match &mut states[usize::from(block)] {
+            state @ BlockState::Absent if !(found == BlockState::Zero && mutant(Mutant::MergeLosesZeroes)) => {
+                *state = found;
+            }
+            _ => found.stored().into_iter().for_each(&mut hidden),
+        });
+        if !hides_below {
+            states.iter_mut().filter(|state| **state == BlockState::Zero).for_each(|state| *state = BlockState::Absent);
+        }
+        self.pack(&states);
     }
 
     /// Makes columns into runs again where that is much smaller. Called when a checkpoint passes by.

@@ -27,4 +27,4 @@ mod tests;
 
 pub use extent::{Extent, ExtentKind, extents};
 pub use leaf::Leaf;
-pub use table::Index;
+pub use table::{Index, LayerUsage};

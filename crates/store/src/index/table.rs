@@ -7,7 +7,7 @@ use blake2::digest::consts::U16;
 use blake2::digest::{Digest, FixedOutput};
 use core::hash::BuildHasher;
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 use types::{BlockRange, ChunkId, LayerId, Mutant, Seq, mutant};
 
 /// Tables, each with its share of the leaves. A table that grows hashes all it holds again: 1/256 of the leaves at once
@@ -23,6 +23,15 @@ struct Slot {
 }
 const _: () = assert!(size_of::<Option<Slot>>() == 40);
 
+/// What a layer holds in one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerUsage {
+    /// Blocks that have bytes on the device.
+    pub stored_blocks: u64,
+    /// Chunks that it says anything of, or said once.
+    pub leaves: u64,
+}
+
 /// Where each block of a shard is. See the module.
 #[derive(Debug)]
 pub struct Index {
@@ -33,6 +42,8 @@ pub struct Index {
     vacant: Vec<u32>,
     stored_blocks: u64,
     body_bytes: usize,
+    /// What each layer that has a leaf holds.
+    layers: HashMap<LayerId, LayerUsage, FixedState>,
     hasher: FixedState,
 }
 
@@ -52,6 +63,7 @@ impl Index {
             vacant: Vec::new(),
             stored_blocks: 0,
             body_bytes: 0,
+            layers: HashMap::with_hasher(FixedState::with_seed(0)),
             hasher: FixedState::with_seed(0),
         }
     }
@@ -144,7 +156,7 @@ impl Index {
         });
         leaf.set_last_seq(seq);
         let after = (leaf.stored_count(), leaf.body_bytes());
-        self.count_change(before, after);
+        self.count_change(key.layer, before, after);
         true
     }
 
@@ -177,7 +189,7 @@ impl Index {
             }
         });
         let after = (leaf.stored_count(), leaf.body_bytes());
-        self.count_change(before, after);
+        self.count_change(key.layer, before, after);
     }
 
     /// Puts a leaf that a checkpoint stored in its place; what was there is forgotten, nobody is told.
@@ -187,7 +199,7 @@ impl Index {
         let before = (leaf.stored_count(), leaf.body_bytes());
         *leaf = Leaf::from_view(view);
         let after = (leaf.stored_count(), leaf.body_bytes());
-        self.count_change(before, after);
+        self.count_change(key.layer, before, after);
     }
 
     /// Forgets a leaf that says nothing of any block and whose `last_seq` is `through` or less: the time for that is
@@ -198,17 +210,71 @@ impl Index {
         if !leaf.is_empty() || leaf.last_seq() > through {
             return false;
         }
-        let hash = self.hasher.hash_one(key);
-        let found = self.tables[table_of(hash)].find_entry(hash, |other| *other == number);
-        found.expect("a leaf that was just found").remove();
-        self.pages[number as usize / SLOTS_PER_PAGE][number as usize % SLOTS_PER_PAGE] = None;
-        self.vacant.push(number);
+        self.take(key);
         true
     }
 
-    fn count_change(&mut self, before: (u16, usize), after: (u16, usize)) {
-        self.stored_blocks = self.stored_blocks + u64::from(after.0) - u64::from(before.0);
+    /// Takes a leaf out.
+    fn take(&mut self, key: LeafKey) -> Option<Leaf> {
+        let number = self.slot_number(key)?;
+        let hash = self.hasher.hash_one(key);
+        let found = self.tables[table_of(hash)].find_entry(hash, |other| *other == number);
+        found.expect("a leaf that was just found").remove();
+        let slot = self.pages[number as usize / SLOTS_PER_PAGE][number as usize % SLOTS_PER_PAGE].take();
+        self.vacant.push(number);
+        let Slot { leaf, .. } = slot.expect("a table names only slots in use");
+        self.count_change(key.layer, (leaf.stored_count(), leaf.body_bytes()), (0, 0));
+        let of_layer = self.layers.get_mut(&key.layer).expect("a layer with a leaf is counted");
+        of_layer.leaves -= 1;
+        if of_layer.leaves == 0 {
+            self.layers.remove(&key.layer);
+        }
+        Some(leaf)
+    }
+
+    /// Applies the merge of one chunk: what the leaf `from` says goes to the leaf `into` where that says nothing, and
+    /// `from` is gone. `displaced` is told of each block that nobody sees any more. If the leaf `into` has the entry
+    /// already (`seq` not above its `last_seq`) it holds what came from `from`: then nothing is told.
+    pub fn apply_merge(
+        &mut self,
+        from: LeafKey,
+        into: LeafKey,
+        seq: Seq,
+        hides_below: bool,
+        displaced: impl FnMut(StoredBlock),
+    ) {
+        let below = self.take(from).unwrap_or_default();
+        let number = self.find_or_add(into);
+        let leaf = &mut slot_mut(&mut self.pages, number).leaf;
+        if seq <= leaf.last_seq() {
+            return;
+        }
+        let before = (leaf.stored_count(), leaf.body_bytes());
+        leaf.take_below(&below, hides_below, displaced);
+        leaf.set_last_seq(seq);
+        let after = (leaf.stored_count(), leaf.body_bytes());
+        if !mutant(Mutant::MergedBlocksNotCounted) {
+            self.count_change(into.layer, before, after);
+        }
+    }
+
+    /// Applies the deletion of one chunk of a layer: the leaf is gone. `displaced` is told of each block of it.
+    pub fn apply_delete(&mut self, key: LeafKey, mut displaced: impl FnMut(StoredBlock)) {
+        if let Some(leaf) = self.take(key) {
+            leaf.read(BlockRange::new(0, types::BLOCKS_PER_CHUNK), |_, state| {
+                state.stored().into_iter().for_each(&mut displaced);
+            });
+        }
+    }
+
+    fn count_change(&mut self, layer: LayerId, before: (u16, usize), after: (u16, usize)) {
         self.body_bytes = self.body_bytes + after.1 - before.1;
+        if after.0 != before.0 {
+            let count = |blocks: u64| blocks + u64::from(after.0) - u64::from(before.0);
+            self.stored_blocks = count(self.stored_blocks);
+            let of_layer = self.layers.get_mut(&layer).expect("a layer with a leaf is counted");
+            of_layer.stored_blocks = count(of_layer.stored_blocks);
+        }
     }
 
     // ---- walking, for checkpoints and counts
@@ -227,14 +293,12 @@ impl Index {
 
     /// Gives memory back where a leaf's blocks have come to lie in order. A pass calls it for each slot it comes to.
     pub fn compact_at(&mut self, slot: u32) {
-        if self.leaf_at(slot).is_none() {
-            return;
-        }
+        let Some(LeafKey { layer, .. }) = self.leaf_at(slot).map(|(key, _)| key) else { return };
         let leaf = &mut slot_mut(&mut self.pages, slot).leaf;
         let before = (leaf.stored_count(), leaf.body_bytes());
         leaf.compact();
         let after = (leaf.stored_count(), leaf.body_bytes());
-        self.count_change(before, after);
+        self.count_change(layer, before, after);
     }
 
     /// Tells of every stored block. Takes time in the number of blocks: for opening and for tests.
@@ -246,6 +310,16 @@ impl Index {
                 }
             });
         }
+    }
+
+    /// The slot of a leaf, if there is one.
+    pub fn slot_of(&self, key: LeafKey) -> Option<u32> {
+        self.slot_number(key)
+    }
+
+    /// The keys in slots `from..from + count`.
+    pub fn keys_in(&self, from: u32, count: u32) -> impl Iterator<Item = LeafKey> + '_ {
+        (from..self.slot_count.min(from.saturating_add(count))).filter_map(|number| key_at(&self.pages, number))
     }
 
     /// Chunks of a layer that have blocks stored, from `from` on in order, at most `max`. Takes time in the number of
@@ -295,7 +369,12 @@ impl Index {
         self.stored_blocks
     }
 
-    /// Memory it takes, as the allocator counts it.
+    /// What a layer holds.
+    pub fn layer_usage(&self, layer: LayerId) -> LayerUsage {
+        self.layers.get(&layer).copied().unwrap_or_default()
+    }
+
+    /// Memory it takes, as the allocator counts it; the counts of layers, a few bytes for each, apart.
     pub fn memory_bytes(&self) -> usize {
         let tables: usize = self.tables.iter().map(HashTable::allocation_size).sum();
         let pages = self.pages.len() * SLOTS_PER_PAGE * size_of::<Option<Slot>>();
@@ -331,6 +410,7 @@ impl Index {
         });
         let page = &mut self.pages[number as usize / SLOTS_PER_PAGE];
         page[number as usize % SLOTS_PER_PAGE] = Some(Slot { key, leaf: Leaf::default() });
+        self.layers.entry(key.layer).or_default().leaves += 1;
         let hash = self.hasher.hash_one(key);
         let (pages, hasher) = (&self.pages, &self.hasher);
         self.tables[table_of(hash)].insert_unique(hash, number, |other| {

@@ -266,6 +266,7 @@ fn start(
     damaged: bool,
 ) -> ShardCore {
     let mut state = replay.state;
+    state.settle_endings(findings.next_seq);
     state.pass.root = store.root(index);
     // What is damaged is left as it is, for whoever wants to look at it: the log goes on in another segment.
     let open = findings.tail.filter(|_| !damaged).map(|(found, offset_bytes)| {

@@ -8,8 +8,8 @@ use crate::format::{
     Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordKind, RecordPointer,
     RecordSeq, SegmentUse, ShardRoot,
 };
-use crate::shard::{Action, Place, Prepared, State, Sums, raise, sorted_ids};
-use types::{Epoch, GroupId, Seq, ShardIndex};
+use crate::shard::{Action, Merge, Place, Prepared, State, Sums, raise, sorted_ids};
+use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, mutant};
 
 /// What replay keeps of a group besides its order.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,9 +109,12 @@ impl Replay {
                 EntryBody::GroupState(state) => self.group_state(&entry, state, seq),
                 EntryBody::LayerState(layer) => {
                     self.found.layers += self.of_last_pass(&entry, seq);
-                    self.state.layers.insert(layer.layer, *layer);
+                    self.state.apply_layer(*layer);
                 }
-                EntryBody::MergeState(_) => self.found.merges += self.of_last_pass(&entry, seq),
+                EntryBody::MergeState(ending) => {
+                    self.found.merges += self.of_last_pass(&entry, seq);
+                    self.state.load_ending(ending);
+                }
                 EntryBody::Segments(table) => {
                     let count = table.iter().count() as u64;
                     self.found.segments += self.of_last_pass(&entry, seq) * count;
@@ -206,7 +209,13 @@ impl Replay {
             EntryBody::VolumeEpoch(volume) => Action::VolumeEpoch(*volume, head.volume_epoch),
             EntryBody::Layer(layer) => Action::Layer(*layer),
             EntryBody::GroupRecord(bytes) => Action::GroupRecord(bytes.to_vec()),
-            // Later builds write merges and deletions of layers, with a feature bit; this one has neither.
+            EntryBody::Merge(into, chunks) => Action::Merge(Box::new(Merge {
+                from: head.layer,
+                into: *into,
+                chunks: chunks.iter().collect(),
+                hides_below: head.flags.has(EntryFlags::HIDES_BELOW),
+            })),
+            EntryBody::LayerDelete(chunks) => Action::LayerDelete(head.layer, chunks.iter().collect()),
             _ => Action::Noop,
         };
         let (before, epoch) = self
@@ -216,6 +225,13 @@ impl Replay {
             .map_or((Seq(0), Epoch(0)), |group| (group.prepared_through(), group.last_epoch()));
         // An epoch begins with its start: that alone may follow on what an older one wrote.
         let follows = head.seq.0 <= before.0 + 1 && (head.epoch == epoch || head.kind == EntryKind::EpochStart);
+        let action = match action {
+            Action::Merge(merge) if mutant(Mutant::MergeNotOrdered) => {
+                self.state.apply_merge(&merge, head.seq);
+                Action::Noop
+            }
+            other => other,
+        };
         let prepared = Prepared { seq: head.seq, epoch: head.epoch, record, action };
         if !self.state.place_entry(head.group, prepared) {
             return;

@@ -2,7 +2,7 @@
 
 use crate::format::{Crc32c, LayerRecord, LeafKey, RecordSeq};
 use std::collections::VecDeque;
-use types::{BlockRange, Epoch, GroupId, Seq, VolumeEpoch, VolumeId};
+use types::{BlockRange, ChunkId, Epoch, GroupId, LayerId, Seq, VolumeEpoch, VolumeId};
 
 /// Sums that an entry holds without memory of its own: a write of 16 KiB.
 const INLINE_SUMS: usize = 4;
@@ -78,7 +78,20 @@ pub(crate) enum Action {
     VolumeEpoch(VolumeId, VolumeEpoch),
     Layer(LayerRecord),
     GroupRecord(Vec<u8>),
+    /// Boxed, as the next: rare, and larger than a write otherwise.
+    Merge(Box<Merge>),
+    LayerDelete(LayerId, Box<[ChunkId]>),
     Noop,
+}
+
+/// Chunks of a layer that go to its child.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    pub(crate) from: LayerId,
+    pub(crate) into: LayerId,
+    pub(crate) chunks: Vec<ChunkId>,
+    /// Zeroes go on hiding what lies below.
+    pub(crate) hides_below: bool,
 }
 
 /// One group of the shard.
@@ -119,7 +132,12 @@ impl Group {
             }
             Action::VolumeEpoch(volume, epoch) => raise(&mut self.volume_epochs, volume, epoch),
             Action::GroupRecord(record) => self.record = record,
-            Action::Write { .. } | Action::Zero { .. } | Action::Layer(_) | Action::Noop => {}
+            Action::Write { .. }
+            | Action::Zero { .. }
+            | Action::Layer(_)
+            | Action::Merge(_)
+            | Action::LayerDelete(..)
+            | Action::Noop => {}
         }
     }
 }

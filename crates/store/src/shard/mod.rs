@@ -3,6 +3,7 @@
 mod append;
 mod batch;
 mod group;
+mod layers;
 mod pass;
 mod read;
 mod records;
@@ -10,7 +11,9 @@ mod segments;
 mod statistics;
 
 pub(crate) use append::{OpenSegment, segment_header};
-pub(crate) use group::{Action, Group, Groups, Prepared, Sums, raise, sorted_ids};
+pub(crate) use group::{Action, Group, Groups, Merge, Prepared, Sums, raise, sorted_ids};
+pub(crate) use layers::Ending;
+pub use layers::LeafCursor;
 pub(crate) use pass::PassState;
 pub use read::ZERO_BLOCK_CHECKSUM;
 pub(crate) use records::{Place, Records};
@@ -76,6 +79,8 @@ pub(crate) struct State {
     pub(crate) groups: Groups,
     pub(crate) index: Index,
     pub(crate) layers: BTreeMap<LayerId, LayerRecord>,
+    /// Layers that end, or have ended and may still be named by records.
+    pub(crate) endings: BTreeMap<LayerId, Ending>,
     pub(crate) pass: PassState,
     /// Chunks whose leaf was damaged.
     pub(crate) lost: Lost,
@@ -110,6 +115,7 @@ impl State {
             groups: Groups::default(),
             index: Index::new(),
             layers: BTreeMap::new(),
+            endings: BTreeMap::new(),
             pass: PassState::default(),
             lost: Lost::default(),
             spare_sums: Vec::new(),
@@ -154,9 +160,9 @@ impl State {
                 let (segments, gathering) = (&mut self.segments, self.log.gathering());
                 self.index.apply_zero(key, seq, range, hides_below, |block| segments.displaced(block, gathering));
             }
-            Action::Layer(layer) => {
-                self.layers.insert(layer.layer, layer);
-            }
+            Action::Layer(layer) => self.apply_layer(layer),
+            Action::Merge(merge) => self.apply_merge(&merge, seq),
+            Action::LayerDelete(layer, chunks) => self.apply_layer_delete(layer, &chunks),
             own => of.apply_own(seq, epoch, own),
         }
         self.records.release(record);
@@ -248,11 +254,16 @@ impl Shard {
     pub fn commit(&self, group: GroupId, through: Seq) {
         let mut state = self.core.state.borrow_mut();
         let durable = self.core.durable_record.get();
+        let queued = state.log.backlog();
         while let Some(first) = state.groups.get(&group).and_then(|of| of.prepared.front())
             && first.seq <= through
         {
             assert!(first.record <= durable, "group {group} seq {}: committed before it is durable", first.seq);
             state.apply_first(group);
+        }
+        if state.log.backlog() > queued {
+            // Merged leaves, for the pass under way.
+            self.core.work.wake_all();
         }
         if mutant(Mutant::SegmentReusedTooEarly) {
             state.free_segments(&self.core);
@@ -351,7 +362,7 @@ impl ShardCore {
         let kept_back = match &entry.kind {
             EntryKind::Write { range, .. } if state.is_overwrite(key, *range) => self.space.for_overwrites,
             EntryKind::Write { .. } => self.space.for_new_blocks,
-            EntryKind::Zero { .. } => self.space.for_zeroes,
+            EntryKind::Zero { .. } | EntryKind::Merge { .. } | EntryKind::LayerDelete { .. } => self.space.for_zeroes,
             EntryKind::EpochStart
             | EntryKind::VolumeEpoch { .. }
             | EntryKind::Layer { .. }
@@ -408,6 +419,11 @@ impl State {
                 assert!(bytes.len() <= MAX_GROUP_RECORD_BYTES, "a group's record of {} bytes", bytes.len());
                 (self.queue_plain(&head, &bytes, block_size_bytes), Action::GroupRecord(bytes.to_vec()))
             }
+            EntryKind::Merge { into, chunks, hides_below } => {
+                let merge = Merge { from: entry.layer, into, chunks, hides_below };
+                self.queue_merge(head, merge, block_size_bytes)
+            }
+            EntryKind::LayerDelete { chunks } => self.queue_layer_delete(head, entry.layer, chunks, block_size_bytes),
             EntryKind::Noop => (self.queue_plain(&head, &[], block_size_bytes), Action::Noop),
         };
         let prepared = Prepared { seq: entry.seq, epoch: entry.epoch, record, action };
@@ -457,6 +473,8 @@ fn kind_of(kind: &EntryKind) -> Kind {
         EntryKind::VolumeEpoch { .. } => Kind::VolumeEpoch,
         EntryKind::Layer { .. } => Kind::Layer,
         EntryKind::GroupRecord { .. } => Kind::GroupRecord,
+        EntryKind::Merge { .. } => Kind::Merge,
+        EntryKind::LayerDelete { .. } => Kind::LayerDelete,
         EntryKind::Noop => Kind::Noop,
     }
 }

@@ -14,6 +14,7 @@
 //! its record tells of it. A leaf says what is committed, and what is committed is durable, so it names nothing that
 //! could be lost.
 
+use super::layers::OpenPass;
 use super::segments::Role;
 use super::{Shard, ShardCore, State, sorted_ids};
 use crate::error::AppendError;
@@ -41,6 +42,8 @@ const BACKLOG_OF_A_HURRIED_PASS: usize = 2;
 pub(crate) struct PassState {
     /// What the superblock says.
     pub(crate) root: ShardRoot,
+    /// The pass under way, for merges of layers.
+    pub(super) open: Option<OpenPass>,
     /// Dead segments were left when the last pass ended, for entries waited in older records.
     held_back: bool,
     /// Bytes that a pass writes, about.
@@ -153,6 +156,7 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
     core.counters.passes.add(1);
     let mut state = core.state.borrow_mut();
     state.pass.root = root;
+    state.forget_endings(&root);
     state.pass.answered = pass.asked;
     for held in [pass.begin, pass.replay_start, end] {
         state.records.release(held);
@@ -217,6 +221,7 @@ impl State {
         self.segments.empties = 0;
         self.estimate_pass();
         let slots = self.index.slot_count();
+        self.pass.open = Some(OpenPass { id, next_slot: 0, slots, extra_leaves: 0, block_size_bytes });
         Pass {
             id,
             begin,
@@ -244,19 +249,34 @@ impl State {
             let slot = pass.next_slot;
             pass.next_slot += 1;
             self.index.compact_at(slot);
-            let Some((key, view)) = self.index.leaf_at(slot) else { continue };
-            leaf_bytes.clear();
-            let data = LeafData::append(&view, leaf_bytes);
-            let mut head = EntryHead::of_pass(EntryKind::Leaf, pass.id);
-            (head.layer, head.chunk) = (key.layer, key.chunk);
-            let entry_bytes = EntryHead::encoded_bytes(LeafData::ENCODED_BYTES);
-            let (log, records) = (&mut self.log, &mut self.records);
-            let kind = RecordKind::Checkpoint;
-            let batch = log.batch_for(records, kind, entry_bytes, leaf_bytes.len(), block_size_bytes);
-            batch.push_with_data(&head, &data.encode(), leaf_bytes);
-            written += leaf_bytes.len();
+            let Some(bytes) = self.write_leaf(slot, pass.id, leaf_bytes, block_size_bytes) else { continue };
+            written += bytes;
             pass.counts.leaves += 1;
         }
+        if let Some(open) = &mut self.pass.open {
+            open.next_slot = pass.next_slot;
+        }
+    }
+
+    /// Writes the leaf in a slot, by way of `leaf_bytes`. Returns its length; `None` if the slot is vacant.
+    pub(super) fn write_leaf(
+        &mut self,
+        slot: u32,
+        pass: PassId,
+        leaf_bytes: &mut Vec<u8>,
+        block_size_bytes: u32,
+    ) -> Option<usize> {
+        let (key, view) = self.index.leaf_at(slot)?;
+        leaf_bytes.clear();
+        let data = LeafData::append(&view, leaf_bytes);
+        let mut head = EntryHead::of_pass(EntryKind::Leaf, pass);
+        (head.layer, head.chunk) = (key.layer, key.chunk);
+        let entry_bytes = EntryHead::encoded_bytes(LeafData::ENCODED_BYTES);
+        let (log, records) = (&mut self.log, &mut self.records);
+        let kind = RecordKind::Checkpoint;
+        let batch = log.batch_for(records, kind, entry_bytes, leaf_bytes.len(), block_size_bytes);
+        batch.push_with_data(&head, &data.encode(), leaf_bytes);
+        Some(leaf_bytes.len())
     }
 
     /// Writes all that is not leaves, and the end. Returns the end's record.
@@ -264,11 +284,18 @@ impl State {
         for group in sorted_ids(&self.groups) {
             self.write_group_state(group, pass, block_size_bytes);
         }
-        let layers: Vec<_> = self.layers.values().map(|layer| (layer.layer, layer.encode())).collect();
+        let known = self.layers.values().filter(|_| !mutant(Mutant::LayerStateLost));
+        let layers: Vec<_> = known.map(|layer| (layer.layer, layer.encode())).collect();
         for (_, payload) in layers {
             self.checkpoint_entry(&EntryHead::of_pass(EntryKind::LayerState, pass.id), &payload, block_size_bytes);
             pass.counts.layers += 1;
         }
+        for ending in self.endings_of_pass() {
+            let head = EntryHead::of_pass(EntryKind::MergeState, pass.id);
+            self.checkpoint_entry(&head, &ending.encode(), block_size_bytes);
+            pass.counts.merges += 1;
+        }
+        pass.counts.leaves += self.pass.open.take().map_or(0, |open| open.extra_leaves);
         self.write_segment_table(pass, block_size_bytes);
         pass.counts.begin = self.records.place(pass.begin).pointer;
         let payload = pass.counts.encode();

@@ -1,6 +1,8 @@
 //! A simulated node with one disk, and a client that knows what must be on it.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod layers;
+
 use runtime::sim::{DiskOptions, NodeOptions, Random, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf, spawn};
 use std::cell::RefCell;

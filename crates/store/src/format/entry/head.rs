@@ -225,7 +225,10 @@ impl EntryHead {
     fn check(&self) -> Result<(), FormatError> {
         let field = |field, found: u64| Err(FormatError::Field { what: WHAT, field, found });
         let uses = self.kind.uses();
-        let known = if self.kind == EntryKind::Zero { EntryFlags::HIDES_BELOW.0 } else { 0 };
+        let known = match self.kind {
+            EntryKind::Zero | EntryKind::Merge => EntryFlags::HIDES_BELOW.0,
+            _ => 0,
+        };
         if self.flags.0 & !known != 0 {
             return Err(FormatError::Features { what: WHAT, bits: u64::from(self.flags.0) });
         }

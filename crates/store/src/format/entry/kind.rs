@@ -22,9 +22,9 @@ pub enum EntryKind {
     Layer = 6,
     /// Nothing: it takes a place in the group's order.
     Noop = 7,
-    /// A layer's blocks are merged into its child.
+    /// Chunks of a layer are merged into its only child.
     Merge = 8,
-    /// A layer and all its blocks are gone.
+    /// Chunks of a layer are gone; without any, the layer itself.
     LayerDelete = 9,
     /// A new incarnation of the store begins.
     Opening = 16,
@@ -38,7 +38,7 @@ pub enum EntryKind {
     GroupState = 34,
     /// Checkpoint: a layer.
     LayerState = 35,
-    /// Checkpoint: a merge that is not finished.
+    /// Checkpoint: a layer that ends, or has ended and may still be named by records.
     MergeState = 36,
     /// Checkpoint: segments and the records they hold.
     Segments = 37,
@@ -125,7 +125,8 @@ impl EntryKind {
 pub struct EntryFlags(pub u8);
 
 impl EntryFlags {
-    /// Of a zero: it hides what the layers below hold, so the leaf must remember it. Not set where there are none.
+    /// Of a zero: it hides what the layers below hold, so the leaf must remember it. Not set where there are none. Of a
+    /// merge: there are layers below the one that ends, so that what hides them must go on hiding them.
     pub const HIDES_BELOW: Self = Self(1);
 
     /// Whether all bits of `other` are set.

@@ -120,9 +120,13 @@ fn encode_again(entry: &Entry<'_>, out: &mut Vec<u8>) {
             head.encode_move(&from, &mut out[start..]);
             return;
         }
-        EntryBody::Zero | EntryBody::EpochStart | EntryBody::Noop | EntryBody::LayerDelete => {}
+        EntryBody::Zero | EntryBody::EpochStart | EntryBody::Noop => {}
         EntryBody::VolumeEpoch(volume) => payload.extend(volume.0.to_le_bytes()),
-        EntryBody::Merge(layer) => payload.extend(layer.0.to_le_bytes()),
+        EntryBody::Merge(layer, chunks) => {
+            payload.extend(layer.0.to_le_bytes());
+            payload.extend_from_slice(chunks.bytes());
+        }
+        EntryBody::LayerDelete(chunks) => payload.extend_from_slice(chunks.bytes()),
         EntryBody::GroupRecord(record) => payload.extend_from_slice(record),
         EntryBody::Layer(layer) | EntryBody::LayerState(layer) => payload.extend(layer.encode()),
         EntryBody::MergeState(merge) => payload.extend(merge.encode()),

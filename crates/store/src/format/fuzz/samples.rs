@@ -296,6 +296,8 @@ fn ordered_samples() -> Vec<Sample> {
         ..ordered_head(Zero).with_range(blocks)
     };
     let of_layer = |kind| EntryHead { layer: LayerId(11), ..ordered_head(kind) };
+    let chunks = [12, 0x0102_0304].map(u32::to_le_bytes).concat();
+    let merge = EntryHead { flags: EntryFlags::HIDES_BELOW, ..of_layer(Merge) };
     let all = [
         ("record, write of 1 block", write_sample(1, false)),
         ("record, write of 3 blocks", write_sample(3, false)),
@@ -306,8 +308,9 @@ fn ordered_samples() -> Vec<Sample> {
         ("record, group record", log(ordered_head(GroupRecord), b"{\"epoch\": 6}")),
         ("record, layer", log(of_layer(Layer), &layer().encode())),
         ("record, noop", log(ordered_head(Noop), &[])),
-        ("record, merge", log(of_layer(Merge), &13u64.to_le_bytes())),
-        ("record, layer delete", log(of_layer(LayerDelete), &[])),
+        ("record, merge", log(merge, &[&13u64.to_le_bytes(), &chunks[..]].concat())),
+        ("record, layer delete", log(of_layer(LayerDelete), &chunks)),
+        ("record, layer delete (the layer)", log(of_layer(LayerDelete), &[])),
         ("record, no entries", record(RecordKind::Log, &[], &[])),
         ("record, two entries", {
             let second = EntryHead { seq: Seq(0x10_0002), ..ordered_head(Noop) };
@@ -347,14 +350,7 @@ fn checkpoint_samples() -> Vec<Sample> {
     };
     segment.encode(&mut segments);
     SegmentUse { segment: SegmentIndex(5), stream: Stream::Cold, sealed: false, ..segment }.encode(&mut segments);
-    let merge = MergeRecord {
-        from: LayerId(10),
-        into: LayerId(11),
-        seq: Seq(0x0f_0000),
-        group: GroupId(1),
-        next_chunk: ChunkId(77),
-        done: false,
-    };
+    let merge = MergeRecord { from: LayerId(10), into: LayerId(11), gone: RecordSeq(890_000) };
     let end =
         crate::format::PassEnd { begin: pointer(900_000), leaves: 4, groups: 3, layers: 2, merges: 1, segments: 2 };
     let begin = crate::format::PassBegin { replay_start: pointer(899_999) };

@@ -1,0 +1,221 @@
+//! Layers that end: merged into their child or deleted, chunk by chunk, by entries of the chunks' groups.
+//!
+//! ```text
+//!   before            merge L → C of this chunk                      after
+//!   C  │a│ │0│ │      a block that C says nothing of: what L says    C  │a│b│0│ │
+//!   L  │x│b│c│ │      one that C has itself: L's is dead             L  (no leaf)
+//! ```
+//!
+//! One entry names up to 64 chunks and is applied in one turn; a read that looks in C and then in L finds the same at
+//! every moment. No block moves on the device. C's leaf takes the entry's sequence, so that replay applies it once, and a
+//! member that was away sees that the chunk has changed.
+//!
+//! **A pass under way** may have been at C's slot and not yet at L's: it would hold neither. So the merged leaf is written
+//! into it at once, unless its walk still comes to it.
+//!
+//! **Moves.** The cleaner may have copied a block of L before the merge and record it after: until no record can name L
+//! any more, [`State::endings`](super::State) says who took its blocks.
+
+use super::group::Merge;
+use super::{Action, Shard, State};
+use crate::format::blocks::BlockState;
+use crate::format::entry::ChunkList;
+use crate::format::{
+    EntryFlags, EntryHead, EntryKind, LayerRecord, LeafKey, MergeRecord, PassId, RecordSeq, ShardRoot,
+};
+use crate::index::LayerUsage;
+use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, LayerId, Mutant, Seq, mutant};
+
+/// Slots of the index that one step of a walk looks at: some 20 µs.
+const SLOTS_PER_STEP: u32 = 4096;
+
+/// A layer that ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ending {
+    /// The layer that takes its blocks; 0: none, it is deleted.
+    pub(crate) into: LayerId,
+    /// No record behind this one names it; 0 as long as it is under way.
+    pub(crate) gone: RecordSeq,
+}
+
+/// Where a walk over the leaves of a shard is. Begins with the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeafCursor(u32);
+
+impl Shard {
+    /// What a layer holds here. Exact: counted with each change of the index.
+    pub fn layer_usage(&self, layer: LayerId) -> LayerUsage {
+        self.core.state.borrow().index.layer_usage(layer)
+    }
+
+    /// The next chunks of which a layer says anything, or said once, in no order: a step of a walk over all leaves, added
+    /// to `out`. Returns false when the walk is over. It finds every leaf that lives from its begin to its end.
+    pub fn walk_layer(&self, layer: LayerId, cursor: &mut LeafCursor, out: &mut Vec<ChunkId>) -> bool {
+        let state = self.core.state.borrow();
+        let of_layer = state.index.keys_in(cursor.0, SLOTS_PER_STEP).filter(|key| key.layer == layer);
+        out.extend(of_layer.map(|key| key.chunk));
+        cursor.0 = cursor.0.saturating_add(SLOTS_PER_STEP).min(state.index.slot_count());
+        cursor.0 < state.index.slot_count()
+    }
+
+    /// Blocks of a chunk of which any of `layers` says something: what was written or zeroed in them. Added to `out`, in
+    /// order, neighbours joined.
+    pub fn changed_blocks(&self, layers: &[LayerId], chunk: ChunkId, out: &mut Vec<BlockRange>) {
+        let state = self.core.state.borrow();
+        let mut changed = [false; BLOCKS_PER_CHUNK as usize];
+        for layer in layers {
+            let key = LeafKey { layer: *layer, chunk };
+            state.index.lookup(key, BlockRange::new(0, BLOCKS_PER_CHUNK), |block, found| {
+                changed[usize::from(block)] |= found != BlockState::Absent;
+            });
+        }
+        let mut first = 0;
+        for run in changed.chunk_by(|a, b| a == b) {
+            if run[0] {
+                out.push(BlockRange::new(first, run.len() as u32));
+            }
+            first += run.len() as u32;
+        }
+    }
+}
+
+impl State {
+    pub(super) fn queue_merge(
+        &mut self,
+        mut head: EntryHead,
+        merge: Merge,
+        block_size_bytes: u32,
+    ) -> (RecordSeq, Action) {
+        assert_ne!(merge.from, merge.into, "a layer goes to another one");
+        assert!(!merge.chunks.is_empty(), "a merge of chunks");
+        head.layer = merge.from;
+        head.flags = if merge.hides_below { EntryFlags::HIDES_BELOW } else { EntryFlags::default() };
+        let mut payload = merge.into.0.to_le_bytes().to_vec();
+        ChunkList::encode(&merge.chunks, &mut payload);
+        (self.queue_plain(&head, &payload, block_size_bytes), Action::Merge(Box::new(merge)))
+    }
+
+    pub(super) fn queue_layer_delete(
+        &mut self,
+        mut head: EntryHead,
+        layer: LayerId,
+        chunks: Vec<ChunkId>,
+        block_size_bytes: u32,
+    ) -> (RecordSeq, Action) {
+        head.layer = layer;
+        let mut payload = Vec::new();
+        ChunkList::encode(&chunks, &mut payload);
+        (self.queue_plain(&head, &payload, block_size_bytes), Action::LayerDelete(layer, chunks.into()))
+    }
+
+    /// A layer became known. One that is gone is told of once more only by replay, or by a group that comes late.
+    pub(crate) fn apply_layer(&mut self, layer: LayerRecord) {
+        let is_gone = self.endings.get(&layer.layer).is_some_and(|ending| ending.gone > RecordSeq(0));
+        if !is_gone {
+            self.layers.insert(layer.layer, layer);
+        }
+    }
+
+    pub(crate) fn apply_merge(&mut self, merge: &Merge, seq: Seq) {
+        let Merge { from, into, hides_below, .. } = *merge;
+        self.endings.entry(from).or_default().into = into;
+        for &chunk in &merge.chunks {
+            let (from, into) = (LeafKey { layer: from, chunk }, LeafKey { layer: into, chunk });
+            if self.lost.leaves.contains(&from) || self.lost.has(from) {
+                // What was in it is not known: from now on of the leaf that should have taken it.
+                self.lost.leaves.insert(into);
+            }
+            let (segments, gathering) = (&mut self.segments, self.log.gathering());
+            self.index.apply_merge(from, into, seq, hides_below, |block| segments.displaced(block, gathering));
+            self.write_into_open_pass(into);
+        }
+    }
+
+    /// Chunks of the layer are gone; without any, the layer itself.
+    pub(crate) fn apply_layer_delete(&mut self, layer: LayerId, chunks: &[ChunkId]) {
+        for &chunk in chunks {
+            let key = LeafKey { layer, chunk };
+            let (segments, gathering) = (&mut self.segments, self.log.gathering());
+            self.index.apply_delete(key, |block| segments.displaced(block, gathering));
+            self.lost.leaves.remove(&key);
+        }
+        if chunks.is_empty() {
+            let gathering = self.log.gathering();
+            let ending = self.endings.entry(layer).or_default();
+            ending.gone = gathering;
+            let into = ending.into;
+            if let Some(ended) = self.layers.remove(&layer)
+                && let Some(child) = self.layers.get_mut(&into)
+            {
+                child.parent = ended.parent;
+            }
+        }
+    }
+
+    /// The leaf that holds what a record says of `key`: of the layer itself, or of the one that took its blocks.
+    #[allow(dead_code)] // Asked by the cleaner.
+    pub(crate) fn holder_of(&self, mut key: LeafKey) -> LeafKey {
+        while self.index.slot_of(key).is_none()
+            && let Some(ending) = self.endings.get(&key.layer).filter(|ending| ending.into != LayerId(0))
+        {
+            key.layer = ending.into;
+        }
+        key
+    }
+
+    /// What a pass says of a layer that ends.
+    pub(crate) fn load_ending(&mut self, record: &MergeRecord) {
+        let ending = self.endings.entry(record.from).or_default();
+        if record.into != LayerId(0) {
+            ending.into = record.into;
+        }
+        ending.gone = ending.gone.max(record.gone);
+        if ending.gone > RecordSeq(0) {
+            self.layers.remove(&record.from);
+        }
+    }
+
+    /// Replay is over: no record before `next` names a layer that is gone from here on.
+    pub(crate) fn settle_endings(&mut self, next: RecordSeq) {
+        self.endings.values_mut().filter(|ending| ending.gone > RecordSeq(0)).for_each(|ending| ending.gone = next);
+    }
+
+    /// A pass is complete: layers that were gone before it and before where replay begins are never named again.
+    pub(super) fn forget_endings(&mut self, root: &ShardRoot) {
+        let first_named = root.pass_first.seq.min(root.replay_start.seq);
+        self.endings.retain(|_, ending| ending.gone == RecordSeq(0) || ending.gone >= first_named);
+    }
+
+    /// The endings, as a pass writes them.
+    pub(super) fn endings_of_pass(&self) -> Vec<MergeRecord> {
+        let record =
+            |(from, ending): (&LayerId, &Ending)| MergeRecord { from: *from, into: ending.into, gone: ending.gone };
+        self.endings.iter().map(record).collect()
+    }
+
+    /// See the module: what the open pass would miss.
+    fn write_into_open_pass(&mut self, key: LeafKey) {
+        let Some(OpenPass { id, next_slot, slots, block_size_bytes, .. }) = self.pass.open else { return };
+        let slot = self.index.slot_of(key).expect("a leaf that was just changed");
+        if (next_slot..slots).contains(&slot) || mutant(Mutant::MergedLeafNotInPass) {
+            return;
+        }
+        self.write_leaf(slot, id, &mut Vec::new(), block_size_bytes);
+        if let Some(open) = &mut self.pass.open {
+            open.extra_leaves += 1;
+        }
+    }
+}
+
+/// The pass under way, as far as a merge must know it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenPass {
+    pub(super) id: PassId,
+    /// Slots that its walk still comes to: from here …
+    pub(super) next_slot: u32,
+    /// … up to here.
+    pub(super) slots: u32,
+    /// Leaves that merges added to it.
+    pub(super) extra_leaves: u64,
+    pub(super) block_size_bytes: u32,
+}

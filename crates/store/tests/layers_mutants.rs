@@ -1,0 +1,30 @@
+//! The test of layers would notice each rule that is broken. A process of its own: a bug is on for all of it.
+#![cfg(feature = "mutants")]
+
+mod common;
+
+use common::layers::layers_survive;
+use types::Mutant;
+
+const MOST_SEEDS: u64 = 12;
+
+#[test]
+fn every_broken_rule_of_layers_is_noticed() {
+    let mutants = [
+        Mutant::MergeNotOrdered,
+        Mutant::MergedBlocksNotCounted,
+        Mutant::MergeLosesZeroes,
+        Mutant::MergedLeafNotInPass,
+        Mutant::LayerStateLost,
+    ];
+    for mutant in mutants {
+        let noticed = (0..MOST_SEEDS).find(|seed| {
+            Mutant::activate(Some(mutant));
+            let broken = std::panic::catch_unwind(|| layers_survive(*seed, 10, 400)).is_err();
+            Mutant::activate(None);
+            broken
+        });
+        println!("{mutant:?}: seed {noticed:?}");
+        assert!(noticed.is_some(), "{mutant:?} was not noticed in {MOST_SEEDS} seeds");
+    }
+}
