@@ -10,6 +10,7 @@
 //! | `groups/G`                   | [`GroupRecord`]   |
 //! | `volumes/V`                  | [`VolumeRecord`]  |
 //! | `layers/L`                   | [`LayerRecord`]   |
+//! | `snapshots/V/NAME`           | [`SnapshotRecord`] of volume V |
 //! | `volume-names/NAME`          | [`Reference`]: the name is taken |
 //! | `nsids/SUBSYSTEM/N`          | [`Reference`]: the namespace id is taken |
 //! | `allocators/KIND`            | [`Allocator`]: ids below it are used up |
@@ -251,6 +252,26 @@ pub struct LayerRecord {
     pub created_at_ns: u64,
 }
 
+/// A snapshot: a name for what a volume held at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotRecord {
+    /// The volume it was taken of.
+    #[serde(with = "number")]
+    pub volume: VolumeId,
+    /// Its name, unique within the volume.
+    pub name: String,
+    /// The layer that was the volume's top: reading through it and its parents gives the snapshot.
+    #[serde(with = "number")]
+    pub layer: LayerId,
+    /// The volume's family.
+    #[serde(with = "number")]
+    pub family: FamilyId,
+    /// Size of the volume at that instant.
+    pub size_bytes: u64,
+    /// Wall time, only told.
+    pub created_at_ns: u64,
+}
+
 /// A name or number that is taken, and by which volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reference {
@@ -310,9 +331,22 @@ pub mod keys {
     pub fn volume(id: VolumeId) -> String {
         format!("{VOLUMES}{:016x}", id.0)
     }
+    /// All layers.
+    pub const LAYERS: &str = "layers/";
+    /// All snapshots.
+    pub const SNAPSHOTS: &str = "snapshots/";
+
+    /// The snapshots of a volume.
+    pub fn snapshots_of(volume: VolumeId) -> String {
+        format!("{SNAPSHOTS}{:016x}/", volume.0)
+    }
+    /// A snapshot.
+    pub fn snapshot(volume: VolumeId, name: &str) -> String {
+        format!("{}{name}", snapshots_of(volume))
+    }
     /// A layer.
     pub fn layer(id: LayerId) -> String {
-        format!("layers/{:016x}", id.0)
+        format!("{LAYERS}{:016x}", id.0)
     }
     /// A name of a volume.
     pub fn volume_name(name: &str) -> String {
@@ -351,6 +385,7 @@ record! {
     GroupRecord: self => keys::group(self.id),
     VolumeRecord: self => keys::volume(self.id),
     LayerRecord: self => keys::layer(self.id),
+    SnapshotRecord: self => keys::snapshot(self.volume, &self.name),
     Reference: self => self.taken.clone(),
     Allocator: self => keys::allocator(&self.kind),
 }

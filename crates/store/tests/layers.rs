@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::layers::layers_survive;
+use common::layers::{an_ended_leaf_in_an_older_pass_stays_away, layers_survive};
 
 #[test]
 fn what_volumes_and_snapshots_see_survives_merges_deletions_and_crashes() {
@@ -14,4 +14,9 @@ fn what_volumes_and_snapshots_see_survives_merges_deletions_and_crashes() {
     }
     println!("{merged} chunks merged, {ended} layers ended, {passes} passes");
     assert!(merged > 1000 && ended > 20 && passes > 20, "the crashes met nothing of interest");
+}
+
+#[test]
+fn a_layer_that_has_ended_does_not_come_back_from_an_older_pass() {
+    an_ended_leaf_in_an_older_pass_stays_away();
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::layers::layers_survive;
+use common::layers::{an_ended_leaf_in_an_older_pass_stays_away, layers_survive};
 use types::Mutant;
 
 const MOST_SEEDS: u64 = 12;
@@ -15,14 +15,18 @@ fn every_broken_rule_of_layers_is_noticed() {
         Mutant::MergedBlocksNotCounted,
         Mutant::MergeLosesZeroes,
         Mutant::MergedLeafNotInPass,
+        Mutant::StaleLeafLoaded,
         Mutant::LayerStateLost,
     ];
     for mutant in mutants {
         let noticed = (0..MOST_SEEDS).find(|seed| {
             Mutant::activate(Some(mutant));
-            let broken = std::panic::catch_unwind(|| layers_survive(*seed, 10, 400)).is_err();
+            let broken = std::panic::catch_unwind(|| {
+                an_ended_leaf_in_an_older_pass_stays_away();
+                layers_survive(*seed, 10, 400)
+            });
             Mutant::activate(None);
-            broken
+            broken.is_err()
         });
         println!("{mutant:?}: seed {noticed:?}");
         assert!(noticed.is_some(), "{mutant:?} was not noticed in {MOST_SEEDS} seeds");

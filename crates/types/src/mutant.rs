@@ -38,6 +38,8 @@ pub enum Mutant {
     MergeLosesZeroes,
     /// Store: a merged leaf is not written into the pass that is under way, which was at its slot already.
     MergedLeafNotInPass,
+    /// Store: replay loads leaves of passes before the last complete one, of layers that have ended since too.
+    StaleLeafLoaded,
     /// Store: a pass is written without what is known of layers.
     LayerStateLost,
 }

@@ -6,15 +6,21 @@
 
 mod groups;
 mod setup;
+mod snapshots;
 mod volumes;
 
 pub use groups::begin_epochs;
 pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table};
+pub use snapshots::{
+    EndingLayer, chain_of, clone_volume, delete_snapshot, finish_ending, grow_volume, name_snapshot, next_ending,
+    push_layer, roll_back, snapshot, snapshots,
+};
 pub use volumes::{DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_volume, finish_delete, take_heads};
 
 use crate::map::{MapError, MapStore, Outcome, Transaction};
 use crate::names::InvalidInput;
 use std::time::Duration;
+use types::VolumeId;
 
 /// A decision is tried so often against others who change the same records, or against lost answers.
 const ATTEMPTS_MAX: u32 = 40;
@@ -47,6 +53,31 @@ pub enum CatalogError {
     /// All namespace ids are taken.
     #[error("the subsystem {0} has all of its {NSID_MAX} namespaces: delete a volume first")]
     SubsystemFull(String),
+    /// No such volume any more.
+    #[error("volume {0} was deleted")]
+    Gone(VolumeId),
+    /// No such snapshot.
+    #[error("there is no snapshot named {0}")]
+    NoSnapshot(String),
+    /// The snapshot's name is taken.
+    #[error("a snapshot named {0} exists already")]
+    SnapshotExists(String),
+    /// A volume is deleted after its snapshots.
+    #[error("the volume {volume} has snapshots: delete them first ({})", snapshots.join(", "))]
+    HasSnapshots {
+        /// The volume.
+        volume: String,
+        /// Its snapshots.
+        snapshots: Vec<String>,
+    },
+    /// Volumes only grow.
+    #[error("the volume has {is_bytes} bytes and cannot become smaller ({asked_bytes} bytes): give a larger size")]
+    Smaller {
+        /// Its size.
+        is_bytes: u64,
+        /// The size asked for.
+        asked_bytes: u64,
+    },
     /// No such pool.
     #[error("there is no pool named {0}")]
     NoPool(String),

@@ -34,42 +34,11 @@ pub async fn create_volume(
     pool: &str,
     head: NodeId,
 ) -> Result<VolumeRecord, CatalogError> {
-    check_name(&new.name)?;
-    check_volume_size(new.size_bytes)?;
-    check_block_size(new.block_size_bytes)?;
-    // Random and ours alone: a record with this NGUID was made by this call, heard of or not.
-    let nguid = format!("{:016x}{:016x}", runtime::random_u64(), runtime::random_u64());
-    let family_seed = runtime::random_u64();
+    let (nguid, family_seed) = (new_nguid(), runtime::random_u64());
     for _ in 0..ATTEMPTS_MAX {
-        if let Some(taken) = get::<Reference>(map, &keys::volume_name(&new.name)).await? {
-            let found = get::<VolumeRecord>(map, &keys::volume(taken.record.volume)).await?;
-            return match found {
-                Some(found) if found.record.nguid == nguid => Ok(found.record),
-                _ => Err(CatalogError::Exists(new.name.clone())),
-            };
-        }
-        let pool_record = get::<PoolRecord>(map, &keys::pool(pool)).await?;
-        let pool_record = pool_record.ok_or_else(|| CatalogError::NoPool(pool.to_owned()))?.record;
-        let mut ids = Ids::begin(map).await?;
-        let id = VolumeId(ids.take(0));
-        let volume = VolumeRecord {
-            id,
-            name: new.name.clone(),
-            pool: pool_record.name,
-            table: pool_record.table,
-            size_bytes: new.size_bytes,
-            block_size_bytes: new.block_size_bytes,
-            subsystem: DEFAULT_SUBSYSTEM.to_owned(),
-            nsid: free_nsid(map, DEFAULT_SUBSYSTEM, id).await?,
-            nguid: nguid.clone(),
-            family: FamilyId(ids.take(2)),
-            family_seed,
-            layers: vec![LayerId(ids.take(1))],
-            head,
-            volume_epoch: VolumeEpoch(1),
-            created_at_ns: runtime::wall_clock_ns(),
-            project: DEFAULT_SUBSYSTEM.to_owned(),
-            state: VolumeState::Online,
+        let (volume, ids) = match begin_volume(map, new, pool, head, &nguid).await? {
+            Ok((begun, ids)) => (VolumeRecord { family_seed, ..begun }, ids),
+            Err(made) => return Ok(made),
         };
         if let Attempt::Done = attempt(map, make(&volume, ids)).await? {
             return Ok(volume);
@@ -78,11 +47,62 @@ pub async fn create_volume(
     Err(CatalogError::Contended)
 }
 
-/// The transaction that makes `volume`: fails if its name, its namespace id or one of its ids was taken meanwhile.
-fn make(volume: &VolumeRecord, ids: Ids) -> Transaction {
+/// Random and the caller's alone: a record with this NGUID was made by its call, heard of or not.
+pub(super) fn new_nguid() -> String {
+    format!("{:016x}{:016x}", runtime::random_u64(), runtime::random_u64())
+}
+
+/// A volume to be made, in a family of its own; or, if an attempt was done and not heard of, the one that was made.
+pub(super) async fn begin_volume(
+    map: &dyn MapStore,
+    new: &NewVolume,
+    pool: &str,
+    head: NodeId,
+    nguid: &str,
+) -> Result<Result<(VolumeRecord, Ids), VolumeRecord>, CatalogError> {
+    check_name(&new.name)?;
+    check_volume_size(new.size_bytes)?;
+    check_block_size(new.block_size_bytes)?;
+    if let Some(taken) = get::<Reference>(map, &keys::volume_name(&new.name)).await? {
+        let found = get::<VolumeRecord>(map, &keys::volume(taken.record.volume)).await?;
+        return match found {
+            Some(found) if found.record.nguid == nguid => Ok(Err(found.record)),
+            _ => Err(CatalogError::Exists(new.name.clone())),
+        };
+    }
+    let pool_record = get::<PoolRecord>(map, &keys::pool(pool)).await?;
+    let pool_record = pool_record.ok_or_else(|| CatalogError::NoPool(pool.to_owned()))?.record;
+    let mut ids = Ids::begin(map).await?;
+    let id = VolumeId(ids.take(0));
+    let volume = VolumeRecord {
+        id,
+        name: new.name.clone(),
+        pool: pool_record.name,
+        table: pool_record.table,
+        size_bytes: new.size_bytes,
+        block_size_bytes: new.block_size_bytes,
+        subsystem: DEFAULT_SUBSYSTEM.to_owned(),
+        nsid: free_nsid(map, DEFAULT_SUBSYSTEM, id).await?,
+        nguid: nguid.to_owned(),
+        family: FamilyId(ids.take(2)),
+        family_seed: 0,
+        layers: vec![ids.layer()],
+        head,
+        volume_epoch: VolumeEpoch(1),
+        created_at_ns: runtime::wall_clock_ns(),
+        project: DEFAULT_SUBSYSTEM.to_owned(),
+        state: VolumeState::Online,
+    };
+    Ok(Ok((volume, ids)))
+}
+
+/// The transaction that makes `volume` with its last layer: fails if its name, its namespace id or one of its ids was
+/// taken meanwhile.
+pub(super) fn make(volume: &VolumeRecord, ids: Ids) -> Transaction {
+    let (top, below) = volume.layers.split_last().expect("a volume has a layer");
     let layer = LayerRecord {
-        id: volume.layers[0],
-        parent: LayerId(0),
+        id: *top,
+        parent: below.last().copied().unwrap_or_default(),
         family: volume.family,
         key_id: KeyId(0),
         created_at_ns: volume.created_at_ns,
@@ -90,31 +110,40 @@ fn make(volume: &VolumeRecord, ids: Ids) -> Transaction {
     let taken = |key: String| Reference { taken: key, volume: volume.id };
     let name = taken(keys::volume_name(&volume.name));
     let nsid = taken(keys::nsid(&volume.subsystem, volume.nsid));
-    let mut transaction = Transaction::new()
+    let transaction = Transaction::new()
         .expect_absent(&name.taken)
         .put(&name.taken, encode(&name))
         .expect_absent(&nsid.taken)
         .put(&nsid.taken, encode(&nsid))
         .put(layer.key(), encode(&layer))
         .put(volume.key(), encode(volume));
-    for allocator in ids.0 {
-        let key = allocator.record.key();
-        transaction = transaction.expect(&key, allocator.modified).put(&key, encode(&allocator.record));
-    }
-    transaction
+    ids.put(transaction)
 }
 
 /// The allocators of volumes, layers and families, in this order.
-struct Ids([Versioned<Allocator>; 3]);
+pub(super) struct Ids([Versioned<Allocator>; 3]);
 
 impl Ids {
-    async fn begin(map: &dyn MapStore) -> Result<Self, CatalogError> {
+    pub(super) async fn begin(map: &dyn MapStore) -> Result<Self, CatalogError> {
         let load = async |kind: &str| {
             let key = keys::allocator(kind);
             let found = get::<Allocator>(map, &key).await?;
             found.ok_or_else(|| CatalogError::BadRecord { key, why: "it is missing".to_owned() })
         };
         Ok(Self([load("volume").await?, load("layer").await?, load("family").await?]))
+    }
+
+    pub(super) fn layer(&mut self) -> LayerId {
+        LayerId(self.take(1))
+    }
+
+    /// The transaction, with what was taken used up: fails if somebody else took ids meanwhile.
+    pub(super) fn put(self, mut transaction: Transaction) -> Transaction {
+        for allocator in self.0 {
+            let key = allocator.record.key();
+            transaction = transaction.expect(&key, allocator.modified).put(&key, encode(&allocator.record));
+        }
+        transaction
     }
 
     fn take(&mut self, which: usize) -> u64 {
@@ -182,6 +211,13 @@ pub async fn begin_delete(map: &dyn MapStore, name: &str) -> Result<VolumeRecord
         let key = keys::volume(reference.record.volume);
         let missing = || CatalogError::BadRecord { key: key.clone(), why: "its name leads nowhere".to_owned() };
         let found = get::<VolumeRecord>(map, &key).await?.ok_or_else(missing)?;
+        let snapshots = super::snapshots(map, found.record.id).await?;
+        if !snapshots.is_empty() {
+            return Err(CatalogError::HasSnapshots {
+                volume: name.to_owned(),
+                snapshots: snapshots.into_iter().map(|snapshot| snapshot.name).collect(),
+            });
+        }
         seen = Some(found.record.id);
         let deleting = VolumeRecord { state: VolumeState::Deleting, ..found.record };
         let transaction = Transaction::new()
@@ -196,19 +232,16 @@ pub async fn begin_delete(map: &dyn MapStore, name: &str) -> Result<VolumeRecord
     Err(CatalogError::Contended)
 }
 
-/// Removes a volume of which nothing is stored any more, its layers, and its hold on the namespace id. Its ids are
-/// never used again: the allocators are past them.
+/// Removes a volume of which nothing is stored any more, and its hold on the namespace id; its layers have ended, or are
+/// wanted by others of its family. Its ids are never used again: the allocators are past them.
 pub async fn finish_delete(map: &dyn MapStore, volume: &VolumeRecord) -> Result<(), CatalogError> {
     for _ in 0..ATTEMPTS_MAX {
         let Some(found) = get::<VolumeRecord>(map, &volume.key()).await? else { return Ok(()) };
         assert_eq!(found.record.state, VolumeState::Deleting, "only a volume that is being deleted can be removed");
-        let mut transaction = Transaction::new()
+        let transaction = Transaction::new()
             .expect(volume.key(), found.modified)
             .delete(volume.key())
             .delete(keys::nsid(&volume.subsystem, volume.nsid));
-        for layer in &volume.layers {
-            transaction = transaction.delete(keys::layer(*layer));
-        }
         if let Attempt::Done = attempt(map, transaction).await? {
             return Ok(());
         }

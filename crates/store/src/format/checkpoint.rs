@@ -6,7 +6,7 @@
 use super::bytes::{check_length, check_zero, put_u32, put_u64, u32_at, u64_at};
 use super::entry::MAX_GROUP_RECORD_BYTES;
 use super::{FormatError, Generation, RecordPointer, RecordSeq, SegmentIndex, Stream};
-use types::{ChunkId, Epoch, FamilyId, GroupId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
+use types::{Epoch, FamilyId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
 
 fn check_exactly(what: &'static str, payload: &[u8], expected: usize) -> Result<(), FormatError> {
     if payload.len() == expected {
@@ -263,7 +263,8 @@ impl LayerRecord {
 /// | 0 | 8 | the layer that ends |
 /// | 8 | 8 | the layer that takes its blocks; 0: none, it is deleted |
 /// | 16 | 8 | record sequence behind which no record names it; 0 as long as it is under way |
-/// | 24 | 16 | zero |
+/// | 24 | 8 | once it is gone: its parent, which its children have from then on; itself if that is not known |
+/// | 32 | 8 | zero |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeRecord {
     /// The layer that ends.
@@ -272,6 +273,8 @@ pub struct MergeRecord {
     pub into: LayerId,
     /// No record behind this one names `from`; 0 as long as it is under way.
     pub gone: RecordSeq,
+    /// Once it is gone: its parent; itself if that is not known.
+    pub parent: LayerId,
 }
 
 impl MergeRecord {
@@ -284,14 +287,16 @@ impl MergeRecord {
         put_u64(&mut out, 0, self.from.0);
         put_u64(&mut out, 8, self.into.0);
         put_u64(&mut out, 16, self.gone.0);
+        put_u64(&mut out, 24, self.parent.0);
         out
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
         const WHAT: &str = "merge";
         check_exactly(WHAT, payload, Self::ENCODED_BYTES)?;
-        check_zero(WHAT, 24, &payload[24..])?;
+        check_zero(WHAT, 32, &payload[32..])?;
         Ok(Self {
+            parent: LayerId(u64_at(payload, 24)),
             from: LayerId(u64_at(payload, 0)),
             into: LayerId(u64_at(payload, 8)),
             gone: RecordSeq(u64_at(payload, 16)),

@@ -234,7 +234,7 @@ impl Index {
 
     /// Applies the merge of one chunk: what the leaf `from` says goes to the leaf `into` where that says nothing, and
     /// `from` is gone. `displaced` is told of each block that nobody sees any more. If the leaf `into` has the entry
-    /// already (`seq` not above its `last_seq`) it holds what came from `from`: then nothing is told.
+    /// already (`seq` not above its `last_seq`) it holds what came from `from`, and all of that was there twice.
     pub fn apply_merge(
         &mut self,
         from: LeafKey,
@@ -243,12 +243,12 @@ impl Index {
         hides_below: bool,
         displaced: impl FnMut(StoredBlock),
     ) {
+        if seq <= self.last_seq(into) {
+            return self.apply_delete(from, displaced);
+        }
         let below = self.take(from).unwrap_or_default();
         let number = self.find_or_add(into);
         let leaf = &mut slot_mut(&mut self.pages, number).leaf;
-        if seq <= leaf.last_seq() {
-            return;
-        }
         let before = (leaf.stored_count(), leaf.body_bytes());
         leaf.take_below(&below, hides_below, displaced);
         leaf.set_last_seq(seq);

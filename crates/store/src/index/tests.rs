@@ -124,7 +124,7 @@ fn assert_same(index: &Index, model: &Model) {
     }
     assert_eq!(index.stored_blocks(), stored);
     for slot in 0..index.slot_count() {
-        let (_, view) = index.leaf_at(slot).expect("none was forgotten");
+        let Some((_, view)) = index.leaf_at(slot) else { continue };
         assert_eq!(super::Leaf::from_view(&view).check(), Ok(()));
     }
     let mut walked = 0;
@@ -301,4 +301,44 @@ fn memory_per_tebibyte_stays_in_its_limit() {
     assert!(gib_per_tib(&dense) <= 2.5);
     assert!(gib_per_tib(&runs) <= 1.1);
     assert!(empty.memory_bytes() / CHUNKS as usize <= 64);
+}
+
+/// A chunk of one layer goes to another, and is deleted there: what is displaced, and the counts, are those of the model.
+#[test]
+fn a_merge_gives_what_is_not_hidden_and_tells_what_is() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let (mut index, mut model) = (Index::new(), Model::default());
+        for seq in 1..=random.below(120) {
+            step(&mut random, &mut index, &mut model, seq, seed % 2 == 1);
+        }
+        let (from, into) = (key(0), key(1));
+        let hides_below = random.below(2) == 0;
+        let (mut expected, mut displaced) = (vec![], vec![]);
+        for block in 0..256 {
+            let below = model.blocks.remove(&(from, block)).unwrap_or_default();
+            match model.get(into, block) {
+                BlockState::Absent => drop(model.set(into, block, below)),
+                _ => expected.extend(below.stored()),
+            }
+            if !hides_below && model.get(into, block) == BlockState::Zero {
+                model.set(into, block, BlockState::Absent);
+            }
+        }
+        model.last_seq.remove(&from);
+        model.last_seq.insert(into, Seq(1000));
+        index.apply_merge(from, into, Seq(1000), hides_below, |block| displaced.push(block));
+        assert_eq!(displaced, expected);
+        assert_same(&index, &model);
+        for layer in (1..=3).map(LayerId) {
+            let of_layer =
+                model.blocks.iter().filter(|((key, _), state)| key.layer == layer && state.stored().is_some());
+            assert_eq!(index.layer_usage(layer).stored_blocks, of_layer.count() as u64);
+        }
+        let (mut gone, usage) = (0, index.layer_usage(into.layer));
+        let held = (0..256).filter(|block| model.get(into, *block).stored().is_some()).count() as u64;
+        index.apply_delete(into, |_| gone += 1);
+        assert_eq!(gone, held);
+        assert_eq!(index.layer_usage(into.layer).leaves, usage.leaves - 1);
+    }
 }

@@ -20,9 +20,7 @@ use super::group::Merge;
 use super::{Action, Shard, State};
 use crate::format::blocks::BlockState;
 use crate::format::entry::ChunkList;
-use crate::format::{
-    EntryFlags, EntryHead, EntryKind, LayerRecord, LeafKey, MergeRecord, PassId, RecordSeq, ShardRoot,
-};
+use crate::format::{EntryFlags, EntryHead, LayerRecord, LeafKey, MergeRecord, PassId, RecordSeq, ShardRoot};
 use crate::index::LayerUsage;
 use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, LayerId, Mutant, Seq, mutant};
 
@@ -36,6 +34,8 @@ pub(crate) struct Ending {
     pub(crate) into: LayerId,
     /// No record behind this one names it; 0 as long as it is under way.
     pub(crate) gone: RecordSeq,
+    /// Once it is gone and its record was known: its parent, which its children have from then on.
+    pub(crate) parent: Option<LayerId>,
 }
 
 /// Where a walk over the leaves of a shard is. Begins with the default.
@@ -43,6 +43,11 @@ pub(crate) struct Ending {
 pub struct LeafCursor(u32);
 
 impl Shard {
+    /// The layers known here, by id.
+    pub fn layers(&self) -> Vec<LayerRecord> {
+        self.core.state.borrow().layers.values().copied().collect()
+    }
+
     /// What a layer holds here. Exact: counted with each change of the index.
     pub fn layer_usage(&self, layer: LayerId) -> LayerUsage {
         self.core.state.borrow().index.layer_usage(layer)
@@ -110,10 +115,28 @@ impl State {
 
     /// A layer became known. One that is gone is told of once more only by replay, or by a group that comes late.
     pub(crate) fn apply_layer(&mut self, layer: LayerRecord) {
-        let is_gone = self.endings.get(&layer.layer).is_some_and(|ending| ending.gone > RecordSeq(0));
-        if !is_gone {
-            self.layers.insert(layer.layer, layer);
+        let parent = self.living(layer.parent);
+        match self.endings.get_mut(&layer.layer).filter(|ending| ending.gone > RecordSeq(0)) {
+            Some(ending) => {
+                ending.parent = Some(parent);
+                self.hand_on_children(layer.layer);
+            }
+            None => drop(self.layers.insert(layer.layer, LayerRecord { parent, ..layer })),
         }
+    }
+
+    /// The layer, or the nearest one below it that is not gone.
+    fn living(&self, mut layer: LayerId) -> LayerId {
+        while let Some(parent) = self.endings.get(&layer).and_then(|ending| ending.parent) {
+            layer = parent;
+        }
+        layer
+    }
+
+    /// A layer is gone: its children, as far as they are known, have its parent.
+    fn hand_on_children(&mut self, gone: LayerId) {
+        let parent = self.living(gone);
+        self.layers.values_mut().filter(|child| child.parent == gone).for_each(|child| child.parent = parent);
     }
 
     pub(crate) fn apply_merge(&mut self, merge: &Merge, seq: Seq) {
@@ -140,15 +163,12 @@ impl State {
             self.lost.leaves.remove(&key);
         }
         if chunks.is_empty() {
-            let gathering = self.log.gathering();
             let ending = self.endings.entry(layer).or_default();
-            ending.gone = gathering;
-            let into = ending.into;
-            if let Some(ended) = self.layers.remove(&layer)
-                && let Some(child) = self.layers.get_mut(&into)
-            {
-                child.parent = ended.parent;
+            ending.gone = self.log.gathering();
+            if let Some(ended) = self.layers.remove(&layer) {
+                ending.parent = Some(ended.parent);
             }
+            self.hand_on_children(layer);
         }
     }
 
@@ -169,9 +189,11 @@ impl State {
         if record.into != LayerId(0) {
             ending.into = record.into;
         }
-        ending.gone = ending.gone.max(record.gone);
-        if ending.gone > RecordSeq(0) {
+        if record.gone > RecordSeq(0) {
+            ending.gone = ending.gone.max(record.gone);
+            ending.parent = (record.parent != record.from).then_some(record.parent);
             self.layers.remove(&record.from);
+            self.hand_on_children(record.from);
         }
     }
 
@@ -188,8 +210,10 @@ impl State {
 
     /// The endings, as a pass writes them.
     pub(super) fn endings_of_pass(&self) -> Vec<MergeRecord> {
-        let record =
-            |(from, ending): (&LayerId, &Ending)| MergeRecord { from: *from, into: ending.into, gone: ending.gone };
+        let record = |(&from, ending): (&LayerId, &Ending)| {
+            let Ending { into, gone, parent } = *ending;
+            MergeRecord { from, into, gone, parent: parent.unwrap_or(from) }
+        };
         self.endings.iter().map(record).collect()
     }
 

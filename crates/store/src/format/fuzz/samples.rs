@@ -350,7 +350,7 @@ fn checkpoint_samples() -> Vec<Sample> {
     };
     segment.encode(&mut segments);
     SegmentUse { segment: SegmentIndex(5), stream: Stream::Cold, sealed: false, ..segment }.encode(&mut segments);
-    let merge = MergeRecord { from: LayerId(10), into: LayerId(11), gone: RecordSeq(890_000) };
+    let merge = MergeRecord { from: LayerId(10), into: LayerId(11), gone: RecordSeq(890_000), parent: LayerId(9) };
     let end =
         crate::format::PassEnd { begin: pointer(900_000), leaves: 4, groups: 3, layers: 2, merges: 1, segments: 2 };
     let begin = crate::format::PassBegin { replay_start: pointer(899_999) };

@@ -1,0 +1,308 @@
+//! Snapshots, clones, rollbacks, and layers that end.
+//!
+//! ```text
+//!   volume  ──layers──▶ 4 ▸ 7 ▸ 9     9 is its top: written to. Each layer's record names its parent.
+//!   snapshot "monday" ──────▶ 7       what reading through 7, then 4 gives
+//!
+//!   push_layer      9 ▸ 12            no effect: 12 is empty. From now on any head that opens the volume writes to 12
+//!   name_snapshot   "tuesday" ▶ 9     once the head goes on with 12
+//! ```
+//!
+//! A layer is **wanted** as long as a volume writes to it or a snapshot names it. One that is not, and has no child, is
+//! deleted; with one child it is merged into that. The map says so by what is in it and nothing else: whoever comes after a
+//! crash finds the same layers to end.
+
+use super::volumes::{Ids, begin_volume, make};
+use super::{ATTEMPTS_MAX, Attempt, CatalogError, NewVolume, attempt};
+use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
+use crate::names::{check_name, check_volume_size};
+use crate::records::{LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
+use crate::typed::{Versioned, encode, get, list};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{FamilyId, LayerId, NodeId, VolumeEpoch, VolumeId};
+
+/// Volumes changed in one transaction; the rest of it is for layers.
+const VOLUMES_AT_ONCE: usize = TRANSACTION_OPERATIONS_MAX - 8;
+
+/// A layer that nobody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndingLayer {
+    /// Which.
+    pub layer: LayerId,
+    /// Its parent; 0: none.
+    pub parent: LayerId,
+    /// Its only child, which takes its blocks; `None`: it has none, and is deleted.
+    pub into: Option<LayerId>,
+    /// What maps the family's chunks to slots.
+    pub family_seed: u64,
+    /// The family's slot table.
+    pub table: u32,
+}
+
+async fn volume(map: &dyn MapStore, id: VolumeId) -> Result<Versioned<VolumeRecord>, CatalogError> {
+    let found = get::<VolumeRecord>(map, &keys::volume(id)).await?;
+    found.filter(|found| found.record.state == VolumeState::Online).ok_or(CatalogError::Gone(id))
+}
+
+/// The snapshots of a volume, by name.
+pub async fn snapshots(map: &dyn MapStore, volume: VolumeId) -> Result<Vec<SnapshotRecord>, CatalogError> {
+    let found = list::<SnapshotRecord>(map, &keys::snapshots_of(volume)).await?;
+    Ok(found.into_iter().map(|found| found.record).collect())
+}
+
+/// A snapshot of a volume.
+pub async fn snapshot(map: &dyn MapStore, volume: VolumeId, name: &str) -> Result<SnapshotRecord, CatalogError> {
+    let found = get::<SnapshotRecord>(map, &keys::snapshot(volume, name)).await?;
+    found.map(|found| found.record).ok_or_else(|| CatalogError::NoSnapshot(name.to_owned()))
+}
+
+/// The layer and what it is read through, oldest first.
+pub async fn chain_of(map: &dyn MapStore, layer: LayerId) -> Result<Vec<LayerId>, CatalogError> {
+    let (mut chain, mut next) = (Vec::new(), layer);
+    while next != LayerId(0) {
+        let key = keys::layer(next);
+        let found = get::<LayerRecord>(map, &key).await?;
+        let missing =
+            || CatalogError::BadRecord { key, why: "a layer above it names it, and it is missing".to_owned() };
+        chain.push(next);
+        next = found.ok_or_else(missing)?.record.parent;
+    }
+    chain.reverse();
+    Ok(chain)
+}
+
+/// A new, empty top over `below` (oldest first), in a new epoch of the head: groups learn of it with the head's next
+/// request.
+async fn put_top(
+    map: &dyn MapStore,
+    id: VolumeId,
+    below: impl AsyncFn(&VolumeRecord) -> Result<Vec<LayerId>, CatalogError>,
+) -> Result<VolumeRecord, CatalogError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let found = volume(map, id).await?;
+        let mut ids = Ids::begin(map).await?;
+        let mut layers = below(&found.record).await?;
+        let layer = LayerRecord {
+            id: ids.layer(),
+            parent: layers.last().copied().unwrap_or_default(),
+            family: found.record.family,
+            key_id: Default::default(),
+            created_at_ns: runtime::wall_clock_ns(),
+        };
+        layers.push(layer.id);
+        let volume_epoch = VolumeEpoch(found.record.volume_epoch.0 + 1);
+        let changed = VolumeRecord { layers, volume_epoch, ..found.record };
+        let transaction = Transaction::new()
+            .expect(changed.key(), found.modified)
+            .put(changed.key(), encode(&changed))
+            .put(layer.key(), encode(&layer));
+        if let Attempt::Done = attempt(map, ids.put(transaction)).await? {
+            return Ok(changed);
+        }
+        // If it was done and not heard of, the volume has a layer more than it needs: nobody names it, and it ends.
+    }
+    Err(CatalogError::Contended)
+}
+
+/// The first step of a snapshot: a new top over the volume's layers.
+pub async fn push_layer(map: &dyn MapStore, id: VolumeId) -> Result<VolumeRecord, CatalogError> {
+    put_top(map, id, async |volume| Ok(volume.layers.clone())).await
+}
+
+/// A rollback: a new top over the layer of a snapshot. What was written to the volume since is nobody's.
+pub async fn roll_back(map: &dyn MapStore, id: VolumeId, name: &str) -> Result<VolumeRecord, CatalogError> {
+    let to = snapshot(map, id, name).await?;
+    put_top(map, id, async |_| chain_of(map, to.layer).await).await
+}
+
+/// The last step of a snapshot: `layer`, which the volume has and does not write to any more, gets a name.
+///
+/// # Errors
+/// If the name is not allowed or taken.
+pub async fn name_snapshot(
+    map: &dyn MapStore,
+    id: VolumeId,
+    name: &str,
+    layer: LayerId,
+) -> Result<SnapshotRecord, CatalogError> {
+    check_name(name)?;
+    let key = keys::snapshot(id, name);
+    for _ in 0..ATTEMPTS_MAX {
+        let found = volume(map, id).await?;
+        if let Some(there) = get::<SnapshotRecord>(map, &key).await? {
+            let is_ours = there.record.layer == layer;
+            return if is_ours { Ok(there.record) } else { Err(CatalogError::SnapshotExists(name.to_owned())) };
+        }
+        let is_below_top = found.record.layers.split_last().is_some_and(|(_, below)| below.contains(&layer));
+        assert!(is_below_top, "layer {layer} is not one that volume {id} has left behind");
+        let snapshot = SnapshotRecord {
+            volume: id,
+            name: name.to_owned(),
+            layer,
+            family: found.record.family,
+            size_bytes: found.record.size_bytes,
+            created_at_ns: runtime::wall_clock_ns(),
+        };
+        // The volume is put as it is, so that who deletes it meanwhile looks again, and finds the snapshot.
+        let transaction = Transaction::new()
+            .expect(found.record.key(), found.modified)
+            .put(found.record.key(), encode(&found.record))
+            .expect_absent(&key)
+            .put(&key, encode(&snapshot));
+        if let Attempt::Done = attempt(map, transaction).await? {
+            return Ok(snapshot);
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
+/// Takes a snapshot's name away: its layer ends when nothing else wants it.
+pub async fn delete_snapshot(map: &dyn MapStore, id: VolumeId, name: &str) -> Result<SnapshotRecord, CatalogError> {
+    let key = keys::snapshot(id, name);
+    let mut asked: Option<SnapshotRecord> = None;
+    for _ in 0..ATTEMPTS_MAX {
+        let Some(found) = get::<SnapshotRecord>(map, &key).await? else {
+            return asked.ok_or_else(|| CatalogError::NoSnapshot(name.to_owned()));
+        };
+        let transaction = Transaction::new().expect(&key, found.modified).delete(&key);
+        asked = Some(found.record.clone());
+        if let Attempt::Done = attempt(map, transaction).await? {
+            return Ok(found.record);
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
+/// Makes a volume of a snapshot: it begins with what the snapshot holds, and shares it.
+///
+/// # Errors
+/// As [`create_volume`](super::create_volume).
+pub async fn clone_volume(
+    map: &dyn MapStore,
+    source: VolumeId,
+    snapshot_name: &str,
+    new_name: &str,
+    head: NodeId,
+) -> Result<VolumeRecord, CatalogError> {
+    let nguid = super::volumes::new_nguid();
+    for _ in 0..ATTEMPTS_MAX {
+        let from = snapshot(map, source, snapshot_name).await?;
+        let origin = volume(map, source).await?;
+        let new = NewVolume {
+            name: new_name.to_owned(),
+            size_bytes: from.size_bytes,
+            block_size_bytes: origin.record.block_size_bytes,
+        };
+        let (mut begun, ids) = match begin_volume(map, &new, &origin.record.pool, head, &nguid).await? {
+            Ok(begun) => begun,
+            Err(made) => return Ok(made),
+        };
+        begun.table = origin.record.table;
+        begun.family = origin.record.family;
+        begun.family_seed = origin.record.family_seed;
+        let own = begun.layers.clone();
+        begun.layers = chain_of(map, from.layer).await?;
+        begun.layers.extend(own);
+        // The snapshot is put as it is: it must be there when the clone is, and who deletes it meanwhile looks again.
+        let found = get::<SnapshotRecord>(map, &from.key()).await?;
+        let Some(found) = found.filter(|found| found.record == from) else { continue };
+        let transaction = make(&begun, ids).expect(from.key(), found.modified).put(from.key(), encode(&from));
+        if let Attempt::Done = attempt(map, transaction).await? {
+            return Ok(begun);
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
+/// Makes a volume larger.
+///
+/// # Errors
+/// If the size is not allowed, or less than it is.
+pub async fn grow_volume(map: &dyn MapStore, id: VolumeId, size_bytes: u64) -> Result<VolumeRecord, CatalogError> {
+    check_volume_size(size_bytes)?;
+    for _ in 0..ATTEMPTS_MAX {
+        let found = volume(map, id).await?;
+        if size_bytes < found.record.size_bytes {
+            return Err(CatalogError::Smaller { is_bytes: found.record.size_bytes, asked_bytes: size_bytes });
+        }
+        let grown = VolumeRecord { size_bytes, ..found.record };
+        let transaction = Transaction::new().expect(grown.key(), found.modified).put(grown.key(), encode(&grown));
+        if size_bytes == grown.size_bytes && found_is_same(&grown, map).await? {
+            return Ok(grown);
+        }
+        if let Attempt::Done = attempt(map, transaction).await? {
+            return Ok(grown);
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
+/// Whether the map says this very record.
+async fn found_is_same(record: &VolumeRecord, map: &dyn MapStore) -> Result<bool, CatalogError> {
+    Ok(get::<VolumeRecord>(map, &record.key()).await?.is_some_and(|found| found.record == *record))
+}
+
+/// A layer of a family that nobody wants and that can end now: those without a child first, for what they hold needs no
+/// place. `None`: there is none.
+pub async fn next_ending(map: &dyn MapStore, family: FamilyId) -> Result<Option<EndingLayer>, CatalogError> {
+    let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
+    let of_family: Vec<_> = volumes.into_iter().map(|v| v.record).filter(|v| v.family == family).collect();
+    let Some(any) = of_family.first() else { return Ok(None) };
+    let serving = of_family.iter().filter(|volume| volume.state != VolumeState::Deleting);
+    let mut wanted: BTreeSet<LayerId> = serving.filter_map(|volume| volume.layers.last().copied()).collect();
+    let snapshots = list::<SnapshotRecord>(map, keys::SNAPSHOTS).await?;
+    wanted.extend(snapshots.iter().filter(|found| found.record.family == family).map(|found| found.record.layer));
+    let layers = list::<LayerRecord>(map, keys::LAYERS).await?;
+    let layers: Vec<_> = layers.into_iter().map(|found| found.record).filter(|layer| layer.family == family).collect();
+    let mut children: BTreeMap<LayerId, Vec<LayerId>> = BTreeMap::new();
+    for layer in &layers {
+        children.entry(layer.parent).or_default().push(layer.id);
+    }
+    let unwanted = layers.iter().filter(|layer| !wanted.contains(&layer.id));
+    let ending = |layer: &LayerRecord| {
+        let into = match children.get(&layer.id).map(Vec::as_slice) {
+            None => None,
+            Some([child]) => Some(*child),
+            Some(_) => return None,
+        };
+        let (family_seed, table) = (any.family_seed, any.table);
+        Some(EndingLayer { layer: layer.id, parent: layer.parent, into, family_seed, table })
+    };
+    let mut endings: Vec<_> = unwanted.filter_map(ending).collect();
+    endings.sort_by_key(|ending| (ending.into.is_some(), ending.layer));
+    Ok(endings.first().copied())
+}
+
+/// Nothing of the layer is stored any more: takes it out of the lists of all volumes, gives its child its parent, and
+/// removes it. Returns the volumes that were changed.
+pub async fn finish_ending(map: &dyn MapStore, ending: &EndingLayer) -> Result<Vec<VolumeRecord>, CatalogError> {
+    let mut changed: BTreeMap<VolumeId, VolumeRecord> = BTreeMap::new();
+    for _ in 0..ATTEMPTS_MAX {
+        let Some(layer) = get::<LayerRecord>(map, &keys::layer(ending.layer)).await? else {
+            return Ok(changed.into_values().collect());
+        };
+        let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
+        let due: Vec<_> = volumes.into_iter().filter(|v| v.record.layers.contains(&ending.layer)).collect();
+        let (now, later) = due.split_at(due.len().min(VOLUMES_AT_ONCE));
+        let mut transaction = Transaction::new();
+        for old in now {
+            let mut new = old.record.clone();
+            new.layers.retain(|layer| *layer != ending.layer);
+            transaction = transaction.expect(new.key(), old.modified).put(new.key(), encode(&new));
+            changed.insert(new.id, new);
+        }
+        if later.is_empty() {
+            transaction = transaction.expect(layer.record.key(), layer.modified).delete(layer.record.key());
+            let child = match ending.into {
+                Some(into) => get::<LayerRecord>(map, &keys::layer(into)).await?,
+                None => None,
+            };
+            if let Some(child) = child {
+                let new = LayerRecord { parent: layer.record.parent, ..child.record };
+                transaction = transaction.expect(new.key(), child.modified).put(new.key(), encode(&new));
+            }
+        }
+        attempt(map, transaction).await?;
+    }
+    Err(CatalogError::Contended)
+}
