@@ -43,6 +43,9 @@ pub(crate) enum Command {
     /// Volumes: create, ls, info, delete
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Devices of this machine: check
+    #[command(subcommand)]
+    Device(DeviceCommand),
     /// How the cluster is, and why
     Status,
 }
@@ -54,6 +57,18 @@ pub(crate) enum NodeCommand {
         /// The node's file, for example D/node-1/node.toml
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeviceCommand {
+    /// Read all of a device that no node has open, and say what is damaged, where, and what it means
+    Check {
+        /// A block device or a file, for example D/node-1/device-1.img
+        path: PathBuf,
+        /// Make superblock slots good again, as a start of the node would; nothing else is written
+        #[arg(long)]
+        repair: bool,
     },
 }
 

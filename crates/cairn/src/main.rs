@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   args      what may be said, and one line for what may not
-//!   client    the admin API of a running cluster: all commands but demo and node use nothing else
-//!   volume, status, demo, node      one room per command
+//!   client    the admin API of a running cluster: all commands but demo, node and device use nothing else
+//!   volume, status, device, demo, node      one room per command
 //!   output    tables for people, JSON for programs
 //! ```
 //!
@@ -11,6 +11,7 @@
 
 mod args;
 mod client;
+mod device;
 mod output;
 mod serve;
 mod status;
@@ -65,6 +66,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Demo(demo) => serve::demo(demo),
         Command::Node(NodeCommand::Run { config }) => serve::node(&config),
         Command::Volume(command) => volume::run(&client()?, command, format),
+        Command::Device(command) => device::run(command, format),
         Command::Status => status::run(&client()?, format),
     }
 }

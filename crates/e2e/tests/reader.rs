@@ -1,7 +1,7 @@
 //! `tools/read-device.py`, written from docs/formats.md alone, against the store: it extracts what the volume reads, after
 //! a clean stop and after kill -9, and says where a bit was flipped.
 
-use e2e::demo::{Demo, Served};
+use e2e::demo::{Demo, Served, binary};
 use e2e::directory::TemporaryDirectory;
 use e2e::disk::Disk;
 use e2e::load::{Load, Plan};
@@ -50,6 +50,12 @@ fn reader_says(arguments: &[&str], device: &Path) -> (Value, i32) {
     let said = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr)));
     (said, output.status.code().expect("it was not killed"))
+}
+
+/// Exit status of `cairn device check`, which judges the same device with the store's own code.
+fn cairn_says(device: &Path) -> Option<i32> {
+    let output = Command::new(binary()).args(["device", "check"]).arg(device).output().expect("cairn runs");
+    output.status.code()
 }
 
 fn expect_no_damage(arguments: &[&str], device: &Path) -> Value {
@@ -144,6 +150,7 @@ fn the_reader_extracts_what_the_volumes_read() {
                 demo.stop();
             }
             let verified = expect_no_damage(&["verify"], &device);
+            assert_eq!(cairn_says(&device), Some(0));
             assert!(verified["blocks"].as_u64() > Some(1000), "{verified}");
             let extracted: Vec<_> = subjects
                 .iter()
@@ -175,6 +182,7 @@ fn expect_found(device: &Path, offset: u64, bit: u8, device_offset: u64, what: &
     let file = OpenOptions::new().read(true).write(true).open(device).expect("the device");
     flip(&file, offset, bit);
     let (said, status) = reader_says(&["verify"], device);
+    assert_eq!(cairn_says(device), Some(DAMAGED), "{what}, by cairn device check");
     flip(&file, offset, bit);
     let places: Vec<_> =
         said["damage"].as_array().into_iter().flatten().map(|damage| &damage["device_offset"]).collect();

@@ -40,10 +40,11 @@
 //! yet: a segment is free when nothing in it is needed; a device full of segments that are needed a little says so.
 //!
 //! Rooms: [`format`](mod@format) (every byte), [`index`], `create` and `store` (the device-wide part), `shard` (append, commit, read,
-//! passes), `open` (scan, replay, judgement), `pool` and `space` (who may take which segment).
+//! passes), `open` (scan, replay, judgement), [`check`] (the same and all the rest, for who only looks), `pool` and `space` (who may take which segment).
 //!
 //! Main types: [`Store`], [`Shard`], [`Entry`], [`Recovery`].
 
+pub mod check;
 mod create;
 mod entry;
 mod error;

@@ -81,17 +81,7 @@ impl Store {
         // A killed process may have left writes that completed and are not durable: nothing that is read below may be
         // acted on and then be lost with the power.
         device.sync().await.map_err(|error| io_at(0, &error))?;
-        let slots = read_slots(device).await?;
-        let bad = slots.iter().zip(SlotPosition::ALL).filter_map(|(slot, at)| Some((at, slot.as_ref().err()?.clone())));
-        let bad: Vec<_> = bad.collect();
-        let mut superblock = Superblock::newest(slots)?;
-        let geometry = superblock.geometry;
-        check_device(device, &geometry)?;
-        let damaged = |(at, error): (SlotPosition, _)| Damage::Superblock {
-            offset_bytes: at.offset_bytes(geometry.device_size_bytes),
-            error,
-        };
-        let repaired: Vec<Damage> = bad.into_iter().map(damaged).collect();
+        let (mut superblock, repaired) = newest_superblock(device).await?;
         let previous_incarnation = superblock.incarnation;
         superblock.incarnation.0 += 1;
         superblock.written_at_ns = wall_clock_ns();
@@ -100,6 +90,23 @@ impl Store {
             superblock.write_counter += 1;
             write_update(device, &superblock).await.map_err(|error| io_at(0, &error))?;
         }
+        Self::with(device, superblock, previous_incarnation, repaired).await
+    }
+
+    /// As [`open`](Self::open) for who only looks: nothing is written, and no incarnation begins.
+    pub(crate) async fn look(device: &Device) -> Result<Arc<Self>, OpenError> {
+        let (superblock, damaged) = newest_superblock(device).await?;
+        let incarnation = superblock.incarnation;
+        Self::with(device, superblock, incarnation, damaged).await
+    }
+
+    async fn with(
+        device: &Device,
+        superblock: Superblock,
+        previous_incarnation: Incarnation,
+        repaired: Vec<Damage>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let geometry = superblock.geometry;
         let key = RecordKey::new(&superblock.hash_key, superblock.store);
         let headers = read_headers(device, geometry, &key).await?;
         let highest = headers.found.iter().map(|found| found.generation).max().unwrap_or_default();
@@ -270,6 +277,21 @@ impl Drop for Turn<'_> {
 
 pub(crate) fn io_at(offset_bytes: u64, error: &std::io::Error) -> OpenError {
     OpenError::Io { offset_bytes, message: Arc::from(error.to_string()) }
+}
+
+/// The superblock that counts, and the slots that are not good.
+async fn newest_superblock(device: &Device) -> Result<(Superblock, Vec<Damage>), OpenError> {
+    let slots = read_slots(device).await?;
+    let bad = slots.iter().zip(SlotPosition::ALL).filter_map(|(slot, at)| Some((at, slot.as_ref().err()?.clone())));
+    let bad: Vec<_> = bad.collect();
+    let superblock = Superblock::newest(slots)?;
+    let geometry = superblock.geometry;
+    check_device(device, &geometry)?;
+    let damaged = |(at, error): (SlotPosition, _)| Damage::Superblock {
+        offset_bytes: at.offset_bytes(geometry.device_size_bytes),
+        error,
+    };
+    Ok((superblock, bad.into_iter().map(damaged).collect()))
 }
 
 fn check_device(device: &Device, geometry: &Geometry) -> Result<(), OpenError> {

@@ -2,7 +2,8 @@
 //!
 //! `tests/formats.rs` flips every bit of every kind of structure by itself; here it is shown, for a share of the bits of
 //! each kind, that the engine acts on it: the damage is reported, or the read fails, or nothing of value was there. Wrong
-//! bytes are never returned, and nothing that was acknowledged is silently absent.
+//! bytes are never returned, and nothing that was acknowledged is silently absent. A check of the whole device notices each
+//! of them, needed or not, and says in which record, slot or header it is.
 
 use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf, SharedBuf};
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
+use store::check::{CheckOptions, Severity};
 use store::format::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, RECORD_MAGIC};
 use store::format::{
     Geometry, LayerRecord, Record, RecordKey, RecordKind, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex,
@@ -270,6 +272,27 @@ async fn read_chunk(shard: &Shard, chunk: ChunkId, model: &Model, mut noticed: N
     Ok(noticed)
 }
 
+/// What `cairn device check` says of the device and of a place on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    Good,
+    /// Damaged, and here.
+    Here,
+    /// Damaged, elsewhere or nobody knows where.
+    Elsewhere,
+}
+
+async fn check(within: (u64, u64)) -> Check {
+    let checked = store::check::check(&open_device().await, CheckOptions::default()).await.expect("a store");
+    let damage = checked.findings.iter().filter(|finding| finding.severity() > Severity::Trace);
+    let mut places = damage.filter_map(|finding| finding.device_offset_bytes(&checked.geometry));
+    match checked.is_damaged() {
+        false => Check::Good,
+        true if places.any(|place| (within.0..within.1).contains(&place)) => Check::Here,
+        true => Check::Elsewhere,
+    }
+}
+
 /// The disk as it was, and what an opening may write, to be put back.
 struct Image {
     pages: Vec<(u64, Vec<u8>)>,
@@ -308,6 +331,8 @@ struct Structure {
     offset_bytes: u64,
     length_bytes: usize,
     must_be_noticed: bool,
+    /// What it is part of, from and to: the record, the slot, the header.
+    within: (u64, u64),
 }
 
 /// Everything of the first shard that is on the disk, found with nothing but the formats.
@@ -319,7 +344,14 @@ fn structures(disk: &SimDisk) -> (Vec<Structure>, Geometry) {
         let offset_bytes = position.offset_bytes(DISK_BYTES);
         disk.peek(offset_bytes, &mut slot);
         let superblock = Superblock::decode(position, &slot).expect("a good slot");
-        found.push(Structure { kind: "superblock".into(), offset_bytes, length_bytes: 4096, must_be_noticed: true });
+        let within = (offset_bytes, offset_bytes + 4096);
+        found.push(Structure {
+            kind: "superblock".into(),
+            offset_bytes,
+            length_bytes: 4096,
+            must_be_noticed: true,
+            within,
+        });
         if newest.as_ref().is_none_or(|other| other.write_counter < superblock.write_counter) {
             newest = Some(superblock);
         }
@@ -333,13 +365,15 @@ fn structures(disk: &SimDisk) -> (Vec<Structure>, Geometry) {
         let start = geometry.segment_start_bytes(segment);
         let mut block = vec![0; geometry.block_size_bytes as usize];
         disk.peek(start, &mut block);
+        let within = (start, start + block.len() as u64);
         let Ok(header) = SegmentHeader::decode(&key, segment, &block) else {
             assert!(block.iter().all(|byte| *byte == 0), "segment {} is neither used nor new", segment.0);
             // The first of them: the image that is put back has its page.
             let kind = "first block of a new segment";
             if !found.iter().any(|known| known.kind == kind) {
                 let length_bytes = block.len();
-                found.push(Structure { kind: kind.into(), offset_bytes: start, length_bytes, must_be_noticed: true });
+                let kind = kind.into();
+                found.push(Structure { kind, offset_bytes: start, length_bytes, must_be_noticed: true, within });
             }
             continue;
         };
@@ -348,6 +382,7 @@ fn structures(disk: &SimDisk) -> (Vec<Structure>, Geometry) {
             offset_bytes: start,
             length_bytes: block.len(),
             must_be_noticed: true,
+            within,
         });
         records_of(disk, &geometry, &key, &header, root.replay_start.seq, &mut found);
     }
@@ -385,6 +420,7 @@ fn records_of(
                 offset_bytes: at + from as u64,
                 length_bytes,
                 must_be_noticed: needed,
+                within: (at, at + u64::from(record.header.length_bytes)),
             });
         });
         offset_bytes += record.header.length_bytes;
@@ -461,6 +497,8 @@ fn no_flipped_bit_goes_unnoticed_by_the_engine() {
         image.put_back(&disk);
         verdict.unwrap_or_else(|wrong| panic!("{what}: {wrong}"))
     };
+    let checked = || world.run_on(&node, 0, check((0, 0))).expect("the check ends");
+    assert_eq!(checked(), Check::Good, "the disk as it was");
     assert_eq!(judged("the disk as it was"), Noticed::NotNeeded);
     // One instance of each kind; the last of them, which is the most likely to be needed.
     let mut kinds: BTreeMap<String, Structure> = BTreeMap::new();
@@ -474,6 +512,8 @@ fn no_flipped_bit_goes_unnoticed_by_the_engine() {
         let mut counts = [0; 3];
         for bit in bits_of(structure) {
             disk.flip_bit(structure.offset_bytes + bit as u64 / 8, (bit % 8) as u8);
+            let checked = world.run_on(&node, 0, check(structure.within)).expect("the check ends");
+            assert_eq!(checked, Check::Here, "{kind}: byte {} bit {}, by the check", bit / 8, bit % 8);
             let noticed = judged(&format!("{kind}, byte {}, bit {}", bit / 8, bit % 8));
             let must = structure.must_be_noticed;
             assert!(!must || noticed != Noticed::NotNeeded, "{kind}: byte {} bit {} went unnoticed", bit / 8, bit % 8);
@@ -484,6 +524,7 @@ fn no_flipped_bit_goes_unnoticed_by_the_engine() {
     }
     let missing: Vec<_> = KINDS.into_iter().filter(|kind| !kinds.contains_key(*kind)).collect();
     assert_eq!(missing, [""; 0], "the history holds each kind: {:?}", kinds.keys());
+    assert_eq!(checked(), Check::Good, "the disk as it was, in the end: no check wrote anything");
     assert_eq!(judged("the disk as it was, in the end"), Noticed::NotNeeded);
 }
 

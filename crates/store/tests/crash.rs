@@ -1,14 +1,19 @@
 //! Power losses and kills at random moments, also while the store is being opened, while appends and flushes fail, after
-//! long idle times: what was acknowledged is there, nothing is half there, nothing else is.
+//! long idle times: what was acknowledged is there, nothing is half there, nothing else is; and a check of the device calls
+//! none of it damage.
 
 mod common;
 
 use common::*;
 use runtime::sim::DiskFaults;
 use std::time::Duration;
+use store::Damage;
+use store::check::{CheckOptions, Finding, Severity, What};
 
 const GROUPS: u32 = 4;
 const CHUNKS: u32 = 3;
+/// A check reads the whole device: after every third end.
+const CHECKED_EACH: u32 = 3;
 
 /// Opens, and is ended on the way, now and then.
 fn open_in_vain(rig: &Rig) {
@@ -23,14 +28,14 @@ fn open_in_vain(rig: &Rig) {
 
 /// Everything acknowledged is there after each of `count` ends. Returns how many passes there were, and refused appends.
 fn survives(seed: u64, count: u32, faults: DiskFaults) -> (u64, u64) {
-    let (mut passes, mut refused) = (0, 0);
+    let (mut passes, mut refused, mut traces) = (0, 0, 0);
     let rig = rig_for(seed);
     let model = model_of(GROUPS);
     for i in 0..count {
         open_in_vain(&rig);
         let client = reopen(&rig, &model);
-        let check = client.clone();
-        rig.run(async move { check.verify().await });
+        let reading = client.clone();
+        rig.run(async move { reading.verify().await });
         if rig.random.one_in(3) {
             rig.disk.set_faults(faults);
         }
@@ -41,7 +46,18 @@ fn survives(seed: u64, count: u32, faults: DiskFaults) -> (u64, u64) {
         let statistics = client.shard.statistics();
         (passes, refused) = (passes + statistics.passes, refused + statistics.append_failures);
         rig.disk.set_faults(DiskFaults::default());
+        if i % CHECKED_EACH != 0 {
+            continue;
+        }
+        let checked = check(&rig, CheckOptions::default());
+        // A slot of the superblock may be torn: nobody can tell that from rot.
+        let is_slot = |finding: &Finding| matches!(finding.what, What::Damage(Damage::Superblock { .. }));
+        let damage =
+            checked.findings.iter().filter(|finding| finding.severity() > Severity::Trace && !is_slot(finding));
+        assert_eq!(damage.collect::<Vec<_>>(), [] as [&Finding; 0], "seed {seed}, end {i}");
+        traces += checked.count(Severity::Trace);
     }
+    println!("seed {seed}: {traces} traces of crashes");
     (passes, refused)
 }
 

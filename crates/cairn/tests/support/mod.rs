@@ -1,4 +1,5 @@
 //! Runs the real binary in a directory of its own.
+#![allow(dead_code)] // Each test file uses its part.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};

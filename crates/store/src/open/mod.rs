@@ -6,15 +6,16 @@ mod scan;
 use crate::error::{AppendError, Damage, OpenError};
 use crate::format::opening::MAX_GAPS;
 use crate::format::{
-    EntryHead, EntryKind, FormatError, LayerRecord, Opening, RecordKind, RecordSeq, SeqRange, ShardRoot,
+    EntryHead, EntryKind, FormatError, LayerRecord, Opening, RecordKind, RecordSeq, SegmentUse, SeqRange, ShardRoot,
 };
-use crate::shard::{Counters, Group, OpenSegment, Role, Segments, Shard, ShardCore, State, run_tasks};
+use crate::index::Index;
+use crate::shard::{Counters, Group, OpenSegment, Role, Segments, Shard, ShardCore, State, run_tasks, sorted_ids};
 use crate::space::Space;
 use crate::store::{FoundSegment, Store};
 use replay::{PassVerdict, Replay};
 use runtime::Device;
 use runtime::channel::WaitList;
-use scan::{Findings, Judgement, scan};
+use scan::{Findings, scan};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -142,16 +143,9 @@ impl Shard {
         if index.0 >= count {
             return Err(OpenError::NoSuchShard { index, count });
         }
-        let root = store.root(index);
-        let segments = store.found_segments(index);
-        let (mut replay, mut findings) = read_log(&device, store, index, &segments, root, false).await;
-        if matches!(replay.pass_verdict(), PassVerdict::Lacks { .. }) {
-            // Once more, with a list of what was found of the pass: all else is in doubt.
-            (replay, _) = read_log(&device, store, index, &segments, root, true).await;
-        }
+        let (mut replay, mut findings) = read_shard(&device, store, index).await;
         findings.write_again(&device).await?;
-        let judgement = findings.judge();
-        let mut recovery = conclude(store, index, root, &mut replay, &findings, &judgement);
+        let mut recovery = conclude(store, index, &mut replay, &findings);
         recovery.layers = replay.state.layers.values().copied().collect();
         let core = Rc::new(start(store, device, index, replay, &findings, !recovery.damage.is_empty()));
         if recovery.damage.is_empty() {
@@ -163,6 +157,53 @@ impl Shard {
         recovery.counters.segments_freed = core.counters.segments_freed.get();
         Ok(Recovered { core, recovery, opening: findings.next_seq })
     }
+}
+
+/// What opening a shard would find, for who only looks: nothing is written.
+pub(crate) struct Examined {
+    /// Damage, and what is not as it was written and was of no use.
+    pub(crate) damage: Vec<Damage>,
+    state: State,
+    /// Segments as the last pass knew them.
+    table: Vec<SegmentUse>,
+}
+
+impl Examined {
+    /// Where each block is. What is prepared is in it: it may have been acknowledged.
+    pub(crate) fn index(&self) -> &Index {
+        &self.state.index
+    }
+
+    /// The last record of a segment that was sealed when the last pass was written.
+    pub(crate) fn sealed_last(&self, found: &FoundSegment) -> Option<RecordSeq> {
+        let is_it = |used: &&SegmentUse| (used.segment, used.generation) == (found.segment, found.generation);
+        self.table.iter().find(is_it).filter(|used| used.sealed).map(|used| used.last_record)
+    }
+}
+
+/// Reads a shard as opening does.
+pub(crate) async fn examine(device: &Device, store: &Arc<Store>, index: ShardIndex) -> Examined {
+    let (mut replay, findings) = read_shard(device, store, index).await;
+    let mut recovery = conclude(store, index, &mut replay, &findings);
+    recovery.damage.append(&mut recovery.harmless);
+    let Replay { mut state, table, .. } = replay;
+    for group in sorted_ids(&state.groups) {
+        while !state.groups[&group].prepared.is_empty() {
+            state.apply_first(group);
+        }
+    }
+    Examined { damage: recovery.damage, state, table }
+}
+
+async fn read_shard(device: &Device, store: &Arc<Store>, index: ShardIndex) -> (Replay, Findings) {
+    let root = store.root(index);
+    let segments = store.found_segments(index);
+    let (mut replay, findings) = read_log(device, store, index, &segments, root, false).await;
+    if matches!(replay.pass_verdict(), PassVerdict::Lacks { .. }) {
+        // Once more, with a list of what was found of the pass: all else is in doubt.
+        (replay, _) = read_log(device, store, index, &segments, root, true).await;
+    }
+    (replay, findings)
 }
 
 async fn read_log(
@@ -186,14 +227,8 @@ async fn read_log(
 }
 
 /// Judges what was read and says what is known.
-fn conclude(
-    store: &Store,
-    shard: ShardIndex,
-    root: ShardRoot,
-    replay: &mut Replay,
-    findings: &Findings,
-    judgement: &Judgement,
-) -> Recovery {
+fn conclude(store: &Store, shard: ShardIndex, replay: &mut Replay, findings: &Findings) -> Recovery {
+    let (root, judgement) = (store.root(shard), findings.judge());
     let mut damage = findings.damage.clone();
     damage.extend(judgement.damaged.iter().map(|missing| Damage::Records {
         shard,

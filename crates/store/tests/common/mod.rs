@@ -11,6 +11,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use store::check::{CheckOptions, Checked};
 use store::{Entry, EntryKind, FormatOptions, LogPosition, Recovery, Shard, Store};
 use types::*;
 
@@ -382,6 +383,11 @@ pub fn end(rig: &Rig, kills_of_4: u64) {
         rig.node.crash();
     }
     rig.node.start();
+}
+
+/// Checks the whole device, which nobody has open.
+pub fn check(rig: &Rig, options: CheckOptions) -> Checked {
+    rig.run(async move { store::check::check(&device().await, options).await.expect("a store's device") })
 }
 
 /// Writes in the background until it is ended or fails.

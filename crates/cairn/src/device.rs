@@ -1,0 +1,153 @@
+//! `cairn device check`: offline, with the store's own code.
+
+use crate::Failure;
+use crate::args::DeviceCommand;
+use crate::output::{Format, show};
+use node::size::ByteSize;
+use runtime::Device;
+use serde::Serialize;
+use std::path::Path;
+use store::OpenError;
+use store::check::{CheckOptions, Checked, Finding, Severity, check};
+use store::format::FormatError;
+
+/// What is printed of a check.
+#[derive(Debug, Serialize)]
+struct Report {
+    path: String,
+    store: String,
+    cluster: String,
+    incarnation: u64,
+    device_size_bytes: u64,
+    segments: u64,
+    records: u64,
+    entries: u64,
+    blocks: u64,
+    blocks_needed: u64,
+    bytes_read: u64,
+    /// What is damaged and was not repaired.
+    damaged: usize,
+    /// Of these, what was acknowledged and cannot be read, or is not known to be the last.
+    lost: usize,
+    repaired: usize,
+    findings: Vec<Told>,
+}
+
+#[derive(Debug, Serialize)]
+struct Told {
+    /// `loss`, `rot` or `trace`.
+    severity: &'static str,
+    /// Where on the device, if one place can be named.
+    device_offset_bytes: Option<u64>,
+    segment: Option<u32>,
+    segment_offset_bytes: Option<u32>,
+    what: String,
+    meaning: &'static str,
+    repaired: bool,
+}
+
+pub(crate) fn run(command: DeviceCommand, format: Format) -> Result<(), Failure> {
+    let DeviceCommand::Check { path, repair } = command;
+    let checked = read(&path, CheckOptions { repair })?;
+    let report = report(&path, &checked);
+    show(format, &report, text)?;
+    if checked.is_damaged() {
+        let repairable =
+            report.findings.iter().any(|told| told.severity == "rot" && !told.repaired && told.segment.is_none());
+        let hint = if repairable && !repair { "; --repair makes the superblock good" } else { "" };
+        let (damaged, lost) = (report.damaged, report.lost);
+        let line = format!("{} is damaged in {damaged} places, {lost} of them with a loss{hint}", path.display());
+        return Err(Failure::new(line));
+    }
+    Ok(())
+}
+
+fn read(path: &Path, options: CheckOptions) -> Result<Checked, Failure> {
+    let path = path.to_owned();
+    let work = async move {
+        // A device that is in use is refused here.
+        let device = Device::open(&path).await.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        check(&device, options).await.map_err(|error| match error {
+            OpenError::Superblock(FormatError::Magic { .. }) => Failure::new(format!(
+                "{} is not a Cairn device: there is no superblock at either end; name the device or file itself",
+                path.display()
+            )),
+            other => Failure::new(format!("{}: {other}", path.display())),
+        })
+    };
+    runtime::uring::block_on(work).map_err(Failure::of)?
+}
+
+fn report(path: &Path, checked: &Checked) -> Report {
+    let counts = &checked.counts;
+    let lost = checked.count(Severity::Loss);
+    Report {
+        path: path.display().to_string(),
+        store: checked.store.to_string(),
+        cluster: checked.cluster.to_string(),
+        incarnation: checked.incarnation.0,
+        device_size_bytes: checked.geometry.device_size_bytes,
+        segments: counts.segments,
+        records: counts.records,
+        entries: counts.entries,
+        blocks: counts.blocks,
+        blocks_needed: counts.blocks_needed,
+        bytes_read: counts.bytes,
+        damaged: lost + checked.count(Severity::Rot),
+        lost,
+        repaired: checked.findings.iter().filter(|finding| finding.repaired).count(),
+        findings: checked.findings.iter().map(|finding| told(finding, checked)).collect(),
+    }
+}
+
+fn told(finding: &Finding, checked: &Checked) -> Told {
+    let place = finding.place();
+    Told {
+        severity: match finding.severity() {
+            Severity::Loss => "loss",
+            Severity::Rot => "rot",
+            Severity::Trace => "trace",
+        },
+        device_offset_bytes: finding.device_offset_bytes(&checked.geometry),
+        segment: place.map(|place| place.segment.0),
+        segment_offset_bytes: place.map(|place| place.offset_bytes),
+        what: finding.to_string(),
+        meaning: finding.meaning(),
+        repaired: finding.repaired,
+    }
+}
+
+/// Damage line by line; of what crashes left, only how much there is.
+fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{}: store {} of cluster {}, incarnation {}\nread {} in {} segments: {} records, {} blocks, {} of them needed\n",
+        report.path,
+        report.store,
+        report.cluster,
+        report.incarnation,
+        ByteSize(report.bytes_read),
+        report.segments,
+        report.records,
+        report.blocks,
+        report.blocks_needed,
+    );
+    for told in report.findings.iter().filter(|told| told.severity != "trace") {
+        let place = match (told.segment, told.segment_offset_bytes, told.device_offset_bytes) {
+            (Some(segment), Some(offset), Some(at)) => {
+                format!("segment {segment} offset {offset} (byte {at} of the device)")
+            }
+            (_, _, Some(at)) => format!("byte {at} of the device"),
+            _ => "no one place".to_owned(),
+        };
+        let state = if told.repaired { "repaired" } else { told.severity };
+        text += &format!("{state}: {place}: {}\n      {}\n", told.what, told.meaning);
+    }
+    let traces = report.findings.iter().filter(|told| told.severity == "trace").count();
+    if traces > 0 {
+        text += &format!("{traces} traces of crashes: never acknowledged, nothing is lost\n");
+    }
+    if report.damaged == 0 {
+        text += "no damage\n";
+    }
+    text
+}
