@@ -5,14 +5,14 @@ use crate::error::Damage;
 use crate::format::record::RECORD_MAGIC;
 use crate::format::{
     Crc32c, DeviceUnit, EntryBody, FormatError, LeafKey, MAX_RECORD_BYTES, Record, RecordHeader, RecordPlace,
-    RecordSeq, SegmentIndex, StoredBlock, UNIT_BYTES,
+    RecordSeq, SegmentIndex, UNIT_BYTES,
 };
 use crate::open::Examined;
 use crate::store::{FoundSegment, Store};
 use runtime::{Device, IoBuf};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{BlockRange, Incarnation, ShardIndex};
+use types::{Incarnation, ShardIndex};
 
 /// Read at once. Records are at most 1 MiB: most windows hold several.
 const WINDOW_BYTES: usize = 4 << 20;
@@ -318,16 +318,6 @@ impl<'a> Walk<'a> {
         }
         let message = Arc::from(message);
         self.findings.push(Finding::new(What::Unreadable { place, len_bytes, message }));
-    }
-}
-
-impl Examined {
-    /// Whether the index says that this is what the block is.
-    pub(super) fn is_needed(&self, key: LeafKey, block: u16, stored: StoredBlock) -> bool {
-        let mut is_needed = false;
-        let range = BlockRange::new(u32::from(block), 1);
-        self.index().lookup(key, range, |_, state| is_needed = state.stored() == Some(stored));
-        is_needed
     }
 }
 

@@ -6,7 +6,8 @@ mod scan;
 use crate::error::{AppendError, Damage, OpenError};
 use crate::format::opening::MAX_GAPS;
 use crate::format::{
-    EntryHead, EntryKind, FormatError, LayerRecord, Opening, RecordKind, RecordSeq, SegmentUse, SeqRange, ShardRoot,
+    EntryHead, EntryKind, FormatError, LayerRecord, LeafKey, Opening, RecordKind, RecordSeq, SegmentUse, SeqRange,
+    ShardRoot, StoredBlock,
 };
 use crate::index::Index;
 use crate::shard::{Counters, Group, OpenSegment, Role, Segments, Shard, ShardCore, State, run_tasks, sorted_ids};
@@ -19,7 +20,7 @@ use scan::{Findings, scan};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, VolumeEpoch, VolumeId, mutant};
+use types::{BlockRange, Epoch, GroupId, Mutant, Seq, ShardIndex, VolumeEpoch, VolumeId, mutant};
 
 /// What was found when a shard was opened.
 #[derive(Clone, Debug, Default)]
@@ -172,6 +173,15 @@ impl Examined {
     /// Where each block is. What is prepared is in it: it may have been acknowledged.
     pub(crate) fn index(&self) -> &Index {
         &self.state.index
+    }
+
+    /// Whether a block is what the index says of it, in its layer or in the one that took the layer's blocks.
+    pub(crate) fn is_needed(&self, key: LeafKey, block: u16, stored: StoredBlock) -> bool {
+        let mut is_needed = false;
+        let range = BlockRange::new(u32::from(block), 1);
+        let key = self.state.holder_of(key);
+        self.state.index.lookup(key, range, |_, state| is_needed = state.stored() == Some(stored));
+        is_needed
     }
 
     /// The last record of a segment that was sealed when the last pass was written.

@@ -173,7 +173,6 @@ impl State {
     }
 
     /// The leaf that holds what a record says of `key`: of the layer itself, or of the one that took its blocks.
-    #[allow(dead_code)] // Asked by the cleaner.
     pub(crate) fn holder_of(&self, mut key: LeafKey) -> LeafKey {
         while self.index.slot_of(key).is_none()
             && let Some(ending) = self.endings.get(&key.layer).filter(|ending| ending.into != LayerId(0))
