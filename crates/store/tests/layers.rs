@@ -3,7 +3,11 @@
 
 mod common;
 
-use common::layers::{an_ended_leaf_in_an_older_pass_stays_away, layers_survive};
+use common::MIB;
+use common::layers::{
+    Extracted, Met, an_ended_leaf_in_an_older_pass_stays_away, layers_survive, layers_survive_watched,
+};
+use common::reader::DiskCopy;
 
 #[test]
 fn what_volumes_and_snapshots_see_survives_merges_deletions_and_crashes() {
@@ -14,6 +18,25 @@ fn what_volumes_and_snapshots_see_survives_merges_deletions_and_crashes() {
     }
     println!("{merged} chunks merged, {ended} layers ended, {passes} passes");
     assert!(merged > 1000 && ended > 20 && passes > 20, "the crashes met nothing of interest");
+}
+
+/// The same disks after each crash, as `tools/read-device.py` sees them.
+#[test]
+fn a_reader_that_knows_only_the_document_sees_the_same_layers() {
+    const VOLUME_BYTES: u64 = common::layers::CHUNKS as u64 * MIB;
+    let (mut met, mut layers) = (Met::default(), 0);
+    for seed in 20..22 {
+        let of_seed = layers_survive_watched(seed, 7, 300, |rig, layer| {
+            layers += 1;
+            let bytes = DiskCopy::of(&rig.disk, 512 * MIB).extract(layer, VOLUME_BYTES);
+            Some(Extracted { layer, bytes })
+        });
+        met.merged_chunks += of_seed.merged_chunks;
+        met.ended_layers += of_seed.ended_layers;
+        met.passes += of_seed.passes;
+    }
+    println!("{layers} layers were extracted; {met:?}");
+    assert!(met.merged_chunks > 200 && met.ended_layers > 4, "the crashes met nothing of interest: {met:?}");
 }
 
 #[test]

@@ -96,6 +96,24 @@ impl Tree {
         found.copied().unwrap_or(0)
     }
 
+    /// Layers that a volume or a snapshot names and that the device was told of.
+    fn known_to_readers(&self) -> Vec<LayerId> {
+        self.tops.iter().chain(&self.named).copied().filter(|layer| self.told.contains(layer)).collect()
+    }
+
+    /// The first block of a layer, as somebody read it from its beginning, that is not what it must be: (chunk, block,
+    /// the version that is due).
+    fn first_difference(&self, layer: LayerId, bytes: &[u8]) -> Option<(ChunkId, u16, u64)> {
+        let chain = self.chain(layer);
+        let mut expected = vec![0; BLOCK_BYTES];
+        (0..).zip(bytes.chunks_exact(BLOCK_BYTES)).find_map(|(number, block)| {
+            let (chunk, block_of_chunk) = (ChunkId(number / BLOCKS_PER_CHUNK), (number % BLOCKS_PER_CHUNK) as u16);
+            let version = self.version(&chain, chunk, block_of_chunk);
+            fill_block(&mut expected, chunk, block_of_chunk, version);
+            (block != expected).then_some((chunk, block_of_chunk, version))
+        })
+    }
+
     fn apply(&mut self, ask: Ask) {
         match ask {
             Ask::Epoch => {}
@@ -527,6 +545,24 @@ pub struct Met {
 
 /// A family of volumes through `rounds` crashes and kills, `steps` between two of them at most.
 pub fn layers_survive(seed: u64, rounds: u32, steps: u64) -> Met {
+    layers_survive_watched(seed, rounds, steps, |_, _| None)
+}
+
+/// What somebody made of a layer of the disk while no store was open.
+pub struct Extracted {
+    pub layer: LayerId,
+    pub bytes: Vec<u8>,
+}
+
+/// The same; `extract` is called after each crash or kill, with a layer that the device knows, and what it makes of it
+/// must be what the layer shows when the store is open again.
+pub fn layers_survive_watched(
+    seed: u64,
+    rounds: u32,
+    steps: u64,
+    mut extract: impl FnMut(&Rig, LayerId) -> Option<Extracted>,
+) -> Met {
+    let mut extracted: Option<Extracted> = None;
     let rig = rig_with_short_passes(seed);
     let tree = new_tree();
     let mut met = Met::default();
@@ -540,6 +576,13 @@ pub fn layers_survive(seed: u64, rounds: u32, steps: u64) -> Met {
             family.verify().await;
             family
         });
+        if let Some(Extracted { layer, bytes }) = extracted.take() {
+            assert_eq!(
+                tree.borrow().first_difference(layer, &bytes),
+                None,
+                "seed {seed}, round {round}, layer {layer}"
+            );
+        }
         let (driver, count, depth) = (family.clone(), rig.random.between(1, steps), rig.random.between(1, 24) as usize);
         rig.run(async move {
             for _ in 0..count {
@@ -555,6 +598,8 @@ pub fn layers_survive(seed: u64, rounds: u32, steps: u64) -> Met {
         }
         met.passes += family.shard.statistics().passes;
         end(&rig, 1);
+        let known = tree.borrow().known_to_readers();
+        extracted = extract(&rig, known[round as usize % known.len()]);
     }
     let tree = tree.borrow();
     Met { merged_chunks: tree.merged_chunks, ended_layers: tree.ended_layers, ..met }

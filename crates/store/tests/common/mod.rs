@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 pub mod layers;
+pub mod reader;
 
 use runtime::sim::{DiskOptions, NodeOptions, Random, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf, spawn};
