@@ -96,6 +96,11 @@ impl Group {
         self.id
     }
 
+    /// The shard it lives in, as long as that is open.
+    pub(crate) fn shard(&self) -> Option<Rc<GroupShard>> {
+        self.shard.upgrade()
+    }
+
     /// Its record, as this reign began.
     pub fn record(&self) -> &GroupRecord {
         &self.record
@@ -204,7 +209,7 @@ impl Group {
     }
 
     /// Waits until the group serves and an entry of `bytes` may be queued.
-    async fn wait_for_room(&self, bytes: usize) -> Result<(), GroupError> {
+    pub(crate) async fn wait_for_room(&self, bytes: usize) -> Result<(), GroupError> {
         let ready = || {
             if self.stopped.get().is_some() {
                 return Some(Err(self.stopped_error()));
@@ -259,7 +264,7 @@ impl Group {
         Ok(())
     }
 
-    fn submit(
+    pub(crate) fn submit(
         &self,
         volume_epoch: VolumeEpoch,
         layer: LayerId,

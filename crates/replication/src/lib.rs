@@ -21,6 +21,7 @@
 
 mod error;
 mod group;
+mod layers;
 mod shard;
 mod window;
 

@@ -107,27 +107,27 @@ impl Volume {
 
     /// What a host is told of it, as of now.
     pub fn info(&self) -> VolumeInfo {
-        self.state.spec.info.clone()
+        self.state.gate.term().spec.info.clone()
     }
 
     /// Its id.
     pub fn id(&self) -> VolumeId {
-        self.state.spec.info.id
+        self.state.info.id
     }
 
     /// Its name, today.
     pub fn name(&self) -> &str {
-        &self.state.spec.info.name
+        &self.state.info.name
     }
 
     /// Its NVMe namespace id.
     pub fn nsid(&self) -> u32 {
-        self.state.spec.info.nsid
+        self.state.info.nsid
     }
 
     /// Its size in bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.state.spec.info.size_bytes
+        self.state.gate.term().spec.info.size_bytes
     }
 
     /// Reads `len_bytes` (1..=[`MAX_TRANSFER_BYTES`]) at `offset_bytes`, any alignment.

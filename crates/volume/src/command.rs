@@ -146,16 +146,17 @@ impl Command {
         let within = (offset % CHUNK_BYTES) as u32;
         let first_len = len.min(CHUNK_BYTES as u32 - within);
         let first = Part { chunk, offset: within, len: first_len, work: work(0, first_len) };
-        let target = Target::of(&volume.spec, chunk);
+        let term = volume.gate.term();
+        let target = Target::of(&term.spec, chunk);
         let stage = if first_len < len {
             let rest = len - first_len;
             let second = Part { chunk: ChunkId(chunk.0 + 1), offset: 0, len: rest, work: work(first_len, rest) };
             let pair = Pair::begin(head, volume.clone(), access, first, second);
             Stage::Both(Box::pin(pair.finish(session.clone())))
         } else if target.core == head.index {
-            Stage::Here(Admitted::enter(&head, volume.spec.info.id, &first, access), target, first)
+            Stage::Here(Admitted::enter(&head, volume.info.id, &first, access), target, first)
         } else {
-            let request = Request::AdmitAndRun { spec: volume.spec.clone(), place: target.place, access, part: first };
+            let request = Request::AdmitAndRun { spec: term.spec.clone(), place: target.place, access, part: first };
             Stage::There(Call::send(&head, target.core, request))
         };
         Ok(Self { running, stage })
@@ -185,7 +186,10 @@ fn run_here<'a>(
     hold: &'a mut Admitted,
 ) -> impl Future<Output = Result<Done, IoError>> + 'a {
     let group = local_group(&volume.table.groups, target.place);
-    async move { part::run(&volume.spec, group?, part, hold).await }
+    async move {
+        let entered = volume.gate.enter().await;
+        part::run(entered.spec(), group?, part, hold).await
+    }
 }
 
 /// On its way into the order of a chunk.
@@ -213,7 +217,8 @@ struct Pair {
 
 impl Pair {
     fn begin(head: Rc<Head>, volume: Rc<VolumeState>, access: Access, first: Part, second: Part) -> Self {
-        let targets = [Target::of(&volume.spec, first.chunk), Target::of(&volume.spec, second.chunk)];
+        let term = volume.gate.term();
+        let targets = [Target::of(&term.spec, first.chunk), Target::of(&term.spec, second.chunk)];
         let parts = [(first, targets[0]), (second, targets[1])];
         let entering = Entering::begin(&head, &volume, access, &parts[0]);
         // Two free chunks of this core: admitted at the call, like a command on one chunk.
@@ -239,7 +244,7 @@ impl Pair {
 
 impl Entering {
     fn begin(head: &Rc<Head>, volume: &VolumeState, access: Access, (part, target): &(Part, Target)) -> Self {
-        let volume = volume.spec.info.id;
+        let volume = volume.info.id;
         if target.core == head.index {
             return Self::Here(Admitted::enter(head, volume, part, access));
         }
@@ -269,7 +274,8 @@ impl Hold {
             Self::There(mut hold) => {
                 // The other core gives the ticket up when it has done its part.
                 let ticket = hold.ticket.take().expect("handed over once");
-                let request = Request::Run { spec: volume.spec.clone(), place: target.place, ticket, part };
+                let spec = volume.gate.term().spec.clone();
+                let request = Request::Run { spec, place: target.place, ticket, part };
                 Call::send(&hold.head, target.core, request).answer().await.done()
             }
         }
@@ -326,5 +332,13 @@ async fn run_for_another(
 ) -> Result<Done, IoError> {
     let table = head.table(spec.table.id);
     let group = local_group(table.as_ref().map_or(&[], |table| &table.groups), place)?;
-    part::run(spec, group, part, hold).await
+    match head.directory.by_nsid(spec.info.nsid).filter(|volume| volume.id() == spec.info.id) {
+        // What the volume is here and now: on the asking core it may have been something else.
+        Some(volume) => {
+            let entered = volume.state.gate.enter().await;
+            part::run(entered.spec(), group, part, hold).await
+        }
+        // It is being added, or taken away: then nothing else of it changes.
+        None => part::run(spec, group, part, hold).await,
+    }
 }

@@ -95,7 +95,13 @@ impl Directory {
         Some(removed)
     }
 
-    fn bump(&self) {
+    /// The volume of this id.
+    pub(crate) fn by_id(&self, id: VolumeId) -> Option<Volume> {
+        self.0.volumes.borrow().iter().find(|volume| volume.id() == id).cloned()
+    }
+
+    /// Something of a volume has changed that hosts are told.
+    pub(crate) fn bump(&self) {
         self.0.generation.set(self.0.generation.get() + 1);
         self.0.changed.wake_all();
     }

@@ -2,9 +2,10 @@
 //! cores.
 
 use crate::admission::{Admission, TicketId};
-use crate::api::{Directory, IoError, Volume};
+use crate::api::{Directory, IoError, Volume, VolumeInfo};
 use crate::assembly::OpenShard;
 use crate::command::serve;
+use crate::gate::Gate;
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
 use crate::session::Session;
 use crate::spec::{LocalTable, VolumeSpec};
@@ -283,7 +284,9 @@ impl Drop for Call {
 
 /// A volume as one core sees it.
 pub(crate) struct VolumeState {
-    pub(crate) spec: Arc<VolumeSpec>,
+    /// What of it never changes while it is served; its size as it was first.
+    pub(crate) info: VolumeInfo,
+    pub(crate) gate: Gate,
     pub(crate) table: Rc<LocalTable>,
     head: Weak<Head>,
     gone: Cell<bool>,
@@ -296,7 +299,8 @@ impl VolumeState {
     pub(crate) fn add(head: &Rc<Head>, spec: Arc<VolumeSpec>) {
         let table = head.table(spec.table.id).expect("tables are set before volumes are added");
         let state = Self {
-            spec,
+            info: spec.info.clone(),
+            gate: Gate::new(spec),
             table,
             head: Rc::downgrade(head),
             gone: Cell::new(false),
@@ -315,7 +319,7 @@ impl VolumeState {
 
     /// Checks the range and lets a command in.
     pub(crate) fn let_in(self: &Rc<Self>, offset_bytes: u64, len_bytes: u64) -> Result<(Rc<Head>, Running), IoError> {
-        let size_bytes = self.spec.info.size_bytes;
+        let size_bytes = self.gate.term().spec.info.size_bytes;
         if offset_bytes.checked_add(len_bytes).is_none_or(|end| end > size_bytes) {
             return Err(IoError::OutOfRange { offset_bytes, len_bytes, size_bytes });
         }
@@ -324,7 +328,7 @@ impl VolumeState {
                 self.running.set(self.running.get() + 1);
                 Ok((head, Running(self.clone())))
             }
-            _ => Err(IoError::Gone(format!("volume {} was deleted", self.spec.info.name))),
+            _ => Err(IoError::Gone(format!("volume {} was deleted", self.info.name))),
         }
     }
 }

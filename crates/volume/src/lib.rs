@@ -25,6 +25,7 @@ mod assembly;
 mod checksums;
 mod command;
 mod directory;
+mod gate;
 mod head;
 mod message;
 mod part;
@@ -33,4 +34,6 @@ mod spec;
 mod zeroes;
 
 pub use api::*;
-pub use assembly::{Assembly, DeviceStatus, NewVolume, NodeOptions, NodeStatus, StartError, VolumeError};
+pub use assembly::{
+    Assembly, ByteRange, DeviceStatus, NewVolume, NodeOptions, NodeStatus, StartError, VolumeError, VolumeUsage,
+};

@@ -19,7 +19,7 @@ use crate::names::{check_name, check_volume_size};
 use crate::records::{LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
 use crate::typed::{Versioned, encode, get, list};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{FamilyId, LayerId, NodeId, VolumeEpoch, VolumeId};
+use types::{FamilyId, LayerId, NodeId, VolumeId};
 
 /// Volumes changed in one transaction; the rest of it is for layers.
 const VOLUMES_AT_ONCE: usize = TRANSACTION_OPERATIONS_MAX - 8;
@@ -71,8 +71,7 @@ pub async fn chain_of(map: &dyn MapStore, layer: LayerId) -> Result<Vec<LayerId>
     Ok(chain)
 }
 
-/// A new, empty top over `below` (oldest first), in a new epoch of the head: groups learn of it with the head's next
-/// request.
+/// A new, empty top over `below` (oldest first).
 async fn put_top(
     map: &dyn MapStore,
     id: VolumeId,
@@ -90,8 +89,7 @@ async fn put_top(
             created_at_ns: runtime::wall_clock_ns(),
         };
         layers.push(layer.id);
-        let volume_epoch = VolumeEpoch(found.record.volume_epoch.0 + 1);
-        let changed = VolumeRecord { layers, volume_epoch, ..found.record };
+        let changed = VolumeRecord { layers, ..found.record };
         let transaction = Transaction::new()
             .expect(changed.key(), found.modified)
             .put(changed.key(), encode(&changed))

@@ -127,6 +127,37 @@ pub enum VolumeError {
         /// Its layer.
         layer: LayerId,
     },
+    /// No such snapshot.
+    #[error("there is no snapshot named {0}")]
+    NoSnapshot(String),
+    /// The snapshot's name is taken.
+    #[error("a snapshot named {0} exists already")]
+    SnapshotExists(String),
+    /// A volume is deleted after its snapshots.
+    #[error("{0}")]
+    HasSnapshots(CatalogError),
+    /// Volumes only grow.
+    #[error("{0}")]
+    Smaller(CatalogError),
+    /// Its commands did not end: no snapshot was taken.
+    #[error("commands of volume {volume} did not end within {seconds} s: no snapshot was taken, try again")]
+    NotQuiet {
+        /// The volume.
+        volume: String,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// One snapshot is not what the other one was made from.
+    #[error("{to} was not made from what the snapshot {from} holds: name an older snapshot of the same history")]
+    NotBefore {
+        /// The one that should be older.
+        from: String,
+        /// The other.
+        to: String,
+    },
+    /// Groups refuse what is said of a layer.
+    #[error("the layers of the volume cannot be changed now: {0}")]
+    Layer(String),
     /// The map.
     #[error("{0}")]
     Map(CatalogError),
@@ -140,6 +171,10 @@ impl From<CatalogError> for VolumeError {
             CatalogError::Input(input @ InvalidInput::BlockSize(_)) => Self::BadBlockSize(input),
             CatalogError::NotFound(name) => Self::NotFound(name),
             CatalogError::SubsystemFull(_) => Self::Full(error),
+            CatalogError::NoSnapshot(name) => Self::NoSnapshot(name),
+            CatalogError::SnapshotExists(name) => Self::SnapshotExists(name),
+            CatalogError::HasSnapshots { .. } => Self::HasSnapshots(error),
+            CatalogError::Smaller { .. } => Self::Smaller(error),
             other => Self::Map(other),
         }
     }

@@ -12,15 +12,18 @@
 
 mod core;
 mod devices;
-mod erase;
 mod error;
+mod layers;
+mod snapshots;
 mod status;
+mod usage;
 
 pub(crate) use core::OpenShard;
 
 pub use cluster::NewVolume;
 pub use error::{StartError, VolumeError};
 pub use status::{DeviceStatus, NodeStatus};
+pub use usage::{ByteRange, VolumeUsage};
 
 use crate::api::VolumeInfo;
 use crate::directory::Directory;
@@ -39,6 +42,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +83,9 @@ struct Node {
     volumes: RefCell<BTreeMap<String, VolumeInfo>>,
     /// Volumes whose space is being given back.
     deleting: RefCell<Vec<VolumeId>>,
+    families: RefCell<layers::Families>,
+    /// One layer ends at a time.
+    ending: Lock,
     /// Groups of the cluster on devices that this node was not started with: nobody serves them.
     groups_missing: usize,
     /// What was found wrong at the start.
@@ -113,6 +120,8 @@ impl Assembly {
             tables,
             volumes: RefCell::default(),
             deleting: RefCell::default(),
+            families: RefCell::default(),
+            ending: Lock::default(),
             groups_missing,
             reasons,
             changing: Lock::default(),
@@ -120,8 +129,10 @@ impl Assembly {
         for volume in take_heads(&*this.0.map, node).await? {
             match volume.state {
                 Life::Online => this.add(&volume).await?,
-                Life::Deleting => this.erase_in_background(volume).await?,
+                Life::Deleting => this.erase_in_background(&volume),
             }
+            // A snapshot or an ending layer that the last stop cut short.
+            this.tend_in_background(volume.family);
         }
         Ok(this)
     }
@@ -170,7 +181,7 @@ impl Assembly {
         self.0.volumes.borrow_mut().remove(name);
         let id = volume.id;
         self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await })).await;
-        self.erase_in_background(volume).await?;
+        self.erase_in_background(&volume);
         Ok(())
     }
 
@@ -208,6 +219,28 @@ impl Assembly {
             layers.push(layer_record(&found.record));
         }
         Ok(Arc::new(VolumeSpec::new(volume, table, layers)))
+    }
+
+    /// Asks every core, with its head; the answers come in no order.
+    async fn on_each_core<T: Send + 'static>(
+        &self,
+        make: impl Fn(Rc<Head>) -> Pin<Box<dyn Future<Output = T>>> + Send + Clone + 'static,
+    ) -> Vec<T> {
+        let (told, mut all_told) = cross(usize::from(self.0.cores));
+        for core in 0..self.0.cores {
+            let (make, told) = (make.clone(), told.clone());
+            self.0.head.spawn_on(core, move |head| {
+                Box::pin(async move {
+                    let answer = make(head).await;
+                    let _ = told.send(answer).await;
+                })
+            });
+        }
+        let mut answers = Vec::with_capacity(usize::from(self.0.cores));
+        for _ in 0..self.0.cores {
+            answers.extend(all_told.recv().await.ok());
+        }
+        answers
     }
 
     /// Runs a task on every core, with its head, and waits for all of them.

@@ -1,0 +1,53 @@
+//! Layers that end: entries of the group's order like any other, without a head. Nobody writes to the layer any more, so
+//! there is no older head to fence.
+
+use crate::error::GroupError;
+use crate::group::Group;
+use store::EntryKind;
+use store::format::LayerRecord;
+use types::{ChunkId, LayerId, Seq, VolumeEpoch};
+
+impl Group {
+    /// Lets the shard know layers that it has not been told of, by entries of this group.
+    ///
+    /// # Errors
+    /// If one was not queued.
+    pub async fn tell_layers(&self, layers: &[LayerRecord]) -> Result<(), GroupError> {
+        self.wait_for_room(0).await?;
+        let Some(shard) = self.shard() else { return Ok(()) };
+        for record in layers {
+            if shard.learns_layer(record.layer) {
+                let kind = EntryKind::Layer { record: *record };
+                self.submit(VolumeEpoch(0), record.layer, ChunkId(0), kind, 0)
+                    .inspect_err(|_| shard.forget_layer(record.layer))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges chunks of this group of the layer `from` into its only child: rising, at most
+    /// [`store::MAX_ENTRY_CHUNKS`]. `hides_below`: whether `from` has a parent.
+    ///
+    /// # Errors
+    /// If nothing was queued.
+    pub async fn merge(
+        &self,
+        from: LayerId,
+        into: LayerId,
+        chunks: Vec<ChunkId>,
+        hides_below: bool,
+    ) -> Result<Seq, GroupError> {
+        self.wait_for_room(0).await?;
+        self.submit(VolumeEpoch(0), from, ChunkId(0), EntryKind::Merge { into, chunks, hides_below }, 0)
+    }
+
+    /// Deletes chunks of this group of a layer that nobody reads: rising, at most [`store::MAX_ENTRY_CHUNKS`]. Without
+    /// any: the layer is gone.
+    ///
+    /// # Errors
+    /// If nothing was queued.
+    pub async fn delete_layer(&self, layer: LayerId, chunks: Vec<ChunkId>) -> Result<Seq, GroupError> {
+        self.wait_for_room(0).await?;
+        self.submit(VolumeEpoch(0), layer, ChunkId(0), EntryKind::LayerDelete { chunks }, 0)
+    }
+}

@@ -1,0 +1,181 @@
+//! Snapshots, clones, rollbacks and growth: what changes of a volume while hosts use it.
+//!
+//! A snapshot in three steps: the map gets a new, empty top; all cores go on with it at one instant; the map names the old
+//! top. No command waits for the map, and none for longer than [`QUIET_WAIT`]. A crash between two steps leaves a layer
+//! that nobody named: it is merged away.
+
+use super::{Assembly, VolumeError};
+use crate::api::VolumeInfo;
+use crate::gate::Term;
+use crate::head::Head;
+use crate::spec::VolumeSpec;
+use cluster::{
+    CatalogError, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot, grow_volume, name_snapshot,
+    push_layer, roll_back, snapshot, snapshots,
+};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use types::VolumeId;
+
+/// A snapshot that cannot get the volume's commands to stand still in this time fails, and I/O goes on.
+const QUIET_WAIT: Duration = Duration::from_secs(1);
+
+impl Assembly {
+    /// Takes a snapshot: what had returned before the call is in it, what is called after it returned is not, and of
+    /// what runs meanwhile nothing is in it that depends on something that is not.
+    ///
+    /// # Errors
+    /// If the name is not allowed or taken, or commands hang: then there is no snapshot.
+    pub async fn create_snapshot(&self, volume: &str, name: &str) -> Result<SnapshotRecord, VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        check_name(name).map_err(CatalogError::from)?;
+        let info = self.served(volume)?;
+        match snapshot(&*self.0.map, info.id, name).await {
+            Ok(_) => return Err(CatalogError::SnapshotExists(name.to_owned()).into()),
+            Err(CatalogError::NoSnapshot(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let old_top = self.term(info.id)?.spec.top();
+        let pushed = push_layer(&*self.0.map, info.id).await?;
+        if !self.go_on_with(&pushed).await? {
+            return Err(VolumeError::NotQuiet { volume: info.name, seconds: QUIET_WAIT.as_secs() });
+        }
+        let named = name_snapshot(&*self.0.map, info.id, name, old_top).await;
+        // With a name it stays; without one, the new top takes what it holds.
+        self.tend_in_background(pushed.family);
+        Ok(named?)
+    }
+
+    /// The snapshots of a volume, by name.
+    pub async fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotRecord>, VolumeError> {
+        let info = self.served(volume)?;
+        Ok(snapshots(&*self.0.map, info.id).await?)
+    }
+
+    /// Deletes a snapshot; what only it held comes back in the background.
+    pub async fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        let info = self.served(volume)?;
+        let deleted = delete_snapshot(&*self.0.map, info.id, name).await?;
+        self.tend_in_background(deleted.family);
+        Ok(())
+    }
+
+    /// Makes the volume hold what the snapshot holds. What was written since is gone; other snapshots stay. Commands that
+    /// run meanwhile are as if they had come before. No host may have anything of it in a cache.
+    pub async fn roll_back(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        let info = self.served(volume)?;
+        let rolled = roll_back(&*self.0.map, info.id, name).await?;
+        self.go_on_with(&rolled).await?;
+        self.tend_in_background(rolled.family);
+        Ok(())
+    }
+
+    /// Makes a volume that begins with what the snapshot holds; every core serves it when this returns.
+    pub async fn clone_volume(&self, volume: &str, name: &str, new_name: &str) -> Result<VolumeInfo, VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        let info = self.served(volume)?;
+        if let Some(there) = self.0.volumes.borrow().get(new_name) {
+            return Err(VolumeError::Exists(there.clone()));
+        }
+        let made = clone_volume(&*self.0.map, info.id, name, new_name, self.0.id).await?;
+        self.add(&made).await?;
+        self.served(new_name)
+    }
+
+    /// Makes a volume larger, while it is in use.
+    pub async fn resize_volume(&self, volume: &str, size_bytes: u64) -> Result<VolumeInfo, VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        let info = self.served(volume)?;
+        let grown = grow_volume(&*self.0.map, info.id, size_bytes).await?;
+        self.refresh(&grown).await?;
+        self.served(volume)
+    }
+
+    /// A volume that is served here.
+    pub(super) fn served(&self, name: &str) -> Result<VolumeInfo, VolumeError> {
+        let found = self.0.volumes.borrow().get(name).cloned();
+        found.ok_or_else(|| VolumeError::NotFound(name.to_owned()))
+    }
+
+    pub(super) fn term(&self, id: VolumeId) -> Result<Rc<Term>, VolumeError> {
+        let volume = self.0.head.directory.by_id(id);
+        Ok(volume.ok_or(CatalogError::Gone(id))?.state.gate.term())
+    }
+
+    /// Every core goes on with the volume as it is in the map now. Commands that run are left to end as they began: what
+    /// they act on is still there.
+    pub(super) async fn refresh(&self, volume: &VolumeRecord) -> Result<(), VolumeError> {
+        let spec = self.spec(volume).await?;
+        let id = volume.id;
+        self.0.volumes.borrow_mut().insert(spec.info.name.clone(), spec.info.clone());
+        self.on_all_cores(move |head| {
+            let spec = spec.clone();
+            Box::pin(async move { open(&head, id, spec) })
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Lets every shard know the volume's layers before anything is written to them.
+    async fn tell_layers(&self, spec: &Arc<VolumeSpec>) -> Result<(), VolumeError> {
+        let spec = spec.clone();
+        let told = self.on_each_core(move |head| {
+            let spec = spec.clone();
+            Box::pin(async move {
+                for group in head.shards().iter().filter_map(|shard| shard.groups.groups().into_iter().next()) {
+                    group.tell_layers(&spec.layer_records).await.map_err(|error| error.to_string())?;
+                }
+                Ok(())
+            })
+        });
+        told.await.into_iter().collect::<Result<(), String>>().map_err(VolumeError::Layer)
+    }
+
+    /// All cores go on with the volume as it is in the map now, at one instant: nothing runs under what it was before.
+    /// Returns false if commands did not end in time: then it goes on all the same, and there was no such instant.
+    async fn go_on_with(&self, volume: &VolumeRecord) -> Result<bool, VolumeError> {
+        let spec = self.spec(volume).await?;
+        let (id, family) = (volume.id, volume.family);
+        self.tell_layers(&spec).await?;
+        let this = self.clone();
+        let mut ended = Box::pin(async move {
+            this.on_all_cores(move |head| Box::pin(async move { close(&head, id).await })).await;
+        });
+        let is_quiet = runtime::timeout(QUIET_WAIT, &mut ended).await.is_ok();
+        self.on_all_cores(move |head| {
+            let spec = spec.clone();
+            Box::pin(async move { open(&head, id, spec) })
+        })
+        .await;
+        if !is_quiet {
+            self.0.families.borrow_mut().unsettled.insert(family);
+            let this = self.clone();
+            runtime::spawn(async move {
+                ended.await;
+                this.0.families.borrow_mut().unsettled.remove(&family);
+                this.tend_in_background(family);
+            });
+        }
+        Ok(is_quiet)
+    }
+}
+
+/// Closes the volume's gate on this core; returns when nothing of it runs here.
+async fn close(head: &Rc<Head>, id: VolumeId) {
+    if let Some(volume) = head.directory.by_id(id) {
+        volume.state.gate.close().end().await;
+    }
+}
+
+/// Opens the volume's gate on this core.
+fn open(head: &Rc<Head>, id: VolumeId, spec: Arc<VolumeSpec>) {
+    let Some(volume) = head.directory.by_id(id) else { return };
+    let is_larger = spec.info.size_bytes != volume.size_bytes();
+    volume.state.gate.open(spec);
+    if is_larger {
+        head.directory.bump();
+    }
+}
