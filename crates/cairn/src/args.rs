@@ -46,6 +46,9 @@ pub(crate) enum Command {
     /// Devices of this machine: check
     #[command(subcommand)]
     Device(DeviceCommand),
+    /// Deleted volumes that can still be restored: ls, restore, empty
+    #[command(subcommand)]
+    Trash(TrashCommand),
     /// How the cluster is, and why
     Status,
 }
@@ -92,10 +95,38 @@ pub(crate) enum VolumeCommand {
         /// Its name
         name: VolumeName,
     },
-    /// Delete a volume and all that is in it
+    /// Delete a volume: it can be restored from the trash for 24 hours, and takes its space until then
     Delete {
         /// Its name
         name: VolumeName,
+        /// For good, and not into the trash: its space comes back
+        #[arg(long)]
+        now: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrashCommand {
+    /// List what is in the trash, what was deleted last at the end
+    Ls,
+    /// Take a volume out of the trash
+    Restore {
+        /// What it was called
+        name: VolumeName,
+        /// Its id, where several of this name are in the trash
+        #[arg(long, value_name = "N")]
+        id: Option<u64>,
+        /// What it is called from now on: its old name may be another volume's by now
+        #[arg(long = "as", value_name = "NEW")]
+        new_name: Option<VolumeName>,
+    },
+    /// Delete a volume in the trash for good, or all of them: their space comes back
+    Empty {
+        /// What it was called; without a name all
+        name: Option<VolumeName>,
+        /// Its id, where several of this name are in the trash
+        #[arg(long, value_name = "N", requires = "name")]
+        id: Option<u64>,
     },
 }
 
@@ -306,6 +337,10 @@ mod tests {
             ("volume create v", "write: cairn volume create --size <SIZE> <NAME>"),
             ("volumes ls", "; tip: "),
             ("status -o yaml", "yaml"),
+            ("trash", "a command is missing"),
+            ("trash restore", "<NAME>"),
+            ("trash restore a --as B", "'B' is not a volume name"),
+            ("trash empty --id 3", "<NAME>"),
         ] {
             let UsageError(text) = read(line).unwrap_err();
             assert!(text.contains(named) && !text.contains('\n'), "{line}: {text}");

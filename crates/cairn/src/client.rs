@@ -1,7 +1,7 @@
 //! The admin API of a running cluster, as the commands use it.
 
 use crate::Failure;
-use node::admin::types::{CreateVolume, ErrorBody, Status, Volume};
+use node::admin::types::{CreateVolume, ErrorBody, RestoreVolume, Status, TrashedVolume, Volume};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use ureq::Agent;
@@ -42,8 +42,26 @@ impl Client {
         self.read(self.agent.post(self.url("/v1/volumes")).send_json(volume))
     }
 
+    /// Deletes a volume for good.
     pub(crate) fn delete_volume(&self, name: &str) -> Result<(), Failure> {
-        let answer = self.agent.delete(self.url(&format!("/v1/volumes/{name}"))).call();
+        let answer = self.agent.delete(self.url(&format!("/v1/volumes/{name}?now=true"))).call();
+        self.accept(answer).map(drop)
+    }
+
+    pub(crate) fn trash_volume(&self, name: &str) -> Result<TrashedVolume, Failure> {
+        self.read(self.agent.delete(self.url(&format!("/v1/volumes/{name}"))).call())
+    }
+
+    pub(crate) fn trash(&self) -> Result<Vec<TrashedVolume>, Failure> {
+        self.read(self.agent.get(self.url("/v1/trash")).call())
+    }
+
+    pub(crate) fn restore_volume(&self, id: u64, how: &RestoreVolume) -> Result<Volume, Failure> {
+        self.read(self.agent.post(self.url(&format!("/v1/trash/{id}/restore"))).send_json(how))
+    }
+
+    pub(crate) fn empty_trash(&self, id: u64) -> Result<(), Failure> {
+        let answer = self.agent.delete(self.url(&format!("/v1/trash/{id}"))).call();
         self.accept(answer).map(drop)
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster: all commands but demo, node and device use nothing else
-//!   volume, status, device, demo, node      one room per command
+//!   volume, trash, status, device, demo, node      one room per command
 //!   output    tables for people, JSON for programs
 //! ```
 //!
@@ -15,6 +15,7 @@ mod device;
 mod output;
 mod serve;
 mod status;
+mod trash;
 mod volume;
 
 use args::{Command, NodeCommand, Request, UsageError};
@@ -67,6 +68,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Node(NodeCommand::Run { config }) => serve::node(&config),
         Command::Volume(command) => volume::run(&client()?, command, format),
         Command::Device(command) => device::run(command, format),
+        Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Status => status::run(&client()?, format),
     }
 }

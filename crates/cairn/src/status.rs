@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::client::Client;
 use crate::output::{Format, show};
-use node::admin::types::{Health, Status};
+use node::admin::types::{Capacity, Device, Health, Status};
 use node::size::ByteSize;
 
 pub(crate) fn run(client: &Client, format: Format) -> Result<(), Failure> {
@@ -26,16 +26,41 @@ fn text(status: &Status) -> String {
     if status.volumes_deleting > 0 {
         text += &format!(", {} being deleted", status.volumes_deleting);
     }
-    text += &format!("\ngroups   {} of {} serve\n", status.groups_serving, status.groups);
+    if !status.trash.is_empty() {
+        text += &format!(", {} in the trash", status.trash.len());
+    }
+    text += &format!("\n{}", capacity(&status.capacity));
+    text += &format!("groups   {} of {} serve\n", status.groups_serving, status.groups);
     for device in &status.devices {
-        let percent = |bytes: u64| bytes.saturating_mul(100).checked_div(device.capacity_bytes).unwrap_or(0);
-        let (used, live) = (percent(device.used_bytes), percent(device.live_bytes));
-        let state = if device.failed.is_some() { "failed" } else { "in use" };
-        text += &format!(
-            "device   {}: {}, {state}, {used} % full, {live} % live data\n",
-            device.path,
-            ByteSize(device.size_bytes)
-        );
+        let used = percent(device.live_bytes, device.capacity_bytes);
+        let state = match device {
+            Device { failed: Some(_), .. } => "failed",
+            Device { slow: Some(_), .. } => "slow",
+            _ => "in use",
+        };
+        text += &format!("device   {}: {}, {state}, {used} % full\n", device.path, ByteSize(device.size_bytes));
     }
     text
+}
+
+fn percent(part: u64, whole: u64) -> u64 {
+    part.saturating_mul(100).checked_div(whole).unwrap_or(0)
+}
+
+/// What there is, what is taken, and what the volumes promise together.
+fn capacity(capacity: &Capacity) -> String {
+    let size = |bytes: u64| ByteSize(bytes).rounded();
+    let mut text = format!(
+        "space    {} of {} used ({} %), devices of {} in all; the volumes promise {} ({} %)",
+        size(capacity.used_bytes),
+        size(capacity.usable_bytes),
+        percent(capacity.used_bytes, capacity.usable_bytes),
+        size(capacity.raw_bytes),
+        size(capacity.provisioned_bytes),
+        capacity.overcommit_percent,
+    );
+    if capacity.overcommit_percent > 100 {
+        text += ": more than the devices can hold";
+    }
+    text + "\n"
 }

@@ -20,9 +20,18 @@ pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Re
         }
         VolumeCommand::Ls => show(format, &client.volumes()?, |volumes| list(volumes)),
         VolumeCommand::Info { name } => show(format, &client.volume(name.as_str())?, details),
-        VolumeCommand::Delete { name } => {
+        VolumeCommand::Delete { name, now: true } => {
             client.delete_volume(name.as_str())?;
             show(format, &json!({"name": name.as_str(), "deleted": true}), |_| format!("{name} is deleted\n"))
+        }
+        VolumeCommand::Delete { name, now: false } => {
+            let trashed = client.trash_volume(name.as_str())?;
+            show(format, &trashed, |trashed| {
+                format!(
+                    "{name} is in the trash until {}: `cairn trash restore {name}` brings it back\n",
+                    trashed.kept_until
+                )
+            })
         }
     }
 }
@@ -42,7 +51,7 @@ fn list(volumes: &[Volume]) -> String {
     table(["NAME", "SIZE", "BLOCK", "NSID", "NBD"], &rows)
 }
 
-fn details(volume: &Volume) -> String {
+pub(crate) fn details(volume: &Volume) -> String {
     let mut text = format!(
         "name        {}\nsize        {} ({} bytes)\nblock size  {}\nnqn         {}\nnsid        {}\nnguid       {}\n\
          nvme        {}\nnbd         {}\nlayers      {}\n",

@@ -45,7 +45,7 @@ fn volumes_live_as_long_as_they_are_not_deleted() {
     let made = demo.json(&["volume", "create", "data", "--size", "64M", "--block-size", "4096"]);
     assert_eq!((&made["size_bytes"], &made["block_size_bytes"]), (&json!(64 << 20), &json!(4096)));
     assert_eq!(demo.names(), ["data", "demo"]);
-    demo.json(&["volume", "delete", "demo"]);
+    demo.json(&["volume", "delete", "demo", "--now"]);
     assert_eq!(demo.names(), ["data"]);
     assert_eq!(demo.end("INT").code(), Some(0));
 
@@ -57,6 +57,37 @@ fn volumes_live_as_long_as_they_are_not_deleted() {
 
     let demo = Serving::demo(temp.path(), &["--cores", "2"]);
     assert_eq!(demo.names(), ["data"], "also after a kill, and on another number of cores");
+}
+
+#[test]
+fn a_deleted_volume_lies_in_the_trash_until_it_is_restored_or_emptied() {
+    let temp = TempDir::new();
+    let demo = Serving::demo(temp.path(), &SMALL);
+    let before = demo.json(&["volume", "info", "demo"]);
+    let trashed = demo.json(&["volume", "delete", "demo"]);
+    assert_eq!((&trashed["name"], &trashed["size_bytes"]), (&json!("demo"), &json!(1_u64 << 30)));
+    assert_eq!((demo.names(), demo.json(&["trash", "ls"])), (Vec::<String>::new(), json!([trashed])));
+    assert_eq!(demo.json(&["status"])["trash"], json!([trashed]));
+    demo.json(&["volume", "create", "demo", "--size", "16M"]);
+    assert_ne!(demo.end("KILL").code(), Some(0));
+
+    let demo = Serving::demo(temp.path(), &[]);
+    assert_eq!((demo.names(), demo.json(&["trash", "ls"])), (vec!["demo".to_owned()], json!([trashed])));
+    let line = failure(&demo.run(&["trash", "restore", "demo"]), 1);
+    assert!(line.contains("--as"), "{line}");
+    let restored = demo.json(&["trash", "restore", "demo", "--as", "old"]);
+    assert_eq!((&restored["nguid"], &restored["nsid"]), (&before["nguid"], &before["nsid"]));
+    assert_eq!((demo.names(), demo.json(&["trash", "ls"])), (vec!["demo".to_owned(), "old".to_owned()], json!([])));
+
+    for name in ["demo", "old"] {
+        demo.json(&["volume", "delete", name]);
+    }
+    assert_eq!(demo.json(&["trash", "empty", "old"]).as_array().unwrap().len(), 1);
+    assert_eq!(demo.json(&["trash", "empty"]).as_array().unwrap().len(), 1);
+    assert_eq!(demo.json(&["trash", "ls"]), json!([]));
+    assert_eq!(demo.end("TERM").code(), Some(0));
+    let demo = Serving::demo(temp.path(), &[]);
+    assert_eq!((demo.names(), demo.json(&["trash", "ls"])), (Vec::<String>::new(), json!([])));
 }
 
 #[test]
@@ -136,6 +167,7 @@ fn failures_are_one_line_and_a_status() {
     for (arguments, status, named) in [
         (&["volume", "info", "none"][..], 1, "no volume 'none'"),
         (&["volume", "delete", "none"], 1, "no volume 'none'"),
+        (&["trash", "restore", "none"], 1, "no volume 'none' in the trash"),
         (&["volume", "create", "demo", "--size", "1G"], 1, "there already"),
         (&["volume", "create", "x", "--size", "5K"], 2, "1M to 64T"),
         (&["volume", "create", "x", "--size", "1048577"], 2, "multiple of 4096"),

@@ -178,8 +178,19 @@ pub struct GroupRecord {
 pub enum VolumeState {
     /// Serves.
     Online,
+    /// Gone for hosts, and kept for a term: it can be restored. Its name is free, its namespace id is not.
+    Trashed(TrashTerm),
     /// Gone for hosts; its space is being given back.
     Deleting,
+}
+
+/// How long a deleted volume is kept. Wall time: a term outlives the process that began it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrashTerm {
+    /// When it was deleted, ns since 1970.
+    pub deleted_at_ns: u64,
+    /// When the term is over, ns since 1970.
+    pub keep_until_ns: u64,
 }
 
 /// A volume.
@@ -367,8 +378,9 @@ pub mod keys {
 }
 
 macro_rules! record {
-    ($($record:ty: $self:ident => $key:expr),* $(,)?) => {
+    ($($record:ty $([schema $schema:literal])?: $self:ident => $key:expr),* $(,)?) => {
         $(impl Record for $record {
+            $(const SCHEMA: u32 = $schema;)?
             fn key(&$self) -> String {
                 $key
             }
@@ -383,7 +395,8 @@ record! {
     PoolRecord: self => keys::pool(&self.name),
     SlotTablePiece: self => format!("{}{:04x}", keys::table(self.table), self.piece),
     GroupRecord: self => keys::group(self.id),
-    VolumeRecord: self => keys::volume(self.id),
+    // 2: a volume may be in the trash.
+    VolumeRecord [schema 2]: self => keys::volume(self.id),
     LayerRecord: self => keys::layer(self.id),
     SnapshotRecord: self => keys::snapshot(self.volume, &self.name),
     Reference: self => self.taken.clone(),

@@ -2,8 +2,8 @@
 
 use cluster::{
     CatalogError, DEFAULT_POOL, GroupRecord, MapFaults, MapStore, NSID_MAX, NewPool, NewVolume, SimMap, VolumeRecord,
-    VolumeState, begin_delete, begin_epochs, create_volume, ensure_pool, finish_delete, keys, list, load_table,
-    take_heads,
+    VolumeState, begin_delete, begin_epochs, create_volume, empty_trash, ensure_pool, finish_delete, keys, list,
+    load_table, restore_volume, take_heads, trash_volume,
 };
 use runtime::sim::{NodeOptions, SimNode, World};
 use std::future::Future;
@@ -225,6 +225,81 @@ fn lost_answers_do_nothing_twice() {
             }
             let online = volumes(&*map).await.into_iter().filter(|v| v.state == VolumeState::Online).count();
             assert_eq!(online, 3);
+        });
+    }
+}
+
+#[test]
+fn a_volume_in_the_trash_has_a_term_and_no_name() {
+    let here = Here::new(6);
+    here.pool(1);
+    let map = here.map.clone();
+    here.run(async move {
+        let map: &dyn MapStore = &*map;
+        let a = create_volume(map, &new("a"), DEFAULT_POOL, NodeId(1)).await.expect("made");
+        let before = runtime::wall_clock_ns();
+        let trashed = trash_volume(map, "a").await.expect("there");
+        let VolumeState::Trashed(term) = trashed.state else { panic!("{trashed:?}") };
+        assert!((before..=runtime::wall_clock_ns()).contains(&term.deleted_at_ns));
+        assert_eq!(term.keep_until_ns - term.deleted_at_ns, 24 * 3600 * 1_000_000_000);
+        assert_eq!(trash_volume(map, "a").await, Err(CatalogError::NotFound("a".to_owned())));
+        assert_eq!(volumes(map).await, [trashed.clone()], "as it was read back, term and all");
+
+        let other = create_volume(map, &new("a"), DEFAULT_POOL, NodeId(1)).await.expect("the name is free");
+        assert_ne!(other.nsid, a.nsid, "the namespace id is not");
+        let taken = restore_volume(map, a.id, "a", NodeId(1)).await;
+        assert_eq!(taken, Err(CatalogError::Exists("a".to_owned())));
+        assert!(matches!(restore_volume(map, a.id, "No", NodeId(1)).await, Err(CatalogError::Input(_))));
+        let restored = restore_volume(map, a.id, "b", NodeId(2)).await.expect("restored");
+        let expected =
+            VolumeRecord { name: "b".into(), head: NodeId(2), volume_epoch: VolumeEpoch(a.volume_epoch.0 + 1), ..a };
+        assert_eq!(restored, expected);
+        for gone in [restore_volume(map, restored.id, "c", NodeId(1)).await, empty_trash(map, restored.id).await] {
+            assert_eq!(gone, Err(CatalogError::NotInTrash(restored.id)));
+        }
+
+        trash_volume(map, "b").await.expect("there");
+        let deleting = empty_trash(map, restored.id).await.expect("there");
+        assert_eq!(deleting.state, VolumeState::Deleting);
+        assert_eq!(restore_volume(map, restored.id, "b", NodeId(1)).await, Err(CatalogError::NotInTrash(restored.id)));
+        finish_delete(map, &deleting).await.expect("removed");
+        assert_eq!(empty_trash(map, restored.id).await, Err(CatalogError::NotInTrash(restored.id)));
+    });
+}
+
+/// A call that was answered was done once, and one that was not can be made again.
+#[test]
+fn lost_answers_neither_lose_nor_double_a_volume_of_the_trash() {
+    for seed in 0..20 {
+        let here = Here::new(300 + seed);
+        here.pool(1);
+        here.lose_answers();
+        let map = here.map.clone();
+        here.run(async move {
+            let map: &dyn MapStore = &*map;
+            let id = patient(async || create_volume(map, &new("a"), DEFAULT_POOL, NodeId(1)).await).await.id;
+            for round in 0..10 {
+                let (name, next) = (format!("v{round}"), format!("v{}", round + 1));
+                let name = if round == 0 { "a" } else { &name };
+                loop {
+                    match trash_volume(map, name).await {
+                        Ok(_) | Err(CatalogError::NotFound(_)) => break,
+                        Err(CatalogError::Map(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                let all = volumes(map).await;
+                assert!(matches!(all[..], [VolumeRecord { state: VolumeState::Trashed(_), .. }]), "{all:?}");
+                loop {
+                    match restore_volume(map, id, &next, NodeId(1)).await {
+                        Ok(_) | Err(CatalogError::NotInTrash(_)) => break,
+                        Err(CatalogError::Map(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                let all = volumes(map).await;
+                assert!(matches!(&all[..], [v] if v.state == VolumeState::Online && v.name == next), "{all:?}");
+            }
         });
     }
 }

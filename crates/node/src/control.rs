@@ -12,8 +12,8 @@ use crate::volume_spec::{VolumeName, VolumeSpec};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use types::ClusterId;
-use volume::{NodeStatus, VolumeInfo};
+use types::{ClusterId, VolumeId};
+use volume::{NodeStatus, TrashedVolume, VolumeInfo};
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
 pub const REQUESTS_MAX: usize = 256;
@@ -30,8 +30,16 @@ pub enum Request {
     ListVolumes(Reply<Vec<VolumeInfo>>),
     /// Make a volume.
     CreateVolume(VolumeSpec, Reply<Result<VolumeInfo, ControlError>>),
-    /// Delete a volume.
+    /// Delete a volume for good.
     DeleteVolume(VolumeName, Reply<Result<(), ControlError>>),
+    /// Put a volume into the trash.
+    TrashVolume(VolumeName, Reply<Result<TrashedVolume, ControlError>>),
+    /// What is in the trash.
+    ListTrash(Reply<Vec<TrashedVolume>>),
+    /// Take a volume out of the trash, under another name if one is given.
+    RestoreVolume(VolumeId, Option<VolumeName>, Reply<Result<VolumeInfo, ControlError>>),
+    /// Delete a volume in the trash for good.
+    EmptyTrash(VolumeId, Reply<Result<(), ControlError>>),
     /// How things are.
     Status(Reply<ClusterStatus>),
     /// Close the doors and the stores, and answer nothing any more.
@@ -63,6 +71,9 @@ pub enum ControlError {
     /// No volume of this name.
     #[error("there is no volume '{0}'")]
     NotFound(String),
+    /// No volume of this id in the trash.
+    #[error("there is no volume {0} in the trash")]
+    NotInTrash(VolumeId),
     /// What was asked cannot be.
     #[error("{0}")]
     Refused(String),
@@ -99,9 +110,29 @@ impl ControlHandle {
         self.ask(|reply| Request::CreateVolume(spec, reply)).await?
     }
 
-    /// Deletes a volume; nobody can use it when this returns.
+    /// Deletes a volume for good; nobody can use it when this returns.
     pub async fn delete_volume(&self, name: VolumeName) -> Result<(), ControlError> {
         self.ask(|reply| Request::DeleteVolume(name, reply)).await?
+    }
+
+    /// Puts a volume into the trash; nobody can use it when this returns.
+    pub async fn trash_volume(&self, name: VolumeName) -> Result<TrashedVolume, ControlError> {
+        self.ask(|reply| Request::TrashVolume(name, reply)).await?
+    }
+
+    /// What is in the trash, what was deleted last at the end.
+    pub async fn list_trash(&self) -> Result<Vec<TrashedVolume>, ControlError> {
+        self.ask(Request::ListTrash).await
+    }
+
+    /// Takes a volume out of the trash; it can be used when this returns.
+    pub async fn restore_volume(&self, id: VolumeId, name: Option<VolumeName>) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::RestoreVolume(id, name, reply)).await?
+    }
+
+    /// Deletes a volume in the trash for good.
+    pub async fn empty_trash(&self, id: VolumeId) -> Result<(), ControlError> {
+        self.ask(|reply| Request::EmptyTrash(id, reply)).await?
     }
 
     /// How things are.

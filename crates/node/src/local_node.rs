@@ -7,7 +7,7 @@ use crate::control::{ClusterStatus, ControlError, Request};
 use crate::doors::{Bound, Doors, ListenError};
 use crate::files::FileError;
 use crate::size::ByteSize;
-use crate::volume_spec::VolumeSpec;
+use crate::volume_spec::{VolumeName, VolumeSpec};
 use cluster::{MapError, MapStore, RedbMap};
 use runtime::CoreHandle;
 use runtime::channel::CrossReceiver;
@@ -144,6 +144,18 @@ impl LocalNode {
                     let result = self.assembly.delete_volume(name.as_str()).await;
                     drop(reply.send(result.map_err(control_error)));
                 }
+                Request::TrashVolume(name, reply) => {
+                    let result = self.assembly.trash_volume(name.as_str()).await;
+                    drop(reply.send(result.map_err(control_error)));
+                }
+                Request::ListTrash(reply) => drop(reply.send(self.assembly.trash())),
+                Request::RestoreVolume(id, name, reply) => {
+                    let result = self.assembly.restore_volume(id, name.as_ref().map(VolumeName::as_str)).await;
+                    drop(reply.send(result.map_err(control_error)));
+                }
+                Request::EmptyTrash(id, reply) => {
+                    drop(reply.send(self.assembly.empty_trash(id).await.map_err(control_error)));
+                }
                 Request::Status(reply) => {
                     let cluster: ClusterId = self.assembly.cluster_id();
                     drop(reply.send(ClusterStatus { cluster, node: self.assembly.status().await }));
@@ -203,6 +215,7 @@ fn control_error(error: VolumeError) -> ControlError {
             block_size_bytes: there.block_size_bytes,
         },
         VolumeError::NotFound(name) => ControlError::NotFound(name),
+        VolumeError::NotInTrash(id) => ControlError::NotInTrash(id),
         VolumeError::Map(error) => ControlError::Unavailable(error.to_string()),
         other => ControlError::Refused(other.to_string()),
     }

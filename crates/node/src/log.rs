@@ -70,6 +70,11 @@ fn format_line(format: LogFormat, time: &str, level: log::Level, message: &str) 
     }
 }
 
+/// RFC 3339 in UTC, of nanoseconds since 1970.
+pub(crate) fn utc_of_ns(since_epoch_ns: u64) -> String {
+    utc(since_epoch_ns / 1_000_000_000, (since_epoch_ns / 1_000_000 % 1000) as u32)
+}
+
 /// RFC 3339 in UTC, by the usual civil-from-days arithmetic on eras of 400 years.
 fn utc(seconds: u64, milliseconds: u32) -> String {
     let days = seconds / 86_400 + 719_468;

@@ -55,6 +55,24 @@ impl fmt::Display for ByteSize {
     }
 }
 
+impl ByteSize {
+    /// For people: to a tenth below 100 of a unit, rounded down.
+    pub fn rounded(self) -> String {
+        let fits = |(_, shift): &&(char, u32)| self.0 >> shift > 0;
+        match SUFFIXES.iter().find(fits) {
+            Some((letter, shift)) => {
+                let tenths = ((u128::from(self.0) * 10) >> shift) as u64;
+                if tenths >= 1000 || tenths % 10 == 0 {
+                    format!("{}{letter}", tenths / 10)
+                } else {
+                    format!("{}.{}{letter}", tenths / 10, tenths % 10)
+                }
+            }
+            None => self.0.to_string(),
+        }
+    }
+}
+
 impl TryFrom<String> for ByteSize {
     type Error = SizeError;
     fn try_from(text: String) -> Result<Self, SizeError> {
@@ -87,6 +105,15 @@ mod tests {
         for text in ["99999999999999999999", "16777216T"] {
             assert_eq!(text.parse::<ByteSize>(), Err(SizeError::TooLarge(text.into())), "{text:?}");
         }
+    }
+
+    #[test]
+    fn rounded_sizes_are_short() {
+        for (bytes, text) in [(0, "0"), (1023, "1023"), (1536, "1.5K"), (4 << 30, "4G"), (3_650_722_201, "3.3G")] {
+            assert_eq!(ByteSize(bytes).rounded(), text);
+        }
+        assert_eq!(ByteSize((250 << 40) + 1).rounded(), "250T");
+        assert_eq!(ByteSize(u64::MAX).rounded(), "16777215T");
     }
 
     #[test]

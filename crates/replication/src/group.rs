@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 use store::format::LayerRecord;
-use store::{AppendError, Entry, EntryKind, GroupRecovery};
+use store::{AppendError, Entry, EntryKind, GroupRecovery, ReadError};
 use types::{BlockRange, ChunkId, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
 
 /// What a head says of itself with every request.
@@ -161,7 +161,15 @@ impl Group {
         }
         let Some(shard) = self.shard.upgrade() else { return (Err(self.stopped_error()), buf) };
         let (result, buf) = shard.store().read(layers, chunk, range, buf, checksums).await;
-        (result.map_err(|error| GroupError::Damaged { group: self.id, error }), buf)
+        (result.map_err(|error| self.read_error(error)), buf)
+    }
+
+    #[cold]
+    fn read_error(&self, error: ReadError) -> GroupError {
+        match error {
+            ReadError::Stopped { reason } => GroupError::Stopped { group: self.id, reason: reason.to_string() },
+            error => GroupError::Damaged { group: self.id, error },
+        }
     }
 
     /// Whether any block of the chunk is stored in `layer`; only what is committed counts.
@@ -274,7 +282,7 @@ impl Group {
     ) -> Result<Seq, GroupError> {
         self.append(volume_epoch, layer, chunk, kind, bytes).map_err(|error| match error {
             AppendError::NoSpace { .. } => GroupError::NoSpace(error),
-            AppendError::Failed { .. } | AppendError::Closed => {
+            AppendError::Failed { .. } | AppendError::Stopped { .. } | AppendError::Closed => {
                 self.stop(&error.to_string());
                 self.stopped_error()
             }
@@ -303,7 +311,10 @@ impl Group {
     pub(crate) fn prepared(&self, store: StoreId, through: Seq) {
         let Some(commit) = self.window.borrow_mut().prepared(store, through) else { return };
         let Some(shard) = self.shard.upgrade() else { return };
-        shard.store().commit(self.id, commit);
+        if !shard.store().commit(self.id, commit) {
+            // Who waits is told when the shard's groups stop; nobody is told that it was committed.
+            return;
+        }
         loop {
             let popped = self.window.borrow_mut().pop_committed(commit);
             match popped {

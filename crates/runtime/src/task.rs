@@ -191,6 +191,17 @@ impl Executor {
         }
     }
 
+    /// Puts every task into the ready queue.
+    fn wake_all(&self) {
+        let mut ready = self.ready.borrow_mut();
+        for (slot, place) in self.slots.borrow_mut().iter_mut().enumerate() {
+            if !place.queued && !matches!(place.state, SlotState::Free) {
+                place.queued = true;
+                ready.push_back(slot as u32);
+            }
+        }
+    }
+
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.borrow().is_empty()
     }
@@ -326,6 +337,11 @@ pub fn spawn<F: Future<Output = ()> + 'static>(future: F) -> TaskHandle {
     unsafe { memory.cast::<F>().write(future) };
     let body = Body { memory, class, table: &TableOf::<F>::TABLE };
     core::with_current(|core| TaskHandle(core.executor.insert(body)))
+}
+
+/// Wakes every task of the current core: for what is too rare to keep a list of who waits for it.
+pub fn wake_all_tasks() {
+    core::with_current(|core| core.executor.wake_all());
 }
 
 /// Resolves at the end of this turn of the loop, when all tasks that were ready have run:

@@ -60,7 +60,7 @@ pub fn now() -> Instant {
     core::with_current(|core| core.now())
 }
 
-/// Wall time in nanoseconds since 1970: only ever recorded, never decided on.
+/// Wall time in nanoseconds since 1970: recorded, and decided on only by terms that outlive a process (the trash).
 pub fn wall_clock_ns() -> u64 {
     core::with_current(|core| match &core.backend {
         Backend::Uring(_) => crate::uring::wall_clock_ns(),

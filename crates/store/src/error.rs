@@ -67,9 +67,22 @@ pub enum OpenError {
         /// What the system says.
         message: Arc<str>,
     },
+    /// An assertion failed while it was opened, or failed twice before: it is left alone.
+    #[error("the store has stopped: {reason}")]
+    Stopped {
+        /// Where it failed, and what it says.
+        reason: Arc<str>,
+    },
     /// The record that begins the incarnation could not be written.
     #[error("the store was read but cannot be written: {0}")]
     Append(#[from] AppendError),
+}
+
+impl OpenError {
+    /// Whether an assertion stopped the store: nothing is wrong with the rest of the node.
+    pub fn is_stop(&self) -> bool {
+        matches!(self, Self::Stopped { .. } | Self::Append(AppendError::Stopped { .. }))
+    }
 }
 
 /// Why an entry was not queued, or will never be durable.
@@ -92,6 +105,13 @@ pub enum AppendError {
     #[error("the device has failed: {reason}")]
     Failed {
         /// The first failure.
+        reason: Arc<str>,
+    },
+    /// An assertion failed: what is in memory cannot be trusted, and nothing of the store is used until it is opened
+    /// again.
+    #[error("the store has stopped: {reason}")]
+    Stopped {
+        /// Where it failed, and what it says.
         reason: Arc<str>,
     },
     /// The shard was closed.
@@ -121,8 +141,14 @@ pub enum ReadError {
         found: u32,
     },
     /// The device could not read, twice.
-    #[error("reading {len_bytes} bytes at byte {offset_bytes} of the device (segment {}) failed: {message}", segment.0)]
+    #[error("layer {layer} chunk {chunk} block {block}: reading {len_bytes} bytes at byte {offset_bytes} of the device (segment {}) failed: {message}", segment.0)]
     Io {
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkId,
+        /// The first block of the chunk that was asked for.
+        block: u32,
         /// The segment.
         segment: SegmentIndex,
         /// Where on the device, in bytes.
@@ -140,6 +166,12 @@ pub enum ReadError {
         /// The chunk.
         chunk: ChunkId,
     },
+    /// The store serves nothing any more: what is stored may be well.
+    #[error("{reason}")]
+    Stopped {
+        /// Why.
+        reason: Arc<str>,
+    },
     /// Stored in a form that only the floors above can read.
     #[error("layer {layer} chunk {chunk} block {block} is stored compressed: this build cannot read it")]
     Codec {
@@ -150,6 +182,35 @@ pub enum ReadError {
         /// The block of the chunk.
         block: u32,
     },
+}
+
+/// What of a device, or of a volume, a failed read was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadPlace {
+    Device { offset_bytes: u64 },
+    Chunk(LayerId, ChunkId),
+    Nowhere,
+}
+
+impl ReadError {
+    pub(crate) fn place(&self) -> ReadPlace {
+        match *self {
+            Self::Checksum { offset_bytes, .. } | Self::Io { offset_bytes, .. } => ReadPlace::Device { offset_bytes },
+            Self::IndexLost { layer, chunk } | Self::Codec { layer, chunk, .. } => ReadPlace::Chunk(layer, chunk),
+            Self::Stopped { .. } => ReadPlace::Nowhere,
+        }
+    }
+
+    /// The layer that was read; `None` where it is not about one.
+    pub fn layer(&self) -> Option<LayerId> {
+        match *self {
+            Self::Checksum { layer, .. }
+            | Self::Io { layer, .. }
+            | Self::IndexLost { layer, .. }
+            | Self::Codec { layer, .. } => Some(layer),
+            Self::Stopped { .. } => None,
+        }
+    }
 }
 
 /// Something that was durable and is not there, or not as it was written.

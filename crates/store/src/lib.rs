@@ -34,7 +34,7 @@
 //! before it is said. An entry is all there or not at all, through any crash. A block read is the one last committed,
 //! proved by a checksum that lies elsewhere, or an error. What was durable and is not there is told as [`Damage`], never
 //! taken for something that never happened; and what never was durable is never called damage. Nothing panics on what is
-//! on the device. After warm-up a write and a read allocate nothing.
+//! on the device; an assertion that fails all the same stops this store alone. After warm-up a write and a read allocate nothing.
 //!
 //! **Never.** No order between groups, no replication, no decision on what is committed: that is the caller's. No cleaning
 //! yet: a segment is free when nothing in it is needed; a device full of segments that are needed a little says so.
@@ -64,6 +64,8 @@ pub use entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNK
 pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
 pub use index::LayerUsage;
 pub use open::{GroupRecovery, Recovered, Recovery, RecoveryCounters};
-pub use shard::{LeafCursor, Shard, Statistics, ZERO_BLOCK_CHECKSUM};
+pub use shard::{
+    APPEND_SLOW, DAMAGE_LISTED_MAX, DEVICE_SILENT, LeafCursor, Shard, Statistics, Trouble, ZERO_BLOCK_CHECKSUM,
+};
 pub use store::{Store, Usage};
 pub use synthetic::{SyntheticLayout, write_synthetic_pass};

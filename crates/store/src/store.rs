@@ -4,7 +4,7 @@ use crate::create::HEADERS_AT_ONCE;
 use crate::error::{AppendError, Damage, OpenError};
 use crate::format::{
     Generation, Geometry, Record, RecordKey, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex, ShardRoot,
-    SlotPosition, Superblock,
+    SlotPosition, StopMark, Superblock,
 };
 use crate::parallel;
 use crate::pool::Pool;
@@ -37,7 +37,7 @@ pub struct Store {
     pub(crate) lost_headers: Vec<SegmentIndex>,
     damage: Vec<Damage>,
     repaired: Vec<Damage>,
-    failed: OnceLock<Arc<str>>,
+    failed: OnceLock<AppendError>,
     /// Tasks, one per shard, that tell their shard of a failure met by another.
     watchers: Mutex<Vec<Waker>>,
     live_bytes: [AtomicU64; MAX_SHARDS],
@@ -183,14 +183,31 @@ impl Store {
 
     /// Why the device takes nothing more, if it does not.
     pub fn failed(&self) -> Option<AppendError> {
-        self.failed.get().map(|reason| AppendError::Failed { reason: reason.clone() })
+        self.failed.get().cloned()
+    }
+
+    /// An assertion failed at a record of that shard: nothing of the store is used from now on.
+    pub(crate) fn stop(&self, shard: ShardIndex, record: RecordSeq, message: &str) -> AppendError {
+        let reason = format!("an assertion failed at record {} of shard {shard}: {message}", record.0);
+        self.give_up(AppendError::Stopped { reason: reason.into() })
+    }
+
+    /// Refuses to use a store in which an assertion failed twice at the same record of that shard.
+    pub(crate) fn stay_stopped(&self, shard: ShardIndex, mark: StopMark) -> AppendError {
+        let (record, times) = (mark.record.0, mark.times);
+        let reason = format!("an assertion failed {times} times at record {record} of shard {shard}: it is left alone");
+        self.give_up(AppendError::Stopped { reason: reason.into() })
+    }
+
+    fn give_up(&self, error: AppendError) -> AppendError {
+        let first = self.failed.get_or_init(|| error).clone();
+        self.wake_watchers();
+        first
     }
 
     /// The device failed: no shard of it acknowledges anything from now on.
     pub(crate) fn fail(&self, reason: &str) -> AppendError {
-        let reason = self.failed.get_or_init(|| Arc::from(reason)).clone();
-        self.wake_watchers();
-        AppendError::Failed { reason }
+        self.give_up(AppendError::Failed { reason: reason.into() })
     }
 
     /// Makes those who wait in [`watch`](Self::watch) look again.
@@ -236,6 +253,31 @@ impl Store {
         shard: ShardIndex,
         root: ShardRoot,
     ) -> Result<(), AppendError> {
+        self.update_root(device, shard, false, |old| *old = root).await
+    }
+
+    /// Notes, durably, that an assertion failed at that record of the shard: once more in a row, or for the first time.
+    pub(crate) async fn mark_stopped(
+        &self,
+        device: &Device,
+        shard: ShardIndex,
+        record: RecordSeq,
+    ) -> Result<(), AppendError> {
+        self.update_root(device, shard, true, |root| {
+            let before = if root.stopped.record == record { root.stopped.times } else { 0 };
+            root.stopped = StopMark { record, times: before.saturating_add(1) };
+        })
+        .await
+    }
+
+    /// `stopped`: also when the store is, for its device may be well.
+    async fn update_root(
+        &self,
+        device: &Device,
+        shard: ShardIndex,
+        stopped: bool,
+        change: impl FnOnce(&mut ShardRoot),
+    ) -> Result<(), AppendError> {
         poll_fn(|cx| {
             let mut roots = self.roots();
             if roots.writing {
@@ -249,14 +291,16 @@ impl Store {
         let turn = Turn(self);
         let update = {
             let mut roots = self.roots();
-            roots.superblock.shards[usize::from(shard.0)] = root;
+            match self.failed() {
+                Some(AppendError::Stopped { .. }) if stopped => {}
+                Some(error) => return Err(error),
+                None => {}
+            }
+            change(&mut roots.superblock.shards[usize::from(shard.0)]);
             roots.superblock.write_counter += 1;
             roots.superblock.written_at_ns = wall_clock_ns();
             roots.superblock.clone()
         };
-        if let Some(error) = self.failed() {
-            return Err(error);
-        }
         let written = write_update(device, &update).await;
         drop(turn);
         // After a failed update nobody knows which slots are good: no other may begin.

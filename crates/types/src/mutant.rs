@@ -26,6 +26,9 @@ pub enum Mutant {
     ChecksumSkipped,
     /// Store: replay applies an entry that the loaded leaf already holds.
     EntryAppliedTwice,
+    /// Store: an assertion fails when a write to chunk 13 is applied. Not a bug that a checker must find, but a way to
+    /// see what comes of one.
+    AssertionFails,
     /// Runtime: a flush returns without asking the device.
     FlushRemoved,
     /// NVMe target: after a long wait, what is left unread of a connection is executed without asking whether it lives.

@@ -167,14 +167,15 @@ impl Command {
     pub(crate) fn finish(self) -> impl Future<Output = Result<Finished, IoError>> {
         let Self { running, stage } = self;
         async move {
-            match stage {
+            let finished = match stage {
                 Stage::Here(mut hold, target, part) => {
                     hold.granted().await;
-                    Ok(Finished(run_here(running.volume(), target, part, &mut hold).await?, None))
+                    run_here(running.volume(), target, part, &mut hold).await.map(|done| Finished(done, None))
                 }
-                Stage::There(call) => Ok(Finished(call.answer().await.done()?, None)),
+                Stage::There(call) => call.answer().await.done().map(|done| Finished(done, None)),
                 Stage::Both(both) => both.await,
-            }
+            };
+            finished.map_err(|error| running.volume().explain(error))
         }
     }
 }

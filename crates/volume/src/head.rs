@@ -14,9 +14,11 @@ use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use store::ReadError;
 use types::{Seq, VolumeId};
 
 /// Messages between two cores before the sender's own queue takes over.
@@ -61,6 +63,9 @@ pub(crate) struct Head {
     calls: RefCell<Calls>,
     tables: OnceCell<Vec<Rc<LocalTable>>>,
     shards: OnceCell<Vec<OpenShard>>,
+    groups_stopped: Cell<usize>,
+    /// What lies in the trash, in words.
+    pub(crate) in_trash: RefCell<String>,
     orphans: RefCell<VecDeque<Orphan>>,
     orphaned: WaitList,
 }
@@ -77,6 +82,8 @@ impl Head {
             calls: RefCell::default(),
             tables: OnceCell::new(),
             shards: OnceCell::new(),
+            groups_stopped: Cell::default(),
+            in_trash: RefCell::default(),
             orphans: RefCell::default(),
             orphaned: WaitList::default(),
         });
@@ -99,6 +106,25 @@ impl Head {
     /// The shards of this core, once they are open.
     pub(crate) fn set_shards(&self, shards: Vec<OpenShard>) {
         assert!(self.shards.set(shards).is_ok(), "the shards are set once");
+    }
+
+    /// Groups of a shard that was not opened, because an assertion stopped its store.
+    pub(crate) fn note_stopped(&self, groups: usize) {
+        self.groups_stopped.set(self.groups_stopped.get() + groups);
+    }
+
+    pub(crate) fn groups_stopped(&self) -> usize {
+        self.groups_stopped.get()
+    }
+
+    /// A failed read, with the device and the volume that it was for.
+    pub(crate) fn describe_damage(&self, path: &Path, error: &ReadError) -> String {
+        let path = path.display();
+        let of = |layer| self.directory.list().into_iter().find(|volume| volume.state.spec().layers.contains(&layer));
+        match error.layer().and_then(of) {
+            Some(volume) => format!("{path}: volume {}, {error}", volume.name()),
+            None => format!("{path}: {error}"),
+        }
     }
 
     pub(crate) fn shards(&self) -> &[OpenShard] {
@@ -315,6 +341,18 @@ impl VolumeState {
         let Some(Volume { state, .. }) = head.directory.remove(id) else { return };
         state.gone.set(true);
         state.drained.until(|| (state.running.get() == 0).then_some(())).await;
+    }
+
+    /// The error as a client is told it: one for lack of space names what lies in the trash.
+    #[cold]
+    pub(crate) fn explain(&self, error: IoError) -> IoError {
+        let in_trash = self.head.upgrade().map(|head| head.in_trash.borrow().clone()).unwrap_or_default();
+        match error {
+            IoError::NoSpace(why) if !in_trash.is_empty() => {
+                IoError::NoSpace(format!("{why} (in the trash: {in_trash})"))
+            }
+            error => error,
+        }
     }
 
     /// Checks the range and lets a command in.

@@ -35,5 +35,6 @@ mod zeroes;
 
 pub use api::*;
 pub use assembly::{
-    Assembly, ByteRange, DeviceStatus, NewVolume, NodeOptions, NodeStatus, StartError, VolumeError, VolumeUsage,
+    Assembly, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, StartError,
+    TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
 };

@@ -183,12 +183,10 @@ impl Runner<'_> {
 /// What the front doors are told.
 pub(crate) fn io_error(error: GroupError) -> IoError {
     match error {
-        GroupError::NoSpace(error) => IoError::NoSpace(match error {
-            store::AppendError::NoSpace { free, total, kept_back } => format!(
-                "{free} of {total} segments are free and {kept_back} are kept back: delete or discard data, or add a device"
-            ),
-            other => other.to_string(),
-        }),
+        GroupError::NoSpace(error) => {
+            let why = error.to_string();
+            IoError::NoSpace(why.strip_prefix("no space: ").map_or(why.clone(), str::to_owned))
+        }
         GroupError::Damaged { .. } => IoError::Damaged(error.to_string()),
         GroupError::OldHead { .. } => IoError::Gone(error.to_string()),
         GroupError::Stopped { .. } => IoError::Unavailable(error.to_string()),

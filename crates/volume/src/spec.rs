@@ -22,6 +22,19 @@ pub(crate) struct LocalTable {
     pub(crate) groups: Vec<Option<GroupRef>>,
 }
 
+/// What a host is told of the volume.
+pub(crate) fn volume_info(record: &VolumeRecord) -> VolumeInfo {
+    VolumeInfo {
+        id: record.id,
+        name: record.name.clone(),
+        size_bytes: record.size_bytes,
+        block_size_bytes: record.block_size_bytes,
+        nsid: record.nsid,
+        nguid: record.nguid_bytes(),
+        layers: record.layers.iter().rev().copied().collect(),
+    }
+}
+
 /// A volume under one head epoch.
 pub(crate) struct VolumeSpec {
     pub(crate) info: VolumeInfo,
@@ -35,18 +48,8 @@ pub(crate) struct VolumeSpec {
 
 impl VolumeSpec {
     pub(crate) fn new(record: &VolumeRecord, table: Arc<TableLayout>, layer_records: Vec<LayerRecord>) -> Self {
-        let info = VolumeInfo {
-            id: record.id,
-            name: record.name.clone(),
-            size_bytes: record.size_bytes,
-            block_size_bytes: record.block_size_bytes,
-            nsid: record.nsid,
-            nguid: record.nguid_bytes(),
-            layers: record.layers.iter().rev().copied().collect(),
-        };
         Self {
-            layers: info.layers.clone(),
-            info,
+            info: volume_info(record),
             family_seed: record.family_seed,
             epoch: record.volume_epoch,
             table,

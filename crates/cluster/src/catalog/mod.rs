@@ -7,6 +7,7 @@
 mod groups;
 mod setup;
 mod snapshots;
+mod trash;
 mod volumes;
 
 pub use groups::begin_epochs;
@@ -15,6 +16,7 @@ pub use snapshots::{
     EndingLayer, chain_of, clone_volume, delete_snapshot, finish_ending, grow_volume, name_snapshot, next_ending,
     push_layer, roll_back, snapshot, snapshots,
 };
+pub use trash::{TRASH_TERM, empty_trash, restore_volume, trash_volume};
 pub use volumes::{DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_volume, finish_delete, take_heads};
 
 use crate::map::{MapError, MapStore, Outcome, Transaction};
@@ -50,8 +52,14 @@ pub enum CatalogError {
     /// No such volume.
     #[error("there is no volume named {0}")]
     NotFound(String),
+    /// No such volume in the trash.
+    #[error("there is no volume {0} in the trash")]
+    NotInTrash(VolumeId),
     /// All namespace ids are taken.
-    #[error("the subsystem {0} has all of its {NSID_MAX} namespaces: delete a volume first")]
+    #[error(
+        "the subsystem {0} has all of its {NSID_MAX} namespaces: delete a volume with --now first, or empty the trash, \
+         whose volumes keep theirs"
+    )]
     SubsystemFull(String),
     /// No such volume any more.
     #[error("volume {0} was deleted")]

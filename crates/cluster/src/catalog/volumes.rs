@@ -196,6 +196,15 @@ pub async fn take_heads(map: &dyn MapStore, node: NodeId) -> Result<Vec<VolumeRe
 
 /// Takes the volume's name and marks it as being deleted: from now on it is deleted, whatever happens.
 pub async fn begin_delete(map: &dyn MapStore, name: &str) -> Result<VolumeRecord, CatalogError> {
+    take_offline(map, name, VolumeState::Deleting).await
+}
+
+/// Takes the name away from the volume that has it, which goes on in `state`.
+pub(super) async fn take_offline(
+    map: &dyn MapStore,
+    name: &str,
+    state: VolumeState,
+) -> Result<VolumeRecord, CatalogError> {
     let mut seen: Option<VolumeId> = None;
     let name_key = keys::volume_name(name);
     for _ in 0..ATTEMPTS_MAX {
@@ -219,14 +228,14 @@ pub async fn begin_delete(map: &dyn MapStore, name: &str) -> Result<VolumeRecord
             });
         }
         seen = Some(found.record.id);
-        let deleting = VolumeRecord { state: VolumeState::Deleting, ..found.record };
+        let offline = VolumeRecord { state, ..found.record };
         let transaction = Transaction::new()
             .expect(&name_key, reference.modified)
             .delete(&name_key)
             .expect(&key, found.modified)
-            .put(&key, encode(&deleting));
+            .put(&key, encode(&offline));
         if let Attempt::Done = attempt(map, transaction).await? {
-            return Ok(deleting);
+            return Ok(offline);
         }
     }
     Err(CatalogError::Contended)

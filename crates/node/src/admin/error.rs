@@ -47,10 +47,13 @@ impl From<ControlError> for ApiError {
             ControlError::Exists { .. } => (
                 StatusCode::CONFLICT,
                 "volume_exists",
-                "choose another name, or delete that one first with `cairn volume delete`",
+                "choose another name (`--as` where you restore one), or delete that one first with `cairn volume delete`",
             ),
             ControlError::NotFound(_) => {
                 (StatusCode::NOT_FOUND, "volume_not_found", "`cairn volume ls` shows the volumes there are")
+            }
+            ControlError::NotInTrash(_) => {
+                (StatusCode::NOT_FOUND, "not_in_trash", "`cairn trash ls` shows what lies there")
             }
             ControlError::Refused(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "refused", "change what you asked for, or make room for it")
@@ -91,6 +94,6 @@ impl From<JsonRejection> for ApiError {
 impl From<PathRejection> for ApiError {
     fn from(rejection: PathRejection) -> Self {
         let message = rejection.body_text().replace('\n', " ");
-        Self::new(rejection.status(), "bad_request", message, "write the name in plain ASCII letters")
+        Self::new(rejection.status(), "bad_request", message, "write a name in plain ASCII letters, an id as a number")
     }
 }

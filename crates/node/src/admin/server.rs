@@ -2,27 +2,39 @@
 
 use super::error::ApiError;
 use super::listener::BoundedListener;
-use super::types::{CreateVolume, Device, ErrorBody, ErrorDetail, Health, Status, Volume};
+use super::types::{
+    Capacity, CreateVolume, Device, ErrorBody, ErrorDetail, Health, RestoreVolume, Status, TrashedVolume, Volume,
+};
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
 use crate::size::ByteSize;
 use crate::volume_spec::{BlockSize, VolumeName, VolumeSpec};
 use axum::extract::rejection::{JsonRejection, PathRejection};
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::get;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use types::VolumeId;
 use utoipa::OpenApi;
 
 /// Largest body of a request: all there are fit in a hundredth of it.
 const BODY_MAX_BYTES: usize = 64 << 10;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 4] = ["/v1/volumes", "/v1/volumes/{name}", "/v1/status", "/healthz"];
+pub const ADMIN_PATHS: [&str; 7] = [
+    "/v1/volumes",
+    "/v1/volumes/{name}",
+    "/v1/trash",
+    "/v1/trash/{id}",
+    "/v1/trash/{id}/restore",
+    "/v1/status",
+    "/healthz",
+];
 
 /// What the routes need.
 pub struct Admin {
@@ -34,6 +46,7 @@ pub struct Admin {
 
 type Shared = State<Arc<Admin>>;
 type NamePath = Result<Path<String>, PathRejection>;
+type IdPath = Result<Path<u64>, PathRejection>;
 
 fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
     let Path(name) = path?;
@@ -43,8 +56,29 @@ fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Cairn", description = "Admin API of a Cairn cluster."),
-    paths(list_volumes, create_volume, get_volume, delete_volume, get_status, get_health),
-    components(schemas(Volume, CreateVolume, Status, Health, Device, ErrorBody, ErrorDetail))
+    paths(
+        list_volumes,
+        create_volume,
+        get_volume,
+        delete_volume,
+        list_trash,
+        restore_volume,
+        empty_trash,
+        get_status,
+        get_health
+    ),
+    components(schemas(
+        Volume,
+        CreateVolume,
+        TrashedVolume,
+        RestoreVolume,
+        Status,
+        Capacity,
+        Health,
+        Device,
+        ErrorBody,
+        ErrorDetail
+    ))
 )]
 struct Document;
 
@@ -61,6 +95,9 @@ impl Admin {
         Router::new()
             .route("/v1/volumes", get(list_volumes).post(create_volume))
             .route("/v1/volumes/{name}", get(get_volume).delete(delete_volume))
+            .route("/v1/trash", get(list_trash))
+            .route("/v1/trash/{id}", delete(empty_trash))
+            .route("/v1/trash/{id}/restore", post(restore_volume))
             .route("/v1/status", get(get_status))
             .route("/v1/openapi.json", get(|| async { Json(Document::openapi()) }))
             .route("/healthz", get(get_health))
@@ -105,13 +142,69 @@ async fn get_volume(State(admin): Shared, name: NamePath) -> Result<Json<Volume>
     Ok(Json(admin.addresses.volume(&info)))
 }
 
-/// Deletes a volume and all that is in it.
-#[utoipa::path(delete, path = "/v1/volumes/{name}", params(("name" = String, Path)), responses(
-    (status = 204), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
-async fn delete_volume(State(admin): Shared, name: NamePath) -> Result<StatusCode, ApiError> {
+/// Whether the query asks to delete for good; it may say nothing else.
+fn is_for_good(RawQuery(query): RawQuery) -> Result<bool, ApiError> {
+    match query.as_deref() {
+        None | Some("" | "now=false") => Ok(false),
+        Some("now=true") => Ok(true),
+        Some(other) => Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_request",
+            format!("'{other}' says nothing about how to delete a volume"),
+            "write ?now=true to delete it for good, or nothing to put it into the trash",
+        )),
+    }
+}
+
+/// Deletes a volume: into the trash, where it can be restored for 24 hours, or for good.
+#[utoipa::path(delete, path = "/v1/volumes/{name}", params(
+    ("name" = String, Path), ("now" = Option<bool>, Query, description = "for good, and not into the trash")), responses(
+    (status = 200, body = TrashedVolume, description = "It is in the trash."),
+    (status = 204, description = "It is gone for good."),
+    (status = 400, body = ErrorBody), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+async fn delete_volume(State(admin): Shared, name: NamePath, query: RawQuery) -> Result<Response, ApiError> {
     let name = name_of(name)?;
-    admin.control.delete_volume(name.clone()).await?;
-    log::info!("volume {name} deleted");
+    if is_for_good(query)? {
+        admin.control.delete_volume(name.clone()).await?;
+        log::info!("volume {name} deleted for good");
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let trashed = view::trashed(&admin.control.trash_volume(name.clone()).await?);
+    log::info!("volume {name} is in the trash until {}", trashed.kept_until);
+    Ok(Json(trashed).into_response())
+}
+
+/// What is in the trash, what was deleted last at the end.
+#[utoipa::path(get, path = "/v1/trash", responses(
+    (status = 200, body = Vec<TrashedVolume>), (status = 503, body = ErrorBody)))]
+async fn list_trash(State(admin): Shared) -> Result<Json<Vec<TrashedVolume>>, ApiError> {
+    Ok(Json(admin.control.list_trash().await?.iter().map(view::trashed).collect()))
+}
+
+/// Takes a volume out of the trash.
+#[utoipa::path(post, path = "/v1/trash/{id}/restore", params(("id" = u64, Path)), request_body = RestoreVolume, responses(
+    (status = 200, body = Volume), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody), (status = 503, body = ErrorBody)))]
+async fn restore_volume(
+    State(admin): Shared,
+    id: IdPath,
+    body: Result<Json<RestoreVolume>, JsonRejection>,
+) -> Result<Json<Volume>, ApiError> {
+    let Path(id) = id?;
+    let Json(RestoreVolume { name }) = body?;
+    let name = name.map(|name| name.parse()).transpose()?;
+    let info = admin.control.restore_volume(VolumeId(id), name).await?;
+    log::info!("volume {} restored from the trash", info.name);
+    Ok(Json(admin.addresses.volume(&info)))
+}
+
+/// Deletes a volume in the trash for good.
+#[utoipa::path(delete, path = "/v1/trash/{id}", params(("id" = u64, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+async fn empty_trash(State(admin): Shared, id: IdPath) -> Result<StatusCode, ApiError> {
+    let Path(id) = id?;
+    admin.control.empty_trash(VolumeId(id)).await?;
+    log::info!("volume {id} is out of the trash and deleted for good");
     Ok(StatusCode::NO_CONTENT)
 }
 

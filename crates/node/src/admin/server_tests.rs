@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use types::{ClusterId, LayerId, VolumeId};
-use volume::{NodeStatus, VolumeInfo};
+use volume::{NodeStatus, TrashedVolume, VolumeInfo};
 
 async fn control_core(mut requests: CrossReceiver<Request>) {
     let mut volumes: Vec<VolumeInfo> = Vec::new();
+    let mut trash: Vec<TrashedVolume> = Vec::new();
     while let Ok(request) = requests.recv().await {
         match request {
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
@@ -24,7 +25,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                         block_size_bytes: there.block_size_bytes,
                     }),
                     None => Ok(VolumeInfo {
-                        id: VolumeId(1),
+                        id: VolumeId(volumes.len() as u64 + 1),
                         name: spec.name.to_string(),
                         size_bytes: spec.size.0,
                         block_size_bytes: spec.block_size.bytes(),
@@ -41,6 +42,32 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 volumes.retain(|volume| volume.name != name.as_str());
                 let found = volumes.len() < count;
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotFound(name.to_string())) });
+            }
+            Request::TrashVolume(name, reply) => {
+                let place = volumes.iter().position(|volume| volume.name == name.as_str());
+                let trashed = place.map(|place| TrashedVolume {
+                    info: volumes.remove(place),
+                    deleted_at_ns: 1_000_000_000,
+                    keep_until_ns: 86_401_000_000_000,
+                });
+                trash.extend(trashed.clone());
+                let _ = reply.send(trashed.ok_or(ControlError::NotFound(name.to_string())));
+            }
+            Request::ListTrash(reply) => drop(reply.send(trash.clone())),
+            Request::RestoreVolume(id, name, reply) => {
+                let place = trash.iter().position(|volume| volume.info.id == id);
+                let restored = place.map(|place| {
+                    let info = trash.remove(place).info;
+                    VolumeInfo { name: name.map_or(info.name.clone(), |name| name.to_string()), ..info }
+                });
+                volumes.extend(restored.clone());
+                let _ = reply.send(restored.ok_or(ControlError::NotInTrash(id)));
+            }
+            Request::EmptyTrash(id, reply) => {
+                let count = trash.len();
+                trash.retain(|volume| volume.info.id != id);
+                let found = trash.len() < count;
+                let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotInTrash(id)) });
             }
             Request::Stop(reply) => {
                 let _ = reply.send(());
@@ -105,8 +132,30 @@ fn a_volume_is_made_seen_and_deleted() {
         assert_eq!((status, &made), (201, &expected));
         assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([expected])));
         assert_eq!(ask(at, "GET", "/v1/volumes/data", None).await, (200, expected));
-        assert_eq!(ask(at, "DELETE", "/v1/volumes/data", None).await, (204, Value::Null));
+        assert_eq!(ask(at, "DELETE", "/v1/volumes/data?now=true", None).await, (204, Value::Null));
         assert_eq!(ask(at, "GET", "/v1/volumes/data", None).await.0, 404);
+        assert_eq!(ask(at, "GET", "/v1/trash", None).await, (200, json!([])));
+    });
+}
+
+#[test]
+fn a_deleted_volume_lies_in_the_trash_and_comes_back_under_another_name() {
+    with_server(|at| async move {
+        let asked = json!({"name": "data", "size_bytes": 1 << 30});
+        ask(at, "POST", "/v1/volumes", Some(asked)).await;
+        let expected = json!({
+            "id": 1, "name": "data", "size_bytes": 1 << 30,
+            "deleted_at": "1970-01-01T00:00:01.000Z", "kept_until": "1970-01-02T00:00:01.000Z",
+        });
+        assert_eq!(ask(at, "DELETE", "/v1/volumes/data", None).await, (200, expected.clone()));
+        assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([])));
+        assert_eq!(ask(at, "GET", "/v1/trash", None).await, (200, json!([expected])));
+        let (status, restored) = ask(at, "POST", "/v1/trash/1/restore", Some(json!({"name": "again"}))).await;
+        assert_eq!((status, &restored["name"], &restored["nsid"]), (200, &json!("again"), &json!(1)));
+        assert_eq!(ask(at, "GET", "/v1/trash", None).await, (200, json!([])));
+        ask(at, "DELETE", "/v1/volumes/again", None).await;
+        assert_eq!(ask(at, "DELETE", "/v1/trash/1", None).await, (204, Value::Null));
+        assert_eq!(ask(at, "GET", "/v1/trash", None).await, (200, json!([])));
     });
 }
 
@@ -126,6 +175,11 @@ fn every_error_has_the_one_shape() {
             ("POST", "/v1/volumes", None, 400, "bad_request"),
             ("GET", "/v1/volumes/none", None, 404, "volume_not_found"),
             ("DELETE", "/v1/volumes/none", None, 404, "volume_not_found"),
+            ("DELETE", "/v1/volumes/data?now=yes", None, 400, "bad_request"),
+            ("POST", "/v1/trash/7/restore", Some(json!({})), 404, "not_in_trash"),
+            ("POST", "/v1/trash/7/restore", Some(json!({"name": "No"})), 400, "bad_request"),
+            ("DELETE", "/v1/trash/7", None, 404, "not_in_trash"),
+            ("DELETE", "/v1/trash/data", None, 400, "bad_request"),
             ("GET", "/v1/volumes/%ff", None, 400, "bad_request"),
             ("GET", "/v1/volumes/..%2f..%2fetc", None, 400, "bad_request"),
             ("GET", "/v2/volumes", None, 404, "not_found"),

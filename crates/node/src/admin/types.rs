@@ -52,6 +52,35 @@ pub struct CreateVolume {
     pub block_size_bytes: u32,
 }
 
+/// A volume in the trash: nobody is served, its space is still taken, and it can be restored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TrashedVolume {
+    /// Its id: two volumes in the trash may have had the same name.
+    #[schema(example = 7)]
+    pub id: u64,
+    /// What it was called.
+    #[schema(example = "data")]
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// When it was deleted, RFC 3339.
+    #[schema(example = "2026-05-04T12:00:00.000Z")]
+    pub deleted_at: String,
+    /// When it is deleted for good, RFC 3339.
+    #[schema(example = "2026-05-05T12:00:00.000Z")]
+    pub kept_until: String,
+}
+
+/// How a volume comes out of the trash.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestoreVolume {
+    /// Its name from now on; what it was called if none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "data-again")]
+    pub name: Option<String>,
+}
+
 fn default_block_size_bytes() -> u32 {
     BlockSize::default().bytes()
 }
@@ -85,12 +114,33 @@ pub struct Status {
     pub volumes: usize,
     /// Deleted volumes whose space is not all back yet.
     pub volumes_deleting: usize,
+    /// Deleted volumes that can still be restored, and still take space.
+    pub trash: Vec<TrashedVolume>,
+    /// How much there is and how much of it is taken.
+    pub capacity: Capacity,
     /// Placement groups there are.
     pub groups: usize,
     /// Placement groups that serve.
     pub groups_serving: usize,
     /// The devices.
     pub devices: Vec<Device>,
+}
+
+/// How much there is and how much of it is taken, over all devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Capacity {
+    /// Bytes of all devices.
+    pub raw_bytes: u64,
+    /// What can be stored on them. New blocks are refused from 90 % of it on, a warning comes at 75 %.
+    pub usable_bytes: u64,
+    /// What is stored: blocks that can be read, those of volumes in the trash too.
+    pub used_bytes: u64,
+    /// Sum of the sizes of all volumes, those in the trash too: what they could come to hold.
+    pub provisioned_bytes: u64,
+    /// The same as a part of what is usable: above 100 the devices cannot hold what the volumes promise.
+    pub overcommit_percent: u64,
+    /// Sum of the sizes of the volumes in the trash.
+    pub trash_bytes: u64,
 }
 
 /// One device.
@@ -110,8 +160,12 @@ pub struct Device {
     pub live_bytes: u64,
     /// Why it has failed, if it has.
     pub failed: Option<String>,
-    /// Places found damaged since it was opened.
+    /// Why it is slow, if it is.
+    pub slow: Option<String>,
+    /// Places found damaged when it was opened or read since.
     pub damage: u64,
+    /// Those that reads met, the first of them: where, and of which volume.
+    pub damaged: Vec<String>,
     /// Records appended since it was opened: each is one device write.
     pub appends: u64,
     /// Entries in those records.

@@ -1,9 +1,10 @@
 //! What is inside, as the API shows it.
 
-use super::types::{Device, Health, Status, Volume};
+use super::types::{Capacity, Device, Health, Status, TrashedVolume, Volume};
 use crate::control::ClusterStatus;
+use crate::log::utc_of_ns;
 use std::net::SocketAddr;
-use volume::{DeviceStatus, VolumeInfo};
+use volume::{DeviceStatus, Fill, NodeStatus, VolumeInfo};
 
 /// Where a client reaches this node, and the subsystem that its volumes are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +19,8 @@ pub struct Addresses {
     pub admin: SocketAddr,
 }
 
-/// Part of a device from which on a warning is due, while there is time left to act.
-const FULL_WARNING_PERCENT: u64 = 75;
+/// Damaged places of a device that stand among the reasons; `damaged` of the device lists more.
+const DAMAGED_NAMED_MAX: usize = 3;
 
 impl Addresses {
     /// The volume with the ways to it.
@@ -40,6 +41,17 @@ impl Addresses {
     }
 }
 
+/// A volume in the trash.
+pub(super) fn trashed(volume: &volume::TrashedVolume) -> TrashedVolume {
+    TrashedVolume {
+        id: volume.info.id.0,
+        name: volume.info.name.clone(),
+        size_bytes: volume.info.size_bytes,
+        deleted_at: utc_of_ns(volume.deleted_at_ns),
+        kept_until: utc_of_ns(volume.keep_until_ns),
+    }
+}
+
 /// The cluster at one glance. What the floors below say comes first.
 pub(super) fn status(status: &ClusterStatus, volumes: usize) -> Status {
     let node = &status.node;
@@ -47,10 +59,13 @@ pub(super) fn status(status: &ClusterStatus, volumes: usize) -> Status {
     let mut health = if reasons.is_empty() { Health::Healthy } else { Health::Degraded };
     for device in &node.devices {
         let path = device.path.display();
-        let percent = device.used_bytes.saturating_mul(100).checked_div(device.capacity_bytes).unwrap_or(0);
-        if percent >= FULL_WARNING_PERCENT {
+        if let Some(reason) = fill_reason(device, node) {
             health = health.max(Health::Degraded);
-            reasons.push(format!("{path} is {percent} % full: delete volumes or discard what is not needed"));
+            reasons.push(reason);
+        }
+        if let Some(slow) = &device.slow {
+            health = health.max(Health::Degraded);
+            reasons.push(format!("{path} is slow ({slow}): look at the device and what else uses it"));
         }
         if device.failed.is_some() {
             health = health.max(Health::Unavailable);
@@ -58,6 +73,7 @@ pub(super) fn status(status: &ClusterStatus, volumes: usize) -> Status {
         if device.damage > 0 {
             health = health.max(Health::Damaged);
             reasons.push(format!("{path}: {} places are damaged and there is no other copy", device.damage));
+            reasons.extend(device.damaged.iter().take(DAMAGED_NAMED_MAX).cloned());
         }
     }
     if node.groups_serving < node.groups_total {
@@ -72,9 +88,40 @@ pub(super) fn status(status: &ClusterStatus, volumes: usize) -> Status {
         cluster_id: status.cluster.to_string(),
         volumes,
         volumes_deleting: node.deleting_volumes,
+        trash: node.trash.iter().map(trashed).collect(),
+        capacity: capacity(node),
         groups: node.groups_total,
         groups_serving: node.groups_serving,
         devices: node.devices.iter().map(device).collect(),
+    }
+}
+
+/// What a device's fill means, and what to do about it.
+fn fill_reason(device: &DeviceStatus, node: &NodeStatus) -> Option<String> {
+    let refused = match device.fill() {
+        Fill::Room => return None,
+        Fill::Warning => "",
+        Fill::Full => ", new blocks are refused",
+    };
+    let (path, percent) = (device.path.display(), device.used_percent());
+    let remedy = match &node.trash[..] {
+        [] => "delete volumes (`cairn volume delete NAME --now`) or discard what is not needed".to_owned(),
+        [volume] => format!("empty the trash (`cairn trash empty`), {} lies in it", volume.info.name),
+        all => format!("empty the trash (`cairn trash empty`), {} volumes lie in it", all.len()),
+    };
+    Some(format!("{path} is {percent} % full{refused}: {remedy}"))
+}
+
+fn capacity(node: &NodeStatus) -> Capacity {
+    let sum = |of: fn(&DeviceStatus) -> u64| node.devices.iter().map(of).sum::<u64>();
+    let usable_bytes = sum(|device| device.capacity_bytes);
+    Capacity {
+        raw_bytes: sum(|device| device.size_bytes),
+        usable_bytes,
+        used_bytes: sum(|device| device.live_bytes),
+        provisioned_bytes: node.provisioned_bytes,
+        overcommit_percent: node.provisioned_bytes.saturating_mul(100).checked_div(usable_bytes).unwrap_or(0),
+        trash_bytes: node.trash.iter().map(|volume| volume.info.size_bytes).sum(),
     }
 }
 
@@ -87,7 +134,9 @@ fn device(device: &DeviceStatus) -> Device {
         used_bytes: device.used_bytes,
         live_bytes: device.live_bytes,
         failed: device.failed.clone(),
+        slow: device.slow.clone(),
         damage: device.damage,
+        damaged: device.damaged.clone(),
         appends: device.appends,
         entries: device.entries,
         device_bytes_written: device.device_bytes_written,
@@ -99,22 +148,16 @@ fn device(device: &DeviceStatus) -> Device {
 mod tests {
     use super::*;
     use types::{ClusterId, StoreId};
-    use volume::NodeStatus;
 
     fn healthy() -> ClusterStatus {
         let device = DeviceStatus {
             store: StoreId(1),
             path: "/d/device-1.img".into(),
             size_bytes: 1000,
-            used_bytes: 749,
-            live_bytes: 700,
+            used_bytes: 900,
+            live_bytes: 749,
             capacity_bytes: 1000,
-            failed: None,
-            damage: 0,
-            appends: 0,
-            entries: 0,
-            device_bytes_written: 0,
-            device_bytes_read: 0,
+            ..DeviceStatus::default()
         };
         let node =
             NodeStatus { devices: vec![device], groups_total: 100, groups_serving: 100, ..NodeStatus::default() };
@@ -127,13 +170,51 @@ mod tests {
         assert!(status(&healthy(), 0).reasons.is_empty());
 
         let mut sick = healthy();
-        sick.node.devices[0].used_bytes = 750;
+        sick.node.devices[0].live_bytes = 750;
         assert_eq!(status(&sick, 0).health, Health::Degraded);
+        assert!(!status(&sick, 0).reasons[0].contains("refused"));
+        sick.node.devices[0].live_bytes = 900;
+        assert_eq!(status(&sick, 0).health, Health::Degraded);
+        assert!(status(&sick, 0).reasons[0].contains("90 % full, new blocks are refused"));
         sick.node.groups_serving = 99;
         assert_eq!(status(&sick, 0).health, Health::Unavailable);
         sick.node.devices[0].damage = 1;
         assert_eq!(status(&sick, 0).health, Health::Damaged);
         assert_eq!(status(&sick, 0).reasons.len(), 3);
+    }
+
+    fn info() -> VolumeInfo {
+        VolumeInfo {
+            id: types::VolumeId(1),
+            name: "v".into(),
+            size_bytes: 1 << 20,
+            block_size_bytes: 512,
+            nsid: 1,
+            nguid: [0xab; 16],
+            layers: vec![types::LayerId(1)],
+        }
+    }
+
+    #[test]
+    fn what_volumes_promise_is_told_beside_what_there_is() {
+        let mut told = healthy();
+        told.node.provisioned_bytes = 2500;
+        let expected = Capacity {
+            raw_bytes: 1000,
+            usable_bytes: 1000,
+            used_bytes: 749,
+            provisioned_bytes: 2500,
+            overcommit_percent: 250,
+            trash_bytes: 0,
+        };
+        assert_eq!(status(&told, 1).capacity, expected);
+        assert_eq!(status(&told, 1).health, Health::Healthy, "a promise is no fault");
+        let trashed = volume::TrashedVolume { info: info(), deleted_at_ns: 0, keep_until_ns: 0 };
+        told.node.trash = vec![trashed];
+        told.node.devices[0].live_bytes = 950;
+        let full = status(&told, 1);
+        assert_eq!((full.capacity.trash_bytes, full.trash.len()), (1 << 20, 1));
+        assert!(full.reasons[0].contains("v lies in it"), "{:?}", full.reasons);
     }
 
     #[test]
@@ -144,16 +225,7 @@ mod tests {
             nbd: "[::1]:10809".parse().unwrap(),
             admin: "[::1]:8420".parse().unwrap(),
         };
-        let info = VolumeInfo {
-            id: types::VolumeId(1),
-            name: "v".into(),
-            size_bytes: 1 << 20,
-            block_size_bytes: 512,
-            nsid: 1,
-            nguid: [0xab; 16],
-            layers: vec![types::LayerId(1)],
-        };
-        let volume = addresses.volume(&info);
+        let volume = addresses.volume(&info());
         assert_eq!(volume.nbd_uri, "nbd://[::1]:10809/v");
         assert_eq!(volume.nvme_addresses, ["[::1]:4420"]);
         assert_eq!(volume.nguid, "ab".repeat(16));

@@ -10,7 +10,10 @@ use crate::format::{
     ShardRoot, StoredBlock,
 };
 use crate::index::Index;
-use crate::shard::{Counters, Group, OpenSegment, Role, Segments, Shard, ShardCore, State, run_tasks, sorted_ids};
+use crate::shard::{
+    Counters, Group, OpenSegment, Role, Segments, Shard, ShardCore, State, Troubles, Watchdog, catch_in, run_tasks,
+    sorted_ids,
+};
 use crate::space::Space;
 use crate::store::{FoundSegment, Store};
 use replay::{PassVerdict, Replay};
@@ -21,6 +24,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use types::{BlockRange, Epoch, GroupId, Mutant, Seq, ShardIndex, VolumeEpoch, VolumeId, mutant};
+
+/// A store that an assertion stopped so often at one record is not opened again: it would stop there once more.
+const STOPS_MAX: u32 = 2;
 
 /// What was found when a shard was opened.
 #[derive(Clone, Debug, Default)]
@@ -113,6 +119,7 @@ impl Recovered {
     /// A failing device, or one without a free segment.
     pub async fn begin(self) -> Result<(Rc<Shard>, Recovery), OpenError> {
         let Self { core, recovery, opening } = self;
+        core.check_open()?;
         core.queue_opening(opening, &recovery.gaps);
         run_tasks(&core);
         core.opening_durable(opening).await?;
@@ -139,11 +146,30 @@ impl Shard {
     ///
     /// # Errors
     /// A failing device. Damage is no error: it is in the [`Recovery`].
+    ///
+    /// An assertion that fails meanwhile stops the store, and one that failed there twice in a row is not
+    /// asked for again.
     pub async fn recover(store: &Arc<Store>, device: Device, index: ShardIndex) -> Result<Recovered, OpenError> {
         let count = store.shard_count();
         if index.0 >= count {
             return Err(OpenError::NoSuchShard { index, count });
         }
+        let mark = store.root(index).stopped;
+        if mark.times >= STOPS_MAX {
+            return Err(stopped(&store.stay_stopped(index, mark)));
+        }
+        match catch_in(Self::recover_unguarded(store, device.clone(), index)).await {
+            Ok(recovered) => recovered,
+            Err(assertion) => {
+                let error = store.stop(index, assertion.record, &assertion.message);
+                // A device that cannot take this either is one more reason not to use it.
+                let _ = store.mark_stopped(&device, index, assertion.record).await;
+                Err(stopped(&error))
+            }
+        }
+    }
+
+    async fn recover_unguarded(store: &Arc<Store>, device: Device, index: ShardIndex) -> Result<Recovered, OpenError> {
         let (mut replay, mut findings) = read_shard(&device, store, index).await;
         findings.write_again(&device).await?;
         let mut recovery = conclude(store, index, &mut replay, &findings);
@@ -155,6 +181,7 @@ impl Shard {
             state.segments.count_empties();
             state.estimate_pass();
         }
+        core.tell_live_bytes(&core.state.borrow());
         recovery.counters.segments_freed = core.counters.segments_freed.get();
         Ok(Recovered { core, recovery, opening: findings.next_seq })
     }
@@ -214,6 +241,14 @@ async fn read_shard(device: &Device, store: &Arc<Store>, index: ShardIndex) -> (
         (replay, _) = read_log(device, store, index, &segments, root, true).await;
     }
     (replay, findings)
+}
+
+fn stopped(error: &AppendError) -> OpenError {
+    let reason = match error {
+        AppendError::Stopped { reason } => reason.clone(),
+        other => Arc::from(other.to_string()),
+    };
+    OpenError::Stopped { reason }
 }
 
 async fn read_log(
@@ -333,6 +368,8 @@ fn start(
         work: WaitList::default(),
         closed: Cell::new(false),
         counters: Counters::default(),
+        watchdog: Watchdog::default(),
+        troubles: Troubles::default(),
     }
 }
 

@@ -15,13 +15,14 @@
 
 use super::batch::{Batch, Progress, Stamp};
 use super::records::{Place, Records};
+use super::watchdog::Asked;
 use super::{ShardCore, State};
 use crate::entry::LogPosition;
 use crate::format::record::MAX_APPENDS_IN_FLIGHT;
 use crate::format::{
     Generation, RecordKind, RecordPlace, RecordPointer, RecordSeq, SegmentHeader, SegmentIndex, Stream,
 };
-use runtime::{IoBuf, SharedBuf, sleep, spawn, turn_end, wall_clock_ns};
+use runtime::{IoBuf, SharedBuf, sleep, turn_end, wall_clock_ns};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
@@ -329,7 +330,7 @@ pub(crate) async fn run_appender(core: Rc<ShardCore>) {
             let issue = core.state.borrow_mut().issue(&core);
             match issue {
                 Ok(issue) => {
-                    spawn(write_record(core.clone(), issue));
+                    core.spawn(write_record(core.clone(), issue));
                 }
                 Err(reason) => return core.fail(reason),
             }
@@ -338,10 +339,12 @@ pub(crate) async fn run_appender(core: Rc<ShardCore>) {
 }
 
 async fn write_record(core: Rc<ShardCore>, mut issue: Issue) {
+    let under_way = core.watchdog.begin(Asked::Append);
     let mut written = core.device.write(issue.offset_bytes, &mut issue.parts).await;
     if let (Ok(()), Some(header)) = (&written, &issue.header) {
         written = read_back(&core, issue.offset_bytes, header).await;
     }
+    drop(under_way);
     {
         let mut state = core.state.borrow_mut();
         let batch = state.log.in_flight.iter_mut().find(|batch| batch.seq == issue.seq);
@@ -389,10 +392,12 @@ async fn make_durable(core: &Rc<ShardCore>) {
                 _ => return,
             }
         };
+        let under_way = core.watchdog.begin(Asked::Append);
         let synced = match mutant(Mutant::AcknowledgeBeforeDurable) {
             true => Ok(()),
             false => core.device.sync().await,
         };
+        drop(under_way);
         core.counters.syncs.add(1);
         core.state.borrow_mut().log.syncing = false;
         if let Err(error) = synced {
@@ -407,8 +412,6 @@ async fn make_durable(core: &Rc<ShardCore>) {
         core.durable.set(core.durable.get().max(last));
         core.durable_changed.wake_all();
         core.work.wake_all();
-        let live_blocks = core.state.borrow().segments.live_blocks();
-        core.store.set_live_bytes(core.index, live_blocks * types::BLOCK_BYTES as u64);
     }
 }
 

@@ -3,12 +3,15 @@
 mod append;
 mod batch;
 mod group;
+mod guard;
 mod layers;
 mod pass;
 mod read;
 mod records;
 mod segments;
 mod statistics;
+mod trouble;
+mod watchdog;
 
 pub(crate) use append::{OpenSegment, segment_header};
 pub(crate) use group::{Action, Group, Groups, Merge, Prepared, Sums, raise, sorted_ids};
@@ -20,6 +23,9 @@ pub(crate) use records::{Place, Records};
 pub(crate) use segments::{Role, Segments};
 pub(crate) use statistics::Counters;
 pub use statistics::Statistics;
+pub use trouble::{DAMAGE_LISTED_MAX, Trouble};
+pub use watchdog::{APPEND_SLOW, DEVICE_SILENT};
+pub(crate) use {guard::catch_in, trouble::Troubles, watchdog::Watchdog};
 
 use crate::entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
 use crate::error::AppendError;
@@ -40,6 +46,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use types::{BlockRange, ChunkId, GroupId, LayerId, Mutant, Seq, ShardIndex, mutant};
+
+/// The chunk that [`Mutant::AssertionFails`] is about.
+const UNLUCKY: ChunkId = ChunkId(13);
 
 /// One shard of an open store. Its log goes on in the background until it is closed or dropped.
 pub struct Shard {
@@ -69,6 +78,8 @@ pub(crate) struct ShardCore {
     pub(crate) work: WaitList,
     pub(crate) closed: Cell<bool>,
     pub(crate) counters: Counters,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) troubles: Troubles,
 }
 
 /// What changes with each append.
@@ -127,6 +138,7 @@ impl State {
     /// prepared from its sequence on; one that is there already, of the same epoch, is replaced (it was sent again).
     /// Returns false if the entry is of an epoch that no longer owns its sequence: it is void.
     pub(crate) fn place_entry(&mut self, group: GroupId, entry: Prepared) -> bool {
+        guard::at(entry.record);
         let of = self.groups.entry(group).or_default();
         if entry.epoch < of.last_epoch() {
             return false;
@@ -149,9 +161,11 @@ impl State {
     pub(crate) fn apply_first(&mut self, group: GroupId) {
         let of = self.groups.get_mut(&group).expect("the caller looked at it");
         let Prepared { seq, epoch, record, action } = of.prepared.pop_front().expect("the caller looked at it");
+        guard::at(record);
         of.committed = of.committed.max(seq);
         match action {
             Action::Write { key, range, offset_bytes, sums } => {
+                assert!(!mutant(Mutant::AssertionFails) || key.chunk != UNLUCKY, "chunk {} is written to", key.chunk);
                 let place = self.records.place(record);
                 self.apply_write(key, seq, range, place.blocks.0 + u64::from(offset_bytes) / 512, sums.as_slice());
                 sums.recycle(&mut self.spare_sums);
@@ -215,14 +229,14 @@ impl Shard {
     /// # Errors
     /// No space, a failed device, a closed shard. Nothing was queued then: the sequence may be given to another entry.
     ///
-    /// # Panics
-    /// If the entry breaks a rule of [`Entry`]: too many blocks, a sequence out of order.
+    /// An entry that breaks a rule of [`Entry`] (too many blocks, a sequence out of order) stops the store.
     pub fn prepare(&self, entry: Entry) -> Result<LogPosition, AppendError> {
         self.core.check_open()?;
-        let mut state = self.core.state.borrow_mut();
-        self.core.check_space(&state, &entry)?;
-        let position = state.queue(entry, self.core.block_size_bytes);
-        drop(state);
+        let position = self.core.guarded(|| {
+            let mut state = self.core.state.borrow_mut();
+            self.core.check_space(&state, &entry)?;
+            Ok(state.queue(entry, self.core.block_size_bytes))
+        })??;
         self.core.counters.entries.add(1);
         self.core.work.wake_all();
         Ok(position)
@@ -249,25 +263,33 @@ impl Shard {
 
     /// Applies the entries of `group` up to `through` to the index, in order. Reads see them from now on.
     ///
-    /// # Panics
-    /// If one of them is not durable here: the caller must not have taken it for committed.
-    pub fn commit(&self, group: GroupId, through: Seq) {
-        let mut state = self.core.state.borrow_mut();
-        let durable = self.core.durable_record.get();
-        let queued = state.log.backlog();
-        while let Some(first) = state.groups.get(&group).and_then(|of| of.prepared.front())
-            && first.seq <= through
-        {
-            assert!(first.record <= durable, "group {group} seq {}: committed before it is durable", first.seq);
-            state.apply_first(group);
+    /// If one of them is not durable here, the caller must not have taken it for committed: the store stops.
+    /// Returns whether it was done: not in a store that takes nothing more, of which nothing is read any more either.
+    pub fn commit(&self, group: GroupId, through: Seq) -> bool {
+        if self.core.store.failed().is_some() {
+            return false;
         }
-        if state.log.backlog() > queued {
-            // Merged leaves, for the pass under way.
-            self.core.work.wake_all();
-        }
-        if mutant(Mutant::SegmentReusedTooEarly) {
-            state.free_segments(&self.core);
-        }
+        let committed = self.core.guarded(|| {
+            let mut state = self.core.state.borrow_mut();
+            let durable = self.core.durable_record.get();
+            let queued = state.log.backlog();
+            while let Some(first) = state.groups.get(&group).and_then(|of| of.prepared.front())
+                && first.seq <= through
+            {
+                guard::at(first.record);
+                assert!(first.record <= durable, "group {group} seq {}: committed before it is durable", first.seq);
+                state.apply_first(group);
+            }
+            if state.log.backlog() > queued {
+                // Merged leaves, for the pass under way.
+                self.core.work.wake_all();
+            }
+            self.core.tell_live_bytes(&state);
+            if mutant(Mutant::SegmentReusedTooEarly) {
+                state.free_segments(&self.core);
+            }
+        });
+        committed.is_ok()
     }
 
     /// Sequence of the last entry of the group in the log; 0 if there is none.
@@ -315,13 +337,16 @@ impl Shard {
 
 /// Starts the shard's background tasks.
 pub(crate) fn run_tasks(core: &Rc<ShardCore>) {
-    runtime::spawn(append::run_appender(core.clone()));
-    runtime::spawn(append::run_ticker(core.clone()));
-    runtime::spawn(pass::run_passes(core.clone()));
+    core.spawn(append::run_appender(core.clone()));
+    core.spawn(append::run_ticker(core.clone()));
+    core.spawn(pass::run_passes(core.clone()));
+    core.spawn(watchdog::run_watchdog(core.clone()));
     let core = core.clone();
     runtime::spawn(async move {
         core.store.watch(|| core.closed.get()).await;
         core.wake_all();
+        // Reads that the device does not answer.
+        runtime::wake_all_tasks();
     });
 }
 
@@ -348,6 +373,13 @@ impl ShardCore {
     fn wake_all(&self) {
         self.durable_changed.wake_all();
         self.work.wake_all();
+        self.watchdog.wake();
+        self.troubles.wake();
+    }
+
+    /// Lets the store know how much of it lives.
+    pub(crate) fn tell_live_bytes(&self, state: &State) {
+        self.store.set_live_bytes(self.index, state.segments.live_blocks() * types::BLOCK_BYTES as u64);
     }
 
     fn check_space(&self, state: &State, entry: &Entry) -> Result<(), AppendError> {

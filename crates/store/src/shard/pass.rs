@@ -20,7 +20,7 @@ use super::{Shard, ShardCore, State, sorted_ids};
 use crate::error::AppendError;
 use crate::format::{
     EntryHead, EntryKind, GroupState, LeafData, PassBegin, PassEnd, PassId, RecordKind, RecordPointer, RecordSeq,
-    SegmentIndex, SegmentUse, ShardRoot, Stream,
+    SegmentIndex, SegmentUse, ShardRoot, StopMark, Stream,
 };
 use std::rc::Rc;
 use types::{GroupId, Mutant, mutant};
@@ -354,7 +354,11 @@ impl State {
             pass_first: self.records.place(pass.begin).pointer,
             pass_last: self.records.place(end).pointer,
             replay_start: self.records.place(pass.replay_start).pointer,
-            stopped: self.pass.root.stopped,
+            // Past the record at which an assertion failed: it will not be replayed again.
+            stopped: match self.pass.root.stopped {
+                mark if mark.record < self.records.place(pass.replay_start).pointer.seq => StopMark::default(),
+                mark => mark,
+            },
         }
     }
 

@@ -1,5 +1,6 @@
 //! Reads: index, device, checksum, straight into the caller's buffer.
 
+use super::watchdog::Asked;
 use super::{Shard, ShardCore};
 use crate::error::ReadError;
 use crate::format::blocks::BlockState;
@@ -8,8 +9,12 @@ use crate::index::{Extent, ExtentKind, extents};
 use runtime::channel::WaitList;
 use runtime::{IoBuf, spawn};
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use types::{BLOCK_BYTES, BlockRange, ChunkId, LayerId, Mutant, mutant};
 
 /// crc32c of 4 KiB of zeroes.
@@ -58,9 +63,14 @@ impl Shard {
         assert_eq!(buf.len(), range.bytes(), "a buffer of the range's length");
         let core = &self.core;
         core.counters.reads.add(1);
+        if let Some(failed) = core.store.failed() {
+            return (Err(ReadError::Stopped { reason: told(&failed) }), buf);
+        }
         let mut states = States::absent(core, range.count);
         let states = &mut states.list[..];
-        if let Err(error) = core.look_up(layers, chunk, range, states) {
+        let found = core.guarded(|| core.look_up(layers, chunk, range, states));
+        if let Err(error) = found.unwrap_or_else(|stopped| Err(ReadError::Stopped { reason: told(&stopped) })) {
+            core.note_read(&Err(error.clone()));
             return (Err(error), buf);
         }
         for state in &*states {
@@ -80,6 +90,10 @@ impl Shard {
         let result = core.read_scattered(place, states, &mut buf).await;
         (result, buf)
     }
+}
+
+fn told(error: &dyn std::fmt::Display) -> Arc<str> {
+    Arc::from(error.to_string())
 }
 
 /// What a read is for, to say so in an error.
@@ -140,6 +154,7 @@ impl ShardCore {
         buf: &mut IoBuf,
     ) -> Result<(), ReadError> {
         let gather = Rc::new(Gather::default());
+        let len_bytes = buf.len();
         let mut rest = buf.split_off(0);
         for (number, extent) in extents(states).enumerate() {
             let mut part = rest;
@@ -153,8 +168,13 @@ impl ShardCore {
         }
         gather.ended.until(|| (gather.missing.get() == 0).then_some(())).await;
         let mut result = Ok(());
-        for done in gather.done.borrow_mut().drain(..) {
-            let (read, part) = done.expect("none is missing");
+        let parts: Vec<_> = gather.done.borrow_mut().drain(..).map(|done| done.expect("none is missing")).collect();
+        if parts.iter().any(|(read, _)| matches!(read, Err(ReadError::Stopped { .. }))) {
+            // The device may have one of the parts for ever.
+            *buf = IoBuf::new(len_bytes);
+            return parts.into_iter().map(|(read, _)| read).collect();
+        }
+        for (read, part) in parts {
             buf.unsplit(part);
             result = result.and(read);
         }
@@ -207,7 +227,7 @@ impl ShardCore {
             self.counters.device_reads.add(1);
             self.counters.device_read_bytes.add(buf.len() as u64);
             self.counters.read_retries.add(attempt);
-            let (read, back) = self.device.read(offset_bytes, buf).await;
+            let (read, back) = self.ask(offset_bytes, buf).await;
             buf = back;
             let len_bytes = buf.len();
             last = match read {
@@ -220,16 +240,42 @@ impl ShardCore {
                     expected: expected.0,
                     found: found.0,
                 }),
-                Err(error) => {
-                    Err(ReadError::Io { segment, offset_bytes, len_bytes, message: Arc::from(error.to_string()) })
-                }
+                Err(error) => Err(ReadError::Io {
+                    layer: wanted.layers_first,
+                    chunk: wanted.chunk,
+                    block: first_block,
+                    segment,
+                    offset_bytes,
+                    len_bytes,
+                    message: told(&error),
+                }),
             };
+            if let (Err(ReadError::Io { .. }), Some(failed)) = (&last, self.store.failed()) {
+                // Nobody knows what the device would have said.
+                return (Err(ReadError::Stopped { reason: told(&failed) }), buf);
+            }
             if last.is_ok() {
                 break;
             }
         }
         self.counters.checksum_errors.add(u64::from(matches!(last, Err(ReadError::Checksum { .. }))));
+        self.note_read(&last);
         (last, buf)
+    }
+
+    /// One read of the device, given up when the device is.
+    async fn ask(&self, offset_bytes: u64, buf: IoBuf) -> (io::Result<()>, IoBuf) {
+        let len_bytes = buf.len();
+        let _under_way = self.watchdog.begin(Asked::Read);
+        let mut read = pin!(self.device.read(offset_bytes, buf));
+        // Who gives the device up wakes all tasks of the core.
+        poll_fn(|cx| match read.as_mut().poll(cx) {
+            Poll::Pending if self.store.failed().is_some() => {
+                Poll::Ready((Err(io::ErrorKind::TimedOut.into()), IoBuf::new(len_bytes)))
+            }
+            answer => answer,
+        })
+        .await
     }
 }
 

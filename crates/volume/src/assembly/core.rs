@@ -9,9 +9,9 @@ use replication::GroupShard;
 use runtime::Device;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use store::{Recovered, Shard, Store};
+use store::{Recovered, Shard, Store, Trouble};
 use types::{GroupId, ShardIndex, StoreId};
 
 /// Which core each shard of each device is on: dealt round, so that one fast device is not bound to one core.
@@ -37,6 +37,7 @@ pub(super) struct CorePlan {
 /// A shard that serves, as the core keeps it.
 pub(crate) struct OpenShard {
     pub(crate) store: StoreId,
+    pub(crate) path: PathBuf,
     pub(crate) groups: Rc<GroupShard>,
     /// What was damaged when it was opened.
     pub(crate) damage: u64,
@@ -102,16 +103,23 @@ impl Barrier {
 pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) -> Result<Vec<String>, StartError> {
     let mut recovered = Vec::with_capacity(plan.shards.len());
     for shard in plan.shards {
-        let read = recover(&shard).await?;
-        recovered.push((shard, read));
+        match recover(&shard).await? {
+            Some(read) => recovered.push((shard, read)),
+            None => head.note_stopped(shard.groups.len()),
+        }
     }
     all_read.wait().await;
     let mut shards = Vec::with_capacity(recovered.len());
     let mut reasons = Vec::new();
     for (shard, read) in recovered {
-        let (open, wrong) = begin(shard, read).await?;
-        reasons.extend(wrong);
-        shards.push(open);
+        let groups = shard.groups.len();
+        match begin(shard, read).await? {
+            Some((open, wrong)) => {
+                reasons.extend(wrong);
+                shards.push(open);
+            }
+            None => head.note_stopped(groups),
+        }
     }
     let group = |id: &GroupId| shards.iter().find_map(|shard: &OpenShard| shard.groups.group(*id));
     let local = |layout: Arc<TableLayout>| {
@@ -119,6 +127,9 @@ pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) ->
         Rc::new(LocalTable { layout, groups })
     };
     head.set_tables(plan.tables.into_iter().map(local).collect());
+    for shard in &shards {
+        runtime::spawn(tell_troubles(Rc::downgrade(head), shard.groups.clone(), shard.path.clone()));
+    }
     head.set_shards(shards);
     Ok(reasons)
 }
@@ -129,20 +140,43 @@ impl ShardPlan {
     }
 }
 
-async fn recover(plan: &ShardPlan) -> Result<Recovered, StartError> {
+/// `None`: an assertion stopped the store. That is the store's matter, which says so, and not the node's.
+async fn recover(plan: &ShardPlan) -> Result<Option<Recovered>, StartError> {
     let device = Device::open(&plan.path).await.map_err(|error| plan.failed(&error))?;
-    Shard::recover(&plan.store, device, plan.index).await.map_err(|error| plan.failed(&error))
+    match Shard::recover(&plan.store, device, plan.index).await {
+        Ok(recovered) => Ok(Some(recovered)),
+        Err(error) if error.is_stop() => Ok(None),
+        Err(error) => Err(plan.failed(&error)),
+    }
 }
 
-async fn begin(plan: ShardPlan, recovered: Recovered) -> Result<(OpenShard, Vec<String>), StartError> {
-    let (shard, recovery) = recovered.begin().await.map_err(|error| plan.failed(&error))?;
+/// `None`: as above.
+async fn begin(plan: ShardPlan, recovered: Recovered) -> Result<Option<(OpenShard, Vec<String>)>, StartError> {
+    let (shard, recovery) = match recovered.begin().await {
+        Ok(begun) => begun,
+        Err(error) if error.is_stop() => return Ok(None),
+        Err(error) => return Err(plan.failed(&error)),
+    };
     let ShardPlan { store, path, groups, .. } = plan;
     let (shard, refused) = GroupShard::start(shard, store.store_id(), &recovery, groups).await;
     let found = recovery.damage.iter().chain(&recovery.harmless);
-    let damage = found.map(|damage| format!("{}: {damage}", path.display()));
-    let reasons = damage.chain(refused.iter().map(ToString::to_string)).collect();
-    let open = OpenShard { store: store.store_id(), groups: shard, damage: recovery.damage.len() as u64 };
-    Ok((open, reasons))
+    let damage: Vec<String> = found.map(|damage| format!("{}: {damage}", path.display())).collect();
+    // A store that failed meanwhile says so itself, once for all of its groups.
+    let refused = refused.iter().filter(|_| store.failed().is_none()).map(ToString::to_string);
+    let reasons = damage.into_iter().chain(refused).collect();
+    let open = OpenShard { store: store.store_id(), path, groups: shard, damage: recovery.damage.len() as u64 };
+    Ok(Some((open, reasons)))
+}
+
+/// Logs what the shard meets, as long as it lives.
+async fn tell_troubles(head: Weak<Head>, groups: Rc<GroupShard>, path: PathBuf) {
+    while let Some(trouble) = groups.store().trouble().await {
+        let Some(head) = head.upgrade() else { return };
+        match trouble {
+            Trouble::Damage(error) => log::error!("{}", head.describe_damage(&path, &error)),
+            Trouble::Slow { .. } => log::warn!("{} is {trouble}", path.display()),
+        }
+    }
 }
 
 /// Closes the core's shards: what is queued becomes durable first.

@@ -3,7 +3,7 @@
 use crate::api::VolumeInfo;
 use cluster::{CatalogError, InvalidInput, MapError};
 use std::path::PathBuf;
-use types::{ClusterId, LayerId, StoreId};
+use types::{ClusterId, LayerId, StoreId, VolumeId};
 
 /// Why a node does not start.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -108,6 +108,9 @@ pub enum VolumeError {
     /// No such volume.
     #[error("there is no volume named {0}")]
     NotFound(String),
+    /// No such volume in the trash.
+    #[error("there is no volume {0} in the trash")]
+    NotInTrash(VolumeId),
     /// All namespace ids are taken.
     #[error("{0}")]
     Full(CatalogError),
@@ -170,6 +173,7 @@ impl From<CatalogError> for VolumeError {
             CatalogError::Input(input @ InvalidInput::Size(_)) => Self::BadSize(input),
             CatalogError::Input(input @ InvalidInput::BlockSize(_)) => Self::BadBlockSize(input),
             CatalogError::NotFound(name) => Self::NotFound(name),
+            CatalogError::NotInTrash(id) => Self::NotInTrash(id),
             CatalogError::SubsystemFull(_) => Self::Full(error),
             CatalogError::NoSnapshot(name) => Self::NoSnapshot(name),
             CatalogError::SnapshotExists(name) => Self::SnapshotExists(name),

@@ -5,7 +5,8 @@
 //!           device ─► store ─► shards, dealt to cores
 //!           map: epoch + 1 for each group ─► groups start on their shards' cores
 //!           map: volume epoch + 1, this node is the head ─► every core's directory
-//!   later   volumes made and deleted; the space of deleted ones given back, also after a crash
+//!   later   volumes made, deleted, kept in the trash and restored; the space of deleted ones given back, also after a
+//!           crash
 //! ```
 //!
 //! The assembly lives on the first core, which runs shards like any other. What it decides is in `cluster`.
@@ -16,13 +17,16 @@ mod error;
 mod layers;
 mod snapshots;
 mod status;
+mod trash;
 mod usage;
+mod watch;
 
 pub(crate) use core::OpenShard;
 
 pub use cluster::NewVolume;
 pub use error::{StartError, VolumeError};
-pub use status::{DeviceStatus, NodeStatus};
+pub use status::{DeviceStatus, Fill, NodeStatus, REFUSED_PERCENT, WARNING_PERCENT};
+pub use trash::TrashedVolume;
 pub use usage::{ByteRange, VolumeUsage};
 
 use crate::api::VolumeInfo;
@@ -46,6 +50,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use trash::Trash;
 use types::{ClusterId, NodeId, VolumeId};
 
 /// Formats that this program writes into a new cluster.
@@ -81,6 +86,8 @@ struct Node {
     tables: Vec<Arc<TableLayout>>,
     /// Volumes that are served, by name.
     volumes: RefCell<BTreeMap<String, VolumeInfo>>,
+    /// Deleted volumes that are kept for a term.
+    trash: Trash,
     /// Volumes whose space is being given back.
     deleting: RefCell<Vec<VolumeId>>,
     families: RefCell<layers::Families>,
@@ -119,6 +126,7 @@ impl Assembly {
             devices,
             tables,
             volumes: RefCell::default(),
+            trash: Trash::default(),
             deleting: RefCell::default(),
             families: RefCell::default(),
             ending: Lock::default(),
@@ -129,11 +137,14 @@ impl Assembly {
         for volume in take_heads(&*this.0.map, node).await? {
             match volume.state {
                 Life::Online => this.add(&volume).await?,
+                Life::Trashed(term) => this.keep(&volume, term),
                 Life::Deleting => this.erase_in_background(&volume),
             }
             // A snapshot or an ending layer that the last stop cut short.
             this.tend_in_background(volume.family);
         }
+        this.tell_trash().await;
+        this.watch_devices();
         Ok(this)
     }
 
@@ -173,16 +184,21 @@ impl Assembly {
         self.0.volumes.borrow().get(&new.name).cloned().ok_or(VolumeError::NotFound(new.name))
     }
 
-    /// Deletes a volume. When this returns no core serves it and no command of it runs; its space comes back in the
-    /// background, also after a restart.
+    /// Deletes a volume for good. When this returns no core serves it and no command of it runs; its space comes back
+    /// in the background, also after a restart. [`trash_volume`](Self::trash_volume) is the way that leads back.
     pub async fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
         let volume = begin_delete(&*self.0.map, name).await?;
-        self.0.volumes.borrow_mut().remove(name);
-        let id = volume.id;
-        self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await })).await;
+        self.take_away(&volume).await;
         self.erase_in_background(&volume);
         Ok(())
+    }
+
+    /// Serves the volume no more, on any core; returns when no command of it runs.
+    async fn take_away(&self, volume: &VolumeRecord) {
+        self.0.volumes.borrow_mut().remove(&volume.name);
+        let id = volume.id;
+        self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await })).await;
     }
 
     /// Ends cleanly: nothing new is let in, what runs gets a second to end, and the shards are closed.

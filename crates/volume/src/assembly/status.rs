@@ -1,10 +1,11 @@
 //! How the node is.
 
-use super::Assembly;
+use super::{Assembly, TrashedVolume};
 use crate::head::Head;
 use runtime::channel::cross;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 use types::StoreId;
 
 /// How a node is.
@@ -20,10 +21,14 @@ pub struct NodeStatus {
     pub reasons: Vec<String>,
     /// Deleted volumes whose space is not back yet.
     pub deleting_volumes: usize,
+    /// Deleted volumes that are kept for a term.
+    pub trash: Vec<TrashedVolume>,
+    /// Sum of the sizes of all volumes, those in the trash too: what they could come to hold.
+    pub provisioned_bytes: u64,
 }
 
 /// How a device is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DeviceStatus {
     /// Its store.
     pub store: StoreId,
@@ -35,12 +40,16 @@ pub struct DeviceStatus {
     pub used_bytes: u64,
     /// Bytes of data in them; the rest comes back when nothing in a segment lives any more.
     pub live_bytes: u64,
-    /// Bytes that may be filled with new blocks before they are refused.
+    /// Bytes that can be stored: the device less what is kept back for the store itself.
     pub capacity_bytes: u64,
     /// Why it takes nothing more.
     pub failed: Option<String>,
-    /// Damaged places found when it was opened.
+    /// Why it is slow, if it is.
+    pub slow: Option<String>,
+    /// Damaged places found when it was opened or read since.
     pub damage: u64,
+    /// Those that reads met: where, of which volume. Bounded; [`damage`](Self::damage) counts them all.
+    pub damaged: Vec<String>,
     /// Records written since then.
     pub appends: u64,
     /// Entries in them.
@@ -49,6 +58,38 @@ pub struct DeviceStatus {
     pub device_bytes_written: u64,
     /// Bytes read.
     pub device_bytes_read: u64,
+}
+
+/// Part of a device's usable space from which on a warning is due, while there is time left to act.
+pub const WARNING_PERCENT: u64 = 75;
+/// Part of it from which on the store refuses new blocks.
+pub const REFUSED_PERCENT: u64 = 90;
+
+/// What a device's fill means for its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fill {
+    /// There is room.
+    Room,
+    /// From [`WARNING_PERCENT`] on.
+    Warning,
+    /// From [`REFUSED_PERCENT`] on: new blocks are refused; overwrites, discards and deletes go on.
+    Full,
+}
+
+impl DeviceStatus {
+    /// How much of what can be stored is stored.
+    pub fn used_percent(&self) -> u64 {
+        self.live_bytes.saturating_mul(100).checked_div(self.capacity_bytes).unwrap_or(0)
+    }
+
+    /// What that means.
+    pub fn fill(&self) -> Fill {
+        match self.used_percent() {
+            ..WARNING_PERCENT => Fill::Room,
+            WARNING_PERCENT..REFUSED_PERCENT => Fill::Warning,
+            REFUSED_PERCENT.. => Fill::Full,
+        }
+    }
 }
 
 /// What one core has to tell.
@@ -63,6 +104,8 @@ struct CoreStatus {
 struct ShardStatus {
     store: StoreId,
     damage: u64,
+    damaged: Vec<String>,
+    slow: Option<Duration>,
     statistics: store::Statistics,
 }
 
@@ -84,6 +127,8 @@ impl Assembly {
             groups_total: node.groups_missing,
             reasons: node.reasons.clone(),
             deleting_volumes: node.deleting.borrow().len(),
+            provisioned_bytes: self.provisioned_bytes(),
+            trash: self.trash(),
             devices: node.devices.iter().map(device_status).collect(),
             ..NodeStatus::default()
         };
@@ -97,25 +142,45 @@ impl Assembly {
                     continue;
                 };
                 device.damage += shard.damage;
+                device.damaged.extend(shard.damaged);
+                device.slow = device.slow.take().or(shard.slow.map(in_words));
                 device.appends += shard.statistics.appends;
                 device.entries += shard.statistics.entries;
                 device.device_bytes_written += shard.statistics.appended_bytes;
                 device.device_bytes_read += shard.statistics.device_read_bytes;
             }
         }
-        for device in &status.devices {
-            let Some(failed) = &device.failed else { continue };
+        for (device, open) in status.devices.iter().zip(&node.devices) {
+            let Some(failed) = open.store.failed() else { continue };
             // Its groups stopped for this very reason: it is told once, with the device.
-            status.reasons.retain(|reason| reason != failed);
-            let path = device.path.display();
-            status.reasons.push(format!("{path}: {failed}: put the device right and start the node again"));
+            let text = failed.to_string();
+            status.reasons.retain(|reason| *reason != text);
+            let remedy = match failed {
+                store::AppendError::Stopped { .. } => {
+                    "start the node again; a store that stops a second time at the same record stays stopped, report it \
+                     then and check the device offline"
+                }
+                _ => "put the device right and start the node again",
+            };
+            status.reasons.push(format!("{}: {text}: {remedy}", device.path.display()));
         }
         status
     }
 }
 
+impl Assembly {
+    fn provisioned_bytes(&self) -> u64 {
+        let served = self.0.volumes.borrow().values().map(|volume| volume.size_bytes).sum::<u64>();
+        served + self.trash().iter().map(|volume| volume.info.size_bytes).sum::<u64>()
+    }
+}
+
+fn in_words(slow: Duration) -> String {
+    format!("an append took {:.1} s", slow.as_secs_f32())
+}
+
 fn core_status(head: &Head) -> CoreStatus {
-    let mut status = CoreStatus::default();
+    let mut status = CoreStatus { groups_total: head.groups_stopped(), ..CoreStatus::default() };
     for shard in head.shards() {
         for group in shard.groups.groups() {
             status.groups_total += 1;
@@ -128,16 +193,20 @@ fn core_status(head: &Head) -> CoreStatus {
                 Some(_) => {}
             }
         }
+        let store = shard.groups.store();
+        let met = store.damage_met();
         status.shards.push(ShardStatus {
             store: shard.store,
-            damage: shard.damage,
-            statistics: shard.groups.store().statistics(),
+            damage: shard.damage + met.len() as u64 + store.damage_unlisted(),
+            damaged: met.iter().map(|error| head.describe_damage(&shard.path, error)).collect(),
+            slow: store.slow(),
+            statistics: store.statistics(),
         });
     }
     status
 }
 
-fn device_status(device: &super::devices::OpenDevice) -> DeviceStatus {
+pub(super) fn device_status(device: &super::devices::OpenDevice) -> DeviceStatus {
     let usage = device.store.usage();
     DeviceStatus {
         store: device.store.store_id(),
@@ -148,9 +217,6 @@ fn device_status(device: &super::devices::OpenDevice) -> DeviceStatus {
         capacity_bytes: usage.usable_bytes,
         failed: device.store.failed().map(|error| error.to_string()),
         damage: device.store.damage().len() as u64,
-        appends: 0,
-        entries: 0,
-        device_bytes_written: 0,
-        device_bytes_read: 0,
+        ..DeviceStatus::default()
     }
 }

@@ -1,0 +1,183 @@
+//! A device that does not answer is noticed: slow after two seconds, given up after thirty.
+//!
+//! No timer per operation and no clock: time passes in ticks, each operation counts in the tick it began in, and the
+//! oldest tick that still counts one tells how long the oldest operation has been under way. Without one nothing ticks.
+
+use super::ShardCore;
+use super::trouble::Trouble;
+use runtime::channel::WaitList;
+use runtime::{Instant, now, sleep};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How exactly time is told: a quarter of the shortest that is asked for.
+const TICK: Duration = Duration::from_millis(500);
+/// An append that takes longer makes the device slow.
+pub const APPEND_SLOW: Duration = Duration::from_secs(2);
+/// A device that leaves an operation unanswered for so long has failed.
+pub const DEVICE_SILENT: Duration = Duration::from_secs(30);
+/// A device that was slow counts as slow for this long, so that one that stutters is not told as a new one each time.
+const SLOW_REMEMBERED: Duration = Duration::from_secs(60);
+/// Ticks that are told apart: those up to the end of a silent device, and more than one besides.
+const TICKS: usize = 64;
+const _: () = assert!(DEVICE_SILENT.as_millis() / TICK.as_millis() + 2 < TICKS as u128);
+
+const SLOW_TICKS: u32 = (APPEND_SLOW.as_millis() / TICK.as_millis()) as u32;
+const SILENT_TICKS: u32 = (DEVICE_SILENT.as_millis() / TICK.as_millis()) as u32;
+
+/// What is asked of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// A write or a flush of the log.
+    Append,
+    /// A read.
+    Read,
+}
+
+/// Operations under way, by the tick they began in.
+struct Ring([Cell<u32>; TICKS]);
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self([const { Cell::new(0) }; TICKS])
+    }
+}
+
+impl Ring {
+    fn add(&self, tick: u32, count: i32) {
+        let cell = &self.0[tick as usize % TICKS];
+        cell.set(cell.get().wrapping_add_signed(count));
+    }
+
+    /// Whole ticks that the oldest has been under way.
+    fn oldest(&self, now: u32) -> Option<u32> {
+        (0..TICKS as u32).rev().find(|age| self.0[now.wrapping_sub(*age) as usize % TICKS].get() > 0)
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Watchdog {
+    tick: Cell<u32>,
+    appends: Ring,
+    reads: Ring,
+    /// Whether time passes.
+    awake: Cell<bool>,
+    woken: WaitList,
+    /// When the device was last seen slow, and how long an append had taken then.
+    slow: Cell<Option<(Instant, Duration)>>,
+}
+
+/// An operation under way.
+pub(crate) struct UnderWay<'a> {
+    ring: &'a Ring,
+    tick: u32,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.ring.add(self.tick, -1);
+    }
+}
+
+impl Watchdog {
+    /// Watches an operation until the answer is dropped.
+    pub(crate) fn begin(&self, what: Asked) -> UnderWay<'_> {
+        let ring = if what == Asked::Append { &self.appends } else { &self.reads };
+        let tick = self.tick.get();
+        ring.add(tick, 1);
+        if !self.awake.replace(true) {
+            self.woken.wake_all();
+        }
+        UnderWay { ring, tick }
+    }
+
+    /// How long an append took, if that was too long and not long ago.
+    pub(crate) fn slow(&self) -> Option<Duration> {
+        let (seen, took) = self.slow.get()?;
+        (now().since(seen) < SLOW_REMEMBERED).then_some(took)
+    }
+
+    pub(crate) fn wake(&self) {
+        self.woken.wake_all();
+    }
+
+    /// One tick. Returns what has been silent for too long.
+    fn tick(&self) -> Option<Asked> {
+        let tick = self.tick.get().wrapping_add(1);
+        self.tick.set(tick);
+        // An operation of the tick that just began has had no time yet: one of `age` has had at least `age - 1` ticks.
+        let (append, read) = (self.appends.oldest(tick), self.reads.oldest(tick));
+        if let Some(age) = append.filter(|age| *age > SLOW_TICKS) {
+            self.slow.set(Some((now(), TICK * (age - 1))));
+        }
+        self.awake.set(append.is_some() || read.is_some());
+        let silent = |age: Option<u32>| age.is_some_and(|age| age > SILENT_TICKS);
+        match (silent(append), silent(read)) {
+            (true, _) => Some(Asked::Append),
+            (false, true) => Some(Asked::Read),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Lets time pass while something is under way, for as long as the shard lives.
+pub(crate) async fn run_watchdog(core: Rc<ShardCore>) {
+    let dog = &core.watchdog;
+    loop {
+        let ready = || match core.check_open() {
+            Err(_) => Some(false),
+            Ok(()) => dog.awake.get().then_some(true),
+        };
+        if !dog.woken.until(ready).await {
+            return;
+        }
+        sleep(TICK).await;
+        if core.check_open().is_err() {
+            return;
+        }
+        let was_slow = dog.slow().is_some();
+        if let Some(silent) = dog.tick() {
+            let what = if silent == Asked::Append { "an append" } else { "a read" };
+            return core.fail(&format!("{what} was not answered for {} s", DEVICE_SILENT.as_secs()));
+        }
+        if let Some(took) = dog.slow().filter(|_| !was_slow) {
+            core.troubles.tell(Trouble::Slow { took });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_operation_tells_how_long_it_has_been_under_way() {
+        let dog = Watchdog::default();
+        let first = dog.begin(Asked::Read);
+        for tick in 1..=20 {
+            let short = dog.begin(Asked::Append);
+            drop(short);
+            assert_eq!((dog.tick(), dog.reads.oldest(dog.tick.get())), (None, Some(tick)));
+        }
+        let second = dog.begin(Asked::Read);
+        dog.tick();
+        drop(first);
+        assert_eq!(dog.reads.oldest(dog.tick.get()), Some(1));
+        assert!(dog.awake.get());
+        drop(second);
+        dog.tick();
+        assert!(!dog.awake.get(), "nothing is under way: time stands still");
+    }
+
+    #[test]
+    fn what_is_silent_for_thirty_seconds_is_named() {
+        let dog = Watchdog::default();
+        let _read = dog.begin(Asked::Read);
+        for _ in 0..SILENT_TICKS {
+            assert_eq!(dog.tick(), None);
+        }
+        assert_eq!(dog.tick(), Some(Asked::Read));
+    }
+}
