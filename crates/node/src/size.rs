@@ -62,7 +62,7 @@ impl ByteSize {
         match SUFFIXES.iter().find(fits) {
             Some((letter, shift)) => {
                 let tenths = ((u128::from(self.0) * 10) >> shift) as u64;
-                if tenths >= 1000 || tenths % 10 == 0 {
+                if tenths >= 1000 || tenths.is_multiple_of(10) {
                     format!("{}{letter}", tenths / 10)
                 } else {
                     format!("{}.{}{letter}", tenths / 10, tenths % 10)

@@ -53,6 +53,7 @@ impl VolumeSpec {
             family_seed: record.family_seed,
             epoch: record.volume_epoch,
             table,
+            layers: record.layers.iter().rev().copied().collect(),
             layer_records,
         }
     }

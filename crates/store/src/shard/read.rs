@@ -172,7 +172,7 @@ impl ShardCore {
         if parts.iter().any(|(read, _)| matches!(read, Err(ReadError::Stopped { .. }))) {
             // The device may have one of the parts for ever.
             *buf = IoBuf::new(len_bytes);
-            return parts.into_iter().map(|(read, _)| read).collect();
+            return parts.into_iter().try_for_each(|(read, _)| read);
         }
         for (read, part) in parts {
             buf.unsplit(part);
