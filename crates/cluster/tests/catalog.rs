@@ -243,7 +243,7 @@ fn a_volume_in_the_trash_has_a_term_and_no_name() {
         assert!((before..=runtime::wall_clock_ns()).contains(&term.deleted_at_ns));
         assert_eq!(term.keep_until_ns - term.deleted_at_ns, 24 * 3600 * 1_000_000_000);
         assert_eq!(trash_volume(map, "a").await, Err(CatalogError::NotFound("a".to_owned())));
-        assert_eq!(volumes(map).await, [trashed.clone()], "as it was read back, term and all");
+        assert_eq!(volumes(map).await, std::slice::from_ref(&trashed), "as it was read back, term and all");
 
         let other = create_volume(map, &new("a"), DEFAULT_POOL, NodeId(1)).await.expect("the name is free");
         assert_ne!(other.nsid, a.nsid, "the namespace id is not");
