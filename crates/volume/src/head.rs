@@ -120,7 +120,9 @@ impl Head {
     /// A failed read, with the device and the volume that it was for.
     pub(crate) fn describe_damage(&self, path: &Path, error: &ReadError) -> String {
         let path = path.display();
-        let of = |layer| self.directory.list().into_iter().find(|volume| volume.state.spec().layers.contains(&layer));
+        let of = |layer| {
+            self.directory.list().into_iter().find(|volume| volume.state.gate.term().spec.layers.contains(&layer))
+        };
         match error.layer().and_then(of) {
             Some(volume) => format!("{path}: volume {}, {error}", volume.name()),
             None => format!("{path}: {error}"),
