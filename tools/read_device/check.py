@@ -1,6 +1,5 @@
 """Reading everything."""
 
-from .device import Damage
 from .formats import UNIT
 from .sums import crc32c
 
@@ -19,45 +18,53 @@ def check_index(contents):
 
 def check_records(contents):
     """Reads every record of every segment with its data. Returns their number and the number of their entries."""
-    reader, records, entries = contents.reader, 0, 0
-    known = {(damage.segment, damage.offset) for damage in reader.damage}
+    records = entries = 0
     for shard in contents.shards:
-        counted = set((record.segment.number, record.offset) for record in shard.records.values())
-        for segment, _ in shard.segments:
-            found, gaps = reader.walk(segment)
-            for record in found:
-                records, entries = records + 1, entries + len(record.entries)
-                check_one(reader, shard, record, counted, known)
-            for start, end, claimed, why in gaps:
-                check_gap(reader, shard, segment, found, (start, end, claimed, why), known)
-            last = shard.sealed.get((segment.number, segment.generation))
-            if last and (not found or found[-1].sequence < last):
-                reader.damage.append(Damage(f"segment {segment.number} ends with record "
-                                            f"{found[-1].sequence if found else 'none'}, and should with {last}"))
+        judge = Judge(contents.reader, shard)
+        for segment, below in shard.segments:
+            found = judge.segment(segment, below)
+            records += len(found)
+            entries += sum(len(record.entries) for record in found)
+        judge.end()
     return records, entries
 
 
-def check_one(reader, shard, record, counted, known):
-    def report(device_offset, what):
-        offset = device_offset - reader.place_of(record.segment.number, 0)
-        # A record that does not count may be torn: it was void, or never acknowledged.
-        if (record.segment.number, record.offset) in counted or record.sequence < shard.root.replay.sequence:
-            if (record.segment.number, offset) not in known:
-                reader.damaged(record.segment.number, offset, f"record {record.sequence}: {what}")
-        else:
-            reader.notes.append(f"segment {record.segment.number} offset {offset}: {what}, in a record that does not count")
-    reader.check_data(record, report)
+class Judge:
+    """All records of a shard. What is not right is damage only if it was durable: if a later record of the same life of the
+    store says so. Everything else is what a crash leaves."""
 
+    def __init__(self, reader, shard):
+        self.reader, self.shard = reader, shard
+        self.durable, self.suspects = {}, []
+        self.known = {(damage.segment, damage.offset) for damage in reader.damage}
 
-def check_gap(reader, shard, segment, found, gap, known):
-    """What lies between two records of a segment without being one."""
-    start, end, claimed, why = gap
-    behind = [record for record in found if record.offset >= end]
-    before = [record for record in found if record.offset < start]
-    if (segment.number, start) in known:
-        return
-    if behind and (not before or before[-1].incarnation == behind[0].incarnation):
-        reader.damaged(segment.number, start, f"no valid record in {end - start} bytes ({why}), and there are more behind")
-    elif why != "all zero" and claimed is not None:
-        reader.notes.append(f"segment {segment.number} offset {start}: the beginning of a record ({why}): what a crash or an "
-                            "earlier use left behind")
+    def segment(self, segment, below):
+        """Reads one; records at or behind `below` were written again in the next one."""
+        found, gaps = self.reader.walk(segment)
+        for record in found:
+            self.durable[record.incarnation] = max(record.durable, self.durable.get(record.incarnation, 0))
+            if record.sequence < below:
+                self.reader.check_data(record, lambda at, what, record=record: self.suspect(
+                    record, at - self.reader.place_of(segment.number, 0), f"record {record.sequence}: {what}"))
+        for start, end, _, why in gaps:
+            behind = next((record for record in found if record.offset >= end), None)
+            before = next((record for record in reversed(found) if record.offset < start), None)
+            one_life = behind and (before is None or before.incarnation == behind.incarnation)
+            if one_life and behind.sequence < below:
+                self.suspect(behind, start, f"no valid record in {end - start} bytes ({why}), and there are more behind")
+        last = self.shard.sealed.get((segment.number, segment.generation))
+        if last and (not found or found[-1].sequence < last):
+            end = found[-1].offset + found[-1].length if found else self.reader.block
+            self.reader.damaged(segment.number, end, f"no record {last}, with which this segment ends")
+        return found
+
+    def suspect(self, record, offset, what):
+        if (record.segment.number, offset) not in self.known:
+            self.suspects.append((record, offset, what))
+
+    def end(self):
+        for record, offset, what in self.suspects:
+            if record.sequence <= self.durable[record.incarnation]:
+                self.reader.damaged(record.segment.number, offset, what)
+            else:
+                self.reader.notes.append(f"segment {record.segment.number} offset {offset}: {what}; it was never acknowledged")

@@ -7,7 +7,7 @@ import struct
 
 from .bad import Bad, all_zero, require
 from .formats import (
-    BLOCK, FOREVER, KIB, LEAF, MIB, MOVE, MOVED, RECORD, RECORD_MAX, STREAMS, UNIT, WRITE, Record, entry_at, round_up,
+    BLOCK, FOREVER, KIB, LEAF, MIB, MOVE, MOVED, RECORD, RECORD_MAX, STREAMS, UNIT, WRITE, Record, Segment, entry_at, round_up,
     segment_at, sums_of, superblock_at,
 )
 from .sums import crc32c
@@ -110,12 +110,29 @@ class Reader:
         try:
             segment = segment_at(data, number, self.superblock)
         except Bad as bad:
-            self.damaged(number, 0, f"segment header: {bad}; nothing in this segment can be trusted")
-            return
+            segment = self.guessed(number, data)
+            self.damaged(number, 0, f"segment header: {bad}; " + (
+                "it was made out from the first record" if segment else "what is in this segment cannot be told"))
+            if segment is None:
+                return
         if segment is None:
             self.free += 1
         else:
             self.segments.append(segment)
+
+    def guessed(self, number, header):
+        """A segment whose header is not good, by its first record: that proves the generation, as it stands in the header or
+        with one bit turned."""
+        first = self.device.read(self.place_of(number, self.block), 80)
+        generation, = struct.unpack_from("<Q", header, 16)
+        for guess in [generation] + [generation ^ 1 << bit for bit in range(64)]:
+            segment = Segment(number, guess, 0, 0, 0, first[6], header[65] if header[65] in STREAMS else 0)
+            try:
+                record = self.record_at(segment, self.block)
+            except Bad:
+                continue
+            return segment._replace(first=record.sequence, incarnation=record.incarnation)
+        return None
 
     def segments_of(self, shard):
         """[(segment, its records are below this sequence)], cold ones and the others each in their order, without those given up."""

@@ -224,6 +224,7 @@ fn the_reader_says_where_a_bit_was_flipped() {
         expect_found(&device, (64 << 10) + 700, 3, 64 << 10, "superblock S1");
         let (segment, record) = needed_record(&listed);
         expect_found(&device, segment + 17, 0, segment, "a segment's generation");
+        expect_found(&device, segment + 41, 0, segment, "a segment's first record");
         expect_found(&device, record + 1, 7, record, "a record's magic");
         expect_found(&device, record + 33, 1, record, "a record's durable through");
         expect_found(&device, record + 90, 5, record, "a record's entry");

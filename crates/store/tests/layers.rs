@@ -28,7 +28,9 @@ fn a_reader_that_knows_only_the_document_sees_the_same_layers() {
     for seed in 20..22 {
         let of_seed = layers_survive_watched(seed, 7, 300, |rig, layer| {
             layers += 1;
-            let bytes = DiskCopy::of(&rig.disk, 512 * MIB).extract(layer, VOLUME_BYTES);
+            let copy = DiskCopy::of(&rig.disk, 512 * MIB);
+            copy.verify();
+            let bytes = copy.extract(layer, VOLUME_BYTES);
             Some(Extracted { layer, bytes })
         });
         met.merged_chunks += of_seed.merged_chunks;

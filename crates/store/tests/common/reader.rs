@@ -37,22 +37,34 @@ impl DiskCopy {
     pub fn extract(&self, layer: LayerId, size_bytes: u64) -> Vec<u8> {
         let image = self.0.with_extension("raw");
         let (layer, size) = (layer.to_string(), size_bytes.to_string());
-        let output = self.run(&["extract", "--layer", &layer, "--size", &size, "--out"], &image);
+        let output = self.run(&["extract", "--layer", &layer, "--size", &size, "--out", &image.display().to_string()]);
         let bytes = std::fs::read(&image);
         let _ = std::fs::remove_file(&image);
-        let said = String::from_utf8_lossy(&output.stdout);
-        let damage: Vec<_> =
-            said.lines().filter(|line| line.starts_with("DAMAGE") && !line.contains("superblock S")).collect();
-        assert_eq!(damage, [""; 0], "layer {layer}");
+        assert_not_damaged(&output, &layer);
         bytes.unwrap_or_else(|_| panic!("layer {layer}: {}", String::from_utf8_lossy(&output.stderr)))
     }
 
-    fn run(&self, arguments: &[&str], image: &Path) -> Output {
+    /// Lets the reader judge every record and every block.
+    ///
+    /// # Panics
+    /// As [`extract`](Self::extract).
+    pub fn verify(&self) {
+        assert_not_damaged(&self.run(&["verify"]), "verify");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
         let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/read-device.py");
         let mut command = Command::new("python3");
-        command.arg("-B").arg(reader).arg(arguments[0]).arg(&self.0).args(&arguments[1..]).arg(image);
+        command.arg("-B").arg(reader).arg(arguments[0]).arg(&self.0).args(&arguments[1..]);
         command.output().expect("python3 is installed: `make deps`")
     }
+}
+
+fn assert_not_damaged(output: &Output, what: &str) {
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_damage = |line: &&str| line.starts_with("DAMAGE") && !line.contains("superblock S");
+    assert_eq!(said.lines().filter(is_damage).collect::<Vec<_>>(), [""; 0], "{what}");
+    assert!(said.lines().last().is_some_and(|line| line.contains("damage")), "{what}: {output:?}");
 }
 
 impl Drop for DiskCopy {
