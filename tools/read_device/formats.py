@@ -156,10 +156,12 @@ def sums_of(entry):
 class Leaf:
     """Where the blocks of a layer's chunk are: location in the low 40 bits, stored length above; and their sums."""
 
-    __slots__ = ("last_sequence", "places", "sums")
+    __slots__ = ("last_sequence", "since", "places", "sums")
 
     def __init__(self):
         self.last_sequence = 0
+        # The record that it was read from: moves in earlier ones are in it.
+        self.since = 0
         self.places, self.sums = array("Q", bytes(8 * CHUNK_BLOCKS)), array("I", bytes(4 * CHUNK_BLOCKS))
 
     def put(self, block, location, stored, crc):

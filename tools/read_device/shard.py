@@ -144,6 +144,7 @@ class Shard:
         try:
             require(crc32c(data) == crc, "its sum is wrong")
             self.leaves[entry.layer, entry.chunk] = leaf_from(data)
+            self.leaves[entry.layer, entry.chunk].since = record.sequence
         except Bad as bad:
             offset = record.offset + entry.data - self.reader.place_of(record.segment.number, record.offset)
             self.reader.damaged(record.segment.number, offset,
@@ -172,7 +173,7 @@ class Shard:
         for record in log:
             for entry in record.entries:
                 if entry.kind == MOVED:
-                    self.move(entry)
+                    self.move(record, entry)
                 elif entry.kind == LAYER_STATE and entry.sequence == self.root.checkpoint:
                     self.add_layer(entry)
                 elif record.kind == LOG and (entry.group, entry.sequence) in counted \
@@ -260,9 +261,9 @@ class Shard:
             layer = self.merged[layer]
         return None
 
-    def move(self, entry):
+    def move(self, record, entry):
         leaf, old = self.holder(entry.layer, entry.chunk), entry.payload[5 * entry.blocks:]
-        if leaf is None:
+        if leaf is None or record.sequence < leaf.since:
             return
         location = entry.data // UNIT
         for index, (crc, stored) in enumerate(sums_of(entry)):

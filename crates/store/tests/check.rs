@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use runtime::sim::SimDisk;
+use runtime::sim::{DiskFaults, SimDisk};
 use store::Damage;
 use store::check::{CheckOptions, Checked, Finding, Severity, What};
 use store::format::{SlotPosition, record::RECORD_HEADER_BYTES};
@@ -150,6 +150,36 @@ fn a_segment_whose_header_is_gone_is_told() {
     let found = severe(&checked);
     let header = found.iter().find(|finding| matches!(finding.what, What::Damage(Damage::SegmentHeader { .. })));
     assert_at(&checked, header.expect("the header"), MIB);
+}
+
+/// What cannot be read is told with its place, and what was needed of it is a loss: nothing is called good unread.
+#[test]
+fn what_cannot_be_read_is_told() {
+    let (mut unreadable, mut refused) = (0, 0);
+    for seed in 70..90 {
+        let rig = written(seed);
+        rig.disk.set_faults(DiskFaults { read_error: 60_000, ..DiskFaults::default() });
+        let checked = rig.run(async { store::check::check(&device().await, CheckOptions::default()).await });
+        let Ok(checked) = checked else {
+            refused += 1;
+            continue;
+        };
+        let is_unreadable = |finding: &&Finding| matches!(finding.what, What::Unreadable { .. });
+        unreadable += checked.findings.iter().filter(is_unreadable).count();
+        let lost = checked.count(Severity::Loss) as u64;
+        assert!(checked.counts.blocks_needed + lost >= u64::from(BLOCKS), "seed {seed}: {:?}", checked.findings);
+    }
+    assert!(unreadable > 20 && refused < 20, "{unreadable} stretches, {refused} devices refused");
+}
+
+#[test]
+fn a_device_whose_superblocks_are_all_gone_is_refused() {
+    let rig = written(68);
+    SlotPosition::ALL.iter().for_each(|slot| rig.disk.flip_bit(slot.offset_bytes(SIZE_BYTES) + 90, 0));
+    for repair in [false, true] {
+        let refused = rig.run(async move { store::check::check(&device().await, CheckOptions { repair }).await });
+        assert!(matches!(refused, Err(store::OpenError::Superblock(_))), "{refused:?}");
+    }
 }
 
 #[test]
