@@ -14,7 +14,7 @@ on where something is damaged and says what it could not read. Blocks under zstd
 encrypted ones cannot be extracted: `blocks` lists them.
 
 Exit status: 0; 1 if anything is damaged or could not be read; 2 if it is not a Cairn device or the command line is wrong.
-Speed: a core checks about 150 MB/s (crc32c by folding long integers); the index takes 12 bytes per block in memory.
+Speed: a core checks about 130 MB/s (crc32c by folding long integers); the index takes 12 bytes per block in memory.
 """
 
 import argparse

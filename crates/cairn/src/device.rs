@@ -3,7 +3,6 @@
 use crate::Failure;
 use crate::args::DeviceCommand;
 use crate::output::{Format, show};
-use node::size::ByteSize;
 use runtime::Device;
 use serde::Serialize;
 use std::path::Path;
@@ -56,7 +55,7 @@ pub(crate) fn run(command: DeviceCommand, format: Format) -> Result<(), Failure>
             report.findings.iter().any(|told| told.severity == "rot" && !told.repaired && told.segment.is_none());
         let hint = if repairable && !repair { "; --repair makes the superblock good" } else { "" };
         let (damaged, lost) = (report.damaged, report.lost);
-        let line = format!("{} is damaged in {damaged} places, {lost} of them with a loss{hint}", path.display());
+        let line = format!("{} is damaged: {damaged} found, {lost} of them a loss{hint}", path.display());
         return Err(Failure::new(line));
     }
     Ok(())
@@ -120,12 +119,12 @@ fn told(finding: &Finding, checked: &Checked) -> Told {
 /// Damage line by line; of what crashes left, only how much there is.
 fn text(report: &Report) -> String {
     let mut text = format!(
-        "{}: store {} of cluster {}, incarnation {}\nread {} in {} segments: {} records, {} blocks, {} of them needed\n",
+        "{}: store {} of cluster {}, incarnation {}\nread {} MiB in {} segments: {} records, {} blocks, {} of them needed\n",
         report.path,
         report.store,
         report.cluster,
         report.incarnation,
-        ByteSize(report.bytes_read),
+        report.bytes_read >> 20,
         report.segments,
         report.records,
         report.blocks,

@@ -217,7 +217,7 @@ impl ReadError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// A superblock slot is not good. The others serve; it is written anew at opening.
-    #[error("superblock slot at byte {offset_bytes}: {error} (written anew)")]
+    #[error("superblock slot at byte {offset_bytes}: {error}")]
     Superblock {
         /// Where.
         offset_bytes: u64,
