@@ -3,8 +3,8 @@
 use crate::create::HEADERS_AT_ONCE;
 use crate::error::{AppendError, Damage, OpenError};
 use crate::format::{
-    Generation, Geometry, Record, RecordKey, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex, ShardRoot,
-    SlotPosition, StopMark, Superblock,
+    FormatError, Generation, Geometry, Record, RecordKey, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex,
+    ShardRoot, SlotPosition, StopMark, Superblock,
 };
 use crate::parallel;
 use crate::pool::Pool;
@@ -90,14 +90,15 @@ impl Store {
             superblock.write_counter += 1;
             write_update(device, &superblock).await.map_err(|error| io_at(0, &error))?;
         }
-        Self::with(device, superblock, previous_incarnation, repaired).await
+        Self::with(device, superblock, previous_incarnation, repaired, IfUnreadable::Refuse).await
     }
 
-    /// As [`open`](Self::open) for who only looks: nothing is written, and no incarnation begins.
+    /// As [`open`](Self::open) for who only looks: nothing is written, no incarnation begins, and a header that cannot be
+    /// read is as lost as one that is not good.
     pub(crate) async fn look(device: &Device) -> Result<Arc<Self>, OpenError> {
         let (superblock, damaged) = newest_superblock(device).await?;
         let incarnation = superblock.incarnation;
-        Self::with(device, superblock, incarnation, damaged).await
+        Self::with(device, superblock, incarnation, damaged, IfUnreadable::GoOn).await
     }
 
     async fn with(
@@ -105,10 +106,11 @@ impl Store {
         superblock: Superblock,
         previous_incarnation: Incarnation,
         repaired: Vec<Damage>,
+        if_unreadable: IfUnreadable,
     ) -> Result<Arc<Self>, OpenError> {
         let geometry = superblock.geometry;
         let key = RecordKey::new(&superblock.hash_key, superblock.store);
-        let headers = read_headers(device, geometry, &key).await?;
+        let headers = read_headers(device, geometry, &key, if_unreadable).await?;
         let highest = headers.found.iter().map(|found| found.generation).max().unwrap_or_default();
         Ok(Arc::new(Self {
             geometry,
@@ -360,7 +362,19 @@ struct Headers {
     damage: Vec<Damage>,
 }
 
-async fn read_headers(device: &Device, geometry: Geometry, key: &RecordKey) -> Result<Headers, OpenError> {
+/// What a segment header that the device does not return is to whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IfUnreadable {
+    Refuse,
+    GoOn,
+}
+
+async fn read_headers(
+    device: &Device,
+    geometry: Geometry,
+    key: &RecordKey,
+    if_unreadable: IfUnreadable,
+) -> Result<Headers, OpenError> {
     let headers = Rc::new(RefCell::new(Headers::default()));
     let (on, into, key) = (device.clone(), headers.clone(), key.clone());
     parallel::for_each(geometry.segment_count, HEADERS_AT_ONCE, move |segment| {
@@ -368,7 +382,15 @@ async fn read_headers(device: &Device, geometry: Geometry, key: &RecordKey) -> R
         async move {
             let segment = SegmentIndex(segment);
             let offset = geometry.segment_start_bytes(segment);
-            let (read, block) = device.read(offset, IoBuf::new(geometry.block_size_bytes as usize)).await;
+            let expected = geometry.block_size_bytes as usize;
+            let (read, block) = device.read(offset, IoBuf::new(expected)).await;
+            if read.is_err() && if_unreadable == IfUnreadable::GoOn {
+                let error = FormatError::Short { what: "segment header", expected, found: 0 };
+                let mut headers = headers.borrow_mut();
+                headers.lost.push(segment);
+                headers.damage.push(Damage::SegmentHeader { segment, offset_bytes: offset, error });
+                return Ok(());
+            }
             read.map_err(|error| io_at(offset, &error))?;
             if block.iter().all(|byte| *byte == 0) {
                 headers.borrow_mut().free.push(segment);

@@ -156,9 +156,9 @@ fn a_segment_whose_header_is_gone_is_told() {
 #[test]
 fn what_cannot_be_read_is_told() {
     let (mut unreadable, mut refused) = (0, 0);
-    for seed in 70..90 {
+    for seed in 70..100 {
         let rig = written(seed);
-        rig.disk.set_faults(DiskFaults { read_error: 60_000, ..DiskFaults::default() });
+        rig.disk.set_faults(DiskFaults { read_error: 300_000, ..DiskFaults::default() });
         let checked = rig.run(async { store::check::check(&device().await, CheckOptions::default()).await });
         let Ok(checked) = checked else {
             refused += 1;
@@ -166,10 +166,10 @@ fn what_cannot_be_read_is_told() {
         };
         let is_unreadable = |finding: &&Finding| matches!(finding.what, What::Unreadable { .. });
         unreadable += checked.findings.iter().filter(is_unreadable).count();
-        let lost = checked.count(Severity::Loss) as u64;
-        assert!(checked.counts.blocks_needed + lost >= u64::from(BLOCKS), "seed {seed}: {:?}", checked.findings);
+        let is_all_read = checked.counts.blocks_needed == u64::from(BLOCKS);
+        assert!(is_all_read || checked.count(Severity::Loss) > 0, "seed {seed}: {:?}", checked.findings);
     }
-    assert!(unreadable > 20 && refused < 20, "{unreadable} stretches, {refused} devices refused");
+    assert!(unreadable > 20 && refused < 15, "{unreadable} stretches, {refused} devices refused");
 }
 
 #[test]
