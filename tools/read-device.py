@@ -61,7 +61,7 @@ def describe_layer(contents, layer):
         stored_bytes += (stored & 15) * UNIT
     record = contents.layers.get(layer)
     return {
-        "layer": layer, "parent": record.parent if record else None, "family": record.family if record else None,
+        "layer": layer, "parent": max(shard.parent(layer) for shard in contents.shards) if record else None, "family": record.family if record else None,
         "encrypted": contents.is_encrypted(layer), "chunks": len(contents.chunks.get(layer, ())),
         "blocks": sum(codecs.values()), "codecs": codecs, "stored_bytes": stored_bytes,
         "seen_to": layer_end(contents, layer),

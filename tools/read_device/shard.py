@@ -128,8 +128,11 @@ class Shard:
         elif entry.kind == GROUP_STATE:
             self.load_group(entry)
         elif entry.kind == MERGE_STATE:
-            ends, takes = struct.unpack_from("<QQ", entry.payload)
+            ends, takes, gone, parent = struct.unpack_from("<QQQQ", entry.payload)
             self.merged[ends] = takes
+            # It is its own parent where that is not known.
+            if gone and parent != ends:
+                self.ended[ends] = parent
         elif entry.kind == SEGMENTS:
             for at in range(0, len(entry.payload), 32):
                 segment, _, sealed, generation, _, last = struct.unpack_from("<IBB2xQQQ", entry.payload, at)
@@ -291,11 +294,16 @@ class Shard:
 
     def add_layer(self, entry):
         layer = layer_from(entry.payload)
-        if layer.layer not in self.ended:
+        if layer.layer in self.ended:
+            # A pass that was under way when it ended names it once more.
+            self.ended[layer.layer] = layer.parent
+        else:
             self.layers[layer.layer] = layer
 
     def end_layer(self, layer):
-        """Nothing is left of it. Who had it as parent has its parent."""
+        """Nothing is left of it. Who had it as parent has its parent. Each of its groups says so."""
+        if layer in self.ended:
+            return
         record = self.layers.pop(layer, None)
         self.ended[layer] = record.parent if record else 0
 

@@ -14,7 +14,7 @@ sys.path.insert(0, TOOLS)
 from read_device.bad import Bad
 from read_device.device import Reader
 from read_device.formats import (
-    ABSENT, BLOCK, CHUNK_BLOCKS, KINDS, LAYER_DELETE, LOG, MERGE, MOVE, MOVED, WRITE, ZERO, ZEROES, Entry, Record, Root, Pointer,
+    ABSENT, BLOCK, CHUNK_BLOCKS, KINDS, LAYER, LAYER_DELETE, LOG, MERGE, MOVE, MOVED, WRITE, ZERO, ZEROES, Entry, Record, Root, Pointer,
     Segment, Superblock, layer_from, leaf_from, segment_at, superblock_at,
 )
 from read_device.lz4 import lz4_decode
@@ -222,8 +222,18 @@ class Replay(unittest.TestCase):
             self.assertEqual([self.place(shard, block, 2) for block in range(3)], [9000, 5000, ABSENT])
             self.assertNotIn((1, 0), shard.leaves)
             self.assertEqual(shard.chain(2), [2] if ending else [2, 1])
+        chain = replayed(entry(LAYER_DELETE, 1, layer=2), entry(LAYER_DELETE, 2, layer=2), layers=((1, 0), (2, 1), (3, 2))).chain(3)
+        self.assertEqual(chain, [3, 1], "told by two groups")
         shard = replayed(*steps, merge._replace(hides_below=True), layers=((1, 0), (2, 1)))
         self.assertEqual(self.place(shard, 2, 2), ZEROES)
+
+    def test_a_pass_that_was_under_way_when_a_layer_ended_names_it_once_more(self):
+        def state(number, parent):
+            record = struct.pack("<QQQQQI20x", number, parent, 1, 0, 0, 0)
+            return entry(LAYER, number, layer=number, payload=record)
+        shard = replayed(state(1, 0), state(2, 1)._replace(sequence=2), entry(LAYER_DELETE, 3, layer=3),
+                         state(3, 2)._replace(sequence=4), state(4, 3)._replace(sequence=5))
+        self.assertEqual(shard.chain(4), [4, 2, 1])
 
     def test_a_deleted_layer_is_gone_chunk_by_chunk(self):
         other = write(2, 0, [5000])._replace(chunk=5)
