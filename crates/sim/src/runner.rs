@@ -71,7 +71,11 @@ pub fn run_seed(workload: &Workload, options: &RunOptions) -> Result<Report, Fai
     RUNNING.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(|| (workload.run)(options)));
     RUNNING.set(false);
-    outcome.unwrap_or_else(|_| Err(Failure::new("assertion", PANIC.take().unwrap_or_default())))
+    match PANIC.take() {
+        // Also one that stopped a store alone and went no further.
+        Some(panic) => Err(Failure::new("assertion", panic)),
+        None => outcome.unwrap_or_else(|_| Err(Failure::new("assertion", "a panic that said nothing"))),
+    }
 }
 
 /// From now on a panic within a run says where and why only to whoever runs the seed.

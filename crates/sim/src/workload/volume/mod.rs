@@ -284,9 +284,16 @@ impl Run {
     }
 }
 
-/// A volume is made, written to and deleted, again and again; its space comes back meanwhile, also after a crash.
+/// A volume is made, written to and deleted, for good or into the trash and out of it, again and again; its space comes
+/// back meanwhile, also after a crash.
 async fn churn(serving: Serving) {
     loop {
+        for trashed in serving.assembly.trash() {
+            let _ = match runtime::random_u64() % 2 {
+                0 => serving.assembly.restore_volume(trashed.info.id, None).await.map(drop),
+                _ => serving.assembly.empty_trash(trashed.info.id).await,
+            };
+        }
         // It may be there since before the crash.
         let _ = serving.assembly.create_volume(new_volume(OTHER_VOLUME, 4096)).await;
         if let Some(volume) = serving.assembly.directory().by_name(OTHER_VOLUME) {
@@ -295,7 +302,10 @@ async fn churn(serving: Serving) {
                 let _ = volume.write(chunk * types::CHUNK_BYTES, volume::Payload { bytes }).await;
             }
         }
-        let _ = serving.assembly.delete_volume(OTHER_VOLUME).await;
+        let _ = match runtime::random_u64() % 2 {
+            0 => serving.assembly.delete_volume(OTHER_VOLUME).await,
+            _ => serving.assembly.trash_volume(OTHER_VOLUME).await.map(drop),
+        };
         runtime::sleep(Duration::from_micros(500)).await;
     }
 }
