@@ -7,6 +7,7 @@ use common::{DISK, DISK_BYTES, Machine, new_volume, payload};
 use runtime::sim::DiskOptions;
 use std::path::PathBuf;
 use std::time::Duration;
+use store::check::{CheckOptions, Finding, What, check};
 use types::Mutant;
 use volume::{Assembly, IoError, NodeOptions, NodeStatus};
 
@@ -100,6 +101,25 @@ fn an_assertion_stops_its_store_alone_and_twice_at_one_record_for_good() {
         assert_eq!((&where_now, &now), (&path, &served), "round {round}");
         assert!(why.contains(wanted) && why.contains(&format!("record {record} of shard")), "round {round}: {why}");
     }
+
+    // Told so, it is opened again.
+    machine.crash();
+    let found = machine.run(async move {
+        let device = runtime::Device::open(&path).await.expect("there");
+        check(&device, CheckOptions { repair: true }).await.expect("a store's device").findings
+    });
+    let [Finding { what: What::Stopped { record: at, times: 2, .. }, repaired: true }] = found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(at.0.to_string(), record);
+    machine.crash();
+    let assembly = start(&machine);
+    machine.run(async move {
+        assert_eq!(assembly.status().await.reasons, Vec::<String>::new());
+        // The write that met the assertion was durable and never acknowledged: it may be there.
+        let expected: Vec<u64> = (0..CHUNKS).collect();
+        assert_eq!(readable(&assembly).await, expected);
+    });
 }
 
 fn a_store_that_stopped_once_serves_again_when_the_cause_is_gone() {

@@ -3,9 +3,10 @@
 use super::Place;
 use crate::error::Damage;
 use crate::format::{Geometry, RecordSeq};
+use crate::open::STOPS_MAX;
 use std::fmt;
 use std::sync::Arc;
-use types::{ChunkId, LayerId};
+use types::{ChunkId, LayerId, ShardIndex};
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +72,26 @@ pub enum What {
         /// A record that was durable lay there.
         was_durable: bool,
     },
+    /// An assertion of the store failed there when it was used.
+    #[error("shard {shard}: an assertion stopped the store at record {}, {times} times in a row", record.0)]
+    Stopped {
+        /// The shard.
+        shard: ShardIndex,
+        /// The record it was at.
+        record: RecordSeq,
+        /// How often in a row.
+        times: u32,
+    },
+    /// An assertion of the store fails when it is opened.
+    #[error("shard {shard}: at record {} an assertion fails: {message}", record.0)]
+    Assertion {
+        /// The shard.
+        shard: ShardIndex,
+        /// The record it is at; 0: at none in particular.
+        record: RecordSeq,
+        /// What it says.
+        message: Arc<str>,
+    },
     /// The device did not return these bytes.
     #[error("{len_bytes} bytes cannot be read: {message}")]
     Unreadable {
@@ -96,7 +117,10 @@ impl Finding {
     pub fn severity(&self) -> Severity {
         match &self.what {
             What::Damage(Damage::Superblock { .. } | Damage::Padding { .. }) => Severity::Rot,
-            What::Damage(_) | What::Block { .. } => Severity::Loss,
+            What::Damage(_) | What::Block { .. } | What::Assertion { .. } => Severity::Loss,
+            // From the second time on nothing of the store is served.
+            What::Stopped { times, .. } if *times < STOPS_MAX => Severity::Trace,
+            What::Stopped { .. } => Severity::Loss,
             What::Unreadable { .. } => Severity::Rot,
             What::Data { was_durable, .. } | What::NoRecord { was_durable, .. } if *was_durable => Severity::Rot,
             What::Data { .. } | What::NoRecord { .. } => Severity::Trace,
@@ -111,6 +135,7 @@ impl Finding {
             | What::NoRecord { place, .. }
             | What::Unreadable { place, .. } => Some(*place),
             What::Damage(damage) => place_of(damage),
+            What::Stopped { .. } | What::Assertion { .. } => None,
         }
     }
 
@@ -129,6 +154,13 @@ impl Finding {
         match &self.what {
             What::Damage(damage) => meaning_of(damage),
             What::Block { .. } => "reads of this block fail; write it again, or restore it from a copy or a backup",
+            What::Stopped { times, .. } if *times < STOPS_MAX => {
+                "the store is opened once more; should it stop there again, it stays stopped"
+            }
+            What::Stopped { .. } => {
+                "nothing of the store is served; this is a bug of Cairn: report it; --repair lets the store be opened once more"
+            }
+            What::Assertion { .. } => "the store cannot be opened; this is a bug of Cairn: report it",
             What::Unreadable { .. } => {
                 "the device does not return these bytes; what was needed of them is named by the other lines; replace the device"
             }

@@ -10,8 +10,8 @@
 //!
 //! **Promises.** Everything that opening would read is read by the very same code, and everything else besides: records that
 //! replay does not need, blocks that nothing needs any more. Each finding says where it is and what it means. Nothing is
-//! written, unless a repair is asked for: that makes superblock slots good again from the one that counts, as opening does, and
-//! nothing else. Data that is damaged stays as it is, and is found again.
+//! written, unless a repair is asked for: that makes superblock slots good again from the one that counts, as opening does, lets
+//! a store that assertions stopped be opened once more, and nothing else. Data that is damaged stays as it is, and is found again.
 //!
 //! **Never.** No judgement by what a crash leaves behind: a record counts as damaged only if a later one of the same life of the
 //! store says that it was durable.
@@ -23,8 +23,9 @@ mod records;
 pub use finding::{Finding, Severity, What};
 
 use crate::error::OpenError;
-use crate::format::{Geometry, SegmentIndex, SlotPosition};
+use crate::format::{Geometry, SegmentIndex, SlotPosition, StopMark};
 use crate::open::examine;
+use crate::shard::{Assertion, catch_in};
 use crate::store::Store;
 use crate::superblock::{read_slots, write_update};
 use records::Walk;
@@ -99,10 +100,21 @@ pub async fn check(device: &Device, options: CheckOptions) -> Result<Checked, Op
         findings: Vec::new(),
     };
     checked.findings.extend(store.repaired().iter().cloned().map(Finding::of_damage));
-    let damaged_slots = !checked.findings.is_empty();
+    let mut repairable = !checked.findings.is_empty();
     checked.findings.extend(store.damage().iter().cloned().map(Finding::of_damage));
     for shard in (0..store.shard_count()).map(ShardIndex) {
-        let examined = examine(device, &store, shard).await;
+        let mark = store.root(shard).stopped;
+        if mark.times > 0 {
+            repairable = true;
+            checked.findings.push(Finding::new(What::Stopped { shard, record: mark.record, times: mark.times }));
+        }
+        let examined = match catch_in(examine(device, &store, shard)).await {
+            Ok(examined) => examined,
+            Err(Assertion { record, message }) => {
+                checked.findings.push(Finding::new(What::Assertion { shard, record, message: message.into() }));
+                continue;
+            }
+        };
         let mut walk = Walk::new(device, &store, shard, &examined);
         for found in store.found_segments(shard) {
             walk.segment(&found).await;
@@ -111,18 +123,21 @@ pub async fn check(device: &Device, options: CheckOptions) -> Result<Checked, Op
         blocks::check_unproved(&mut walk).await;
         walk.end(&mut checked);
     }
-    if options.repair && damaged_slots {
+    if options.repair && repairable {
         repair_superblocks(device).await?;
         for finding in &mut checked.findings {
-            finding.repaired |= matches!(finding.what, What::Damage(crate::Damage::Superblock { .. }));
+            let is_of_superblock = matches!(finding.what, What::Damage(crate::Damage::Superblock { .. }));
+            finding.repaired |= is_of_superblock || matches!(finding.what, What::Stopped { .. });
         }
     }
     Ok(checked)
 }
 
-/// Writes the superblock that counts twice: as an opening does, that makes all four slots good.
+/// Writes the superblock that counts twice: as an opening does, that makes all four slots good. A store that an assertion
+/// stopped is opened again.
 async fn repair_superblocks(device: &Device) -> Result<(), OpenError> {
     let mut superblock = crate::format::Superblock::newest(read_slots(device).await?)?;
+    superblock.shards.iter_mut().for_each(|root| root.stopped = StopMark::default());
     for _ in 0..SlotPosition::ALL.len() / 2 {
         superblock.write_counter += 1;
         superblock.written_at_ns = wall_clock_ns();

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use types::{BlockRange, Epoch, GroupId, Mutant, Seq, ShardIndex, VolumeEpoch, VolumeId, mutant};
 
 /// A store that an assertion stopped so often at one record is not opened again: it would stop there once more.
-const STOPS_MAX: u32 = 2;
+pub(crate) const STOPS_MAX: u32 = 2;
 
 /// What was found when a shard was opened.
 #[derive(Clone, Debug, Default)]

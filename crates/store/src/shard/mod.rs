@@ -25,7 +25,11 @@ pub(crate) use statistics::Counters;
 pub use statistics::Statistics;
 pub use trouble::{DAMAGE_LISTED_MAX, Trouble};
 pub use watchdog::{APPEND_SLOW, DEVICE_SILENT};
-pub(crate) use {guard::catch_in, trouble::Troubles, watchdog::Watchdog};
+pub(crate) use {
+    guard::{Assertion, catch_in},
+    trouble::Troubles,
+    watchdog::Watchdog,
+};
 
 use crate::entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
 use crate::error::AppendError;

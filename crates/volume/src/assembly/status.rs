@@ -157,8 +157,8 @@ impl Assembly {
             status.reasons.retain(|reason| *reason != text);
             let remedy = match failed {
                 store::AppendError::Stopped { .. } => {
-                    "start the node again; a store that stops a second time at the same record stays stopped, report it \
-                     then and check the device offline"
+                    "start the node again; a store that stops a second time at the same record stays stopped: report it \
+                     then, and see what `cairn device check` says"
                 }
                 _ => "put the device right and start the node again",
             };
