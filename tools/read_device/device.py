@@ -126,7 +126,8 @@ class Reader:
         first = self.device.read(self.place_of(number, self.block), 80)
         generation, = struct.unpack_from("<Q", header, 16)
         for guess in [generation] + [generation ^ 1 << bit for bit in range(64)]:
-            segment = Segment(number, guess, 0, 0, 0, first[6], header[65] if header[65] in STREAMS else 0)
+            # Moves go to the cold stream, and nothing else does.
+            segment = Segment(number, guess, 0, 0, 0, first[6], 1 if first[4] == MOVE else 0)
             try:
                 record = self.record_at(segment, self.block)
             except Bad:
