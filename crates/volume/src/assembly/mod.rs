@@ -286,7 +286,7 @@ struct Lock {
 
 impl Lock {
     async fn lock(&self) -> Locked<'_> {
-        self.freed.until(|| (!self.taken.replace(true)).then_some(Locked(self))).await
+        self.freed.until(|| (!self.taken.replace(true)).then(|| Locked(self))).await
     }
 }
 

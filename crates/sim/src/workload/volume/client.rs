@@ -62,6 +62,10 @@ impl Clients {
         self.closing.store(closing, Ordering::Relaxed);
     }
 
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -86,7 +90,7 @@ impl Clients {
         self.running.store(0, Ordering::Relaxed);
     }
 
-    fn fail(&self, checker: &'static str, message: impl std::fmt::Display) {
+    pub fn fail(&self, checker: &'static str, message: impl std::fmt::Display) {
         self.ledger().failure.get_or_insert_with(|| Failure::new(checker, message));
     }
 
@@ -157,7 +161,7 @@ impl Clients {
     }
 
     /// Blocks within 64 KiB, or across borders of it.
-    fn draw_range(&self) -> (u64, u64) {
+    pub fn draw_range(&self) -> (u64, u64) {
         let Profile { first_block, blocks, block_bytes, .. } = self.profile;
         let step = crate::history::ATOMIC_BYTES / block_bytes;
         let at = random_u64() % blocks;

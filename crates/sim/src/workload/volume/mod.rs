@@ -9,13 +9,14 @@
 //!
 //! A run is a row of starts of the storage node, each cut short: while it starts, while clients run, after they were
 //! stopped, or after it was stopped cleanly. All clients use one volume, whose history goes on through all of them and is
-//! judged as one. Other volumes come and go. In a third of the runs the operations are sectors of 512 bytes, so that
+//! judged as one. Other volumes come and go. In half of the runs snapshots of it are taken and deleted. In a third of the runs the operations are sectors of 512 bytes, so that
 //! blocks are read, changed and written by several at once.
 
 mod client;
 mod door;
 mod machine;
 mod profile;
+mod snapshots;
 
 use super::{Failure, Report, RunOptions, Workload};
 use crate::checker;
@@ -155,6 +156,9 @@ impl Run {
         self.start_remote(serving);
         if self.profile.churn {
             self.storage.spawn(0, churn(serving.clone()));
+        }
+        if self.profile.snapshots {
+            self.storage.spawn(0, snapshots::administer(serving.clone(), self.clients.clone()));
         }
         let until = self.world.now() + self.moment();
         self.pass_until(serving, until)?;

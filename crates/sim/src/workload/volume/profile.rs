@@ -28,6 +28,8 @@ pub struct Profile {
     pub long: u64,
     /// Whether other volumes are made and deleted meanwhile.
     pub churn: bool,
+    /// Whether snapshots of the volume are taken, looked at and deleted meanwhile.
+    pub snapshots: bool,
     /// Longest time between two crashes, as a power of two of nanoseconds.
     pub longest_log2_ns: u64,
     /// Longest time in which the map answers.
@@ -64,6 +66,7 @@ impl Profile {
             nbd_clients: random.below(2) as usize,
             long: if wide { 5 } else { random.below(3) },
             churn: random.one_in(3),
+            snapshots: random.one_in(2),
             longest_log2_ns: 24 + random.below(4),
             map_latency: if random.one_in(3) { Duration::from_micros(500) } else { Duration::ZERO },
             trouble: match random.below(4) {

@@ -1,0 +1,150 @@
+//! The routes about snapshots, clones and sizes.
+
+use super::error::ApiError;
+use super::server::{NamePath, Shared, name_of};
+use super::types::{ChangedRange, CloneSnapshot, CreateSnapshot, ErrorBody, ResizeVolume, Snapshot, Volume};
+use crate::control::ControlHandle;
+use crate::log::utc_of_ns;
+use crate::size::ByteSize;
+use crate::snapshots::SnapshotInfo;
+use crate::volume_spec::{SnapshotName, VolumeName, check_volume_size};
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use types::VolumeId;
+use volume::VolumeUsage;
+
+type PairPath = Result<Path<(String, String)>, PathRejection>;
+
+fn pair_of(path: PairPath) -> Result<(VolumeName, SnapshotName), ApiError> {
+    let Path((volume, snapshot)) = path?;
+    Ok((volume.parse()?, snapshot.parse()?))
+}
+
+fn snapshot_view(volume: &VolumeName, snapshot: &SnapshotInfo) -> Snapshot {
+    Snapshot {
+        volume: volume.to_string(),
+        name: snapshot.name.clone(),
+        size_bytes: snapshot.size_bytes,
+        created_at: utc_of_ns(snapshot.created_at_ns),
+    }
+}
+
+/// What each volume takes. Volumes are listed also when it cannot be told.
+pub(super) async fn usage(control: &ControlHandle) -> BTreeMap<VolumeId, VolumeUsage> {
+    control.usage().await.unwrap_or_default()
+}
+
+/// The snapshots of a volume, by name.
+#[utoipa::path(get, path = "/v1/volumes/{name}/snapshots", params(("name" = String, Path)), responses(
+    (status = 200, body = Vec<Snapshot>), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn list_snapshots(State(admin): Shared, name: NamePath) -> Result<Json<Vec<Snapshot>>, ApiError> {
+    let volume = name_of(name)?;
+    let snapshots = admin.control.list_snapshots(volume.clone()).await?;
+    Ok(Json(snapshots.iter().map(|snapshot| snapshot_view(&volume, snapshot)).collect()))
+}
+
+/// Takes a snapshot: what the volume holds at this instant, for as long as it is kept.
+#[utoipa::path(post, path = "/v1/volumes/{name}/snapshots", params(("name" = String, Path)),
+    request_body = CreateSnapshot, responses(
+    (status = 201, body = Snapshot), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn create_snapshot(
+    State(admin): Shared,
+    name: NamePath,
+    body: Result<Json<CreateSnapshot>, JsonRejection>,
+) -> Result<(StatusCode, Json<Snapshot>), ApiError> {
+    let volume = name_of(name)?;
+    let Json(CreateSnapshot { name }) = body?;
+    let created = admin.control.create_snapshot(volume.clone(), name.parse()?).await?;
+    log::info!("snapshot {volume}@{name} taken");
+    Ok((StatusCode::CREATED, Json(snapshot_view(&volume, &created))))
+}
+
+/// Deletes a snapshot; what only it held comes back in the background.
+#[utoipa::path(delete, path = "/v1/volumes/{name}/snapshots/{snapshot}", params(
+    ("name" = String, Path), ("snapshot" = String, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn delete_snapshot(State(admin): Shared, path: PairPath) -> Result<StatusCode, ApiError> {
+    let (volume, snapshot) = pair_of(path)?;
+    admin.control.delete_snapshot(volume.clone(), snapshot.clone()).await?;
+    log::info!("snapshot {volume}@{snapshot} deleted");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Makes the volume hold what the snapshot holds; what was written since is gone. No host may use it meanwhile.
+#[utoipa::path(post, path = "/v1/volumes/{name}/snapshots/{snapshot}/rollback", params(
+    ("name" = String, Path), ("snapshot" = String, Path)), responses(
+    (status = 204), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn roll_back(State(admin): Shared, path: PairPath) -> Result<StatusCode, ApiError> {
+    let (volume, snapshot) = pair_of(path)?;
+    admin.control.roll_back(volume.clone(), snapshot.clone()).await?;
+    log::info!("volume {volume} rolled back to {volume}@{snapshot}");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Makes a volume that begins with what the snapshot holds, and shares it.
+#[utoipa::path(post, path = "/v1/volumes/{name}/snapshots/{snapshot}/clone", params(
+    ("name" = String, Path), ("snapshot" = String, Path)), request_body = CloneSnapshot, responses(
+    (status = 201, body = Volume), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn clone_snapshot(
+    State(admin): Shared,
+    path: PairPath,
+    body: Result<Json<CloneSnapshot>, JsonRejection>,
+) -> Result<(StatusCode, Json<Volume>), ApiError> {
+    let (volume, snapshot) = pair_of(path)?;
+    let Json(CloneSnapshot { name }) = body?;
+    let info = admin.control.clone_volume(volume.clone(), snapshot.clone(), name.parse()?).await?;
+    log::info!("volume {name} made of {volume}@{snapshot}");
+    Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))
+}
+
+/// The snapshot to compare with.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangesQuery {
+    to: Option<String>,
+}
+
+/// What was written, zeroed or discarded since the snapshot: until now, or until another one.
+#[utoipa::path(get, path = "/v1/volumes/{name}/snapshots/{snapshot}/changes", params(
+    ("name" = String, Path), ("snapshot" = String, Path),
+    ("to" = Option<String>, Query, description = "a later snapshot; until now if none is named")), responses(
+    (status = 200, body = Vec<ChangedRange>), (status = 404, body = ErrorBody), (status = 422, body = ErrorBody),
+    (status = 503, body = ErrorBody)))]
+pub(super) async fn list_changes(
+    State(admin): Shared,
+    path: PairPath,
+    query: Result<Query<ChangesQuery>, QueryRejection>,
+) -> Result<Json<Vec<ChangedRange>>, ApiError> {
+    let (volume, from) = pair_of(path)?;
+    let Query(ChangesQuery { to }) = query?;
+    let to = to.map(|name| name.parse()).transpose()?;
+    let ranges = admin.control.changes(volume, from, to).await?;
+    let view = |range: volume::ByteRange| ChangedRange {
+        offset_bytes: range.offset_bytes,
+        length_bytes: range.length_bytes,
+    };
+    Ok(Json(ranges.into_iter().map(view).collect()))
+}
+
+/// Makes a volume larger, while hosts use it.
+#[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path)), request_body = ResizeVolume,
+    responses((status = 200, body = Volume), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+    (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn resize_volume(
+    State(admin): Shared,
+    name: NamePath,
+    body: Result<Json<ResizeVolume>, JsonRejection>,
+) -> Result<Json<Volume>, ApiError> {
+    let volume = name_of(name)?;
+    let Json(ResizeVolume { size_bytes }) = body?;
+    let size = check_volume_size(ByteSize(size_bytes))?;
+    let info = admin.control.resize_volume(volume.clone(), size).await?;
+    log::info!("volume {volume} has {size_bytes} bytes from now on");
+    Ok(Json(admin.addresses.volume(&info, None)))
+}
