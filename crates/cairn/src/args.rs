@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use node::config::{CORES_MAX, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
 use node::demo_directory::check_device_size;
 use node::size::ByteSize;
-use node::volume_spec::{BlockSize, VolumeName, VolumeSpec, check_volume_size};
+use node::volume_spec::{BlockSize, SnapshotName, SnapshotPath, VolumeName, VolumeSpec, check_volume_size};
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -40,9 +40,19 @@ pub(crate) enum Command {
     /// What a machine of a cluster runs
     #[command(subcommand)]
     Node(NodeCommand),
-    /// Volumes: create, ls, info, delete
+    /// Volumes: create, ls, info, resize, delete
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Snapshots of volumes: create, ls, delete, rollback, changes
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// Make a volume of a snapshot: it begins with what that holds, and shares its space
+    Clone {
+        /// VOLUME@NAME
+        path: SnapshotPath,
+        /// Name of the new volume
+        new: VolumeName,
+    },
     /// Devices of this machine: check
     #[command(subcommand)]
     Device(DeviceCommand),
@@ -95,6 +105,14 @@ pub(crate) enum VolumeCommand {
         /// Its name
         name: VolumeName,
     },
+    /// Make a volume larger, while it is in use
+    Resize {
+        /// Its name
+        name: VolumeName,
+        /// Its new size, not less than it has: whole 4K; K, M, G, T are powers of 1,024
+        #[arg(long, value_parser = volume_size)]
+        size: ByteSize,
+    },
     /// Delete a volume: it can be restored from the trash for 24 hours, and takes its space until then
     Delete {
         /// Its name
@@ -102,6 +120,38 @@ pub(crate) enum VolumeCommand {
         /// For good, and not into the trash: its space comes back
         #[arg(long)]
         now: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Keep what a volume holds at this instant
+    Create {
+        /// VOLUME@NAME
+        path: SnapshotPath,
+    },
+    /// List the snapshots of a volume
+    Ls {
+        /// The volume
+        volume: VolumeName,
+    },
+    /// Delete a snapshot; what only it held comes back
+    Delete {
+        /// VOLUME@NAME
+        path: SnapshotPath,
+    },
+    /// Make the volume hold what the snapshot holds: all that was written since is gone; no host may use it meanwhile
+    Rollback {
+        /// VOLUME@NAME
+        path: SnapshotPath,
+    },
+    /// List what was written, zeroed or discarded since a snapshot
+    Changes {
+        /// VOLUME@NAME
+        path: SnapshotPath,
+        /// Until this later snapshot of the volume, and not until now
+        #[arg(long, value_name = "NAME")]
+        to: Option<SnapshotName>,
     },
 }
 

@@ -1,7 +1,10 @@
 //! The admin API of a running cluster, as the commands use it.
 
 use crate::Failure;
-use node::admin::types::{CreateVolume, ErrorBody, RestoreVolume, Status, TrashedVolume, Volume};
+use node::admin::types::{
+    ChangedRange, CloneSnapshot, CreateSnapshot, CreateVolume, ErrorBody, ResizeVolume, RestoreVolume, Snapshot,
+    Status, TrashedVolume, Volume,
+};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use ureq::Agent;
@@ -63,6 +66,42 @@ impl Client {
     pub(crate) fn empty_trash(&self, id: u64) -> Result<(), Failure> {
         let answer = self.agent.delete(self.url(&format!("/v1/trash/{id}"))).call();
         self.accept(answer).map(drop)
+    }
+
+    pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<Volume, Failure> {
+        let asked = ResizeVolume { size_bytes };
+        self.read(self.agent.patch(self.url(&format!("/v1/volumes/{name}"))).send_json(asked))
+    }
+
+    pub(crate) fn snapshots(&self, volume: &str) -> Result<Vec<Snapshot>, Failure> {
+        self.read(self.agent.get(self.url(&format!("/v1/volumes/{volume}/snapshots"))).call())
+    }
+
+    pub(crate) fn create_snapshot(&self, volume: &str, name: &str) -> Result<Snapshot, Failure> {
+        let asked = CreateSnapshot { name: name.to_owned() };
+        self.read(self.agent.post(self.url(&format!("/v1/volumes/{volume}/snapshots"))).send_json(asked))
+    }
+
+    pub(crate) fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), Failure> {
+        self.accept(self.agent.delete(self.snapshot_url(volume, name, "")).call()).map(drop)
+    }
+
+    pub(crate) fn roll_back(&self, volume: &str, name: &str) -> Result<(), Failure> {
+        self.accept(self.agent.post(self.snapshot_url(volume, name, "/rollback")).send_empty()).map(drop)
+    }
+
+    pub(crate) fn clone_snapshot(&self, volume: &str, name: &str, new: &str) -> Result<Volume, Failure> {
+        let asked = CloneSnapshot { name: new.to_owned() };
+        self.read(self.agent.post(self.snapshot_url(volume, name, "/clone")).send_json(asked))
+    }
+
+    pub(crate) fn changes(&self, volume: &str, from: &str, to: Option<&str>) -> Result<Vec<ChangedRange>, Failure> {
+        let query = to.map_or_else(String::new, |to| format!("?to={to}"));
+        self.read(self.agent.get(self.snapshot_url(volume, from, &format!("/changes{query}"))).call())
+    }
+
+    fn snapshot_url(&self, volume: &str, name: &str, what: &str) -> String {
+        self.url(&format!("/v1/volumes/{volume}/snapshots/{name}{what}"))
     }
 
     pub(crate) fn status(&self) -> Result<Status, Failure> {

@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster: all commands but demo, node and device use nothing else
-//!   volume, trash, status, device, demo, node      one room per command
+//!   volume, snapshot, trash, status, device, demo, node      one room per command
 //!   output    tables for people, JSON for programs
 //! ```
 //!
@@ -14,6 +14,7 @@ mod client;
 mod device;
 mod output;
 mod serve;
+mod snapshot;
 mod status;
 mod trash;
 mod volume;
@@ -67,6 +68,8 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Demo(demo) => serve::demo(demo),
         Command::Node(NodeCommand::Run { config }) => serve::node(&config),
         Command::Volume(command) => volume::run(&client()?, command, format),
+        Command::Snapshot(command) => snapshot::run(&client()?, command, format),
+        Command::Clone { path, new } => snapshot::clone(&client()?, &path, &new, format),
         Command::Device(command) => device::run(command, format),
         Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Status => status::run(&client()?, format),

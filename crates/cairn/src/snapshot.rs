@@ -1,13 +1,13 @@
 //! `cairn snapshot create|ls|delete|rollback|changes`, `cairn clone`.
 
 use crate::Failure;
-use crate::args::{SnapshotCommand, SnapshotPath};
+use crate::args::SnapshotCommand;
 use crate::client::Client;
 use crate::output::{Format, show, table};
 use crate::volume::details;
 use node::admin::types::{ChangedRange, Snapshot};
 use node::size::ByteSize;
-use node::volume_spec::VolumeName;
+use node::volume_spec::{SnapshotName, SnapshotPath, VolumeName};
 use serde_json::json;
 
 pub(crate) fn run(client: &Client, command: SnapshotCommand, format: Format) -> Result<(), Failure> {
@@ -28,7 +28,7 @@ pub(crate) fn run(client: &Client, command: SnapshotCommand, format: Format) -> 
             show(format, &told(&path, "rolled_back"), |_| format!("{} holds what {path} holds\n", path.volume))
         }
         SnapshotCommand::Changes { path, to } => {
-            let to = to.as_ref().map(|name| name.as_str());
+            let to = to.as_ref().map(SnapshotName::as_str);
             let ranges = client.changes(path.volume.as_str(), path.snapshot.as_str(), to)?;
             show(format, &ranges, |ranges| changes(ranges))
         }

@@ -1,4 +1,4 @@
-//! `cairn volume create|ls|info|delete`.
+//! `cairn volume create|ls|info|resize|delete`.
 
 use crate::Failure;
 use crate::args::VolumeCommand;
@@ -20,6 +20,7 @@ pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Re
         }
         VolumeCommand::Ls => show(format, &client.volumes()?, |volumes| list(volumes)),
         VolumeCommand::Info { name } => show(format, &client.volume(name.as_str())?, details),
+        VolumeCommand::Resize { name, size } => show(format, &client.resize_volume(name.as_str(), size.0)?, details),
         VolumeCommand::Delete { name, now: true } => {
             client.delete_volume(name.as_str())?;
             show(format, &json!({"name": name.as_str(), "deleted": true}), |_| format!("{name} is deleted\n"))
@@ -44,11 +45,13 @@ fn list(volumes: &[Volume]) -> String {
             size,
             volume.block_size_bytes.to_string(),
             volume.nsid.to_string(),
+            volume.usage.map_or_else(String::new, |usage| ByteSize(usage.unique_bytes).rounded()),
+            volume.usage.map_or_else(String::new, |usage| ByteSize(usage.shared_bytes).rounded()),
             volume.nbd_uri.clone(),
         ]
     };
     let rows: Vec<_> = volumes.iter().map(row).collect();
-    table(["NAME", "SIZE", "BLOCK", "NSID", "NBD"], &rows)
+    table(["NAME", "SIZE", "BLOCK", "NSID", "UNIQUE", "SHARED", "NBD"], &rows)
 }
 
 pub(crate) fn details(volume: &Volume) -> String {
@@ -66,6 +69,12 @@ pub(crate) fn details(volume: &Volume) -> String {
         volume.nbd_uris.join(" "),
         volume.layers.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
     );
+    if let Some(usage) = volume.usage {
+        text += &format!(
+            "stored      {} bytes: {} of its own, {} shared with snapshots and other volumes\n",
+            usage.stored_bytes, usage.unique_bytes, usage.shared_bytes
+        );
+    }
     if let Some((host, port)) = volume.nvme_addresses.first().and_then(|address| address.rsplit_once(':')) {
         let host = host.trim_matches(['[', ']']);
         text += &format!("connect     nvme connect -t tcp -a {host} -s {port} -n {}\n", volume.nqn);

@@ -91,6 +91,47 @@ fn a_deleted_volume_lies_in_the_trash_until_it_is_restored_or_emptied() {
 }
 
 #[test]
+fn snapshots_clones_and_growth_outlive_a_kill() {
+    let temp = TempDir::new();
+    let demo = Serving::demo(temp.path(), &SMALL);
+    let taken = demo.json(&["snapshot", "create", "demo@monday"]);
+    assert_eq!((&taken["volume"], &taken["name"]), (&json!("demo"), &json!("monday")));
+    assert_eq!(taken["size_bytes"], json!(1_u64 << 30));
+    let line = failure(&demo.run(&["snapshot", "create", "demo@monday"]), 1);
+    assert!(line.contains("'monday'") && line.contains("already"), "{line}");
+    demo.json(&["snapshot", "create", "demo@tuesday"]);
+    assert_eq!(demo.json(&["snapshot", "changes", "demo@monday", "--to", "tuesday"]), json!([]));
+    let cloned = demo.json(&["clone", "demo@monday", "copy"]);
+    assert_eq!((&cloned["name"], &cloned["size_bytes"]), (&json!("copy"), &json!(1_u64 << 30)));
+    let larger = demo.json(&["volume", "resize", "copy", "--size", "2G"]);
+    assert_eq!(larger["size_bytes"], json!(2_u64 << 30));
+    let line = failure(&demo.run(&["volume", "resize", "copy", "--size", "1G"]), 1);
+    assert!(line.contains("smaller"), "{line}");
+    demo.json(&["snapshot", "rollback", "demo@monday"]);
+    for deleted in [&["volume", "delete", "demo"][..], &["volume", "delete", "demo", "--now"]] {
+        let line = failure(&demo.run(deleted), 1);
+        assert!(line.contains("monday, tuesday"), "{line}");
+    }
+    assert_ne!(demo.end("KILL").code(), Some(0));
+
+    let demo = Serving::demo(temp.path(), &[]);
+    assert_eq!(demo.names(), ["copy", "demo"]);
+    let snapshots = demo.json(&["snapshot", "ls", "demo"]);
+    assert_eq!(snapshots[0], taken);
+    assert_eq!((snapshots.as_array().unwrap().len(), &snapshots[1]["name"]), (2, &json!("tuesday")));
+    let copy = demo.json(&["volume", "info", "copy"]);
+    assert_eq!((&copy["size_bytes"], &copy["usage"]["logical_bytes"]), (&json!(2_u64 << 30), &json!(2_u64 << 30)));
+    for name in ["demo@monday", "demo@tuesday"] {
+        demo.json(&["snapshot", "delete", name]);
+    }
+    let line = failure(&demo.run(&["snapshot", "delete", "demo@monday"]), 1);
+    assert!(line.contains("'monday'"), "{line}");
+    demo.json(&["volume", "delete", "demo", "--now"]);
+    assert_eq!(demo.names(), ["copy"]);
+    assert_eq!(demo.end("TERM").code(), Some(0));
+}
+
+#[test]
 fn named_volumes_are_made_once_and_must_be_what_is_there() {
     let temp = TempDir::new();
     let volumes = ["--volume", "a:64M", "--volume", "b:32M:4096"];
@@ -169,6 +210,10 @@ fn failures_are_one_line_and_a_status() {
         (&["volume", "delete", "none"], 1, "no volume 'none'"),
         (&["trash", "restore", "none"], 1, "no volume 'none' in the trash"),
         (&["volume", "create", "demo", "--size", "1G"], 1, "there already"),
+        (&["snapshot", "create", "demo"], 2, "VOLUME@NAME"),
+        (&["snapshot", "create", "demo@A"], 2, "'A' is not a snapshot name"),
+        (&["snapshot", "delete", "none@a"], 1, "no volume 'none'"),
+        (&["clone", "demo@none", "x"], 1, "no snapshot 'none'"),
         (&["volume", "create", "x", "--size", "5K"], 2, "1M to 64T"),
         (&["volume", "create", "x", "--size", "1048577"], 2, "multiple of 4096"),
         (&["volume", "create", "x", "--size", "65T"], 2, "1M to 64T"),

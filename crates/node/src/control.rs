@@ -8,12 +8,15 @@
 //!
 //! The channel is bounded and each wait has a deadline, so a control core that hangs costs an error and no memory.
 
-use crate::volume_spec::{VolumeName, VolumeSpec};
+use crate::size::ByteSize;
+use crate::snapshots::{SnapshotInfo, SnapshotRequest};
+use crate::volume_spec::{SnapshotName, VolumeName, VolumeSpec};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, VolumeId};
-use volume::{NodeStatus, TrashedVolume, VolumeInfo};
+use volume::{ByteRange, NodeStatus, TrashedVolume, VolumeInfo, VolumeUsage};
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
 pub const REQUESTS_MAX: usize = 256;
@@ -40,6 +43,8 @@ pub enum Request {
     RestoreVolume(VolumeId, Option<VolumeName>, Reply<Result<VolumeInfo, ControlError>>),
     /// Delete a volume in the trash for good.
     EmptyTrash(VolumeId, Reply<Result<(), ControlError>>),
+    /// Something about snapshots, clones, sizes or usage.
+    Snapshots(SnapshotRequest),
     /// How things are.
     Status(Reply<ClusterStatus>),
     /// Close the doors and the stores, and answer nothing any more.
@@ -74,6 +79,15 @@ pub enum ControlError {
     /// No volume of this id in the trash.
     #[error("there is no volume {0} in the trash")]
     NotInTrash(VolumeId),
+    /// The volume has no snapshot of this name.
+    #[error("there is no snapshot '{0}' of this volume")]
+    NoSnapshot(String),
+    /// The volume has a snapshot of this name.
+    #[error("there is a snapshot '{0}' of this volume already")]
+    SnapshotExists(String),
+    /// It is deleted after its snapshots.
+    #[error("{0}")]
+    HasSnapshots(String),
     /// What was asked cannot be.
     #[error("{0}")]
     Refused(String),
@@ -133,6 +147,56 @@ impl ControlHandle {
     /// Deletes a volume in the trash for good.
     pub async fn empty_trash(&self, id: VolumeId) -> Result<(), ControlError> {
         self.ask(|reply| Request::EmptyTrash(id, reply)).await?
+    }
+
+    /// The snapshots of a volume, by name.
+    pub async fn list_snapshots(&self, volume: VolumeName) -> Result<Vec<SnapshotInfo>, ControlError> {
+        self.ask(|reply| Request::Snapshots(SnapshotRequest::List(volume, reply))).await?
+    }
+
+    /// Takes a snapshot.
+    pub async fn create_snapshot(&self, volume: VolumeName, name: SnapshotName) -> Result<SnapshotInfo, ControlError> {
+        self.ask(|reply| Request::Snapshots(SnapshotRequest::Create(volume, name, reply))).await?
+    }
+
+    /// Deletes a snapshot.
+    pub async fn delete_snapshot(&self, volume: VolumeName, name: SnapshotName) -> Result<(), ControlError> {
+        self.ask(|reply| Request::Snapshots(SnapshotRequest::Delete(volume, name, reply))).await?
+    }
+
+    /// Makes the volume hold what the snapshot holds.
+    pub async fn roll_back(&self, volume: VolumeName, name: SnapshotName) -> Result<(), ControlError> {
+        self.ask(|reply| Request::Snapshots(SnapshotRequest::RollBack(volume, name, reply))).await?
+    }
+
+    /// Makes a volume of a snapshot; it can be used when this returns.
+    pub async fn clone_volume(
+        &self,
+        volume: VolumeName,
+        name: SnapshotName,
+        new: VolumeName,
+    ) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::Snapshots(SnapshotRequest::Clone(volume, name, new, reply))).await?
+    }
+
+    /// What changed since a snapshot: until another one, or until now.
+    pub async fn changes(
+        &self,
+        volume: VolumeName,
+        from: SnapshotName,
+        to: Option<SnapshotName>,
+    ) -> Result<Vec<ByteRange>, ControlError> {
+        self.ask(|reply| Request::Snapshots(SnapshotRequest::Changes(volume, from, to, reply))).await?
+    }
+
+    /// Makes a volume larger.
+    pub async fn resize_volume(&self, volume: VolumeName, size: ByteSize) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::Snapshots(SnapshotRequest::Resize(volume, size, reply))).await?
+    }
+
+    /// What each volume takes.
+    pub async fn usage(&self) -> Result<BTreeMap<VolumeId, VolumeUsage>, ControlError> {
+        self.ask(|reply| Request::Snapshots(SnapshotRequest::Usage(reply))).await?
     }
 
     /// How things are.

@@ -34,6 +34,7 @@ mod local_node;
 pub mod log;
 pub mod service;
 pub mod size;
+pub mod snapshots;
 #[cfg(test)]
 mod testing;
 pub mod volume_spec;

@@ -156,6 +156,9 @@ impl LocalNode {
                 Request::EmptyTrash(id, reply) => {
                     drop(reply.send(self.assembly.empty_trash(id).await.map_err(control_error)));
                 }
+                Request::Snapshots(request) => {
+                    runtime::spawn(crate::snapshots::answer(self.assembly.clone(), request));
+                }
                 Request::Status(reply) => {
                     let cluster: ClusterId = self.assembly.cluster_id();
                     drop(reply.send(ClusterStatus { cluster, node: self.assembly.status().await }));
@@ -207,7 +210,7 @@ async fn ensure_volume(assembly: &Assembly, wanted: &VolumeSpec) -> Result<(), S
     }
 }
 
-fn control_error(error: VolumeError) -> ControlError {
+pub(crate) fn control_error(error: VolumeError) -> ControlError {
     match error {
         VolumeError::Exists(there) => ControlError::Exists {
             name: there.name,
@@ -216,6 +219,10 @@ fn control_error(error: VolumeError) -> ControlError {
         },
         VolumeError::NotFound(name) => ControlError::NotFound(name),
         VolumeError::NotInTrash(id) => ControlError::NotInTrash(id),
+        VolumeError::NoSnapshot(name) => ControlError::NoSnapshot(name),
+        VolumeError::SnapshotExists(name) => ControlError::SnapshotExists(name),
+        VolumeError::HasSnapshots(error) => ControlError::HasSnapshots(error.to_string()),
+        error @ (VolumeError::NotQuiet { .. } | VolumeError::Layer(_)) => ControlError::Unavailable(error.to_string()),
         VolumeError::Map(error) => ControlError::Unavailable(error.to_string()),
         other => ControlError::Refused(other.to_string()),
     }

@@ -12,6 +12,19 @@ use types::BLOCK_BYTES;
 #[serde(try_from = "String", into = "String")]
 pub struct VolumeName(String);
 
+/// A snapshot's name, by the same rule: it is one of the volume's own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SnapshotName(String);
+
+/// `VOLUME@NAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotPath {
+    /// The volume.
+    pub volume: VolumeName,
+    /// Its snapshot.
+    pub snapshot: SnapshotName,
+}
+
 /// Logical block of the NVMe namespace. The physical block is 4 KiB in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
@@ -43,6 +56,14 @@ pub enum SpecError {
         "'{0}' is not a volume name: use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit"
     )]
     Name(String),
+    /// A snapshot's name outside the rule.
+    #[error(
+        "'{0}' is not a snapshot name: use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit"
+    )]
+    SnapshotName(String),
+    /// Not `VOLUME@NAME`.
+    #[error("'{0}' is not a snapshot: write VOLUME@NAME, for example data@monday")]
+    SnapshotPath(String),
     /// Not a size at all.
     #[error(transparent)]
     Size(#[from] SizeError),
@@ -73,6 +94,43 @@ impl FromStr for VolumeName {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         cluster::check_name(text).map_err(|_| SpecError::Name(text.to_owned()))?;
         Ok(Self(text.to_owned()))
+    }
+}
+
+impl SnapshotName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SnapshotName {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        cluster::check_name(text).map_err(|_| SpecError::SnapshotName(text.to_owned()))?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for SnapshotName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl FromStr for SnapshotPath {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (volume, snapshot) = text.split_once('@').ok_or_else(|| SpecError::SnapshotPath(text.to_owned()))?;
+        Ok(Self { volume: volume.parse()?, snapshot: snapshot.parse()? })
+    }
+}
+
+impl fmt::Display for SnapshotPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.volume, self.snapshot)
     }
 }
 

@@ -55,6 +55,19 @@ impl From<ControlError> for ApiError {
             ControlError::NotInTrash(_) => {
                 (StatusCode::NOT_FOUND, "not_in_trash", "`cairn trash ls` shows what lies there")
             }
+            ControlError::NoSnapshot(_) => {
+                (StatusCode::NOT_FOUND, "snapshot_not_found", "`cairn snapshot ls VOLUME` shows those there are")
+            }
+            ControlError::SnapshotExists(_) => (
+                StatusCode::CONFLICT,
+                "snapshot_exists",
+                "choose another name, or delete that one first with `cairn snapshot delete`",
+            ),
+            ControlError::HasSnapshots(_) => (
+                StatusCode::CONFLICT,
+                "has_snapshots",
+                "delete them with `cairn snapshot delete VOLUME@NAME`, then the volume",
+            ),
             ControlError::Refused(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "refused", "change what you asked for, or make room for it")
             }
@@ -73,6 +86,10 @@ impl From<SpecError> for ApiError {
         let message = text.split_once(": ").map_or(text.as_str(), |(message, _)| message);
         let hint = match &error {
             SpecError::Name(_) => "use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit",
+            SpecError::SnapshotName(_) => {
+                "use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit"
+            }
+            SpecError::SnapshotPath(_) => "write VOLUME@NAME",
             SpecError::Size(_) => "write a whole number of bytes",
             SpecError::SizeOutOfBounds(_) => "choose a size from 1048576 (1M) to 70368744177664 (64T) bytes",
             SpecError::SizeNotWholeBlocks(_) => "choose a multiple of 4096 bytes",

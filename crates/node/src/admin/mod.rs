@@ -5,6 +5,7 @@
 mod error;
 mod listener;
 mod server;
+mod snapshots;
 pub mod types;
 mod view;
 

@@ -2,8 +2,10 @@
 
 use super::error::ApiError;
 use super::listener::BoundedListener;
+use super::snapshots;
 use super::types::{
-    Capacity, CreateVolume, Device, ErrorBody, ErrorDetail, Health, RestoreVolume, Status, TrashedVolume, Volume,
+    Capacity, ChangedRange, CloneSnapshot, CreateSnapshot, CreateVolume, Device, ErrorBody, ErrorDetail, Health,
+    ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, Usage, Volume,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
@@ -26,9 +28,14 @@ use utoipa::OpenApi;
 const BODY_MAX_BYTES: usize = 64 << 10;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 7] = [
+pub const ADMIN_PATHS: [&str; 12] = [
     "/v1/volumes",
     "/v1/volumes/{name}",
+    "/v1/volumes/{name}/snapshots",
+    "/v1/volumes/{name}/snapshots/{snapshot}",
+    "/v1/volumes/{name}/snapshots/{snapshot}/rollback",
+    "/v1/volumes/{name}/snapshots/{snapshot}/clone",
+    "/v1/volumes/{name}/snapshots/{snapshot}/changes",
     "/v1/trash",
     "/v1/trash/{id}",
     "/v1/trash/{id}/restore",
@@ -44,11 +51,11 @@ pub struct Admin {
     pub addresses: Addresses,
 }
 
-type Shared = State<Arc<Admin>>;
-type NamePath = Result<Path<String>, PathRejection>;
+pub(super) type Shared = State<Arc<Admin>>;
+pub(super) type NamePath = Result<Path<String>, PathRejection>;
 type IdPath = Result<Path<u64>, PathRejection>;
 
-fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
+pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
     let Path(name) = path?;
     Ok(name.parse()?)
 }
@@ -61,6 +68,13 @@ fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         create_volume,
         get_volume,
         delete_volume,
+        snapshots::resize_volume,
+        snapshots::list_snapshots,
+        snapshots::create_snapshot,
+        snapshots::delete_snapshot,
+        snapshots::roll_back,
+        snapshots::clone_snapshot,
+        snapshots::list_changes,
         list_trash,
         restore_volume,
         empty_trash,
@@ -69,7 +83,13 @@ fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
     ),
     components(schemas(
         Volume,
+        Usage,
         CreateVolume,
+        ResizeVolume,
+        Snapshot,
+        CreateSnapshot,
+        CloneSnapshot,
+        ChangedRange,
         TrashedVolume,
         RestoreVolume,
         Status,
@@ -94,7 +114,12 @@ impl Admin {
     fn router(self) -> Router {
         Router::new()
             .route("/v1/volumes", get(list_volumes).post(create_volume))
-            .route("/v1/volumes/{name}", get(get_volume).delete(delete_volume))
+            .route("/v1/volumes/{name}", get(get_volume).patch(snapshots::resize_volume).delete(delete_volume))
+            .route("/v1/volumes/{name}/snapshots", get(snapshots::list_snapshots).post(snapshots::create_snapshot))
+            .route("/v1/volumes/{name}/snapshots/{snapshot}", delete(snapshots::delete_snapshot))
+            .route("/v1/volumes/{name}/snapshots/{snapshot}/rollback", post(snapshots::roll_back))
+            .route("/v1/volumes/{name}/snapshots/{snapshot}/clone", post(snapshots::clone_snapshot))
+            .route("/v1/volumes/{name}/snapshots/{snapshot}/changes", get(snapshots::list_changes))
             .route("/v1/trash", get(list_trash))
             .route("/v1/trash/{id}", delete(empty_trash))
             .route("/v1/trash/{id}/restore", post(restore_volume))
@@ -115,7 +140,8 @@ impl Admin {
     (status = 200, body = Vec<Volume>), (status = 503, body = ErrorBody)))]
 async fn list_volumes(State(admin): Shared) -> Result<Json<Vec<Volume>>, ApiError> {
     let volumes = admin.control.list_volumes().await?;
-    Ok(Json(volumes.iter().map(|info| admin.addresses.volume(info)).collect()))
+    let usage = snapshots::usage(&admin.control).await;
+    Ok(Json(volumes.iter().map(|info| admin.addresses.volume(info, usage.get(&info.id))).collect()))
 }
 
 /// Makes a volume.
@@ -131,7 +157,7 @@ async fn create_volume(
     let spec = VolumeSpec::new(name, ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
     let info = admin.control.create_volume(spec).await?;
     log::info!("volume {} created: {} bytes, namespace {}", info.name, info.size_bytes, info.nsid);
-    Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info))))
+    Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))
 }
 
 /// One volume.
@@ -139,7 +165,8 @@ async fn create_volume(
     (status = 200, body = Volume), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
 async fn get_volume(State(admin): Shared, name: NamePath) -> Result<Json<Volume>, ApiError> {
     let info = admin.control.volume(&name_of(name)?).await?;
-    Ok(Json(admin.addresses.volume(&info)))
+    let usage = snapshots::usage(&admin.control).await;
+    Ok(Json(admin.addresses.volume(&info, usage.get(&info.id))))
 }
 
 /// Whether the query asks to delete for good; it may say nothing else.
@@ -195,7 +222,7 @@ async fn restore_volume(
     let name = name.map(|name| name.parse()).transpose()?;
     let info = admin.control.restore_volume(VolumeId(id), name).await?;
     log::info!("volume {} restored from the trash", info.name);
-    Ok(Json(admin.addresses.volume(&info)))
+    Ok(Json(admin.addresses.volume(&info, None)))
 }
 
 /// Deletes a volume in the trash for good.

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::control::{self, ClusterStatus, ControlError, Request};
+use crate::snapshots::{SnapshotInfo, SnapshotRequest};
+use crate::volume_spec::SnapshotName;
 use runtime::channel::CrossReceiver;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -13,6 +15,7 @@ use volume::{NodeStatus, TrashedVolume, VolumeInfo};
 async fn control_core(mut requests: CrossReceiver<Request>) {
     let mut volumes: Vec<VolumeInfo> = Vec::new();
     let mut trash: Vec<TrashedVolume> = Vec::new();
+    let mut snapshots = Snapshots::default();
     while let Ok(request) = requests.recv().await {
         match request {
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
@@ -69,6 +72,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let found = trash.len() < count;
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotInTrash(id)) });
             }
+            Request::Snapshots(request) => snapshots.answer(request, &mut volumes),
             Request::Stop(reply) => {
                 let _ = reply.send(());
             }
@@ -215,5 +219,89 @@ fn status_and_health_answer_and_the_document_names_every_path() {
         let paths = document["paths"].as_object().unwrap();
         assert_eq!(paths.len(), ADMIN_PATHS.len());
         assert!(ADMIN_PATHS.iter().all(|path| paths.contains_key(*path)));
+    });
+}
+
+/// Snapshots as a control core without volumes of its own would have them.
+#[derive(Default)]
+struct Snapshots(Vec<(String, SnapshotInfo)>);
+
+impl Snapshots {
+    fn answer(&mut self, request: SnapshotRequest, volumes: &mut Vec<VolumeInfo>) {
+        let place = |volume: &VolumeName, name: &SnapshotName| {
+            let is_it =
+                |(of, snapshot): &(String, SnapshotInfo)| of == volume.as_str() && snapshot.name == name.as_str();
+            self.0.iter().position(is_it).ok_or_else(|| ControlError::NoSnapshot(name.to_string()))
+        };
+        match request {
+            SnapshotRequest::List(volume, reply) => {
+                let of_volume = self.0.iter().filter(|(of, _)| of == volume.as_str());
+                let _ = reply.send(Ok(of_volume.map(|(_, snapshot)| snapshot.clone()).collect()));
+            }
+            SnapshotRequest::Create(volume, name, reply) => {
+                let answer = match place(&volume, &name) {
+                    Ok(_) => Err(ControlError::SnapshotExists(name.to_string())),
+                    Err(_) => Ok(SnapshotInfo { name: name.to_string(), size_bytes: 4096, created_at_ns: 1_000_000 }),
+                };
+                self.0.extend(answer.clone().map(|made| (volume.to_string(), made)));
+                let _ = reply.send(answer);
+            }
+            SnapshotRequest::Delete(volume, name, reply) => {
+                let found = place(&volume, &name);
+                let _ = reply.send(found.map(|place| drop(self.0.remove(place))));
+            }
+            SnapshotRequest::RollBack(volume, name, reply) => drop(reply.send(place(&volume, &name).map(drop))),
+            SnapshotRequest::Clone(volume, name, new, reply) => {
+                let of = volumes.iter().find(|info| info.name == volume.as_str()).cloned();
+                let made = of.map(|info| VolumeInfo { name: new.to_string(), ..info });
+                volumes.extend(made.clone());
+                let _ = reply.send(place(&volume, &name).and(made.ok_or(ControlError::NotFound(volume.to_string()))));
+            }
+            SnapshotRequest::Changes(volume, from, to, reply) => {
+                let length_bytes = if to.is_some() { 4096 } else { 8192 };
+                let ranges = vec![volume::ByteRange { offset_bytes: 4096, length_bytes }];
+                let _ = reply.send(place(&volume, &from).map(|_| ranges));
+            }
+            SnapshotRequest::Resize(volume, size, reply) => {
+                let found = volumes.iter_mut().find(|info| info.name == volume.as_str());
+                let resized = found.map(|info| {
+                    info.size_bytes = size.0;
+                    info.clone()
+                });
+                let _ = reply.send(resized.ok_or(ControlError::NotFound(volume.to_string())));
+            }
+            SnapshotRequest::Usage(reply) => drop(reply.send(Ok(Default::default()))),
+        }
+    }
+}
+
+#[test]
+fn snapshots_are_taken_listed_cloned_rolled_back_and_deleted() {
+    with_server(|at| async move {
+        ask(at, "POST", "/v1/volumes", Some(json!({"name": "data", "size_bytes": 1 << 30}))).await;
+        let snapshots = "/v1/volumes/data/snapshots";
+        let expected = json!({
+            "volume": "data", "name": "monday", "size_bytes": 4096, "created_at": "1970-01-01T00:00:00.001Z",
+        });
+        let named = Some(json!({"name": "monday"}));
+        assert_eq!(ask(at, "POST", snapshots, named.clone()).await, (201, expected.clone()));
+        let (status, again) = ask(at, "POST", snapshots, named).await;
+        assert_eq!((status, &again["error"]["code"]), (409, &json!("snapshot_exists")));
+        assert_eq!(ask(at, "GET", snapshots, None).await, (200, json!([expected])));
+        let one = "/v1/volumes/data/snapshots/monday";
+        let (status, cloned) = ask(at, "POST", &format!("{one}/clone"), Some(json!({"name": "copy"}))).await;
+        assert_eq!((status, &cloned["name"]), (201, &json!("copy")));
+        assert_eq!(ask(at, "POST", &format!("{one}/rollback"), None).await, (204, Value::Null));
+        let all = json!([{"offset_bytes": 4096, "length_bytes": 8192}]);
+        assert_eq!(ask(at, "GET", &format!("{one}/changes"), None).await, (200, all));
+        let until = json!([{"offset_bytes": 4096, "length_bytes": 4096}]);
+        assert_eq!(ask(at, "GET", &format!("{one}/changes?to=tuesday"), None).await, (200, until));
+        assert_eq!(ask(at, "GET", &format!("{one}/changes?until=x"), None).await.0, 400);
+        let (status, larger) = ask(at, "PATCH", "/v1/volumes/data", Some(json!({"size_bytes": 2u64 << 30}))).await;
+        assert_eq!((status, &larger["size_bytes"]), (200, &json!(2u64 << 30)));
+        assert_eq!(ask(at, "PATCH", "/v1/volumes/data", Some(json!({"size_bytes": 5}))).await.0, 400);
+        assert_eq!(ask(at, "DELETE", one, None).await, (204, Value::Null));
+        let (status, gone) = ask(at, "DELETE", one, None).await;
+        assert_eq!((status, &gone["error"]["code"]), (404, &json!("snapshot_not_found")));
     });
 }

@@ -9,10 +9,9 @@ use crate::size::ByteSize;
 use crate::snapshots::SnapshotInfo;
 use crate::volume_spec::{SnapshotName, VolumeName, check_volume_size};
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use types::VolumeId;
 use volume::VolumeUsage;
@@ -103,11 +102,20 @@ pub(super) async fn clone_snapshot(
     Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))
 }
 
-/// The snapshot to compare with.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ChangesQuery {
-    to: Option<String>,
+/// The snapshot up to which changes are asked for; the query may say nothing else.
+fn until(RawQuery(query): RawQuery) -> Result<Option<SnapshotName>, ApiError> {
+    match query.as_deref() {
+        None | Some("") => Ok(None),
+        Some(query) => match query.strip_prefix("to=") {
+            Some(name) => Ok(Some(name.parse()?)),
+            None => Err(ApiError::new(
+                StatusCode::BAD_REQUEST,
+                "bad_request",
+                format!("'{query}' does not say until when"),
+                "write ?to=NAME for a later snapshot, or nothing for now",
+            )),
+        },
+    }
 }
 
 /// What was written, zeroed or discarded since the snapshot: until now, or until another one.
@@ -119,16 +127,12 @@ pub(super) struct ChangesQuery {
 pub(super) async fn list_changes(
     State(admin): Shared,
     path: PairPath,
-    query: Result<Query<ChangesQuery>, QueryRejection>,
+    query: RawQuery,
 ) -> Result<Json<Vec<ChangedRange>>, ApiError> {
     let (volume, from) = pair_of(path)?;
-    let Query(ChangesQuery { to }) = query?;
-    let to = to.map(|name| name.parse()).transpose()?;
-    let ranges = admin.control.changes(volume, from, to).await?;
-    let view = |range: volume::ByteRange| ChangedRange {
-        offset_bytes: range.offset_bytes,
-        length_bytes: range.length_bytes,
-    };
+    let ranges = admin.control.changes(volume, from, until(query)?).await?;
+    let view =
+        |range: volume::ByteRange| ChangedRange { offset_bytes: range.offset_bytes, length_bytes: range.length_bytes };
     Ok(Json(ranges.into_iter().map(view).collect()))
 }
 

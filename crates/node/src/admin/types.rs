@@ -34,6 +34,74 @@ pub struct Volume {
     /// Ids of its layers in the store, newest first: what tools that read a device call its contents.
     #[schema(example = json!([1]))]
     pub layers: Vec<u64>,
+    /// What it takes; not told of a volume that was just made or changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// What a volume takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Usage {
+    /// Its size: what it promises.
+    pub logical_bytes: u64,
+    /// Blocks that only it holds: they come back when it is deleted.
+    pub unique_bytes: u64,
+    /// Blocks that it shares with snapshots and other volumes.
+    pub shared_bytes: u64,
+    /// Both together, as they are stored.
+    pub stored_bytes: u64,
+}
+
+/// A snapshot: what a volume held at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Snapshot {
+    /// The volume.
+    #[schema(example = "data")]
+    pub volume: String,
+    /// Its name, one of the volume's own.
+    #[schema(example = "monday")]
+    pub name: String,
+    /// Size of the volume then.
+    pub size_bytes: u64,
+    /// When it was taken, RFC 3339.
+    #[schema(example = "2026-05-04T12:00:00.000Z")]
+    pub created_at: String,
+}
+
+/// A snapshot to be taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSnapshot {
+    /// `[a-z0-9][a-z0-9._-]{0,62}`
+    #[schema(example = "monday")]
+    pub name: String,
+}
+
+/// A volume to be made of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloneSnapshot {
+    /// Name of the new volume.
+    #[schema(example = "data-copy")]
+    pub name: String,
+}
+
+/// What a volume is to be from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeVolume {
+    /// Its size: a multiple of 4096, not less than it has.
+    #[schema(example = 21_474_836_480_u64)]
+    pub size_bytes: u64,
+}
+
+/// A stretch of a volume that was written, zeroed or discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChangedRange {
+    /// Its first byte.
+    pub offset_bytes: u64,
+    /// How long it is.
+    pub length_bytes: u64,
 }
 
 /// A volume to be made.

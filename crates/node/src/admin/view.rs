@@ -1,10 +1,10 @@
 //! What is inside, as the API shows it.
 
-use super::types::{Capacity, Device, Health, Status, TrashedVolume, Volume};
+use super::types::{Capacity, Device, Health, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
 use std::net::SocketAddr;
-use volume::{DeviceStatus, Fill, NodeStatus, VolumeInfo};
+use volume::{DeviceStatus, Fill, NodeStatus, VolumeInfo, VolumeUsage};
 
 /// Where a client reaches this node, and the subsystem that its volumes are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ const DAMAGED_NAMED_MAX: usize = 3;
 
 impl Addresses {
     /// The volume with the ways to it.
-    pub(super) fn volume(&self, info: &VolumeInfo) -> Volume {
+    pub(super) fn volume(&self, info: &VolumeInfo, usage: Option<&VolumeUsage>) -> Volume {
         let nbd_uri = format!("nbd://{}/{}", self.nbd, info.name);
         Volume {
             name: info.name.clone(),
@@ -37,6 +37,12 @@ impl Addresses {
             nbd_uris: vec![nbd_uri.clone()],
             nbd_uri,
             layers: info.layers.iter().map(|layer| layer.0).collect(),
+            usage: usage.map(|usage| Usage {
+                logical_bytes: usage.logical_bytes,
+                unique_bytes: usage.unique_bytes,
+                shared_bytes: usage.shared_bytes,
+                stored_bytes: usage.stored_bytes,
+            }),
         }
     }
 }
@@ -225,7 +231,7 @@ mod tests {
             nbd: "[::1]:10809".parse().unwrap(),
             admin: "[::1]:8420".parse().unwrap(),
         };
-        let volume = addresses.volume(&info());
+        let volume = addresses.volume(&info(), None);
         assert_eq!(volume.nbd_uri, "nbd://[::1]:10809/v");
         assert_eq!(volume.nvme_addresses, ["[::1]:4420"]);
         assert_eq!(volume.nguid, "ab".repeat(16));

@@ -374,3 +374,24 @@ async fn start_cores(
     }
     Ok(StartedCores { head, tables, groups_missing, reasons })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn who_waits_for_a_lock_does_not_give_it_back() {
+        let lock = Lock::default();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut first = pin!(lock.lock());
+        let Poll::Ready(held) = first.as_mut().poll(&mut context) else { panic!("it is free") };
+        let (mut second, mut third) = (pin!(lock.lock()), pin!(lock.lock()));
+        assert!(second.as_mut().poll(&mut context).is_pending(), "it is taken");
+        assert!(third.as_mut().poll(&mut context).is_pending(), "it is taken still");
+        drop(held);
+        assert!(second.as_mut().poll(&mut context).is_ready());
+    }
+}
