@@ -12,6 +12,7 @@ TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path.insert(0, TOOLS)
 
 from read_device.bad import Bad
+from read_device.contents import Contents
 from read_device.device import Reader
 from read_device.formats import (
     ABSENT, BLOCK, CHUNK_BLOCKS, KINDS, LAYER, LAYER_DELETE, LOG, MERGE, MOVE, MOVED, WRITE, ZERO, ZEROES, Entry, Record, Root, Pointer,
@@ -246,6 +247,26 @@ class Replay(unittest.TestCase):
         shard = replayed(write(1, 0, [4000, 4008, 4016]), upper, hides, layers=((1, 0), (2, 1)))
         places = [found and found[1] for found in (shard.block(shard.chain(2), 0, block) for block in range(4))]
         self.assertEqual(places, [5000, None, 4016, None])
+
+
+class Fetch(unittest.TestCase):
+    """One block at byte 1 MiB, stored as the codec says."""
+
+    def fetch(self, compressed, codec, key=0):
+        data = (len(compressed).to_bytes(2, "little") + compressed).ljust(512, b"\0")
+        contents = Contents.__new__(Contents)
+        contents.reader = reader_of(b"")
+        contents.reader.device = FromBytes(1 << 20, data)
+        contents.layers = {1: layer_from(struct.pack("<QQQQQI20x", 1, 0, 1, 0, 0, key))}
+        return contents.fetch(1, 2048, codec << 4 | 1, crc32c(data))
+
+    def test_lz4_is_undone_and_what_cannot_be_is_said(self):
+        # One literal, then 4,090 bytes from 1 back, then 5 literals.
+        block = b"\x1fa\x01\x00" + b"\xff" * 15 + bytes([4090 - 4 - 15 - 15 * 255]) + b"\x50bcdef"
+        self.assertEqual(self.fetch(block, 1), b"a" * 4091 + b"bcdef")
+        for arguments, why in (((block, 2), "zstd"), ((block, 1, 9), "encrypted"), ((block[:-1], 1), "lz4")):
+            with self.assertRaisesRegex(Bad, why):
+                self.fetch(*arguments)
 
 
 if __name__ == "__main__":
