@@ -125,7 +125,10 @@ impl ShardCore {
         states: &mut [BlockState],
     ) -> Result<(), ReadError> {
         let state = self.state.borrow();
-        for layer in layers {
+        for (depth, layer) in layers.iter().enumerate() {
+            if depth > 0 && !states.contains(&BlockState::Absent) {
+                break; // whatever lies below is hidden
+            }
             let key = LeafKey { layer: *layer, chunk };
             if state.lost.has(key) {
                 return Err(ReadError::IndexLost { layer: *layer, chunk });
