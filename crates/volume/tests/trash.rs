@@ -218,3 +218,37 @@ fn no_space_names_what_lies_in_the_trash_and_emptying_it_makes_room() {
         assert_eq!(&*read.bytes, &bytes[..]);
     });
 }
+
+/// Layers end while a volume that reads through them lies in the trash: it comes back whole.
+#[test]
+fn a_clone_in_the_trash_outlives_its_snapshot_and_its_parent() {
+    let machine = Machine::new(50, 2);
+    let assembly = machine.start();
+    let id = machine.run(async move {
+        make(&assembly, "parent", 8).await;
+        assembly.create_snapshot("parent", "s").await.expect("taken");
+        let clone = assembly.clone_volume("parent", "s", "clone").await.expect("cloned");
+        let volume = assembly.directory().by_name("clone").expect("served");
+        volume.write(MIB, payload(&[9; 4096])).await.expect("written");
+        let refused = assembly.trash_volume("parent").await;
+        assert!(matches!(refused, Err(VolumeError::HasSnapshots(_))), "{refused:?}");
+        assembly.trash_volume("clone").await.expect("deleted");
+        let parent = assembly.directory().by_name("parent").expect("served");
+        parent.write(0, payload(&[1; 4096])).await.expect("written");
+        assembly.delete_snapshot("parent", "s").await.expect("deleted");
+        runtime::sleep(Duration::from_secs(2)).await;
+        assembly.delete_volume("parent").await.expect("deleted");
+        clone.id
+    });
+    machine.crash();
+    let assembly = machine.start();
+    machine.run(async move {
+        runtime::sleep(Duration::from_secs(2)).await;
+        assert_eq!(assembly.status().await.deleting_volumes, 0, "what only the parent held is given back");
+        assembly.restore_volume(id, None).await.expect("restored");
+        let volume = assembly.directory().by_name("clone").expect("served");
+        let mut expected = Random::new(8).bytes(MIB as usize).repeat(8);
+        expected[MIB as usize..][..4096].fill(9);
+        assert!(read_all(&volume).await == expected);
+    });
+}
