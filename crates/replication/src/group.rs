@@ -124,9 +124,15 @@ impl Group {
     pub async fn write(&self, stamp: Stamp<'_>, place: Place, bytes: SharedBuf) -> Result<Seq, GroupError> {
         let len = bytes.len();
         assert_eq!(len, place.range.bytes(), "whole blocks");
-        self.wait_for_room(len).await?;
-        self.enter(stamp)?;
-        self.submit(stamp.epoch, place.layer, place.chunk, EntryKind::Write { range: place.range, bytes }, len)
+        loop {
+            self.wait_for_room(len).await?;
+            self.enter(stamp)?;
+            let kind = EntryKind::Write { range: place.range, bytes: bytes.clone() };
+            match self.submit(stamp.epoch, place.layer, place.chunk, kind, len)? {
+                Some(seq) => return Ok(seq),
+                None => Box::pin(self.wait_for_segments()).await?,
+            }
+        }
     }
 
     /// Makes the blocks read as zeroes, in the order; `hides_below`: whether a lower layer may hold something there.
@@ -134,10 +140,15 @@ impl Group {
     /// # Errors
     /// If nothing was queued.
     pub async fn zero(&self, stamp: Stamp<'_>, place: Place, hides_below: bool) -> Result<Seq, GroupError> {
-        self.wait_for_room(0).await?;
-        self.enter(stamp)?;
-        let kind = EntryKind::Zero { range: place.range, hides_below };
-        self.submit(stamp.epoch, place.layer, place.chunk, kind, 0)
+        loop {
+            self.wait_for_room(0).await?;
+            self.enter(stamp)?;
+            let kind = EntryKind::Zero { range: place.range, hides_below };
+            match self.submit(stamp.epoch, place.layer, place.chunk, kind, 0)? {
+                Some(seq) => return Ok(seq),
+                None => Box::pin(self.wait_for_segments()).await?,
+            }
+        }
     }
 
     /// Reads committed blocks into `buf`, looking in `layers` newest first; one crc32c per block goes to `checksums`.
@@ -230,6 +241,16 @@ impl Group {
         }
     }
 
+    /// Waits until the store has cleaned more.
+    #[cold]
+    async fn wait_for_segments(&self) -> Result<(), GroupError> {
+        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        shard.store().room().await.map_err(|error| {
+            self.stop(&error.to_string());
+            self.stopped_error()
+        })
+    }
+
     /// Lets a request of this head in: refuses it if a later head was seen, and puts the entry that raises the
     /// volume's epoch before it if it is the head's first. What the head reads is read after that entry is committed.
     fn enter(&self, stamp: Stamp<'_>) -> Result<Seq, GroupError> {
@@ -251,14 +272,14 @@ impl Group {
         for record in stamp.layers {
             if shard.learns_layer(record.layer) {
                 let kind = EntryKind::Layer { record: *record };
-                if let Err(error) = self.submit(stamp.epoch, record.layer, ChunkId(0), kind, 0) {
+                if let Err(error) = self.submit_own(stamp.epoch, record.layer, ChunkId(0), kind) {
                     shard.forget_layer(record.layer);
                     return Err(error);
                 }
             }
         }
         let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
-        let raised_at = self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0)?;
+        let raised_at = self.submit_own(stamp.epoch, LayerId(0), ChunkId(0), kind)?;
         self.reigns.borrow_mut().insert(stamp.volume, VolumeReign { epoch: stamp.epoch, raised_at });
         Ok(raised_at)
     }
@@ -272,21 +293,35 @@ impl Group {
         Ok(())
     }
 
-    pub(crate) fn submit(
+    /// Queues an entry; `None`: not before the store has cleaned more.
+    fn submit(
         &self,
         volume_epoch: VolumeEpoch,
         layer: LayerId,
         chunk: ChunkId,
         kind: EntryKind,
         bytes: usize,
-    ) -> Result<Seq, GroupError> {
-        self.append(volume_epoch, layer, chunk, kind, bytes).map_err(|error| match error {
-            AppendError::NoSpace { .. } => GroupError::NoSpace(error),
-            AppendError::Failed { .. } | AppendError::Stopped { .. } | AppendError::Closed => {
+    ) -> Result<Option<Seq>, GroupError> {
+        match self.append(volume_epoch, layer, chunk, kind, bytes) {
+            Ok(seq) => Ok(Some(seq)),
+            Err(AppendError::Busy) => Ok(None),
+            Err(error @ AppendError::NoSpace { .. }) => Err(GroupError::NoSpace(error)),
+            Err(error @ (AppendError::Failed { .. } | AppendError::Stopped { .. } | AppendError::Closed)) => {
                 self.stop(&error.to_string());
-                self.stopped_error()
+                Err(self.stopped_error())
             }
-        })
+        }
+    }
+
+    /// Queues an entry that is told at once whether it has room: small ones, which have a reserve.
+    pub(crate) fn submit_own(
+        &self,
+        volume_epoch: VolumeEpoch,
+        layer: LayerId,
+        chunk: ChunkId,
+        kind: EntryKind,
+    ) -> Result<Seq, GroupError> {
+        self.submit(volume_epoch, layer, chunk, kind, 0)?.ok_or(GroupError::NoSpace(AppendError::Busy))
     }
 
     /// Gives an entry its (epoch, seq) and hands it to every in-sync member.

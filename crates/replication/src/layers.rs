@@ -18,7 +18,7 @@ impl Group {
         for record in layers {
             if shard.learns_layer(record.layer) {
                 let kind = EntryKind::Layer { record: *record };
-                self.submit(VolumeEpoch(0), record.layer, ChunkId(0), kind, 0)
+                self.submit_own(VolumeEpoch(0), record.layer, ChunkId(0), kind)
                     .inspect_err(|_| shard.forget_layer(record.layer))?;
             }
         }
@@ -38,7 +38,7 @@ impl Group {
         hides_below: bool,
     ) -> Result<Seq, GroupError> {
         self.wait_for_room(0).await?;
-        self.submit(VolumeEpoch(0), from, ChunkId(0), EntryKind::Merge { into, chunks, hides_below }, 0)
+        self.submit_own(VolumeEpoch(0), from, ChunkId(0), EntryKind::Merge { into, chunks, hides_below })
     }
 
     /// Deletes chunks of this group of a layer that nobody reads: rising, at most [`store::MAX_ENTRY_CHUNKS`]. Without
@@ -48,6 +48,6 @@ impl Group {
     /// If nothing was queued.
     pub async fn delete_layer(&self, layer: LayerId, chunks: Vec<ChunkId>) -> Result<Seq, GroupError> {
         self.wait_for_room(0).await?;
-        self.submit(VolumeEpoch(0), layer, ChunkId(0), EntryKind::LayerDelete { chunks }, 0)
+        self.submit_own(VolumeEpoch(0), layer, ChunkId(0), EntryKind::LayerDelete { chunks })
     }
 }

@@ -110,12 +110,13 @@ fn run(flags: &Flags) -> Result<bool, String> {
         Ok(summary) => {
             let total = summary.total;
             println!(
-                "{}: {} seeds, {} crashes, {} operations ({} answered), {} lies of disks ({} runs ended by damage), {} events, trace {:016x}",
+                "{}: {} seeds, {} crashes, {} operations ({} answered), {} segments cleaned, {} lies of disks ({} runs ended by damage), {} events, trace {:016x}",
                 workload.name,
                 summary.seeds,
                 total.crashes,
                 total.operations,
                 total.answered,
+                total.cleaned,
                 total.lies,
                 total.damaged,
                 total.trace_events,

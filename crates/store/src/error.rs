@@ -88,19 +88,20 @@ impl OpenError {
 /// Why an entry was not queued, or will never be durable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// What is left is kept back for smaller things: overwrites may go on when new blocks may not, zeroes and deletes
-    /// when overwrites may not.
+    /// New blocks are refused when nine tenths of what is usable lives; anything, when nothing can be cleaned any more.
     #[error(
-        "no space: {free} of {total} segments are free and {kept_back} are kept back: delete or discard data, or add a device"
+        "no space: {live_bytes} of {usable_bytes} usable bytes are in use: delete or discard data, or add a device"
     )]
     NoSpace {
-        /// Segments free, less what is queued.
-        free: u32,
-        /// Segments on the device.
-        total: u32,
-        /// Segments this kind of entry leaves alone.
-        kept_back: u32,
+        /// Bytes of blocks that are the last written of their place.
+        live_bytes: u64,
+        /// Bytes that can be used.
+        usable_bytes: u64,
     },
+    /// No segment is free for it now; the cleaner makes some. Not queued: to be tried again after
+    /// [`Shard::room`](crate::Shard::room).
+    #[error("no segment is free before more is cleaned")]
+    Busy,
     /// The device failed; it takes nothing more until the store is opened again.
     #[error("the device has failed: {reason}")]
     Failed {

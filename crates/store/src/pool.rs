@@ -2,8 +2,10 @@
 
 use crate::format::{Generation, SegmentIndex};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::task::{Poll, Waker};
 use types::{Mutant, mutant};
 
 /// Generations left out at each opening. A segment's header may have been lost with the power while records behind it
@@ -16,6 +18,12 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     /// Length of the list, for those who only want to know whether there is room.
     free: AtomicU32,
+    /// Segments ever given back.
+    given: AtomicU64,
+    /// How often that happened, or a shard was short of segments.
+    events: AtomicU64,
+    /// Tasks, one per shard, that want to know of the next event.
+    waiting: Mutex<Vec<Waker>>,
 }
 
 struct State {
@@ -28,7 +36,13 @@ impl Pool {
     pub(crate) fn new(free: VecDeque<SegmentIndex>, highest: Generation) -> Self {
         let count = AtomicU32::new(free.len() as u32);
         let last_generation = Generation(highest.0 + GENERATIONS_SKIPPED);
-        Self { state: Mutex::new(State { free, last_generation }), free: count }
+        Self {
+            state: Mutex::new(State { free, last_generation }),
+            free: count,
+            given: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+            waiting: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -38,7 +52,8 @@ impl Pool {
     /// A segment to append to, and the generation of this use of it.
     pub(crate) fn take(&self) -> Option<(SegmentIndex, Generation)> {
         let mut state = self.lock();
-        let segment = match mutant(Mutant::SegmentReusedTooEarly) {
+        let early = mutant(Mutant::SegmentReusedTooEarly) || mutant(Mutant::SegmentFreedBeforePass);
+        let segment = match early {
             true => state.free.pop_back()?,
             false => state.free.pop_front()?,
         };
@@ -53,6 +68,41 @@ impl Pool {
         debug_assert!(!state.free.contains(&segment), "segment {} is free already", segment.0);
         state.free.push_back(segment);
         self.free.store(state.free.len() as u32, Ordering::Relaxed);
+        drop(state);
+        self.given.fetch_add(1, Ordering::Release);
+        self.tell();
+    }
+
+    /// Somebody waits for a segment: whichever shard can clean something should look.
+    pub(crate) fn tell(&self) {
+        self.events.fetch_add(1, Ordering::Release);
+        self.wake();
+    }
+
+    /// How often it was told.
+    pub(crate) fn events(&self) -> u64 {
+        self.events.load(Ordering::Acquire)
+    }
+
+    /// Segments that were ever given back.
+    pub(crate) fn given(&self) -> u64 {
+        self.given.load(Ordering::Acquire)
+    }
+
+    /// Resolves when there were more than `seen` events, or `over` says that nobody wants to know any more.
+    pub(crate) async fn watch(&self, seen: u64, over: impl Fn() -> bool) {
+        poll_fn(|cx| {
+            // Registered first: a segment given back between the two is not missed.
+            self.waiting.lock().unwrap_or_else(|poison| poison.into_inner()).push(cx.waker().clone());
+            if self.events() > seen || over() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Makes those who wait look again.
+    pub(crate) fn wake(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(|poison| poison.into_inner()));
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Nobody gets `segment`, if nobody has it yet: it looked free, and is not.

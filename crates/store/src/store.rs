@@ -3,17 +3,18 @@
 use crate::create::HEADERS_AT_ONCE;
 use crate::error::{AppendError, Damage, OpenError};
 use crate::format::{
-    FormatError, Generation, Geometry, Record, RecordKey, RecordPlace, RecordSeq, SegmentHeader, SegmentIndex,
-    ShardRoot, SlotPosition, StopMark, Superblock,
+    FormatError, Generation, Geometry, Record, RecordHeader, RecordKey, RecordPlace, RecordSeq, SegmentHeader,
+    SegmentIndex, ShardRoot, SlotPosition, StopMark, Stream, Superblock,
 };
 use crate::parallel;
 use crate::pool::Pool;
+use crate::space::Space;
 use crate::superblock::{read_slots, write_update};
 use runtime::{Device, IoBuf, wall_clock_ns};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Poll, Waker};
 use types::{ClusterId, GroupId, Incarnation, ShardIndex, StoreId};
@@ -41,6 +42,7 @@ pub struct Store {
     /// Tasks, one per shard, that tell their shard of a failure met by another.
     watchers: Mutex<Vec<Waker>>,
     live_bytes: [AtomicU64; MAX_SHARDS],
+    clean_below: AtomicU32,
 }
 
 /// The superblock as it will be written next, and who writes it.
@@ -57,6 +59,7 @@ pub(crate) struct FoundSegment {
     pub(crate) generation: Generation,
     pub(crate) first_record: RecordSeq,
     pub(crate) shard: ShardIndex,
+    pub(crate) stream: Stream,
 }
 
 /// How full a store is. Bytes of segments, for a segment is what is taken and freed.
@@ -64,8 +67,10 @@ pub(crate) struct FoundSegment {
 pub struct Usage {
     /// Bytes of all segments.
     pub capacity_bytes: u64,
-    /// Bytes that clients may fill with new blocks before they are refused.
+    /// Bytes of all segments, less what is kept back for cleaning.
     pub usable_bytes: u64,
+    /// New blocks are refused when this much of it lives: nine tenths.
+    pub new_blocks_until_bytes: u64,
     /// Bytes of segments in use.
     pub used_bytes: u64,
     /// Bytes of blocks that are the last written of their place.
@@ -128,6 +133,7 @@ impl Store {
             failed: OnceLock::new(),
             watchers: Mutex::default(),
             live_bytes: [const { AtomicU64::new(0) }; MAX_SHARDS],
+            clean_below: AtomicU32::new(Space::of(geometry.segment_count).cleaning_begins),
         }))
     }
 
@@ -175,12 +181,25 @@ impl Store {
     pub fn usage(&self) -> Usage {
         let segment = u64::from(self.geometry.segment_size_bytes);
         let total = self.geometry.segment_count;
+        let usable_bytes = u64::from(total - Space::of(total).kept_back) * segment;
         Usage {
             capacity_bytes: u64::from(total) * segment,
-            usable_bytes: u64::from(total - crate::space::Space::of(total).for_new_blocks) * segment,
+            usable_bytes,
+            new_blocks_until_bytes: usable_bytes / 10 * 9,
             used_bytes: u64::from(total - self.pool.free_count()) * segment,
             live_bytes: self.live_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum(),
         }
+    }
+
+    /// The cleaner works while fewer segments are free than this: at first three quarters of what is kept back, so that
+    /// most has died by itself. A larger number copies more, and earlier.
+    pub fn clean_below(&self, free_segments: u32) {
+        self.clean_below
+            .store(free_segments.max(Space::of(self.geometry.segment_count).cleaning_begins), Ordering::Relaxed);
+    }
+
+    pub(crate) fn cleaning_begins(&self) -> u32 {
+        self.clean_below.load(Ordering::Relaxed)
     }
 
     /// Why the device takes nothing more, if it does not.
@@ -427,6 +446,7 @@ fn found_by(header: &SegmentHeader) -> FoundSegment {
         generation: header.generation,
         first_record: header.first_record,
         shard: header.shard,
+        stream: header.stream,
     }
 }
 
@@ -449,6 +469,7 @@ async fn tell_from_first_record(
     guesses.map(Generation).find_map(|generation| {
         let place = RecordPlace { segment, generation, offset_bytes };
         let record = Record::decode(key, &place, geometry.block_size_bytes, room, &area).ok()?;
-        Some(FoundSegment { segment, generation, first_record: record.header.seq, shard: record.header.shard })
+        let RecordHeader { seq, shard, kind, .. } = record.header;
+        Some(FoundSegment { segment, generation, first_record: seq, shard, stream: Stream::of(kind) })
     })
 }

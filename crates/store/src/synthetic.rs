@@ -5,6 +5,7 @@
 //! headers, which opening reads too; the blocks in them are never read.
 
 use crate::error::AppendError;
+use crate::format::Stream;
 use crate::format::{Crc32c, DeviceUnit, Geometry, LeafKey, SegmentIndex, StoredBlock, StoredLength};
 use crate::shard::{OpenSegment, Role, Shard, ShardCore, State, segment_header};
 use types::{BLOCK_BYTES, BLOCKS_PER_CHUNK, BlockRange, ChunkId, LayerId, Seq};
@@ -51,12 +52,12 @@ async fn take_segments(core: &ShardCore) -> Result<Vec<SegmentIndex>, AppendErro
     for _ in 0..share {
         let Some((segment, generation)) = core.store.pool.take() else { break };
         let open = OpenSegment { segment, generation, offset_bytes: 0 };
-        let mut header = vec![segment_header(core, &open, first_record)];
+        let mut header = vec![segment_header(core, &open, Stream::Hot, first_record)];
         let offset_bytes = core.store.geometry.segment_start_bytes(segment);
         let written = core.device.write(offset_bytes, &mut header).await;
         written.map_err(|error| core.store.fail(&format!("header of segment {}: {error}", segment.0)))?;
         let segments = &mut core.state.borrow_mut().segments;
-        segments.open(segment, generation, first_record);
+        segments.open(segment, generation, Stream::Hot, first_record);
         segments.seal(segment);
     }
     let state = core.state.borrow();

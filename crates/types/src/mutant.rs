@@ -45,6 +45,12 @@ pub enum Mutant {
     StaleLeafLoaded,
     /// Store: a pass is written without what is known of layers.
     LayerStateLost,
+    /// Store: a move takes effect whatever the index says of the block by then.
+    MoveAppliedBlindly,
+    /// Store: a move takes effect when it is queued, not when it is durable.
+    MoveAppliedBeforeDurable,
+    /// Store: a segment is freed though leaves of the last complete pass name blocks in it.
+    SegmentFreedBeforePass,
 }
 
 #[cfg(feature = "mutants")]

@@ -73,6 +73,8 @@ pub struct Report {
     pub crashes: u64,
     /// How often disks lied: bits that turned, writes lost or misplaced.
     pub lies: u64,
+    /// Segments that were cleaned.
+    pub cleaned: u64,
     /// Starts that reported damage: the end of a run.
     pub damaged: u64,
     /// The world's trace hash at the end.
@@ -95,6 +97,7 @@ impl Report {
         self.answered += other.answered;
         self.crashes += other.crashes;
         self.lies += other.lies;
+        self.cleaned += other.cleaned;
         self.damaged += other.damaged;
         self.trace_events += other.trace_events;
         self.trace_hash = self.trace_hash.rotate_left(1) ^ other.trace_hash;

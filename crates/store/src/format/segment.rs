@@ -1,7 +1,7 @@
 //! The header of a segment: whose it is, since when.
 
 use super::bytes::{check_length, check_zero, put_u32, put_u64, put_u128, u32_at, u64_at, u128_at};
-use super::{FormatError, Generation, HASH_BYTES, RecordKey, RecordSeq, SegmentIndex};
+use super::{FormatError, Generation, HASH_BYTES, RecordKey, RecordKind, RecordSeq, SegmentIndex};
 use types::{Incarnation, ShardIndex, StoreId};
 
 const WHAT: &str = "segment header";
@@ -26,6 +26,14 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Where a record of this kind goes.
+    pub(crate) fn of(kind: RecordKind) -> Self {
+        match kind {
+            RecordKind::Move => Self::Cold,
+            RecordKind::Log | RecordKind::Checkpoint | RecordKind::Opening => Self::Hot,
+        }
+    }
+
     pub(crate) fn from_byte(what: &'static str, byte: u8) -> Result<Self, FormatError> {
         match byte {
             0 => Ok(Self::Hot),

@@ -161,8 +161,8 @@ impl Index {
     }
 
     /// Applies a move: each block of `range` that the index still has at the place that `from` says is from now on at the
-    /// place that `to` says (length, codec and sum stay). `moved` is told of each that was, as it was; the copies of
-    /// the others are dead. `last_seq` stays.
+    /// place that `to` says (length, codec and sum stay). `moved` is told of each that was, as it was, and of its new
+    /// place; the copies of the others are dead. `last_seq` stays.
     ///
     /// # Panics
     /// If `from` or `to` has fewer than `range` says.
@@ -172,7 +172,7 @@ impl Index {
         range: BlockRange,
         mut from: impl Iterator<Item = DeviceUnit>,
         mut to: impl Iterator<Item = DeviceUnit>,
-        mut moved: impl FnMut(StoredBlock),
+        mut moved: impl FnMut(StoredBlock, DeviceUnit),
     ) {
         let Some(number) = self.slot_number(key) else { return };
         let leaf = &mut slot_mut(&mut self.pages, number).leaf;
@@ -181,8 +181,8 @@ impl Index {
             let from = from.next().expect("an old place for each block");
             let to = to.next().expect("a new place for each block");
             match old {
-                BlockState::Stored(block) if block.location == from => {
-                    moved(block);
+                BlockState::Stored(block) if block.location == from || mutant(Mutant::MoveAppliedBlindly) => {
+                    moved(block, to);
                     BlockState::Stored(StoredBlock { location: to, ..block })
                 }
                 other => other,
@@ -336,6 +336,15 @@ impl Index {
     /// A number that is equal for equal contents: same leaves, same `last_seq`, same state of each block, however
     /// they are packed and in whatever order they came. Takes time in the number of blocks.
     pub fn digest(&self) -> u128 {
+        self.digest_of(|stored| stored)
+    }
+
+    /// As [`digest`](Self::digest), wherever the blocks lie: the cleaner moves them.
+    pub fn contents_digest(&self) -> u128 {
+        self.digest_of(|stored| StoredBlock { location: DeviceUnit(0), ..stored })
+    }
+
+    fn digest_of(&self, seen: impl Fn(StoredBlock) -> StoredBlock) -> u128 {
         let mut sum: u128 = 0;
         for slot in self.slots() {
             let mut hash = blake2::Blake2s::<U16>::new();
@@ -348,7 +357,7 @@ impl Index {
                 match state {
                     BlockState::Absent => return,
                     BlockState::Zero => {}
-                    BlockState::Stored(stored) => stored.encode(&mut text[2..]),
+                    BlockState::Stored(stored) => seen(stored).encode(&mut text[2..]),
                 }
                 Digest::update(&mut hash, text);
             });

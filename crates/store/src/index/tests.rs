@@ -90,7 +90,7 @@ fn step(random: &mut Random, index: &mut Index, model: &mut Model, seq: u64, cod
                 .map(|s| s.stored().filter(|_| random.below(3) > 0).map_or(DeviceUnit(7), |b| b.location))
                 .collect();
             let to: Vec<_> = (0..u64::from(range.count)).map(|i| DeviceUnit(2048 + seq * 4096 + i * 8)).collect();
-            index.apply_move(key, range, from.iter().copied(), to.iter().copied(), |old| displaced.push(old));
+            index.apply_move(key, range, from.iter().copied(), to.iter().copied(), |old, _| displaced.push(old));
             for (i, block) in blocks.enumerate() {
                 if let Some(stored) = model.get(key, block).stored().filter(|s| s.location == from[i]) {
                     let moved = StoredBlock { location: to[i], ..stored };

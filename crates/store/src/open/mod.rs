@@ -1,5 +1,6 @@
 //! Opening a shard: scan, replay, judge, begin a new incarnation.
 
+mod cursor;
 mod replay;
 mod scan;
 

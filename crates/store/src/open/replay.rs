@@ -3,10 +3,11 @@
 
 use super::GroupRecovery;
 use crate::error::Damage;
-use crate::format::entry::StoredSums;
+use crate::format::blocks::UNIT_BYTES;
+use crate::format::entry::{MovedBlocks, StoredSums};
 use crate::format::{
-    Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordKind, RecordPointer,
-    RecordSeq, SegmentUse, ShardRoot,
+    DeviceUnit, Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordKind,
+    RecordPointer, RecordSeq, SegmentUse, ShardRoot, StoredBlock,
 };
 use crate::shard::{Action, Merge, Place, Prepared, State, Sums, raise, sorted_ids};
 use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, mutant};
@@ -127,10 +128,22 @@ impl Replay {
                     }
                 }
                 EntryBody::PassEnd(end) if entry.head.pass() == self.root.pass => self.end = Some(*end),
-                EntryBody::PassBegin(_) | EntryBody::PassEnd(_) | EntryBody::Opening(_) | EntryBody::Move(_) => {}
+                EntryBody::PassBegin(_) | EntryBody::PassEnd(_) | EntryBody::Opening(_) => {}
+                EntryBody::Move(moved) => self.moved(&entry, moved, place, blocks_offset_bytes),
                 _ => self.ordered(&entry, blocks_offset_bytes, seq),
             }
         }
+    }
+
+    /// What the cleaner moved. It was applied when it was durable, and what was applied before it is in leaves or
+    /// earlier records: where the index names another place by now, the copy was dead then or died since.
+    fn moved(&mut self, entry: &Entry<'_>, moved: &MovedBlocks<'_>, place: Place, blocks_offset_bytes: u32) {
+        let stored = moved.sums.iter().zip(moved.from());
+        let from: Vec<_> =
+            stored.map(|((checksum, stored), location)| StoredBlock { location, stored, checksum }).collect();
+        let first = place.blocks.0 + u64::from(entry.data_offset_bytes - blocks_offset_bytes) / UNIT_BYTES as u64;
+        let range = entry.head.range().expect("a move has blocks");
+        self.state.apply_move(entry.head.leaf_key(), range, &from, DeviceUnit(first));
     }
 
     /// 1 if the entry is part of the last complete pass. An attempt that a crash ended has the same number and lies

@@ -7,33 +7,28 @@
 //!  └───┴───┴───┴─────┴───┴──────────┘  └───┴───┴───┴───┴─────────────┘   └───┴─ - ─┴────┴──────────┘
 //! ```
 //!
-//! Where the record that is due is not found, the scan goes on by device blocks: to the end of the segment if the shard
+//! Hot and cold records have segments of their own and one sequence. Each stream is read by a [`Cursor`]; the records of
+//! both are taken in the order of their sequences.
+//!
+//! Where the record that is due is not found, a cursor goes on by device blocks: to the end of the segment if the stream
 //! has a later one, else one in-flight window behind the last valid record. A record counts if its keyed hash is right
-//! for this place, its sequence is still to come and belongs into this segment (below the first of the next), and its
-//! incarnation is not older than one already seen. What is missing is only noted here; [`Findings::judge`] says, when
-//! all is read, what of it is damage and what a hole.
+//! for this place, its sequence is still to come and belongs into this segment (below the first of the stream's next),
+//! and its incarnation is not older than one already seen. What is missing is only noted here; [`Findings::judge`] says,
+//! when all is read, what of it is damage and what a hole.
 //!
 //! The hash covers header and entries, not the blocks: a power loss may have torn those off. So a record is *held* until
 //! a later one says that it was durable; what is held at the end is read whole and its blocks are judged. One that is
 //! torn is missing. The opening that accepts it names it as a gap, and so voids it: while it is held, the next time.
 
+use super::cursor::{Candidate, Cursor, Reader};
 use super::replay::Replay;
 use crate::error::{Damage, OpenError};
-use crate::format::record::{IN_FLIGHT_WINDOW_BYTES, RECORD_MAGIC};
-use crate::format::{
-    EntryBody, MAX_RECORD_BYTES, Record, RecordHeader, RecordKind, RecordPlace, RecordPointer, RecordSeq, SegmentIndex,
-    SeqRange,
-};
+use crate::format::{EntryBody, Record, RecordHeader, RecordPointer, RecordSeq, SegmentIndex, SeqRange, Stream};
 use crate::shard::Place;
 use crate::store::{FoundSegment, Store};
 use runtime::{Device, IoBuf, SharedBuf};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use types::{Incarnation, Mutant, ShardIndex, mutant};
-
-/// Read at once while records are short, and while they are long and mostly blocks, which need not be read.
-const READ_AHEAD_BYTES: usize = 256 << 10;
-const READ_AHEAD_OF_LONG_BYTES: usize = 64 << 10;
 
 /// Records that were due and not found.
 #[derive(Clone, Copy, Debug)]
@@ -133,23 +128,6 @@ enum Verdict {
     Hole,
 }
 
-/// The device's bytes around the place that is looked at.
-struct Window {
-    bytes: IoBuf,
-    segment: SegmentIndex,
-    start_bytes: u32,
-}
-
-/// Reads the device in large pieces and shows small ones.
-struct Reader<'a> {
-    device: &'a Device,
-    store: &'a Store,
-    shard: ShardIndex,
-    window: Option<Window>,
-    last_length_bytes: usize,
-    unreadable: Vec<Damage>,
-}
-
 /// A record whose header and entries are good, and that nothing says yet was durable.
 struct Held {
     header: RecordHeader,
@@ -162,7 +140,9 @@ struct Held {
 
 /// One scan of one shard's log.
 struct Scan<'a> {
-    reader: Reader<'a>,
+    store: &'a Store,
+    /// Hot and cold.
+    cursors: [Cursor<'a>; 2],
     held: VecDeque<Held>,
     /// Something is missing behind what is held.
     missing_behind: bool,
@@ -183,151 +163,69 @@ pub(crate) async fn scan(
     start: RecordPointer,
     replay: &mut Replay,
 ) -> Findings {
-    let reader = Reader { device, store, shard, window: None, last_length_bytes: 0, unreadable: Vec::new() };
+    let cursors = [Stream::Hot, Stream::Cold]
+        .map(|stream| Cursor::new(Reader::new(device, store, shard), segments, stream, start));
     let mut scan = Scan {
-        reader,
+        store,
+        cursors,
         held: VecDeque::new(),
         missing_behind: false,
-        expected: RecordSeq(1),
+        expected: RecordSeq(start.seq.0.max(1)),
         incarnation: Incarnation(0),
         said: RecordSeq(0),
         findings: Findings { durable_through: store.root(shard).pass_last.seq, ..Findings::default() },
     };
-    let segments = &without_superseded(segments);
-    let block = store.geometry.block_size_bytes;
-    let (mut at, mut offset_bytes) = (0, block);
-    if !start.is_none() {
-        scan.expected = start.seq;
-        let found = segments.iter().position(|one| (one.segment, one.generation) == (start.segment, start.generation));
-        (at, offset_bytes) = match found {
-            Some(found) => (found, start.offset_bytes),
-            None => {
-                scan.findings.damage.push(Damage::ReplayStart {
-                    shard,
-                    record: start.seq,
-                    segment: start.segment,
-                    generation: start.generation,
-                });
-                (segments.partition_point(|one| one.first_record <= start.seq), block)
-            }
-        };
+    if !start.is_none() && !scan.cursors.iter().any(|cursor| cursor.begins_at_start) {
+        scan.findings.damage.push(Damage::ReplayStart {
+            shard,
+            record: start.seq,
+            segment: start.segment,
+            generation: start.generation,
+        });
     }
-    for (i, segment) in segments.iter().enumerate().skip(at) {
-        let next = segments.get(i + 1);
-        scan.segment(segment, next, offset_bytes, replay).await;
-        offset_bytes = block;
-    }
+    scan.records(replay).await;
     scan.judge_held(replay).await;
-    for young in segments.iter().filter(|one| one.first_record > scan.said) {
-        // Its header went to the device with its first record.
-        if let Some(header) = scan.reader.read(young.segment, 0, block as usize).await {
-            scan.findings.doubtful.push((store.geometry.segment_start_bytes(young.segment), header.freeze()));
-        }
-    }
-    if let Some(last) = segments.last().filter(|last| last.first_record >= scan.expected) {
-        // Its header was written and its first record lost: that sequence was used.
-        let below = RecordSeq(last.first_record.0 + 1);
-        scan.findings.note_missing(scan.expected, below, last.segment, block);
-        scan.missing_behind = true;
-        scan.expected = below;
-    }
-    if scan.missing_behind || !scan.reader.unreadable.is_empty() {
-        replay.something_is_missing();
-    }
-    scan.findings.next_seq = scan.expected;
-    scan.findings.damage.append(&mut scan.reader.unreadable);
-    scan.findings
-}
-
-/// Leaves out segments whose records were all written again elsewhere. When the last record of a segment is refused,
-/// the next one may be in the next segment already; both go to a third, which begins with the sequence of the first.
-/// `segments` are in the order of their first records, and of their generations where those are equal.
-fn without_superseded(segments: &[FoundSegment]) -> Vec<FoundSegment> {
-    let mut kept: Vec<FoundSegment> = Vec::with_capacity(segments.len());
-    for segment in segments {
-        if kept.last().is_some_and(|newest| newest.generation > segment.generation) {
-            continue;
-        }
-        kept.pop_if(|last| last.first_record == segment.first_record);
-        kept.push(*segment);
-    }
-    kept
+    scan.finish(segments, replay).await
 }
 
 impl Scan<'_> {
-    /// Reads one segment, from an offset on.
-    async fn segment(
-        &mut self,
-        segment: &FoundSegment,
-        next: Option<&FoundSegment>,
-        mut offset_bytes: u32,
-        replay: &mut Replay,
-    ) {
-        let geometry = self.reader.store.geometry;
-        let block = geometry.block_size_bytes;
-        let limit = next.map_or(RecordSeq(u64::MAX), |next| next.first_record);
-        if segment.first_record > self.expected && segment.first_record < limit {
-            self.findings.note_missing(self.expected, segment.first_record, segment.segment, block);
-            self.missing_behind = true;
-            self.expected = segment.first_record;
-        }
-        let mut behind_last = offset_bytes;
-        let mut due_at = offset_bytes;
-        while offset_bytes < geometry.segment_size_bytes && self.expected < limit {
-            if let Some(header) = self.record(segment, offset_bytes, limit, due_at, replay).await {
-                offset_bytes += header.length_bytes;
-                behind_last = offset_bytes;
-                due_at = offset_bytes;
+    /// Takes the records of all streams in the order of their sequences.
+    async fn records(&mut self, replay: &mut Replay) {
+        loop {
+            for cursor in &mut self.cursors {
+                cursor.peek().await;
+            }
+            // Two of one sequence: the one of the later life is tried first.
+            let order = |found: &Candidate| (found.header.seq, std::cmp::Reverse(found.header.incarnation));
+            let next =
+                self.cursors.iter().enumerate().filter_map(|(i, cursor)| Some((order(cursor.found()?), i))).min();
+            let Some((_, i)) = next else { return };
+            let header = self.cursors[i].found().expect("it was just compared").header;
+            if header.seq < self.expected || header.incarnation < self.incarnation {
+                self.cursors[i].reject();
                 continue;
             }
-            offset_bytes += block;
-            if next.is_none() && offset_bytes > behind_last + IN_FLIGHT_WINDOW_BYTES as u32 {
-                break;
+            if header.seq > self.expected {
+                let (segment, offset_bytes) = self.place_of_missing(i);
+                self.findings.note_missing(self.expected, header.seq, segment, offset_bytes);
+                self.missing_behind = true;
             }
-            offset_bytes = self.reader.next_candidate(segment, offset_bytes).await;
+            let found = self.cursors[i].accept();
+            self.take(found, replay);
         }
-        if next.is_none() {
-            self.findings.tail = Some((*segment, behind_last));
-        }
-        self.findings.scanned_bytes += u64::from(behind_last);
     }
 
-    /// Gives the record at this place to `replay`, if one that counts is there.
-    async fn record(
-        &mut self,
-        segment: &FoundSegment,
-        offset_bytes: u32,
-        limit: RecordSeq,
-        due_at: u32,
-        replay: &mut Replay,
-    ) -> Option<RecordHeader> {
-        let (store, shard) = (self.reader.store, self.reader.shard);
-        let geometry = store.geometry;
-        let block = geometry.block_size_bytes;
-        let room = (geometry.segment_size_bytes - offset_bytes) as usize;
-        let peeked = {
-            let bytes = self.reader.bytes(segment.segment, offset_bytes, block as usize).await?;
-            RecordHeader::peek(bytes, block, room).ok()?
-        };
-        let needed = match peeked.kind {
-            // Leaves lie where blocks do.
-            RecordKind::Checkpoint => peeked.length_bytes as usize,
-            _ => peeked.blocks_offset_bytes(block),
-        };
-        let (expected, incarnation) = (self.expected, self.incarnation);
-        self.reader.last_length_bytes = peeked.length_bytes as usize;
-        let bytes = self.reader.bytes(segment.segment, offset_bytes, needed).await?;
-        let place = RecordPlace { segment: segment.segment, generation: segment.generation, offset_bytes };
-        let record = Record::decode(&store.key, &place, block, room, bytes).ok()?;
-        let header = record.header;
-        let counts =
-            header.shard == shard && header.seq >= expected && header.seq < limit && header.incarnation >= incarnation;
-        if !counts {
-            return None;
-        }
-        let pointer =
-            RecordPointer { seq: header.seq, generation: segment.generation, segment: segment.segment, offset_bytes };
-        let blocks = geometry.unit_at(segment.segment, offset_bytes + header.blocks_offset_bytes(block) as u32);
+    /// Where what is missing before the record that cursor `i` has found should have been: where a cursor skipped
+    /// something.
+    fn place_of_missing(&self, i: usize) -> (SegmentIndex, u32) {
+        let found = |cursor: &Cursor<'_>| cursor.found().map(|found| (found.due, found.pointer()));
+        let skipped = self.cursors.iter().filter_map(found).find(|(due, at)| *due != (at.segment, at.offset_bytes));
+        skipped.or_else(|| found(&self.cursors[i])).expect("this one has found something").0
+    }
+
+    fn take(&mut self, found: Candidate, replay: &mut Replay) {
+        let Candidate { header, place, bytes, .. } = found;
+        let record = Record::again(header, self.store.geometry.block_size_bytes, &bytes);
         for entry in record.entries() {
             if let EntryBody::Opening(opening) = entry.body {
                 self.findings.accepted.extend(opening.gaps());
@@ -335,20 +233,46 @@ impl Scan<'_> {
                 self.missing_behind |= void_held(&mut self.held, &mut self.findings, voids);
             }
         }
-        let bytes = IoBuf::copy_of(&bytes[..needed]);
-        if header.seq > expected {
-            self.findings.note_missing(expected, header.seq, segment.segment, due_at);
-            self.missing_behind = true;
-        }
         let after_missing = std::mem::take(&mut self.missing_behind);
-        self.held.push_back(Held { header, place: Place { pointer, blocks }, after_missing, bytes });
+        self.held.push_back(Held { header, place, after_missing, bytes });
         self.findings.durable_through = self.findings.durable_through.max(header.durable_through);
         self.said = self.said.max(header.durable_through);
         self.findings.records += 1;
         self.expected = RecordSeq(header.seq.0 + 1);
         self.incarnation = header.incarnation;
         self.release_durable(replay);
-        Some(header)
+    }
+
+    /// What is known when all records are read.
+    async fn finish(mut self, segments: &[FoundSegment], replay: &mut Replay) -> Findings {
+        let block = self.store.geometry.block_size_bytes;
+        let [hot, _] = &mut self.cursors;
+        for young in segments.iter().filter(|one| one.first_record > self.said) {
+            // Its header went to the device with its first record.
+            if let Some(header) = hot.reader.read(young.segment, 0, block as usize).await {
+                let at = self.store.geometry.segment_start_bytes(young.segment);
+                self.findings.doubtful.push((at, header.freeze()));
+            }
+        }
+        let newest = self.cursors.iter().filter_map(Cursor::last_segment).max_by_key(|last| last.first_record);
+        if let Some(last) = newest.filter(|last| last.first_record >= self.expected) {
+            // Its header was written and its first record lost: that sequence was used.
+            let below = RecordSeq(last.first_record.0 + 1);
+            self.findings.note_missing(self.expected, below, last.segment, block);
+            self.missing_behind = true;
+            self.expected = below;
+        }
+        let [hot, cold] = self.cursors;
+        self.findings.tail = hot.last_segment().map(|last| (last, hot.behind_last));
+        for cursor in [hot, cold] {
+            self.findings.scanned_bytes += cursor.scanned_bytes;
+            self.findings.damage.extend(cursor.reader.unreadable);
+        }
+        if self.missing_behind || self.findings.damage.iter().any(|one| matches!(one, Damage::Unreadable { .. })) {
+            replay.something_is_missing();
+        }
+        self.findings.next_seq = self.expected;
+        self.findings
     }
 
     /// Gives to `replay` what is known to have been durable.
@@ -363,7 +287,7 @@ impl Scan<'_> {
         if held.after_missing {
             replay.something_is_missing();
         }
-        let record = Record::again(held.header, self.reader.store.geometry.block_size_bytes, &held.bytes);
+        let record = Record::again(held.header, self.store.geometry.block_size_bytes, &held.bytes);
         replay.record(&record, held.place, &held.bytes);
     }
 
@@ -374,12 +298,12 @@ impl Scan<'_> {
             held.after_missing |= std::mem::take(&mut missing);
             let pointer = held.place.pointer;
             let length = held.header.length_bytes as usize;
-            let whole = self.reader.read(pointer.segment, pointer.offset_bytes, length).await;
-            let record = Record::again(held.header, self.reader.store.geometry.block_size_bytes, &held.bytes);
+            let whole = self.cursors[0].reader.read(pointer.segment, pointer.offset_bytes, length).await;
+            let record = Record::again(held.header, self.store.geometry.block_size_bytes, &held.bytes);
             match whole.filter(|whole| record.check_blocks(whole).is_ok()) {
                 Some(whole) => {
                     self.give(&held, replay);
-                    let at = self.reader.store.geometry.segment_start_bytes(pointer.segment);
+                    let at = self.store.geometry.segment_start_bytes(pointer.segment);
                     self.findings.doubtful.push((at + u64::from(pointer.offset_bytes), whole.freeze()));
                 }
                 None => {
@@ -414,69 +338,9 @@ fn void_held(held: &mut VecDeque<Held>, findings: &mut Findings, voids: impl Fn(
     missing
 }
 
-impl Reader<'_> {
-    /// The next place from `offset_bytes` on where a record may begin, or the end of the segment.
-    async fn next_candidate(&mut self, segment: &FoundSegment, mut offset_bytes: u32) -> u32 {
-        let geometry = self.store.geometry;
-        let block = geometry.block_size_bytes;
-        while offset_bytes < geometry.segment_size_bytes {
-            let rest = (geometry.segment_size_bytes - offset_bytes) as usize;
-            let Some(bytes) = self.bytes(segment.segment, offset_bytes, rest.min(READ_AHEAD_BYTES)).await else {
-                // Noted as unreadable; what lies behind may be good.
-                offset_bytes += rest.min(READ_AHEAD_BYTES) as u32;
-                continue;
-            };
-            let found = bytes.chunks_exact(block as usize).position(|bytes| bytes.starts_with(&RECORD_MAGIC));
-            match found {
-                Some(at) => return offset_bytes + at as u32 * block,
-                None => offset_bytes += (bytes.len() / block as usize) as u32 * block,
-            }
-        }
-        offset_bytes
-    }
-
-    /// The segment's bytes from an offset on: at least `len`, as far as the segment goes. `None` if they cannot be read.
-    async fn bytes(&mut self, segment: SegmentIndex, offset_bytes: u32, len: usize) -> Option<&[u8]> {
-        let geometry = self.store.geometry;
-        let room = (geometry.segment_size_bytes - offset_bytes) as usize;
-        let len = len.min(room);
-        let here = self.window.as_ref().is_some_and(|window| {
-            window.segment == segment
-                && window.start_bytes <= offset_bytes
-                && (offset_bytes - window.start_bytes) as usize + len <= window.bytes.len()
-        });
-        if !here {
-            let ahead = match self.last_length_bytes > READ_AHEAD_BYTES {
-                true => READ_AHEAD_OF_LONG_BYTES,
-                false => READ_AHEAD_BYTES,
-            };
-            let want = len.max(ahead).min(room).min(MAX_RECORD_BYTES);
-            self.window = None;
-            let bytes = self.read(segment, offset_bytes, want).await?;
-            self.window = Some(Window { bytes, segment, start_bytes: offset_bytes });
-        }
-        let window = self.window.as_ref()?;
-        Some(&window.bytes[(offset_bytes - window.start_bytes) as usize..])
-    }
-
-    async fn read(&mut self, segment: SegmentIndex, offset_bytes: u32, len: usize) -> Option<IoBuf> {
-        let from = self.store.geometry.segment_start_bytes(segment) + u64::from(offset_bytes);
-        let mut last = None;
-        for _ in 0..2 {
-            let (read, bytes) = self.device.read(from, IoBuf::new(len)).await;
-            match read {
-                Ok(()) => return Some(bytes),
-                Err(error) => last = Some(error),
-            }
-        }
-        let message = Arc::from(last.map(|error| error.to_string()).unwrap_or_default());
-        self.unreadable.push(Damage::Unreadable { shard: self.shard, segment, offset_bytes, message });
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::cursor::without_superseded;
     use super::*;
 
     fn found(segment: u32, generation: u64, first_record: u64) -> FoundSegment {
@@ -485,6 +349,7 @@ mod tests {
             generation: crate::format::Generation(generation),
             first_record: RecordSeq(first_record),
             shard: ShardIndex(0),
+            stream: crate::format::Stream::Hot,
         }
     }
 

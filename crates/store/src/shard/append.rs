@@ -10,8 +10,10 @@
 //!              durable, in order; the waiters are told
 //! ```
 //!
-//! A record that the device refuses ends its segment: it and all behind it are written again, with the same sequences,
-//! into the next segment, whose first record voids what the old one may hold of them. Once; then the device has failed.
+//! Moves go to a segment of their own (cold), all else to another (hot); both share one order of records.
+//!
+//! A record that the device refuses ends the open segments: it and all behind it are written again, with the same sequences,
+//! into the next ones, whose first records void what the old ones may hold of them. Once; then the device has failed.
 
 use super::batch::{Batch, Progress, Stamp};
 use super::records::{Place, Records};
@@ -33,6 +35,8 @@ use types::{Mutant, mutant};
 const IDLE_BEFORE_TICK: Duration = Duration::from_millis(500);
 /// What makes a record worth a second device write at once: its header is a small part of it.
 const SECOND_RECORD_BYTES: usize = 16 * types::BLOCK_BYTES;
+/// Streams that a shard appends to, hot and cold: each has its open segment.
+const STREAMS: usize = 2;
 /// Batches kept for the next records: two in flight, one gathering, one of a pass.
 const SPARE_BATCHES: usize = 4;
 
@@ -46,7 +50,8 @@ pub(crate) struct Log {
     /// Sequence of the next record that begins to gather.
     next_seq: RecordSeq,
     position: LogPosition,
-    open: Option<OpenSegment>,
+    /// Where the next record of each stream goes.
+    open: [Option<OpenSegment>; STREAMS],
     syncing: bool,
     /// Bytes of blocks in the queue.
     queued_bytes: usize,
@@ -74,7 +79,7 @@ impl Log {
             spare: Vec::new(),
             next_seq: RecordSeq(1),
             position: LogPosition(0),
-            open: None,
+            open: [None; STREAMS],
             syncing: false,
             queued_bytes: 0,
             written_since_pass: 0,
@@ -83,10 +88,10 @@ impl Log {
         }
     }
 
-    /// Goes on behind what recovery found.
+    /// Goes on behind what recovery found: `open` is the segment of the hot stream.
     pub(crate) fn go_on(&mut self, next_seq: RecordSeq, open: Option<OpenSegment>, written_since_pass: u64) {
         self.next_seq = next_seq;
-        self.open = open;
+        self.open[Stream::Hot as usize] = open;
         self.written_since_pass = written_since_pass;
     }
 
@@ -101,6 +106,11 @@ impl Log {
     /// Position of the last entry queued.
     pub(crate) fn position(&self) -> LogPosition {
         self.position
+    }
+
+    /// Whether a record of this length fits into the stream's open segment.
+    pub(super) fn has_open(&self, stream: Stream, length_bytes: u32, segment_size_bytes: u32) -> bool {
+        self.open[stream as usize].is_some_and(|open| open.offset_bytes + length_bytes <= segment_size_bytes)
     }
 
     /// Bytes of blocks that wait for a segment.
@@ -160,7 +170,8 @@ impl Log {
         let Some(next) = self.queue.front() else { return false };
         let is_worth_it = self.in_flight.back().is_none_or(|other| {
             let gathered = next.blocks_bytes();
-            self.queue.len() > 1 || gathered >= SECOND_RECORD_BYTES || gathered > other.blocks_bytes()
+            let of_clients = next.kind == RecordKind::Log && other.kind == RecordKind::Log;
+            !of_clients || self.queue.len() > 1 || gathered >= SECOND_RECORD_BYTES || gathered > other.blocks_bytes()
         });
         is_worth_it
             && self.in_flight.len() < MAX_APPENDS_IN_FLIGHT
@@ -195,10 +206,11 @@ impl State {
     fn issue(&mut self, core: &ShardCore) -> Result<Issue, &'static str> {
         let needed = self.log.queue.front().expect("the caller looked").record_bytes(core.block_size_bytes);
         let seq = self.log.queue.front().expect("the caller looked").seq;
-        let open = self.segment_for(core, seq, needed as u32)?;
+        let stream = Stream::of(self.log.queue.front().expect("the caller looked").kind);
+        let open = self.segment_for(core, stream, seq, needed as u32)?;
         let mut batch = self.log.queue.pop_front().expect("the caller looked");
         let mut start = open.offset_bytes;
-        let header = (start == 0).then(|| segment_header(core, &open, seq));
+        let header = (start == 0).then(|| segment_header(core, &open, stream, seq));
         if let Some(header) = &header {
             batch.parts.push(header.clone());
             start = core.block_size_bytes;
@@ -217,7 +229,10 @@ impl State {
         let blocks = core.store.geometry.unit_at(segment, blocks_at);
         self.records.set_place(seq, Place { pointer, blocks });
         self.segments.get_mut(segment).last_record = seq;
-        self.log.open = Some(OpenSegment { offset_bytes: start + needed as u32, ..open });
+        if mutant(Mutant::MoveAppliedBeforeDurable) {
+            self.apply_moves(seq);
+        }
+        self.log.open[stream as usize] = Some(OpenSegment { offset_bytes: start + needed as u32, ..open });
         let written = (start + needed as u32 - open.offset_bytes) as u64;
         self.note_issued(core, &batch, written);
         let parts = std::mem::take(&mut batch.parts);
@@ -227,6 +242,9 @@ impl State {
     }
 
     fn note_issued(&mut self, core: &ShardCore, batch: &Batch, written_bytes: u64) {
+        if batch.kind == RecordKind::Log && !batch.retried {
+            self.cleaning.note_written(written_bytes);
+        }
         let log = &mut self.log;
         log.last_issued = batch.seq;
         log.last_is_tick = batch.is_empty();
@@ -240,9 +258,15 @@ impl State {
         }
     }
 
-    /// The open segment if it has room, else a new one.
-    fn segment_for(&mut self, core: &ShardCore, first: RecordSeq, needed: u32) -> Result<OpenSegment, &'static str> {
-        if let Some(open) = self.log.open {
+    /// The stream's open segment if it has room, else a new one.
+    fn segment_for(
+        &mut self,
+        core: &ShardCore,
+        stream: Stream,
+        first: RecordSeq,
+        needed: u32,
+    ) -> Result<OpenSegment, &'static str> {
+        if let Some(open) = self.log.open[stream as usize] {
             if open.offset_bytes + needed <= core.store.geometry.segment_size_bytes {
                 return Ok(open);
             }
@@ -250,14 +274,14 @@ impl State {
         }
         // Admission keeps segments back for what it lets in: this is reached only if that is wrong.
         let (segment, generation) = core.store.pool.take().ok_or("no free segment for what was admitted")?;
-        self.segments.open(segment, generation, first);
+        self.segments.open(segment, generation, stream, first);
         Ok(OpenSegment { segment, generation, offset_bytes: 0 })
     }
 
     /// The next record goes into another segment. Returns its sequence.
     pub(crate) fn leave_segment(&mut self) -> RecordSeq {
         assert_eq!(self.log.backlog(), 0, "nothing is on its way");
-        if let Some(open) = self.log.open.take() {
+        for open in std::mem::take(&mut self.log.open).into_iter().flatten() {
             self.segments.seal(open.segment);
         }
         self.log.next_seq
@@ -280,11 +304,13 @@ impl State {
     /// Puts the refused record and all behind it back to the front of the queue. Returns false if one of them was
     /// tried twice.
     fn take_elsewhere(&mut self) -> bool {
-        let open = self.log.open.take().expect("a record was written somewhere");
-        self.segments.seal(open.segment);
         let first = self.log.in_flight.front().expect("the caller looked").seq;
-        // What the old segment may hold of them is void.
-        self.segments.get_mut(open.segment).last_record = RecordSeq(first.0 - 1);
+        for open in std::mem::take(&mut self.log.open).into_iter().flatten() {
+            self.segments.seal(open.segment);
+            // What the old segment may hold of them is void.
+            let last = &mut self.segments.get_mut(open.segment).last_record;
+            *last = (*last).min(RecordSeq(first.0 - 1));
+        }
         while let Some(mut batch) = self.log.in_flight.pop_back() {
             if batch.retried {
                 return false;
@@ -298,7 +324,12 @@ impl State {
 }
 
 /// The header block of a segment that is taken now.
-pub(crate) fn segment_header(core: &ShardCore, open: &OpenSegment, first_record: RecordSeq) -> SharedBuf {
+pub(crate) fn segment_header(
+    core: &ShardCore,
+    open: &OpenSegment,
+    stream: Stream,
+    first_record: RecordSeq,
+) -> SharedBuf {
     let header = SegmentHeader {
         segment: open.segment,
         generation: open.generation,
@@ -307,7 +338,7 @@ pub(crate) fn segment_header(core: &ShardCore, open: &OpenSegment, first_record:
         incarnation: core.store.incarnation(),
         created_at_ns: wall_clock_ns(),
         shard: core.index,
-        stream: Stream::Hot,
+        stream,
     };
     let mut block = IoBuf::new(core.block_size_bytes as usize);
     header.encode(&core.store.key, &mut block);
@@ -409,6 +440,7 @@ async fn make_durable(core: &Rc<ShardCore>) {
         }
         let last = core.state.borrow_mut().retire(through);
         core.durable_record.set(through);
+        core.state.borrow_mut().apply_moves(through);
         core.durable.set(core.durable.get().max(last));
         core.durable_changed.wake_all();
         core.work.wake_all();

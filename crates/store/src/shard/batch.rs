@@ -11,7 +11,9 @@
 
 use crate::entry::LogPosition;
 use crate::format::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, blocks_offset_bytes, record_length_bytes};
-use crate::format::{Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, StoredLength};
+use crate::format::{
+    Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, StoredBlock, StoredLength,
+};
 use runtime::{IoBuf, SharedBuf};
 use types::BLOCK_BYTES;
 
@@ -251,6 +253,22 @@ impl Batch {
         self.copied.own(MAX_RECORD_BYTES)[start..start + data.len()].copy_from_slice(data);
         self.blocks_bytes += data.len();
         self.note_copied(data.len());
+    }
+
+    /// Adds a move; `bytes` are what is stored of its blocks, in their order.
+    pub(crate) fn push_move<'a>(
+        &mut self,
+        head: &EntryHead,
+        from: &[StoredBlock],
+        bytes: impl Iterator<Item = &'a [u8]>,
+    ) {
+        self.push_entry(|out| head.encode_move(from, out));
+        for (block, bytes) in from.iter().zip(bytes) {
+            let (start, length) = (self.copied_bytes, block.stored.bytes());
+            self.copied.own(MAX_RECORD_BYTES)[start..start + length].copy_from_slice(&bytes[..length]);
+            self.blocks_bytes += length;
+            self.note_copied(length);
+        }
     }
 
     /// Leaves end anywhere: zeroes up to the device block.

@@ -2,9 +2,11 @@
 
 mod append;
 mod batch;
+mod clean;
 mod group;
 mod guard;
 mod layers;
+mod moves;
 mod pass;
 mod read;
 mod records;
@@ -14,9 +16,11 @@ mod trouble;
 mod watchdog;
 
 pub(crate) use append::{OpenSegment, segment_header};
+pub(crate) use clean::Cleaning;
 pub(crate) use group::{Action, Group, Groups, Merge, Prepared, Sums, raise, sorted_ids};
 pub(crate) use layers::Ending;
 pub use layers::LeafCursor;
+pub(crate) use moves::Moves;
 pub(crate) use pass::PassState;
 pub use read::ZERO_BLOCK_CHECKSUM;
 pub(crate) use records::{Place, Records};
@@ -40,7 +44,7 @@ use crate::format::{
 };
 use crate::index::Index;
 use crate::space::Space;
-use crate::store::Store;
+use crate::store::{Store, Usage};
 use append::Log;
 use group::Group as GroupOf;
 use runtime::channel::WaitList;
@@ -97,6 +101,8 @@ pub(crate) struct State {
     /// Layers that end, or have ended and may still be named by records.
     pub(crate) endings: BTreeMap<LayerId, Ending>,
     pub(crate) pass: PassState,
+    pub(crate) moves: Moves,
+    pub(crate) cleaning: Cleaning,
     /// Chunks whose leaf was damaged.
     pub(crate) lost: Lost,
     spare_sums: Vec<Vec<Crc32c>>,
@@ -132,6 +138,8 @@ impl State {
             layers: BTreeMap::new(),
             endings: BTreeMap::new(),
             pass: PassState::default(),
+            moves: Moves::default(),
+            cleaning: Cleaning::default(),
             lost: Lost::default(),
             spare_sums: Vec::new(),
             spare_states: Vec::new(),
@@ -231,7 +239,8 @@ impl Shard {
     /// when [`durable_through`](Self::durable_through) has reached the position returned.
     ///
     /// # Errors
-    /// No space, a failed device, a closed shard. Nothing was queued then: the sequence may be given to another entry.
+    /// No space, none until more is cleaned, a failed device, a closed shard. Nothing was queued then: the sequence may
+    /// be given to another entry.
     ///
     /// An entry that breaks a rule of [`Entry`] (too many blocks, a sequence out of order) stops the store.
     pub fn prepare(&self, entry: Entry) -> Result<LogPosition, AppendError> {
@@ -244,6 +253,24 @@ impl Shard {
         self.core.counters.entries.add(1);
         self.core.work.wake_all();
         Ok(position)
+    }
+
+    /// Resolves when what was refused with [`AppendError::Busy`] may be tried again.
+    ///
+    /// # Errors
+    /// When the shard has failed or was closed.
+    pub async fn room(&self) -> Result<(), AppendError> {
+        let (core, given) = (&self.core, self.core.store.pool.given());
+        core.store.pool.tell();
+        let changed = || match core.check_open() {
+            Err(error) => Some(Err(error)),
+            Ok(()) => {
+                let state = core.state.borrow();
+                let more = core.free_for(&state) > core.space.for_overwrites || core.store.pool.given() > given;
+                (more || state.cleaning.is_exhausted()).then_some(Ok(()))
+            }
+        };
+        core.durable_changed.until(changed).await
     }
 
     /// All entries up to this position are durable.
@@ -327,6 +354,11 @@ impl Shard {
         self.core.state.borrow().index.digest()
     }
 
+    /// As [`index_digest`](Self::index_digest), wherever the blocks lie: the cleaner moves them.
+    pub fn contents_digest(&self) -> u128 {
+        self.core.state.borrow().index.contents_digest()
+    }
+
     /// Waits until all that is queued is durable, then ends the shard's background tasks.
     pub async fn close(&self) {
         let last = self.core.state.borrow().log.position();
@@ -345,6 +377,15 @@ pub(crate) fn run_tasks(core: &Rc<ShardCore>) {
     core.spawn(append::run_ticker(core.clone()));
     core.spawn(pass::run_passes(core.clone()));
     core.spawn(watchdog::run_watchdog(core.clone()));
+    core.spawn(clean::run_cleaner(core.clone()));
+    let cleaned = core.clone();
+    core.spawn(async move {
+        while cleaned.check_open().is_ok() {
+            let seen = cleaned.store.pool.events();
+            cleaned.durable_changed.wake_all();
+            cleaned.store.pool.watch(seen, || cleaned.check_open().is_err()).await;
+        }
+    });
     let core = core.clone();
     runtime::spawn(async move {
         core.store.watch(|| core.closed.get()).await;
@@ -375,6 +416,7 @@ impl ShardCore {
     }
 
     fn wake_all(&self) {
+        self.store.pool.wake();
         self.durable_changed.wake_all();
         self.work.wake_all();
         self.watchdog.wake();
@@ -386,18 +428,31 @@ impl ShardCore {
         self.store.set_live_bytes(self.index, state.segments.live_blocks() * types::BLOCK_BYTES as u64);
     }
 
-    fn check_space(&self, state: &State, entry: &Entry) -> Result<(), AppendError> {
-        let free = self.store.pool.free_count();
-        // What is queued here has no segment yet; other shards may have as much.
+    /// Free segments, less what is queued here and has none yet; other shards may have as much.
+    fn free_for(&self, state: &State) -> u32 {
         let queued = state.log.queued_bytes() * usize::from(self.store.shard_count());
-        let free = free.saturating_sub(queued.div_ceil(self.store.geometry.segment_size_bytes as usize) as u32);
-        if free > self.space.for_new_blocks {
+        let segments = queued.div_ceil(self.store.geometry.segment_size_bytes as usize) as u32;
+        self.store.pool.free_count().saturating_sub(segments)
+    }
+
+    fn check_space(&self, state: &State, entry: &Entry) -> Result<(), AppendError> {
+        let free = self.free_for(state);
+        // Where so much is free, there cannot be too much that lives.
+        if free > self.store.geometry.segment_count / 4 {
             return Ok(());
         }
         let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
         let kept_back = match &entry.kind {
-            EntryKind::Write { range, .. } if state.is_overwrite(key, *range) => self.space.for_overwrites,
-            EntryKind::Write { .. } => self.space.for_new_blocks,
+            EntryKind::Write { range, .. } => {
+                let usage = self.store.usage();
+                if usage.live_bytes >= usage.new_blocks_until_bytes && !state.is_overwrite(key, *range) {
+                    return Err(AppendError::NoSpace {
+                        live_bytes: usage.live_bytes,
+                        usable_bytes: usage.usable_bytes,
+                    });
+                }
+                self.space.for_overwrites
+            }
             EntryKind::Zero { .. } | EntryKind::Merge { .. } | EntryKind::LayerDelete { .. } => self.space.for_zeroes,
             EntryKind::EpochStart
             | EntryKind::VolumeEpoch { .. }
@@ -408,7 +463,11 @@ impl ShardCore {
         if free > kept_back {
             return Ok(());
         }
-        Err(AppendError::NoSpace { free, total: self.store.geometry.segment_count, kept_back })
+        if state.cleaning.is_exhausted() {
+            let Usage { live_bytes, usable_bytes, .. } = self.store.usage();
+            return Err(AppendError::NoSpace { live_bytes, usable_bytes });
+        }
+        Err(AppendError::Busy)
     }
 }
 

@@ -20,7 +20,7 @@ use super::{Shard, ShardCore, State, sorted_ids};
 use crate::error::AppendError;
 use crate::format::{
     EntryHead, EntryKind, GroupState, LeafData, PassBegin, PassEnd, PassId, RecordKind, RecordPointer, RecordSeq,
-    SegmentIndex, SegmentUse, ShardRoot, StopMark, Stream,
+    SegmentIndex, SegmentUse, ShardRoot, StopMark,
 };
 use std::rc::Rc;
 use types::{GroupId, Mutant, mutant};
@@ -30,6 +30,8 @@ use types::{GroupId, Mutant, mutant};
 const WRITTEN_PER_PASS_DIVISOR: u64 = 25;
 /// A pass is due when this part of the segments holds nothing any more: it frees more than it costs.
 const DEAD_SEGMENTS_DIVISOR: u32 = 16;
+/// A pass that clients need not wait for frees this many times what it writes.
+const WORTH_TIMES_COST: u64 = 8;
 /// Leaves of one record, in bytes: small enough not to hold up what clients write behind it.
 const LEAVES_PER_RECORD_BYTES: usize = 128 << 10;
 /// List elements of one group state or segment table: 16 and 32 bytes each, so that an entry stays below 64 KiB.
@@ -74,14 +76,18 @@ impl ShardCore {
         geometry.device_size_bytes / WRITTEN_PER_PASS_DIVISOR / u64::from(geometry.shard_count)
     }
 
-    /// A pass would free segments, and few are free or many would be.
+    /// A pass would free segments, and few are free or many would be. As long as clients need not wait, it frees more
+    /// than it costs.
     fn is_urgent(&self, state: &State) -> bool {
-        let few_are_free = self.store.pool.free_count() <= self.space.pass_is_urgent;
+        let free = self.store.pool.free_count();
+        let dead_bytes = u64::from(state.segments.deaths) * u64::from(self.store.geometry.segment_size_bytes);
+        let worth_it = dead_bytes >= WORTH_TIMES_COST * state.pass.cost_bytes;
+        let few_are_free = free <= self.store.cleaning_begins() && worth_it || free <= self.space.for_moves + 1;
         let many_are_dead = state.segments.deaths > self.store.geometry.segment_count / DEAD_SEGMENTS_DIVISOR;
         (few_are_free || many_are_dead) && self.frees_something(state)
     }
 
-    fn frees_something(&self, state: &State) -> bool {
+    pub(super) fn frees_something(&self, state: &State) -> bool {
         let moved_on = || state.records.oldest_waiting().is_none_or(|oldest| oldest > state.pass.root.replay_start.seq);
         let empty_bytes = u64::from(state.segments.empties) * u64::from(self.store.geometry.segment_size_bytes);
         // A pass leaves segments behind that are empty too: it is worth it only where it frees more than it leaves.
@@ -110,6 +116,19 @@ impl ShardCore {
         }
         let share = u64::from(pass.slots) * state.log.written_since_pass;
         u64::from(pass.next_slot) * (self.written_per_pass() / 2) <= share
+    }
+}
+
+impl PassState {
+    /// Asks for a pass that begins after now.
+    pub(super) fn ask(&mut self) -> u64 {
+        self.asked += 1;
+        self.asked
+    }
+
+    /// Whether such a pass is complete.
+    pub(super) fn is_answered(&self, asked: u64) -> bool {
+        self.answered >= asked
     }
 }
 
@@ -178,11 +197,10 @@ impl Shard {
             if state.lost.any {
                 return Ok(());
             }
-            state.pass.asked += 1;
-            state.pass.asked
+            state.pass.ask()
         };
         self.core.durable_changed.wake_all();
-        let answered = || match self.core.state.borrow().pass.answered >= asked {
+        let answered = || match self.core.state.borrow().pass.is_answered(asked) {
             true => Some(Ok(())),
             false => self.core.check_open().err().map(Err),
         };
@@ -333,7 +351,7 @@ impl State {
             .ours()
             .map(|(segment, state)| SegmentUse {
                 segment,
-                stream: Stream::Hot,
+                stream: state.stream,
                 sealed: state.role != Role::Open,
                 generation: state.generation,
                 first_record: state.first_record,
@@ -376,7 +394,8 @@ impl State {
             let state = self.segments.get_mut(segment);
             // Died before the first leaf of the pass was written, so none of its leaves names it; and replay, which
             // would apply entries that name it, begins behind it.
-            let forgotten = state.died_at <= root.pass_first.seq && state.last_record < root.replay_start.seq;
+            let died = state.died_at <= root.pass_first.seq || mutant(Mutant::SegmentFreedBeforePass);
+            let forgotten = died && state.last_record < root.replay_start.seq;
             if !forgotten && !mutant(Mutant::SegmentReusedTooEarly) {
                 left = true;
             } else if state.pins > 0 {

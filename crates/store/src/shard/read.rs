@@ -105,7 +105,7 @@ struct Wanted {
 }
 
 /// A segment that is not given away while this lives.
-struct Pin {
+pub(super) struct Pin {
     core: Rc<ShardCore>,
     segment: SegmentIndex,
 }
@@ -144,7 +144,7 @@ impl ShardCore {
         Ok(())
     }
 
-    fn pin(self: &Rc<Self>, segment: SegmentIndex) -> Pin {
+    pub(super) fn pin(self: &Rc<Self>, segment: SegmentIndex) -> Pin {
         self.state.borrow_mut().segments.get_mut(segment).pins += 1;
         Pin { core: self.clone(), segment }
     }

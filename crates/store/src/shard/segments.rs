@@ -1,6 +1,6 @@
 //! What a shard knows of the segments it uses.
 
-use crate::format::{Generation, Geometry, RecordSeq, SegmentIndex, StoredBlock};
+use crate::format::{Generation, Geometry, RecordSeq, SegmentIndex, StoredBlock, Stream};
 use crate::store::FoundSegment;
 
 /// One segment, as its shard sees it.
@@ -8,6 +8,7 @@ use crate::store::FoundSegment;
 pub(crate) struct SegmentState {
     pub(crate) role: Role,
     pub(crate) generation: Generation,
+    pub(crate) stream: Stream,
     pub(crate) first_record: RecordSeq,
     /// Last record in it; of one found at opening that holds nothing to be replayed, 0.
     pub(crate) last_record: RecordSeq,
@@ -17,6 +18,8 @@ pub(crate) struct SegmentState {
     pub(crate) died_at: RecordSeq,
     /// Reads that are under way in it.
     pub(crate) pins: u32,
+    /// The cleaner could not move all that lives in it: something is damaged.
+    pub(crate) left_alone: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +61,10 @@ impl Segments {
         }
     }
 
+    pub(crate) fn get(&self, segment: SegmentIndex) -> &SegmentState {
+        &self.states[segment.0 as usize]
+    }
+
     pub(crate) fn get_mut(&mut self, segment: SegmentIndex) -> &mut SegmentState {
         &mut self.states[segment.0 as usize]
     }
@@ -67,15 +74,22 @@ impl Segments {
         let state = self.get_mut(found.segment);
         state.role = Role::Sealed;
         state.generation = found.generation;
+        state.stream = found.stream;
         state.first_record = found.first_record;
     }
 
     /// A segment taken to append to; its first record will be `first_record`.
-    pub(crate) fn open(&mut self, segment: SegmentIndex, generation: Generation, first_record: RecordSeq) {
+    pub(crate) fn open(
+        &mut self,
+        segment: SegmentIndex,
+        generation: Generation,
+        stream: Stream,
+        first_record: RecordSeq,
+    ) {
         let state = self.get_mut(segment);
         assert_eq!(state.role, Role::NotOurs, "segment {} is taken twice", segment.0);
         assert_eq!(state.live_blocks, 0, "segment {} was free and holds live blocks", segment.0);
-        *state = SegmentState { role: Role::Open, generation, first_record, ..SegmentState::default() };
+        *state = SegmentState { role: Role::Open, generation, stream, first_record, ..SegmentState::default() };
     }
 
     pub(crate) fn seal(&mut self, segment: SegmentIndex) {

@@ -33,6 +33,9 @@ pub(crate) struct Counters {
     pub(crate) checksum_errors: Counter,
     pub(crate) passes: Counter,
     pub(crate) segments_freed: Counter,
+    pub(crate) segments_cleaned: Counter,
+    pub(crate) moved_bytes: Counter,
+    pub(crate) cleaning_errors: Counter,
 }
 
 /// What a shard has done since it was opened, and how large it is.
@@ -64,6 +67,12 @@ pub struct Statistics {
     pub passes: u64,
     /// Segments given back.
     pub segments_freed: u64,
+    /// Segments whose live blocks were copied elsewhere.
+    pub segments_cleaned: u64,
+    /// Bytes of blocks copied.
+    pub moved_bytes: u64,
+    /// Segments that could not be emptied, for something in them is damaged.
+    pub cleaning_errors: u64,
     /// Leaves of the index.
     pub index_leaves: u64,
     /// Memory of the index.
@@ -90,6 +99,9 @@ impl ShardCore {
             checksum_errors: counters.checksum_errors.get(),
             passes: counters.passes.get(),
             segments_freed: counters.segments_freed.get(),
+            segments_cleaned: counters.segments_cleaned.get(),
+            moved_bytes: counters.moved_bytes.get(),
+            cleaning_errors: counters.cleaning_errors.get(),
             index_leaves: state.index.leaf_count() as u64,
             index_bytes: state.index.memory_bytes() as u64,
             live_blocks: state.segments.live_blocks(),

@@ -241,6 +241,24 @@ impl Client {
         self.ask(id, Op::Write(chunk, range, version))
     }
 
+    /// Writes blocks in the next version, once there is room for them.
+    pub async fn write_with_room(
+        &self,
+        id: GroupId,
+        chunk: ChunkId,
+        range: BlockRange,
+    ) -> Result<LogPosition, store::AppendError> {
+        loop {
+            match self.write(id, chunk, range) {
+                Err(store::AppendError::Busy) => {
+                    self.settle().await;
+                    self.shard.room().await?;
+                }
+                queued => return queued,
+            }
+        }
+    }
+
     /// Commits and acknowledges what is durable.
     pub fn acknowledge(&self) {
         let durable = self.shard.durable_through();

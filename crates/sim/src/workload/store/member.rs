@@ -93,6 +93,9 @@ impl Member {
         if let Some(damage) = store.damage().first() {
             return Err(Refusal::Damage(damage.to_string()));
         }
+        if profile.cleans {
+            store.clean_below(u32::MAX);
+        }
         let epoch = map.next_epoch();
         *self.store.borrow_mut() = Some(store.clone());
         for index in 0..store.shard_count() {
@@ -110,7 +113,7 @@ impl Member {
     /// Of the indexes of all shards, in the order of the shards.
     pub fn digest(&self) -> Vec<u128> {
         let mut digests: Vec<(ShardIndex, u128)> =
-            self.shards.borrow().iter().map(|shard| (shard.store().index(), shard.store().index_digest())).collect();
+            self.shards.borrow().iter().map(|shard| (shard.store().index(), shard.store().contents_digest())).collect();
         digests.sort_unstable();
         digests.into_iter().map(|(_, digest)| digest).collect()
     }

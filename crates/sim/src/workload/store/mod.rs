@@ -37,6 +37,9 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::ChecksumSkipped,
         Mutant::EntryAppliedTwice,
         Mutant::FlushRemoved,
+        Mutant::MoveAppliedBlindly,
+        Mutant::MoveAppliedBeforeDurable,
+        Mutant::SegmentFreedBeforePass,
     ],
 };
 
@@ -75,6 +78,7 @@ struct Run {
     head: u32,
     crashes: u64,
     damaged: u64,
+    cleaned: u64,
     trace: bool,
     /// Of the indexes, when nothing was under way at the last end.
     digest: Option<Vec<u128>>,
@@ -103,6 +107,7 @@ impl Run {
             head: 0,
             crashes: 0,
             damaged: 0,
+            cleaned: 0,
             trace: options.trace,
             digest: None,
         })
@@ -150,6 +155,8 @@ impl Run {
         }
         if member.is_open(&self.profile) {
             self.serve(&member, end)?;
+            let statistics = |shard: &Rc<replication::GroupShard>| shard.store().statistics().segments_cleaned;
+            self.cleaned += member.shards.borrow().iter().map(statistics).sum::<u64>();
         }
         self.crash();
         Ok(true)
@@ -286,6 +293,7 @@ impl Run {
         Ok(Report {
             crashes: self.crashes,
             lies: self.disk.lies(),
+            cleaned: self.cleaned,
             damaged: self.damaged,
             trace_hash: self.world.trace_hash(),
             trace_events: self.world.trace_events(),

@@ -19,6 +19,8 @@ pub struct Profile {
     pub clients: usize,
     /// Of 16 operations, how many are as large as an entry may be.
     pub large: u64,
+    /// Segments are cleaned as soon as something in them is dead.
+    pub cleans: bool,
     /// Longest time between two crashes, as a power of two of nanoseconds.
     pub longest_log2_ns: u64,
     /// What goes wrong besides crashes.
@@ -45,7 +47,8 @@ impl Profile {
             _ => Trouble::Lies,
         };
         // Mostly little and hot; now and then much, so that segments are filled, freed and used again.
-        let wide = random.one_in(4);
+        let cleans = random.one_in(3);
+        let wide = cleans || random.one_in(4);
         Self {
             shards,
             cores: 1 + random.below(2) as usize,
@@ -54,7 +57,8 @@ impl Profile {
             blocks_per_chunk: if wide { 256 } else { 32 << random.below(2) },
             clients: 1 << random.below(4),
             large: if wide { 10 } else { random.below(4) },
-            longest_log2_ns: if random.one_in(8) { 28 } else { 22 + random.below(3) },
+            cleans,
+            longest_log2_ns: if random.one_in(if cleans { 2 } else { 8 }) { 28 } else { 22 + random.below(3) },
             trouble,
         }
     }

@@ -1,0 +1,333 @@
+//! Cleaning: what still lives in a segment is copied to the cold stream, so that the segment can be used again.
+//!
+//! ```text
+//!   victim (older than the last pass)          window (8 MiB)                     cold segment
+//!  ┌───┬─────┬─────┬─────┬─────┐  read   ┌─────────────────────────┐  append  ┌───┬──────────┬──── ─
+//!  │hdr│ rec │ rec │ rec │ rec │ ──────▶ │ live? sum right? sorted │ ───────▶ │hdr│ move rec │ …
+//!  └───┴─────┴─────┴─────┴─────┘         │ by layer, chunk, block  │          └───┴──────────┴──── ─
+//!                                        └─────────────────────────┘
+//! ```
+//!
+//! **Which.** The best of (1 − u) · age / (1 + u), u the share that lives: cost-benefit as in Rosenblum and Ousterhout,
+//! "The Design and Implementation of a Log-Structured File System" (1992). What died is found by the index: a block
+//! lives where the index names it. Only segments that end before the replay start of the last complete pass: younger
+//! ones are dying anyway, and replay would read records of theirs.
+//!
+//! **How fast.** In step with what clients write, the faster the fewer segments are free; without a limit where clients
+//! wait already.
+//!
+//! A block whose bytes have not their sum is not copied: it stays where it is, damage that the next read reports, and
+//! its segment is left alone.
+
+use super::moves::{MAX_MOVED_BLOCKS, Moved};
+use super::segments::SegmentState;
+use super::{Role, ShardCore, State};
+use crate::format::blocks::BlockState;
+use crate::format::{
+    Crc32c, EntryBody, LeafKey, MAX_RECORD_BYTES, Record, RecordHeader, RecordPlace, RecordSeq, SegmentIndex,
+    StoredBlock, Stream,
+};
+use runtime::IoBuf;
+use std::rc::Rc;
+use types::BlockRange;
+
+/// Read of a victim at once: what is sorted together. A chunk is 1 MiB, so neighbours meet in here.
+const WINDOW_BYTES: usize = 8 << 20;
+/// Blocks of one record of moves: short enough not to hold up what clients write beside it.
+const BLOCKS_PER_RECORD: usize = 64;
+/// A record of so many, with its header and entries.
+const LONGEST_RECORD_BYTES: u32 = (BLOCKS_PER_RECORD as u32 + 8) * types::BLOCK_BYTES as u32;
+/// Bytes copied per byte that clients write, when they are just short of having to wait. Uniform random writes on a
+/// device whose clients fill nine tenths of what is usable need 4 to 5.
+const MAX_GAIN: u64 = 8;
+/// What clients wrote while there was nothing to clean is forgotten, but for this.
+const MAX_CREDIT_BYTES: u64 = 16 << 20;
+/// A segment with more than this share alive is not worth copying, in per cent, as long as there are others.
+const WORTH_CLEANING_PERCENT: u32 = 95;
+
+/// Where nothing is worth cleaning, it is looked for again after this many records.
+const RECORDS_BETWEEN_LOOKS: u64 = 16;
+
+/// Where a shard is with its cleaning.
+#[derive(Default)]
+pub(crate) struct Cleaning {
+    /// Bytes that clients have written and the cleaner has not answered for yet.
+    credit_bytes: u64,
+    /// Nothing is worth cleaning: what is free now is all there is.
+    exhausted: bool,
+}
+
+impl Cleaning {
+    /// Clients wrote this much.
+    pub(super) fn note_written(&mut self, bytes: u64) {
+        self.credit_bytes = (self.credit_bytes + bytes).min(MAX_CREDIT_BYTES);
+    }
+
+    /// Whether waiting for a free segment is in vain.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.exhausted
+    }
+}
+
+/// A block that lives in a victim.
+struct Live {
+    key: LeafKey,
+    block: u16,
+    stored: StoredBlock,
+    /// Where its bytes are in the window.
+    at: usize,
+}
+
+impl ShardCore {
+    /// Whether segments are to be made free.
+    fn cleaning_is_due(&self, state: &State) -> bool {
+        !state.lost.any
+            && self.store.pool.free_count() < self.store.cleaning_begins()
+            && state.segments.live_blocks() > 0
+    }
+
+    fn blocks_per_segment(&self) -> u32 {
+        self.store.geometry.segment_size_bytes / types::BLOCK_BYTES as u32
+    }
+
+    /// Bytes that may be copied now.
+    fn allowance_bytes(&self, state: &State) -> u64 {
+        let (free, space) = (self.store.pool.free_count(), &self.space);
+        if free <= space.for_overwrites {
+            return u64::MAX;
+        }
+        let begins = self.store.cleaning_begins().min(self.store.geometry.segment_count);
+        let range = u64::from(begins - space.for_overwrites);
+        let missing = u64::from(begins.saturating_sub(free));
+        state.cleaning.credit_bytes * MAX_GAIN * missing / range
+    }
+}
+
+impl State {
+    /// The segment whose cleaning gains most for what it costs.
+    fn pick_victim(&self, core: &ShardCore) -> Option<SegmentIndex> {
+        let blocks = core.blocks_per_segment();
+        let now = self.log.gathering().0;
+        let gain = |one: &SegmentState| {
+            let age = u128::from(now.saturating_sub(one.first_record.0) + 1);
+            u128::from(blocks - one.live_blocks) * age * 1024 / u128::from(blocks + one.live_blocks)
+        };
+        let start = self.pass.root.replay_start.seq;
+        let old = self.worth_cleaning(core).filter(|(_, one)| one.last_record < start);
+        old.max_by_key(|(_, one)| gain(one)).map(|(segment, _)| segment)
+    }
+
+    /// Whether a segment would be worth cleaning if it were older than the last pass.
+    fn a_pass_would_help(&self, core: &ShardCore) -> bool {
+        let start = self.pass.root.replay_start.seq;
+        self.worth_cleaning(core).any(|(_, one)| one.last_record >= start)
+    }
+
+    fn worth_cleaning(&self, core: &ShardCore) -> impl Iterator<Item = (SegmentIndex, &SegmentState)> {
+        let most = core.blocks_per_segment() / 100 * WORTH_CLEANING_PERCENT;
+        self.segments.ours().filter(move |(_, one)| {
+            one.role == Role::Sealed && (1..=most).contains(&one.live_blocks) && !one.left_alone
+        })
+    }
+
+    /// Whether the index names exactly this place for the block.
+    fn lives(&self, key: LeafKey, block: u16, stored: StoredBlock) -> bool {
+        let mut found = false;
+        self.index.lookup(key, BlockRange::new(u32::from(block), 1), |_, state| {
+            found = matches!(state, BlockState::Stored(at) if at.location == stored.location);
+        });
+        found
+    }
+
+    /// Notes what lives of the blocks that a record holds. `at`: where the record begins in the window.
+    fn note_live(
+        &self,
+        record: &Record<'_>,
+        core: &ShardCore,
+        segment: SegmentIndex,
+        place: (u32, usize),
+        live: &mut Vec<Live>,
+    ) {
+        let (offset_bytes, at) = place;
+        let mut within = record.header.blocks_offset_bytes(core.block_size_bytes);
+        for entry in record.entries() {
+            if let EntryBody::Leaf(data) = entry.body {
+                within += data.stored_bytes();
+            }
+            let Some(sums) = entry.stored_sums() else { continue };
+            let first = core.store.geometry.unit_at(segment, offset_bytes + within as u32);
+            let range = entry.head.range().expect("what has sums has blocks");
+            for (block, stored) in (range.first..).zip(sums.stored_from(first)) {
+                let key = self.holder_of(entry.head.leaf_key());
+                if self.lives(key, block, stored) {
+                    live.push(Live { key, block, stored, at: at + within });
+                }
+                within += stored.stored.bytes();
+            }
+        }
+    }
+}
+
+/// Cleans as long as the shard lives.
+pub(crate) async fn run_cleaner(core: Rc<ShardCore>) {
+    loop {
+        let due = || match core.check_open() {
+            Err(_) => Some(false),
+            Ok(()) => core.cleaning_is_due(&core.state.borrow()).then_some(true),
+        };
+        if !core.durable_changed.until(due).await {
+            return;
+        }
+        let victim = core.state.borrow().pick_victim(&core);
+        let Some(victim) = victim else {
+            if wait_for_victims(&core).await.is_none() {
+                return;
+            }
+            continue;
+        };
+        core.state.borrow_mut().cleaning.exhausted = false;
+        if clean(&core, victim).await.is_none() {
+            return;
+        }
+        core.counters.segments_cleaned.add(1);
+    }
+}
+
+/// Nothing can be cleaned now: asks for a pass if that makes segments old enough, and waits for something to change.
+async fn wait_for_victims(core: &Rc<ShardCore>) -> Option<()> {
+    let (asked, before) = {
+        let mut state = core.state.borrow_mut();
+        let helps = state.a_pass_would_help(core);
+        state.cleaning.exhausted = !helps && !core.frees_something(&state);
+        (helps.then(|| state.pass.ask()), state.log.gathering())
+    };
+    core.durable_changed.wake_all();
+    let changed = || match core.check_open() {
+        Err(_) => Some(None),
+        Ok(()) => {
+            let state = core.state.borrow();
+            let later = RecordSeq(before.0 + RECORDS_BETWEEN_LOOKS);
+            let answered = asked.map_or(state.log.gathering() >= later, |asked| state.pass.is_answered(asked));
+            answered.then_some(Some(()))
+        }
+    };
+    core.durable_changed.until(changed).await
+}
+
+/// Copies what lives in the segment. `None` when the shard has ended.
+async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
+    let geometry = core.store.geometry;
+    let _pin = core.pin(segment);
+    let (mut offset_bytes, mut live) = (core.block_size_bytes, Vec::new());
+    let mut whole = true;
+    while offset_bytes < geometry.segment_size_bytes
+        && core.state.borrow_mut().segments.get_mut(segment).live_blocks > 0
+    {
+        let length = WINDOW_BYTES.min((geometry.segment_size_bytes - offset_bytes) as usize);
+        let from = geometry.segment_start_bytes(segment) + u64::from(offset_bytes);
+        let (read, window) = core.device.read(from, IoBuf::new(length)).await;
+        if read.is_err() {
+            whole = false;
+            break;
+        }
+        let next = core.find_live(segment, offset_bytes, &window, &mut live);
+        let wrong = live.len();
+        live.retain(|one| Crc32c::of(&window[one.at..one.at + one.stored.stored.bytes()]) == one.stored.checksum);
+        whole &= wrong == live.len();
+        live.sort_unstable_by_key(|one| (one.key.layer, one.key.chunk, one.block));
+        for part in live.chunks(BLOCKS_PER_RECORD) {
+            copy(core, part, &window).await?;
+        }
+        live.clear();
+        offset_bytes = next;
+    }
+    let mut state = core.state.borrow_mut();
+    let left = state.segments.get_mut(segment);
+    if !whole || left.live_blocks > 0 {
+        // Something in it is damaged, or is named by nothing that could be read.
+        left.left_alone = true;
+        core.counters.cleaning_errors.add(1);
+    }
+    Some(())
+}
+
+impl ShardCore {
+    /// Notes what lives in the records that lie wholly in the window; returns where the next one to look at begins.
+    fn find_live(&self, segment: SegmentIndex, offset_bytes: u32, window: &[u8], live: &mut Vec<Live>) -> u32 {
+        let state = self.state.borrow();
+        let (block, geometry) = (self.block_size_bytes, self.store.geometry);
+        let generation = state.segments.get(segment).generation;
+        let is_last = offset_bytes as usize + window.len() == geometry.segment_size_bytes as usize;
+        let mut at = 0;
+        while at < window.len() {
+            // A record that goes on behind the window begins the next one.
+            if !is_last && at > 0 && window.len() - at < MAX_RECORD_BYTES {
+                break;
+            }
+            let here = offset_bytes + at as u32;
+            let room = window.len() - at;
+            let place = RecordPlace { segment, generation, offset_bytes: here };
+            let record = RecordHeader::peek(&window[at..], block, room)
+                .and_then(|_| Record::decode(&self.store.key, &place, block, room, &window[at..]));
+            match record {
+                Ok(record) => {
+                    state.note_live(&record, self, segment, (here, at), live);
+                    at += record.header.length_bytes as usize;
+                }
+                Err(_) => at += block as usize,
+            }
+        }
+        offset_bytes + at as u32
+    }
+}
+
+/// Writes these blocks into one record of moves, when it is their turn, and waits until the index names the copies.
+async fn copy(core: &Rc<ShardCore>, part: &[Live], window: &IoBuf) -> Option<()> {
+    let bytes: u64 = part.iter().map(|one| one.stored.stored.bytes() as u64).sum();
+    let may = || match core.check_open() {
+        Err(_) => Some(None),
+        Ok(()) => {
+            let state = core.state.borrow();
+            let room = core.store.pool.free_count() > core.space.for_moves
+                || state.log.has_open(Stream::Cold, LONGEST_RECORD_BYTES, core.store.geometry.segment_size_bytes);
+            (room && core.allowance_bytes(&state) >= bytes).then_some(Some(()))
+        }
+    };
+    core.durable_changed.until(may).await?;
+    let record = {
+        let mut state = core.state.borrow_mut();
+        let gain = core.allowance_bytes(&state) / state.cleaning.credit_bytes.max(1);
+        let paid = bytes / gain.clamp(1, MAX_GAIN);
+        state.cleaning.credit_bytes = state.cleaning.credit_bytes.saturating_sub(paid);
+        let mut record = RecordSeq(0);
+        for run in runs(part) {
+            let from: Vec<_> = run.iter().map(|one| one.stored).collect();
+            let range = BlockRange::new(u32::from(run[0].block), run.len() as u32);
+            let moved = Moved { key: run[0].key, range, from: &from };
+            let stored = run.iter().map(|one| &window[one.at..one.at + one.stored.stored.bytes()]);
+            record = state.queue_move(&moved, stored, core.block_size_bytes);
+        }
+        record
+    };
+    core.counters.moved_bytes.add(bytes);
+    core.work.wake_all();
+    let durable = || match core.durable_record.get() >= record {
+        true => Some(Some(())),
+        false => core.check_open().err().map(|_| None),
+    };
+    core.durable_changed.until(durable).await
+}
+
+/// Cuts sorted blocks into neighbours of one chunk.
+fn runs(part: &[Live]) -> impl Iterator<Item = &[Live]> {
+    let mut rest = part;
+    std::iter::from_fn(move || {
+        let first = rest.first()?;
+        let follows =
+            |(i, one): &(usize, &Live)| one.key == first.key && usize::from(one.block) == usize::from(first.block) + i;
+        let count = rest.iter().enumerate().take(MAX_MOVED_BLOCKS).take_while(follows).count();
+        let (run, left) = rest.split_at(count);
+        rest = left;
+        Some(run)
+    })
+}
