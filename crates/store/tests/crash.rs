@@ -69,7 +69,7 @@ fn what_was_acknowledged_survives_crashes_kills_and_crashes_while_opening() {
 
 #[test]
 fn what_was_acknowledged_survives_failed_appends() {
-    let faults = DiskFaults { write_error: 20_000, ..DiskFaults::default() };
+    let faults = DiskFaults { write_error: 40_000, ..DiskFaults::default() };
     let refused: u64 = (100..104).map(|seed| survives(seed, 50, faults).1).sum();
     assert!(refused > 10, "{refused} refused appends");
 }
