@@ -52,8 +52,7 @@ impl Pool {
     /// A segment to append to, and the generation of this use of it.
     pub(crate) fn take(&self) -> Option<(SegmentIndex, Generation)> {
         let mut state = self.lock();
-        let early = mutant(Mutant::SegmentReusedTooEarly) || mutant(Mutant::SegmentFreedBeforePass);
-        let segment = match early {
+        let segment = match mutant(Mutant::SegmentReusedTooEarly) {
             true => state.free.pop_back()?,
             false => state.free.pop_front()?,
         };

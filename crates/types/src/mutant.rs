@@ -49,8 +49,6 @@ pub enum Mutant {
     MoveAppliedBlindly,
     /// Store: a move takes effect when it is queued, not when it is durable.
     MoveAppliedBeforeDurable,
-    /// Store: a segment is freed though leaves of the last complete pass name blocks in it.
-    SegmentFreedBeforePass,
 }
 
 #[cfg(feature = "mutants")]

@@ -394,8 +394,7 @@ impl State {
             let state = self.segments.get_mut(segment);
             // Died before the first leaf of the pass was written, so none of its leaves names it; and replay, which
             // would apply entries that name it, begins behind it.
-            let died = state.died_at <= root.pass_first.seq || mutant(Mutant::SegmentFreedBeforePass);
-            let forgotten = died && state.last_record < root.replay_start.seq;
+            let forgotten = state.died_at <= root.pass_first.seq && state.last_record < root.replay_start.seq;
             if !forgotten && !mutant(Mutant::SegmentReusedTooEarly) {
                 left = true;
             } else if state.pins > 0 {

@@ -39,7 +39,6 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::FlushRemoved,
         Mutant::MoveAppliedBlindly,
         Mutant::MoveAppliedBeforeDurable,
-        Mutant::SegmentFreedBeforePass,
     ],
 };
 
