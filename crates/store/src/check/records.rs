@@ -5,7 +5,7 @@ use crate::error::Damage;
 use crate::format::record::RECORD_MAGIC;
 use crate::format::{
     Crc32c, DeviceUnit, EntryBody, FormatError, LeafKey, MAX_RECORD_BYTES, Record, RecordHeader, RecordPlace,
-    RecordSeq, SegmentIndex, UNIT_BYTES,
+    RecordSeq, SegmentIndex, Stream, UNIT_BYTES,
 };
 use crate::open::Examined;
 use crate::store::{FoundSegment, Store};
@@ -199,7 +199,10 @@ impl<'a> Walk<'a> {
 
     /// Whether a record was written again in a later segment: the append that should have put it here had failed.
     fn is_given_up(&self, found: &FoundSegment, record: RecordSeq) -> bool {
-        self.segments.iter().any(|later| later.generation > found.generation && later.first_record <= record)
+        // The cold ones and the others go on apart from each other.
+        let goes_on = |later: &FoundSegment| (later.stream == Stream::Cold) == (found.stream == Stream::Cold);
+        let later = self.segments.iter().filter(|later| later.generation > found.generation && goes_on(later));
+        later.map(|later| later.first_record).any(|first| first <= record)
     }
 
     /// All has been read: what was durable and is not right is damage.
