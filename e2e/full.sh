@@ -21,7 +21,7 @@ if need fio fio; then
     check "status says that it is full, and what to do" status \
         'assert s["health"] == "degraded" and "full" in s["reasons"][0] and "volume delete" in s["reasons"][0], s'
     check "overwrites go on, verified" fio --name=overwrite --ioengine=nbd --uri="$uri" --rw=randwrite --bs=64k --iodepth=8 \
-        --size=128M --io_size=16M --verify=crc32c --verify_fatal=1 --do_verify=1 --eta=never
+        --size=128M --io_size=256M --verify=crc32c --verify_fatal=1 --do_verify=1 --eta=never
     check "volume delete puts it into the trash" "$cairn" volume delete data
     check "where it takes its space" status 'assert s["capacity"]["used_bytes"] > 256 << 20 and s["trash"], s'
     check "status names the trash" status 'assert "trash" in s["reasons"][0], s'
