@@ -43,6 +43,8 @@ pub struct Store {
     watchers: Mutex<Vec<Waker>>,
     live_bytes: [AtomicU64; MAX_SHARDS],
     clean_below: AtomicU32,
+    /// Shards that can make nothing free, a bit each.
+    exhausted: AtomicU32,
 }
 
 /// The superblock as it will be written next, and who writes it.
@@ -133,6 +135,7 @@ impl Store {
             failed: OnceLock::new(),
             watchers: Mutex::default(),
             live_bytes: [const { AtomicU64::new(0) }; MAX_SHARDS],
+            exhausted: AtomicU32::new(0),
             clean_below: AtomicU32::new(Space::of(geometry.segment_count).cleaning_begins),
         }))
     }
@@ -196,6 +199,23 @@ impl Store {
     pub fn clean_below(&self, free_segments: u32) {
         self.clean_below
             .store(free_segments.max(Space::of(self.geometry.segment_count).cleaning_begins), Ordering::Relaxed);
+    }
+
+    /// Whether the shard can make nothing free.
+    pub(crate) fn set_exhausted(&self, shard: ShardIndex, is_exhausted: bool) {
+        let bit = 1 << shard.0;
+        match is_exhausted {
+            true => self.exhausted.fetch_or(bit, Ordering::Relaxed),
+            false => self.exhausted.fetch_and(!bit, Ordering::Relaxed),
+        };
+        if self.is_exhausted() {
+            self.pool.tell();
+        }
+    }
+
+    /// Whether no shard can make anything free: to wait for a segment is in vain.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.exhausted.load(Ordering::Relaxed).count_ones() == u32::from(self.shard_count())
     }
 
     pub(crate) fn cleaning_begins(&self) -> u32 {

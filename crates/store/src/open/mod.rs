@@ -24,7 +24,7 @@ use scan::{Findings, scan};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{BlockRange, Epoch, GroupId, Mutant, Seq, ShardIndex, VolumeEpoch, VolumeId, mutant};
+use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, VolumeEpoch, VolumeId, mutant};
 
 /// A store that an assertion stopped so often at one record is not opened again: it would stop there once more.
 pub(crate) const STOPS_MAX: u32 = 2;
@@ -205,11 +205,7 @@ impl Examined {
 
     /// Whether a block is what the index says of it, in its layer or in the one that took the layer's blocks.
     pub(crate) fn is_needed(&self, key: LeafKey, block: u16, stored: StoredBlock) -> bool {
-        let mut is_needed = false;
-        let range = BlockRange::new(u32::from(block), 1);
-        let key = self.state.holder_of(key);
-        self.state.index.lookup(key, range, |_, state| is_needed = state.stored() == Some(stored));
-        is_needed
+        self.state.holder_of_block(key, block, stored).is_some()
     }
 
     /// The last record of a segment that was sealed when the last pass was written.

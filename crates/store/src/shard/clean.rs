@@ -22,7 +22,6 @@
 use super::moves::{MAX_MOVED_BLOCKS, Moved};
 use super::segments::SegmentState;
 use super::{Role, ShardCore, State};
-use crate::format::blocks::BlockState;
 use crate::format::{
     Crc32c, EntryBody, LeafKey, MAX_RECORD_BYTES, Record, RecordHeader, RecordPlace, RecordSeq, SegmentIndex,
     StoredBlock, Stream,
@@ -53,19 +52,12 @@ const RECORDS_BETWEEN_LOOKS: u64 = 16;
 pub(crate) struct Cleaning {
     /// Bytes that clients have written and the cleaner has not answered for yet.
     credit_bytes: u64,
-    /// Nothing is worth cleaning: what is free now is all there is.
-    exhausted: bool,
 }
 
 impl Cleaning {
     /// Clients wrote this much.
     pub(super) fn note_written(&mut self, bytes: u64) {
         self.credit_bytes = (self.credit_bytes + bytes).min(MAX_CREDIT_BYTES);
-    }
-
-    /// Whether waiting for a free segment is in vain.
-    pub(super) fn is_exhausted(&self) -> bool {
-        self.exhausted
     }
 }
 
@@ -81,9 +73,7 @@ struct Live {
 impl ShardCore {
     /// Whether segments are to be made free.
     fn cleaning_is_due(&self, state: &State) -> bool {
-        !state.lost.any
-            && self.store.pool.free_count() < self.store.cleaning_begins()
-            && state.segments.live_blocks() > 0
+        !state.lost.any && self.store.pool.free_count() < self.store.cleaning_begins()
     }
 
     fn blocks_per_segment(&self) -> u32 {
@@ -130,15 +120,6 @@ impl State {
         })
     }
 
-    /// Whether the index names exactly this place for the block.
-    fn lives(&self, key: LeafKey, block: u16, stored: StoredBlock) -> bool {
-        let mut found = false;
-        self.index.lookup(key, BlockRange::new(u32::from(block), 1), |_, state| {
-            found = matches!(state, BlockState::Stored(at) if at.location == stored.location);
-        });
-        found
-    }
-
     /// Notes what lives of the blocks that a record holds. `at`: where the record begins in the window.
     fn note_live(
         &self,
@@ -158,8 +139,7 @@ impl State {
             let first = core.store.geometry.unit_at(segment, offset_bytes + within as u32);
             let range = entry.head.range().expect("what has sums has blocks");
             for (block, stored) in (range.first..).zip(sums.stored_from(first)) {
-                let key = self.holder_of(entry.head.leaf_key());
-                if self.lives(key, block, stored) {
+                if let Some(key) = self.holder_of_block(entry.head.leaf_key(), block, stored) {
                     live.push(Live { key, block, stored, at: at + within });
                 }
                 within += stored.stored.bytes();
@@ -170,6 +150,8 @@ impl State {
 
 /// Cleans as long as the shard lives.
 pub(crate) async fn run_cleaner(core: Rc<ShardCore>) {
+    // Where something is lost no pass is written, so nothing becomes free.
+    core.store.set_exhausted(core.index, core.state.borrow().lost.any);
     loop {
         let due = || match core.check_open() {
             Err(_) => Some(false),
@@ -185,7 +167,7 @@ pub(crate) async fn run_cleaner(core: Rc<ShardCore>) {
             }
             continue;
         };
-        core.state.borrow_mut().cleaning.exhausted = false;
+        core.store.set_exhausted(core.index, false);
         if clean(&core, victim).await.is_none() {
             return;
         }
@@ -198,7 +180,7 @@ async fn wait_for_victims(core: &Rc<ShardCore>) -> Option<()> {
     let (asked, before) = {
         let mut state = core.state.borrow_mut();
         let helps = state.a_pass_would_help(core);
-        state.cleaning.exhausted = !helps && !core.frees_something(&state);
+        core.store.set_exhausted(core.index, !helps && !core.frees_something(&state));
         (helps.then(|| state.pass.ask()), state.log.gathering())
     };
     core.durable_changed.wake_all();

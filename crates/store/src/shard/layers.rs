@@ -20,7 +20,9 @@ use super::group::Merge;
 use super::{Action, Shard, State};
 use crate::format::blocks::BlockState;
 use crate::format::entry::ChunkList;
-use crate::format::{EntryFlags, EntryHead, LayerRecord, LeafKey, MergeRecord, PassId, RecordSeq, ShardRoot};
+use crate::format::{
+    EntryFlags, EntryHead, LayerRecord, LeafKey, MergeRecord, PassId, RecordSeq, ShardRoot, StoredBlock,
+};
 use crate::index::LayerUsage;
 use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, LayerId, Mutant, Seq, mutant};
 
@@ -180,6 +182,15 @@ impl State {
             key.layer = ending.into;
         }
         key
+    }
+
+    /// The leaf that holds a block which a record says is `stored`: `None` if the index names another, or none.
+    pub(crate) fn holder_of_block(&self, key: LeafKey, block: u16, stored: StoredBlock) -> Option<LeafKey> {
+        let mut is_it = false;
+        let key = self.holder_of(key);
+        let range = BlockRange::new(u32::from(block), 1);
+        self.index.lookup(key, range, |_, state| is_it = state.stored() == Some(stored));
+        is_it.then_some(key)
     }
 
     /// What a pass says of a layer that ends.

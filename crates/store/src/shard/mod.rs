@@ -267,7 +267,7 @@ impl Shard {
             Ok(()) => {
                 let state = core.state.borrow();
                 let more = core.free_for(&state) > core.space.for_overwrites || core.store.pool.given() > given;
-                (more || state.cleaning.is_exhausted()).then_some(Ok(()))
+                (more || core.store.is_exhausted()).then_some(Ok(()))
             }
         };
         core.durable_changed.until(changed).await
@@ -463,7 +463,7 @@ impl ShardCore {
         if free > kept_back {
             return Ok(());
         }
-        if state.cleaning.is_exhausted() {
+        if self.store.is_exhausted() {
             let Usage { live_bytes, usable_bytes, .. } = self.store.usage();
             return Err(AppendError::NoSpace { live_bytes, usable_bytes });
         }
