@@ -140,3 +140,52 @@ fn a_full_device_can_be_overwritten_for_ever() {
         client.verify().await;
     });
 }
+
+/// What one shard of a device has is whole, what the other has is half dead: who writes to the first waits for what is
+/// cleaned in the second.
+#[test]
+fn a_shard_without_anything_to_clean_waits_for_one_that_has() {
+    let rig = Rig::new(25, 256 * MIB, runtime::sim::DiskOptions::default());
+    rig.run(async move {
+        let device = device().await;
+        let options = store::FormatOptions { shard_count: Some(2), ..format_options() };
+        store::format(&device, &options).await.expect("the disk can be formatted");
+        let opened = store::Store::open(&device).await.expect("a store");
+        let mut shards = Vec::new();
+        for index in 0..2 {
+            let read = store::Shard::recover(&opened, device.clone(), ShardIndex(index)).await;
+            shards.push(read.expect("a good device"));
+        }
+        let mut clients = Vec::new();
+        for (read, group) in shards.into_iter().zip([GroupId(2), GroupId(1)]) {
+            let (shard, recovery) = read.begin().await.expect("a good device");
+            assert_eq!(opened.shard_of(group), shard.index());
+            let model = model_of(0);
+            model.borrow_mut().groups.insert(group, GroupModel::default());
+            clients.push((group, Client::take_over(&shard, &recovery, &model).await));
+        }
+        let write = async |which: usize, chunk: u64, range: BlockRange| {
+            let (group, client) = &clients[which];
+            let written = client.write_with_room(*group, ChunkId(chunk as u32), range).await;
+            written.expect("there is always something to clean");
+            assert!(client.below(16).await);
+        };
+        for chunk in 0..95 {
+            for part in 0..8 {
+                write(0, chunk, BlockRange::new(32 * part, 32)).await;
+                write(1, chunk, BlockRange::new(32 * part, 32)).await;
+            }
+        }
+        let random = Random::new(25);
+        for i in 0..40_000 {
+            let block = BlockRange::new(random.below(256) as u32, 1);
+            // Few to the first: none of its segments is worth cleaning.
+            write(usize::from(i % 40 != 0), random.below(95), block).await;
+        }
+        for (_, client) in &clients {
+            client.settle().await;
+            client.verify().await;
+        }
+        assert!(clients[1].1.shard.statistics().segments_cleaned > 20);
+    });
+}
