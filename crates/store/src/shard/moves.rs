@@ -68,7 +68,8 @@ impl State {
 
     /// Applies the moves of all records up to `durable`.
     pub(super) fn apply_moves(&mut self, durable: RecordSeq) {
-        while let Some(pending) = self.moves.0.pop_front_if(|pending| pending.record <= durable) {
+        while self.moves.0.front().is_some_and(|pending| pending.record <= durable) {
+            let pending = self.moves.0.pop_front().expect("looked at just above");
             let first = self.records.place(pending.record).blocks.0 + u64::from(pending.offset_bytes) / 512;
             self.apply_move(pending.key, pending.range, &pending.from, DeviceUnit(first));
             self.records.release(pending.record);
