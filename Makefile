@@ -1,6 +1,6 @@
 # The commands of the house. `make` alone says what there is.
 
-.PHONY: help deps build run check test bench
+.PHONY: help deps build run check test bench fuzz
 .DEFAULT_GOAL := help
 
 help:
@@ -8,6 +8,7 @@ help:
 	@echo "make run     build, serve a cluster of one node until Ctrl-C (ARGS='--dir D --volume data:10G': see 'cairn demo --help')"
 	@echo "make check   format, clippy with warnings denied, unit tests: before each commit"
 	@echo "make test    every test, each stage within its time; the last line is the total"
+	@echo "make fuzz    every decoder against libFuzzer, SECONDS=60 each (needs a nightly compiler)"
 	@echo "make bench   the figures of docs/performance.md, measured here"
 
 deps:
@@ -38,3 +39,6 @@ test: deps
 
 bench: deps
 	@tools/bench.sh
+
+fuzz:
+	@tools/fuzz.sh $(or $(SECONDS),60) $(TARGETS)

@@ -4,7 +4,7 @@
 Contestants alternate, every figure is the median of three runs, and a ping-pong over loopback TCP is run before each
 round to tell the machine's state. Prints tables in Markdown and keeps all single results in out/bench.json.
 
-    tools/bench.py [--quick] [store] [doors] [open]      default: all three
+    tools/bench.py [--quick] [store] [doors] [open] [coding] [layers] [life]      default: all; life takes longest
 """
 
 import json
@@ -211,19 +211,24 @@ class Demo:
     """A cluster of one node, one core, its device in `folder`: a file whose memory is there before the load begins, as a
     drive's flash is. The first touch of each page would else be counted, which costs as much as the write itself."""
 
-    def __init__(self, folder, size):
+    def __init__(self, folder, size, volumes=("v:1G",), options=()):
         self.folder = tempfile.mkdtemp(dir=folder, prefix="cairn-bench-")
         self.process = subprocess.Popen(
-            [CAIRN, "demo", "--dir", self.folder, "--device-size", str(size), "--volume", "v:1G", "--nvme-port", "0",
-             "--nbd-port", "0", "--admin-port", "0", "--cores", "1"],
+            [CAIRN, "demo", "--dir", self.folder, "--device-size", str(size), "--nvme-port", "0",
+             "--nbd-port", "0", "--admin-port", "0", "--cores", "1", *options,
+             *(word for volume in volumes for word in ("--volume", volume))],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         ready = self.process.stdout.readline()
         if not ready.startswith("ready"):
             self.stop()
             sys.exit("bench: the demo did not become ready")
-        admin = dict(word.split("=", 1) for word in ready.split() if "=" in word)["admin"]
-        self.info = json.loads(run([CAIRN, "--admin", admin, "volume", "info", "v", "-o", "json"]))
+        self.admin = dict(word.split("=", 1) for word in ready.split() if "=" in word)["admin"]
+        self.info = self.ask("volume", "info", "v", "-o", "json") if volumes else None
         run(["fallocate", "--length", size, os.path.join(self.folder, "node-1", "device-1.img")])
+
+    def ask(self, *words):
+        out = run([CAIRN, "--admin", self.admin, *words])
+        return json.loads(out) if "json" in words else out
 
     def door(self, kind):
         if kind == "NVMe/TCP":
@@ -292,6 +297,117 @@ def replace_demo(old):
     return demo
 
 
+def measure_coding():
+    """What compressing and encrypting costs: 4 KiB at random at depth 16 over NBD, data that lz4 makes half as long, one
+    core, the device a file in memory."""
+    ways = [("off", False), ("lz4", False), ("zstd", False), ("off", True), ("lz4", True)]
+    seen = {(way, pattern): [] for way in ways for pattern in ("write", "read")}
+    stored = {}
+    for _ in range(RUNS):
+        for compression, encrypted in ways:
+            demo = Demo(MEMORY, 6 * GIB, volumes=(), options=("--compression", compression))
+            try:
+                key = []
+                if encrypted:
+                    path = os.path.join(demo.folder, "key")
+                    with open(path, "wb") as file:
+                        file.write(os.urandom(32))
+                    key = ["--encrypt", "--key-file", path]
+                demo.ask("volume", "create", "v", "--size", "1G", *key)
+                demo.info = demo.ask("volume", "info", "v", "-o", "json")
+                nbd_fio(demo, "write", block="128k", extra=HALF, timed=False)
+                for pattern in ("write", "read"):
+                    result = nbd_fio(demo, "rand" + pattern, extra=HALF)
+                    seen[(compression, encrypted), pattern].append(
+                        keep(f"coding {compression} {encrypted} {pattern}", **result))
+                stored[compression, encrypted] = demo.ask("volume", "info", "v", "-o", "json")["usage"]
+            finally:
+                demo.stop()
+    rows = []
+    for (compression, encrypted), pattern in seen:
+        m = medians(seen[(compression, encrypted), pattern])
+        usage = stored[compression, encrypted]
+        share = usage["stored_bytes"] / max(1, usage["unique_bytes"] + usage["shared_bytes"])
+        rows.append([compression, "yes" if encrypted else "no", pattern, f"{m['iops']:,.0f}", f"{m['mean_us']:.0f}",
+                     f"{m['p99_us']:.0f}", f"{m['target_us']:.1f}", f"{share:.0%}"])
+    table("Compression and encryption, NBD, depth 16, one core, memory",
+          ["compression", "encrypted", "4 KiB", "IOPS", "mean µs", "p99 µs", "CPU µs, node", "stored"], rows)
+
+
+# Data that lz4 makes about half as long.
+HALF = ("--refill_buffers", "--buffer_compress_percentage=50", "--buffer_compress_chunk=4k")
+
+
+def nbd_fio(demo, pattern, depth=16, block="4k", size="256M", extra=(), timed=True):
+    """One run of fio over NBD, with the CPU time of the node."""
+    began = process_seconds(demo.process.pid)
+    bound = [f"--runtime={SECONDS}", "--time_based"] if timed else []
+    out = run(["fio", "--name=run", "--ioengine=nbd", f"--uri={demo.info['nbd_uri']}", f"--rw={pattern}", f"--bs={block}",
+               f"--iodepth={depth}", f"--size={size}", "--output-format=json", *bound, *extra])
+    job = json.loads(out)["jobs"][0]["read" if "read" in pattern else "write"]
+    spent = process_seconds(demo.process.pid) - began
+    return {"iops": job["iops"], "mib_s": job["bw_bytes"] / MIB, "mean_us": job["lat_ns"]["mean"] / 1000,
+            "p99_us": job["clat_ns"]["percentile"]["99.000000"] / 1000, "target_us": spent * 1e6 / job["total_ios"]}
+
+
+def process_seconds(pid):
+    """CPU time of a process, user and system (proc(5), /proc/pid/stat)."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+SNAPSHOTS = (0, 1, 10, 100)
+
+
+def measure_layers():
+    """What snapshots cost each I/O, what the first write to a place costs (thin, filled, after a snapshot), and what is left
+    of sequential reads when all of a volume was overwritten at random. NBD, one core, the device a file in memory."""
+    snapshots = {(count, pattern): [] for count in SNAPSHOTS for pattern in ("randread", "randwrite")}
+    first = {(state, pattern): [] for state in ("empty", "filled", "after a snapshot") for pattern in ("randread", "randwrite")}
+    stream = {state: [] for state in ("written in order", "overwritten at random")}
+    for _ in range(RUNS):
+        demo = Demo(MEMORY, 6 * GIB)
+        try:
+            for pattern in ("randread", "randwrite"):
+                first["empty", pattern].append(keep(f"empty {pattern}", **nbd_fio(demo, pattern)))
+            nbd_fio(demo, "write", block="128k", timed=False)
+            stream["written in order"].append(keep("sequential", **nbd_fio(demo, "read", 4, "1M")))
+            made = 0
+            for count in SNAPSHOTS:
+                while made < count:
+                    # Something of each snapshot's own, so that its layer is not empty.
+                    nbd_fio(demo, "randwrite", size="256M", extra=("--io_size=2M", f"--randseed={made}"), timed=False)
+                    made += 1
+                    demo.ask("snapshot", "create", f"v@s{made}")
+                for pattern in ("randread", "randwrite"):
+                    result = keep(f"{count} snapshots {pattern}", **nbd_fio(demo, pattern))
+                    snapshots[count, pattern].append(result)
+                    if count == 0:
+                        first["filled", pattern].append(result)
+                    elif count == 1:
+                        first["after a snapshot", pattern].append(result)
+        finally:
+            demo.stop()
+        demo = Demo(MEMORY, 6 * GIB)
+        try:
+            nbd_fio(demo, "write", block="128k", timed=False)
+            nbd_fio(demo, "randwrite", timed=False)
+            stream["overwritten at random"].append(keep("sequential, overwritten", **nbd_fio(demo, "read", 4, "1M")))
+        finally:
+            demo.stop()
+    columns = ["4 KiB at random", "IOPS", "mean µs", "p99 µs", "CPU µs, node"]
+
+    def row(what, rounds):
+        m = medians(rounds)
+        return [*what, f"{m['iops']:,.0f}", f"{m['mean_us']:.0f}", f"{m['p99_us']:.0f}", f"{m['target_us']:.1f}"]
+
+    table("Snapshots, NBD, depth 16", ["snapshots", *columns], [row((str(c), p), r) for (c, p), r in snapshots.items()])
+    table("The first write to a place, NBD, depth 16", ["volume", *columns], [row(what, r) for what, r in first.items()])
+    table("Sequential reads of 1 MiB, depth 4", ["volume", "MiB/s", "CPU µs, node"],
+          [[state, f"{medians(r)['mib_s']:,.0f}", f"{medians(r)['target_us']:.0f}"] for state, r in stream.items()])
+
+
 def measure_open():
     """Opening a store full of 4 KiB-random data, and the memory of its index: data that was written, then an index that
     was made up, as large as memory allows for its checkpoint (2.4 GiB per TiB of data) and for the index itself."""
@@ -315,12 +431,59 @@ def measure_open():
                                    "index per TiB", "resident per TiB"], rows)
 
 
+# What a device of so many segments writes per byte of its clients when all of it but this share lives and the one
+# written longest ago is cleaned: uniform random (LRU; Desnoyers, "Analytic modeling of SSD write performance").
+LRU = {80: 2.7, 90: 5.1}
+
+
+def life(path, size, share, overwrites, *words, depth=64):
+    make_file(path, size, 0)
+    run(["fallocate", "--length", size, path])
+    result = json.loads(run([BENCH, "--depth", depth, "life", path, "--share", share, "--overwrites", overwrites, *words],
+                            timeout=1800))
+    os.remove(path)
+    return keep(f"life {size // MIB} MiB {share} % {' '.join(map(str, words))}", **result)
+
+
+def measure_life():
+    """What becomes of a store that is filled and overwritten many times: throughput, what is written to the device for a
+    byte of clients, and what clients wait at an equal offered load in the first and in the last tenth."""
+    path = os.path.join(MEMORY, "life.img")
+    overwrites = 2 if SECONDS == 1 else 10
+    rows, steady = [], {}
+    for size, share, zipf in [(4 * GIB, 50, None), (4 * GIB, 80, None), (4 * GIB, 90, None), (4 * GIB, 50, 1.1),
+                              (4 * GIB, 80, 1.1), (256 * MIB, 80, None), (256 * MIB, 90, None), (256 * MIB, 90, 1.1)]:
+        words = [] if zipf is None else ["--zipf", zipf]
+        rounds = [life(path, size, share, overwrites, *words) for _ in range(RUNS)]
+        m, parts = medians(rounds), {key: statistics.median(r["amplification"][key] for r in rounds)
+                                     for key in ("total", "moved", "checkpoint", "headers")}
+        steady[size, share, zipf] = m["steady_iops"]
+        rows.append([f"{size // MIB} MiB", f"{share} %", f"zipf {zipf}" if zipf else "uniform", f"{m['fresh_iops']:,.0f}",
+                     f"{m['steady_iops']:,.0f}", f"{m['steady_iops'] / m['fresh_iops']:.0%}",
+                     *(f"{parts[key]:.2f}" for key in ("total", "moved", "checkpoint", "headers")),
+                     f"{LRU[share]}" if share in LRU and zipf is None else ""])
+    table(f"A long life: overwritten {overwrites} times, depth 64, memory",
+          ["device", "of usable", "writes", "fresh IOPS", "steady IOPS", "of fresh", "device bytes per byte", "moved",
+           "checkpoint", "headers", "LRU"], rows)
+    rows = []
+    for share, zipf in [(80, None), (80, 1.1)]:
+        rate = steady[4 * GIB, share, zipf] * 0.5
+        words = ["--rate", f"{rate:.0f}"] + ([] if zipf is None else ["--zipf", zipf])
+        rounds = [life(path, 4 * GIB, share, overwrites, *words)["parts"] for _ in range(RUNS)]
+        tenths = [statistics.median(r[n]["p99_us"] for r in rounds) for n in range(10)]
+        waited = statistics.median(r[9]["waited"] for r in rounds)
+        rows.append([f"{share} %", f"zipf {zipf}" if zipf else "uniform", f"{rate:,.0f}",
+                     ", ".join(f"{us / 1000:.1f}" for us in tenths), f"{tenths[9] / tenths[0]:.1f}", f"{waited:.0f}"])
+    table("Client p99 at an equal offered load, 4 GiB, memory",
+          ["of usable", "writes", "offered IOPS", "p99 ms of each tenth", "last / first", "waited for room"], rows)
+
+
 def main():
     global RUNS, SECONDS
     wanted = [word for word in sys.argv[1:] if not word.startswith("--")]
     if "--quick" in sys.argv:
         RUNS, SECONDS = 1, 1
-    if set(wanted) - {"store", "doors", "open"}:
+    if set(wanted) - {"store", "doors", "open", "coding", "layers", "life"}:
         sys.exit(__doc__)
     os.makedirs("out", exist_ok=True)
     print(f"Medians of {RUNS}, {SECONDS} s each, {os.cpu_count()} cores, Linux {os.uname().release}.")
@@ -332,6 +495,12 @@ def main():
         measure_doors()
     if not wanted or "open" in wanted:
         measure_open()
+    if not wanted or "coding" in wanted:
+        measure_coding()
+    if not wanted or "layers" in wanted:
+        measure_layers()
+    if not wanted or "life" in wanted:
+        measure_life()
     with open("out/bench.json", "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)
 

@@ -4,8 +4,8 @@
 #   tools/deps.sh build    what `make run` needs
 set -eu
 
-# The linker that Rust uses, and how sources come here.
-packages=(build-essential ca-certificates git make)
+# The linker that Rust uses, how sources come here, and OpenSSL's libcrypto, which is linked in.
+packages=(build-essential ca-certificates git make libssl-dev pkg-config)
 tests=(
     # clients of the end-to-end tests
     fio libnbd-bin qemu-utils nvme-cli python3

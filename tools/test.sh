@@ -50,11 +50,12 @@ export CAIRN_BIN=$target/release/cairn
 
 # The times add up to 90 minutes on two cores; a machine that has built before needs a third of that.
 stage build 900 cargo build --release --workspace
-stage unit 1500 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
-# Deliberate bugs that only these checks can catch: flush removed, a ghost write executed, an assertion that fails. The others: e2e/sim.sh, which
-# needs the same build.
-stage mutants 900 cargo test --workspace --features cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants \
-    --test power_loss --test ghost_mutant --test stopped_store
+stage unit 1300 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
+# Deliberate bugs that these checks catch: flush removed, a ghost write executed, an assertion that fails, each rule of layers
+# and of cleaning. The others: e2e/sim.sh, which needs the same build.
+stage mutants 900 cargo test --workspace \
+    --features cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants \
+    --test power_loss --test ghost_mutant --test stopped_store --test layers_mutants --test cleaning_mutants
 for script in e2e/*.sh; do
     name=$(basename "$script" .sh)
     [ "$name" = lib ] && continue

@@ -1,6 +1,6 @@
 //! # bench: load generators and measurements
 //!
-//! Closed-loop generators over the floors themselves (the store alone) and over the protocols (NVMe/TCP, NBD), and the
+//! Closed-loop generators (and an open loop for what a device does in a long [`life`]) over the floors themselves (the store alone) and over the protocols (NVMe/TCP, NBD), and the
 //! accounting that goes with them: latency histograms, CPU per operation of the whole machine and per process.
 //!
 //! ```text
@@ -18,6 +18,8 @@
 //! Main types: [`load::LoadOptions`] and [`load::LoadResult`], [`cpu::CpuMeter`], [`store_load::StoreLoad`].
 
 pub mod cpu;
+pub mod life;
 pub mod load;
 pub mod ping_pong;
 pub mod store_load;
+pub mod zipf;

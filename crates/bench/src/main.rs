@@ -1,6 +1,7 @@
 //! `cairn-bench`: one measurement per call; `tools/bench.sh` makes the tables of `docs/performance.md` of them.
 
 use bench::cpu::CpuMeter;
+use bench::life::LifeOptions;
 use bench::load::{self, LoadOptions, LoadResult};
 use bench::store_load::StoreLoad;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -52,6 +53,23 @@ enum Target {
         /// Bytes of it that the load covers.
         #[arg(long)]
         span: u64,
+    },
+    /// The store through a long life: formats the file, fills a share of what is usable, overwrites that many times.
+    Life {
+        /// The file.
+        file: PathBuf,
+        /// Share of what is usable that is filled, in per cent.
+        #[arg(long, default_value_t = 80)]
+        share: u64,
+        /// How often all of it is overwritten.
+        #[arg(long, default_value_t = 10.0)]
+        overwrites: f64,
+        /// Overwrite by Zipf's law with this exponent instead of uniformly.
+        #[arg(long)]
+        zipf: Option<f64>,
+        /// Offer so many writes per second instead of as many as are taken.
+        #[arg(long)]
+        rate: Option<f64>,
     },
     /// Formats the file and fills it with `--span` bytes in random order, 4 KiB at a time: for `open`.
     Fill {
@@ -139,6 +157,11 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
             }
             store.close().await;
             Ok(json)
+        }
+        Target::Life { file, share, overwrites, zipf, rate } => {
+            let options = LifeOptions { share_percent: share, overwrites, zipf, depth: options.depth, rate };
+            let result = bench::life::run(&file, &options).await?;
+            Ok(serde_json::to_value(&result).expect("plain numbers"))
         }
         Target::Fill { file, span, synthetic } => fill(&file, span, synthetic).await,
         Target::Open { file } => measure_open(&file).await,

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
-use store::{Entry, EntryKind, FormatOptions, LogPosition, Shard, Store};
+use store::{AppendError, Entry, EntryKind, FormatOptions, LogPosition, Shard, Statistics, Store, Usage};
 use types::{
     BLOCK_BYTES, BLOCKS_PER_CHUNK, BlockRange, ChunkId, ClusterId, Epoch, GroupId, LayerId, Seq, ShardIndex, StoreId,
     VolumeEpoch,
@@ -33,6 +33,8 @@ pub struct StoreLoad {
     blocks: u64,
     payload: SharedBuf,
     written: Cell<u64>,
+    /// Writes that waited for a segment.
+    waited: Cell<u64>,
 }
 
 /// What a store that was opened holds.
@@ -56,6 +58,14 @@ impl StoreLoad {
     /// # Errors
     /// What the device or the store says.
     pub async fn create(path: &Path, blocks: u64) -> io::Result<Self> {
+        Self::create_for(path, |_| blocks).await
+    }
+
+    /// As [`create`](Self::create), for as many blocks as `blocks` makes of how large the store turns out to be.
+    ///
+    /// # Errors
+    /// What the device or the store says.
+    pub async fn create_for(path: &Path, blocks: impl FnOnce(&Usage) -> u64) -> io::Result<Self> {
         let device = Device::open(path).await?;
         let options = FormatOptions {
             cluster: ClusterId(1),
@@ -71,6 +81,7 @@ impl StoreLoad {
             let opened = Shard::open(&store, device.clone(), ShardIndex(index)).await.map_err(io::Error::other)?;
             shards.push(opened.0);
         }
+        let blocks = blocks(&store.usage());
         let random = Random::new(99);
         let mut payload = IoBuf::new(FILL_BLOCKS as usize * BLOCK_BYTES);
         payload.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
@@ -82,6 +93,7 @@ impl StoreLoad {
             blocks,
             payload: payload.freeze(),
             written: Cell::new(0),
+            waited: Cell::new(0),
         })
     }
 
@@ -102,30 +114,34 @@ impl StoreLoad {
     pub async fn write(&self, block: u64, count: u32) -> io::Result<()> {
         let (group, chunk, first) = Self::place(block);
         let shard = self.shard_of(group).clone();
-        let seq = {
-            let mut next = self.next_seq.borrow_mut();
-            let next = &mut next[group.0 as usize - 1];
-            *next += 1;
-            Seq(*next - 1)
+        let mut has_waited = false;
+        let (seq, position) = loop {
+            let of_group = group.0 as usize - 1;
+            let seq = Seq(self.next_seq.borrow()[of_group]);
+            let entry = Entry {
+                group,
+                epoch: Epoch(1),
+                seq,
+                commit: shard.committed_through(group),
+                volume_epoch: VolumeEpoch(1),
+                layer: LAYER,
+                chunk,
+                kind: EntryKind::write(
+                    BlockRange::new(first, count),
+                    self.payload.slice(0..count as usize * BLOCK_BYTES),
+                ),
+            };
+            match shard.prepare(entry) {
+                Ok(position) => {
+                    self.next_seq.borrow_mut()[of_group] += 1;
+                    break (seq, position);
+                }
+                Err(AppendError::Busy) => has_waited = true,
+                Err(refused) => return Err(io::Error::other(refused)),
+            }
+            shard.room().await.map_err(io::Error::other)?;
         };
-        let entry = Entry {
-            group,
-            epoch: Epoch(1),
-            seq,
-            commit: shard.committed_through(group),
-            volume_epoch: VolumeEpoch(1),
-            layer: LAYER,
-            chunk,
-            kind: EntryKind::Write {
-                range: BlockRange::new(first, count),
-                bytes: self.payload.slice(0..count as usize * BLOCK_BYTES),
-            },
-        };
-        let position = shard.prepare(entry).map_err(|refused| {
-            // Nothing was queued: the sequence is the next entry's.
-            self.next_seq.borrow_mut()[group.0 as usize - 1] = seq.0;
-            io::Error::other(refused)
-        })?;
+        self.waited.set(self.waited.get() + u64::from(has_waited));
         let mut durable: LogPosition = shard.durable_through();
         while durable < position {
             durable = shard.durable_changed(durable).await.map_err(io::Error::other)?;
@@ -247,7 +263,7 @@ impl StoreLoad {
             }
             let statistics = shard.statistics();
             opened.index_bytes += statistics.index_bytes;
-            opened.blocks += statistics.live_blocks;
+            opened.blocks += statistics.live_bytes / BLOCK_BYTES as u64;
             opened.log_bytes += recovery.counters.log_bytes;
             shards.push(shard);
         }
@@ -287,10 +303,43 @@ impl StoreLoad {
         (self.shards.iter().map(|shard| shard.statistics().appended_bytes).sum(), self.written.get())
     }
 
+    /// What all shards together have done.
+    pub fn statistics(&self) -> Statistics {
+        self.shards.iter().map(|shard| shard.statistics()).fold(Statistics::default(), |mut sum, one| {
+            sum.appends += one.appends;
+            sum.appended_bytes += one.appended_bytes;
+            sum.checkpoint_bytes += one.checkpoint_bytes;
+            sum.moved_bytes += one.moved_bytes;
+            sum.segments_cleaned += one.segments_cleaned;
+            sum.passes += one.passes;
+            sum
+        })
+    }
+
+    /// How full the store is.
+    pub fn usage(&self) -> Usage {
+        self.store.usage()
+    }
+
+    /// Bytes of one segment.
+    pub fn segment_bytes(&self) -> u64 {
+        u64::from(self.store.geometry().segment_size_bytes)
+    }
+
+    /// Blocks that the load covers.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Writes that had to wait for a segment.
+    pub fn waited(&self) -> u64 {
+        self.waited.get()
+    }
+
     /// Memory of the index, and blocks that it names.
     pub fn index(&self) -> (u64, u64) {
         let all = self.shards.iter().map(|shard| shard.statistics());
-        all.fold((0, 0), |(bytes, blocks), s| (bytes + s.index_bytes, blocks + s.live_blocks))
+        all.fold((0, 0), |(bytes, blocks), s| (bytes + s.index_bytes, blocks + s.live_bytes / BLOCK_BYTES as u64))
     }
 
     /// Ends the shards' background tasks, all that was queued being durable.

@@ -3,6 +3,7 @@
 use crate::output::Format;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use node::Compression;
 use node::config::{CORES_MAX, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
 use node::demo_directory::check_device_size;
 use node::size::ByteSize;
@@ -40,9 +41,12 @@ pub(crate) enum Command {
     /// What a machine of a cluster runs
     #[command(subcommand)]
     Node(NodeCommand),
-    /// Volumes: create, ls, info, resize, delete
+    /// Volumes: create, ls, info, resize, unlock, lock, rekey, delete
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Pools: ls, info, set
+    #[command(subcommand)]
+    Pool(PoolCommand),
     /// Snapshots of volumes: create, ls, delete, rollback, changes
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -97,6 +101,11 @@ pub(crate) enum VolumeCommand {
         /// Logical block of the NVMe namespace: 512 or 4096 (the physical one is 4096 in both)
         #[arg(long, default_value_t, value_name = "512|4096")]
         block_size: BlockSize,
+        /// Encrypt it (AES-256-XTS); what the key file or passphrase file holds opens it after each start of the node
+        #[arg(long, requires = "secret")]
+        encrypt: bool,
+        #[command(flatten)]
+        secret: NewVolumeSecret,
     },
     /// List the volumes
     Ls,
@@ -113,6 +122,30 @@ pub(crate) enum VolumeCommand {
         #[arg(long, value_parser = volume_size)]
         size: ByteSize,
     },
+    /// Serve an encrypted volume and its clones, until they are locked or the node stops
+    Unlock {
+        /// Its name
+        name: VolumeName,
+        #[command(flatten)]
+        secret: SecretArguments,
+    },
+    /// Serve an encrypted volume and its clones no more, until they are unlocked
+    Lock {
+        /// Its name
+        name: VolumeName,
+    },
+    /// Change what opens an encrypted volume and its clones: at once, no data is written again
+    Rekey {
+        /// Its name
+        name: VolumeName,
+        #[command(flatten)]
+        secret: SecretArguments,
+        #[command(flatten)]
+        change: RekeyArguments,
+        /// What opens it now goes on doing so, too
+        #[arg(long, requires = "change", conflicts_with = "remove")]
+        add: bool,
+    },
     /// Delete a volume: it can be restored from the trash for 24 hours, and takes its space until then
     Delete {
         /// Its name
@@ -120,6 +153,66 @@ pub(crate) enum VolumeCommand {
         /// For good, and not into the trash: its space comes back
         #[arg(long)]
         now: bool,
+    },
+}
+
+/// What opens an encrypted volume.
+#[derive(Debug, Args)]
+#[group(id = "open", required = true, multiple = false)]
+pub(crate) struct SecretArguments {
+    /// A file that opens it: every byte of it counts, 32 to 65536
+    #[arg(long, value_name = "PATH")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// A file with the passphrase that opens it, 8 to 1024 bytes; -: standard input
+    #[arg(long, value_name = "PATH")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+/// What is to open a volume that is made.
+#[derive(Debug, Args)]
+#[group(id = "secret", multiple = false)]
+pub(crate) struct NewVolumeSecret {
+    /// With --encrypt: a file that opens it: every byte of it counts, 32 to 65536
+    #[arg(long, value_name = "PATH", requires = "encrypt")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// With --encrypt: a file with the passphrase that opens it, 8 to 1024 bytes; -: standard input
+    #[arg(long, value_name = "PATH", requires = "encrypt")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+/// What becomes of what opens a volume.
+#[derive(Debug, Args)]
+#[group(id = "change", required = true, multiple = false)]
+pub(crate) struct RekeyArguments {
+    /// A file that opens it from now on
+    #[arg(long, value_name = "PATH")]
+    pub(crate) new_key_file: Option<PathBuf>,
+    /// A file with the passphrase that opens it from now on; -: standard input
+    #[arg(long, value_name = "PATH")]
+    pub(crate) new_passphrase_file: Option<PathBuf>,
+    /// What is given opens it no more, and nothing new does
+    #[arg(long)]
+    pub(crate) remove: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolCommand {
+    /// List the pools
+    Ls,
+    /// Show a pool
+    Info {
+        /// Its name
+        #[arg(value_parser = pool_name)]
+        name: String,
+    },
+    /// Change a pool
+    Set {
+        /// Its name
+        #[arg(value_parser = pool_name)]
+        name: String,
+        /// Compress what is written from now on; what is stored stays as it is
+        #[arg(long, value_name = "lz4|zstd|off")]
+        compression: Compression,
     },
 }
 
@@ -209,6 +302,12 @@ pub(crate) struct DemoArguments {
     /// Cores of the data path [default of a new directory: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CORES_MAX)))]
     pub(crate) cores: Option<u16>,
+    /// A key file that is tried on all locked volumes; repeatable
+    #[arg(long = "key-file", value_name = "PATH")]
+    pub(crate) key_files: Vec<PathBuf>,
+    /// Compress what is written from now on [default of a new directory: off]
+    #[arg(long, value_name = "lz4|zstd|off")]
+    pub(crate) compression: Option<Compression>,
     /// Record every device write and flush in this file (for the power-loss test; it grows with every write)
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
@@ -230,6 +329,11 @@ impl ValueEnum for Format {
 fn volume_size(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error: node::size::SizeError| error.to_string())?;
     check_volume_size(size).map_err(|error| error.to_string())
+}
+
+fn pool_name(text: &str) -> Result<String, String> {
+    let is_name = text.parse::<VolumeName>().is_ok();
+    if is_name { Ok(text.to_owned()) } else { Err(format!("'{text}' is not a pool name: `cairn pool ls` shows them")) }
 }
 
 fn listen_address(text: &str) -> Result<IpAddr, String> {
@@ -358,6 +462,22 @@ mod tests {
     }
 
     #[test]
+    fn secrets_are_named_by_their_files() {
+        for line in [
+            "volume create v --size 1G --encrypt --key-file k",
+            "volume create v --size 1G --encrypt --passphrase-file -",
+            "volume unlock v --passphrase-file p",
+            "volume lock v",
+            "volume rekey v --key-file a --new-key-file b",
+            "volume rekey v --key-file a --new-passphrase-file - --add",
+            "volume rekey v --passphrase-file a --remove",
+            "demo --key-file a --key-file b --compression zstd",
+        ] {
+            assert!(read(line).is_ok(), "{line}: {:?}", read(line));
+        }
+    }
+
+    #[test]
     fn the_last_flag_wins_and_volumes_gather() {
         let line = "demo --nvme-port 1 --nvme-port 2 --volume a:1G --volume b:1G";
         let Command::Demo(demo) = read(line).unwrap().command else { panic!("not a demo") };
@@ -391,6 +511,18 @@ mod tests {
             ("trash restore", "<NAME>"),
             ("trash restore a --as B", "'B' is not a volume name"),
             ("trash empty --id 3", "<NAME>"),
+            ("volume create v --size 1G --encrypt", "--key-file"),
+            ("volume create v --size 1G --key-file k", "--encrypt"),
+            ("volume create v --size 1G --encrypt --key-file k --passphrase-file p", "--passphrase-file"),
+            ("volume unlock v", "--key-file"),
+            ("volume unlock v --passphrase open", "--passphrase-file"),
+            ("volume rekey v --key-file a", "--new-key-file"),
+            ("volume rekey v --new-key-file b", "--key-file"),
+            ("volume rekey v --key-file a --add", "--new-key-file"),
+            ("volume rekey v --key-file a --remove --new-key-file b", "--remove"),
+            ("volume rekey v --key-file a --remove --add", "--add"),
+            ("pool set default --compression lzma", "lz4, zstd or off"),
+            ("pool set default", "--compression"),
         ] {
             let UsageError(text) = read(line).unwrap_err();
             assert!(text.contains(named) && !text.contains('\n'), "{line}: {text}");

@@ -2,8 +2,8 @@
 
 use crate::Failure;
 use node::admin::types::{
-    ChangedRange, CloneSnapshot, CreateSnapshot, CreateVolume, ErrorBody, ResizeVolume, RestoreVolume, Snapshot,
-    Status, TrashedVolume, Volume,
+    ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, ErrorBody, Pool, RekeyVolume,
+    ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, UnlockVolume, Volume,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -71,6 +71,31 @@ impl Client {
     pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<Volume, Failure> {
         let asked = ResizeVolume { size_bytes };
         self.read(self.agent.patch(self.url(&format!("/v1/volumes/{name}"))).send_json(asked))
+    }
+
+    pub(crate) fn unlock_volume(&self, name: &str, asked: &UnlockVolume) -> Result<Volume, Failure> {
+        self.read(self.agent.post(self.url(&format!("/v1/volumes/{name}/unlock"))).send_json(asked))
+    }
+
+    pub(crate) fn lock_volume(&self, name: &str) -> Result<Volume, Failure> {
+        self.read(self.agent.post(self.url(&format!("/v1/volumes/{name}/lock"))).send_empty())
+    }
+
+    pub(crate) fn rekey_volume(&self, name: &str, asked: &RekeyVolume) -> Result<Volume, Failure> {
+        self.read(self.agent.post(self.url(&format!("/v1/volumes/{name}/rekey"))).send_json(asked))
+    }
+
+    pub(crate) fn pools(&self) -> Result<Vec<Pool>, Failure> {
+        self.read(self.agent.get(self.url("/v1/pools")).call())
+    }
+
+    pub(crate) fn pool(&self, name: &str) -> Result<Pool, Failure> {
+        self.read(self.agent.get(self.url(&format!("/v1/pools/{name}"))).call())
+    }
+
+    pub(crate) fn set_compression(&self, pool: &str, compression: Compression) -> Result<Pool, Failure> {
+        let asked = ChangePool { compression };
+        self.read(self.agent.patch(self.url(&format!("/v1/pools/{pool}"))).send_json(asked))
     }
 
     pub(crate) fn snapshots(&self, volume: &str) -> Result<Vec<Snapshot>, Failure> {

@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster: all commands but demo, node and device use nothing else
-//!   volume, snapshot, trash, status, device, demo, node      one room per command
+//!   volume, pool, snapshot, trash, status, device, demo, node      one room per command
 //!   output    tables for people, JSON for programs
 //! ```
 //!
@@ -13,6 +13,7 @@ mod args;
 mod client;
 mod device;
 mod output;
+mod pool;
 mod serve;
 mod snapshot;
 mod status;
@@ -68,6 +69,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Demo(demo) => serve::demo(demo),
         Command::Node(NodeCommand::Run { config }) => serve::node(&config),
         Command::Volume(command) => volume::run(&client()?, command, format),
+        Command::Pool(command) => pool::run(&client()?, command, format),
         Command::Snapshot(command) => snapshot::run(&client()?, command, format),
         Command::Clone { path, new } => snapshot::clone(&client()?, &path, &new, format),
         Command::Device(command) => device::run(command, format),

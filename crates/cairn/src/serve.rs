@@ -21,6 +21,7 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<(), Failure> {
         nbd_port: arguments.nbd_port,
         admin_port: arguments.admin_port,
         cores: arguments.cores,
+        key_files: arguments.key_files,
     };
     let demo = DemoDirectory::open(&options).map_err(Failure::of)?;
     log::info!("{} {}", if demo.is_new { "making" } else { "opening" }, options.directory.display());
@@ -28,6 +29,7 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     let plan = ServicePlan {
         config: demo.config,
         wanted_volumes: demo.wanted_volumes,
+        compression: arguments.compression,
         record: arguments.record,
         before_serving: Box::new(move || completion.write()),
     };
@@ -39,7 +41,13 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<(), Failure> {
 pub(crate) fn node(config: &Path) -> Result<(), Failure> {
     let config = NodeConfig::read(config).map_err(Failure::of)?;
     let lock = Lock::take(&config.lock).map_err(Failure::of)?;
-    let plan = ServicePlan { config, wanted_volumes: Vec::new(), record: None, before_serving: Box::new(|| Ok(())) };
+    let plan = ServicePlan {
+        config,
+        wanted_volumes: Vec::new(),
+        compression: None,
+        record: None,
+        before_serving: Box::new(|| Ok(())),
+    };
     let result = service::run(plan, announce).map_err(Failure::of);
     drop(lock);
     result

@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::client::Client;
 use crate::output::{Format, show};
+use crate::volume::compression_name;
 use node::admin::types::{Capacity, Device, Health, Status};
 use node::size::ByteSize;
 
@@ -29,7 +30,15 @@ fn text(status: &Status) -> String {
     if !status.trash.is_empty() {
         text += &format!(", {} in the trash", status.trash.len());
     }
-    text += &format!("\n{}", capacity(&status.capacity));
+    if !status.volumes_locked.is_empty() {
+        text += &format!(", {} locked ({})", status.volumes_locked.len(), status.volumes_locked.join(", "));
+    }
+    text += "\n";
+    for pool in &status.pools {
+        let (replicas, compression) = (pool.replicas, compression_name(pool.compression));
+        text += &format!("pool     {}: {replicas} replicas, compression {compression}\n", pool.name);
+    }
+    text += &capacity(&status.capacity);
     text += &format!("groups   {} of {} serve\n", status.groups_serving, status.groups);
     for device in &status.devices {
         let used = percent(device.live_bytes, device.capacity_bytes);

@@ -1,26 +1,42 @@
-//! `cairn volume create|ls|info|resize|delete`.
+//! `cairn volume create|ls|info|resize|unlock|lock|rekey|delete`.
 
 use crate::Failure;
-use crate::args::VolumeCommand;
+use crate::args::{SecretArguments, VolumeCommand};
 use crate::client::Client;
 use crate::output::{Format, show, table};
-use node::admin::types::{CreateVolume, Volume};
+use node::admin::types::{Compression, CreateVolume, RekeyVolume, Secret, UnlockVolume, Volume};
+use node::secret::{read_key_file, read_passphrase_file};
 use node::size::ByteSize;
 use serde_json::json;
+use std::path::PathBuf;
 
 pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Result<(), Failure> {
     match command {
-        VolumeCommand::Create { name, size, block_size } => {
+        VolumeCommand::Create { name, size, block_size, encrypt: _, secret } => {
             let volume = client.create_volume(&CreateVolume {
                 name: name.to_string(),
                 size_bytes: size.0,
                 block_size_bytes: block_size.bytes(),
+                secret: secret_in(secret.key_file, secret.passphrase_file)?,
             })?;
             show(format, &volume, details)
         }
         VolumeCommand::Ls => show(format, &client.volumes()?, |volumes| list(volumes)),
         VolumeCommand::Info { name } => show(format, &client.volume(name.as_str())?, details),
         VolumeCommand::Resize { name, size } => show(format, &client.resize_volume(name.as_str(), size.0)?, details),
+        VolumeCommand::Unlock { name, secret } => {
+            let asked = UnlockVolume { secret: secret_of(secret)? };
+            show(format, &client.unlock_volume(name.as_str(), &asked)?, |_| format!("{name} is unlocked\n"))
+        }
+        VolumeCommand::Lock { name } => {
+            show(format, &client.lock_volume(name.as_str())?, |_| format!("{name} is locked\n"))
+        }
+        VolumeCommand::Rekey { name, secret, change, add } => {
+            let new_secret = secret_in(change.new_key_file, change.new_passphrase_file)?;
+            let asked = RekeyVolume { secret: secret_of(secret)?, new_secret, keep: add };
+            let told = |_: &Volume| format!("what opens {name} was changed\n");
+            show(format, &client.rekey_volume(name.as_str(), &asked)?, told)
+        }
         VolumeCommand::Delete { name, now: true } => {
             client.delete_volume(name.as_str())?;
             show(format, &json!({"name": name.as_str(), "deleted": true}), |_| format!("{name} is deleted\n"))
@@ -37,6 +53,38 @@ pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Re
     }
 }
 
+fn secret_of(secret: SecretArguments) -> Result<Secret, Failure> {
+    let read = secret_in(secret.key_file, secret.passphrase_file)?;
+    read.ok_or_else(|| Failure::new("name what opens it with --key-file or --passphrase-file".to_owned()))
+}
+
+/// What the one file that is named holds.
+fn secret_in(key_file: Option<PathBuf>, passphrase_file: Option<PathBuf>) -> Result<Option<Secret>, Failure> {
+    let read = match (key_file, passphrase_file) {
+        (Some(path), _) => read_key_file(&path),
+        (None, Some(path)) => read_passphrase_file(&path),
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(Secret::of(&read.map_err(Failure::of)?)))
+}
+
+pub(crate) fn compression_name(compression: Compression) -> &'static str {
+    match compression {
+        Compression::Lz4 => "lz4",
+        Compression::Zstd => "zstd",
+        Compression::Off => "off",
+    }
+}
+
+/// Whether it is encrypted and can be used, in a word.
+fn encryption(volume: &Volume) -> &'static str {
+    match (volume.encrypted, volume.locked) {
+        (false, _) => "off",
+        (true, false) => "on",
+        (true, true) => "locked",
+    }
+}
+
 fn list(volumes: &[Volume]) -> String {
     let row = |volume: &Volume| {
         let size = ByteSize(volume.size_bytes).to_string();
@@ -45,19 +93,20 @@ fn list(volumes: &[Volume]) -> String {
             size,
             volume.block_size_bytes.to_string(),
             volume.nsid.to_string(),
+            encryption(volume).to_owned(),
             volume.usage.map_or_else(String::new, |usage| ByteSize(usage.unique_bytes).rounded()),
             volume.usage.map_or_else(String::new, |usage| ByteSize(usage.shared_bytes).rounded()),
             volume.nbd_uri.clone(),
         ]
     };
     let rows: Vec<_> = volumes.iter().map(row).collect();
-    table(["NAME", "SIZE", "BLOCK", "NSID", "UNIQUE", "SHARED", "NBD"], &rows)
+    table(["NAME", "SIZE", "BLOCK", "NSID", "ENCRYPTED", "UNIQUE", "SHARED", "NBD"], &rows)
 }
 
 pub(crate) fn details(volume: &Volume) -> String {
     let mut text = format!(
         "name        {}\nsize        {} ({} bytes)\nblock size  {}\nnqn         {}\nnsid        {}\nnguid       {}\n\
-         nvme        {}\nnbd         {}\nlayers      {}\n",
+         nvme        {}\nnbd         {}\nlayers      {}\npool        {}\ncompressed  {}\nencrypted   {}\n",
         volume.name,
         ByteSize(volume.size_bytes),
         volume.size_bytes,
@@ -68,11 +117,21 @@ pub(crate) fn details(volume: &Volume) -> String {
         volume.nvme_addresses.join(" "),
         volume.nbd_uris.join(" "),
         volume.layers.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
+        volume.pool,
+        compression_name(volume.compression),
+        match encryption(volume) {
+            "locked" => "yes, and locked: `cairn volume unlock` serves it",
+            "on" => "yes",
+            _ => "no",
+        },
     );
     if let Some(usage) = volume.usage {
         text += &format!(
-            "stored      {} bytes: {} of its own, {} shared with snapshots and other volumes\n",
-            usage.stored_bytes, usage.unique_bytes, usage.shared_bytes
+            "holds       {} bytes: {} of its own, {} shared with snapshots and other volumes\nstored      {} bytes\n",
+            usage.unique_bytes + usage.shared_bytes,
+            usage.unique_bytes,
+            usage.shared_bytes,
+            usage.stored_bytes
         );
     }
     if let Some((host, port)) = volume.nvme_addresses.first().and_then(|address| address.rsplit_once(':')) {

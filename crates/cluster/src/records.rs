@@ -11,13 +11,22 @@
 //! | `volumes/V`                  | [`VolumeRecord`]  |
 //! | `layers/L`                   | [`LayerRecord`]   |
 //! | `snapshots/V/NAME`           | [`SnapshotRecord`] of volume V |
+//! | `data-keys/K`                | [`KeyRecord`]     |
 //! | `volume-names/NAME`          | [`Reference`]: the name is taken |
 //! | `nsids/SUBSYSTEM/N`          | [`Reference`]: the namespace id is taken |
 //! | `allocators/KIND`            | [`Allocator`]: ids below it are used up |
 //!
 //! Numbers in keys are hexadecimal of full width, so that keys sort as their numbers do.
 
+mod id_format;
+mod key;
+
+pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
+
+use id_format::{hex, hex_list, number, number_list, optional_number};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
 use types::{ClusterId, Epoch, FamilyId, GroupId, KeyId, LayerId, NodeId, Slot, StoreId, VolumeEpoch, VolumeId};
 
 /// A record of the map: what it is called and which schema this program writes.
@@ -85,6 +94,45 @@ pub enum Policy {
     Replicated,
 }
 
+/// How blocks are compressed before they are encrypted and replicated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    Off,
+    /// LZ4: cheap.
+    Lz4,
+    /// Zstandard: smaller, and dearer.
+    Zstd,
+}
+
+impl Compression {
+    /// All there are, with their names.
+    pub const ALL: [(Self, &str); 3] = [(Self::Lz4, "lz4"), (Self::Zstd, "zstd"), (Self::Off, "off")];
+}
+
+impl FromStr for Compression {
+    type Err = UnknownCompression;
+
+    fn from_str(text: &str) -> Result<Self, UnknownCompression> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        found.map(|(compression, _)| *compression).ok_or_else(|| UnknownCompression(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(compression, _)| compression == self).map_or("", |(_, name)| name);
+        f.pad(name)
+    }
+}
+
+/// No such compression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a compression: choose lz4, zstd or off")]
+pub struct UnknownCompression(pub String);
+
 /// Devices that share a policy, and the slot table over their groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolRecord {
@@ -100,6 +148,9 @@ pub struct PoolRecord {
     pub table: u32,
     /// Whether a write may be acknowledged before it is durable. Never, unless the pool says so.
     pub write_cache: bool,
+    /// How what is written from now on is compressed.
+    #[serde(default)]
+    pub compression: Compression,
 }
 
 /// A piece of a slot table, small enough for one value.
@@ -220,6 +271,9 @@ pub struct VolumeRecord {
     pub family: FamilyId,
     /// What maps the family's chunks to slots.
     pub family_seed: u64,
+    /// The family's data key; `None`: it is not encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_number")]
+    pub key: Option<KeyId>,
     /// Oldest first; the last one is written to.
     #[serde(with = "number_list")]
     pub layers: Vec<LayerId>,
@@ -305,7 +359,7 @@ pub struct Allocator {
 
 /// Keys of the records, and the prefixes to list them by.
 pub mod keys {
-    use types::{GroupId, LayerId, NodeId, StoreId, VolumeId};
+    use types::{GroupId, KeyId, LayerId, NodeId, StoreId, VolumeId};
 
     /// The cluster's record.
     pub const CLUSTER: &str = "cluster";
@@ -326,9 +380,12 @@ pub mod keys {
     pub fn device(id: StoreId) -> String {
         format!("{DEVICES}{id}")
     }
+    /// All pools.
+    pub const POOLS: &str = "pools/";
+
     /// A pool.
     pub fn pool(name: &str) -> String {
-        format!("pools/{name}")
+        format!("{POOLS}{name}")
     }
     /// All pieces of a table.
     pub fn table(table: u32) -> String {
@@ -341,6 +398,12 @@ pub mod keys {
     /// A volume.
     pub fn volume(id: VolumeId) -> String {
         format!("{VOLUMES}{:016x}", id.0)
+    }
+    /// All data keys.
+    pub const DATA_KEYS: &str = "data-keys/";
+    /// A data key.
+    pub fn data_key(id: KeyId) -> String {
+        format!("{DATA_KEYS}{:08x}", id.0)
     }
     /// All layers.
     pub const LAYERS: &str = "layers/";
@@ -392,110 +455,14 @@ record! {
     ClusterRecord: self => keys::CLUSTER.to_owned(),
     NodeRecord: self => keys::node(self.id),
     DeviceRecord: self => keys::device(self.store),
-    PoolRecord: self => keys::pool(&self.name),
+    // 2: what is written may be compressed.
+    PoolRecord [schema 2]: self => keys::pool(&self.name),
     SlotTablePiece: self => format!("{}{:04x}", keys::table(self.table), self.piece),
     GroupRecord: self => keys::group(self.id),
-    // 2: a volume may be in the trash.
-    VolumeRecord [schema 2]: self => keys::volume(self.id),
+    // 2: a volume may be in the trash. 3: it may be encrypted.
+    VolumeRecord [schema 3]: self => keys::volume(self.id),
     LayerRecord: self => keys::layer(self.id),
     SnapshotRecord: self => keys::snapshot(self.volume, &self.name),
     Reference: self => self.taken.clone(),
     Allocator: self => keys::allocator(&self.kind),
-}
-
-/// How ids look in JSON: small ones as numbers, 128-bit ones as 32 hexadecimal digits.
-mod ids {
-    use types::{ClusterId, Epoch, FamilyId, GroupId, KeyId, LayerId, NodeId, StoreId, VolumeEpoch, VolumeId};
-
-    pub(super) trait NumberId: Sized + Copy {
-        fn to_number(self) -> u64;
-        fn from_number(number: u64) -> Option<Self>;
-    }
-    pub(super) trait HexId: Sized + Copy {
-        fn to_wide(self) -> u128;
-        fn from_wide(wide: u128) -> Self;
-    }
-    macro_rules! ids {
-        ($trait:ident, $to:ident, $from:ident: $($id:ident),*) => {
-            $(impl $trait for $id {
-                ids!(@ $trait $id);
-            })*
-        };
-        (@ NumberId $id:ident) => {
-            fn to_number(self) -> u64 {
-                u64::from(self.0)
-            }
-            fn from_number(number: u64) -> Option<Self> {
-                number.try_into().ok().map($id)
-            }
-        };
-        (@ HexId $id:ident) => {
-            fn to_wide(self) -> u128 {
-                self.0
-            }
-            fn from_wide(wide: u128) -> Self {
-                $id(wide)
-            }
-        };
-    }
-    ids!(NumberId, to_number, from_number: Epoch, FamilyId, GroupId, KeyId, LayerId, NodeId, VolumeEpoch, VolumeId);
-    ids!(HexId, to_wide, from_wide: ClusterId, StoreId);
-}
-
-mod number {
-    use super::ids::NumberId;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<T: NumberId, S: Serializer>(id: &T, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(id.to_number())
-    }
-    pub(super) fn deserialize<'de, T: NumberId, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-        let number = u64::deserialize(deserializer)?;
-        T::from_number(number).ok_or_else(|| D::Error::custom(format!("the id {number} is too large")))
-    }
-}
-
-mod number_list {
-    use super::ids::NumberId;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<T: NumberId, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(list.iter().map(|id| id.to_number()))
-    }
-    pub(super) fn deserialize<'de, T: NumberId, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
-        let numbers = Vec::<u64>::deserialize(deserializer)?;
-        let ids = numbers.into_iter().map(T::from_number).collect::<Option<_>>();
-        ids.ok_or_else(|| D::Error::custom("an id is too large"))
-    }
-}
-
-mod hex {
-    use super::ids::HexId;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<T: HexId, S: Serializer>(id: &T, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{:032x}", id.to_wide()))
-    }
-    pub(super) fn deserialize<'de, T: HexId, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        u128::from_str_radix(&text, 16).map(T::from_wide).map_err(D::Error::custom)
-    }
-}
-
-mod hex_list {
-    use super::ids::HexId;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<T: HexId, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(list.iter().map(|id| format!("{:032x}", id.to_wide())))
-    }
-    pub(super) fn deserialize<'de, T: HexId, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
-        let texts = Vec::<String>::deserialize(deserializer)?;
-        let parse = |text: &String| u128::from_str_radix(text, 16).map(T::from_wide).map_err(D::Error::custom);
-        texts.iter().map(parse).collect()
-    }
 }

@@ -6,7 +6,9 @@ use e2e::directory::TemporaryDirectory;
 use e2e::disk::Disk;
 use e2e::load::{Load, Plan};
 use e2e::random::Random;
+use runtime::IoBuf;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -264,7 +266,88 @@ fn the_reader_refuses_what_is_not_a_device_or_is_in_use() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("in use"));
 }
 
-/// What the store does not write today (lz4, moves, every shape of a leaf) is proved by examples.
+/// Runs the command line against the demo.
+fn cairn(demo: &Demo, words: &[&str]) {
+    let mut command = Command::new(binary());
+    command.arg("--admin").arg(format!("http://{}", demo.admin())).args(words);
+    let output = command.output().expect("cairn runs");
+    assert!(output.status.success(), "cairn {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Bytes that shrink in one place and not in the other: every third block is noise.
+fn half_compressible(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bytes = Vec::with_capacity(len);
+    for block in 0..len / types::BLOCK_BYTES {
+        let word = random.below(u64::MAX);
+        for at in 0..types::BLOCK_BYTES as u64 / 8 {
+            let number = if block % 3 == 2 { random.below(u64::MAX) } else { word ^ (at / (1 + block as u64 % 40)) };
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// The layer that a volume writes to.
+fn layer_of(demo: &Demo, name: &str) -> u64 {
+    let info = e2e::admin::get(demo.admin(), &format!("/v1/volumes/{name}"));
+    info["layers"][0].as_u64().expect("a volume has a layer")
+}
+
+/// What the reader lists of a layer: how many blocks there are of each codec; all must be right.
+fn codecs_of(device: &Path, layer: u64) -> BTreeMap<String, usize> {
+    let listed = expect_no_damage(&["blocks", "--layer", &layer.to_string()], device);
+    let mut codecs = BTreeMap::new();
+    for block in listed["blocks"].as_array().expect("blocks") {
+        assert_eq!(block["verdict"], "good", "{block}");
+        *codecs.entry(block["codec"].as_str().expect("a codec").to_owned()).or_default() += 1;
+    }
+    codecs
+}
+
+/// Volumes under lz4 are extracted; of those under zstd, and of encrypted ones, every block is listed and judged.
+#[test]
+fn the_reader_opens_lz4_and_judges_zstd_and_what_is_encrypted() {
+    const BYTES: usize = 4 << 20;
+    let run = async {
+        let directory = TemporaryDirectory::on_disk();
+        let device = directory.path().join("d/node-1/device-1.img");
+        let key = directory.path().join("key");
+        std::fs::write(&key, half_compressible(9, 4096)).expect("a key file");
+        let key = key.to_str().expect("plain letters");
+        let demo = Demo::start(&directory.path().join("d"), &[&DEMO[..], &["--compression", "lz4"]].concat());
+        cairn(&demo, &["volume", "create", "sealed", "--size", "16M", "--encrypt", "--key-file", key]);
+        let content = half_compressible(1, BYTES);
+        for (name, compression) in [("v", "lz4"), ("sealed", "lz4"), ("small", "zstd")] {
+            cairn(&demo, &["pool", "set", "default", "--compression", compression]);
+            let disk = Disk::nbd(demo.volume(name).nbd, name).await.expect("NBD is served");
+            for (at, part) in (0..).step_by(256 << 10).zip(content.chunks(256 << 10)) {
+                disk.write(at, IoBuf::copy_of(part).freeze()).await.expect("it can be written");
+            }
+            assert_same(&contents(&disk, BYTES as u64).await, &content, name);
+        }
+        let [plain, sealed, small] = ["v", "sealed", "small"].map(|name| layer_of(&demo, name));
+        demo.stop();
+        assert_eq!(cairn_says(&device), Some(0));
+        let image = directory.path().join("image.raw");
+        let (extracted, status) = extract(&device, plain, BYTES as u64, &image);
+        assert_eq!(status, 0);
+        assert_same(&extracted, &content, "what the reader makes of lz4");
+        let blocks = BYTES / types::BLOCK_BYTES;
+        for (layer, codec) in [(plain, "lz4"), (sealed, "lz4"), (small, "zstd")] {
+            let codecs = codecs_of(&device, layer);
+            let (shrunk, raw) = (codecs[codec], codecs["raw"]);
+            assert!(shrunk + raw == blocks && shrunk * 3 > blocks && raw * 4 > blocks, "layer {layer}: {codecs:?}");
+        }
+        let layer = sealed.to_string();
+        let out = image.to_str().expect("plain letters");
+        let (said, status) = reader_says(&["extract", "--layer", &layer, "--out", out], &device);
+        assert_eq!(status, DAMAGED, "an encrypted volume cannot be extracted: {said}");
+    };
+    runtime::uring::block_on(run).expect("io_uring works here");
+}
+
+/// What no device has by itself (every shape of a leaf, wrong bytes of lz4) is proved by examples.
 #[test]
 fn the_readers_own_tests_pass() {
     let output = Command::new("python3").arg("-B").arg(tools().join("read_device/tests.py")).output().expect("python3");

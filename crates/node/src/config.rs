@@ -39,6 +39,9 @@ pub struct NodeConfig {
     pub cores: u16,
     /// Where the cluster map is.
     pub map: MapConfig,
+    /// Each is tried at the start on all locked volumes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key_files: Vec<PathBuf>,
     /// Its devices.
     #[serde(rename = "device")]
     pub devices: Vec<DeviceConfig>,
@@ -90,6 +93,9 @@ impl NodeConfig {
         for device in &mut config.devices {
             device.path = base.join(&device.path);
         }
+        for path in &mut config.key_files {
+            *path = base.join(&*path);
+        }
         Ok(config)
     }
 
@@ -124,6 +130,7 @@ mod tests {
         nbd_port = 0
         admin_port = 0
         cores = 2
+        key_files = ["../key"]
         map = { redb = "../map.redb" }
         [[device]]
         path = "device-1.img"
@@ -135,7 +142,8 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         NodeConfig::read(&path)
             .map(|mut config| {
-                for path in [&mut config.lock, &mut config.map.redb, &mut config.devices[0].path] {
+                let [key_file] = &mut config.key_files[..] else { panic!("one key file") };
+                for path in [&mut config.lock, &mut config.map.redb, &mut config.devices[0].path, key_file] {
                     *path = path.strip_prefix(directory.path()).unwrap().to_owned();
                 }
                 config
@@ -148,6 +156,7 @@ mod tests {
         let config = read(MINIMAL).unwrap();
         assert_eq!(config.lock, Path::new("../lock"));
         assert_eq!(config.devices[0].path, Path::new("device-1.img"));
+        assert_eq!(config.key_files, [Path::new("../key")]);
     }
 
     #[test]

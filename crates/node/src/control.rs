@@ -8,15 +8,17 @@
 //!
 //! The channel is bounded and each wait has a deadline, so a control core that hangs costs an error and no memory.
 
+use crate::keys::{KeyRequest, SecretChange};
 use crate::size::ByteSize;
 use crate::snapshots::{SnapshotInfo, SnapshotRequest};
 use crate::volume_spec::{SnapshotName, VolumeName, VolumeSpec};
+use cluster::{Compression, PoolRecord};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, VolumeId};
-use volume::{ByteRange, NodeStatus, TrashedVolume, VolumeInfo, VolumeUsage};
+use volume::{ByteRange, NodeStatus, Secret, TrashedVolume, VolumeInfo, VolumeUsage};
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
 pub const REQUESTS_MAX: usize = 256;
@@ -45,6 +47,8 @@ pub enum Request {
     EmptyTrash(VolumeId, Reply<Result<(), ControlError>>),
     /// Something about snapshots, clones, sizes or usage.
     Snapshots(SnapshotRequest),
+    /// Something about encrypted volumes or pools.
+    Keys(KeyRequest),
     /// How things are.
     Status(Reply<ClusterStatus>),
     /// Close the doors and the stores, and answer nothing any more.
@@ -88,6 +92,15 @@ pub enum ControlError {
     /// It is deleted after its snapshots.
     #[error("{0}")]
     HasSnapshots(String),
+    /// The secret does not open the volume.
+    #[error("{0}")]
+    WrongSecret(String),
+    /// There is no secret to ask for.
+    #[error("volume '{0}' is not encrypted")]
+    NotEncrypted(String),
+    /// No pool of this name.
+    #[error("there is no pool '{0}'")]
+    NoPool(String),
     /// What was asked cannot be.
     #[error("{0}")]
     Refused(String),
@@ -192,6 +205,41 @@ impl ControlHandle {
     /// Makes a volume larger.
     pub async fn resize_volume(&self, volume: VolumeName, size: ByteSize) -> Result<VolumeInfo, ControlError> {
         self.ask(|reply| Request::Snapshots(SnapshotRequest::Resize(volume, size, reply))).await?
+    }
+
+    /// Makes an encrypted volume that opens with the secret; it can be used when this returns.
+    pub async fn create_encrypted_volume(&self, spec: VolumeSpec, secret: Secret) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::Keys(KeyRequest::Create(spec, secret, reply))).await?
+    }
+
+    /// Unlocks a volume and its family; they can be used when this returns.
+    pub async fn unlock_volume(&self, name: VolumeName, secret: Secret) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::Keys(KeyRequest::Unlock(name, secret, reply))).await?
+    }
+
+    /// Locks a volume and its family; nobody can use them when this returns.
+    pub async fn lock_volume(&self, name: VolumeName) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::Keys(KeyRequest::Lock(name, reply))).await?
+    }
+
+    /// Changes the secrets that open a volume and its family.
+    pub async fn rekey_volume(
+        &self,
+        name: VolumeName,
+        secret: Secret,
+        change: SecretChange,
+    ) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::Keys(KeyRequest::Rekey(name, secret, change, reply))).await?
+    }
+
+    /// The pools, by name.
+    pub async fn list_pools(&self) -> Result<Vec<PoolRecord>, ControlError> {
+        self.ask(|reply| Request::Keys(KeyRequest::Pools(reply))).await?
+    }
+
+    /// Compresses what is written to a pool from now on like this.
+    pub async fn set_compression(&self, pool: String, compression: Compression) -> Result<PoolRecord, ControlError> {
+        self.ask(|reply| Request::Keys(KeyRequest::SetCompression(pool, compression, reply))).await?
     }
 
     /// What each volume takes.

@@ -57,6 +57,8 @@ pub struct DemoOptions {
     pub admin_port: Option<u16>,
     /// Cores of the data path.
     pub cores: Option<u16>,
+    /// Tried at this start on all locked volumes. Where they are is nobody else's business: not written down.
+    pub key_files: Vec<PathBuf>,
 }
 
 /// `demo.toml`.
@@ -174,6 +176,7 @@ impl DemoDirectory {
         check_parts(&config, demo_file.device_size, is_new)?;
         warn_of_little_room(&config)?;
         apply_wishes(&mut config, options);
+        config.key_files.extend(options.key_files.iter().cloned());
         let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { options.volumes.clone() };
         let completion = Completion { path: demo_path, file: demo_file };
         Ok(Self { config, wanted_volumes, is_new, completion, lock })
@@ -253,6 +256,7 @@ fn make(options: &DemoOptions, demo_path: &Path, node_path: &Path) -> Result<Dem
         admin_port: DEFAULT_ADMIN_PORT,
         cores: 1,
         map: MapConfig { redb: PathBuf::from("../map.redb") },
+        key_files: Vec::new(),
         devices: vec![DeviceConfig { path: PathBuf::from("device-1.img") }],
     };
     apply_wishes(&mut config, options);

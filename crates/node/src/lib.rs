@@ -30,8 +30,10 @@ pub mod control;
 pub mod demo_directory;
 mod doors;
 pub mod files;
+pub mod keys;
 mod local_node;
 pub mod log;
+pub mod secret;
 pub mod service;
 pub mod size;
 pub mod snapshots;
@@ -39,5 +41,6 @@ pub mod snapshots;
 mod testing;
 pub mod volume_spec;
 
+pub use cluster::Compression;
 pub use doors::ListenError;
 pub use local_node::StartError;

@@ -8,7 +8,7 @@ use crate::doors::{Bound, Doors, ListenError};
 use crate::files::FileError;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, VolumeSpec};
-use cluster::{MapError, MapStore, RedbMap};
+use cluster::{Compression, DEFAULT_POOL, MapError, MapStore, RedbMap};
 use runtime::CoreHandle;
 use runtime::channel::CrossReceiver;
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use volume::{Assembly, NewVolume, NodeOptions, VolumeError, VolumeInfo};
 pub(crate) struct NodePlan {
     pub(crate) config: NodeConfig,
     pub(crate) wanted_volumes: Vec<VolumeSpec>,
+    pub(crate) compression: Option<Compression>,
     pub(crate) before_serving: Box<dyn FnOnce() -> Result<(), FileError> + Send>,
 }
 
@@ -70,7 +71,15 @@ pub enum StartError {
         /// Its name.
         name: String,
         /// Why.
-        source: VolumeError,
+        source: Box<VolumeError>,
+    },
+    /// The pool cannot be set as wanted.
+    #[error("cannot set the compression of the pool {name}: {source}")]
+    Pool {
+        /// Its name.
+        name: &'static str,
+        /// Why.
+        source: Box<VolumeError>,
     },
     /// The directory.
     #[error(transparent)]
@@ -110,7 +119,7 @@ struct LocalNode {
 
 impl LocalNode {
     async fn start(cores: Vec<CoreHandle>, plan: NodePlan) -> Result<(Self, Started), StartError> {
-        let NodePlan { config, wanted_volumes, before_serving } = plan;
+        let NodePlan { config, wanted_volumes, compression, before_serving } = plan;
         let path = config.map.redb.clone();
         let map: Arc<dyn MapStore> = RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?;
         let (node, core_count) = (config.node_id(), cores.len());
@@ -122,6 +131,11 @@ impl LocalNode {
             map,
         };
         let assembly = Assembly::start(options).await?;
+        if let Some(compression) = compression {
+            let set = assembly.set_compression(DEFAULT_POOL, compression).await;
+            set.map_err(|source| StartError::Pool { name: DEFAULT_POOL, source: source.into() })?;
+        }
+        crate::keys::unlock_at_start(&assembly, &config.key_files).await;
         for wanted in wanted_volumes {
             ensure_volume(&assembly, &wanted).await?;
         }
@@ -159,6 +173,9 @@ impl LocalNode {
                 Request::Snapshots(request) => {
                     runtime::spawn(crate::snapshots::answer(self.assembly.clone(), request));
                 }
+                Request::Keys(request) => {
+                    runtime::spawn(crate::keys::answer(self.assembly.clone(), request));
+                }
                 Request::Status(reply) => {
                     let cluster: ClusterId = self.assembly.cluster_id();
                     drop(reply.send(ClusterStatus { cluster, node: self.assembly.status().await }));
@@ -185,7 +202,7 @@ impl LocalNode {
     }
 }
 
-fn new_volume(spec: &VolumeSpec) -> NewVolume {
+pub(crate) fn new_volume(spec: &VolumeSpec) -> NewVolume {
     NewVolume { name: spec.name.to_string(), size_bytes: spec.size.0, block_size_bytes: spec.block_size.bytes() }
 }
 
@@ -205,7 +222,7 @@ async fn ensure_volume(assembly: &Assembly, wanted: &VolumeSpec) -> Result<(), S
         }),
         None => match assembly.create_volume(new_volume(wanted)).await {
             Ok(_) => Ok(()),
-            Err(source) => Err(StartError::Volume { name, source }),
+            Err(source) => Err(StartError::Volume { name, source: source.into() }),
         },
     }
 }
@@ -219,6 +236,8 @@ pub(crate) fn control_error(error: VolumeError) -> ControlError {
         },
         VolumeError::NotFound(name) => ControlError::NotFound(name),
         VolumeError::NotInTrash(id) => ControlError::NotInTrash(id),
+        VolumeError::NotEncrypted(name) => ControlError::NotEncrypted(name),
+        VolumeError::NoPool(name) => ControlError::NoPool(name),
         VolumeError::NoSnapshot(name) => ControlError::NoSnapshot(name),
         VolumeError::SnapshotExists(name) => ControlError::SnapshotExists(name),
         VolumeError::HasSnapshots(error) => ControlError::HasSnapshots(error.to_string()),

@@ -15,6 +15,7 @@ use crate::doors::ListenError;
 use crate::files::FileError;
 use crate::local_node::{self, NodePlan, StartError};
 use crate::volume_spec::VolumeSpec;
+use cluster::Compression;
 use runtime::uring::{Cores, Options};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -40,6 +41,8 @@ pub struct ServicePlan {
     pub config: NodeConfig,
     /// Volumes that must be there before anything is served.
     pub wanted_volumes: Vec<VolumeSpec>,
+    /// How what is written from now on is to be compressed; `None`: as before.
+    pub compression: Option<Compression>,
     /// Record every device write and flush here.
     pub record: Option<PathBuf>,
     /// Called once the wanted volumes are there, before the first client is let in.
@@ -88,7 +91,12 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     let (control, requests) = control::channel();
     let mut starting = local_node::start(
         cores.handles(),
-        NodePlan { config: plan.config, wanted_volumes: plan.wanted_volumes, before_serving: plan.before_serving },
+        NodePlan {
+            config: plan.config,
+            wanted_volumes: plan.wanted_volumes,
+            compression: plan.compression,
+            before_serving: plan.before_serving,
+        },
         requests,
     );
     let started = tokio::select! {

@@ -1,5 +1,6 @@
 //! What the unit tests of this crate share.
 
+use cluster::{Compression, Policy, PoolRecord};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -23,5 +24,18 @@ impl TempDir {
 impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A pool as the map has it.
+pub(crate) fn pool(name: &str) -> PoolRecord {
+    PoolRecord {
+        name: name.to_owned(),
+        policy: Policy::Replicated,
+        replicas: 1,
+        min_in_sync: 1,
+        table: 1,
+        write_cache: false,
+        compression: Compression::Off,
     }
 }

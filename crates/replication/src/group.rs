@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 use store::format::LayerRecord;
-use store::{AppendError, Entry, EntryKind, GroupRecovery, ReadError};
+use store::{AppendError, BlockCoding, Content, Entry, EntryKind, GroupRecovery, ReadError, Want};
 use types::{BlockRange, ChunkId, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
 
 /// What a head says of itself with every request.
@@ -36,6 +36,19 @@ pub struct Place {
     pub chunk: ChunkId,
     /// The blocks.
     pub range: BlockRange,
+}
+
+/// What is to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought<'a> {
+    /// Newest first; a block is that of the first that knows it.
+    pub layers: &'a [LayerId],
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// The blocks.
+    pub range: BlockRange,
+    /// As what.
+    pub want: Want,
 }
 
 /// The highest epoch seen of a volume, and the entry that raised it.
@@ -96,11 +109,6 @@ impl Group {
         self.id
     }
 
-    /// The shard it lives in, as long as that is open.
-    pub(crate) fn shard(&self) -> Option<Rc<GroupShard>> {
-        self.shard.upgrade()
-    }
-
     /// Its record, as this reign began.
     pub fn record(&self) -> &GroupRecord {
         &self.record
@@ -116,18 +124,26 @@ impl Group {
         self.window.borrow().committed()
     }
 
-    /// Gives the blocks a place in the order, once there is room. They are committed when
+    /// Gives the blocks, as they are to be stored, a place in the order, once there is room. They are committed when
     /// [`wait_committed`](Self::wait_committed) of the answer says so.
     ///
     /// # Errors
     /// If nothing was queued.
-    pub async fn write(&self, stamp: Stamp<'_>, place: Place, bytes: SharedBuf) -> Result<Seq, GroupError> {
+    pub async fn write(
+        &self,
+        stamp: Stamp<'_>,
+        place: Place,
+        bytes: SharedBuf,
+        coding: BlockCoding,
+    ) -> Result<Seq, GroupError> {
         let len = bytes.len();
-        assert_eq!(len, place.range.bytes(), "whole blocks");
         loop {
             self.wait_for_room(len).await?;
-            self.enter(stamp)?;
-            let kind = EntryKind::Write { range: place.range, bytes: bytes.clone() };
+            if self.enter(stamp)?.is_none() {
+                Box::pin(self.wait_for_segments()).await?;
+                continue;
+            }
+            let kind = EntryKind::Write { range: place.range, bytes: bytes.clone(), coding: coding.clone() };
             match self.submit(stamp.epoch, place.layer, place.chunk, kind, len)? {
                 Some(seq) => return Ok(seq),
                 None => Box::pin(self.wait_for_segments()).await?,
@@ -142,7 +158,10 @@ impl Group {
     pub async fn zero(&self, stamp: Stamp<'_>, place: Place, hides_below: bool) -> Result<Seq, GroupError> {
         loop {
             self.wait_for_room(0).await?;
-            self.enter(stamp)?;
+            if self.enter(stamp)?.is_none() {
+                Box::pin(self.wait_for_segments()).await?;
+                continue;
+            }
             let kind = EntryKind::Zero { range: place.range, hides_below };
             match self.submit(stamp.epoch, place.layer, place.chunk, kind, 0)? {
                 Some(seq) => return Ok(seq),
@@ -151,27 +170,29 @@ impl Group {
         }
     }
 
-    /// Reads committed blocks into `buf`, looking in `layers` newest first; one crc32c per block goes to `checksums`.
-    /// The buffer comes back in any case.
+    /// Reads committed blocks: into `buf`, where plain ones are wanted and none is compressed, with one crc32c per block to `checksums`. The buffer comes back in any case.
     pub async fn read(
         &self,
         stamp: Stamp<'_>,
-        layers: &[LayerId],
-        chunk: ChunkId,
-        range: BlockRange,
+        sought: Sought<'_>,
         buf: IoBuf,
         checksums: &mut Vec<u32>,
-    ) -> (Result<(), GroupError>, IoBuf) {
+    ) -> (Result<Content, GroupError>, IoBuf) {
         let ready = async {
-            self.wait_for_room(0).await?;
-            let raised_at = self.enter(stamp)?;
-            self.wait_for_commit_of_another(raised_at).await
+            loop {
+                self.wait_for_room(0).await?;
+                match self.enter(stamp)? {
+                    Some(raised_at) => return self.wait_for_commit_of_another(raised_at).await,
+                    None => Box::pin(self.wait_for_segments()).await?,
+                }
+            }
         };
         if let Err(error) = ready.await {
             return (Err(error), buf);
         }
         let Some(shard) = self.shard.upgrade() else { return (Err(self.stopped_error()), buf) };
-        let (result, buf) = shard.store().read(layers, chunk, range, buf, checksums).await;
+        let Sought { layers, chunk, range, want } = sought;
+        let (result, buf) = shard.store().read_stored(layers, chunk, range, want, buf, checksums).await;
         (result.map_err(|error| self.read_error(error)), buf)
     }
 
@@ -243,7 +264,7 @@ impl Group {
 
     /// Waits until the store has cleaned more.
     #[cold]
-    async fn wait_for_segments(&self) -> Result<(), GroupError> {
+    pub(crate) async fn wait_for_segments(&self) -> Result<(), GroupError> {
         let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
         shard.store().room().await.map_err(|error| {
             self.stop(&error.to_string());
@@ -253,35 +274,45 @@ impl Group {
 
     /// Lets a request of this head in: refuses it if a later head was seen, and puts the entry that raises the
     /// volume's epoch before it if it is the head's first. What the head reads is read after that entry is committed.
-    fn enter(&self, stamp: Stamp<'_>) -> Result<Seq, GroupError> {
+    /// `None`: not before the store has cleaned more.
+    fn enter(&self, stamp: Stamp<'_>) -> Result<Option<Seq>, GroupError> {
         let known = self.reigns.borrow().get(&stamp.volume).copied();
         if let Some(VolumeReign { epoch: seen, raised_at }) = known {
             if stamp.epoch < seen {
                 return Err(GroupError::OldHead { volume: stamp.volume, asked: stamp.epoch, seen });
             }
             if stamp.epoch == seen {
-                return Ok(raised_at);
+                return Ok(Some(raised_at));
             }
         }
         self.raise(stamp)
     }
 
     #[cold]
-    fn raise(&self, stamp: Stamp<'_>) -> Result<Seq, GroupError> {
-        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+    fn raise(&self, stamp: Stamp<'_>) -> Result<Option<Seq>, GroupError> {
         for record in stamp.layers {
-            if shard.learns_layer(record.layer) {
-                let kind = EntryKind::Layer { record: *record };
-                if let Err(error) = self.submit_own(stamp.epoch, record.layer, ChunkId(0), kind) {
-                    shard.forget_layer(record.layer);
-                    return Err(error);
-                }
+            if !self.try_tell_layer(stamp.epoch, record)? {
+                return Ok(None);
             }
         }
         let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
-        let raised_at = self.submit_own(stamp.epoch, LayerId(0), ChunkId(0), kind)?;
+        let Some(raised_at) = self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0)? else { return Ok(None) };
         self.reigns.borrow_mut().insert(stamp.volume, VolumeReign { epoch: stamp.epoch, raised_at });
-        Ok(raised_at)
+        Ok(Some(raised_at))
+    }
+
+    /// Lets the shard know a layer, if it has not been told of it. Returns false if that has to wait until the store has
+    /// cleaned more.
+    pub(crate) fn try_tell_layer(&self, epoch: VolumeEpoch, record: &LayerRecord) -> Result<bool, GroupError> {
+        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        if !shard.learns_layer(record.layer) {
+            return Ok(true);
+        }
+        let told = self.submit(epoch, record.layer, ChunkId(0), EntryKind::Layer { record: *record }, 0);
+        if !matches!(told, Ok(Some(_))) {
+            shard.forget_layer(record.layer);
+        }
+        Ok(told?.is_some())
     }
 
     /// Begins the reign: its first entry, and the group's record, kept on this member from now on.
@@ -313,15 +344,15 @@ impl Group {
         }
     }
 
-    /// Queues an entry that is told at once whether it has room: small ones, which have a reserve.
-    pub(crate) fn submit_own(
-        &self,
-        volume_epoch: VolumeEpoch,
-        layer: LayerId,
-        chunk: ChunkId,
-        kind: EntryKind,
-    ) -> Result<Seq, GroupError> {
-        self.submit(volume_epoch, layer, chunk, kind, 0)?.ok_or(GroupError::NoSpace(AppendError::Busy))
+    /// Queues an entry without a head, of no length, once the store takes it.
+    pub(crate) async fn submit_own(&self, layer: LayerId, kind: EntryKind) -> Result<Seq, GroupError> {
+        loop {
+            self.wait_for_room(0).await?;
+            match self.submit(VolumeEpoch(0), layer, ChunkId(0), kind.clone(), 0)? {
+                Some(seq) => return Ok(seq),
+                None => self.wait_for_segments().await?,
+            }
+        }
     }
 
     /// Gives an entry its (epoch, seq) and hands it to every in-sync member.

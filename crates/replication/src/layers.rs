@@ -13,13 +13,10 @@ impl Group {
     /// # Errors
     /// If one was not queued.
     pub async fn tell_layers(&self, layers: &[LayerRecord]) -> Result<(), GroupError> {
-        self.wait_for_room(0).await?;
-        let Some(shard) = self.shard() else { return Ok(()) };
         for record in layers {
-            if shard.learns_layer(record.layer) {
-                let kind = EntryKind::Layer { record: *record };
-                self.submit_own(VolumeEpoch(0), record.layer, ChunkId(0), kind)
-                    .inspect_err(|_| shard.forget_layer(record.layer))?;
+            self.wait_for_room(0).await?;
+            while !self.try_tell_layer(VolumeEpoch(0), record)? {
+                self.wait_for_segments().await?;
             }
         }
         Ok(())
@@ -37,8 +34,7 @@ impl Group {
         chunks: Vec<ChunkId>,
         hides_below: bool,
     ) -> Result<Seq, GroupError> {
-        self.wait_for_room(0).await?;
-        self.submit_own(VolumeEpoch(0), from, ChunkId(0), EntryKind::Merge { into, chunks, hides_below })
+        self.submit_own(from, EntryKind::Merge { into, chunks, hides_below }).await
     }
 
     /// Deletes chunks of this group of a layer that nobody reads: rising, at most [`store::MAX_ENTRY_CHUNKS`]. Without
@@ -47,7 +43,6 @@ impl Group {
     /// # Errors
     /// If nothing was queued.
     pub async fn delete_layer(&self, layer: LayerId, chunks: Vec<ChunkId>) -> Result<Seq, GroupError> {
-        self.wait_for_room(0).await?;
-        self.submit_own(VolumeEpoch(0), layer, ChunkId(0), EntryKind::LayerDelete { chunks })
+        self.submit_own(layer, EntryKind::LayerDelete { chunks }).await
     }
 }

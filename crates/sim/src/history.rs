@@ -40,6 +40,10 @@ pub enum Action {
     Zero,
     /// Blocks were read; what each held, once answered.
     Read(Vec<Value>),
+    /// All blocks at one instant: a snapshot. What each held then, as far as it was looked at since.
+    Snapshot(Vec<Option<Value>>),
+    /// Blocks were set to what a snapshot holds: a rollback, or the beginning of a clone.
+    Restore(Vec<Value>),
 }
 
 /// How it ended, as far as the client knows.
@@ -157,6 +161,38 @@ impl History {
         operation.action = Action::Read(values);
     }
 
+    /// A snapshot was looked at: what it holds from its block number `from` on.
+    ///
+    /// # Errors
+    /// The first block that held something else when it was looked at before.
+    pub fn seen(&mut self, id: OperationId, from: usize, values: &[Value]) -> Result<(), Changed> {
+        let operation = &mut self.operations[id.0 as usize];
+        let Action::Snapshot(known) = &mut operation.action else { unreachable!("only snapshots are looked at") };
+        for (place, found) in (from..).zip(values) {
+            let held = known[place].get_or_insert(*found);
+            if held != found {
+                let block = operation.first_block + place as u64;
+                return Err(Changed { block, held: *held, found: *found });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a snapshot holds, once all of it was looked at.
+    pub fn held(&self, id: OperationId) -> Option<Vec<Value>> {
+        match &self.operations[id.0 as usize].action {
+            Action::Snapshot(known) => known.iter().copied().collect(),
+            _ => None,
+        }
+    }
+
+    /// Whether an operation whose process ended was done was seen afterwards.
+    pub fn found_out(&mut self, id: OperationId, was_done: bool) {
+        let outcome = &mut self.operations[id.0 as usize].outcome;
+        let Outcome::Unknown(moment) = *outcome else { unreachable!("what was answered needs no finding out") };
+        *outcome = if was_done { Outcome::Done(moment) } else { Outcome::Refused(moment) };
+    }
+
     /// It was refused and did nothing (a read that failed is one too).
     pub fn refused(&mut self, id: OperationId) {
         self.end(id, Outcome::Refused);
@@ -192,6 +228,13 @@ impl History {
                     let value = values.get((block - operation.first_block) as usize);
                     format!("read {}", value.map_or("nothing".to_owned(), ToString::to_string))
                 }
+                Action::Snapshot(values) => {
+                    let value = values[(block - operation.first_block) as usize];
+                    format!("snapshot of {}", value.map_or("what nobody looked at".to_owned(), |v| v.to_string()))
+                }
+                Action::Restore(values) => {
+                    format!("set to {} by a rollback or for a clone", values[(block - operation.first_block) as usize])
+                }
             };
             let (blocks, start) = (operation.blocks(), operation.start.0);
             out += &format!("operation {index}: {what} blocks {blocks:?}, from {start}, {:?}\n", operation.outcome);
@@ -204,6 +247,18 @@ impl History {
         let operation = self.operations.get(usize::try_from(value.0.checked_sub(1)?).ok()?)?;
         (operation.action == Action::Write).then_some(operation)
     }
+}
+
+/// A snapshot that is not what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("block {block} of a snapshot held {held} when it was looked at before, and now {found}")]
+pub struct Changed {
+    /// Where.
+    pub block: u64,
+    /// What it held at first.
+    pub held: Value,
+    /// What it holds now.
+    pub found: Value,
 }
 
 /// A block whose contents are not what any write put there.
@@ -244,6 +299,13 @@ pub fn fill_block(value: Value, block: u64, bytes: &mut [u8]) {
     for (index, chunk) in bytes.chunks_exact_mut(8).enumerate() {
         chunk.copy_from_slice(&word(value.0, block, index).to_le_bytes());
     }
+}
+
+/// How a block that `value` was written to begins.
+pub fn beginning(value: Value, block: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    fill_block(value, block, &mut bytes);
+    bytes
 }
 
 /// Which write put these bytes at `block`.

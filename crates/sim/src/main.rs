@@ -108,20 +108,7 @@ fn run(flags: &Flags) -> Result<bool, String> {
     }
     match runner::run(workload, &plan) {
         Ok(summary) => {
-            let total = summary.total;
-            println!(
-                "{}: {} seeds, {} crashes, {} operations ({} answered), {} segments cleaned, {} lies of disks ({} runs ended by damage), {} events, trace {:016x}",
-                workload.name,
-                summary.seeds,
-                total.crashes,
-                total.operations,
-                total.answered,
-                total.cleaned,
-                total.lies,
-                total.damaged,
-                total.trace_events,
-                total.trace_hash
-            );
+            println!("{}: {} seeds, {}", workload.name, summary.seeds, summary.total);
             Ok(true)
         }
         Err(failed) => {

@@ -1,8 +1,8 @@
 //! What is handed to the store to be appended.
 
-use crate::format::LayerRecord;
+use crate::format::{LayerRecord, StoredLength};
 use runtime::SharedBuf;
-use types::{BlockRange, ChunkId, Epoch, GroupId, LayerId, Seq, VolumeEpoch, VolumeId};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
 
 /// Most blocks of one [`EntryKind::Write`]: 128 KiB. Seven of the largest fill a record to 7/8, while one entry stays
 /// short enough that two appends in flight are never one caller's alone. Larger writes are split by the caller, at
@@ -41,9 +41,11 @@ pub enum EntryKind {
     Write {
         /// Which.
         range: BlockRange,
-        /// Their bytes. Up to 16 KiB, or unaligned ones, are copied in the pass that sums them; larger aligned ones
-        /// are written from where they lie.
+        /// What is stored of them, one block behind the other. Up to 16 KiB, or unaligned bytes, are copied in the pass
+        /// that sums them; larger aligned ones are written from where they lie.
         bytes: SharedBuf,
+        /// What was done to them.
+        coding: BlockCoding,
     },
     /// Blocks read as zeroes from here on.
     Zero {
@@ -86,6 +88,56 @@ pub enum EntryKind {
     },
     /// Nothing: it takes a place in the order.
     Noop,
+}
+
+impl EntryKind {
+    /// A write of blocks as they are.
+    pub fn write(range: BlockRange, bytes: SharedBuf) -> Self {
+        Self::Write { range, bytes, coding: BlockCoding::PLAIN }
+    }
+}
+
+/// What was done to the blocks of a write before they came here. The store never looks inside.
+#[derive(Clone, Debug, Default)]
+pub struct BlockCoding {
+    key: KeyId,
+    /// `None`: all blocks are as long as they were.
+    lengths: Option<[StoredLength; MAX_ENTRY_BLOCKS as usize]>,
+}
+
+impl BlockCoding {
+    /// Nothing was done.
+    pub const PLAIN: Self = Self { key: KeyId(0), lengths: None };
+
+    /// Encrypted with this key (0: not), and of these lengths and codecs; without lengths none is compressed.
+    ///
+    /// # Panics
+    /// If there are more lengths than an entry has blocks.
+    pub fn new(key: KeyId, lengths: Option<&[StoredLength]>) -> Self {
+        let lengths = lengths.map(|given| {
+            let mut lengths = [StoredLength::RAW; MAX_ENTRY_BLOCKS as usize];
+            lengths[..given.len()].copy_from_slice(given);
+            lengths
+        });
+        Self { key, lengths }
+    }
+
+    pub(crate) fn key(&self) -> KeyId {
+        self.key
+    }
+
+    /// Length and codec of the block with this number in the entry.
+    pub(crate) fn length(&self, block: usize) -> StoredLength {
+        self.lengths.as_ref().map_or(StoredLength::RAW, |lengths| lengths[block])
+    }
+
+    /// Bytes of the first `count` blocks.
+    pub(crate) fn bytes(&self, count: u16) -> usize {
+        match &self.lengths {
+            Some(lengths) => lengths[..usize::from(count)].iter().map(|length| length.bytes()).sum(),
+            None => usize::from(count) * BLOCK_BYTES,
+        }
+    }
 }
 
 /// A place in the order of calls of [`Shard::prepare`](crate::Shard::prepare): 1 is the first, 0 is before it.

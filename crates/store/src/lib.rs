@@ -60,12 +60,15 @@ mod superblock;
 mod synthetic;
 
 pub use create::{FormatOptions, format, identify};
-pub use entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS, MAX_GROUP_RECORD_BYTES};
+pub use entry::{
+    BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS, MAX_GROUP_RECORD_BYTES,
+};
 pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
 pub use index::LayerUsage;
 pub use open::{GroupRecovery, Recovered, Recovery, RecoveryCounters};
 pub use shard::{
-    APPEND_SLOW, DAMAGE_LISTED_MAX, DEVICE_SILENT, LeafCursor, Shard, Statistics, Trouble, ZERO_BLOCK_CHECKSUM,
+    APPEND_SLOW, Content, DAMAGE_LISTED_MAX, DEVICE_SILENT, LeafCursor, Shard, Statistics, StoredBlocks, Trouble, Want,
+    ZERO_BLOCK_CHECKSUM,
 };
 pub use store::{Store, Usage};
 pub use synthetic::{SyntheticLayout, write_synthetic_pass};

@@ -13,6 +13,15 @@ use types::{Mutant, mutant};
 /// can be in that state: 8 × 2 × 2, twice over.
 const GENERATIONS_SKIPPED: u64 = 64;
 
+/// Deliberate bugs that show when what was freed last is used first.
+const REUSES_TOO_EARLY: [Mutant; 5] = [
+    Mutant::SegmentReusedTooEarly,
+    Mutant::YoungSegmentFreed,
+    Mutant::FreedBeforePassForgot,
+    Mutant::SegmentReusedBeforeMovesDurable,
+    Mutant::ReadPinIgnored,
+];
+
 /// Segments nobody uses, oldest first.
 pub(crate) struct Pool {
     state: Mutex<State>,
@@ -52,7 +61,7 @@ impl Pool {
     /// A segment to append to, and the generation of this use of it.
     pub(crate) fn take(&self) -> Option<(SegmentIndex, Generation)> {
         let mut state = self.lock();
-        let segment = match mutant(Mutant::SegmentReusedTooEarly) {
+        let segment = match REUSES_TOO_EARLY.into_iter().any(mutant) {
             true => state.free.pop_back()?,
             false => state.free.pop_front()?,
         };

@@ -77,7 +77,7 @@ fn make_up_chunk(core: &ShardCore, key: LeafKey, segments: &[SegmentIndex], layo
         };
         let checksum = Crc32c(location as u32);
         let stored = StoredBlock { location: DeviceUnit(location), stored: StoredLength::RAW, checksum };
-        uses.born(stored, 1);
+        uses.born(stored.location, u32::from(stored.stored.units()));
         stored
     });
     index.apply_write(key, Seq(1), BlockRange::new(0, BLOCKS_PER_CHUNK), blocks, |_| ());

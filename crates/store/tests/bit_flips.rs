@@ -112,7 +112,7 @@ impl Writer {
         }
         self.expected(chunk, range).copy_from_slice(&bytes);
         let bytes: SharedBuf = bytes.freeze();
-        self.append(group_of(chunk), chunk, EntryKind::Write { range, bytes }).await;
+        self.append(group_of(chunk), chunk, EntryKind::write(range, bytes)).await;
     }
 
     async fn zero(&mut self, chunk: ChunkId, range: BlockRange) {

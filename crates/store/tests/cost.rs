@@ -70,7 +70,7 @@ impl Writer {
     async fn write(&mut self, count: u32, depth: u64) {
         for _ in 0..count {
             let (chunk, range) = self.place();
-            self.prepare(EntryKind::Write { range, bytes: self.payload.clone() }, chunk);
+            self.prepare(EntryKind::write(range, self.payload.clone()), chunk);
             self.below(depth).await;
         }
         self.below(1).await;

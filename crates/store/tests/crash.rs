@@ -12,6 +12,8 @@ use store::check::{CheckOptions, Finding, Severity, What};
 
 const GROUPS: u32 = 4;
 const CHUNKS: u32 = 3;
+/// With these seeds blocks are written as if they were compressed.
+const CODED: std::ops::Range<u64> = 300..304;
 /// A check reads the whole device: after every third end.
 const CHECKED_EACH: u32 = 3;
 
@@ -31,6 +33,7 @@ fn survives(seed: u64, count: u32, faults: DiskFaults) -> (u64, u64) {
     let (mut passes, mut refused, mut traces) = (0, 0, 0);
     let rig = rig_for(seed);
     let model = model_of(GROUPS);
+    model.borrow_mut().coded = CODED.contains(&seed);
     for i in 0..count {
         open_in_vain(&rig);
         let client = reopen(&rig, &model);
@@ -65,6 +68,12 @@ fn survives(seed: u64, count: u32, faults: DiskFaults) -> (u64, u64) {
 fn what_was_acknowledged_survives_crashes_kills_and_crashes_while_opening() {
     let passes: u64 = (0..4).map(|seed| survives(seed, 50, DiskFaults::default()).0).sum();
     assert!(passes > 20, "{passes} passes: the crashes met nothing of interest");
+}
+
+#[test]
+fn compressed_blocks_survive_as_plain_ones_do() {
+    let passes: u64 = CODED.map(|seed| survives(seed, 40, DiskFaults::default()).0).sum();
+    assert!(passes > 10, "{passes} passes: the crashes met nothing of interest");
 }
 
 #[test]

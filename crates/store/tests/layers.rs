@@ -11,13 +11,14 @@ use common::reader::DiskCopy;
 
 #[test]
 fn what_volumes_and_snapshots_see_survives_merges_deletions_and_crashes() {
-    let (mut merged, mut ended, mut passes) = (0, 0, 0);
+    let (mut merged, mut ended, mut passes, mut cleaned) = (0, 0, 0, 0);
     for seed in 0..6 {
         let met = layers_survive(seed, 10, 400);
         (merged, ended, passes) = (merged + met.merged_chunks, ended + met.ended_layers, passes + met.passes);
+        cleaned += met.cleaned;
     }
-    println!("{merged} chunks merged, {ended} layers ended, {passes} passes");
-    assert!(merged > 1000 && ended > 20 && passes > 20, "the crashes met nothing of interest");
+    println!("{merged} chunks merged, {ended} layers ended, {passes} passes, {cleaned} segments cleaned");
+    assert!(merged > 1000 && ended > 20 && passes > 20 && cleaned > 20, "the crashes met nothing of interest");
 }
 
 /// The same disks after each crash, as `tools/read-device.py` sees them.

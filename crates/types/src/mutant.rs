@@ -49,6 +49,44 @@ pub enum Mutant {
     MoveAppliedBlindly,
     /// Store: a move takes effect when it is queued, not when it is durable.
     MoveAppliedBeforeDurable,
+    /// Store: a pass leaves out the leaves in which no block is stored, those too whose zeroes hide what lies below.
+    TombstoneLost,
+    /// Store: a segment is freed that ends behind the replay start of the last complete pass.
+    YoungSegmentFreed,
+    /// Store: a segment is freed that died while the pass was written, whose leaves may name it.
+    FreedBeforePassForgot,
+    /// Store: a cleaned segment is used again before the moves out of it are durable.
+    SegmentReusedBeforeMovesDurable,
+    /// Store: a segment is used again while a read is under way in it.
+    ReadPinIgnored,
+    /// Store: a pass leaves out layers that have no leaf: a new top is forgotten with the segment it was told in.
+    LayerRecordLostByCleaning,
+    /// Store: who took a layer's blocks is forgotten while segments still hold records that name it.
+    EndingForgottenTooEarly,
+    /// Store: a move counts its blocks in the new segment and leaves them counted in the old one.
+    MoveCountedTwice,
+    /// Store: a write that a power loss tore is replayed.
+    TornWriteReplayed,
+    /// Store: new blocks may take the segments that are kept for deletes.
+    ReserveOpenToNewBlocks,
+    /// Store: a discard takes the block behind its range along.
+    DiscardDropsNeighbour,
+    /// Store: a read falls through zeroes that hide what lies below.
+    ReadFallsThroughZeroes,
+    /// Store: replay leaves out that chunks of a layer were deleted.
+    LayerDeleteNotReplayed,
+    /// Volume: a snapshot does not wait for commands that began before the volume's layers were last changed.
+    EarlierTermNotAwaited,
+    /// Volume: a snapshot is taken on each core as soon as that one is quiet, not on all at one instant.
+    SnapshotCoreByCore,
+    /// Volume: what is discarded in a layer does not hide what lies in those below.
+    DiscardRevealsBelow,
+    /// Map: a rollback leaves what was written since the snapshot.
+    RollbackKeepsNewer,
+    /// Map: a clone is written to in the layer of its snapshot.
+    CloneSharesTop,
+    /// Map: a volume's new size is told and not kept.
+    GrowthForgotten,
 }
 
 #[cfg(feature = "mutants")]

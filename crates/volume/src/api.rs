@@ -7,9 +7,11 @@ pub use crate::directory::Directory;
 use crate::head::VolumeState;
 use crate::part::{Done, Work};
 pub use crate::session::Session;
+use cluster::Compression;
 use runtime::{IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use types::{BLOCK_BYTES, CHUNK_BYTES, LayerId, VolumeId};
 
 /// Most bytes that one read, write or compare moves: NVMe's MDTS here, and a chunk, so that a command touches at most
@@ -33,6 +35,24 @@ pub struct VolumeInfo {
     pub nguid: [u8; 16],
     /// Its layers in the store, newest first; the first one is written to.
     pub layers: Vec<LayerId>,
+    /// Its pool.
+    pub pool: Arc<str>,
+    /// How what is written to it is compressed.
+    pub compression: Compression,
+    /// Whether it is encrypted, and whether it can be used.
+    pub encryption: Encryption,
+}
+
+/// Whether a volume is encrypted, and whether its key is here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// It is not.
+    #[default]
+    Off,
+    /// It is, and can be used.
+    Unlocked,
+    /// It is, and nobody can use it until its key is given.
+    Locked,
 }
 
 /// Bytes to write: contiguous, with block checksums if the caller already has them (crc32c of each whole 4 KiB).

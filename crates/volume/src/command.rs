@@ -56,6 +56,11 @@ impl Admitted {
         self.ticket.take().expect("handed over once")
     }
 
+    /// The head of this core.
+    pub(crate) fn head(&self) -> &Rc<Head> {
+        &self.head
+    }
+
     /// An entry of this command was queued.
     pub(crate) fn on_its_way(&mut self, group: &GroupRef, seq: Seq) {
         match &mut self.on_its_way {

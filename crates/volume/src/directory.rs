@@ -4,7 +4,9 @@ use crate::api::Volume;
 use crate::head::Head;
 use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use types::VolumeId;
 
 #[derive(Default)]
@@ -15,6 +17,7 @@ struct Listed {
     by_nsid: RefCell<Vec<Option<Volume>>>,
     generation: Cell<u64>,
     changed: WaitList,
+    locked: RefCell<Arc<BTreeSet<String>>>,
     head: RefCell<Weak<Head>>,
 }
 
@@ -37,6 +40,15 @@ impl Directory {
     /// The volume of this NVMe namespace id.
     pub fn by_nsid(&self, nsid: u32) -> Option<Volume> {
         self.0.by_nsid.borrow().get(nsid as usize).cloned().flatten()
+    }
+
+    /// Whether there is a volume of this name that nobody can use until its key is given.
+    pub fn is_locked(&self, name: &str) -> bool {
+        self.0.locked.borrow().contains(name)
+    }
+
+    pub(crate) fn set_locked(&self, names: Arc<BTreeSet<String>>) {
+        self.0.locked.replace(names);
     }
 
     /// All volumes, by name.

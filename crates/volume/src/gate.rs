@@ -8,13 +8,15 @@
 //! ```
 //!
 //! A snapshot closes the gates of all cores, waits until the old term has ended on each, and opens them: no command is
-//! before it on one core and behind another, later one on the next.
+//! before it on one core and behind another, later one on the next. A term that was replaced while commands acted under
+//! it ends before the one that came after it: they write to the same layer.
 
 use crate::spec::VolumeSpec;
 use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use types::{Mutant, mutant};
 
 /// One core's gate of one volume.
 pub(crate) struct Gate {
@@ -26,6 +28,8 @@ pub(crate) struct Gate {
 /// What commands act on, from one opening of the gate to the next.
 pub(crate) struct Term {
     pub(crate) spec: Arc<VolumeSpec>,
+    /// The one before, if somebody acted under it, or under one still earlier, when it was replaced.
+    earlier: Option<Rc<Self>>,
     acting: Cell<u32>,
     /// Somebody waits for the end.
     watched: Cell<bool>,
@@ -37,7 +41,7 @@ pub(crate) struct Entered(Rc<Term>);
 
 impl Gate {
     pub(crate) fn new(spec: Arc<VolumeSpec>) -> Self {
-        Self { term: RefCell::new(Term::new(spec)), closed: Cell::new(false), opened: WaitList::default() }
+        Self { term: RefCell::new(Term::new(spec, None)), closed: Cell::new(false), opened: WaitList::default() }
     }
 
     /// What the volume is now.
@@ -63,21 +67,34 @@ impl Gate {
 
     /// What the volume is from now on; a closed gate opens.
     pub(crate) fn open(&self, spec: Arc<VolumeSpec>) {
-        self.term.replace(Term::new(spec));
+        let earlier = Term::not_over(self.term());
+        self.term.replace(Term::new(spec, earlier));
         self.closed.set(false);
         self.opened.wake_all();
     }
 }
 
 impl Term {
-    fn new(spec: Arc<VolumeSpec>) -> Rc<Self> {
-        Rc::new(Self { spec, acting: Cell::new(0), watched: Cell::new(false), ended: WaitList::default() })
+    fn new(spec: Arc<VolumeSpec>, earlier: Option<Rc<Self>>) -> Rc<Self> {
+        Rc::new(Self { spec, earlier, acting: Cell::new(0), watched: Cell::new(false), ended: WaitList::default() })
     }
 
-    /// Resolves when nobody acts under it. It must have been closed, or replaced.
+    /// The newest of this one and those before it under which somebody acts.
+    fn not_over(mut term: Rc<Self>) -> Option<Rc<Self>> {
+        while term.acting.get() == 0 {
+            term = term.earlier.clone()?;
+        }
+        Some(term)
+    }
+
+    /// Resolves when nobody acts under it or one before it. It must have been closed, or replaced.
     pub(crate) async fn end(&self) {
-        self.watched.set(true);
-        self.ended.until(|| (self.acting.get() == 0).then_some(())).await;
+        let mut next = Some(self);
+        while let Some(term) = next {
+            term.watched.set(true);
+            term.ended.until(|| (term.acting.get() == 0).then_some(())).await;
+            next = term.earlier.as_deref().filter(|_| !mutant(Mutant::EarlierTermNotAwaited));
+        }
     }
 }
 
@@ -94,5 +111,78 @@ impl Drop for Entered {
         if acting == 0 && self.0.watched.get() {
             self.0.ended.wake_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Encryption, VolumeInfo};
+    use crate::coding::Coding;
+    use crate::spec::TableLayout;
+    use cluster::{Compression, SlotTable};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+    use types::{GroupId, LayerId, VolumeEpoch, VolumeId};
+
+    fn spec() -> Arc<VolumeSpec> {
+        let info = VolumeInfo {
+            id: VolumeId(1),
+            name: "a".to_owned(),
+            size_bytes: 1 << 20,
+            block_size_bytes: 4096,
+            nsid: 1,
+            nguid: [0; 16],
+            layers: vec![LayerId(1)],
+            pool: "default".into(),
+            compression: Compression::Off,
+            encryption: Encryption::Off,
+        };
+        let table = SlotTable::from_runs(&SlotTable::deal(&[GroupId(1)])).expect("a table");
+        let table = Arc::new(TableLayout { id: 1, cores: vec![0], table });
+        Arc::new(VolumeSpec {
+            info,
+            family_seed: 0,
+            epoch: VolumeEpoch(1),
+            table,
+            layers: vec![LayerId(1)],
+            layer_records: Vec::new(),
+            coding: Coding::default(),
+        })
+    }
+
+    fn is_over(term: &Term) -> bool {
+        pin!(term.end()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    fn entered(gate: &Gate) -> Entered {
+        let std::task::Poll::Ready(entered) = pin!(gate.enter()).poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("the gate is open")
+        };
+        entered
+    }
+
+    #[test]
+    fn a_term_ends_after_those_that_it_replaced() {
+        let gate = Gate::new(spec());
+        let first = entered(&gate);
+        gate.open(spec());
+        gate.open(spec());
+        let third = entered(&gate);
+        let closed = gate.close();
+        assert!(!is_over(&closed));
+        drop(third);
+        assert!(!is_over(&closed), "somebody acts under the first term");
+        drop(first);
+        assert!(is_over(&closed));
+    }
+
+    #[test]
+    fn what_is_over_is_not_kept() {
+        let gate = Gate::new(spec());
+        drop(entered(&gate));
+        gate.open(spec());
+        assert!(gate.term().earlier.is_none());
     }
 }

@@ -2,8 +2,9 @@
 //! cores.
 
 use crate::admission::{Admission, TicketId};
-use crate::api::{Directory, IoError, Volume, VolumeInfo};
+use crate::api::{Directory, Encryption, IoError, Volume, VolumeInfo};
 use crate::assembly::OpenShard;
+use crate::coding::Coder;
 use crate::command::serve;
 use crate::gate::Gate;
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
@@ -64,6 +65,8 @@ pub(crate) struct Head {
     tables: OnceCell<Vec<Rc<LocalTable>>>,
     shards: OnceCell<Vec<OpenShard>>,
     groups_stopped: Cell<usize>,
+    /// What compresses and encrypts.
+    pub(crate) coder: RefCell<Coder>,
     /// What lies in the trash, in words.
     pub(crate) in_trash: RefCell<String>,
     orphans: RefCell<VecDeque<Orphan>>,
@@ -83,6 +86,7 @@ impl Head {
             tables: OnceCell::new(),
             shards: OnceCell::new(),
             groups_stopped: Cell::default(),
+            coder: RefCell::new(Coder::new()),
             in_trash: RefCell::default(),
             orphans: RefCell::default(),
             orphaned: WaitList::default(),
@@ -324,7 +328,11 @@ pub(crate) struct VolumeState {
 
 impl VolumeState {
     /// Makes the volume known on this core.
+    ///
+    /// # Panics
+    /// If it is locked: without its key its blocks would be written in clear.
     pub(crate) fn add(head: &Rc<Head>, spec: Arc<VolumeSpec>) {
+        assert!(spec.info.encryption != Encryption::Locked, "volume {} is locked", spec.info.name);
         let table = head.table(spec.table.id).expect("tables are set before volumes are added");
         let state = Self {
             info: spec.info.clone(),
@@ -359,17 +367,16 @@ impl VolumeState {
 
     /// Checks the range and lets a command in.
     pub(crate) fn let_in(self: &Rc<Self>, offset_bytes: u64, len_bytes: u64) -> Result<(Rc<Head>, Running), IoError> {
+        // First of all: of a volume that is gone the size means nothing any more.
+        let Some(head) = self.head.upgrade().filter(|_| !self.gone.get()) else {
+            return Err(IoError::Gone(format!("volume {} was deleted or locked", self.info.name)));
+        };
         let size_bytes = self.gate.term().spec.info.size_bytes;
         if offset_bytes.checked_add(len_bytes).is_none_or(|end| end > size_bytes) {
             return Err(IoError::OutOfRange { offset_bytes, len_bytes, size_bytes });
         }
-        match self.head.upgrade() {
-            Some(head) if !self.gone.get() => {
-                self.running.set(self.running.get() + 1);
-                Ok((head, Running(self.clone())))
-            }
-            _ => Err(IoError::Gone(format!("volume {} was deleted", self.info.name))),
-        }
+        self.running.set(self.running.get() + 1);
+        Ok((head, Running(self.clone())))
     }
 }
 

@@ -23,6 +23,7 @@ mod admission;
 mod api;
 mod assembly;
 mod checksums;
+mod coding;
 mod command;
 mod directory;
 mod gate;
@@ -37,4 +38,8 @@ pub use api::*;
 pub use assembly::{
     Assembly, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, StartError,
     TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
+};
+pub use coding::{
+    DataKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, KeyPlace, PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN,
+    Secret,
 };

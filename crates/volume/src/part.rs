@@ -2,14 +2,18 @@
 //!
 //! Whole blocks go to the group as they are, sharing the caller's memory. A write that ends inside a block reads that
 //! block first (its checksum is verified on the way) and writes it whole. Writes are cut at multiples of 64 KiB, and
-//! what lies between two such cuts is one entry: all of it survives a crash, or nothing.
+//! what lies between two such cuts is one entry: all of it survives a crash, or nothing. An entry's blocks are compressed
+//! and encrypted here, the last thing before the group gets them; of an entry of nothing but zeroes nothing is stored.
 
-use crate::api::IoError;
+use crate::api::{Encryption, IoError};
+use crate::coding::{Coder, Where};
 use crate::command::Admitted;
 use crate::spec::VolumeSpec;
-use replication::{GroupError, GroupRef, Place};
+use replication::{GroupError, GroupRef, Place, Sought};
 use runtime::{IoBuf, SharedBuf};
-use types::{BLOCK_BYTES, BlockRange, ChunkId};
+use std::cell::RefCell;
+use store::{Content, StoredBlocks, Want};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, Mutant, mutant};
 
 /// A write that does not cross a multiple of this is all or nothing on every floor: one entry, in one record.
 pub(crate) const UNTORN_BYTES: u32 = 64 << 10;
@@ -60,7 +64,12 @@ fn blocks_within(offset: u32, len: u32) -> Option<BlockRange> {
 
 /// Does it. `hold` is the command's place in the chunk's order; it is told of entries on their way.
 pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &mut Admitted) -> Result<Done, IoError> {
-    let runner = Runner { spec, group, chunk: part.chunk };
+    if spec.info.encryption == Encryption::Locked {
+        // It is in no directory; should one reach it all the same, nothing is stored in clear.
+        return Err(IoError::Unavailable(format!("volume {} is locked", spec.info.name)));
+    }
+    let head = hold.head().clone();
+    let runner = Runner { spec, group, chunk: part.chunk, coder: &head.coder };
     let Part { offset, len, work, .. } = part;
     match work {
         Work::Read(buf) => {
@@ -79,13 +88,41 @@ struct Runner<'a> {
     spec: &'a VolumeSpec,
     group: &'a GroupRef,
     chunk: ChunkId,
+    coder: &'a RefCell<Coder>,
 }
 
 impl Runner<'_> {
     async fn read(&self, range: BlockRange, buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), IoError>, IoBuf) {
-        let Self { spec, group, chunk } = self;
-        let (result, buf) = group.read(spec.stamp(), &spec.layers, *chunk, range, buf, checksums).await;
-        (result.map_err(io_error), buf)
+        let Self { spec, group, chunk, .. } = self;
+        let want = if spec.coding.key.is_some() { Want::Stored } else { Want::Plain };
+        let sought = Sought { layers: &spec.layers, chunk: *chunk, range, want };
+        let (result, mut buf) = group.read(spec.stamp(), sought, buf, checksums).await;
+        let result = match result {
+            Ok(Content::Plain) => Ok(()),
+            Ok(Content::Stored(stored)) => self.decode(range, stored, &mut buf, checksums),
+            Err(error) => Err(io_error(error)),
+        };
+        (result, buf)
+    }
+
+    fn at(&self, range: BlockRange) -> Where {
+        Where { layer: self.spec.top(), chunk: self.chunk, range }
+    }
+
+    fn decode(
+        &self,
+        range: BlockRange,
+        stored: StoredBlocks,
+        buf: &mut IoBuf,
+        checksums: &mut Vec<u32>,
+    ) -> Result<(), IoError> {
+        let decoded = self.coder.borrow_mut().decode(&self.spec.coding, self.at(range), stored, buf, checksums);
+        decoded.map_err(|(block, why)| {
+            let (chunk, group) = (self.chunk, self.group.id());
+            IoError::Damaged(format!(
+                "group {group}: chunk {chunk} block {block} has its checksum and is no block: {why}"
+            ))
+        })
     }
 
     /// One block, as it is.
@@ -115,8 +152,14 @@ impl Runner<'_> {
         let range = blocks_around(offset, bytes.len() as u32);
         let bytes =
             if bytes.len() == range.bytes() { bytes } else { Box::pin(self.fill_up(range, offset, &bytes)).await? };
+        if is_zero(&bytes) {
+            return Box::pin(self.zero_blocks(range, hold)).await;
+        }
         let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
-        let seq = self.group.write(self.spec.stamp(), place, bytes).await.map_err(io_error)?;
+        let encoded = self.coder.borrow_mut().encode(&self.spec.coding, self.at(range), bytes);
+        let (bytes, coding) =
+            encoded.map_err(|why| IoError::Unavailable(format!("a block was not encrypted: {why}")))?;
+        let seq = self.group.write(self.spec.stamp(), place, bytes, coding).await.map_err(io_error)?;
         hold.on_its_way(self.group, seq);
         Ok(())
     }
@@ -138,19 +181,25 @@ impl Runner<'_> {
         Ok(whole.freeze())
     }
 
+    /// Queues an entry without data, if there is anything that it would hide.
+    async fn zero_blocks(&self, range: BlockRange, hold: &mut Admitted) -> Result<(), IoError> {
+        if !self.spec.layers.iter().any(|&layer| self.group.holds(layer, self.chunk)) {
+            return Ok(());
+        }
+        let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
+        let hides_below = self.spec.layers.len() > 1 && !mutant(Mutant::DiscardRevealsBelow);
+        let seq = self.group.zero(self.spec.stamp(), place, hides_below).await.map_err(io_error)?;
+        hold.on_its_way(self.group, seq);
+        Ok(())
+    }
+
     async fn zero(&self, offset: u32, len: u32, partial: bool, hold: &mut Admitted) -> Result<(), IoError> {
         let end = offset + len;
         let inner = blocks_within(offset, len);
-        let mut queued = Ok(());
-        if let Some(range) = inner
-            && self.spec.layers.iter().any(|&layer| self.group.holds(layer, self.chunk))
-        {
-            let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
-            let hides_below = self.spec.layers.len() > 1;
-            queued = self.group.zero(self.spec.stamp(), place, hides_below).await.map_err(io_error).map(|seq| {
-                hold.on_its_way(self.group, seq);
-            });
-        }
+        let mut queued = match inner {
+            Some(range) => self.zero_blocks(range, hold).await,
+            None => Ok(()),
+        };
         if partial && queued.is_ok() {
             // What lies before and behind the whole blocks; all of it, if there are none.
             let (head_end, tail_start) = match inner {
@@ -178,6 +227,12 @@ impl Runner<'_> {
         let differs = stored.iter().zip(bytes.iter()).position(|(stored, wanted)| stored != wanted);
         Ok(differs.map_or(Done::Plain, |at| Done::Differs(at as u32)))
     }
+}
+
+/// Whether there is nothing but zeroes: one look, for most data.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().all(|word| *word == [0; 8]) && rest.iter().all(|byte| *byte == 0)
 }
 
 /// What the front doors are told.

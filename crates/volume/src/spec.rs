@@ -1,7 +1,8 @@
 //! What all cores know of a volume and of a slot table: made once, shared, never changed.
 
-use crate::api::VolumeInfo;
-use cluster::{SlotTable, VolumeRecord, slot_of};
+use crate::api::{Encryption, VolumeInfo};
+use crate::coding::Coding;
+use cluster::{Compression, SlotTable, VolumeRecord, slot_of};
 use replication::{GroupRef, Stamp};
 use std::sync::Arc;
 use store::format::LayerRecord;
@@ -22,7 +23,7 @@ pub(crate) struct LocalTable {
     pub(crate) groups: Vec<Option<GroupRef>>,
 }
 
-/// What a host is told of the volume.
+/// What a host is told of a volume that nobody serves.
 pub(crate) fn volume_info(record: &VolumeRecord) -> VolumeInfo {
     VolumeInfo {
         id: record.id,
@@ -32,7 +33,20 @@ pub(crate) fn volume_info(record: &VolumeRecord) -> VolumeInfo {
         nsid: record.nsid,
         nguid: record.nguid_bytes(),
         layers: record.layers.iter().rev().copied().collect(),
+        pool: record.pool.as_str().into(),
+        compression: Compression::default(),
+        encryption: if record.key.is_some() { Encryption::Locked } else { Encryption::Off },
     }
+}
+
+/// What a host is told of a volume whose blocks are stored like this.
+fn info_with(record: &VolumeRecord, coding: &Coding) -> VolumeInfo {
+    let encryption = match (record.key, &coding.key) {
+        (None, _) => Encryption::Off,
+        (Some(_), Some(_)) => Encryption::Unlocked,
+        (Some(_), None) => Encryption::Locked,
+    };
+    VolumeInfo { compression: coding.compression, encryption, ..volume_info(record) }
 }
 
 /// A volume under one head epoch.
@@ -44,17 +58,25 @@ pub(crate) struct VolumeSpec {
     /// Newest first; the first one is written to.
     pub(crate) layers: Vec<LayerId>,
     pub(crate) layer_records: Vec<LayerRecord>,
+    /// How blocks are stored.
+    pub(crate) coding: Coding,
 }
 
 impl VolumeSpec {
-    pub(crate) fn new(record: &VolumeRecord, table: Arc<TableLayout>, layer_records: Vec<LayerRecord>) -> Self {
+    pub(crate) fn new(
+        record: &VolumeRecord,
+        table: Arc<TableLayout>,
+        layer_records: Vec<LayerRecord>,
+        coding: Coding,
+    ) -> Self {
         Self {
-            info: volume_info(record),
+            info: info_with(record, &coding),
             family_seed: record.family_seed,
             epoch: record.volume_epoch,
             table,
             layers: record.layers.iter().rev().copied().collect(),
             layer_records,
+            coding,
         }
     }
 

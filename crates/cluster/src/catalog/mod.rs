@@ -5,19 +5,24 @@
 //! nobody used is skipped).
 
 mod groups;
+mod keys;
 mod setup;
 mod snapshots;
 mod trash;
 mod volumes;
 
 pub use groups::begin_epochs;
+pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table};
 pub use snapshots::{
     EndingLayer, chain_of, clone_volume, delete_snapshot, finish_ending, grow_volume, name_snapshot, next_ending,
     push_layer, roll_back, snapshot, snapshots,
 };
 pub use trash::{TRASH_TERM, empty_trash, restore_volume, trash_volume};
-pub use volumes::{DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_volume, finish_delete, take_heads};
+pub use volumes::{
+    DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_encrypted_volume, create_volume, finish_delete,
+    take_heads,
+};
 
 use crate::map::{MapError, MapStore, Outcome, Transaction};
 use crate::names::InvalidInput;

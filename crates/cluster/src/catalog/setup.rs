@@ -4,7 +4,8 @@
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::records::{
-    Allocator, DeviceRecord, DeviceState, GroupRecord, GroupState, Policy, PoolRecord, Record, SlotTablePiece, keys,
+    Allocator, Compression, DeviceRecord, DeviceState, GroupRecord, GroupState, Policy, PoolRecord, Record,
+    SlotTablePiece, keys,
 };
 use crate::slots::SlotTable;
 use crate::typed::{Versioned, encode, get, list};
@@ -93,6 +94,7 @@ pub async fn ensure_pool(map: &dyn MapStore, new: &NewPool) -> Result<PoolRecord
         min_in_sync: new.min_in_sync,
         table: FIRST_TABLE,
         write_cache: false,
+        compression: Compression::default(),
     };
     Ok(ensure(map, pool).await?.record)
 }

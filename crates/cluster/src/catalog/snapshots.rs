@@ -19,7 +19,7 @@ use crate::names::{check_name, check_volume_size};
 use crate::records::{LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
 use crate::typed::{Versioned, encode, get, list};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{FamilyId, LayerId, NodeId, VolumeId};
+use types::{FamilyId, LayerId, Mutant, NodeId, VolumeId, mutant};
 
 /// Volumes changed in one transaction; the rest of it is for layers.
 const VOLUMES_AT_ONCE: usize = TRANSACTION_OPERATIONS_MAX - 8;
@@ -85,7 +85,7 @@ async fn put_top(
             id: ids.layer(),
             parent: layers.last().copied().unwrap_or_default(),
             family: found.record.family,
-            key_id: Default::default(),
+            key_id: found.record.key.unwrap_or_default(),
             created_at_ns: runtime::wall_clock_ns(),
         };
         layers.push(layer.id);
@@ -110,7 +110,11 @@ pub async fn push_layer(map: &dyn MapStore, id: VolumeId) -> Result<VolumeRecord
 /// A rollback: a new top over the layer of a snapshot. What was written to the volume since is nobody's.
 pub async fn roll_back(map: &dyn MapStore, id: VolumeId, name: &str) -> Result<VolumeRecord, CatalogError> {
     let to = snapshot(map, id, name).await?;
-    put_top(map, id, async |_| chain_of(map, to.layer).await).await
+    put_top(map, id, async |volume| match mutant(Mutant::RollbackKeepsNewer) {
+        true => Ok(volume.layers.clone()),
+        false => chain_of(map, to.layer).await,
+    })
+    .await
 }
 
 /// The last step of a snapshot: `layer`, which the volume has and does not write to any more, gets a name.
@@ -198,9 +202,12 @@ pub async fn clone_volume(
         begun.table = origin.record.table;
         begun.family = origin.record.family;
         begun.family_seed = origin.record.family_seed;
+        begun.key = origin.record.key;
         let own = begun.layers.clone();
         begun.layers = chain_of(map, from.layer).await?;
-        begun.layers.extend(own);
+        if !mutant(Mutant::CloneSharesTop) {
+            begun.layers.extend(own);
+        }
         // The snapshot is put as it is: it must be there when the clone is, and who deletes it meanwhile looks again.
         let found = get::<SnapshotRecord>(map, &from.key()).await?;
         let Some(found) = found.filter(|found| found.record == from) else { continue };
@@ -225,6 +232,9 @@ pub async fn grow_volume(map: &dyn MapStore, id: VolumeId, size_bytes: u64) -> R
         }
         let grown = VolumeRecord { size_bytes, ..found.record };
         let transaction = Transaction::new().expect(grown.key(), found.modified).put(grown.key(), encode(&grown));
+        if mutant(Mutant::GrowthForgotten) {
+            return Ok(grown);
+        }
         if size_bytes == grown.size_bytes && found_is_same(&grown, map).await? {
             return Ok(grown);
         }

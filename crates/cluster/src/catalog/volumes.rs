@@ -1,12 +1,15 @@
 //! Volumes: made, given a head, deleted.
 
+use super::keys::{forget_history, let_go};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::names::{check_block_size, check_name, check_volume_size};
-use crate::records::{Allocator, LayerRecord, PoolRecord, Record, Reference, VolumeRecord, VolumeState, keys};
+use crate::records::{
+    Allocator, KeyRecord, LayerRecord, PoolRecord, Record, Reference, VolumeRecord, VolumeState, keys,
+};
 use crate::typed::{Versioned, encode, get, list};
 use std::collections::BTreeSet;
-use types::{FamilyId, KeyId, LayerId, NodeId, VolumeEpoch, VolumeId};
+use types::{FamilyId, LayerId, NodeId, VolumeEpoch, VolumeId};
 
 /// Namespaces of a subsystem (MNAN): ids 1..=1024.
 pub const NSID_MAX: u32 = 1024;
@@ -34,13 +37,42 @@ pub async fn create_volume(
     pool: &str,
     head: NodeId,
 ) -> Result<VolumeRecord, CatalogError> {
+    create(map, new, pool, head, None).await
+}
+
+/// Makes a volume whose blocks are encrypted with `key`, which comes into the map with it.
+///
+/// # Errors
+/// As [`create_volume`].
+pub async fn create_encrypted_volume(
+    map: &dyn MapStore,
+    new: &NewVolume,
+    pool: &str,
+    head: NodeId,
+    key: &KeyRecord,
+) -> Result<VolumeRecord, CatalogError> {
+    create(map, new, pool, head, Some(key)).await
+}
+
+async fn create(
+    map: &dyn MapStore,
+    new: &NewVolume,
+    pool: &str,
+    head: NodeId,
+    key: Option<&KeyRecord>,
+) -> Result<VolumeRecord, CatalogError> {
     let (nguid, family_seed) = (new_nguid(), runtime::random_u64());
     for _ in 0..ATTEMPTS_MAX {
         let (volume, ids) = match begin_volume(map, new, pool, head, &nguid).await? {
-            Ok((begun, ids)) => (VolumeRecord { family_seed, ..begun }, ids),
+            Ok((begun, ids)) => (VolumeRecord { family_seed, key: key.map(|key| key.id), ..begun }, ids),
             Err(made) => return Ok(made),
         };
-        if let Attempt::Done = attempt(map, make(&volume, ids)).await? {
+        let mut transaction = make(&volume, ids);
+        if let Some(key) = key {
+            let key = KeyRecord { family: volume.family, ..key.clone() };
+            transaction = transaction.expect_absent(key.key()).put(key.key(), encode(&key));
+        }
+        if let Attempt::Done = attempt(map, transaction).await? {
             return Ok(volume);
         }
     }
@@ -86,6 +118,7 @@ pub(super) async fn begin_volume(
         nguid: nguid.to_owned(),
         family: FamilyId(ids.take(2)),
         family_seed: 0,
+        key: None,
         layers: vec![ids.layer()],
         head,
         volume_epoch: VolumeEpoch(1),
@@ -104,7 +137,7 @@ pub(super) fn make(volume: &VolumeRecord, ids: Ids) -> Transaction {
         id: *top,
         parent: below.last().copied().unwrap_or_default(),
         family: volume.family,
-        key_id: KeyId(0),
+        key_id: volume.key.unwrap_or_default(),
         created_at_ns: volume.created_at_ns,
     };
     let taken = |key: String| Reference { taken: key, volume: volume.id };
@@ -251,8 +284,9 @@ pub async fn finish_delete(map: &dyn MapStore, volume: &VolumeRecord) -> Result<
             .expect(volume.key(), found.modified)
             .delete(volume.key())
             .delete(keys::nsid(&volume.subsystem, volume.nsid));
+        let transaction = let_go(map, volume, transaction).await?;
         if let Attempt::Done = attempt(map, transaction).await? {
-            return Ok(());
+            return if volume.key.is_some() { forget_history(map).await } else { Ok(()) };
         }
     }
     Err(CatalogError::Contended)

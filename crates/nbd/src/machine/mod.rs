@@ -63,6 +63,10 @@ pub trait Exports {
     fn find(&self, name: &str) -> Option<Export>;
     /// All names.
     fn names(&self) -> Vec<String>;
+    /// Why there is no export of this name.
+    fn why_missing(&self, _name: &str) -> String {
+        "there is no volume of this name; LIST names all".to_owned()
+    }
 }
 
 /// What the driver has to do.

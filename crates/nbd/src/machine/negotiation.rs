@@ -120,7 +120,7 @@ impl Machine {
             return Step::Again;
         };
         let Some(export) = exports.find(request.name) else {
-            self.refuse(option, reply::ERR_UNKNOWN, "there is no volume of this name; LIST names all");
+            self.refuse(option, reply::ERR_UNKNOWN, &exports.why_missing(request.name));
             return Step::Again;
         };
         let size = ExportSize { size_bytes: export.size_bytes, flags: self.export_flags() };

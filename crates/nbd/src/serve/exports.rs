@@ -15,6 +15,13 @@ impl Exports for Directory {
     fn names(&self) -> Vec<String> {
         self.list().iter().map(|volume| volume.info().name).collect()
     }
+
+    fn why_missing(&self, name: &str) -> String {
+        match self.is_locked(name) {
+            true => format!("volume {name} is locked: cairn volume unlock {name} --key-file PATH"),
+            false => "there is no volume of this name; LIST names all".to_owned(),
+        }
+    }
 }
 
 /// The default export is the only volume, if there is only one.

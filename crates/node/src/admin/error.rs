@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use volume::KeyError;
 
 /// An error and its HTTP status.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,19 @@ impl From<ControlError> for ApiError {
                 "has_snapshots",
                 "delete them with `cairn snapshot delete VOLUME@NAME`, then the volume",
             ),
+            ControlError::WrongSecret(_) => (
+                StatusCode::FORBIDDEN,
+                "wrong_secret",
+                "give the key file or passphrase that it was made with, or last got from `cairn volume rekey`",
+            ),
+            ControlError::NotEncrypted(_) => (
+                StatusCode::CONFLICT,
+                "not_encrypted",
+                "it needs no key; a volume is encrypted from the start (`cairn volume create --encrypt`), or never",
+            ),
+            ControlError::NoPool(_) => {
+                (StatusCode::NOT_FOUND, "pool_not_found", "`cairn pool ls` shows those there are")
+            }
             ControlError::Refused(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "refused", "change what you asked for, or make room for it")
             }
@@ -97,6 +111,13 @@ impl From<SpecError> for ApiError {
             SpecError::Shape(_) => "write NAME:SIZE",
         };
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message, hint)
+    }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        let hint = "choose a longer or a shorter one";
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", error.to_string(), hint)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The routes, and the socket they are served on.
 
 use super::error::ApiError;
+use super::keys;
 use super::listener::BoundedListener;
 use super::snapshots;
 use super::types::{
-    Capacity, ChangedRange, CloneSnapshot, CreateSnapshot, CreateVolume, Device, ErrorBody, ErrorDetail, Health,
-    ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, Usage, Volume,
+    Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device, ErrorBody,
+    ErrorDetail, Health, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Secret, SecretKind, Snapshot, Status,
+    TrashedVolume, UnlockVolume, Usage, Volume,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
@@ -24,18 +26,23 @@ use tokio::net::TcpListener;
 use types::VolumeId;
 use utoipa::OpenApi;
 
-/// Largest body of a request: all there are fit in a hundredth of it.
-const BODY_MAX_BYTES: usize = 64 << 10;
+/// Largest body of a request: two key files of the largest size, two digits a byte, with room.
+const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 12] = [
+pub const ADMIN_PATHS: [&str; 17] = [
     "/v1/volumes",
     "/v1/volumes/{name}",
+    "/v1/volumes/{name}/unlock",
+    "/v1/volumes/{name}/lock",
+    "/v1/volumes/{name}/rekey",
     "/v1/volumes/{name}/snapshots",
     "/v1/volumes/{name}/snapshots/{snapshot}",
     "/v1/volumes/{name}/snapshots/{snapshot}/rollback",
     "/v1/volumes/{name}/snapshots/{snapshot}/clone",
     "/v1/volumes/{name}/snapshots/{snapshot}/changes",
+    "/v1/pools",
+    "/v1/pools/{name}",
     "/v1/trash",
     "/v1/trash/{id}",
     "/v1/trash/{id}/restore",
@@ -75,6 +82,12 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         snapshots::roll_back,
         snapshots::clone_snapshot,
         snapshots::list_changes,
+        keys::unlock_volume,
+        keys::lock_volume,
+        keys::rekey_volume,
+        keys::list_pools,
+        keys::get_pool,
+        keys::change_pool,
         list_trash,
         restore_volume,
         empty_trash,
@@ -86,6 +99,13 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Usage,
         CreateVolume,
         ResizeVolume,
+        Secret,
+        SecretKind,
+        UnlockVolume,
+        RekeyVolume,
+        Pool,
+        ChangePool,
+        Compression,
         Snapshot,
         CreateSnapshot,
         CloneSnapshot,
@@ -120,6 +140,11 @@ impl Admin {
             .route("/v1/volumes/{name}/snapshots/{snapshot}/rollback", post(snapshots::roll_back))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/clone", post(snapshots::clone_snapshot))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/changes", get(snapshots::list_changes))
+            .route("/v1/volumes/{name}/unlock", post(keys::unlock_volume))
+            .route("/v1/volumes/{name}/lock", post(keys::lock_volume))
+            .route("/v1/volumes/{name}/rekey", post(keys::rekey_volume))
+            .route("/v1/pools", get(keys::list_pools))
+            .route("/v1/pools/{name}", get(keys::get_pool).patch(keys::change_pool))
             .route("/v1/trash", get(list_trash))
             .route("/v1/trash/{id}", delete(empty_trash))
             .route("/v1/trash/{id}/restore", post(restore_volume))
@@ -155,8 +180,12 @@ async fn create_volume(
     let Json(asked) = body?;
     let name: VolumeName = asked.name.parse()?;
     let spec = VolumeSpec::new(name, ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
-    let info = admin.control.create_volume(spec).await?;
-    log::info!("volume {} created: {} bytes, namespace {}", info.name, info.size_bytes, info.nsid);
+    let info = match &asked.secret {
+        Some(secret) => admin.control.create_encrypted_volume(spec, keys::secret_of(secret)?).await?,
+        None => admin.control.create_volume(spec).await?,
+    };
+    let encrypted = if asked.secret.is_some() { ", encrypted" } else { "" };
+    log::info!("volume {} created: {} bytes, namespace {}{encrypted}", info.name, info.size_bytes, info.nsid);
     Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))
 }
 
@@ -238,8 +267,8 @@ async fn empty_trash(State(admin): Shared, id: IdPath) -> Result<StatusCode, Api
 /// How the cluster is.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), (status = 503, body = ErrorBody)))]
 async fn get_status(State(admin): Shared) -> Result<Json<Status>, ApiError> {
-    let volumes = admin.control.list_volumes().await?.len();
-    Ok(Json(view::status(&admin.control.status().await?, volumes)))
+    let (volumes, pools) = (admin.control.list_volumes().await?, admin.control.list_pools().await?);
+    Ok(Json(view::status(&admin.control.status().await?, &volumes, &pools)))
 }
 
 /// Whether this process answers and its control core does.

@@ -1,9 +1,13 @@
 //! The API as a client meets it: over a socket, against a control core that keeps its volumes in a list.
 
+#[path = "key_tests.rs"]
+mod key_tests;
+
 use super::*;
 use crate::control::{self, ClusterStatus, ControlError, Request};
 use crate::snapshots::{SnapshotInfo, SnapshotRequest};
 use crate::volume_spec::SnapshotName;
+use key_tests::Keys;
 use runtime::channel::CrossReceiver;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -12,10 +16,26 @@ use tokio::net::TcpStream;
 use types::{ClusterId, LayerId, VolumeId};
 use volume::{NodeStatus, TrashedVolume, VolumeInfo};
 
+fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
+    VolumeInfo {
+        id: VolumeId(id),
+        name: spec.name.to_string(),
+        size_bytes: spec.size.0,
+        block_size_bytes: spec.block_size.bytes(),
+        nsid: id as u32,
+        nguid: [7; 16],
+        layers: vec![LayerId(3), LayerId(1)],
+        pool: "default".into(),
+        compression: cluster::Compression::Off,
+        encryption: volume::Encryption::Off,
+    }
+}
+
 async fn control_core(mut requests: CrossReceiver<Request>) {
     let mut volumes: Vec<VolumeInfo> = Vec::new();
     let mut trash: Vec<TrashedVolume> = Vec::new();
     let mut snapshots = Snapshots::default();
+    let mut keys = Keys::new();
     while let Ok(request) = requests.recv().await {
         match request {
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
@@ -27,15 +47,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                         size_bytes: there.size_bytes,
                         block_size_bytes: there.block_size_bytes,
                     }),
-                    None => Ok(VolumeInfo {
-                        id: VolumeId(volumes.len() as u64 + 1),
-                        name: spec.name.to_string(),
-                        size_bytes: spec.size.0,
-                        block_size_bytes: spec.block_size.bytes(),
-                        nsid: volumes.len() as u32 + 1,
-                        nguid: [7; 16],
-                        layers: vec![LayerId(3), LayerId(1)],
-                    }),
+                    None => Ok(info(volumes.len() as u64 + 1, &spec)),
                 };
                 volumes.extend(answer.clone());
                 let _ = reply.send(answer);
@@ -73,6 +85,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotInTrash(id)) });
             }
             Request::Snapshots(request) => snapshots.answer(request, &mut volumes),
+            Request::Keys(request) => keys.answer(request, &mut volumes),
             Request::Stop(reply) => {
                 let _ = reply.send(());
             }
@@ -132,6 +145,7 @@ fn a_volume_is_made_seen_and_deleted() {
             "name": "data", "size_bytes": 1 << 30, "block_size_bytes": 512, "nqn": "nqn.test", "nsid": 1,
             "nguid": nguid, "nvme_addresses": ["127.0.0.1:4420"], "nbd_uri": "nbd://127.0.0.1:10809/data",
             "nbd_uris": ["nbd://127.0.0.1:10809/data"], "layers": [3, 1],
+            "pool": "default", "compression": "off", "encrypted": false, "locked": false,
         });
         assert_eq!((status, &made), (201, &expected));
         assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([expected])));

@@ -1,8 +1,12 @@
 //! What the admin API says and takes, as JSON. The CLI uses these very types.
 
+use crate::secret::{from_hex, to_hex};
 use crate::volume_spec::BlockSize;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use utoipa::ToSchema;
+use volume::KeyError;
+use zeroize::Zeroizing;
 
 /// A volume and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -34,6 +38,15 @@ pub struct Volume {
     /// Ids of its layers in the store, newest first: what tools that read a device call its contents.
     #[schema(example = json!([1]))]
     pub layers: Vec<u64>,
+    /// Its pool.
+    #[schema(example = "default")]
+    pub pool: String,
+    /// How what is written to it is compressed: that of its pool.
+    pub compression: Compression,
+    /// Whether its blocks are encrypted.
+    pub encrypted: bool,
+    /// Whether nobody can use it until it is unlocked.
+    pub locked: bool,
     /// What it takes; not told of a volume that was just made or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -48,7 +61,7 @@ pub struct Usage {
     pub unique_bytes: u64,
     /// Blocks that it shares with snapshots and other volumes.
     pub shared_bytes: u64,
-    /// Both together, as they are stored.
+    /// Both together, as they are stored: compressed, if they are.
     pub stored_bytes: u64,
 }
 
@@ -118,6 +131,136 @@ pub struct CreateVolume {
     #[serde(default = "default_block_size_bytes")]
     #[schema(default = 512)]
     pub block_size_bytes: u32,
+    /// Encrypt it: this opens it after a restart. Without, it is not encrypted, and never will be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
+}
+
+/// How blocks are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// LZ4: cheap.
+    Lz4,
+    /// Zstandard: smaller, and dearer.
+    Zstd,
+    /// Not at all.
+    Off,
+}
+
+/// A pool: devices that share a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pool {
+    /// Its name.
+    #[schema(example = "default")]
+    pub name: String,
+    /// Copies of each block.
+    #[schema(example = 1)]
+    pub replicas: u32,
+    /// Copies that must be durable before a write is acknowledged.
+    #[schema(example = 1)]
+    pub min_in_sync: u32,
+    /// How what is written from now on is compressed; what is stored stays as it is.
+    pub compression: Compression,
+    /// Volumes in it.
+    pub volumes: usize,
+}
+
+/// What a pool is to be from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangePool {
+    /// How what is written from now on is compressed.
+    pub compression: Compression,
+}
+
+/// What opens an encrypted volume.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Secret {
+    /// What it is.
+    pub kind: SecretKind,
+    /// Its bytes, two hexadecimal digits each: 8 to 1024 bytes of a passphrase, 32 to 65536 of a key file.
+    #[schema(value_type = String, example = "6f70656e20736573616d65")]
+    pub hex: Zeroizing<String>,
+}
+
+/// What a secret is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SecretKind {
+    /// Words that a person knows.
+    Passphrase,
+    /// What a file holds.
+    KeyFile,
+}
+
+/// What unlocks a volume and the clones of its family.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnlockVolume {
+    /// One that opens it.
+    pub secret: Secret,
+}
+
+/// How the secrets that open a volume and the clones of its family change. No block is touched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RekeyVolume {
+    /// One that opens it now.
+    pub secret: Secret,
+    /// Opens it from now on; without it `secret` opens it no more, if there is another one that does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_secret: Option<Secret>,
+    /// `secret` goes on opening it, too.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret({:?})", self.kind)
+    }
+}
+
+impl Secret {
+    /// The secret as requests carry it.
+    pub fn of(secret: &volume::Secret) -> Self {
+        let kind = match secret.kind() {
+            cluster::SecretKind::Passphrase => SecretKind::Passphrase,
+            cluster::SecretKind::KeyFile => SecretKind::KeyFile,
+        };
+        Self { kind, hex: to_hex(secret.bytes()) }
+    }
+
+    /// The secret itself; `None` if these are no hexadecimal digits.
+    pub(super) fn read(&self) -> Option<Result<volume::Secret, KeyError>> {
+        let kind = match self.kind {
+            SecretKind::Passphrase => cluster::SecretKind::Passphrase,
+            SecretKind::KeyFile => cluster::SecretKind::KeyFile,
+        };
+        Some(volume::Secret::new(kind, from_hex(&self.hex)?))
+    }
+}
+
+impl From<cluster::Compression> for Compression {
+    fn from(compression: cluster::Compression) -> Self {
+        match compression {
+            cluster::Compression::Off => Self::Off,
+            cluster::Compression::Lz4 => Self::Lz4,
+            cluster::Compression::Zstd => Self::Zstd,
+        }
+    }
+}
+
+impl From<Compression> for cluster::Compression {
+    fn from(compression: Compression) -> Self {
+        match compression {
+            Compression::Off => Self::Off,
+            Compression::Lz4 => Self::Lz4,
+            Compression::Zstd => Self::Zstd,
+        }
+    }
 }
 
 /// A volume in the trash: nobody is served, its space is still taken, and it can be restored.
@@ -180,6 +323,10 @@ pub struct Status {
     pub cluster_id: String,
     /// Volumes there are.
     pub volumes: usize,
+    /// Encrypted volumes that nobody can use until they are unlocked.
+    pub volumes_locked: Vec<String>,
+    /// The pools.
+    pub pools: Vec<Pool>,
     /// Deleted volumes whose space is not all back yet.
     pub volumes_deleting: usize,
     /// Deleted volumes that can still be restored, and still take space.

@@ -1,10 +1,11 @@
 //! What is inside, as the API shows it.
 
-use super::types::{Capacity, Device, Health, Status, TrashedVolume, Usage, Volume};
+use super::types::{Capacity, Device, Health, Pool, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
+use cluster::PoolRecord;
 use std::net::SocketAddr;
-use volume::{DeviceStatus, Fill, NodeStatus, VolumeInfo, VolumeUsage};
+use volume::{DeviceStatus, Encryption, Fill, NodeStatus, VolumeInfo, VolumeUsage};
 
 /// Where a client reaches this node, and the subsystem that its volumes are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,10 @@ impl Addresses {
             nbd_uris: vec![nbd_uri.clone()],
             nbd_uri,
             layers: info.layers.iter().map(|layer| layer.0).collect(),
+            pool: info.pool.to_string(),
+            compression: info.compression.into(),
+            encrypted: info.encryption != Encryption::Off,
+            locked: info.encryption == Encryption::Locked,
             usage: usage.map(|usage| Usage {
                 logical_bytes: usage.logical_bytes,
                 unique_bytes: usage.unique_bytes,
@@ -44,6 +49,17 @@ impl Addresses {
                 stored_bytes: usage.stored_bytes,
             }),
         }
+    }
+}
+
+/// A pool of which these are the volumes, among others.
+pub(super) fn pool(pool: &PoolRecord, volumes: &[VolumeInfo]) -> Pool {
+    Pool {
+        name: pool.name.clone(),
+        replicas: pool.replicas,
+        min_in_sync: pool.min_in_sync,
+        compression: pool.compression.into(),
+        volumes: volumes.iter().filter(|volume| *volume.pool == *pool.name).count(),
     }
 }
 
@@ -59,7 +75,7 @@ pub(super) fn trashed(volume: &volume::TrashedVolume) -> TrashedVolume {
 }
 
 /// The cluster at one glance. What the floors below say comes first.
-pub(super) fn status(status: &ClusterStatus, volumes: usize) -> Status {
+pub(super) fn status(status: &ClusterStatus, volumes: &[VolumeInfo], pools: &[PoolRecord]) -> Status {
     let node = &status.node;
     let mut reasons = node.reasons.clone();
     let mut health = if reasons.is_empty() { Health::Healthy } else { Health::Degraded };
@@ -92,7 +108,13 @@ pub(super) fn status(status: &ClusterStatus, volumes: usize) -> Status {
         reasons,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cluster_id: status.cluster.to_string(),
-        volumes,
+        volumes: volumes.len(),
+        volumes_locked: volumes
+            .iter()
+            .filter(|volume| volume.encryption == Encryption::Locked)
+            .map(|volume| volume.name.clone())
+            .collect(),
+        pools: pools.iter().map(|record| pool(record, volumes)).collect(),
         volumes_deleting: node.deleting_volumes,
         trash: node.trash.iter().map(trashed).collect(),
         capacity: capacity(node),
@@ -172,21 +194,21 @@ mod tests {
 
     #[test]
     fn the_worst_thing_is_the_health_and_each_has_a_reason() {
-        assert_eq!(status(&healthy(), 0).health, Health::Healthy);
-        assert!(status(&healthy(), 0).reasons.is_empty());
+        assert_eq!(status(&healthy(), &[], &[]).health, Health::Healthy);
+        assert!(status(&healthy(), &[], &[]).reasons.is_empty());
 
         let mut sick = healthy();
         sick.node.devices[0].live_bytes = 750;
-        assert_eq!(status(&sick, 0).health, Health::Degraded);
-        assert!(!status(&sick, 0).reasons[0].contains("refused"));
+        assert_eq!(status(&sick, &[], &[]).health, Health::Degraded);
+        assert!(!status(&sick, &[], &[]).reasons[0].contains("refused"));
         sick.node.devices[0].live_bytes = 900;
-        assert_eq!(status(&sick, 0).health, Health::Degraded);
-        assert!(status(&sick, 0).reasons[0].contains("90 % full, new blocks are refused"));
+        assert_eq!(status(&sick, &[], &[]).health, Health::Degraded);
+        assert!(status(&sick, &[], &[]).reasons[0].contains("90 % full, new blocks are refused"));
         sick.node.groups_serving = 99;
-        assert_eq!(status(&sick, 0).health, Health::Unavailable);
+        assert_eq!(status(&sick, &[], &[]).health, Health::Unavailable);
         sick.node.devices[0].damage = 1;
-        assert_eq!(status(&sick, 0).health, Health::Damaged);
-        assert_eq!(status(&sick, 0).reasons.len(), 3);
+        assert_eq!(status(&sick, &[], &[]).health, Health::Damaged);
+        assert_eq!(status(&sick, &[], &[]).reasons.len(), 3);
     }
 
     fn info() -> VolumeInfo {
@@ -198,6 +220,9 @@ mod tests {
             nsid: 1,
             nguid: [0xab; 16],
             layers: vec![types::LayerId(1)],
+            pool: "default".into(),
+            compression: cluster::Compression::Lz4,
+            encryption: Encryption::Locked,
         }
     }
 
@@ -213,12 +238,12 @@ mod tests {
             overcommit_percent: 250,
             trash_bytes: 0,
         };
-        assert_eq!(status(&told, 1).capacity, expected);
-        assert_eq!(status(&told, 1).health, Health::Healthy, "a promise is no fault");
+        assert_eq!(status(&told, &[], &[]).capacity, expected);
+        assert_eq!(status(&told, &[], &[]).health, Health::Healthy, "a promise is no fault");
         let trashed = volume::TrashedVolume { info: info(), deleted_at_ns: 0, keep_until_ns: 0 };
         told.node.trash = vec![trashed];
         told.node.devices[0].live_bytes = 950;
-        let full = status(&told, 1);
+        let full = status(&told, &[], &[]);
         assert_eq!((full.capacity.trash_bytes, full.trash.len()), (1 << 20, 1));
         assert!(full.reasons[0].contains("v lies in it"), "{:?}", full.reasons);
     }
@@ -235,5 +260,13 @@ mod tests {
         assert_eq!(volume.nbd_uri, "nbd://[::1]:10809/v");
         assert_eq!(volume.nvme_addresses, ["[::1]:4420"]);
         assert_eq!(volume.nguid, "ab".repeat(16));
+    }
+
+    #[test]
+    fn locked_volumes_and_pools_are_told() {
+        let (volumes, pools) = ([info()], [crate::testing::pool("default"), crate::testing::pool("other")]);
+        let told = status(&healthy(), &volumes, &pools);
+        assert_eq!((told.volumes_locked, told.health), (vec!["v".to_owned()], Health::Healthy));
+        assert_eq!(told.pools.iter().map(|pool| pool.volumes).collect::<Vec<_>>(), [1, 0]);
     }
 }

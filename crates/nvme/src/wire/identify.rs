@@ -353,6 +353,22 @@ mod tests {
         }
     }
 
+    /// What a host derives from it (NVM command set 1.0, 2.1.4): 64 KiB, aligned to 64 KiB, in logical blocks of either
+    /// format, in normal operation and at a loss of power alike; compare-and-write says nothing of its own.
+    #[test]
+    fn untorn_writes_are_told_in_logical_blocks_of_either_format() {
+        for (block_shift, blocks) in [(9, 128), (12, 16)] {
+            let namespace = IdentifyNamespace { block_shift, untorn_bytes: 64 << 10, ..IdentifyNamespace::default() };
+            let page = namespace.encode();
+            assert_eq!(page[24] & 2, 2, "NSFEAT: the fields of the namespace count");
+            for (name, at) in [("NAWUN", 34), ("NAWUPF", 36), ("NABSN", 40), ("NABSPF", 44)] {
+                assert_eq!(u16_at(&page, at) + 1, blocks, "{name}");
+            }
+            assert_eq!((u16_at(&page, 38), u16_at(&page, 42)), (0, 0), "NACWU and NABO");
+            assert_eq!(IdentifyNamespace::decode(&page).map(|found| found.untorn_bytes), Some(64 << 10));
+        }
+    }
+
     #[test]
     fn identify_controller_golden_bytes() {
         let bytes = controller().encode();

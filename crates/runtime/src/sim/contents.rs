@@ -1,13 +1,19 @@
 //! What a simulated disk holds: pages that were written, nothing for the rest.
 
-/// Unit of memory; devices of a terabyte are mostly nothing.
+/// Unit in which is known what was ever written.
 const PAGE_BYTES: usize = 4096;
-const PAGES_PER_EXTENT: usize = 256;
+/// Unit of memory: more than an allocator keeps for later, so that it comes from the system when it is touched first, page
+/// by page, and goes back to it with the disk.
+const EXTENT_BYTES: u64 = 64 << 20;
 
-type Page = Box<[u8; PAGE_BYTES]>;
-type Extent = Box<[Option<Page>; PAGES_PER_EXTENT]>;
+struct Extent {
+    bytes: Box<[u8]>,
+    /// By page.
+    written: Box<[bool]>,
+}
 
 /// Sparse bytes; what was never written reads as zeroes.
+#[derive(Clone)]
 pub(super) struct Contents {
     extents: Vec<Option<Extent>>,
     /// Pages in the order of their first write: lets a fault pick one that holds something.
@@ -27,23 +33,43 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, usize)
     })
 }
 
+impl Extent {
+    const PAGES: usize = EXTENT_BYTES as usize / PAGE_BYTES;
+
+    fn new() -> Self {
+        Self { bytes: vec![0; EXTENT_BYTES as usize].into(), written: vec![false; Self::PAGES].into() }
+    }
+}
+
+impl Clone for Extent {
+    /// Touches only what was written.
+    fn clone(&self) -> Self {
+        let mut other = Self { written: self.written.clone(), ..Self::new() };
+        let pages = self.bytes.chunks(PAGE_BYTES).zip(other.bytes.chunks_mut(PAGE_BYTES));
+        for ((from, to), _) in pages.zip(&self.written).filter(|(_, written)| **written) {
+            to.copy_from_slice(from);
+        }
+        other
+    }
+}
+
 impl Contents {
     pub(super) fn new(size_bytes: u64) -> Self {
-        let extents = size_bytes.div_ceil((PAGE_BYTES * PAGES_PER_EXTENT) as u64);
-        Self { extents: (0..extents).map(|_| None).collect(), written: Vec::new() }
+        Self { extents: (0..size_bytes.div_ceil(EXTENT_BYTES)).map(|_| None).collect(), written: Vec::new() }
     }
 
-    fn page(&self, page: usize) -> Option<&Page> {
-        self.extents[page / PAGES_PER_EXTENT].as_ref()?[page % PAGES_PER_EXTENT].as_ref()
+    fn page(&self, page: usize) -> Option<&[u8]> {
+        let (extent, page) = (self.extents[page / Extent::PAGES].as_ref()?, page % Extent::PAGES);
+        extent.written[page].then(|| &extent.bytes[page * PAGE_BYTES..(page + 1) * PAGE_BYTES])
     }
 
-    fn page_mut(&mut self, page: usize) -> &mut Page {
-        let extent = self.extents[page / PAGES_PER_EXTENT].get_or_insert_with(|| Box::new([const { None }; _]));
-        let written = &mut self.written;
-        extent[page % PAGES_PER_EXTENT].get_or_insert_with(|| {
-            written.push(page as u32);
-            Box::new([0; PAGE_BYTES])
-        })
+    fn page_mut(&mut self, page: usize) -> &mut [u8] {
+        let extent = self.extents[page / Extent::PAGES].get_or_insert_with(Extent::new);
+        let within = page % Extent::PAGES;
+        if !std::mem::replace(&mut extent.written[within], true) {
+            self.written.push(page as u32);
+        }
+        &mut extent.bytes[within * PAGE_BYTES..(within + 1) * PAGE_BYTES]
     }
 
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
@@ -87,6 +113,19 @@ impl Contents {
         self.page_mut((offset / PAGE_BYTES as u64) as usize)[start] ^= 1 << (bit & 7);
     }
 
+    /// Offsets of the sectors of `sector_bytes` that were ever written and begin with these bytes, in the order in which
+    /// their pages were first written.
+    pub(super) fn find(&self, sector_bytes: usize, beginning: &[u8]) -> Vec<u64> {
+        let mut found = Vec::new();
+        for &page in &self.written {
+            let bytes = self.page(page as usize).expect("it was written");
+            let sectors = bytes.chunks_exact(sector_bytes).enumerate();
+            let of_page = sectors.filter(|(_, sector)| sector.starts_with(beginning));
+            found.extend(of_page.map(|(index, _)| (page as usize * PAGE_BYTES + index * sector_bytes) as u64));
+        }
+        found
+    }
+
     /// Offset of the `index`th page ever written (modulo their number); `None` on an empty disk.
     pub(super) fn written_offset(&self, index: u64) -> Option<u64> {
         let count = self.written.len() as u64;
@@ -101,14 +140,30 @@ mod tests {
 
     #[test]
     fn bytes_come_back_across_pages_and_extents() {
-        let mut contents = Contents::new(4 << 20);
+        let mut contents = Contents::new(2 * EXTENT_BYTES);
         let bytes: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
-        let offset = (1 << 20) - 4096 - 512;
+        let offset = EXTENT_BYTES - 4096 - 512;
         contents.write(offset, &bytes);
         let mut back = vec![9; 11_024];
         contents.read(offset - 512, &mut back);
         assert!(back[..512].iter().all(|b| *b == 0) && back[512..10_512] == bytes[..]);
         assert!(back[10_512..].iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn a_clone_goes_its_own_way() {
+        let mut contents = Contents::new(2 << 20);
+        contents.write(0, &[1; 8192]);
+        let mut other = contents.clone();
+        contents.write(4096, &[2; 4096]);
+        other.write(0, &[3; 512]);
+        let byte_at = |contents: &Contents, offset| {
+            let mut byte = [9];
+            contents.read(offset, &mut byte);
+            byte[0]
+        };
+        assert_eq!([0, 512, 4096, 8192].map(|at| byte_at(&contents, at)), [1, 1, 2, 0]);
+        assert_eq!([0, 512, 4096, 8192].map(|at| byte_at(&other, at)), [3, 1, 1, 0]);
     }
 
     #[test]

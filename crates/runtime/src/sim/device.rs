@@ -1,5 +1,6 @@
 //! Operations on simulated disks, and the handle that the surface's `Device` wraps.
 
+use super::contents::Contents;
 use super::core::SimCore;
 use super::disk::Disk;
 use super::random::Random;
@@ -214,6 +215,17 @@ impl Shared {
             }
             !released
         });
+    }
+
+    /// What a disk would hold if the power went now.
+    pub(super) fn without_power(&self, disk_index: u32, random: &Random) -> Contents {
+        let storage = &*self.storage.borrow();
+        let under_way = storage.operations.iter().filter(|operation| operation.disk == disk_index);
+        let writes = under_way.filter_map(|operation| match &operation.state {
+            State::InFlight(Work::Write(parts)) => Some((operation.offset, &parts[..])),
+            _ => None,
+        });
+        storage.disks[disk_index as usize].without_power(writes, random)
     }
 
     /// Decides what becomes of the writes that were under way when `node`'s processes ended, and with the power gone

@@ -249,45 +249,32 @@ impl Disk {
         }
     }
 
-    /// Writes some sectors of a write that was under way when the power went (or that failed): none, all, the first
-    /// few, or any.
+    /// Writes some sectors of a write that was under way when the power went, or that failed.
     pub(super) fn apply_part(&mut self, offset: u64, parts: &[SharedBuf], random: &Random) -> Settled {
-        let len: usize = parts.iter().map(|part| part.len()).sum();
-        let sectors = (len / SECTOR_BYTES) as u64;
-        let fate = Fate::draw(random, sectors);
-        let (mut kept_sectors, mut at) = (0, offset);
-        for part in parts {
-            for sector in part.chunks(SECTOR_BYTES) {
-                if fate.keeps((at - offset) / SECTOR_BYTES as u64, random) {
-                    self.contents.write(at, sector);
-                    kept_sectors += 1;
-                }
-                at += sector.len() as u64;
-            }
-        }
-        Settled { offset, kept_sectors, lost_sectors: sectors - kept_sectors }
+        write_part(&mut self.contents, offset, parts, random)
     }
 
     /// The power goes: of each unsynced write any subset of sectors is taken back, newest write first. A sector that
     /// a newer write keeps is not touched by what happens to an older one.
-    pub(super) fn lose_power(&mut self, random: &Random, mut settled: impl FnMut(Settled)) {
-        let mut decided = hashbrown::HashSet::with_hasher(foldhash::fast::FixedState::with_seed(0));
+    pub(super) fn lose_power(&mut self, random: &Random, settled: impl FnMut(Settled)) {
+        take_back(&mut self.contents, &self.unsynced, random, settled);
         while let Some(write) = self.unsynced.pop_back() {
-            let sectors = (write.before.len() / SECTOR_BYTES) as u64;
-            let fate = if write.doomed { Fate::Nothing } else { Fate::draw(random, sectors) };
-            let mut kept_sectors = 0;
-            for (index, before) in write.before.chunks(SECTOR_BYTES).enumerate() {
-                let at = write.offset + (index * SECTOR_BYTES) as u64;
-                if fate.keeps(index as u64, random) {
-                    decided.insert(at);
-                    kept_sectors += 1;
-                } else if !decided.contains(&at) {
-                    self.contents.write(at, before);
-                }
-            }
-            settled(Settled { offset: write.offset, kept_sectors, lost_sectors: sectors - kept_sectors });
             self.recycle(write.before);
         }
+    }
+
+    /// What the disk would hold if the power went now, with `under_way` the writes that it has not done yet.
+    pub(super) fn without_power<'a>(
+        &self,
+        under_way: impl Iterator<Item = (u64, &'a [SharedBuf])>,
+        random: &Random,
+    ) -> Contents {
+        let mut contents = self.contents.clone();
+        take_back(&mut contents, &self.unsynced, random, |_| ());
+        for (offset, parts) in under_way {
+            write_part(&mut contents, offset, parts, random);
+        }
+        contents
     }
 
     /// One bit of what was ever written turns over. Returns where.
@@ -296,6 +283,61 @@ impl Disk {
         let at = page + self.random.below(4096);
         let bit = self.random.below(8) as u8;
         self.contents.flip_bit(at, bit);
+        self.lies += 1;
+        Some(at)
+    }
+}
+
+/// Writes some sectors of a write: none, all, the first few, or any.
+fn write_part(contents: &mut Contents, offset: u64, parts: &[SharedBuf], random: &Random) -> Settled {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    let sectors = (len / SECTOR_BYTES) as u64;
+    let fate = Fate::draw(random, sectors);
+    let (mut kept_sectors, mut at) = (0, offset);
+    for part in parts {
+        for sector in part.chunks(SECTOR_BYTES) {
+            if fate.keeps((at - offset) / SECTOR_BYTES as u64, random) {
+                contents.write(at, sector);
+                kept_sectors += 1;
+            }
+            at += sector.len() as u64;
+        }
+    }
+    Settled { offset, kept_sectors, lost_sectors: sectors - kept_sectors }
+}
+
+/// Takes back any subset of sectors of each unsynced write.
+fn take_back(
+    contents: &mut Contents,
+    unsynced: &VecDeque<Unsynced>,
+    random: &Random,
+    mut settled: impl FnMut(Settled),
+) {
+    let mut decided = hashbrown::HashSet::with_hasher(foldhash::fast::FixedState::with_seed(0));
+    for write in unsynced.iter().rev() {
+        let sectors = (write.before.len() / SECTOR_BYTES) as u64;
+        let fate = if write.doomed { Fate::Nothing } else { Fate::draw(random, sectors) };
+        let mut kept_sectors = 0;
+        for (index, before) in write.before.chunks(SECTOR_BYTES).enumerate() {
+            let at = write.offset + (index * SECTOR_BYTES) as u64;
+            if fate.keeps(index as u64, random) {
+                decided.insert(at);
+                kept_sectors += 1;
+            } else if !decided.contains(&at) {
+                contents.write(at, before);
+            }
+        }
+        settled(Settled { offset: write.offset, kept_sectors, lost_sectors: sectors - kept_sectors });
+    }
+}
+
+impl Disk {
+    /// One bit of a sector that begins with these bytes turns over. Returns where; `None` if there is no such sector.
+    pub(super) fn rot_sector(&mut self, beginning: &[u8]) -> Option<u64> {
+        let found = self.contents.find(SECTOR_BYTES, beginning);
+        let sector = *found.get(self.random.below((found.len() as u64).max(1)) as usize)?;
+        let at = sector + self.random.below(SECTOR_BYTES as u64);
+        self.contents.flip_bit(at, self.random.below(8) as u8);
         self.lies += 1;
         Some(at)
     }

@@ -34,7 +34,7 @@ pub use self::core::{SimCore, SimCoreHandle};
 pub use device::SimDevice;
 pub use disk::{DiskFaults, DiskOptions, Latency};
 pub use network::LinkOptions;
-pub use node::{NodeOptions, SimDisk, SimNode};
+pub use node::{DiskImage, NodeOptions, SimDisk, SimNode};
 pub use random::{PerMillion, Random};
 pub use stream::{SimDetached, SimListener, SimStream};
 pub use trace::{EventKind, TraceEvent, TraceSink};

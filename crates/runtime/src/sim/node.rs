@@ -1,6 +1,7 @@
 //! A simulated machine: its cores, clocks and disks, and what can happen to all of them at once.
 
 use super::clock::NodeClock;
+use super::contents::Contents;
 use super::disk::{Disk, DiskFaults, DiskOptions};
 use super::random::Random;
 use super::trace::EventKind;
@@ -224,6 +225,10 @@ impl SimNode {
     }
 }
 
+/// All that a disk holds.
+#[derive(Clone)]
+pub struct DiskImage(Contents);
+
 /// A disk of a node, as the one who breaks it sees it.
 #[derive(Clone)]
 pub struct SimDisk {
@@ -258,6 +263,14 @@ impl SimDisk {
         Some(at)
     }
 
+    /// Turns over some bit of a 512-byte sector that was written and begins with these bytes; says where. `None` if there
+    /// is none.
+    pub fn rot_sector(&self, beginning: &[u8]) -> Option<u64> {
+        let at = self.shared.storage.borrow_mut().disks[self.index as usize].rot_sector(beginning)?;
+        self.shared.trace(EventKind::DiskFault, (u32::MAX, self.index), at, 0, 0);
+        Some(at)
+    }
+
     /// How often it has lied so far: bits it turned by itself, writes it lost or misplaced.
     pub fn lies(&self) -> u64 {
         self.shared.storage.borrow().disks[self.index as usize].lies
@@ -266,6 +279,16 @@ impl SimDisk {
     /// What stands there now, past any cache.
     pub fn peek(&self, offset_bytes: u64, into: &mut [u8]) {
         self.shared.storage.borrow().disks[self.index as usize].contents.read(offset_bytes, into);
+    }
+
+    /// What it would hold if the power went now, as drawn from `seed`; it goes on as if nothing had been asked.
+    pub fn after_power_loss(&self, seed: u64) -> DiskImage {
+        DiskImage(self.shared.without_power(self.index, &Random::new(seed)))
+    }
+
+    /// From now on it holds this, durably; for a disk of the same size that nobody uses.
+    pub fn insert(&self, image: &DiskImage) {
+        self.shared.storage.borrow_mut().disks[self.index as usize].contents = image.0.clone();
     }
 
     /// Puts bytes there, durably, behind the back of whoever uses the disk.

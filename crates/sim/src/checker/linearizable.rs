@@ -10,7 +10,7 @@
 //! an order without it is as good as one with it.
 
 use super::Violation;
-use crate::history::{Action, History, Moment, OperationId, Outcome, Value};
+use crate::history::{Action, History, Moment, Operation, OperationId, Outcome, Value};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 
@@ -81,20 +81,35 @@ pub fn check(history: &History) -> Result<(), Violation> {
     for (index, operation) in history.operations().iter().enumerate() {
         let id = OperationId(index as u32);
         let Some(end) = operation.latest() else { continue };
+        let start = earliest(history, operation, end);
         for (place, block) in operation.blocks().enumerate() {
             let kind = match &operation.action {
                 Action::Write => Kind::Write(History::stamp(id)),
                 Action::Zero => Kind::Write(Value::ZERO),
                 Action::Read(values) if matches!(operation.outcome, Outcome::Done(_)) => Kind::Read(values[place]),
                 Action::Read(_) => continue,
+                Action::Restore(values) => Kind::Write(values[place]),
+                Action::Snapshot(values) => match values[place] {
+                    Some(value) if operation.is_done() => Kind::Read(value),
+                    _ => continue,
+                },
             };
-            let access = Access { operation: id, kind, required: operation.is_done(), start: operation.start, end };
+            let access = Access { operation: id, kind, required: operation.is_done(), start, end };
             blocks.entry(block).or_default().push(access);
         }
     }
     let mut numbers: Vec<u64> = blocks.keys().copied().collect();
     numbers.sort_unstable();
     numbers.into_iter().try_for_each(|block| check_block(block, &blocks[&block]))
+}
+
+/// The first moment at which an operation may take effect. A snapshot is one instant for all of its blocks: none of them
+/// is from before the newest write that any of them shows had begun.
+fn earliest(history: &History, operation: &Operation, end: Moment) -> Moment {
+    let Action::Snapshot(values) = &operation.action else { return operation.start };
+    let begun = values.iter().flatten().filter_map(|value| Some(history.writer(*value)?.start));
+    // What began after the snapshot was answered is found where it is shown.
+    begun.filter(|begun| *begun < end).fold(operation.start, Moment::max)
 }
 
 fn check_block(block: u64, accesses: &[Access]) -> Result<(), Violation> {

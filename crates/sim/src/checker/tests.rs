@@ -2,7 +2,7 @@
 //! ones, compared with trying every order.
 
 use super::*;
-use crate::history::{Action, OperationId, Outcome, Value};
+use crate::history::{Action, Changed, OperationId, Outcome, Value};
 use runtime::sim::Random;
 
 /// A history of operations on blocks, by hand.
@@ -220,6 +220,67 @@ fn a_refused_write_did_nothing() {
     assert_eq!(script.checker(), "linearizability");
 }
 
+#[test]
+fn a_snapshot_holds_what_there_was_at_one_instant() {
+    // Block 0 was written before block 1: who shows the second shows the first.
+    for (shown, verdict) in [([0, 0], "none"), ([1, 0], "none"), ([1, 1], "none"), ([0, 1], "linearizability")] {
+        let mut script = Script::default();
+        let snapshot = script.0.start(Action::Snapshot(vec![None; 2]), 0, 2);
+        let values = [[Value::ZERO, script.write(0, 1)], [Value::ZERO, script.write(1, 1)]];
+        script.0.done(snapshot);
+        for (block, of) in values.iter().enumerate() {
+            script.0.seen(snapshot, block, &[of[shown[block]]]).expect("looked at once");
+        }
+        assert_eq!(script.checker(), verdict, "{shown:?}");
+    }
+}
+
+#[test]
+fn a_snapshot_that_shows_what_was_written_after_it_is_found() {
+    let mut script = Script::default();
+    let snapshot = script.0.start(Action::Snapshot(vec![None; 2]), 0, 2);
+    script.0.done(snapshot);
+    let late = script.write(1, 1);
+    script.0.seen(snapshot, 1, &[late]).expect("looked at once");
+    assert_eq!(script.checker(), "linearizability");
+}
+
+#[test]
+fn a_snapshot_that_changes_is_found() {
+    let mut script = Script::default();
+    let (one, two) = (script.write(0, 1), script.write(0, 1));
+    let snapshot = script.0.start(Action::Snapshot(vec![None; 2]), 0, 2);
+    script.0.done(snapshot);
+    assert_eq!((script.0.seen(snapshot, 0, &[two]), script.0.held(snapshot)), (Ok(()), None));
+    assert_eq!((script.0.seen(snapshot, 1, &[Value::ZERO]), script.0.seen(snapshot, 0, &[two])), (Ok(()), Ok(())));
+    assert_eq!(script.0.held(snapshot), Some(vec![two, Value::ZERO]));
+    assert_eq!(script.0.seen(snapshot, 0, &[one]), Err(Changed { block: 0, held: two, found: one }));
+}
+
+#[test]
+fn a_rollback_is_a_write_of_what_the_snapshot_holds() {
+    for (seen, verdict) in [(0, "none"), (1, "linearizability")] {
+        let mut script = Script::default();
+        let values = [script.write(0, 1), script.write(0, 1)];
+        let rollback = script.0.start(Action::Restore(vec![values[0]]), 0, 1);
+        script.0.done(rollback);
+        script.read(0, &[values[seen]]);
+        assert_eq!(script.checker(), verdict, "{seen}");
+    }
+}
+
+#[test]
+fn whether_a_snapshot_of_a_process_that_ended_was_taken_is_found_out() {
+    for (was_done, verdict) in [(true, "linearizability"), (false, "none")] {
+        let mut script = Script::default();
+        script.write(0, 1);
+        let snapshot = script.0.start(Action::Snapshot(vec![Some(Value::ZERO)]), 0, 1);
+        script.0.processes_ended();
+        script.0.found_out(snapshot, was_done);
+        assert_eq!(script.checker(), verdict, "{was_done}");
+    }
+}
+
 /// Tries every order of the operations of block 0.
 fn some_order_fits(history: &History) -> bool {
     fn fits(history: &History, taken: u32, value: Value) -> bool {
@@ -239,8 +300,10 @@ fn some_order_fits(history: &History) -> bool {
             let next = match &one.action {
                 Action::Write => History::stamp(OperationId(index as u32)),
                 Action::Zero => Value::ZERO,
+                Action::Restore(values) => values[0],
                 Action::Read(values) if one.is_done() && values[0] != value => return false,
-                Action::Read(_) => value,
+                Action::Snapshot(values) if one.is_done() && values[0] != Some(value) => return false,
+                Action::Read(_) | Action::Snapshot(_) => value,
             };
             fits(history, taken | 1 << index | skipped, next)
         })
@@ -259,10 +322,12 @@ fn random_histories_are_judged_as_by_trying_every_order() {
         while history.operations().len() < 7 {
             if !open.is_empty() && random.one_in(2) {
                 let id = open.swap_remove(random.below(open.len() as u64) as usize);
+                let value = writes[random.below(writes.len() as u64) as usize];
                 match history.operations()[id.0 as usize].action {
-                    Action::Read(_) => {
-                        let value = writes[random.below(writes.len() as u64) as usize];
-                        history.answered(id, vec![value]);
+                    Action::Read(_) => history.answered(id, vec![value]),
+                    Action::Snapshot(_) => {
+                        history.done(id);
+                        assert_eq!(history.seen(id, 0, &[value]), Ok(()));
                     }
                     _ => history.done(id),
                 }
@@ -272,9 +337,11 @@ fn random_histories_are_judged_as_by_trying_every_order() {
                 history.processes_ended();
                 open.clear();
             }
-            let action = match random.below(5) {
-                0 | 1 => Action::Write,
-                2 => Action::Zero,
+            let action = match random.below(12) {
+                0..5 => Action::Write,
+                5 | 6 => Action::Zero,
+                7 => Action::Restore(vec![writes[random.below(writes.len() as u64) as usize]]),
+                8 => Action::Snapshot(vec![None]),
                 _ => Action::Read(Vec::new()),
             };
             let write = action == Action::Write;

@@ -77,6 +77,22 @@ pub struct Report {
     pub cleaned: u64,
     /// Starts that reported damage: the end of a run.
     pub damaged: u64,
+    /// Snapshots taken.
+    pub snapshots: u64,
+    /// Rollbacks to one of them.
+    pub rollbacks: u64,
+    /// Clones that were written to.
+    pub clones: u64,
+    /// Times that a volume grew.
+    pub growths: u64,
+    /// Volumes that were deleted, for good or into the trash.
+    pub deletions: u64,
+    /// Times that a device refused new blocks.
+    pub full: u64,
+    /// Operations refused because of what is stored where they lie.
+    pub damaged_reads: u64,
+    /// Stores that failed while they served, and said so.
+    pub failed_stores: u64,
     /// The world's trace hash at the end.
     pub trace_hash: u64,
     /// Events in that trace.
@@ -99,8 +115,28 @@ impl Report {
         self.lies += other.lies;
         self.cleaned += other.cleaned;
         self.damaged += other.damaged;
+        self.snapshots += other.snapshots;
+        self.rollbacks += other.rollbacks;
+        self.clones += other.clones;
+        self.growths += other.growths;
+        self.deletions += other.deletions;
+        self.full += other.full;
+        self.damaged_reads += other.damaged_reads;
+        self.failed_stores += other.failed_stores;
         self.trace_events += other.trace_events;
         self.trace_hash = self.trace_hash.rotate_left(1) ^ other.trace_hash;
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} crashes, {} operations ({} answered), ", self.crashes, self.operations, self.answered)?;
+        write!(f, "{} segments cleaned, {} times full, ", self.cleaned, self.full)?;
+        write!(f, "{} snapshots, {} rollbacks, {} clones, ", self.snapshots, self.rollbacks, self.clones)?;
+        write!(f, "{} growths, {} deletions, ", self.growths, self.deletions)?;
+        write!(f, "{} lies of disks ({} damaged reads, ", self.lies, self.damaged_reads)?;
+        write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
+        write!(f, "{} events, trace {:016x}", self.trace_events, self.trace_hash)
     }
 }
 

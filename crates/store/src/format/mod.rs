@@ -31,7 +31,7 @@ pub mod record;
 pub mod segment;
 pub mod superblock;
 
-pub use blocks::{Codec, Crc32c, DeviceUnit, StoredBlock, StoredLength, UNIT_BYTES};
+pub use blocks::{Codec, Crc32c, DeviceUnit, StoredBlock, StoredLength, UNIT_BYTES, UNITS_PER_BLOCK};
 pub use checkpoint::{GroupState, LayerRecord, MergeRecord, PassBegin, PassEnd, SegmentUse};
 pub use entry::{ENTRY_HEAD_BYTES, Entry, EntryBody, EntryFlags, EntryHead, EntryKind};
 pub use geometry::{END_AREA_BYTES, Geometry, GeometryError};

@@ -1,7 +1,7 @@
 //! One chunk's blocks in one layer, packed in memory as they are packed on the device.
 
 use crate::format::FormatError;
-use crate::format::blocks::BlockState;
+use crate::format::blocks::{BlockState, UNITS_PER_BLOCK};
 use crate::format::leaf::{
     BLOCKS, BlockStates, Census, LeafShape, LeafView, MIXED_BYTES, PLAIN_BYTES, RUN_BYTES, Runs, SUM_BYTES,
     column_state, continues, pack_columns, pack_runs, put_run, set_column_state,
@@ -88,6 +88,20 @@ impl Leaf {
     /// Blocks that have bytes on the device.
     pub fn stored_count(&self) -> u16 {
         self.count_at(0)
+    }
+
+    /// Units of 512 bytes that these take. Takes time in the number of runs, or of blocks if some are compressed.
+    pub(super) fn stored_units(&self) -> u64 {
+        let units = |state: BlockState| state.stored().map_or(0, |block| u64::from(block.stored.units()));
+        match self.shape() {
+            LeafShape::Empty => 0,
+            LeafShape::Plain => u64::from(self.stored_count()) * u64::from(UNITS_PER_BLOCK),
+            LeafShape::Runs => {
+                let runs = Runs::new(&self.body[COUNTS_BYTES..], self.run_count());
+                runs.map(|run| run.stored_count() as u64 * units(run.state(0))).sum()
+            }
+            LeafShape::Mixed => (0..BLOCKS).map(|block| units(column_state(&self.body[COUNTS_BYTES..], block))).sum(),
+        }
     }
 
     fn run_count(&self) -> u16 {

@@ -28,8 +28,24 @@ const _: () = assert!(size_of::<Option<Slot>>() == 40);
 pub struct LayerUsage {
     /// Blocks that have bytes on the device.
     pub stored_blocks: u64,
+    /// Units of 512 bytes that they take there.
+    pub stored_units: u64,
     /// Chunks that it says anything of, or said once.
     pub leaves: u64,
+}
+
+/// What a leaf counts for, before and after a change; units may be those of the changed blocks alone.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    blocks: u16,
+    units: u64,
+    body_bytes: usize,
+}
+
+impl Held {
+    fn by(leaf: &Leaf) -> Self {
+        Self { blocks: leaf.stored_count(), units: leaf.stored_units(), body_bytes: leaf.body_bytes() }
+    }
 }
 
 /// Where each block of a shard is. See the module.
@@ -149,13 +165,19 @@ impl Index {
             return false;
         }
         assert!(seq > leaf.last_seq(), "leaf {key:?} has entry {} and is given {seq}", leaf.last_seq());
-        let before = (leaf.stored_count(), leaf.body_bytes());
+        let mut before = Held { blocks: leaf.stored_count(), units: 0, body_bytes: leaf.body_bytes() };
+        let mut units = 0;
         leaf.update(range, |old| {
-            old.stored().into_iter().for_each(&mut displaced);
-            change(old)
+            if let Some(block) = old.stored() {
+                before.units += u64::from(block.stored.units());
+                displaced(block);
+            }
+            let new = change(old);
+            units += new.stored().map_or(0, |block| u64::from(block.stored.units()));
+            new
         });
         leaf.set_last_seq(seq);
-        let after = (leaf.stored_count(), leaf.body_bytes());
+        let after = Held { blocks: leaf.stored_count(), units, body_bytes: leaf.body_bytes() };
         self.count_change(key.layer, before, after);
         true
     }
@@ -176,7 +198,7 @@ impl Index {
     ) {
         let Some(number) = self.slot_number(key) else { return };
         let leaf = &mut slot_mut(&mut self.pages, number).leaf;
-        let before = (leaf.stored_count(), leaf.body_bytes());
+        let before = Held { blocks: leaf.stored_count(), units: 0, body_bytes: leaf.body_bytes() };
         leaf.update(range, |old| {
             let from = from.next().expect("an old place for each block");
             let to = to.next().expect("a new place for each block");
@@ -188,7 +210,7 @@ impl Index {
                 other => other,
             }
         });
-        let after = (leaf.stored_count(), leaf.body_bytes());
+        let after = Held { body_bytes: leaf.body_bytes(), ..before };
         self.count_change(key.layer, before, after);
     }
 
@@ -196,9 +218,9 @@ impl Index {
     pub fn load(&mut self, key: LeafKey, view: &LeafView<'_>) {
         let number = self.find_or_add(key);
         let leaf = &mut slot_mut(&mut self.pages, number).leaf;
-        let before = (leaf.stored_count(), leaf.body_bytes());
+        let before = Held::by(leaf);
         *leaf = Leaf::from_view(view);
-        let after = (leaf.stored_count(), leaf.body_bytes());
+        let after = Held::by(leaf);
         self.count_change(key.layer, before, after);
     }
 
@@ -223,7 +245,7 @@ impl Index {
         let slot = self.pages[number as usize / SLOTS_PER_PAGE][number as usize % SLOTS_PER_PAGE].take();
         self.vacant.push(number);
         let Slot { leaf, .. } = slot.expect("a table names only slots in use");
-        self.count_change(key.layer, (leaf.stored_count(), leaf.body_bytes()), (0, 0));
+        self.count_change(key.layer, Held::by(&leaf), Held::default());
         let of_layer = self.layers.get_mut(&key.layer).expect("a layer with a leaf is counted");
         of_layer.leaves -= 1;
         if of_layer.leaves == 0 {
@@ -249,10 +271,10 @@ impl Index {
         let below = self.take(from).unwrap_or_default();
         let number = self.find_or_add(into);
         let leaf = &mut slot_mut(&mut self.pages, number).leaf;
-        let before = (leaf.stored_count(), leaf.body_bytes());
+        let before = Held::by(leaf);
         leaf.take_below(&below, hides_below, displaced);
         leaf.set_last_seq(seq);
-        let after = (leaf.stored_count(), leaf.body_bytes());
+        let after = Held::by(leaf);
         if !mutant(Mutant::MergedBlocksNotCounted) {
             self.count_change(into.layer, before, after);
         }
@@ -267,13 +289,14 @@ impl Index {
         }
     }
 
-    fn count_change(&mut self, layer: LayerId, before: (u16, usize), after: (u16, usize)) {
-        self.body_bytes = self.body_bytes + after.1 - before.1;
-        if after.0 != before.0 {
-            let count = |blocks: u64| blocks + u64::from(after.0) - u64::from(before.0);
+    fn count_change(&mut self, layer: LayerId, before: Held, after: Held) {
+        self.body_bytes = self.body_bytes + after.body_bytes - before.body_bytes;
+        if (after.blocks, after.units) != (before.blocks, before.units) {
+            let count = |blocks: u64| blocks + u64::from(after.blocks) - u64::from(before.blocks);
             self.stored_blocks = count(self.stored_blocks);
             let of_layer = self.layers.get_mut(&layer).expect("a layer with a leaf is counted");
             of_layer.stored_blocks = count(of_layer.stored_blocks);
+            of_layer.stored_units = of_layer.stored_units + after.units - before.units;
         }
     }
 
@@ -295,9 +318,9 @@ impl Index {
     pub fn compact_at(&mut self, slot: u32) {
         let Some(LeafKey { layer, .. }) = self.leaf_at(slot).map(|(key, _)| key) else { return };
         let leaf = &mut slot_mut(&mut self.pages, slot).leaf;
-        let before = (leaf.stored_count(), leaf.body_bytes());
+        let before = Held::by(leaf);
         leaf.compact();
-        let after = (leaf.stored_count(), leaf.body_bytes());
+        let after = Held::by(leaf);
         self.count_change(layer, before, after);
     }
 

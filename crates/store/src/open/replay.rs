@@ -232,6 +232,7 @@ impl Replay {
                 chunks: chunks.iter().collect(),
                 hides_below: head.flags.has(EntryFlags::HIDES_BELOW),
             })),
+            EntryBody::LayerDelete(_) if mutant(Mutant::LayerDeleteNotReplayed) => Action::Noop,
             EntryBody::LayerDelete(chunks) => Action::LayerDelete(head.layer, chunks.iter().collect()),
             _ => Action::Noop,
         };
@@ -341,6 +342,6 @@ impl Replay {
 
 fn sums_of(sums: &StoredSums<'_>) -> Sums {
     let mut kept = Sums::for_blocks(sums.count(), &mut Vec::new());
-    sums.iter().for_each(|(sum, _)| kept.push(sum));
+    sums.iter().for_each(|sum| kept.push(sum));
     kept
 }

@@ -229,8 +229,11 @@ impl State {
         let blocks = core.store.geometry.unit_at(segment, blocks_at);
         self.records.set_place(seq, Place { pointer, blocks });
         self.segments.get_mut(segment).last_record = seq;
-        if mutant(Mutant::MoveAppliedBeforeDurable) {
+        if mutant(Mutant::MoveAppliedBeforeDurable) || mutant(Mutant::SegmentReusedBeforeMovesDurable) {
             self.apply_moves(seq);
+        }
+        if mutant(Mutant::SegmentReusedBeforeMovesDurable) {
+            self.free_segments(core);
         }
         self.log.open[stream as usize] = Some(OpenSegment { offset_bytes: start + needed as u32, ..open });
         let written = (start + needed as u32 - open.offset_bytes) as u64;
@@ -254,7 +257,7 @@ impl State {
         if batch.kind == RecordKind::Checkpoint {
             core.counters.checkpoint_bytes.add(written_bytes);
         } else if !batch.retried {
-            log.queued_bytes -= batch.blocks_bytes();
+            log.queued_bytes -= batch.queued_bytes();
         }
     }
 

@@ -9,13 +9,11 @@
 //!
 //! Small blocks are copied here once, summed while they are in the first-level cache. Everything is recycled.
 
-use crate::entry::LogPosition;
+use super::BlockSum;
+use crate::entry::{BlockCoding, LogPosition};
 use crate::format::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, blocks_offset_bytes, record_length_bytes};
-use crate::format::{
-    Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, StoredBlock, StoredLength,
-};
+use crate::format::{Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, StoredBlock};
 use runtime::{IoBuf, SharedBuf};
-use types::BLOCK_BYTES;
 
 /// Room for header and entries. One-block writes fill a record after 256 entries of 88 bytes: 23 KiB; the rest is for
 /// records of groups and for checkpoint entries.
@@ -62,7 +60,9 @@ pub(crate) struct Batch {
     copied: Area,
     copied_bytes: usize,
     pieces: Vec<Piece>,
+    /// Blocks and what fills up the last of the device's blocks.
     blocks_bytes: usize,
+    padding_bytes: usize,
     /// The list handed to the device, kept for its room.
     pub(crate) parts: Vec<SharedBuf>,
 }
@@ -134,6 +134,7 @@ impl Batch {
             copied_bytes: 0,
             pieces: Vec::new(),
             blocks_bytes: 0,
+            padding_bytes: 0,
             parts: Vec::new(),
         }
     }
@@ -151,6 +152,7 @@ impl Batch {
             entry_count: 0,
             copied_bytes: 0,
             blocks_bytes: 0,
+            padding_bytes: 0,
             entries_area: std::mem::take(&mut self.entries_area),
             copied: std::mem::take(&mut self.copied),
             pieces: std::mem::take(&mut self.pieces),
@@ -187,6 +189,11 @@ impl Batch {
         self.blocks_bytes
     }
 
+    /// Bytes that were queued to be written: without what fills up the last block.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.blocks_bytes - self.padding_bytes
+    }
+
     /// Adds an entry that `encode` writes to the front of what it is given; it returns the length.
     pub(crate) fn push_entry(&mut self, encode: impl FnOnce(&mut [u8]) -> usize) {
         let at = RECORD_HEADER_BYTES + self.entries_bytes;
@@ -194,17 +201,19 @@ impl Batch {
         self.entry_count += 1;
     }
 
-    /// Adds a write's entry and its blocks; `sum` is told each block's sum.
+    /// Adds a write's entry and its blocks; `sum` is told each block's sum and stored length.
     pub(crate) fn push_write(
         &mut self,
         head: &EntryHead,
         bytes: SharedBuf,
+        coding: &BlockCoding,
         alignment: usize,
-        sum: &mut impl FnMut(Crc32c),
+        sum: &mut impl FnMut(BlockSum),
     ) {
         let sums_at = RECORD_HEADER_BYTES + self.entries_bytes;
         let blocks = bytes.len();
-        let copy = blocks <= COPY_UP_TO_BYTES || !(bytes.as_ptr() as usize).is_multiple_of(alignment);
+        let aligned = [bytes.as_ptr() as usize, blocks, self.blocks_bytes].iter().all(|n| n.is_multiple_of(alignment));
+        let copy = blocks <= COPY_UP_TO_BYTES || !aligned;
         let copied = if copy {
             let end = self.copied_bytes + blocks;
             Some(&mut self.copied.own(MAX_RECORD_BYTES)[self.copied_bytes..end])
@@ -212,20 +221,31 @@ impl Batch {
             None
         };
         let area = self.entries_area.own(ENTRIES_AREA_BYTES);
-        let mut told = |checksum| {
-            sum(checksum);
-            (checksum, StoredLength::RAW)
+        let mut told = |checksum, length| {
+            sum((checksum, length));
+            (checksum, length)
         };
-        let sources = bytes.chunks_exact(BLOCK_BYTES);
+        let mut source = &bytes[..];
+        let sources = (0..usize::from(head.block_count)).map(|number| {
+            let length = coding.length(number);
+            let (block, rest) = source.split_at(length.bytes());
+            source = rest;
+            (block, length)
+        });
         let length = match copied {
-            Some(copied) => {
-                let pairs = copied.chunks_exact_mut(BLOCK_BYTES).zip(sources).map(|(to, from)| {
+            Some(mut copied) => {
+                let sums = sources.map(|(from, length)| {
+                    let (to, rest) = std::mem::take(&mut copied).split_at_mut(from.len());
+                    copied = rest;
                     to.copy_from_slice(from);
-                    told(Crc32c::of(to))
+                    told(Crc32c::of(to), length)
                 });
-                head.encode_write(pairs, &mut area[sums_at..])
+                head.encode_write(sums, &mut area[sums_at..])
             }
-            None => head.encode_write(sources.map(|block| told(Crc32c::of(block))), &mut area[sums_at..]),
+            None => {
+                let sums = sources.map(|(block, length)| told(Crc32c::of(block), length));
+                head.encode_write(sums, &mut area[sums_at..])
+            }
         };
         self.entries_bytes += length;
         self.entry_count += 1;
@@ -271,13 +291,14 @@ impl Batch {
         }
     }
 
-    /// Leaves end anywhere: zeroes up to the device block.
+    /// Leaves and compressed blocks end anywhere: zeroes up to the device block.
     fn pad(&mut self, block_size_bytes: u32) {
         let padding = self.blocks_bytes.next_multiple_of(block_size_bytes as usize) - self.blocks_bytes;
         if padding > 0 {
             let start = self.copied_bytes;
             self.copied.own(MAX_RECORD_BYTES)[start..start + padding].fill(0);
             self.blocks_bytes += padding;
+            self.padding_bytes += padding;
             self.note_copied(padding);
         }
     }
@@ -346,12 +367,12 @@ mod tests {
         let mut batch = Batch::new();
         batch.begin(RecordSeq(1), RecordKind::Log, LogPosition(0));
         for _ in 0..3 {
-            batch.push_write(&write(1), IoBuf::zeroed(4096).freeze(), 4096, &mut |_| ());
+            batch.push_write(&write(1), IoBuf::zeroed(4096).freeze(), &BlockCoding::PLAIN, 4096, &mut |_| ());
         }
         let large = IoBuf::zeroed(32 << 10).freeze();
         let address = large.as_ptr();
-        batch.push_write(&write(8), large, 4096, &mut |_| ());
-        batch.push_write(&write(1), IoBuf::zeroed(4096).freeze(), 4096, &mut |_| ());
+        batch.push_write(&write(8), large, &BlockCoding::PLAIN, 4096, &mut |_| ());
+        batch.push_write(&write(1), IoBuf::zeroed(4096).freeze(), &BlockCoding::PLAIN, 4096, &mut |_| ());
         assert_eq!(batch.pieces.len(), 3);
         assert_eq!(batch.blocks_bytes(), 12 * 4096);
         assert!(matches!(&batch.pieces[1], Piece::Shared(bytes) if bytes.as_ptr() == address));
@@ -362,7 +383,7 @@ mod tests {
         let mut batch = Batch::new();
         batch.begin(RecordSeq(1), RecordKind::Log, LogPosition(0));
         let bytes = IoBuf::zeroed((32 << 10) + 64).freeze().slice(64..(32 << 10) + 64);
-        batch.push_write(&write(8), bytes, 512, &mut |_| ());
+        batch.push_write(&write(8), bytes, &BlockCoding::PLAIN, 512, &mut |_| ());
         assert!(matches!(batch.pieces[0], Piece::Copied { start: 0, end: 32768 }));
     }
 }

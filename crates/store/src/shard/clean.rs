@@ -24,11 +24,11 @@ use super::segments::SegmentState;
 use super::{Role, ShardCore, State};
 use crate::format::{
     Crc32c, EntryBody, LeafKey, MAX_RECORD_BYTES, Record, RecordHeader, RecordPlace, RecordSeq, SegmentIndex,
-    StoredBlock, Stream,
+    StoredBlock, Stream, UNIT_BYTES,
 };
 use runtime::IoBuf;
 use std::rc::Rc;
-use types::BlockRange;
+use types::{BlockRange, Mutant, mutant};
 
 /// Read of a victim at once: what is sorted together. A chunk is 1 MiB, so neighbours meet in here.
 const WINDOW_BYTES: usize = 8 << 20;
@@ -76,8 +76,8 @@ impl ShardCore {
         !state.lost.any && self.store.pool.free_count() < self.store.cleaning_begins()
     }
 
-    fn blocks_per_segment(&self) -> u32 {
-        self.store.geometry.segment_size_bytes / types::BLOCK_BYTES as u32
+    fn units_per_segment(&self) -> u32 {
+        self.store.geometry.segment_size_bytes / UNIT_BYTES as u32
     }
 
     /// Bytes that may be copied now.
@@ -96,11 +96,11 @@ impl ShardCore {
 impl State {
     /// The segment whose cleaning gains most for what it costs.
     fn pick_victim(&self, core: &ShardCore) -> Option<SegmentIndex> {
-        let blocks = core.blocks_per_segment();
+        let units = core.units_per_segment();
         let now = self.log.gathering().0;
         let gain = |one: &SegmentState| {
             let age = u128::from(now.saturating_sub(one.first_record.0) + 1);
-            u128::from(blocks - one.live_blocks) * age * 1024 / u128::from(blocks + one.live_blocks)
+            u128::from(units - one.live_units) * age * 1024 / u128::from(units + one.live_units)
         };
         let start = self.pass.root.replay_start.seq;
         let old = self.worth_cleaning(core).filter(|(_, one)| one.last_record < start);
@@ -114,10 +114,10 @@ impl State {
     }
 
     fn worth_cleaning(&self, core: &ShardCore) -> impl Iterator<Item = (SegmentIndex, &SegmentState)> {
-        let most = core.blocks_per_segment() / 100 * WORTH_CLEANING_PERCENT;
-        self.segments.ours().filter(move |(_, one)| {
-            one.role == Role::Sealed && (1..=most).contains(&one.live_blocks) && !one.left_alone
-        })
+        let most = core.units_per_segment() / 100 * WORTH_CLEANING_PERCENT;
+        self.segments
+            .ours()
+            .filter(move |(_, one)| one.role == Role::Sealed && (1..=most).contains(&one.live_units) && !one.left_alone)
     }
 
     /// Notes what lives of the blocks that a record holds. `at`: where the record begins in the window.
@@ -199,11 +199,10 @@ async fn wait_for_victims(core: &Rc<ShardCore>) -> Option<()> {
 /// Copies what lives in the segment. `None` when the shard has ended.
 async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
     let geometry = core.store.geometry;
-    let _pin = core.pin(segment);
+    let _pin = (!mutant(Mutant::SegmentReusedBeforeMovesDurable)).then(|| core.pin(segment));
     let (mut offset_bytes, mut live) = (core.block_size_bytes, Vec::new());
     let mut whole = true;
-    while offset_bytes < geometry.segment_size_bytes
-        && core.state.borrow_mut().segments.get_mut(segment).live_blocks > 0
+    while offset_bytes < geometry.segment_size_bytes && core.state.borrow_mut().segments.get_mut(segment).live_units > 0
     {
         let length = WINDOW_BYTES.min((geometry.segment_size_bytes - offset_bytes) as usize);
         let from = geometry.segment_start_bytes(segment) + u64::from(offset_bytes);
@@ -225,7 +224,7 @@ async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
     }
     let mut state = core.state.borrow_mut();
     let left = state.segments.get_mut(segment);
-    if !whole || left.live_blocks > 0 {
+    if !whole || left.live_units > 0 {
         // Something in it is damaged, or is named by nothing that could be read.
         left.left_alone = true;
         core.counters.cleaning_errors.add(1);

@@ -1,29 +1,32 @@
 //! What a shard keeps of a group: its order from the first entry that is not applied, and what the log said of it.
 
-use crate::format::{Crc32c, LayerRecord, LeafKey, RecordSeq};
+use crate::format::{Crc32c, LayerRecord, LeafKey, RecordSeq, StoredLength};
 use std::collections::VecDeque;
 use types::{BlockRange, ChunkId, Epoch, GroupId, LayerId, Seq, VolumeEpoch, VolumeId};
 
 /// Sums that an entry holds without memory of its own: a write of 16 KiB.
 const INLINE_SUMS: usize = 4;
 
-/// crc32c of each block of a write.
+/// What an entry says of one block that it brings.
+pub(crate) type BlockSum = (Crc32c, StoredLength);
+
+/// crc32c and stored length of each block of a write.
 #[derive(Debug)]
 pub(crate) enum Sums {
-    Few([Crc32c; INLINE_SUMS], u8),
-    Many(Vec<Crc32c>),
+    Few([BlockSum; INLINE_SUMS], u8),
+    Many(Vec<BlockSum>),
 }
 
 impl Sums {
     /// Room for `count` sums; `spare` lends a vector if that is many.
-    pub(crate) fn for_blocks(count: usize, spare: &mut Vec<Vec<Crc32c>>) -> Self {
+    pub(crate) fn for_blocks(count: usize, spare: &mut Vec<Vec<BlockSum>>) -> Self {
         if count <= INLINE_SUMS {
-            return Self::Few([Crc32c(0); INLINE_SUMS], 0);
+            return Self::Few([(Crc32c(0), StoredLength::RAW); INLINE_SUMS], 0);
         }
         Self::Many(spare.pop().unwrap_or_else(|| Vec::with_capacity(usize::from(crate::entry::MAX_ENTRY_BLOCKS))))
     }
 
-    pub(crate) fn push(&mut self, sum: Crc32c) {
+    pub(crate) fn push(&mut self, sum: BlockSum) {
         match self {
             Self::Few(sums, len) => {
                 sums[usize::from(*len)] = sum;
@@ -33,7 +36,7 @@ impl Sums {
         }
     }
 
-    pub(crate) fn as_slice(&self) -> &[Crc32c] {
+    pub(crate) fn as_slice(&self) -> &[BlockSum] {
         match self {
             Self::Few(sums, len) => &sums[..usize::from(*len)],
             Self::Many(sums) => sums,
@@ -41,7 +44,7 @@ impl Sums {
     }
 
     /// Gives the vector back to `spare`.
-    pub(crate) fn recycle(self, spare: &mut Vec<Vec<Crc32c>>) {
+    pub(crate) fn recycle(self, spare: &mut Vec<Vec<BlockSum>>) {
         if let Self::Many(mut sums) = self {
             sums.clear();
             spare.push(sums);

@@ -215,7 +215,11 @@ impl State {
     /// A pass is complete: layers that were gone before it and before where replay begins are never named again by what
     /// replay reads, nor, if they were gone before its first record, by what the cleaner finds in a segment.
     pub(super) fn forget_endings(&mut self, root: &ShardRoot) {
-        let alive = self.segments.ours().filter(|(_, one)| one.live_blocks > 0).map(|(_, one)| one.first_record);
+        let alive = self
+            .segments
+            .ours()
+            .filter(|(_, one)| one.live_units > 0 && !mutant(Mutant::EndingForgottenTooEarly))
+            .map(|(_, one)| one.first_record);
         let first_named =
             root.pass_first.seq.min(root.replay_start.seq).min(alive.min().unwrap_or(RecordSeq(u64::MAX)));
         self.endings.retain(|_, ending| ending.gone == RecordSeq(0) || ending.gone >= first_named);

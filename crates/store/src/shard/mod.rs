@@ -12,17 +12,19 @@ mod read;
 mod records;
 mod segments;
 mod statistics;
+mod stretch;
 mod trouble;
 mod watchdog;
 
 pub(crate) use append::{OpenSegment, segment_header};
 pub(crate) use clean::Cleaning;
-pub(crate) use group::{Action, Group, Groups, Merge, Prepared, Sums, raise, sorted_ids};
+pub(crate) use group::{Action, BlockSum, Group, Groups, Merge, Prepared, Sums, raise, sorted_ids};
 pub(crate) use layers::Ending;
 pub use layers::LeafCursor;
 pub(crate) use moves::Moves;
 pub(crate) use pass::PassState;
-pub use read::ZERO_BLOCK_CHECKSUM;
+pub(crate) use read::SpareLists;
+pub use read::{Content, StoredBlocks, Want, ZERO_BLOCK_CHECKSUM};
 pub(crate) use records::{Place, Records};
 pub(crate) use segments::{Role, Segments};
 pub(crate) use statistics::Counters;
@@ -35,12 +37,11 @@ pub(crate) use {
     watchdog::Watchdog,
 };
 
-use crate::entry::{Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
+use crate::entry::{BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
 use crate::error::AppendError;
-use crate::format::blocks::BlockState;
 use crate::format::{
-    Crc32c, EntryFlags, EntryHead, EntryKind as Kind, LayerRecord, LeafKey, RecordKind, RecordSeq, StoredBlock,
-    StoredLength,
+    DeviceUnit, EntryFlags, EntryHead, EntryKind as Kind, LayerRecord, LeafKey, RecordKind, RecordSeq, StoredBlock,
+    UNIT_BYTES,
 };
 use crate::index::Index;
 use crate::space::Space;
@@ -105,9 +106,9 @@ pub(crate) struct State {
     pub(crate) cleaning: Cleaning,
     /// Chunks whose leaf was damaged.
     pub(crate) lost: Lost,
-    spare_sums: Vec<Vec<Crc32c>>,
+    spare_sums: Vec<Vec<BlockSum>>,
     /// Lists that reads have used.
-    spare_states: Vec<Vec<BlockState>>,
+    spare_lists: Vec<SpareLists>,
 }
 
 /// What of the index could not be loaded.
@@ -142,7 +143,7 @@ impl State {
             cleaning: Cleaning::default(),
             lost: Lost::default(),
             spare_sums: Vec::new(),
-            spare_states: Vec::new(),
+            spare_lists: Vec::new(),
         }
     }
 
@@ -179,10 +180,14 @@ impl State {
             Action::Write { key, range, offset_bytes, sums } => {
                 assert!(!mutant(Mutant::AssertionFails) || key.chunk != UNLUCKY, "chunk {} is written to", key.chunk);
                 let place = self.records.place(record);
-                self.apply_write(key, seq, range, place.blocks.0 + u64::from(offset_bytes) / 512, sums.as_slice());
+                let first = DeviceUnit(place.blocks.0 + u64::from(offset_bytes) / UNIT_BYTES as u64);
+                self.apply_write(key, seq, range, first, sums.as_slice());
                 sums.recycle(&mut self.spare_sums);
             }
-            Action::Zero { key, range, hides_below } => {
+            Action::Zero { key, mut range, hides_below } => {
+                if mutant(Mutant::DiscardDropsNeighbour) {
+                    range = BlockRange::new(range.first.into(), (range.end() + 1).min(256) - u32::from(range.first));
+                }
                 let (segments, gathering) = (&mut self.segments, self.log.gathering());
                 self.index.apply_zero(key, seq, range, hides_below, |block| segments.displaced(block, gathering));
             }
@@ -198,29 +203,31 @@ impl State {
     pub(crate) fn count_live(&mut self) {
         self.segments.begin_counting();
         let segments = &mut self.segments;
-        self.index.for_each_stored(|_, _, block| segments.born(block, 1));
+        self.index.for_each_stored(|_, _, block| segments.born(block.location, u32::from(block.stored.units())));
     }
 
-    fn apply_write(&mut self, key: LeafKey, seq: Seq, range: BlockRange, first_unit: u64, sums: &[Crc32c]) {
-        let block = |i: usize| StoredBlock {
-            location: crate::format::DeviceUnit(first_unit + 8 * i as u64),
-            stored: StoredLength::RAW,
-            checksum: sums[i],
-        };
+    fn apply_write(&mut self, key: LeafKey, seq: Seq, range: BlockRange, first: DeviceUnit, sums: &[BlockSum]) {
         let (segments, gathering) = (&mut self.segments, self.log.gathering());
-        let blocks = (0..sums.len()).map(block);
-        let applied =
-            self.index.apply_write(key, seq, range, blocks, |displaced| segments.displaced(displaced, gathering));
-        if applied {
-            self.segments.born(block(0), sums.len() as u32);
+        let mut end = first;
+        let blocks = sums.iter().map(|&(checksum, stored)| {
+            let block = StoredBlock { location: end, stored, checksum };
+            end = block.end();
+            block
+        });
+        if self.index.apply_write(key, seq, range, blocks, |block| segments.displaced(block, gathering)) {
+            self.segments.born(first, (end.0 - first.0) as u32);
         }
     }
 
-    /// Whether every block of the range is stored in this very layer: then writing it takes the place of something.
-    fn is_overwrite(&self, key: LeafKey, range: BlockRange) -> bool {
-        let mut all = true;
-        self.index.lookup(key, range, |_, state| all &= state.stored().is_some());
-        all
+    /// Whether every block of the range is stored in this very layer, and all of them take no less than `bytes`: then
+    /// writing it takes the place of something.
+    fn is_overwrite(&self, key: LeafKey, range: BlockRange, bytes: usize) -> bool {
+        let (mut all, mut stored_bytes) = (true, 0);
+        self.index.lookup(key, range, |_, state| match state.stored() {
+            Some(block) => stored_bytes += block.stored.bytes(),
+            None => all = false,
+        });
+        all && stored_bytes >= bytes
     }
 }
 
@@ -425,7 +432,7 @@ impl ShardCore {
 
     /// Lets the store know how much of it lives.
     pub(crate) fn tell_live_bytes(&self, state: &State) {
-        self.store.set_live_bytes(self.index, state.segments.live_blocks() * types::BLOCK_BYTES as u64);
+        self.store.set_live_bytes(self.index, state.segments.live_bytes());
     }
 
     /// Free segments, less what is queued here and has none yet; other shards may have as much.
@@ -443,9 +450,10 @@ impl ShardCore {
         }
         let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
         let kept_back = match &entry.kind {
-            EntryKind::Write { range, .. } => {
+            EntryKind::Write { .. } if mutant(Mutant::ReserveOpenToNewBlocks) => self.space.for_moves,
+            EntryKind::Write { range, bytes, .. } => {
                 let usage = self.store.usage();
-                if usage.live_bytes >= usage.new_blocks_until_bytes && !state.is_overwrite(key, *range) {
+                if usage.live_bytes >= usage.new_blocks_until_bytes && !state.is_overwrite(key, *range, bytes.len()) {
                     return Err(AppendError::NoSpace {
                         live_bytes: usage.live_bytes,
                         usable_bytes: usage.usable_bytes,
@@ -493,7 +501,9 @@ impl State {
         head.volume_epoch = entry.volume_epoch;
         let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
         let (record, action) = match entry.kind {
-            EntryKind::Write { range, bytes } => self.queue_write(head, key, range, bytes, block_size_bytes),
+            EntryKind::Write { range, bytes, coding } => {
+                self.queue_write(head, key, range, (bytes, &coding), block_size_bytes)
+            }
             EntryKind::Zero { range, hides_below } => {
                 (head.layer, head.chunk) = (key.layer, key.chunk);
                 head.flags = if hides_below { EntryFlags::HIDES_BELOW } else { EntryFlags::default() };
@@ -532,13 +542,13 @@ impl State {
         mut head: EntryHead,
         key: LeafKey,
         range: BlockRange,
-        bytes: SharedBuf,
+        (bytes, coding): (SharedBuf, &BlockCoding),
         block_size_bytes: u32,
     ) -> (RecordSeq, Action) {
         let count = usize::from(range.count);
         assert!(range.count <= MAX_ENTRY_BLOCKS, "an entry of {count} blocks; split it");
-        assert_eq!(bytes.len(), range.bytes(), "bytes for each block");
-        (head.layer, head.chunk) = (key.layer, key.chunk);
+        assert_eq!(bytes.len(), coding.bytes(range.count), "bytes for each block");
+        (head.layer, head.chunk, head.key) = (key.layer, key.chunk, coding.key());
         let head = head.with_range(range);
         let (log, records) = (&mut self.log, &mut self.records);
         let batch =
@@ -546,7 +556,7 @@ impl State {
         let offset_bytes = batch.blocks_bytes() as u32;
         let mut sums = Sums::for_blocks(count, &mut self.spare_sums);
         let queued = bytes.len();
-        batch.push_write(&head, bytes, block_size_bytes as usize, &mut |sum| sums.push(sum));
+        batch.push_write(&head, bytes, coding, block_size_bytes as usize, &mut |sum| sums.push(sum));
         let record = batch.seq;
         log.note_queued(queued);
         (record, Action::Write { key, range, offset_bytes, sums })

@@ -14,7 +14,7 @@
 use super::State;
 use crate::format::{DeviceUnit, EntryHead, EntryKind, LeafKey, RecordKind, RecordSeq, StoredBlock};
 use std::collections::VecDeque;
-use types::BlockRange;
+use types::{BlockRange, Mutant, mutant};
 
 /// Most blocks of one entry, as of a write.
 pub(crate) const MAX_MOVED_BLOCKS: usize = crate::entry::MAX_ENTRY_BLOCKS as usize;
@@ -89,8 +89,10 @@ impl State {
         let (segments, gathering) = (&mut self.segments, self.log.gathering());
         let old = from.iter().map(|block| block.location);
         self.index.apply_move(key, range, old, to.iter().copied(), |was, now| {
-            segments.born(StoredBlock { location: now, ..was }, 1);
-            segments.displaced(was, gathering);
+            segments.born(now, u32::from(was.stored.units()));
+            if !mutant(Mutant::MoveCountedTwice) {
+                segments.displaced(was, gathering);
+            }
         });
     }
 }

@@ -19,8 +19,8 @@ use super::segments::Role;
 use super::{Shard, ShardCore, State, sorted_ids};
 use crate::error::AppendError;
 use crate::format::{
-    EntryHead, EntryKind, GroupState, LeafData, PassBegin, PassEnd, PassId, RecordKind, RecordPointer, RecordSeq,
-    SegmentIndex, SegmentUse, ShardRoot, StopMark,
+    EntryHead, EntryKind, GroupState, LayerRecord, LeafData, PassBegin, PassEnd, PassId, RecordKind, RecordPointer,
+    RecordSeq, SegmentIndex, SegmentUse, ShardRoot, StopMark,
 };
 use std::rc::Rc;
 use types::{GroupId, Mutant, mutant};
@@ -109,9 +109,9 @@ impl ShardCore {
     }
 
     /// Whether the pass may write its next leaves: in step with what clients write, so that it ends after half of what
-    /// is written per pass; at once if it is urgent.
+    /// is written per pass; at once if it is urgent, or if somebody waits for the next one.
     fn may_go_on(&self, state: &State, pass: &Pass) -> bool {
-        if pass.hurried || self.is_urgent(state) {
+        if pass.hurried || state.pass.asked > pass.asked || self.is_urgent(state) {
             return state.log.backlog() <= BACKLOG_OF_A_HURRIED_PASS;
         }
         let share = u64::from(pass.slots) * state.log.written_since_pass;
@@ -285,6 +285,9 @@ impl State {
         block_size_bytes: u32,
     ) -> Option<usize> {
         let (key, view) = self.index.leaf_at(slot)?;
+        if view.stored_count == 0 && mutant(Mutant::TombstoneLost) {
+            return None;
+        }
         leaf_bytes.clear();
         let data = LeafData::append(&view, leaf_bytes);
         let mut head = EntryHead::of_pass(EntryKind::Leaf, pass);
@@ -302,7 +305,11 @@ impl State {
         for group in sorted_ids(&self.groups) {
             self.write_group_state(group, pass, block_size_bytes);
         }
-        let known = self.layers.values().filter(|_| !mutant(Mutant::LayerStateLost));
+        let is_left_out = |layer: &LayerRecord| {
+            let is_empty = || self.index.layer_usage(layer.layer).leaves == 0;
+            mutant(Mutant::LayerStateLost) || mutant(Mutant::LayerRecordLostByCleaning) && is_empty()
+        };
+        let known = self.layers.values().filter(|layer| !is_left_out(layer));
         let layers: Vec<_> = known.map(|layer| (layer.layer, layer.encode())).collect();
         for (_, payload) in layers {
             self.checkpoint_entry(&EntryHead::of_pass(EntryKind::LayerState, pass.id), &payload, block_size_bytes);
@@ -386,7 +393,7 @@ impl State {
         let dead: Vec<SegmentIndex> = self
             .segments
             .ours()
-            .filter(|(_, state)| state.role == Role::Sealed && state.live_blocks == 0)
+            .filter(|(_, state)| state.role == Role::Sealed && state.live_units == 0)
             .map(|(segment, _)| segment)
             .collect();
         let mut left = false;
@@ -394,7 +401,11 @@ impl State {
             let state = self.segments.get_mut(segment);
             // Died before the first leaf of the pass was written, so none of its leaves names it; and replay, which
             // would apply entries that name it, begins behind it.
-            let forgotten = state.died_at <= root.pass_first.seq && state.last_record < root.replay_start.seq;
+            let unnamed = state.died_at <= root.pass_first.seq
+                || mutant(Mutant::FreedBeforePassForgot)
+                || mutant(Mutant::SegmentReusedBeforeMovesDurable);
+            let unread = state.last_record < root.replay_start.seq || mutant(Mutant::YoungSegmentFreed);
+            let forgotten = unnamed && unread;
             if !forgotten && !mutant(Mutant::SegmentReusedTooEarly) {
                 left = true;
             } else if state.pins > 0 {
@@ -411,7 +422,7 @@ impl State {
     /// A read in the segment has ended.
     pub(super) fn unpin(&mut self, core: &ShardCore, segment: SegmentIndex) {
         let state = self.segments.get_mut(segment);
-        state.pins -= 1;
+        state.pins -= u32::from(!mutant(Mutant::ReadPinIgnored));
         if state.pins == 0 && state.role == Role::Leaving {
             state.role = Role::NotOurs;
             core.store.pool.give(segment);

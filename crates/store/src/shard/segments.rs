@@ -1,6 +1,6 @@
 //! What a shard knows of the segments it uses.
 
-use crate::format::{Generation, Geometry, RecordSeq, SegmentIndex, StoredBlock, Stream};
+use crate::format::{DeviceUnit, Generation, Geometry, RecordSeq, SegmentIndex, StoredBlock, Stream, UNIT_BYTES};
 use crate::store::FoundSegment;
 
 /// One segment, as its shard sees it.
@@ -12,8 +12,8 @@ pub(crate) struct SegmentState {
     pub(crate) first_record: RecordSeq,
     /// Last record in it; of one found at opening that holds nothing to be replayed, 0.
     pub(crate) last_record: RecordSeq,
-    /// Blocks in it that the index names.
-    pub(crate) live_blocks: u32,
+    /// Units of 512 bytes in it that blocks take which the index names.
+    pub(crate) live_units: u32,
     /// The record being gathered when the last of its blocks was displaced.
     pub(crate) died_at: RecordSeq,
     /// Reads that are under way in it.
@@ -39,7 +39,7 @@ pub(crate) enum Role {
 pub(crate) struct Segments {
     geometry: Geometry,
     states: Vec<SegmentState>,
-    live_blocks: u64,
+    live_units: u64,
     /// Not during replay: it begins with leaves that may name blocks of segments used anew since.
     counting: bool,
     /// Sealed segments that lost their last block to a client since the last pass began.
@@ -54,7 +54,7 @@ impl Segments {
         Self {
             geometry,
             states: vec![SegmentState::default(); geometry.segment_count as usize],
-            live_blocks: 0,
+            live_units: 0,
             counting: false,
             deaths: 0,
             empties: 0,
@@ -88,14 +88,14 @@ impl Segments {
     ) {
         let state = self.get_mut(segment);
         assert_eq!(state.role, Role::NotOurs, "segment {} is taken twice", segment.0);
-        assert_eq!(state.live_blocks, 0, "segment {} was free and holds live blocks", segment.0);
+        assert_eq!(state.live_units, 0, "segment {} was free and holds live blocks", segment.0);
         *state = SegmentState { role: Role::Open, generation, stream, first_record, ..SegmentState::default() };
     }
 
     pub(crate) fn seal(&mut self, segment: SegmentIndex) {
         let state = self.get_mut(segment);
         state.role = Role::Sealed;
-        match state.live_blocks == 0 {
+        match state.live_units == 0 {
             true if state.died_at > RecordSeq(0) => self.deaths += 1,
             true => self.empties += 1,
             false => {}
@@ -104,18 +104,18 @@ impl Segments {
 
     /// Counts the segments that opening found without a block and did not free.
     pub(crate) fn count_empties(&mut self) {
-        let empty = |state: &SegmentState| state.role == Role::Sealed && state.live_blocks == 0;
+        let empty = |state: &SegmentState| state.role == Role::Sealed && state.live_units == 0;
         self.empties = self.ours().filter(|(_, state)| empty(state)).count() as u32;
     }
 
-    /// The index names these blocks now.
-    pub(crate) fn born(&mut self, first: StoredBlock, count: u32) {
+    /// The index names these units now: blocks of one entry, the first of them at `first`.
+    pub(crate) fn born(&mut self, first: DeviceUnit, units: u32) {
         if !self.counting {
             return;
         }
-        let segment = self.geometry.segment_of(first.location).expect("an indexed block lies in a segment");
-        self.get_mut(segment).live_blocks += count;
-        self.live_blocks += u64::from(count);
+        let segment = self.geometry.segment_of(first).expect("an indexed block lies in a segment");
+        self.get_mut(segment).live_units += units;
+        self.live_units += u64::from(units);
     }
 
     /// The index names this block no more; `gathering` is the record that is being gathered.
@@ -125,15 +125,16 @@ impl Segments {
         }
         let segment = self.geometry.segment_of(block.location).expect("an indexed block lies in a segment");
         let state = self.get_mut(segment);
-        state.live_blocks = state.live_blocks.checked_sub(1).expect("each live block was counted");
-        if state.live_blocks == 0 {
+        let units = u32::from(block.stored.units());
+        state.live_units = state.live_units.checked_sub(units).expect("each live block was counted");
+        if state.live_units == 0 {
             state.died_at = gathering;
             self.deaths += u32::from(state.role == Role::Sealed);
         }
-        self.live_blocks -= 1;
+        self.live_units -= u64::from(units);
     }
 
-    /// Replay is over: from now on live blocks are counted, the ones there are first.
+    /// Replay is over: from now on what lives is counted, the ones there are first.
     pub(crate) fn begin_counting(&mut self) {
         self.counting = true;
     }
@@ -141,13 +142,13 @@ impl Segments {
     /// Segments that the index names and that nothing else says are this shard's.
     pub(crate) fn without_header(&self) -> Vec<SegmentIndex> {
         let states = self.states.iter().enumerate();
-        let lost = states.filter(|(_, state)| state.role == Role::NotOurs && state.live_blocks > 0);
+        let lost = states.filter(|(_, state)| state.role == Role::NotOurs && state.live_units > 0);
         lost.map(|(number, _)| SegmentIndex(number as u32)).collect()
     }
 
-    /// Blocks that the index names.
-    pub(crate) fn live_blocks(&self) -> u64 {
-        self.live_blocks
+    /// Bytes of the blocks that the index names, as they are stored.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_units * UNIT_BYTES as u64
     }
 
     /// The shard's segments.

@@ -77,8 +77,8 @@ pub struct Statistics {
     pub index_leaves: u64,
     /// Memory of the index.
     pub index_bytes: u64,
-    /// Blocks that the index names.
-    pub live_blocks: u64,
+    /// Bytes of the blocks that the index names, as they are stored.
+    pub live_bytes: u64,
 }
 
 impl ShardCore {
@@ -104,7 +104,7 @@ impl ShardCore {
             cleaning_errors: counters.cleaning_errors.get(),
             index_leaves: state.index.leaf_count() as u64,
             index_bytes: state.index.memory_bytes() as u64,
-            live_blocks: state.segments.live_blocks(),
+            live_bytes: state.segments.live_bytes(),
         }
     }
 }

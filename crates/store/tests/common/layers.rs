@@ -27,7 +27,7 @@ pub enum Ask {
     Delete(LayerId, Vec<ChunkId>),
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Order {
     epoch: Epoch,
     /// Asked for and not in the contents.
@@ -46,7 +46,7 @@ struct Ending {
 }
 
 /// What all must be.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Tree {
     orders: Vec<Order>,
     contents: Contents,
@@ -74,6 +74,11 @@ pub fn new_tree() -> SharedTree {
 }
 
 impl Tree {
+    /// Layers that there ever were: the first volume's, and one for each snapshot, clone and rollback.
+    pub fn layers_made(&self) -> u64 {
+        self.next_layer
+    }
+
     /// The layer and what it is read through, newest first.
     fn chain(&self, top: LayerId) -> Vec<LayerId> {
         let parent = |layer: &LayerId| self.parents.get(layer).copied().filter(|parent| *parent != LayerId(0));
@@ -239,7 +244,7 @@ impl Family {
                 }
                 Ask::Write(layer, chunk, range, version) => {
                     let bytes = bytes_of(*chunk, *range, *version);
-                    ((*layer, *chunk), EntryKind::Write { range: *range, bytes })
+                    ((*layer, *chunk), EntryKind::write(*range, bytes))
                 }
                 Ask::Zero(layer, chunk, range, hides_below) => {
                     ((*layer, *chunk), EntryKind::Zero { range: *range, hides_below: *hides_below })
@@ -501,7 +506,7 @@ impl Family {
             assert_eq!(usage.stored_blocks, stored as u64, "blocks of layer {layer}");
             total += usage.stored_blocks;
         }
-        assert_eq!(self.shard.statistics().live_blocks, total, "live blocks of all segments");
+        assert_eq!(self.shard.statistics().live_bytes, total * BLOCK_BYTES as u64, "what lives in all segments");
     }
 
     async fn verify_chunk(&self, top: LayerId, chunk: ChunkId) {
@@ -541,6 +546,8 @@ pub struct Met {
     pub merged_chunks: u64,
     pub ended_layers: u64,
     pub passes: u64,
+    /// Segments cleaned, in every other round.
+    pub cleaned: u64,
 }
 
 /// A family of volumes through `rounds` crashes and kills, `steps` between two of them at most.
@@ -573,6 +580,9 @@ pub fn layers_survive_watched(
             if round == 0 {
                 family.fill().await;
             }
+            if round % 2 == 0 {
+                family.shard.store().clean_below(u32::MAX);
+            }
             family.verify().await;
             family
         });
@@ -596,7 +606,9 @@ pub fn layers_survive_watched(
             let check = family.clone();
             rig.run(async move { check.verify().await });
         }
-        met.passes += family.shard.statistics().passes;
+        let statistics = family.shard.statistics();
+        assert_eq!(statistics.cleaning_errors, 0, "{statistics:?}");
+        (met.passes, met.cleaned) = (met.passes + statistics.passes, met.cleaned + statistics.segments_cleaned);
         end(&rig, 1);
         let known = tree.borrow().known_to_readers();
         extracted = extract(&rig, known[round as usize % known.len()]);
@@ -625,7 +637,7 @@ pub fn an_ended_leaf_in_an_older_pass_stays_away() {
         let range = BlockRange::new(0, 4);
         prepare(&shard, 1, 1, LayerId(0), EntryKind::EpochStart).await;
         let bytes = bytes_of(ChunkId(0), range, 1);
-        prepare(&shard, 1, 2, old, EntryKind::Write { range, bytes }).await;
+        prepare(&shard, 1, 2, old, EntryKind::write(range, bytes)).await;
         shard.commit(GroupId(1), Seq(2));
         let merge = EntryKind::Merge { into: new, chunks: vec![ChunkId(0)], hides_below: false };
         prepare(&shard, 1, 3, old, merge).await;
@@ -641,5 +653,5 @@ pub fn an_ended_leaf_in_an_older_pass_stays_away() {
     let (shard, recovery) = rig.open();
     assert_eq!(recovery.damage, []);
     assert_eq!((shard.layer_usage(old).leaves, shard.layer_usage(new).stored_blocks), (0, 4));
-    assert_eq!(shard.statistics().live_blocks, 4);
+    assert_eq!(shard.statistics().live_bytes, 4 * BLOCK_BYTES as u64);
 }

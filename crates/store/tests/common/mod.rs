@@ -1,8 +1,11 @@
 //! A simulated node with one disk, and a client that knows what must be on it.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod cleaning;
 pub mod layers;
+pub mod moments;
 pub mod reader;
+pub mod tombstones;
 
 use runtime::sim::{DiskOptions, NodeOptions, Random, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf, spawn};
@@ -13,7 +16,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use store::check::{CheckOptions, Checked};
-use store::{Entry, EntryKind, FormatOptions, LogPosition, Recovery, Shard, Store};
+use store::format::{Codec, StoredLength};
+use store::{
+    BlockCoding, Content, Entry, EntryKind, FormatOptions, LogPosition, Recovery, Shard, Store, StoredBlocks, Want,
+};
 use types::*;
 
 pub const DISK: &str = "disk";
@@ -26,6 +32,8 @@ pub struct Rig {
     pub node: SimNode,
     pub disk: SimDisk,
     pub random: Random,
+    pub size_bytes: u64,
+    pub options: DiskOptions,
 }
 
 impl Rig {
@@ -33,7 +41,7 @@ impl Rig {
         let world = World::new(seed);
         let node = world.add_node(1, NodeOptions::default());
         let disk = node.add_disk(DISK, size_bytes, options);
-        Self { world, node, disk, random: Random::new(seed) }
+        Self { world, node, disk, random: Random::new(seed), size_bytes, options }
     }
 
     /// A formatted disk with one shard.
@@ -114,7 +122,7 @@ pub enum Op {
 }
 
 /// One group as the client knows it: every entry it asked for, in order, and how many were acknowledged.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct GroupModel {
     pub epoch: Epoch,
     pub ops: Vec<Op>,
@@ -154,10 +162,31 @@ impl GroupModel {
 }
 
 /// What all groups must hold.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
     pub groups: BTreeMap<GroupId, GroupModel>,
     pub next_version: u64,
+    /// Blocks are written as if they were compressed, to lengths that follow from their versions.
+    pub coded: bool,
+}
+
+/// Length and codec of a block in its nth writing, where blocks are compressed.
+pub fn coded_length(number: u16, version: u64) -> StoredLength {
+    match (u64::from(number) + version) % 9 {
+        0 | 8 => StoredLength::RAW,
+        units => StoredLength::new(units as u8, if version.is_multiple_of(2) { Codec::Lz4 } else { Codec::Zstd }),
+    }
+}
+
+/// A write of blocks of which only the front is kept, as long as a codec would have made them.
+pub fn coded_write(chunk: ChunkId, range: BlockRange, version: u64) -> EntryKind {
+    let (whole, mut stored, mut lengths) = (bytes_of(chunk, range, version), Vec::new(), Vec::new());
+    for (block, number) in whole.chunks_exact(BLOCK_BYTES).zip(range.first..) {
+        lengths.push(coded_length(number, version));
+        stored.extend_from_slice(&block[..coded_length(number, version).bytes()]);
+    }
+    let coding = BlockCoding::new(KeyId(0), Some(&lengths));
+    EntryKind::Write { range, bytes: IoBuf::copy_of(&stored).freeze(), coding }
 }
 
 pub type SharedModel = Rc<RefCell<Model>>;
@@ -207,9 +236,8 @@ impl Client {
             let group = &model.groups[&id];
             let (chunk, kind) = match op {
                 Op::Epoch(_) => (ChunkId(0), EntryKind::EpochStart),
-                Op::Write(chunk, range, version) => {
-                    (chunk, EntryKind::Write { range, bytes: bytes_of(chunk, range, version) })
-                }
+                Op::Write(chunk, range, version) if model.coded => (chunk, coded_write(chunk, range, version)),
+                Op::Write(chunk, range, version) => (chunk, EntryKind::write(range, bytes_of(chunk, range, version))),
                 Op::Zero(chunk, range) => (chunk, EntryKind::Zero { range, hides_below: false }),
                 Op::Other => (ChunkId(0), EntryKind::Noop),
             };
@@ -323,8 +351,13 @@ impl Client {
         for (chunk, blocks) in chunks {
             let range = BlockRange::new(0, BLOCKS_PER_CHUNK);
             let mut sums = Vec::new();
-            let (read, bytes) = self.shard.read(&[LAYER], chunk, range, IoBuf::new(range.bytes()), &mut sums).await;
-            read.unwrap_or_else(|error| panic!("{error}"));
+            let buf = IoBuf::new(range.bytes());
+            let (read, bytes) = self.shard.read_stored(&[LAYER], chunk, range, Want::Plain, buf, &mut sums).await;
+            if let Content::Stored(stored) = read.unwrap_or_else(|error| panic!("{error}")) {
+                assert!(self.model.borrow().coded, "nothing was compressed");
+                verify_coded(stored, chunk, &blocks);
+                continue;
+            }
             let mut expected = vec![0; BLOCK_BYTES];
             for (i, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
                 let version = blocks.get(&(i as u16)).copied().unwrap_or(0);
@@ -340,11 +373,28 @@ impl Client {
     }
 }
 
+/// Compares what is stored of a whole chunk.
+fn verify_coded(mut stored: StoredBlocks, chunk: ChunkId, blocks: &BTreeMap<u16, u64>) {
+    let (mut expected, mut number) = (vec![0; BLOCK_BYTES], 0);
+    stored.for_each(|found| {
+        let version = blocks.get(&number).copied().unwrap_or(0);
+        fill_block(&mut expected, chunk, number, version);
+        let (length, bytes) = match found {
+            Some((length, bytes)) => (Some(length), &*bytes),
+            None => (None, &[][..]),
+        };
+        let wanted = (version > 0).then(|| coded_length(number, version));
+        assert_eq!(length, wanted, "chunk {chunk} block {number} version {version}");
+        assert!(bytes == &expected[..bytes.len()], "chunk {chunk} block {number} is not version {version}");
+        number += 1;
+    });
+    assert_eq!(number, 256);
+}
+
 /// A model with this many empty groups.
 pub fn model_of(groups: u32) -> SharedModel {
-    let model =
-        Model { groups: (1..=groups).map(|id| (GroupId(id), GroupModel::default())).collect(), next_version: 0 };
-    Rc::new(RefCell::new(model))
+    let groups = (1..=groups).map(|id| (GroupId(id), GroupModel::default())).collect();
+    Rc::new(RefCell::new(Model { groups, ..Model::default() }))
 }
 
 /// One step of a random client: a write of some blocks, or sometimes a zero. Each group has its own chunks.

@@ -130,6 +130,20 @@ pub enum VolumeError {
         /// Its layer.
         layer: LayerId,
     },
+    /// One of its layers is encrypted with another key.
+    #[error("volume {volume} lists layer {layer}, which has another data key: put back a good copy of the map")]
+    OtherKey {
+        /// The volume.
+        volume: String,
+        /// Its layer.
+        layer: LayerId,
+    },
+    /// It has no key that could be asked for.
+    #[error("volume {0} is not encrypted")]
+    NotEncrypted(String),
+    /// No such pool.
+    #[error("there is no pool named {0}")]
+    NoPool(String),
     /// No such snapshot.
     #[error("there is no snapshot named {0}")]
     NoSnapshot(String),
@@ -175,6 +189,7 @@ impl From<CatalogError> for VolumeError {
             CatalogError::NotFound(name) => Self::NotFound(name),
             CatalogError::NotInTrash(id) => Self::NotInTrash(id),
             CatalogError::SubsystemFull(_) => Self::Full(error),
+            CatalogError::NoPool(name) => Self::NoPool(name),
             CatalogError::NoSnapshot(name) => Self::NoSnapshot(name),
             CatalogError::SnapshotExists(name) => Self::SnapshotExists(name),
             CatalogError::HasSnapshots { .. } => Self::HasSnapshots(error),

@@ -112,7 +112,7 @@ impl Assembly {
             finish_delete(&*self.0.map, &volume).await?;
             self.0.deleting.borrow_mut().retain(|id| *id != volume.id);
         }
-        Ok(())
+        self.forget_keys().await
     }
 }
 

@@ -13,6 +13,7 @@
 
 mod core;
 mod devices;
+mod encryption;
 mod error;
 mod layers;
 mod snapshots;
@@ -29,15 +30,16 @@ pub use status::{DeviceStatus, Fill, NodeStatus, REFUSED_PERCENT, WARNING_PERCEN
 pub use trash::TrashedVolume;
 pub use usage::{ByteRange, VolumeUsage};
 
-use crate::api::VolumeInfo;
+use crate::api::{Encryption, VolumeInfo};
+use crate::coding::{Coding, DataKey, VolumeKey};
 use crate::directory::Directory;
 use crate::head::{Head, Lines, VolumeState};
 use crate::message::LocalFuture;
 use crate::spec::{TableLayout, VolumeSpec};
 use cluster::{
-    ClusterRecord, DEFAULT_POOL, GroupRecord, LayerRecord, MapStore, NewPool, NodeRecord, PoolRecord, VolumeRecord,
-    VolumeState as Life, begin_delete, begin_epochs, create_volume, ensure, ensure_pool, keys, list, load_table,
-    take_heads,
+    CatalogError, ClusterRecord, DEFAULT_POOL, GroupRecord, LayerRecord, MapStore, NewPool, NodeRecord, PoolRecord,
+    VolumeRecord, VolumeState as Life, begin_delete, begin_epochs, create_volume, ensure, ensure_pool, keys, list,
+    load_table, take_heads,
 };
 use devices::OpenDevice;
 use runtime::CoreHandle;
@@ -51,7 +53,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use trash::Trash;
-use types::{ClusterId, NodeId, VolumeId};
+use types::{ClusterId, KeyId, NodeId, VolumeId};
 
 /// Formats that this program writes into a new cluster.
 const CLUSTER_VERSION: u32 = 1;
@@ -91,6 +93,8 @@ struct Node {
     /// Volumes whose space is being given back.
     deleting: RefCell<Vec<VolumeId>>,
     families: RefCell<layers::Families>,
+    /// Data keys of the volumes that are not locked.
+    keys: RefCell<BTreeMap<KeyId, Arc<DataKey>>>,
     /// One layer ends at a time.
     ending: Lock,
     /// Groups of the cluster on devices that this node was not started with: nobody serves them.
@@ -129,21 +133,30 @@ impl Assembly {
             trash: Trash::default(),
             deleting: RefCell::default(),
             families: RefCell::default(),
+            keys: RefCell::default(),
             ending: Lock::default(),
             groups_missing,
             reasons,
             changing: Lock::default(),
         }));
-        for volume in take_heads(&*this.0.map, node).await? {
+        let volumes = take_heads(&*this.0.map, node).await?;
+        for volume in &volumes {
             match volume.state {
-                Life::Online => this.add(&volume).await?,
-                Life::Trashed(term) => this.keep(&volume, term),
-                Life::Deleting => this.erase_in_background(&volume),
+                Life::Online => this.add(volume).await?,
+                Life::Trashed(term) => this.keep(volume, term),
+                Life::Deleting => {}
+            }
+        }
+        // Only now: what ends a layer takes it out of the volumes as they are in the map, and those above came from there.
+        for volume in &volumes {
+            if volume.state == Life::Deleting {
+                this.erase_in_background(volume);
             }
             // A snapshot or an ending layer that the last stop cut short.
             this.tend_in_background(volume.family);
         }
         this.tell_trash().await;
+        this.tell_locked().await;
         this.watch_devices();
         Ok(this)
     }
@@ -199,6 +212,7 @@ impl Assembly {
         self.0.volumes.borrow_mut().remove(&volume.name);
         let id = volume.id;
         self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await })).await;
+        self.tell_locked().await;
     }
 
     /// Ends cleanly: nothing new is let in, what runs gets a second to end, and the shards are closed.
@@ -212,10 +226,14 @@ impl Assembly {
         let _ = runtime::timeout(STOP_WAIT, closed).await;
     }
 
-    /// Serves the volume on every core.
+    /// Serves the volume on every core, unless it is locked.
     async fn add(&self, volume: &VolumeRecord) -> Result<(), VolumeError> {
         let spec = self.spec(volume).await?;
         let info = spec.info.clone();
+        if info.encryption == Encryption::Locked {
+            self.0.volumes.borrow_mut().insert(info.name.clone(), info);
+            return Ok(());
+        }
         self.on_all_cores(move |head| {
             let spec = spec.clone();
             Box::pin(async move { VolumeState::add(&head, spec) })
@@ -232,9 +250,22 @@ impl Assembly {
         for &id in &volume.layers {
             let found = cluster::get::<LayerRecord>(&*self.0.map, &keys::layer(id)).await?;
             let found = found.ok_or(VolumeError::NoLayer { volume: volume.name.clone(), layer: id })?;
+            if found.record.key_id != volume.key.unwrap_or_default() {
+                return Err(VolumeError::OtherKey { volume: volume.name.clone(), layer: id });
+            }
             layers.push(layer_record(&found.record));
         }
-        Ok(Arc::new(VolumeSpec::new(volume, table, layers)))
+        let coding = self.coding(volume).await?;
+        Ok(Arc::new(VolumeSpec::new(volume, table, layers, coding)))
+    }
+
+    /// How the volume's blocks are stored from now on.
+    async fn coding(&self, volume: &VolumeRecord) -> Result<Coding, VolumeError> {
+        let pool = cluster::get::<PoolRecord>(&*self.0.map, &keys::pool(&volume.pool)).await?;
+        let pool = pool.ok_or_else(|| CatalogError::NoPool(volume.pool.clone()))?.record;
+        let keys = self.0.keys.borrow();
+        let key = volume.key.and_then(|id| keys.get(&id).cloned().map(|data| VolumeKey { id, data }));
+        Ok(Coding { compression: pool.compression, key })
     }
 
     /// Asks every core, with its head; the answers come in no order.

@@ -5,18 +5,18 @@
 //! that nobody named: it is merged away.
 
 use super::{Assembly, VolumeError};
-use crate::api::VolumeInfo;
+use crate::api::{Encryption, VolumeInfo};
 use crate::gate::Term;
 use crate::head::Head;
 use crate::spec::VolumeSpec;
 use cluster::{
-    CatalogError, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot, grow_volume, name_snapshot,
-    push_layer, roll_back, snapshot, snapshots,
+    CatalogError, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot, grow_volume, keys,
+    name_snapshot, push_layer, roll_back, snapshot, snapshots,
 };
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use types::VolumeId;
+use types::{LayerId, Mutant, VolumeId, mutant};
 
 /// A snapshot that cannot get the volume's commands to stand still in this time fails, and I/O goes on.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ impl Assembly {
             Err(CatalogError::NoSnapshot(_)) => {}
             Err(error) => return Err(error.into()),
         }
-        let old_top = self.term(info.id)?.spec.top();
+        let old_top = self.top(&info).await?;
         let pushed = push_layer(&*self.0.map, info.id).await?;
         if !self.go_on_with(&pushed).await? {
             return Err(VolumeError::NotQuiet { volume: info.name, seconds: QUIET_WAIT.as_secs() });
@@ -82,6 +82,7 @@ impl Assembly {
         }
         let made = clone_volume(&*self.0.map, info.id, name, new_name, self.0.id).await?;
         self.add(&made).await?;
+        self.tell_locked().await;
         self.served(new_name)
     }
 
@@ -94,13 +95,22 @@ impl Assembly {
         self.served(volume)
     }
 
-    /// A volume that is served here.
+    /// A volume that is served here, or would be if it were not locked.
     pub(super) fn served(&self, name: &str) -> Result<VolumeInfo, VolumeError> {
         let found = self.0.volumes.borrow().get(name).cloned();
         found.ok_or_else(|| VolumeError::NotFound(name.to_owned()))
     }
 
-    pub(super) fn term(&self, id: VolumeId) -> Result<Rc<Term>, VolumeError> {
+    /// The layer that the volume's commands write to; of a locked volume that which they would write to.
+    pub(super) async fn top(&self, info: &VolumeInfo) -> Result<LayerId, VolumeError> {
+        if info.encryption != Encryption::Locked {
+            return Ok(self.term(info.id)?.spec.top());
+        }
+        let found = cluster::get::<VolumeRecord>(&*self.0.map, &keys::volume(info.id)).await?;
+        found.and_then(|found| found.record.layers.last().copied()).ok_or_else(|| CatalogError::Gone(info.id).into())
+    }
+
+    fn term(&self, id: VolumeId) -> Result<Rc<Term>, VolumeError> {
         let volume = self.0.head.directory.by_id(id);
         Ok(volume.ok_or(CatalogError::Gone(id))?.state.gate.term())
     }
@@ -141,6 +151,17 @@ impl Assembly {
         let (id, family) = (volume.id, volume.family);
         self.tell_layers(&spec).await?;
         let this = self.clone();
+        if mutant(Mutant::SnapshotCoreByCore) {
+            self.on_all_cores(move |head| {
+                let spec = spec.clone();
+                Box::pin(async move {
+                    close(&head, id).await;
+                    open(&head, id, spec);
+                })
+            })
+            .await;
+            return Ok(true);
+        }
         let mut ended = Box::pin(async move {
             this.on_all_cores(move |head| Box::pin(async move { close(&head, id).await })).await;
         });

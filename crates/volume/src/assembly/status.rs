@@ -54,6 +54,8 @@ pub struct DeviceStatus {
     pub appends: u64,
     /// Entries in them.
     pub entries: u64,
+    /// Segments that were cleaned since then.
+    pub segments_cleaned: u64,
     /// Bytes written.
     pub device_bytes_written: u64,
     /// Bytes read.
@@ -146,6 +148,7 @@ impl Assembly {
                 device.slow = device.slow.take().or(shard.slow.map(in_words));
                 device.appends += shard.statistics.appends;
                 device.entries += shard.statistics.entries;
+                device.segments_cleaned += shard.statistics.segments_cleaned;
                 device.device_bytes_written += shard.statistics.appended_bytes;
                 device.device_bytes_read += shard.statistics.device_read_bytes;
             }

@@ -66,6 +66,7 @@ impl Assembly {
         kept.inspect(|(_, task)| task.cancel());
         self.add(&volume).await?;
         self.tell_trash().await;
+        self.tell_locked().await;
         self.0.volumes.borrow().get(&name).cloned().ok_or(VolumeError::NotFound(name))
     }
 

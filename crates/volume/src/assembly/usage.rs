@@ -8,7 +8,8 @@ use crate::head::Head;
 use cluster::{LayerRecord, SnapshotRecord, VolumeRecord, VolumeState as Life, chain_of, keys, list, snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use store::LeafCursor;
+use store::format::UNIT_BYTES;
+use store::{LayerUsage, LeafCursor};
 use types::{BLOCK_BYTES, CHUNK_BYTES, LayerId, VolumeId};
 
 /// What a volume takes.
@@ -20,7 +21,7 @@ pub struct VolumeUsage {
     pub unique_bytes: u64,
     /// Blocks that it shares with snapshots and other volumes.
     pub shared_bytes: u64,
-    /// Both together, as they lie on the devices.
+    /// Both together, as they lie on the devices: compressed, if they are.
     pub stored_bytes: u64,
 }
 
@@ -49,9 +50,11 @@ impl Assembly {
                 Box::pin(async move { stored_here(&head, &ids) })
             })
             .await;
-        let mut stored: BTreeMap<LayerId, u64> = BTreeMap::new();
-        for (layer, blocks) in of_cores.into_iter().flatten() {
-            *stored.entry(layer).or_default() += blocks;
+        let mut held: BTreeMap<LayerId, LayerUsage> = BTreeMap::new();
+        for (layer, here) in of_cores.into_iter().flatten() {
+            let all = held.entry(layer).or_default();
+            all.stored_blocks += here.stored_blocks;
+            all.stored_units += here.stored_units;
         }
         // How many volumes and snapshots are read through each layer.
         let chain = |top: LayerId| {
@@ -66,13 +69,14 @@ impl Assembly {
         let usage_of = |volume: &VolumeRecord| {
             let mut usage = VolumeUsage { logical_bytes: volume.size_bytes, ..VolumeUsage::default() };
             for layer in volume.layers.last().copied().into_iter().flat_map(chain) {
-                let bytes = stored.get(&layer).copied().unwrap_or_default() * BLOCK_BYTES as u64;
+                let of_layer = held.get(&layer).copied().unwrap_or_default();
+                let bytes = of_layer.stored_blocks * BLOCK_BYTES as u64;
+                usage.stored_bytes += of_layer.stored_units * UNIT_BYTES as u64;
                 match readers.get(&layer) {
                     Some(1) => usage.unique_bytes += bytes,
                     _ => usage.shared_bytes += bytes,
                 }
             }
-            usage.stored_bytes = usage.unique_bytes + usage.shared_bytes;
             usage
         };
         let kept = volumes.iter().map(|found| &found.record).filter(|volume| volume.state != Life::Deleting);
@@ -97,7 +101,7 @@ impl Assembly {
         let older = snapshot(map, info.id, from).await?;
         let top = match to {
             Some(name) => snapshot(map, info.id, name).await?.layer,
-            None => self.term(info.id)?.spec.top(),
+            None => self.top(&info).await?,
         };
         let chain = chain_of(map, top).await?;
         let Some(place) = chain.iter().position(|layer| *layer == older.layer) else {
@@ -117,12 +121,16 @@ impl Assembly {
     }
 }
 
-fn stored_here(head: &Rc<Head>, layers: &[LayerId]) -> Vec<(LayerId, u64)> {
+fn stored_here(head: &Rc<Head>, layers: &[LayerId]) -> Vec<(LayerId, LayerUsage)> {
     let of_shard = |store: &Rc<store::Shard>| {
         let store = store.clone();
-        layers.iter().map(move |layer| (*layer, store.layer_usage(*layer).stored_blocks)).collect::<Vec<_>>()
+        layers.iter().map(move |layer| (*layer, store.layer_usage(*layer))).collect::<Vec<_>>()
     };
-    head.shards().iter().flat_map(|shard| of_shard(shard.groups.store())).filter(|(_, blocks)| *blocks > 0).collect()
+    head.shards()
+        .iter()
+        .flat_map(|shard| of_shard(shard.groups.store()))
+        .filter(|(_, held)| held.stored_blocks > 0)
+        .collect()
 }
 
 async fn changed_here(head: &Rc<Head>, layers: &[LayerId]) -> Vec<ByteRange> {

@@ -7,11 +7,12 @@ use crate::history::{Action, History, OperationId, Value, fill_block};
 use crate::workload::Failure;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use replication::{Group, GroupError, GroupShard, Place, Stamp};
+use replication::{Group, GroupError, GroupShard, Place, Sought, Stamp};
 use runtime::{IoBuf, random_u64};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use store::format::LayerRecord;
+use store::{BlockCoding, Content, Want};
 use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, Seq, VolumeEpoch, VolumeId};
 
 /// Of so many writes one is of a guest that forges records.
@@ -123,7 +124,7 @@ impl Clients {
             fill(History::stamp(id), first + index as u64, block);
         }
         let place = Place { layer: LAYER, chunk: target.chunk, range };
-        let queued = target.group.write(self.stamp(head), place, buf.freeze()).await;
+        let queued = target.group.write(self.stamp(head), place, buf.freeze(), BlockCoding::PLAIN).await;
         self.finish(id, target, queued).await
     }
 
@@ -161,10 +162,11 @@ impl Clients {
         let (id, first) = self.begin(Action::Read(Vec::new()), target, range);
         let mut checksums = Vec::new();
         let buf = IoBuf::new(range.bytes());
-        let (result, buf) =
-            target.group.read(self.stamp(head), &[LAYER], target.chunk, range, buf, &mut checksums).await;
+        let sought = Sought { layers: &[LAYER], chunk: target.chunk, range, want: Want::Plain };
+        let (result, buf) = target.group.read(self.stamp(head), sought, buf, &mut checksums).await;
         match result {
-            Ok(()) => self.answer(id, first, &buf, &checksums),
+            Ok(Content::Stored(_)) => self.fail("contents", "blocks are said to be compressed"),
+            Ok(Content::Plain) => self.answer(id, first, &buf, &checksums),
             Err(GroupError::Stopped { .. }) => {}
             Err(GroupError::Damaged { .. }) if self.reads_may_fail.get() => self.history.borrow_mut().refused(id),
             Err(error) => self.fail("error", error),

@@ -1,10 +1,12 @@
 //! Clients: random writes, zeroes and reads of one volume, each recorded.
 
 use super::door::{Door, Trouble};
-use super::machine::{Serving, VOLUME};
+use super::hoard::Hoard;
+use super::machine::Serving;
+use super::model::{Model, Subject};
 use super::profile::{self, Profile};
-use crate::history::{Action, History, OperationId, fill_block, read_block};
-use crate::workload::Failure;
+use crate::history::{Action, History, OperationId, Value, fill_block, read_block};
+use crate::workload::{Failure, Report};
 use runtime::{IoBuf, random_u64};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,6 +15,8 @@ use volume::{Assembly, MAX_TRANSFER_BYTES};
 
 /// Before a client whose operation failed does the next: an error may come at once, and time has to pass.
 const PAUSE: Duration = Duration::from_micros(100);
+/// Of so many operations one tries to go beyond the end of the volume.
+const BEYOND_ONE_IN: u64 = 16;
 
 /// What all clients of a run share. They run on the cores of several nodes, all in one thread; it is shared like among
 /// threads because that is what the cores' own code demands.
@@ -25,10 +29,18 @@ pub struct Clients {
     running: AtomicUsize,
 }
 
-/// What was seen.
+/// What was seen, and what there must be.
 pub struct Ledger {
     pub history: History,
+    pub model: Model,
+    pub hoard: Hoard,
     pub failure: Option<Failure>,
+    /// What of the report is counted as it happens.
+    pub counts: Report,
+    /// The disk has turned bits over: what they hit may be refused.
+    pub rotten: bool,
+    /// In this start something was refused for the sake of a disk, and why: the node has to say so.
+    pub refused: Option<String>,
 }
 
 /// How a client reaches the volume.
@@ -40,10 +52,18 @@ pub enum Way {
 
 impl Clients {
     pub fn new(profile: Profile) -> Arc<Self> {
-        let history = History::of_blocks(profile.block_bytes);
+        let ledger = Ledger {
+            history: History::of_blocks(profile.block_bytes),
+            model: Model::default(),
+            hoard: Hoard::default(),
+            failure: None,
+            counts: Report::default(),
+            rotten: false,
+            refused: None,
+        };
         Arc::new(Self {
             profile,
-            ledger: Mutex::new(Ledger { history, failure: None }),
+            ledger: Mutex::new(ledger),
             stop: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             running: AtomicUsize::new(0),
@@ -51,7 +71,7 @@ impl Clients {
     }
 
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().expect("nobody panics with it")
+        self.ledger.try_lock().expect("nobody holds it for longer than a statement")
     }
 
     pub fn set_stop(&self, stop: bool) {
@@ -66,7 +86,7 @@ impl Clients {
         self.closing.load(Ordering::Relaxed)
     }
 
-    fn stopped(&self) -> bool {
+    pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
@@ -103,10 +123,10 @@ impl Clients {
                 Way::Nbd => Door::nbd(serving.address).await,
             };
             match door {
-                Ok(door) => goes_on = self.run(&door).await,
+                Ok(door) => goes_on = self.run(&door, &Subject::judged()).await,
                 // Of a host whose first connection was reset meanwhile the node wants no second one.
                 Err(Trouble::Failed(_)) if self.profile.trouble == profile::Trouble::Network => {}
-                Err(trouble) => self.judge(&trouble),
+                Err(trouble) => self.judge(&Subject::judged(), &trouble),
             }
             runtime::sleep(PAUSE).await;
         }
@@ -115,21 +135,23 @@ impl Clients {
 
     /// One client, until it is told to stop or its door is closed. Whether it is worth to try again: where one command
     /// failed all may, and commands of which nobody knows whether they were done are hard to judge.
-    pub async fn run(&self, door: &Door) -> bool {
+    pub async fn run(&self, door: &Door, subject: &Subject) -> bool {
         while !self.stopped() {
-            let (first, count) = self.draw_range();
+            let (first, count) = self.draw_range(door, subject);
             let done = match random_u64() % 16 {
-                0..9 => self.write(door, first, count).await,
-                9 => self.zero(door, first, count).await,
-                _ => self.read(door, first, count).await,
+                0..9 => self.write(door, subject, first, count).await,
+                9 | 10 => self.zero(door, subject, first, count).await,
+                _ => self.read(door, subject, first, count).await.map(drop),
             };
             match done {
                 Ok(()) => {}
                 Err(Trouble::Lost) => return true,
-                Err(Trouble::NoSpace) => runtime::sleep(PAUSE).await,
                 Err(trouble) => {
-                    self.judge(&trouble);
-                    return false;
+                    self.judge(subject, &trouble);
+                    if !matches!(trouble, Trouble::NoSpace | Trouble::Beyond | Trouble::Damaged(_)) {
+                        return false;
+                    }
+                    runtime::sleep(PAUSE).await;
                 }
             }
         }
@@ -137,32 +159,63 @@ impl Clients {
     }
 
     /// Reads all that is used, 64 KiB at a time.
-    pub async fn read_all(&self, door: &Door) {
-        let step = crate::history::ATOMIC_BYTES / self.profile.block_bytes;
-        let end = self.profile.first_block + self.profile.blocks;
-        let mut first = self.profile.first_block;
-        while first < end {
-            let count = (step - first % step).min(end - first);
-            if let Err(trouble) = self.read(door, first, count).await {
-                self.judge(&trouble);
+    pub async fn read_all(&self, door: &Door, subject: &Subject) {
+        let sure_bytes = self.ledger().model.size(subject).sure_bytes;
+        for (first, count) in self.units(sure_bytes) {
+            if let Err(trouble) = self.read(door, subject, first, count).await {
+                self.judge(subject, &trouble);
             }
-            first += count;
         }
     }
 
+    /// The blocks that are used of a volume of this size, in pieces of 64 KiB.
+    pub fn units(&self, size_bytes: u64) -> Vec<(u64, u64)> {
+        let step = crate::history::ATOMIC_BYTES / self.profile.block_bytes;
+        let (mut first, end) = (self.profile.first_block, self.profile.window().end);
+        let end = end.min(size_bytes / self.profile.block_bytes);
+        let mut units = Vec::new();
+        while first < end {
+            let count = (step - first % step).min(end - first);
+            units.push((first, count));
+            first += count;
+        }
+        units
+    }
+
     /// Whether what a client was told is an error of what is tested.
-    fn judge(&self, trouble: &Trouble) {
+    pub fn judge(&self, subject: &Subject, trouble: &Trouble) {
+        let disk_fails = self.profile.trouble == profile::Trouble::Disk;
+        let ledger = &mut *self.ledger();
+        let is_excused = match trouble {
+            Trouble::Lost | Trouble::Beyond => true,
+            Trouble::NoSpace => self.profile.tight && ledger.hoard.may_fill_the_device(),
+            Trouble::Gone(_) => self.is_closing() || disk_fails || !ledger.model.is_served(subject),
+            Trouble::Damaged(_) => disk_fails || ledger.rotten,
+            Trouble::Failed(_) => self.is_closing() || disk_fails || ledger.rotten,
+            Trouble::Wrong(_) => false,
+        };
         match trouble {
-            Trouble::NoSpace | Trouble::Lost => {}
-            Trouble::Failed(_) if self.profile.trouble == profile::Trouble::Disk => {}
-            Trouble::Failed(_) if self.closing.load(Ordering::Relaxed) => {}
-            Trouble::Failed(what) | Trouble::Wrong(what) => self.fail("error", what),
+            Trouble::NoSpace => ledger.counts.full += 1,
+            Trouble::Damaged(_) => ledger.counts.damaged_reads += 1,
+            _ => {}
+        }
+        match trouble {
+            _ if !is_excused => {
+                ledger.failure.get_or_insert_with(|| Failure::new("error", format!("{}: {trouble}", subject.name)));
+            }
+            Trouble::Damaged(why) | Trouble::Failed(why) if !self.is_closing() => {
+                ledger.refused.get_or_insert_with(|| why.clone());
+            }
+            _ => {}
         }
     }
 
     /// Blocks within 64 KiB, or across borders of it.
-    pub fn draw_range(&self) -> (u64, u64) {
+    pub fn draw_range(&self, door: &Door, subject: &Subject) -> (u64, u64) {
         let Profile { first_block, blocks, block_bytes, .. } = self.profile;
+        let sure_bytes = self.sure_bytes(door, subject);
+        let there = (sure_bytes / block_bytes).clamp(first_block + 1, first_block + blocks) - first_block;
+        let blocks = if random_u64().is_multiple_of(BEYOND_ONE_IN) { blocks } else { there };
         let step = crate::history::ATOMIC_BYTES / block_bytes;
         let at = random_u64() % blocks;
         let first = first_block + at;
@@ -175,62 +228,121 @@ impl Clients {
         (first, (1 + random_u64() % most).min(blocks - at))
     }
 
-    fn start(&self, action: Action, first: u64, count: u64) -> OperationId {
-        self.ledger().history.start(action, first, count as u32)
+    /// Bytes that the volume has for who comes this way, at least.
+    fn sure_bytes(&self, door: &Door, subject: &Subject) -> u64 {
+        let sure_bytes = self.ledger().model.size(subject).sure_bytes;
+        door.size_bytes().map_or(sure_bytes, |bytes| bytes.min(sure_bytes))
     }
 
-    async fn write(&self, door: &Door, first: u64, count: u64) -> Result<(), Trouble> {
-        let id = self.start(Action::Write, first, count);
+    fn start(&self, action: Action, subject: &Subject, first: u64, count: u64) -> OperationId {
+        self.ledger().history.start(action, subject.place(first), count as u32)
+    }
+
+    /// What was asked for, with an end that it has to keep to: nothing is done beyond it, nothing refused before it.
+    fn judge_end<T>(&self, subject: &Subject, asked: Asked, answer: &Result<T, Trouble>) {
+        let Asked { first, count, sure_bytes, way } = asked;
+        let end_bytes = (first + count) * self.profile.block_bytes;
+        let wrong = match answer {
+            Ok(_) if end_bytes > self.ledger().model.size(subject).asked_bytes => "done beyond its end",
+            Err(Trouble::Beyond) if end_bytes <= sure_bytes => "refused as beyond its end",
+            _ => return,
+        };
+        let asked_bytes = self.ledger().model.size(subject).asked_bytes;
+        let (name, sizes) = (&subject.name, format!("{sure_bytes} to {asked_bytes} bytes"));
+        self.fail("end", format!("blocks {first}+{count} of {name}, of {sizes}, were {wrong} through {way}"));
+    }
+
+    /// What changes blocks was answered.
+    fn changed(&self, subject: &Subject, asked: Asked, id: OperationId, answer: &Result<(), Trouble>) {
+        self.judge_end(subject, asked, answer);
+        let step = crate::history::ATOMIC_BYTES / self.profile.block_bytes;
+        let is_one_entry = asked.first / step == (asked.first + asked.count - 1) / step;
+        match answer {
+            Ok(()) => self.ledger().history.done(id),
+            Err(Trouble::Beyond) => self.ledger().history.refused(id),
+            Err(Trouble::NoSpace) if is_one_entry => self.ledger().history.refused(id),
+            // Of what is longer a part may have been done, and of anything else nobody knows.
+            Err(_) => {}
+        }
+    }
+
+    fn asked(&self, door: &Door, subject: &Subject, first: u64, count: u64) -> Asked {
+        Asked { first, count, sure_bytes: self.sure_bytes(door, subject), way: door.name() }
+    }
+
+    pub async fn write(&self, door: &Door, subject: &Subject, first: u64, count: u64) -> Result<(), Trouble> {
+        let id = self.start(Action::Write, subject, first, count);
         let block_bytes = self.profile.block_bytes;
         let mut buf = IoBuf::new((count * block_bytes) as usize);
         for (block, bytes) in (first..).zip(buf.chunks_exact_mut(block_bytes as usize)) {
             fill_block(History::stamp(id), block, bytes);
         }
-        door.write(first * block_bytes, buf.freeze()).await?;
-        self.ledger().history.done(id);
-        Ok(())
+        let asked = self.asked(door, subject, first, count);
+        let answer = door.write(first * block_bytes, buf.freeze()).await;
+        self.changed(subject, asked, id, &answer);
+        answer
     }
 
-    async fn zero(&self, door: &Door, first: u64, count: u64) -> Result<(), Trouble> {
-        let id = self.start(Action::Zero, first, count);
-        door.zero(first * self.profile.block_bytes, count * self.profile.block_bytes).await?;
-        self.ledger().history.done(id);
-        Ok(())
+    pub async fn zero(&self, door: &Door, subject: &Subject, first: u64, count: u64) -> Result<(), Trouble> {
+        let id = self.start(Action::Zero, subject, first, count);
+        let (block_bytes, asked) = (self.profile.block_bytes, self.asked(door, subject, first, count));
+        let answer = door.zero(first * block_bytes, count * block_bytes).await;
+        self.changed(subject, asked, id, &answer);
+        answer
     }
 
-    async fn read(&self, door: &Door, first: u64, count: u64) -> Result<(), Trouble> {
-        let id = self.start(Action::Read(Vec::new()), first, count);
-        let block_bytes = self.profile.block_bytes;
-        let read = match door.read(first * block_bytes, (count * block_bytes) as u32).await {
-            Ok(bytes) => bytes,
-            Err(trouble) => {
-                self.ledger().history.refused(id);
-                return Err(trouble);
-            }
-        };
-        let values: Result<Vec<_>, _> = (first..)
-            .zip(read.chunks_exact(block_bytes as usize))
-            .map(|(block, bytes)| read_block(block, bytes))
-            .collect();
-        match values {
-            Ok(values) => self.ledger().history.answered(id, values),
-            Err(bad) => self.fail("contents", bad),
+    /// Returns what was read.
+    pub async fn read(
+        &self,
+        door: &Door,
+        subject: &Subject,
+        first: u64,
+        count: u64,
+    ) -> Result<Option<Vec<Value>>, Trouble> {
+        let id = self.start(Action::Read(Vec::new()), subject, first, count);
+        let asked = self.asked(door, subject, first, count);
+        let answer = self.values(door, first, count).await;
+        self.judge_end(subject, asked, &answer);
+        match &answer {
+            Ok(Some(values)) => self.ledger().history.answered(id, values.clone()),
+            Ok(None) => {}
+            Err(_) => self.ledger().history.refused(id),
         }
-        Ok(())
+        answer
+    }
+
+    /// What blocks hold; `None` if it is nothing that anybody wrote, which ends the run.
+    pub async fn values(&self, door: &Door, first: u64, count: u64) -> Result<Option<Vec<Value>>, Trouble> {
+        let block_bytes = self.profile.block_bytes;
+        let bytes = door.read(first * block_bytes, (count * block_bytes) as u32).await?;
+        let blocks = (first..).zip(bytes.chunks_exact(block_bytes as usize));
+        let values: Result<Vec<_>, _> = blocks.map(|(block, bytes)| read_block(block, bytes)).collect();
+        Ok(values.inspect_err(|bad| self.fail("contents", bad)).ok())
     }
 }
 
-/// Runs a task for a client on core number `core` of the node. To be called on its first core.
+/// Blocks of a command, and how many bytes the volume surely had when it was sent.
+#[derive(Clone, Copy)]
+struct Asked {
+    first: u64,
+    count: u64,
+    sure_bytes: u64,
+    way: &'static str,
+}
+
+/// Runs a task for a client of a volume on core number `core` of the node. To be called on its first core.
 pub fn spawn_on_core<F: Future<Output = ()> + 'static>(
     clients: Arc<Clients>,
     assembly: &Assembly,
     core: usize,
-    task: impl FnOnce(Arc<Clients>, Door) -> F + Send + 'static,
+    subject: Subject,
+    task: impl FnOnce(Arc<Clients>, Door, Subject) -> F + Send + 'static,
 ) {
+    clients.begin();
     assembly.spawn_on(core, move |directory| async move {
-        match directory.by_name(VOLUME) {
-            Some(volume) => task(clients.clone(), Door::Core(volume)).await,
-            None => clients.fail("error", format!("core {core} does not serve the volume")),
+        match directory.by_name(&subject.name) {
+            Some(volume) => task(clients.clone(), Door::Core(volume), subject).await,
+            None => clients.judge(&subject, &Trouble::Gone(format!("core {core} does not serve it"))),
         }
         clients.end();
     });

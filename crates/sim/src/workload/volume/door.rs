@@ -19,15 +19,28 @@ pub enum Door {
 }
 
 /// Why an operation was not answered as it should be. Whether it was done nobody knows.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// There is no room: the client goes on.
+    #[error("no space")]
     NoSpace,
+    /// The range goes beyond the end of the volume: nothing was done.
+    #[error("beyond the end")]
+    Beyond,
+    /// What is stored there is damaged.
+    #[error("{0}")]
+    Damaged(String),
+    /// The volume is not served any more.
+    #[error("{0}")]
+    Gone(String),
     /// The connection is gone: the client makes another one.
+    #[error("the connection is gone")]
     Lost,
     /// The node says that it cannot.
+    #[error("{0}")]
     Failed(String),
     /// What must never happen, whatever goes wrong.
+    #[error("{0}")]
     Wrong(String),
 }
 
@@ -52,11 +65,31 @@ impl Door {
         Ok(Self::Nbd(Client::connect((address, NBD_PORT).into(), VOLUME, structured).await?))
     }
 
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Core(_) => "a core",
+            Self::Nvme(_) => "NVMe/TCP",
+            Self::Nbd(_) => "NBD",
+        }
+    }
+
+    /// The size of the volume that this way was opened with, if it keeps to that.
+    pub fn size_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Core(_) | Self::Nvme(_) => None,
+            Self::Nbd(client) => Some(client.info().size.size_bytes),
+        }
+    }
+
     pub async fn write(&self, offset_bytes: u64, bytes: SharedBuf) -> Result<(), Trouble> {
         match self {
             Self::Core(volume) => Ok(volume.write(offset_bytes, Payload { bytes }).await?),
             Self::Nvme(namespace) => Ok(namespace.write(offset_bytes, bytes).await?),
-            Self::Nbd(client) => Ok(client.write(offset_bytes, bytes, false).await?),
+            Self::Nbd(client) => {
+                let end = offset_bytes + bytes.len() as u64;
+                self.within(end, client.write(offset_bytes, bytes, false).await)
+            }
         }
     }
 
@@ -70,8 +103,22 @@ impl Door {
             Self::Core(volume) => Ok(volume.write_zeroes(offset_bytes, len_bytes).await?),
             Self::Nvme(namespace) if discard => Ok(namespace.deallocate(&[(offset_bytes, len_bytes)]).await?),
             Self::Nvme(namespace) => Ok(namespace.write_zeroes(offset_bytes, len_bytes, whole).await?),
-            Self::Nbd(client) if discard => Ok(client.trim(offset_bytes, len_bytes as u32).await?),
-            Self::Nbd(client) => Ok(client.write_zeroes(offset_bytes, len_bytes as u32).await?),
+            Self::Nbd(client) if discard => {
+                self.within(offset_bytes + len_bytes, client.trim(offset_bytes, len_bytes as u32).await)
+            }
+            Self::Nbd(client) => {
+                self.within(offset_bytes + len_bytes, client.write_zeroes(offset_bytes, len_bytes as u32).await)
+            }
+        }
+    }
+
+    /// NBD tells an error at the end of the export only by its number, which others have too.
+    fn within<T>(&self, end_bytes: u64, answer: Result<T, ClientError>) -> Result<T, Trouble> {
+        let is_beyond = self.size_bytes().is_some_and(|size| end_bytes > size);
+        match answer {
+            Err(ClientError::Refused { .. }) if is_beyond => Err(Trouble::Beyond),
+            Ok(_) if is_beyond => Err(Trouble::Wrong(format!("bytes up to {end_bytes} are beyond the export's end"))),
+            answer => Ok(answer?),
         }
     }
 
@@ -86,7 +133,9 @@ impl Door {
                 }
             }
             Self::Nvme(namespace) => Ok(namespace.read(offset_bytes, len_bytes).await?),
-            Self::Nbd(client) => Ok(client.read(offset_bytes, len_bytes).await?),
+            Self::Nbd(client) => {
+                self.within(offset_bytes + u64::from(len_bytes), client.read(offset_bytes, len_bytes).await)
+            }
         }
     }
 }
@@ -95,7 +144,10 @@ impl From<IoError> for Trouble {
     fn from(error: IoError) -> Self {
         match error {
             IoError::NoSpace(_) => Self::NoSpace,
-            IoError::OutOfRange { .. } | IoError::CompareFailed(_) => Self::Wrong(error.to_string()),
+            IoError::OutOfRange { .. } => Self::Beyond,
+            IoError::Damaged(_) => Self::Damaged(error.to_string()),
+            IoError::Gone(_) => Self::Gone(error.to_string()),
+            IoError::CompareFailed(_) => Self::Wrong(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }
     }
@@ -107,6 +159,10 @@ impl From<HostError> for Trouble {
         match error {
             HostError::Connection(_) => Self::Lost,
             HostError::Status(status) if status.code() == Status::CAPACITY_EXCEEDED.code() => Self::NoSpace,
+            HostError::Status(status) if status.code() == Status::LBA_OUT_OF_RANGE.code() => Self::Beyond,
+            HostError::Status(status) if status.code() == Status::UNRECOVERED_READ.code() => {
+                Self::Damaged(error.to_string())
+            }
             HostError::Status(_) | HostError::NotReady(_) | HostError::Unsupported(_) => {
                 Self::Failed(error.to_string())
             }

@@ -17,9 +17,15 @@ use volume::{Assembly, NewVolume, NodeOptions, StartError};
 pub const DISK: &str = "disk";
 /// Large enough for four shards, so that every core has some: a smaller device is one shard's, and no core would ever
 /// ask another one.
-pub const DISK_BYTES: u64 = (1 << 30) + (64 << 20);
+const DISK_BYTES: u64 = (1 << 30) + (64 << 20);
+/// The smallest there is, of one shard: 63 segments of 4 MiB, of which 8 are kept back.
+const TIGHT_DISK_BYTES: u64 = 256 << 20;
+/// What it stores before it refuses new blocks: nine tenths of what is usable.
+pub const TIGHT_NEW_BLOCKS_BYTES: u64 = ((63 - 8) * (4 << 20)) / 10 * 9;
 /// The volume whose history is judged.
 pub const VOLUME: &str = "judged";
+/// The volume that comes and goes.
+pub const OTHER_VOLUME: &str = "other";
 pub const NQN: &str = "nqn.2026-01.io.example:sim";
 pub const NVME_PORT: u16 = 4420;
 pub const NBD_PORT: u16 = 10809;
@@ -62,6 +68,11 @@ impl Machine {
     pub fn is_decided(&self) -> bool {
         self.serving.borrow().is_some() || self.refused.borrow().is_some()
     }
+}
+
+/// Bytes of the disk.
+pub fn disk_bytes(profile: &Profile) -> u64 {
+    if profile.tight { TIGHT_DISK_BYTES } else { DISK_BYTES }
 }
 
 /// A map that is as slow as this run wants it.

@@ -9,26 +9,34 @@
 //!
 //! A run is a row of starts of the storage node, each cut short: while it starts, while clients run, after they were
 //! stopped, or after it was stopped cleanly. All clients use one volume, whose history goes on through all of them and is
-//! judged as one. Other volumes come and go. In half of the runs snapshots of it are taken and deleted. In a third of the runs the operations are sectors of 512 bytes, so that
-//! blocks are read, changed and written by several at once.
+//! judged as one; so are those of its clones, and each snapshot is judged as what there was at one instant. In a third of
+//! the runs the operations are sectors of 512 bytes, so that blocks are read, changed and written by several at once; in a
+//! quarter the device is small and another volume fills it.
 
+mod administrator;
 mod client;
 mod door;
+mod hoard;
 mod machine;
+mod model;
 mod profile;
-mod snapshots;
 
 use super::{Failure, Report, RunOptions, Workload};
 use crate::checker;
+use crate::history::{Action, History, Value};
+use administrator::Administrator;
 use client::{Clients, Way, spawn_on_core};
 use cluster::SimMap;
 use door::Door;
-use machine::{DISK, DISK_BYTES, Machine, Serving, new_volume};
+use hoard::Hoarder;
+use machine::{DISK, Machine, OTHER_VOLUME, Serving, new_volume};
+use model::Subject;
 use profile::{Profile, Trouble};
 use runtime::sim::{DiskFaults, NodeOptions, Random, SimDisk, SimNode, World};
 use std::sync::Arc;
 use std::time::Duration;
 use types::Mutant;
+use volume::NodeStatus;
 
 /// See the module.
 pub const WORKLOAD: Workload = Workload {
@@ -36,21 +44,32 @@ pub const WORKLOAD: Workload = Workload {
     about: "a whole node: clients on its cores, NVMe/TCP hosts and NBD clients on one volume",
     default_crashes: 30,
     run,
-    mutants: &[Mutant::AcknowledgeBeforeDurable, Mutant::FlushRemoved],
+    mutants: &[
+        Mutant::AcknowledgeBeforeDurable,
+        Mutant::FlushRemoved,
+        Mutant::DiscardRevealsBelow,
+        Mutant::RollbackKeepsNewer,
+        Mutant::CloneSharesTop,
+        Mutant::GrowthForgotten,
+    ],
 };
 
 /// Longest that a start, or the end of what clients do, may take in virtual time.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Clients of another machine that are not done after this long are not waited for: their connection may be gone.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The volume that comes and goes.
-const OTHER_VOLUME: &str = "other";
+/// A device that leaves an operation unanswered is given up in this time, with all that it was asked for.
+const SILENCE: Duration = Duration::from_secs(40);
+/// After this long without an append the store has said that everything is durable.
+const IDLE: Duration = Duration::from_secs(2);
+/// Each start takes segments of a device that has few left: this long it gets to clean before clients come.
+const TIGHT_REST: Duration = Duration::from_millis(100);
+/// Pieces of the hoard that are read at a start.
+const HOARD_PIECES: usize = 64;
 
 fn run(options: &RunOptions) -> Result<Report, Failure> {
     let mut run = Run::new(options);
-    while run.crashes < u64::from(options.crashes) {
-        run.round()?;
-    }
+    while run.crashes < u64::from(options.crashes) && run.round()? {}
     run.finish()
 }
 
@@ -77,6 +96,7 @@ struct Run {
     map: Arc<SimMap>,
     clients: Arc<Clients>,
     crashes: u64,
+    damaged: u64,
     trace: bool,
 }
 
@@ -90,9 +110,10 @@ impl Run {
         }
         let storage = world.add_node(profile.cores, NodeOptions::default());
         let host = world.add_node(1, NodeOptions::default());
-        let disk = storage.add_disk(DISK, DISK_BYTES, profile.disk(&random));
+        let disk = storage.add_disk(DISK, machine::disk_bytes(&profile), profile.disk(&random));
         let (map, clients) = (machine::map(&profile), Clients::new(profile));
-        Self { world, storage, host, disk, profile, random, map, clients, crashes: 0, trace: options.trace }
+        let trace = options.trace;
+        Self { world, storage, host, disk, profile, random, map, clients, crashes: 0, damaged: 0, trace }
     }
 
     /// A time of any order of magnitude, up to the profile's.
@@ -103,15 +124,15 @@ impl Run {
 
     fn draw_end(&self) -> End {
         match self.random.below(16) {
-            0..3 => End::Starting,
-            3..11 => End::Running,
+            0..3 if !self.profile.tight => End::Starting,
+            0..11 => End::Running,
             11..14 => End::Quiet,
             _ => End::Stopped,
         }
     }
 
-    /// One start of the node, to its end.
-    fn round(&mut self) -> Result<(), Failure> {
+    /// One start of the node, to its end. `false` if there can be no other: it says that it is damaged.
+    fn round(&mut self) -> Result<bool, Failure> {
         let end = self.draw_end();
         let machine = Machine::start(&self.storage, self.profile, &self.map);
         if end == End::Starting {
@@ -124,23 +145,40 @@ impl Run {
                 return Err(Failure::new("liveness", format!("the node did not start within {LIMIT:?}")));
             }
         }
-        if let Some(refused) = &*machine.refused.borrow() {
-            return Err(Failure::new("opening", refused));
+        if let Some(goes_on) = self.judge_start(&machine)? {
+            return Ok(goes_on);
         }
         let serving = machine.serving.borrow().clone();
-        if let Some(serving) = serving {
-            if let Some(reason) = serving.reasons.first() {
-                return Err(Failure::new("damage", format!("reported though the disk never lied: {reason}")));
-            }
-            if end != End::Starting {
-                self.serve(&serving, end)?;
-            }
+        if let Some(serving) = serving.filter(|_| end != End::Starting) {
+            self.serve(&serving, end)?;
         }
         self.crash();
-        Ok(())
+        Ok(true)
+    }
+
+    /// What the node says of itself when it has started. `Some(false)`: it says that it is damaged, and has been.
+    fn judge_start(&mut self, machine: &Machine) -> Result<Option<bool>, Failure> {
+        let refused = machine.refused.borrow().clone();
+        let reason = machine.serving.borrow().as_ref().and_then(|serving| serving.reasons.first().cloned());
+        let Some(told) = refused.clone().or(reason) else { return Ok(None) };
+        if self.disk.lies() == 0 {
+            let checker = if refused.is_some() { "opening" } else { "damage" };
+            return Err(Failure::new(checker, format!("reported though the disk never lied: {told}")));
+        }
+        self.damaged += 1;
+        // What it still gives has to be right.
+        let serving = machine.serving.borrow().clone();
+        if let Some(serving) = serving {
+            self.read_all(&serving)?;
+        }
+        Ok(Some(false))
     }
 
     fn serve(&mut self, serving: &Serving, end: End) -> Result<(), Failure> {
+        if self.profile.tight {
+            self.world.run_for(TIGHT_REST);
+        }
+        self.compare(serving)?;
         if self.random.one_in(2) {
             self.read_all(serving)?;
         }
@@ -148,23 +186,21 @@ impl Run {
         self.clients.set_stop(false);
         for core in 0..self.profile.cores {
             for _ in 0..self.profile.core_clients {
-                self.spawn_on_core(serving, core, |clients, door| async move {
-                    clients.run(&door).await;
+                self.spawn_on_core(serving, core, |clients, door, subject| async move {
+                    clients.run(&door, &subject).await;
                 });
             }
         }
         self.start_remote(serving);
-        if self.profile.churn {
-            self.storage.spawn(0, churn(serving.clone()));
-        }
-        if self.profile.snapshots {
-            self.storage.spawn(0, snapshots::administer(serving.clone(), self.clients.clone()));
+        self.start_others(serving);
+        if self.profile.tight && !self.clients.ledger().hoard.filled {
+            self.fill()?;
         }
         let until = self.world.now() + self.moment();
         self.pass_until(serving, until)?;
         match end {
             End::Starting | End::Running => {}
-            End::Quiet => self.settle()?,
+            End::Quiet => self.quiet(serving)?,
             End::Stopped => {
                 if self.random.one_in(2) {
                     self.settle()?;
@@ -175,18 +211,120 @@ impl Run {
                 self.world.run_on(&self.storage, 0, async move { assembly.stop().await })?;
             }
         }
+        self.checked()?;
+        match end {
+            End::Stopped => Ok(()),
+            _ => self.judge_status(serving),
+        }
+    }
+
+    fn compare(&self, serving: &Serving) -> Result<(), Failure> {
+        self.world.run_on(&self.storage, 0, model::compare(serving.assembly.clone(), self.clients.clone()))?
+    }
+
+    /// Those who work beside the clients.
+    fn start_others(&self, serving: &Serving) {
+        let clients = &self.clients;
+        if self.profile.churn {
+            clients.begin();
+            self.storage.spawn(0, churn(serving.clone(), clients.clone()));
+        }
+        if self.profile.snapshots || self.profile.grows {
+            clients.begin();
+            self.storage.spawn(0, Administrator::new(serving, clients).run());
+        }
+        if self.profile.tight {
+            clients.begin();
+            self.storage.spawn(0, Hoarder::new(serving, clients).run());
+        }
+    }
+
+    /// Until the small device was filled for the first time.
+    fn fill(&self) -> Result<(), Failure> {
+        // A disk that fails is never filled.
+        let limit = self.world.now() + if self.profile.trouble == Trouble::Disk { PATIENCE } else { LIMIT };
+        let over = || {
+            let ledger = self.clients.ledger();
+            ledger.hoard.filled || ledger.failure.is_some() || self.world.now() > limit
+        };
+        self.run_until(over)?;
         self.checked()
+    }
+
+    /// Clients end, and nothing is under way.
+    fn quiet(&mut self, serving: &Serving) -> Result<(), Failure> {
+        self.settle()?;
+        if self.profile.trouble == Trouble::Disk && self.clients.running() > 0 && self.random.one_in(2) {
+            // Of a disk that hangs some wait, until it is given up.
+            let until = self.world.now() + SILENCE;
+            self.run_until(|| self.world.now() >= until || self.clients.running() == 0)?;
+            if self.clients.running() > 0 {
+                let message = format!("a disk hangs and clients were not answered within {SILENCE:?}");
+                return Err(Failure::new("liveness", message));
+            }
+        }
+        if self.profile.trouble == Trouble::Rot && self.clients.running() == 0 && self.random.one_in(2) {
+            self.rot(serving)?;
+        }
+        Ok(())
+    }
+
+    /// A bit turns over: of a block that clients have read just now, or anywhere.
+    fn rot(&mut self, serving: &Serving) -> Result<(), Failure> {
+        self.world.run_for(IDLE);
+        self.read_all(serving)?;
+        let target = self.random.one_in(4).then(|| last_read(&self.clients.ledger().history, &self.random)).flatten();
+        let hit = match target {
+            Some(sector) => self.disk.rot_sector(&sector),
+            None => self.disk.rot(),
+        };
+        if hit.is_some() {
+            self.clients.ledger().rotten = true;
+            self.read_all(serving)?;
+        }
+        Ok(())
+    }
+
+    /// What was refused for the sake of a disk, the node says of itself; and what it has cleaned is counted.
+    fn judge_status(&self, serving: &Serving) -> Result<(), Failure> {
+        let assembly = serving.assembly.clone();
+        let NodeStatus { devices, reasons, .. } =
+            self.world.run_on(&self.storage, 0, async move { assembly.status().await })?;
+        let device = &devices[0];
+        let ledger = &mut *self.clients.ledger();
+        ledger.counts.cleaned += device.segments_cleaned;
+        ledger.counts.failed_stores += u64::from(device.failed.is_some());
+        if let Some(failed) = &device.failed
+            && !reasons.iter().any(|reason| reason.contains(failed))
+        {
+            return Err(Failure::new("status", format!("the store has failed and the node does not say so: {failed}")));
+        }
+        match ledger.refused.take() {
+            Some(why) if reasons.is_empty() && device.damage == 0 => {
+                Err(Failure::new("status", format!("a client was told `{why}`, and the node says that all is well")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn spawn_on_core<F: Future<Output = ()> + 'static>(
         &self,
         serving: &Serving,
         core: usize,
-        task: impl FnOnce(Arc<Clients>, Door) -> F + Send + 'static,
+        task: impl FnOnce(Arc<Clients>, Door, Subject) -> F + Send + 'static,
     ) {
-        self.clients.begin();
+        self.spawn_on_subject(serving, core, Subject::judged(), task);
+    }
+
+    fn spawn_on_subject<F: Future<Output = ()> + 'static>(
+        &self,
+        serving: &Serving,
+        core: usize,
+        subject: Subject,
+        task: impl FnOnce(Arc<Clients>, Door, Subject) -> F + Send + 'static,
+    ) {
         let (clients, assembly) = (self.clients.clone(), serving.assembly.clone());
-        self.storage.spawn(0, async move { spawn_on_core(clients, &assembly, core, task) });
+        self.storage.spawn(0, async move { spawn_on_core(clients, &assembly, core, subject, task) });
     }
 
     fn start_remote(&self, serving: &Serving) {
@@ -226,11 +364,32 @@ impl Run {
         self.checked()
     }
 
+    /// Reads the volume and its clones, and a part of what fills the device.
     fn read_all(&self, serving: &Serving) -> Result<(), Failure> {
-        let core = self.random.below(self.profile.cores as u64) as usize;
         self.clients.set_stop(false);
-        self.spawn_on_core(serving, core, |clients, door| async move { clients.read_all(&door).await });
+        let mut subjects = self.clients.ledger().model.served_clones();
+        subjects.push(Subject::judged());
+        for subject in subjects {
+            let core = self.random.below(self.profile.cores as u64) as usize;
+            self.spawn_on_subject(serving, core, subject, |clients, door, subject| async move {
+                clients.read_all(&door, &subject).await;
+            });
+        }
+        self.start_hoard_reader(serving, HOARD_PIECES);
+        self.wait_for_readers()
+    }
+
+    fn start_hoard_reader(&self, serving: &Serving, most_pieces: usize) {
+        if self.profile.tight {
+            self.clients.begin();
+            self.storage.spawn(0, Hoarder::new(serving, &self.clients).read(most_pieces));
+        }
+    }
+
+    fn wait_for_readers(&self) -> Result<(), Failure> {
         let limit = self.world.now() + LIMIT;
+        // The tasks that are spawned count themselves in first.
+        self.world.run_for(Duration::from_micros(10));
         self.world.run_until(|| self.clients.running() == 0 || self.world.now() > limit)?;
         if self.clients.running() > 0 {
             return Err(Failure::new("liveness", format!("reading took more than {LIMIT:?}")));
@@ -253,46 +412,71 @@ impl Run {
         self.host.restart();
         self.clients.all_gone();
         let operations = {
-            let history = &mut self.clients.ledger().history;
-            history.processes_ended();
-            history.operations().len() as u64
+            let ledger = &mut *self.clients.ledger();
+            ledger.refused = None;
+            ledger.history.processes_ended();
+            ledger.history.operations().len() as u64
         };
         self.crashes += 1;
         self.world.note(self.crashes, operations, 0);
         self.storage.start();
     }
 
-    /// The last start: everything is read, and all of the history judged.
-    fn finish(self) -> Result<Report, Failure> {
-        let machine = Machine::start(&self.storage, self.profile, &self.map);
-        self.world.run_until(|| machine.is_decided())?;
-        if let Some(refused) = &*machine.refused.borrow() {
-            return Err(Failure::new("opening", refused));
+    /// The last start: everything is read, snapshots too, and all of the history judged.
+    fn finish(mut self) -> Result<Report, Failure> {
+        if self.damaged == 0 {
+            let machine = Machine::start(&self.storage, self.profile, &self.map);
+            self.world.run_until(|| machine.is_decided())?;
+            if self.judge_start(&machine)?.is_none() {
+                let serving = machine.serving.borrow().clone().expect("it was decided");
+                self.compare(&serving)?;
+                self.read_all(&serving)?;
+                self.start_hoard_reader(&serving, usize::MAX);
+                self.clients.begin();
+                self.storage.spawn(0, Administrator::new(&serving, &self.clients).look_at_all());
+                self.wait_for_readers()?;
+                self.judge_status(&serving)?;
+            }
         }
-        let serving = machine.serving.borrow().clone().expect("it was decided");
-        self.read_all(&serving)?;
-        let history = &self.clients.ledger().history;
-        if let Err(violation) = checker::check(history) {
+        let ledger = self.clients.ledger();
+        if let Err(violation) = checker::check(&ledger.history) {
             if self.trace {
-                eprint!("{}", history.of_block(violation.block()));
+                eprint!("{}", ledger.history.of_block(violation.block()));
             }
             return Err(violation.into());
         }
+        let Report { operations, answered, .. } = Report::of(&ledger.history);
         Ok(Report {
+            operations,
+            answered,
             crashes: self.crashes,
             lies: self.disk.lies(),
+            damaged: self.damaged,
             trace_hash: self.world.trace_hash(),
             trace_events: self.world.trace_events(),
-            ..Report::of(history)
+            ..ledger.counts
         })
     }
 }
 
+/// How the sector of some block that was read not long ago begins.
+fn last_read(history: &History, random: &Random) -> Option<[u8; 16]> {
+    let read = |operation: &crate::history::Operation| match &operation.action {
+        Action::Read(values) if !values.is_empty() => Some((operation.first_block, values.clone())),
+        _ => None,
+    };
+    let reads: Vec<_> = history.operations().iter().rev().take(64).filter_map(read).collect();
+    let (first, values) = reads.get(random.below((reads.len() as u64).max(1)) as usize)?;
+    let place = random.below(values.len() as u64);
+    let value = values[place as usize];
+    (value != Value::ZERO).then(|| crate::history::beginning(value, Subject::block_at(first + place)))
+}
+
 /// A volume is made, written to and deleted, for good or into the trash and out of it, again and again; its space comes
 /// back meanwhile, also after a crash.
-async fn churn(serving: Serving) {
-    loop {
-        for trashed in serving.assembly.trash() {
+async fn churn(serving: Serving, clients: Arc<Clients>) {
+    while !clients.stopped() {
+        for trashed in serving.assembly.trash().into_iter().filter(|trashed| trashed.info.name == OTHER_VOLUME) {
             let _ = match runtime::random_u64() % 2 {
                 0 => serving.assembly.restore_volume(trashed.info.id, None).await.map(drop),
                 _ => serving.assembly.empty_trash(trashed.info.id).await,
@@ -312,4 +496,5 @@ async fn churn(serving: Serving) {
         };
         runtime::sleep(Duration::from_micros(500)).await;
     }
+    clients.end();
 }

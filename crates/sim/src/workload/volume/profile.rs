@@ -6,6 +6,8 @@ use types::CHUNK_BYTES;
 
 /// Bytes of the volume: three chunks, so that some commands lie in two of them.
 pub const VOLUME_BYTES: u64 = 3 * CHUNK_BYTES;
+/// What a volume of which all blocks are used may grow by.
+const GROWTH_BYTES: u64 = 2 * CHUNK_BYTES;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +30,12 @@ pub struct Profile {
     pub long: u64,
     /// Whether other volumes are made and deleted meanwhile.
     pub churn: bool,
-    /// Whether snapshots of the volume are taken, looked at and deleted meanwhile.
+    /// Whether snapshots of the volume are taken, looked at, cloned, rolled back to and deleted meanwhile.
     pub snapshots: bool,
+    /// Whether the volume grows: then the blocks that are used lie around its end.
+    pub grows: bool,
+    /// Whether the device is small and another volume fills it: it is cleaned, and sometimes full.
+    pub tight: bool,
     /// Longest time between two crashes, as a power of two of nanoseconds.
     pub longest_log2_ns: u64,
     /// Longest time in which the map answers.
@@ -47,19 +53,26 @@ pub enum Trouble {
     Network,
     /// Writes, flushes and reads of the disk fail now and then, and say so; some never end.
     Disk,
+    /// Bits turn over while nobody writes. What they hit may be refused, never returned wrong.
+    Rot,
 }
 
 impl Profile {
     pub fn draw(random: &Random) -> Self {
-        let block_bytes: u64 = if random.one_in(3) { 512 } else { 4096 };
-        let wide = random.one_in(4);
-        let blocks = if wide { VOLUME_BYTES / block_bytes } else { 32 << random.below(3) };
-        let border = CHUNK_BYTES / block_bytes;
+        let tight = random.one_in(4);
+        let block_bytes: u64 = if !tight && random.one_in(3) { 512 } else { 4096 };
+        let wide = !tight && random.one_in(4);
+        let grows = random.one_in(2);
+        let blocks = match wide {
+            true => (VOLUME_BYTES + if grows { GROWTH_BYTES } else { 0 }) / block_bytes,
+            false => 32 << random.below(3),
+        };
+        // Around the border of two chunks, or around the end.
+        let middle = if grows { VOLUME_BYTES } else { CHUNK_BYTES } / block_bytes;
         Self {
             cores: 1 + random.below(3) as usize,
             block_bytes,
-            // Around the border of two chunks.
-            first_block: if wide { 0 } else { border - blocks / 2 },
+            first_block: if wide { 0 } else { middle - blocks / 2 },
             blocks,
             core_clients: random.below(3) as usize,
             nvme_hosts: 1 + random.below(2) as usize,
@@ -67,14 +80,27 @@ impl Profile {
             long: if wide { 5 } else { random.below(3) },
             churn: random.one_in(3),
             snapshots: random.one_in(2),
-            longest_log2_ns: 24 + random.below(4),
+            grows,
+            tight,
+            longest_log2_ns: if tight { 27 } else { 24 + random.below(4) },
             map_latency: if random.one_in(3) { Duration::from_micros(500) } else { Duration::ZERO },
-            trouble: match random.below(4) {
-                0 | 1 => Trouble::None,
-                2 => Trouble::Network,
-                _ => Trouble::Disk,
+            trouble: match random.below(8) {
+                0..4 => Trouble::None,
+                4 => Trouble::Network,
+                5 | 6 => Trouble::Disk,
+                _ => Trouble::Rot,
             },
         }
+    }
+
+    /// The blocks that are used.
+    pub fn window(&self) -> std::ops::Range<u64> {
+        self.first_block..self.first_block + self.blocks
+    }
+
+    /// What the volume may grow to.
+    pub fn most_bytes(&self) -> u64 {
+        VOLUME_BYTES.max(self.window().end * self.block_bytes)
     }
 
     pub fn disk(&self, random: &Random) -> DiskOptions {
@@ -97,7 +123,7 @@ impl Profile {
                 hang: if random.one_in(4) { some(2_000) } else { 0 },
                 ..none
             },
-            Trouble::None | Trouble::Network => none,
+            Trouble::None | Trouble::Network | Trouble::Rot => none,
         }
     }
 }

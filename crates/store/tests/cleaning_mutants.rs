@@ -1,0 +1,66 @@
+//! Each rule of cleaning, freeing and deleting, broken: the test that is made for it notices. A process of its own: a bug
+//! is on for all of it.
+#![cfg(feature = "mutants")]
+
+mod common;
+
+use common::cleaning::*;
+use common::layers::layers_survive;
+use common::tombstones::{Deletion, a_deleted_block_never_returns};
+use std::time::Duration;
+use types::Mutant;
+
+/// Seeds that a bug may need.
+const MOST_SEEDS: u64 = 12;
+
+fn storms(seed: u64) {
+    storm(seed, 6, 20);
+}
+
+fn layers(seed: u64) {
+    layers_survive(seed, 10, 400);
+}
+
+#[test]
+fn every_broken_rule_of_cleaning_is_noticed() {
+    type Check = fn(u64);
+    let mutants: [(Mutant, Check); 14] = [
+        (Mutant::TombstoneLost, |seed| a_deleted_block_never_returns(seed, Deletion::HidingZeroes)),
+        (Mutant::LayerDeleteNotReplayed, |seed| a_deleted_block_never_returns(seed, Deletion::Volume)),
+        (Mutant::ReadFallsThroughZeroes, |seed| a_deleted_block_never_returns(seed, Deletion::HidingZeroes)),
+        (Mutant::YoungSegmentFreed, |_| what_replay_reads_is_not_used_again()),
+        (Mutant::ReadPinIgnored, |_| a_read_keeps_its_segment()),
+        (Mutant::ReserveOpenToNewBlocks, |_| a_full_device_can_be_emptied()),
+        (Mutant::EndingForgottenTooEarly, |_| blocks_of_a_layer_that_is_gone_are_moved()),
+        (Mutant::FreedBeforePassForgot, |seed| {
+            a_pass_beside_a_move_names_the_old_place(Duration::from_micros(700 + 50 * seed));
+        }),
+        (Mutant::SegmentReusedBeforeMovesDurable, storms),
+        (Mutant::MoveAppliedBlindly, storms),
+        (Mutant::MoveCountedTwice, storms),
+        (Mutant::TornWriteReplayed, storms),
+        (Mutant::DiscardDropsNeighbour, storms),
+        (Mutant::LayerRecordLostByCleaning, layers),
+    ];
+    let mut missed = Vec::new();
+    for (mutant, check) in mutants {
+        let noticed = (0..MOST_SEEDS).find_map(|seed| {
+            Mutant::activate(Some(mutant));
+            let broken = std::panic::catch_unwind(|| check(seed));
+            Mutant::activate(None);
+            Some((seed, message_of(&*broken.err()?)))
+        });
+        println!("{mutant:?}: {noticed:?}");
+        if noticed.is_none() {
+            missed.push(mutant);
+        }
+    }
+    assert!(missed.is_empty(), "not noticed in {MOST_SEEDS} seeds: {missed:?}");
+}
+
+/// What a check said when it failed.
+fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+    text.chars().take(160).collect()
+}

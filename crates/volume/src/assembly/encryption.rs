@@ -1,0 +1,186 @@
+//! Encrypted volumes: made, locked, unlocked, given other secrets; and how pools compress.
+//!
+//! A family of volumes has one data key, and is locked or unlocked as a whole. After a start all are locked. A locked volume
+//! is in the map, in every list, and in no core's directory: nobody can read or write it. What moves no data works on it
+//! as on any other: snapshots, clones, rollbacks, growth, trash and deletion.
+//!
+//! Wrapping and unwrapping take a fifth of a second of a core each: they are not done here, but where nobody serves.
+
+use super::{Assembly, VolumeError};
+use crate::api::{Encryption, VolumeInfo};
+use crate::coding::{DataKey, KeyPlace};
+use crate::head::{Head, VolumeState};
+use crate::message::LocalFuture;
+use crate::spec::VolumeSpec;
+use cluster::{
+    CatalogError, Cipher, Compression, DEFAULT_POOL, KeyRecord, KeyWrap, NewVolume, PoolRecord, Versioned,
+    VolumeRecord, VolumeState as Life, create_encrypted_volume, key_record, keys, list, new_key_id, set_compression,
+    set_wraps,
+};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use types::{FamilyId, KeyId, VolumeId};
+
+impl Assembly {
+    /// Where the data key of a volume to be made belongs; it is wrapped for this place.
+    pub async fn new_key_place(&self) -> Result<KeyPlace, VolumeError> {
+        Ok(KeyPlace { cluster: self.0.cluster, key: new_key_id(&*self.0.map).await? })
+    }
+
+    /// Makes a volume whose blocks are encrypted with `key`, for which `wrap` was made at `place`; it is unlocked, and every
+    /// core serves it when this returns.
+    pub async fn create_encrypted_volume(
+        &self,
+        new: NewVolume,
+        place: KeyPlace,
+        key: DataKey,
+        wrap: KeyWrap,
+    ) -> Result<VolumeInfo, VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        if let Some(there) = self.0.volumes.borrow().get(&new.name) {
+            return Err(VolumeError::Exists(there.clone()));
+        }
+        let record = KeyRecord {
+            id: place.key,
+            family: FamilyId::default(),
+            cipher: Cipher::Aes256Xts,
+            created_at_ns: wrap.created_at_ns,
+            wraps: vec![wrap],
+        };
+        let volume = create_encrypted_volume(&*self.0.map, &new, DEFAULT_POOL, self.0.id, &record).await?;
+        self.0.keys.borrow_mut().insert(place.key, Arc::new(key));
+        self.add(&volume).await?;
+        self.served(&new.name)
+    }
+
+    /// The record of a volume's data key.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotEncrypted`] if it has none.
+    pub async fn key_record(&self, volume: &str) -> Result<Versioned<KeyRecord>, VolumeError> {
+        let id = self.key_of(volume).await?;
+        Ok(key_record(&*self.0.map, id).await?)
+    }
+
+    /// The records of all data keys of volumes that are locked now.
+    pub async fn locked_keys(&self) -> Result<Vec<KeyRecord>, VolumeError> {
+        let records = list::<KeyRecord>(&*self.0.map, keys::DATA_KEYS).await?.into_iter().map(|found| found.record);
+        Ok(records.filter(|record| !self.0.keys.borrow().contains_key(&record.id)).collect())
+    }
+
+    /// Unlocks all volumes of the key's family; every core serves them when this returns. Nothing to do if they are.
+    pub async fn unlock(&self, id: KeyId, key: DataKey) -> Result<(), VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        // Its record may have gone with its last volume meanwhile.
+        key_record(&*self.0.map, id).await?;
+        self.0.keys.borrow_mut().entry(id).or_insert_with(|| Arc::new(key));
+        for volume in self.family_of(id).await? {
+            if self.0.head.directory.by_id(volume.id).is_none() {
+                self.add(&volume).await?;
+            }
+        }
+        self.tell_locked().await;
+        Ok(())
+    }
+
+    /// Locks all volumes of the volume's family. When this returns no core serves them, no command of them runs, and no core
+    /// has their key.
+    pub async fn lock(&self, volume: &str) -> Result<VolumeInfo, VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        let id = self.key_of(volume).await?;
+        self.0.keys.borrow_mut().remove(&id);
+        for volume in self.family_of(id).await? {
+            let locked = self.spec(&volume).await?;
+            self.0.volumes.borrow_mut().insert(locked.info.name.clone(), locked.info.clone());
+            let id = volume.id;
+            self.on_all_cores(move |head| {
+                let locked = locked.clone();
+                Box::pin(async move { lock_here(&head, id, locked).await })
+            })
+            .await;
+        }
+        self.forget_contexts().await;
+        self.tell_locked().await;
+        self.served(volume)
+    }
+
+    /// Gives a data key other wraps: from now on it opens with their secrets. No block is touched.
+    ///
+    /// # Errors
+    /// If the record is not of that revision any more.
+    pub async fn set_wraps(&self, was: Versioned<KeyRecord>, wraps: Vec<KeyWrap>) -> Result<(), VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        Ok(set_wraps(&*self.0.map, was, wraps).await?)
+    }
+
+    /// The pools, by name.
+    pub async fn pools(&self) -> Result<Vec<PoolRecord>, VolumeError> {
+        Ok(list::<PoolRecord>(&*self.0.map, keys::POOLS).await?.into_iter().map(|found| found.record).collect())
+    }
+
+    /// Compresses what is written to the pool's volumes like this, from the moment when this returns. What is stored stays
+    /// as it is, and readable.
+    pub async fn set_compression(&self, pool: &str, compression: Compression) -> Result<PoolRecord, VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        let changed = set_compression(&*self.0.map, pool, compression).await?;
+        let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?;
+        for volume in volumes.into_iter().map(|found| found.record) {
+            if volume.pool == pool && volume.state == Life::Online {
+                self.refresh(&volume).await?;
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn key_of(&self, volume: &str) -> Result<KeyId, VolumeError> {
+        let info = self.served(volume)?;
+        let found = cluster::get::<VolumeRecord>(&*self.0.map, &keys::volume(info.id)).await?;
+        let record = found.ok_or(CatalogError::Gone(info.id))?.record;
+        record.key.ok_or_else(|| VolumeError::NotEncrypted(volume.to_owned()))
+    }
+
+    /// The volumes that are encrypted with the key and not deleted.
+    async fn family_of(&self, id: KeyId) -> Result<Vec<VolumeRecord>, VolumeError> {
+        let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?.into_iter().map(|found| found.record);
+        Ok(volumes.filter(|volume| volume.key == Some(id) && volume.state == Life::Online).collect())
+    }
+
+    /// What the cores made of keys goes when no core has them any more.
+    async fn forget_contexts(&self) {
+        let forget =
+            |head: Rc<Head>| Box::pin(async move { head.coder.borrow_mut().forget_unheld_keys() }) as LocalFuture;
+        self.on_all_cores(forget).await;
+    }
+
+    /// Forgets keys whose record has gone with the last volume of its family.
+    pub(super) async fn forget_keys(&self) -> Result<(), VolumeError> {
+        let records = list::<KeyRecord>(&*self.0.map, keys::DATA_KEYS).await?;
+        let there: BTreeSet<KeyId> = records.into_iter().map(|found| found.record.id).collect();
+        let count = self.0.keys.borrow().len();
+        self.0.keys.borrow_mut().retain(|id, _| there.contains(id));
+        if self.0.keys.borrow().len() < count {
+            self.forget_contexts().await;
+        }
+        Ok(())
+    }
+
+    /// Lets every core know which volumes are locked, for those who ask for one.
+    pub(super) async fn tell_locked(&self) {
+        let is_locked = |volume: &&VolumeInfo| volume.encryption == Encryption::Locked;
+        let names = self.0.volumes.borrow().values().filter(is_locked).map(|volume| volume.name.clone()).collect();
+        let names: Arc<BTreeSet<String>> = Arc::new(names);
+        self.on_all_cores(move |head| {
+            let names = names.clone();
+            Box::pin(async move { head.directory.set_locked(names) })
+        })
+        .await;
+    }
+}
+
+/// Takes the volume away from this core. Clients that are left hold it without its key.
+async fn lock_here(head: &Rc<Head>, id: VolumeId, locked: Arc<VolumeSpec>) {
+    let Some(volume) = head.directory.by_id(id) else { return };
+    VolumeState::remove(head, id).await;
+    volume.state.gate.open(locked);
+}
