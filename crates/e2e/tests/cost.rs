@@ -15,7 +15,8 @@ const DEVICE_BYTES: u64 = 2 << 30;
 const VOLUME_BYTES: u64 = 64 << 20;
 /// Requests of one count.
 const COUNT: u64 = 1000;
-/// Counts of the same: a pass of the store's checkpoint falls into some of them, so the middle one is taken.
+/// Counts of the same: a pass of the store's checkpoint falls into some of them, so the middle one is taken, and of
+/// allocations, of which each step of a pass has a few, the least: what a request takes, each of them shows.
 const COUNTS: usize = 9;
 
 /// What 1,000 requests cost the node once everything is warm.
@@ -65,11 +66,15 @@ fn count(door: Door, kind: Kind, depth: u64) -> Counts {
 struct Counts(Vec<Cost>);
 
 impl Counts {
-    /// The middle one by `key`, and the largest.
-    fn middle_and_most(&self, key: impl Fn(&Cost) -> u64) -> (u64, u64) {
-        let mut all: Vec<_> = self.0.iter().map(key).collect();
+    /// All of them by `key`, the smallest first.
+    fn sorted(&self, key: impl Fn(&Cost) -> u64) -> [u64; COUNTS] {
+        let mut all = std::array::from_fn(|i| key(&self.0[i]));
         all.sort_unstable();
-        (all[all.len() / 2], all[all.len() - 1])
+        all
+    }
+
+    fn middle(&self, key: impl Fn(&Cost) -> u64) -> u64 {
+        self.sorted(key)[COUNTS / 2]
     }
 }
 
@@ -81,9 +86,9 @@ const PASS_ALLOCATIONS_MAX: u64 = 400;
 /// 1,000 requests at depth 32 take no memory and at most about `system_calls`.
 fn assert_cost(door: Door, kind: Kind, system_calls: u64) {
     let counts = count(door, kind, 32);
-    let (allocations, allocations_most) = counts.middle_and_most(|cost| cost.allocations);
-    let (enters, _) = counts.middle_and_most(|cost| cost.spent.enters);
-    let (found, _) = counts.middle_and_most(Cost::system_calls);
+    let [allocations, .., allocations_most] = counts.sorted(|cost| cost.allocations);
+    let enters = counts.middle(|cost| cost.spent.enters);
+    let found = counts.middle(Cost::system_calls);
     eprintln!(
         "{door:?}, {kind:?}, depth 32, per 1,000: {allocations} allocations (at most {allocations_most}), \
          {found} system calls ({enters} of io_uring_enter)"

@@ -21,7 +21,7 @@ fn crashes_of_a_store_lose_nothing_that_was_acknowledged() {
 
 #[test]
 fn crashes_of_a_node_lose_nothing_that_was_acknowledged() {
-    let total = crashes("volume", 1..8);
+    let total = crashes("volume", 1..9);
     assert!(total.crashes >= 200 && total.answered >= 5_000, "{total:?}");
 }
 

@@ -5,7 +5,8 @@ mod common;
 
 use common::MIB;
 use common::layers::{
-    Extracted, Met, an_ended_leaf_in_an_older_pass_stays_away, layers_survive, layers_survive_watched,
+    Extracted, Met, a_merge_behind_the_walk_of_a_pass_is_in_it, an_ended_leaf_in_an_older_pass_stays_away,
+    layers_survive, layers_survive_watched,
 };
 use common::reader::DiskCopy;
 
@@ -45,4 +46,9 @@ fn a_reader_that_knows_only_the_document_sees_the_same_layers() {
 #[test]
 fn a_layer_that_has_ended_does_not_come_back_from_an_older_pass() {
     an_ended_leaf_in_an_older_pass_stays_away();
+}
+
+#[test]
+fn a_chunk_merged_during_a_pass_is_in_the_pass() {
+    a_merge_behind_the_walk_of_a_pass_is_in_it();
 }

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::layers::{an_ended_leaf_in_an_older_pass_stays_away, layers_survive};
+use common::layers::{
+    a_merge_behind_the_walk_of_a_pass_is_in_it, an_ended_leaf_in_an_older_pass_stays_away, layers_survive,
+};
 use types::Mutant;
 
 const MOST_SEEDS: u64 = 12;
@@ -23,6 +25,7 @@ fn every_broken_rule_of_layers_is_noticed() {
             Mutant::activate(Some(mutant));
             let broken = std::panic::catch_unwind(|| {
                 an_ended_leaf_in_an_older_pass_stays_away();
+                a_merge_behind_the_walk_of_a_pass_is_in_it();
                 layers_survive(*seed, 10, 400)
             });
             Mutant::activate(None);

@@ -655,3 +655,55 @@ pub fn an_ended_leaf_in_an_older_pass_stays_away() {
     assert_eq!((shard.layer_usage(old).leaves, shard.layer_usage(new).stored_blocks), (0, 4));
     assert_eq!(shard.statistics().live_bytes, 4 * BLOCK_BYTES as u64);
 }
+
+/// A pass has been at a chunk of the child and not yet at the parent's, which is merged into it now: the pass would have
+/// neither.
+pub fn a_merge_behind_the_walk_of_a_pass_is_in_it() {
+    const FILLERS: u32 = 400;
+    let rig = rig_with_short_passes(1);
+    let (child, filler, parent, bulk) = (LayerId(1), LayerId(2), LayerId(3), LayerId(4));
+    let group = GroupId(1);
+    rig.run(async move {
+        let (shard, _) = open().await;
+        let four = BlockRange::new(0, 4);
+        prepare(&shard, 1, 1, LayerId(0), EntryKind::EpochStart).await;
+        prepare(&shard, 1, 2, child, EntryKind::write(four, bytes_of(ChunkId(0), four, 1))).await;
+        let mut seq = 3;
+        // Leaves of some kilobytes each: a pass takes them in several steps.
+        for chunk in (0..FILLERS).map(ChunkId) {
+            for block in (0..types::BLOCKS_PER_CHUNK as u32).step_by(2) {
+                let kind = EntryKind::Zero { range: BlockRange::new(block, 1), hides_below: true };
+                let (epoch, commit, volume_epoch) = (Epoch(1), Seq(0), VolumeEpoch(1));
+                let zero = Entry { group, epoch, seq: Seq(seq), commit, volume_epoch, layer: filler, chunk, kind };
+                shard.prepare(zero).expect("room");
+                seq += 1;
+            }
+        }
+        let behind = BlockRange::new(8, 4);
+        prepare(&shard, 1, seq, parent, EntryKind::write(behind, bytes_of(ChunkId(0), behind, 1))).await;
+        shard.commit(group, Seq(seq));
+        shard.pass_now().await.expect("a good device");
+        let before = shard.statistics();
+        let mut merged = false;
+        // A pass goes on in step with what is written.
+        while shard.statistics().passes == before.passes {
+            seq += 1;
+            let range = BlockRange::new(0, store::MAX_ENTRY_BLOCKS.into());
+            prepare(&shard, 1, seq, bulk, EntryKind::write(range, bytes_of(ChunkId(0), range, seq))).await;
+            if !merged && shard.statistics().checkpoint_bytes > before.checkpoint_bytes {
+                merged = true;
+                seq += 1;
+                let merge = EntryKind::Merge { into: child, chunks: vec![ChunkId(0)], hides_below: false };
+                prepare(&shard, 1, seq, parent, merge).await;
+            }
+            shard.commit(group, Seq(seq));
+        }
+        assert!(merged, "the pass was under way before it was complete");
+    });
+    rig.node.crash();
+    rig.node.start();
+    let (shard, recovery) = rig.open();
+    assert_eq!(recovery.damage, []);
+    shard.commit(group, shard.prepared_through(group));
+    assert_eq!((shard.layer_usage(parent).leaves, shard.layer_usage(child).stored_blocks), (0, 8));
+}
