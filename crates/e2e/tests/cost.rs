@@ -36,6 +36,7 @@ impl Cost {
 /// device operation is a system call of its own.
 fn count(door: Door, kind: Kind, depth: u64) -> Counts {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
+    stay_on_one_cpu();
     let directory = TemporaryDirectory::in_memory();
     let map = cluster::SimMap::new();
     let device = directory.path().join("device.img");
@@ -60,6 +61,18 @@ fn count(door: Door, kind: Kind, depth: u64) -> Counts {
     counting::watch_this_thread(true);
     node.end();
     Counts(costs)
+}
+
+/// This thread, and those that it starts, run on the CPU where it is now. A wave is then sent whole before the node looks
+/// for it; on two CPUs the node may receive the first part of it while the client still sends the rest.
+fn stay_on_one_cpu() {
+    // SAFETY: an all-zero set is an empty set; the set outlives the call, which reads it.
+    let refused = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu().try_into().expect("the kernel says where a thread is"), &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    assert_eq!(refused, 0, "a thread may stay where it is: {}", std::io::Error::last_os_error());
 }
 
 /// Several counts of the same.
