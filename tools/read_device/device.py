@@ -7,7 +7,7 @@ import struct
 
 from .bad import Bad, all_zero, require
 from .formats import (
-    BLOCK, FOREVER, KIB, LEAF, MIB, MOVE, MOVED, RECORD, RECORD_MAX, STREAMS, UNIT, WRITE, Record, Segment, entry_at, round_up,
+    BLOCK, CHECKPOINT, FOREVER, KIB, LEAF, MIB, MOVE, MOVED, RECORD, RECORD_MAX, STREAMS, UNIT, WRITE, Record, Segment, entry_at, round_up,
     segment_at, sums_of, superblock_at,
 )
 from .sums import crc32c
@@ -126,8 +126,8 @@ class Reader:
         first = self.device.read(self.place_of(number, self.block), 80)
         generation, = struct.unpack_from("<Q", header, 16)
         for guess in [generation] + [generation ^ 1 << bit for bit in range(64)]:
-            # Moves go to the cold stream, and nothing else does.
-            segment = Segment(number, guess, 0, 0, 0, first[6], 1 if first[4] == MOVE else 0)
+            # A cold segment begins with moves, a checkpoint segment with a checkpoint record, and no other does.
+            segment = Segment(number, guess, 0, 0, 0, first[6], {MOVE: 1, CHECKPOINT: 2}.get(first[4], 0))
             try:
                 record = self.record_at(segment, self.block)
             except Bad:
@@ -136,10 +136,10 @@ class Reader:
         return None
 
     def segments_of(self, shard):
-        """[(segment, its records are below this sequence)], cold ones and the others each in their order, without those given up."""
+        """[(segment, its records are below this sequence)], those of a stream in their order, without those given up."""
         found = []
-        for cold in (False, True):
-            ordered = sorted((s for s in self.segments if s.shard == shard and (STREAMS[s.stream] == "cold") == cold),
+        for stream in STREAMS:
+            ordered = sorted((s for s in self.segments if s.shard == shard and s.stream == stream),
                              key=lambda s: (s.first, s.generation))
             kept, highest = [], 0
             for index, segment in enumerate(ordered):

@@ -1,5 +1,7 @@
 //! Who may take the last segments.
 
+use crate::format::Geometry;
+
 /// Free segments that each kind of append leaves alone. Smaller and more useful ones may go further down, so that what
 /// is stored can always be deleted, and a pass, which is what frees segments, can always be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,26 +19,38 @@ pub(crate) struct Space {
     pub(crate) for_groups: u32,
     /// What the cleaner copies.
     pub(crate) for_moves: u32,
-    /// Below this many free segments the cleaner makes more.
+    /// With no more free segments than these a pass is written for those that hold nothing any more.
+    pub(crate) passes_begin: u32,
+    /// Below this many segments that are free or hold nothing the cleaner makes more.
     pub(crate) cleaning_begins: u32,
 }
 
 /// Segments kept back at least: on the smallest devices a percentage of them would be less than a pass needs.
 const MIN_KEPT_BACK: u32 = 8;
+/// The same where more shards than usual share a small device.
+const MIN_KEPT_BACK_PER_SHARD: u32 = 5;
 
 impl Space {
-    /// The limits for a device of this many segments.
-    pub(crate) fn of(total: u32) -> Self {
-        let kept_back = (total / 10).max(MIN_KEPT_BACK).min(total / 2);
+    /// The limits for a device. All its shards may take a segment for the same kind of append at once, and there is still
+    /// one.
+    pub(crate) fn of(geometry: &Geometry) -> Self {
+        let (total, shards) = (geometry.segment_count, u32::from(geometry.shard_count));
+        let kept_back = (total / 10).max(MIN_KEPT_BACK).max(MIN_KEPT_BACK_PER_SHARD * shards).min(total / 2);
         let for_new_blocks = kept_back + (total - kept_back) / 10;
+        let for_groups = (kept_back / 8).max(shards);
+        let for_zeroes = (kept_back * 3 / 16).max(for_groups + shards);
+        let for_overwrites = (kept_back / 4).max(for_zeroes + shards);
+        let passes_begin = for_overwrites + (kept_back / 8).max(2);
+        let cleaning_begins = (kept_back / 2).max(passes_begin + 1);
         Self {
             kept_back,
             for_new_blocks,
-            for_overwrites: kept_back * 3 / 8,
-            for_zeroes: kept_back / 4,
-            for_groups: kept_back / 8,
-            for_moves: kept_back / 8,
-            cleaning_begins: kept_back * 3 / 4,
+            for_overwrites,
+            for_zeroes,
+            for_groups,
+            for_moves: for_groups,
+            passes_begin,
+            cleaning_begins,
         }
     }
 }
@@ -47,12 +61,20 @@ mod tests {
 
     #[test]
     fn the_smaller_may_go_further() {
-        for total in [55, 63, 255, 1023, 16383] {
-            let space = Space::of(total);
+        let mib = [256, 512, 1024, 2048, 4096, 1 << 16, 1 << 20].map(|mib: u64| Geometry::for_device(mib << 20, 512));
+        let crowded = Geometry::with(512 << 20, 512, 4 << 20, Some(8));
+        for geometry in mib.into_iter().chain([crowded]) {
+            let geometry = geometry.expect("a device of that size can be divided");
+            let (space, total) = (Space::of(&geometry), geometry.segment_count);
             assert!(0 < space.for_groups && space.for_groups < space.for_zeroes);
             assert!(space.for_zeroes < space.for_overwrites);
-            assert!(space.for_overwrites + 1 < space.cleaning_begins && space.cleaning_begins < space.kept_back);
-            assert!(space.for_moves < space.for_overwrites && space.for_new_blocks <= total / 4);
+            assert!(
+                space.for_overwrites + 1 < space.passes_begin
+                    && space.passes_begin < space.cleaning_begins
+                    && space.cleaning_begins < space.kept_back
+            );
+            assert!(space.for_moves < space.for_overwrites && space.for_new_blocks <= total / 2);
+            assert!(u32::from(geometry.shard_count) <= space.for_groups);
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Store {
     /// Tasks, one per shard, that tell their shard of a failure met by another.
     watchers: Mutex<Vec<Waker>>,
     live_bytes: [AtomicU64; MAX_SHARDS],
+    /// Segments of each shard that hold nothing and are not free yet.
+    dead: [AtomicU32; MAX_SHARDS],
     clean_below: AtomicU32,
     /// Shards that can make nothing free, a bit each.
     exhausted: AtomicU32,
@@ -135,8 +137,9 @@ impl Store {
             failed: OnceLock::new(),
             watchers: Mutex::default(),
             live_bytes: [const { AtomicU64::new(0) }; MAX_SHARDS],
+            dead: [const { AtomicU32::new(0) }; MAX_SHARDS],
             exhausted: AtomicU32::new(0),
-            clean_below: AtomicU32::new(Space::of(geometry.segment_count).cleaning_begins),
+            clean_below: AtomicU32::new(Space::of(&geometry).cleaning_begins),
         }))
     }
 
@@ -184,7 +187,7 @@ impl Store {
     pub fn usage(&self) -> Usage {
         let segment = u64::from(self.geometry.segment_size_bytes);
         let total = self.geometry.segment_count;
-        let usable_bytes = u64::from(total - Space::of(total).kept_back) * segment;
+        let usable_bytes = u64::from(total - Space::of(&self.geometry).kept_back) * segment;
         Usage {
             capacity_bytes: u64::from(total) * segment,
             usable_bytes,
@@ -194,11 +197,10 @@ impl Store {
         }
     }
 
-    /// The cleaner works while fewer segments are free than this: at first three quarters of what is kept back, so that
-    /// most has died by itself. A larger number copies more, and earlier.
-    pub fn clean_below(&self, free_segments: u32) {
-        self.clean_below
-            .store(free_segments.max(Space::of(self.geometry.segment_count).cleaning_begins), Ordering::Relaxed);
+    /// The cleaner works while fewer segments are free, or hold nothing, than this: at first half of what is kept back, so
+    /// that most has died by itself. A larger number copies more, and earlier.
+    pub fn clean_below(&self, segments: u32) {
+        self.clean_below.store(segments.max(Space::of(&self.geometry).cleaning_begins), Ordering::Relaxed);
     }
 
     /// Whether the shard can make nothing free.
@@ -267,8 +269,15 @@ impl Store {
         .await;
     }
 
-    pub(crate) fn set_live_bytes(&self, shard: ShardIndex, bytes: u64) {
-        self.live_bytes[usize::from(shard.0)].store(bytes, Ordering::Relaxed);
+    /// What lives of a shard, and how many of its segments hold nothing.
+    pub(crate) fn set_use(&self, shard: ShardIndex, live_bytes: u64, dead: u32) {
+        self.live_bytes[usize::from(shard.0)].store(live_bytes, Ordering::Relaxed);
+        self.dead[usize::from(shard.0)].store(dead, Ordering::Relaxed);
+    }
+
+    /// Segments that are free, or will be after a pass of their shard.
+    pub(crate) fn free_or_dead(&self) -> u32 {
+        self.pool.free_count() + self.dead.iter().map(|dead| dead.load(Ordering::Relaxed)).sum::<u32>()
     }
 
     /// The shard's segments as found at opening, in the order they were opened.

@@ -37,7 +37,7 @@ fn a_pass_that_is_asked_for_waits_for_no_client() {
 
 #[test]
 fn a_place_that_a_leaf_of_the_pass_names_is_not_used_again() {
-    for after_us in (700..1150).step_by(150) {
+    for after_us in (50..350).step_by(100) {
         cleaning::a_pass_beside_a_move_names_the_old_place(Duration::from_micros(after_us));
     }
 }
@@ -50,4 +50,9 @@ fn blocks_of_a_layer_that_is_gone_are_moved() {
 #[test]
 fn a_full_device_can_be_emptied() {
     cleaning::a_full_device_can_be_emptied();
+}
+
+#[test]
+fn rot_within_an_open_segment_hides_what_lies_behind() {
+    cleaning::rot_within_an_open_segment_hides_what_lies_behind();
 }

@@ -75,6 +75,8 @@ pub enum Mutant {
     ReadFallsThroughZeroes,
     /// Store: replay leaves out that chunks of a layer were deleted.
     LayerDeleteNotReplayed,
+    /// Store: appends go on in a segment behind the last record that was found there, although others lie behind damage.
+    TailTakenUnseen,
     /// Volume: a snapshot does not wait for commands that began before the volume's layers were last changed.
     EarlierTermNotAwaited,
     /// Volume: a snapshot is taken on each core as soon as that one is quiet, not on all at one instant.

@@ -5,7 +5,7 @@ use crate::error::Damage;
 use crate::format::record::RECORD_MAGIC;
 use crate::format::{
     Crc32c, DeviceUnit, EntryBody, FormatError, LeafKey, MAX_RECORD_BYTES, Record, RecordHeader, RecordPlace,
-    RecordSeq, SegmentIndex, Stream, UNIT_BYTES,
+    RecordSeq, SegmentIndex, UNIT_BYTES,
 };
 use crate::open::Examined;
 use crate::store::{FoundSegment, Store};
@@ -63,8 +63,6 @@ struct Window {
 /// What lies between two good records of a segment.
 struct Gap {
     start_bytes: u32,
-    /// Of the record before it in the segment.
-    incarnation: Option<Incarnation>,
     why: Arc<str>,
 }
 
@@ -89,7 +87,7 @@ impl<'a> Walk<'a> {
         let geometry = self.store.geometry;
         let mut offset_bytes = geometry.block_size_bytes;
         let mut gap: Option<Gap> = None;
-        let mut last: Option<(RecordSeq, Incarnation)> = None;
+        let mut last: Option<RecordSeq> = None;
         self.counts.segments += 1;
         while offset_bytes < geometry.segment_size_bytes {
             match self.record(found, offset_bytes).await {
@@ -99,18 +97,20 @@ impl<'a> Walk<'a> {
                     }
                     let durable = self.durable.entry(header.incarnation).or_default();
                     *durable = header.durable_through.max(*durable);
-                    last = Some((header.seq, header.incarnation));
+                    last = Some(header.seq);
                     offset_bytes += header.length_bytes;
                 }
                 Err(error) => {
                     let why = Arc::from(error.to_string());
-                    gap.get_or_insert(Gap { start_bytes: offset_bytes, incarnation: last.map(|(_, life)| life), why });
+                    gap.get_or_insert(Gap { start_bytes: offset_bytes, why });
                     offset_bytes = self.next_candidate(found, offset_bytes + geometry.block_size_bytes).await;
                 }
             }
         }
-        let ends_early =
-            self.examined.sealed_last(found).is_some_and(|sealed| last.is_none_or(|(seq, _)| seq < sealed));
+        let ends_early = self
+            .examined
+            .last_known(found)
+            .is_some_and(|known| last.is_none_or(|seq| seq < known) && !self.is_given_up(found, known));
         if let Some(gap) = gap.filter(|_| ends_early) {
             let len_bytes = geometry.segment_size_bytes - gap.start_bytes;
             let place = Place { segment: found.segment, offset_bytes: gap.start_bytes };
@@ -184,9 +184,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Between two records of one life a third must have been: durable, if the one behind it is known to have been.
+    /// Between two records a third must have been: durable, if the one behind it is known to have been. Between two lives
+    /// too: the later one goes on right behind what it found.
     fn suspect_gap(&mut self, found: &FoundSegment, gap: Gap, end_bytes: u32, behind: &RecordHeader) {
-        if gap.incarnation.is_some_and(|before| before != behind.incarnation) || self.is_given_up(found, behind.seq) {
+        if self.is_given_up(found, behind.seq) {
             return;
         }
         self.suspects.push(Suspect {
@@ -199,8 +200,8 @@ impl<'a> Walk<'a> {
 
     /// Whether a record was written again in a later segment: the append that should have put it here had failed.
     fn is_given_up(&self, found: &FoundSegment, record: RecordSeq) -> bool {
-        // The cold ones and the others go on apart from each other.
-        let goes_on = |later: &FoundSegment| (later.stream == Stream::Cold) == (found.stream == Stream::Cold);
+        // Each stream goes on apart from the others.
+        let goes_on = |later: &FoundSegment| later.stream == found.stream;
         let later = self.segments.iter().filter(|later| later.generation > found.generation && goes_on(later));
         later.map(|later| later.first_record).any(|first| first <= record)
     }

@@ -391,19 +391,27 @@ pub(crate) struct Census {
 
 impl Census {
     pub(crate) fn of(states: &BlockStates) -> Self {
+        Self::within(states.iter().copied(), usize::MAX).expect("nothing is longer")
+    }
+
+    /// `None` as soon as it is known that as runs they take more than `most` bytes.
+    pub(crate) fn within(states: impl Iterator<Item = BlockState>, most: usize) -> Option<Self> {
         let mut census = Self { stored_count: 0, run_count: 0, all_raw: true };
         let mut before = BlockState::Absent;
         for state in states {
-            if *state != BlockState::Absent && !continues(before, *state) {
+            if state != BlockState::Absent && !continues(before, state) {
                 census.run_count += 1;
+                if census.runs_bytes() > most {
+                    return None;
+                }
             }
             if let BlockState::Stored(block) = state {
                 census.stored_count += 1;
                 census.all_raw &= block.stored == StoredLength::RAW;
             }
-            before = *state;
+            before = state;
         }
-        census
+        (census.runs_bytes() <= most).then_some(census)
     }
 
     /// Length of the body as runs.

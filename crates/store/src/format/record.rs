@@ -137,6 +137,11 @@ impl RecordHeader {
         area[HASH_AT..RECORD_HEADER_BYTES].copy_from_slice(&hash);
     }
 
+    /// Whether the block looks like the begin of the record `seq`, damaged as it may be.
+    pub(crate) fn may_be_of(block: &[u8], seq: RecordSeq) -> bool {
+        block.starts_with(&RECORD_MAGIC) || RecordSeq(u64_at(block, 24)) == seq
+    }
+
     /// Reads what *may* be a header from the first device block of it, to know how much to read before
     /// [`Record::decode`] judges. `room_bytes` is what is left of the segment from here.
     ///

@@ -21,16 +21,21 @@ pub enum Stream {
     Hot = 0,
     /// What the cleaner moved: it has lived long and will live longer.
     Cold = 1,
-    /// Checkpoint records.
+    /// Checkpoint records: they die together, when the next pass is complete.
     Checkpoint = 2,
 }
 
 impl Stream {
-    /// Where a record of this kind goes.
+    /// All of them, by number.
+    pub(crate) const ALL: [Self; 3] = [Self::Hot, Self::Cold, Self::Checkpoint];
+
+    /// Where a record of this kind goes, and what a segment that begins with one is. A checkpoint record may also lie in a
+    /// hot segment, behind others.
     pub(crate) fn of(kind: RecordKind) -> Self {
         match kind {
             RecordKind::Move => Self::Cold,
-            RecordKind::Log | RecordKind::Checkpoint | RecordKind::Opening => Self::Hot,
+            RecordKind::Log | RecordKind::Opening => Self::Hot,
+            RecordKind::Checkpoint => Self::Checkpoint,
         }
     }
 

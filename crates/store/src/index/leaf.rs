@@ -311,9 +311,12 @@ impl Leaf {
         if !matches!(self.shape(), LeafShape::Plain | LeafShape::Mixed) {
             return;
         }
-        let mut states = [BlockState::Absent; BLOCKS];
-        self.view().unpack(&mut states);
-        if Census::of(&states).runs_bytes() <= WORTH_COMPACTING_BYTES {
+        // Most have been overwritten here and there: that is seen after the first blocks.
+        let body = &self.body[COUNTS_BYTES..];
+        let states = (0..BLOCKS).map(|block| column_state(body, block));
+        if Census::within(states, WORTH_COMPACTING_BYTES).is_some() {
+            let mut states = [BlockState::Absent; BLOCKS];
+            self.view().unpack(&mut states);
             self.pack(&states);
         }
     }

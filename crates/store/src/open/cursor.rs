@@ -57,6 +57,8 @@ pub(super) struct Cursor<'a> {
     offset_bytes: u32,
     /// Behind the last record accepted in this segment.
     pub(super) behind_last: u32,
+    /// That record; 0 if there is none.
+    pub(super) last_record: RecordSeq,
     /// What was found and not taken yet.
     found: Option<Candidate>,
     /// Replay begins with this; what lies before it is stepped over.
@@ -73,7 +75,7 @@ impl<'a> Cursor<'a> {
     /// `segments` are all of the shard, in the order of their first records and generations.
     pub(super) fn new(reader: Reader<'a>, segments: &[FoundSegment], stream: Stream, start: RecordPointer) -> Self {
         let mut of_stream = segments.to_vec();
-        of_stream.retain(|segment| (segment.stream == Stream::Cold) == (stream == Stream::Cold));
+        of_stream.retain(|segment| segment.stream == stream);
         let segments = without_superseded(&of_stream);
         let first = reader.store.geometry.block_size_bytes;
         let named = segments.iter().position(|one| (one.segment, one.generation) == (start.segment, start.generation));
@@ -89,6 +91,7 @@ impl<'a> Cursor<'a> {
             at,
             offset_bytes,
             behind_last: offset_bytes,
+            last_record: RecordSeq(0),
             found: None,
             start: start.seq,
             expected: RecordSeq(1),
@@ -108,11 +111,23 @@ impl<'a> Cursor<'a> {
         self.segments.last().copied()
     }
 
+    /// Where the stream ends, if there is what may be left of the damaged record `seq`: its first bytes or its sequence.
+    pub(super) async fn remains_at_end(&mut self, seq: RecordSeq) -> Option<(SegmentIndex, u32)> {
+        let last = self.segments.last().filter(|_| self.found.is_none() && self.at >= self.segments.len())?.segment;
+        let geometry = &self.reader.store.geometry;
+        if self.behind_last >= geometry.segment_size_bytes {
+            return None;
+        }
+        let bytes = self.reader.bytes(last, self.behind_last, geometry.block_size_bytes as usize).await?;
+        RecordHeader::may_be_of(bytes, seq).then_some((last, self.behind_last))
+    }
+
     /// Takes what was found.
     pub(super) fn accept(&mut self) -> Candidate {
         let found = self.found.take().expect("the caller looked");
         self.offset_bytes += found.header.length_bytes;
         self.behind_last = self.offset_bytes;
+        self.last_record = found.header.seq;
         self.expected = RecordSeq(found.header.seq.0 + 1);
         self.incarnation = found.header.incarnation;
         found
@@ -142,6 +157,7 @@ impl<'a> Cursor<'a> {
                 if !is_last {
                     self.offset_bytes = geometry.block_size_bytes;
                     self.behind_last = self.offset_bytes;
+                    self.last_record = RecordSeq(0);
                 }
                 continue;
             }
@@ -149,6 +165,7 @@ impl<'a> Cursor<'a> {
                 Some(found) if found.header.seq < self.start => {
                     self.offset_bytes += found.header.length_bytes;
                     self.behind_last = self.offset_bytes;
+                    self.last_record = found.header.seq;
                 }
                 Some(found) => self.found = Some(found),
                 None => {

@@ -12,7 +12,7 @@ use crate::format::{
 };
 use crate::index::Index;
 use crate::shard::{
-    Counters, Group, OpenSegment, Role, Segments, Shard, ShardCore, State, Troubles, Watchdog, catch_in, run_tasks,
+    Counters, Group, OpenSegment, Segments, Shard, ShardCore, State, Troubles, Watchdog, catch_in, run_tasks,
     sorted_ids,
 };
 use crate::space::Space;
@@ -20,7 +20,7 @@ use crate::store::{FoundSegment, Store};
 use replay::{PassVerdict, Replay};
 use runtime::Device;
 use runtime::channel::WaitList;
-use scan::{Findings, scan};
+use scan::{Findings, Tail, scan};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -182,7 +182,7 @@ impl Shard {
             state.segments.count_empties();
             state.estimate_pass();
         }
-        core.tell_live_bytes(&core.state.borrow());
+        core.tell_use(&core.state.borrow());
         recovery.counters.segments_freed = core.counters.segments_freed.get();
         Ok(Recovered { core, recovery, opening: findings.next_seq })
     }
@@ -208,10 +208,10 @@ impl Examined {
         self.state.holder_of_block(key, block, stored).is_some()
     }
 
-    /// The last record of a segment that was sealed when the last pass was written.
-    pub(crate) fn sealed_last(&self, found: &FoundSegment) -> Option<RecordSeq> {
+    /// The last record of a segment when the last pass was written, if it was in use.
+    pub(crate) fn last_known(&self, found: &FoundSegment) -> Option<RecordSeq> {
         let is_it = |used: &&SegmentUse| (used.segment, used.generation) == (found.segment, found.generation);
-        self.table.iter().find(is_it).filter(|used| used.sealed).map(|used| used.last_record)
+        self.table.iter().find(is_it).map(|used| used.last_record)
     }
 }
 
@@ -345,16 +345,18 @@ fn start(
     let mut state = replay.state;
     state.settle_endings(findings.next_seq);
     state.pass.root = store.root(index);
-    // What is damaged is left as it is, for whoever wants to look at it: the log goes on in another segment.
-    let open = findings.tail.filter(|_| !damaged).map(|(found, offset_bytes)| {
-        state.segments.get_mut(found.segment).role = Role::Open;
-        OpenSegment { segment: found.segment, generation: found.generation, offset_bytes }
-    });
+    // What is damaged is left as it is, for whoever wants to look at it: the log goes on in other segments.
+    let mut open = Vec::new();
+    for tail in findings.tails.iter().filter(|tail| !damaged && tail.is_whole(&replay.table)) {
+        let Tail { stream, segment: FoundSegment { segment, generation, .. }, offset_bytes, last_record } = *tail;
+        state.segments.go_on_in(segment, last_record);
+        open.push((stream, OpenSegment { segment, generation, offset_bytes }));
+    }
     state.log.go_on(findings.next_seq, open, findings.scanned_bytes);
     ShardCore {
         store: store.clone(),
         block_size_bytes: store.geometry.block_size_bytes,
-        space: Space::of(store.geometry.segment_count),
+        space: Space::of(&store.geometry),
         device,
         index,
         state: RefCell::new(state),
@@ -362,6 +364,8 @@ fn start(
         // Everything read was made durable before it was read, and what is missing is accepted.
         durable_record: Cell::new(RecordSeq(findings.next_seq.0 - 1)),
         durable_changed: WaitList::default(),
+        room_changed: WaitList::default(),
+        told_given: Cell::default(),
         work: WaitList::default(),
         closed: Cell::new(false),
         counters: Counters::default(),

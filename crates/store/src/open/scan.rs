@@ -7,8 +7,8 @@
 //!  └───┴───┴───┴─────┴───┴──────────┘  └───┴───┴───┴───┴─────────────┘   └───┴─ - ─┴────┴──────────┘
 //! ```
 //!
-//! Hot and cold records have segments of their own and one sequence. Each stream is read by a [`Cursor`]; the records of
-//! both are taken in the order of their sequences.
+//! The streams (hot, cold, checkpoint) have segments of their own and one sequence. Each is read by a [`Cursor`]; the
+//! records of all are taken in the order of their sequences.
 //!
 //! Where the record that is due is not found, a cursor goes on by device blocks: to the end of the segment if the stream
 //! has a later one, else one in-flight window behind the last valid record. A record counts if its keyed hash is right
@@ -23,7 +23,9 @@
 use super::cursor::{Candidate, Cursor, Reader};
 use super::replay::Replay;
 use crate::error::{Damage, OpenError};
-use crate::format::{EntryBody, Record, RecordHeader, RecordPointer, RecordSeq, SegmentIndex, SeqRange, Stream};
+use crate::format::{
+    EntryBody, Record, RecordHeader, RecordPointer, RecordSeq, SegmentIndex, SegmentUse, SeqRange, Stream,
+};
 use crate::shard::Place;
 use crate::store::{FoundSegment, Store};
 use runtime::{Device, IoBuf, SharedBuf};
@@ -50,12 +52,33 @@ pub(crate) struct Findings {
     pub(crate) damage: Vec<Damage>,
     /// The first sequence that was never used, as far as can be told.
     pub(crate) next_seq: RecordSeq,
-    /// Behind the last record of the last segment.
-    pub(crate) tail: Option<(FoundSegment, u32)>,
+    /// Where each stream ends that there is.
+    pub(crate) tails: Vec<Tail>,
     /// Good bytes, and where, that no successful flush is known to have covered: see [`Findings::write_again`].
     doubtful: Vec<(u64, SharedBuf)>,
     pub(crate) records: u64,
     pub(crate) scanned_bytes: u64,
+}
+
+/// The last segment of a stream, and where its last record ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tail {
+    pub(crate) stream: Stream,
+    pub(crate) segment: FoundSegment,
+    pub(crate) offset_bytes: u32,
+    /// The last record found in it; 0 if there is none.
+    pub(crate) last_record: RecordSeq,
+}
+
+impl Tail {
+    /// Whether all was found that the last pass knew of. Where replay does not need a record, nobody misses it: behind one
+    /// that is damaged may be others with blocks that live, and they are not to be written over.
+    pub(crate) fn is_whole(&self, table: &[SegmentUse]) -> bool {
+        let same =
+            |used: &&SegmentUse| (used.segment, used.generation) == (self.segment.segment, self.segment.generation);
+        table.iter().find(same).is_none_or(|used| used.last_record <= self.last_record)
+            || mutant(Mutant::TailTakenUnseen)
+    }
 }
 
 /// What is missing, judged.
@@ -141,8 +164,8 @@ struct Held {
 /// One scan of one shard's log.
 struct Scan<'a> {
     store: &'a Store,
-    /// Hot and cold.
-    cursors: [Cursor<'a>; 2],
+    /// One per stream.
+    cursors: [Cursor<'a>; Stream::ALL.len()],
     held: VecDeque<Held>,
     /// Something is missing behind what is held.
     missing_behind: bool,
@@ -163,8 +186,7 @@ pub(crate) async fn scan(
     start: RecordPointer,
     replay: &mut Replay,
 ) -> Findings {
-    let cursors = [Stream::Hot, Stream::Cold]
-        .map(|stream| Cursor::new(Reader::new(device, store, shard), segments, stream, start));
+    let cursors = Stream::ALL.map(|stream| Cursor::new(Reader::new(device, store, shard), segments, stream, start));
     let mut scan = Scan {
         store,
         cursors,
@@ -206,7 +228,7 @@ impl Scan<'_> {
                 continue;
             }
             if header.seq > self.expected {
-                let (segment, offset_bytes) = self.place_of_missing(i);
+                let (segment, offset_bytes) = self.place_of_missing(i).await;
                 self.findings.note_missing(self.expected, header.seq, segment, offset_bytes);
                 self.missing_behind = true;
             }
@@ -216,11 +238,19 @@ impl Scan<'_> {
     }
 
     /// Where what is missing before the record that cursor `i` has found should have been: where a cursor skipped
-    /// something.
-    fn place_of_missing(&self, i: usize) -> (SegmentIndex, u32) {
+    /// something, or behind the last that one found.
+    async fn place_of_missing(&mut self, i: usize) -> (SegmentIndex, u32) {
         let found = |cursor: &Cursor<'_>| cursor.found().map(|found| (found.due, found.pointer()));
         let skipped = self.cursors.iter().filter_map(found).find(|(due, at)| *due != (at.segment, at.offset_bytes));
-        skipped.or_else(|| found(&self.cursors[i])).expect("this one has found something").0
+        if let Some((due, _)) = skipped {
+            return due;
+        }
+        for cursor in &mut self.cursors {
+            if let Some(place) = cursor.remains_at_end(self.expected).await {
+                return place;
+            }
+        }
+        found(&self.cursors[i]).expect("this one has found something").0
     }
 
     fn take(&mut self, found: Candidate, replay: &mut Replay) {
@@ -246,10 +276,10 @@ impl Scan<'_> {
     /// What is known when all records are read.
     async fn finish(mut self, segments: &[FoundSegment], replay: &mut Replay) -> Findings {
         let block = self.store.geometry.block_size_bytes;
-        let [hot, _] = &mut self.cursors;
+        let reader = &mut self.cursors[0].reader;
         for young in segments.iter().filter(|one| one.first_record > self.said) {
             // Its header went to the device with its first record.
-            if let Some(header) = hot.reader.read(young.segment, 0, block as usize).await {
+            if let Some(header) = reader.read(young.segment, 0, block as usize).await {
                 let at = self.store.geometry.segment_start_bytes(young.segment);
                 self.findings.doubtful.push((at, header.freeze()));
             }
@@ -262,9 +292,10 @@ impl Scan<'_> {
             self.missing_behind = true;
             self.expected = below;
         }
-        let [hot, cold] = self.cursors;
-        self.findings.tail = hot.last_segment().map(|last| (last, hot.behind_last));
-        for cursor in [hot, cold] {
+        for (stream, cursor) in Stream::ALL.into_iter().zip(self.cursors) {
+            let (offset_bytes, last_record) = (cursor.behind_last, cursor.last_record);
+            let tail = cursor.last_segment().map(|segment| Tail { stream, segment, offset_bytes, last_record });
+            self.findings.tails.extend(tail);
             self.findings.scanned_bytes += cursor.scanned_bytes;
             self.findings.damage.extend(cursor.reader.unreadable);
         }

@@ -10,7 +10,9 @@
 //!              durable, in order; the waiters are told
 //! ```
 //!
-//! Moves go to a segment of their own (cold), all else to another (hot); both share one order of records.
+//! What clients write goes to one segment (hot), moves to another (cold), checkpoint records to a third: what dies together
+//! lies together. All share one order of records. A record is gathered no longer than what is left of its segment, so that
+//! segments are filled to their end.
 //!
 //! A record that the device refuses ends the open segments: it and all behind it are written again, with the same sequences,
 //! into the next ones, whose first records void what the old ones may hold of them. Once; then the device has failed.
@@ -20,7 +22,7 @@ use super::records::{Place, Records};
 use super::watchdog::Asked;
 use super::{ShardCore, State};
 use crate::entry::LogPosition;
-use crate::format::record::MAX_APPENDS_IN_FLIGHT;
+use crate::format::record::{MAX_APPENDS_IN_FLIGHT, record_length_bytes};
 use crate::format::{
     Generation, RecordKind, RecordPlace, RecordPointer, RecordSeq, SegmentHeader, SegmentIndex, Stream,
 };
@@ -35,8 +37,8 @@ use types::{Mutant, mutant};
 const IDLE_BEFORE_TICK: Duration = Duration::from_millis(500);
 /// What makes a record worth a second device write at once: its header is a small part of it.
 const SECOND_RECORD_BYTES: usize = 16 * types::BLOCK_BYTES;
-/// Streams that a shard appends to, hot and cold: each has its open segment.
-const STREAMS: usize = 2;
+/// Streams that a shard appends to: each has its open segment.
+const STREAMS: usize = Stream::ALL.len();
 /// Batches kept for the next records: two in flight, one gathering, one of a pass.
 const SPARE_BATCHES: usize = 4;
 
@@ -53,13 +55,17 @@ pub(crate) struct Log {
     /// Where the next record of each stream goes.
     open: [Option<OpenSegment>; STREAMS],
     syncing: bool,
-    /// Bytes of blocks in the queue.
+    /// Bytes of clients' blocks in the queue.
     queued_bytes: usize,
     /// Bytes written since the last pass began.
     pub(super) written_since_pass: u64,
     /// The last record that was issued, and whether it was for its `durable_through` alone.
     last_issued: RecordSeq,
     last_is_tick: bool,
+    /// So few segments are free that checkpoint records shall fill the hot one before they take another.
+    pub(super) segments_are_short: bool,
+    segment_size_bytes: u32,
+    block_size_bytes: u32,
 }
 
 /// The segment that records are appended to.
@@ -72,7 +78,7 @@ pub(crate) struct OpenSegment {
 }
 
 impl Log {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(segment_size_bytes: u32, block_size_bytes: u32) -> Self {
         Self {
             queue: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -85,13 +91,23 @@ impl Log {
             written_since_pass: 0,
             last_issued: RecordSeq(0),
             last_is_tick: true,
+            segments_are_short: false,
+            segment_size_bytes,
+            block_size_bytes,
         }
     }
 
-    /// Goes on behind what recovery found: `open` is the segment of the hot stream.
-    pub(crate) fn go_on(&mut self, next_seq: RecordSeq, open: Option<OpenSegment>, written_since_pass: u64) {
+    /// Goes on behind what recovery found: `open` are the last segments of the streams.
+    pub(crate) fn go_on(
+        &mut self,
+        next_seq: RecordSeq,
+        open: impl IntoIterator<Item = (Stream, OpenSegment)>,
+        written_since_pass: u64,
+    ) {
         self.next_seq = next_seq;
-        self.open[Stream::Hot as usize] = open;
+        for (stream, segment) in open {
+            self.open[stream as usize] = Some(segment);
+        }
         self.written_since_pass = written_since_pass;
     }
 
@@ -108,14 +124,30 @@ impl Log {
         self.position
     }
 
-    /// Whether a record of this length fits into the stream's open segment.
-    pub(super) fn has_open(&self, stream: Stream, length_bytes: u32, segment_size_bytes: u32) -> bool {
-        self.open[stream as usize].is_some_and(|open| open.offset_bytes + length_bytes <= segment_size_bytes)
+    /// What is left of the stream's open segment, behind what is queued for it, for a record of at least `needed` bytes:
+    /// of a new one if that is less.
+    fn room_for(&self, stream: Stream, needed: usize) -> usize {
+        let size = self.segment_size_bytes as usize;
+        let mut at = self.open[stream as usize].map_or(size, |open| open.offset_bytes as usize);
+        let queued = self.queue.iter().filter(|batch| batch.stream == stream);
+        for length in queued.map(|batch| batch.record_bytes(self.block_size_bytes)) {
+            at = if at + length > size { self.block_size_bytes as usize + length } else { at + length };
+        }
+        let left = size - at.min(size);
+        if left >= needed { left } else { size - self.block_size_bytes as usize }
     }
 
-    /// Bytes of blocks that wait for a segment.
-    pub(crate) fn queued_bytes(&self) -> usize {
-        self.queued_bytes
+    /// Whether a record of this length fits into the stream's open segment, behind what is queued for it.
+    pub(super) fn has_open(&self, stream: Stream, length_bytes: usize) -> bool {
+        let fresh = (self.segment_size_bytes - self.block_size_bytes) as usize;
+        let left = self.room_for(stream, length_bytes);
+        left >= length_bytes && left != fresh
+    }
+
+    /// Segments that what clients have queued will take, when it is known where the open one ends.
+    pub(crate) fn segments_queued(&self) -> u32 {
+        let left = self.open[Stream::Hot as usize].map_or(0, |open| self.segment_size_bytes - open.offset_bytes);
+        self.queued_bytes.saturating_sub(left as usize).div_ceil(self.segment_size_bytes as usize) as u32
     }
 
     pub(super) fn note_queued(&mut self, bytes: usize) {
@@ -148,15 +180,27 @@ impl Log {
             !last.retried && last.kind == kind && last.fits(entry_bytes, blocks_bytes, block_size_bytes)
         };
         if !self.queue.back().is_some_and(fits) {
-            self.begin(records, kind);
+            self.begin_with(records, kind, record_length_bytes(entry_bytes, blocks_bytes, block_size_bytes));
         }
         self.queue.back_mut().expect("begun just above")
     }
 
     /// Begins a record behind all others.
     pub(crate) fn begin(&mut self, records: &mut Records, kind: RecordKind) -> &mut Batch {
+        self.begin_with(records, kind, self.block_size_bytes as usize)
+    }
+
+    /// Begins a record behind all others that will have at least `needed` bytes.
+    fn begin_with(&mut self, records: &mut Records, kind: RecordKind, needed: usize) -> &mut Batch {
+        let stream = match Stream::of(kind) {
+            own @ Stream::Checkpoint if self.segments_are_short && !self.has_open(own, needed) => {
+                if self.has_open(Stream::Hot, needed) { Stream::Hot } else { own }
+            }
+            own => own,
+        };
+        let room = self.room_for(stream, needed);
         let mut batch = self.spare.pop().unwrap_or_else(Batch::new);
-        batch.begin(self.next_seq, kind, self.position);
+        batch.begin(self.next_seq, kind, (stream, room), self.position);
         records.push(self.next_seq, None);
         self.next_seq.0 += 1;
         self.queue.push_back(batch);
@@ -206,7 +250,7 @@ impl State {
     fn issue(&mut self, core: &ShardCore) -> Result<Issue, &'static str> {
         let needed = self.log.queue.front().expect("the caller looked").record_bytes(core.block_size_bytes);
         let seq = self.log.queue.front().expect("the caller looked").seq;
-        let stream = Stream::of(self.log.queue.front().expect("the caller looked").kind);
+        let stream = self.log.queue.front().expect("the caller looked").stream;
         let open = self.segment_for(core, stream, seq, needed as u32)?;
         let mut batch = self.log.queue.pop_front().expect("the caller looked");
         let mut start = open.offset_bytes;
@@ -256,7 +300,7 @@ impl State {
         core.counters.appended_bytes.add(written_bytes);
         if batch.kind == RecordKind::Checkpoint {
             core.counters.checkpoint_bytes.add(written_bytes);
-        } else if !batch.retried {
+        } else if batch.kind == RecordKind::Log && !batch.retried {
             log.queued_bytes -= batch.queued_bytes();
         }
     }
@@ -365,6 +409,10 @@ pub(crate) async fn run_appender(core: Rc<ShardCore>) {
             match issue {
                 Ok(issue) => {
                     core.spawn(write_record(core.clone(), issue));
+                    if core.has_room_for_overwrites() {
+                        // What was queued may have stood in the way of others.
+                        core.room_changed.wake_all();
+                    }
                 }
                 Err(reason) => return core.fail(reason),
             }
@@ -444,6 +492,7 @@ async fn make_durable(core: &Rc<ShardCore>) {
         let last = core.state.borrow_mut().retire(through);
         core.durable_record.set(through);
         core.state.borrow_mut().apply_moves(through);
+        core.tell_use(&core.state.borrow());
         core.durable.set(core.durable.get().max(last));
         core.durable_changed.wake_all();
         core.work.wake_all();

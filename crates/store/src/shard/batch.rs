@@ -12,7 +12,9 @@
 use super::BlockSum;
 use crate::entry::{BlockCoding, LogPosition};
 use crate::format::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, blocks_offset_bytes, record_length_bytes};
-use crate::format::{Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, StoredBlock};
+use crate::format::{
+    Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, StoredBlock, Stream,
+};
 use runtime::{IoBuf, SharedBuf};
 
 /// Room for header and entries. One-block writes fill a record after 256 entries of 88 bytes: 23 KiB; the rest is for
@@ -48,6 +50,10 @@ pub(crate) enum Progress {
 pub(crate) struct Batch {
     pub(crate) seq: RecordSeq,
     pub(crate) kind: RecordKind,
+    /// Where it goes.
+    pub(crate) stream: Stream,
+    /// How long it may become: what its segment has room for.
+    room_bytes: usize,
     pub(crate) progress: Progress,
     /// Whether this is the second try, elsewhere.
     pub(crate) retried: bool,
@@ -124,6 +130,8 @@ impl Batch {
         Self {
             seq: RecordSeq(0),
             kind: RecordKind::Log,
+            stream: Stream::Hot,
+            room_bytes: 0,
             progress: Progress::Gathering,
             retried: false,
             last: LogPosition(0),
@@ -139,12 +147,20 @@ impl Batch {
         }
     }
 
-    /// Begins the record `seq`.
-    pub(crate) fn begin(&mut self, seq: RecordSeq, kind: RecordKind, last: LogPosition) {
+    /// Begins the record `seq`, which goes to a stream, where it has so much room.
+    pub(crate) fn begin(
+        &mut self,
+        seq: RecordSeq,
+        kind: RecordKind,
+        (stream, room_bytes): (Stream, usize),
+        last: LogPosition,
+    ) {
         self.pieces.clear();
         *self = Self {
             seq,
             kind,
+            stream,
+            room_bytes: room_bytes.min(MAX_RECORD_BYTES),
             last,
             progress: Progress::Gathering,
             retried: false,
@@ -173,8 +189,7 @@ impl Batch {
         let entries_bytes = self.entries_bytes + entry_bytes;
         let front = blocks_offset_bytes(entries_bytes, block_size_bytes);
         front <= ENTRIES_AREA_BYTES
-            && front + (self.blocks_bytes + blocks_bytes).next_multiple_of(block_size_bytes as usize)
-                <= MAX_RECORD_BYTES
+            && front + (self.blocks_bytes + blocks_bytes).next_multiple_of(block_size_bytes as usize) <= self.room_bytes
             && self.pieces.len() + 2 < MAX_PIECES
             && self.entry_count < u16::MAX
     }
@@ -365,7 +380,7 @@ mod tests {
     #[test]
     fn neighbouring_copies_are_one_piece_and_large_writes_are_not_copied() {
         let mut batch = Batch::new();
-        batch.begin(RecordSeq(1), RecordKind::Log, LogPosition(0));
+        batch.begin(RecordSeq(1), RecordKind::Log, (Stream::Hot, MAX_RECORD_BYTES), LogPosition(0));
         for _ in 0..3 {
             batch.push_write(&write(1), IoBuf::zeroed(4096).freeze(), &BlockCoding::PLAIN, 4096, &mut |_| ());
         }
@@ -381,7 +396,7 @@ mod tests {
     #[test]
     fn unaligned_bytes_are_copied_whatever_their_length() {
         let mut batch = Batch::new();
-        batch.begin(RecordSeq(1), RecordKind::Log, LogPosition(0));
+        batch.begin(RecordSeq(1), RecordKind::Log, (Stream::Hot, MAX_RECORD_BYTES), LogPosition(0));
         let bytes = IoBuf::zeroed((32 << 10) + 64).freeze().slice(64..(32 << 10) + 64);
         batch.push_write(&write(8), bytes, &BlockCoding::PLAIN, 512, &mut |_| ());
         assert!(matches!(batch.pieces[0], Piece::Copied { start: 0, end: 32768 }));

@@ -1,7 +1,7 @@
 //! Cleaning: what still lives in a segment is copied to the cold stream, so that the segment can be used again.
 //!
 //! ```text
-//!   victim (older than the last pass)          window (8 MiB)                     cold segment
+//!   victim (older than the last pass)          window (2 MiB)                     cold segment
 //!  ┌───┬─────┬─────┬─────┬─────┐  read   ┌─────────────────────────┐  append  ┌───┬──────────┬──── ─
 //!  │hdr│ rec │ rec │ rec │ rec │ ──────▶ │ live? sum right? sorted │ ───────▶ │hdr│ move rec │ …
 //!  └───┴─────┴─────┴─────┴─────┘         │ by layer, chunk, block  │          └───┴──────────┴──── ─
@@ -13,13 +13,14 @@
 //! lives where the index names it. Only segments that end before the replay start of the last complete pass: younger
 //! ones are dying anyway, and replay would read records of theirs.
 //!
-//! **How fast.** In step with what clients write, the faster the fewer segments are free; without a limit where clients
-//! wait already.
+//! **How fast.** In step with what clients write, the faster the fewer segments are free or will be after the next pass;
+//! without a limit where clients wait already.
 //!
 //! A block whose bytes have not their sum is not copied: it stays where it is, damage that the next read reports, and
 //! its segment is left alone.
 
 use super::moves::{MAX_MOVED_BLOCKS, Moved};
+use super::pass::durable_through;
 use super::segments::SegmentState;
 use super::{Role, ShardCore, State};
 use crate::format::{
@@ -27,15 +28,19 @@ use crate::format::{
     StoredBlock, Stream, UNIT_BYTES,
 };
 use runtime::IoBuf;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use types::{BlockRange, Mutant, mutant};
 
 /// Read of a victim at once: what is sorted together. A chunk is 1 MiB, so neighbours meet in here.
-const WINDOW_BYTES: usize = 8 << 20;
+const WINDOW_BYTES: usize = 2 << 20;
+const _: () = assert!(WINDOW_BYTES >= MAX_RECORD_BYTES);
 /// Blocks of one record of moves: short enough not to hold up what clients write beside it.
 const BLOCKS_PER_RECORD: usize = 64;
 /// A record of so many, with its header and entries.
-const LONGEST_RECORD_BYTES: u32 = (BLOCKS_PER_RECORD as u32 + 8) * types::BLOCK_BYTES as u32;
+const LONGEST_RECORD_BYTES: usize = (BLOCKS_PER_RECORD + 8) * types::BLOCK_BYTES;
+/// Records of moves that may be on their way: the next one gathers while one is written.
+const MAX_RECORDS_ON_THEIR_WAY: usize = 2;
 /// Bytes copied per byte that clients write, when they are just short of having to wait. Uniform random writes on a
 /// device whose clients fill nine tenths of what is usable need 4 to 5.
 const MAX_GAIN: u64 = 8;
@@ -73,7 +78,12 @@ struct Live {
 impl ShardCore {
     /// Whether segments are to be made free.
     fn cleaning_is_due(&self, state: &State) -> bool {
-        !state.lost.any && self.store.pool.free_count() < self.store.cleaning_begins()
+        let few_are_free = self.clients_wait() || self.store.free_or_dead() < self.store.cleaning_begins();
+        few_are_free && !state.lost.any
+    }
+
+    fn clients_wait(&self) -> bool {
+        self.store.pool.free_count() <= self.space.for_overwrites
     }
 
     fn units_per_segment(&self) -> u32 {
@@ -82,8 +92,9 @@ impl ShardCore {
 
     /// Bytes that may be copied now.
     fn allowance_bytes(&self, state: &State) -> u64 {
-        let (free, space) = (self.store.pool.free_count(), &self.space);
-        if free <= space.for_overwrites {
+        let (free, space) = (self.store.free_or_dead(), &self.space);
+        let a_pass_will_do = state.pass.is_under_way() || self.is_urgent(state);
+        if free <= space.for_overwrites || self.clients_wait() && !a_pass_will_do {
             return u64::MAX;
         }
         let begins = self.store.cleaning_begins().min(self.store.geometry.segment_count);
@@ -175,11 +186,11 @@ pub(crate) async fn run_cleaner(core: Rc<ShardCore>) {
     }
 }
 
-/// Nothing can be cleaned now: asks for a pass if that makes segments old enough, and waits for something to change.
+/// Nothing can be cleaned now: asks for a pass if that makes segments free or old enough, and waits for something to change.
 async fn wait_for_victims(core: &Rc<ShardCore>) -> Option<()> {
     let (asked, before) = {
         let mut state = core.state.borrow_mut();
-        let helps = state.a_pass_would_help(core);
+        let helps = state.a_pass_would_help(core) || core.clients_wait() && core.frees_something(&state);
         core.store.set_exhausted(core.index, !helps && !core.frees_something(&state));
         (helps.then(|| state.pass.ask()), state.log.gathering())
     };
@@ -201,6 +212,7 @@ async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
     let geometry = core.store.geometry;
     let _pin = (!mutant(Mutant::SegmentReusedBeforeMovesDurable)).then(|| core.pin(segment));
     let (mut offset_bytes, mut live) = (core.block_size_bytes, Vec::new());
+    let mut on_their_way = VecDeque::new();
     let mut whole = true;
     while offset_bytes < geometry.segment_size_bytes && core.state.borrow_mut().segments.get_mut(segment).live_units > 0
     {
@@ -212,15 +224,24 @@ async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
             break;
         }
         let next = core.find_live(segment, offset_bytes, &window, &mut live);
-        let wrong = live.len();
-        live.retain(|one| Crc32c::of(&window[one.at..one.at + one.stored.stored.bytes()]) == one.stored.checksum);
-        whole &= wrong == live.len();
         live.sort_unstable_by_key(|one| (one.key.layer, one.key.chunk, one.block));
-        for part in live.chunks(BLOCKS_PER_RECORD) {
-            copy(core, part, &window).await?;
+        while !live.is_empty() {
+            let mut part: Vec<Live> = live.drain(..BLOCKS_PER_RECORD.min(live.len())).collect();
+            let found = part.len();
+            part.retain(|one| Crc32c::of(&window[one.at..one.at + one.stored.stored.bytes()]) == one.stored.checksum);
+            whole &= part.len() == found;
+            if part.is_empty() {
+                continue;
+            }
+            on_their_way.push_back(copy(core, &part, &window).await?);
+            if on_their_way.len() >= MAX_RECORDS_ON_THEIR_WAY {
+                durable_through(core, on_their_way.pop_front().expect("just counted")).await?;
+            }
         }
-        live.clear();
         offset_bytes = next;
+    }
+    for record in on_their_way {
+        durable_through(core, record).await?;
     }
     let mut state = core.state.borrow_mut();
     let left = state.segments.get_mut(segment);
@@ -238,18 +259,17 @@ impl ShardCore {
         let state = self.state.borrow();
         let (block, geometry) = (self.block_size_bytes, self.store.geometry);
         let generation = state.segments.get(segment).generation;
-        let is_last = offset_bytes as usize + window.len() == geometry.segment_size_bytes as usize;
         let mut at = 0;
         while at < window.len() {
-            // A record that goes on behind the window begins the next one.
-            if !is_last && at > 0 && window.len() - at < MAX_RECORD_BYTES {
-                break;
-            }
             let here = offset_bytes + at as u32;
-            let room = window.len() - at;
+            let room = (geometry.segment_size_bytes - here) as usize;
             let place = RecordPlace { segment, generation, offset_bytes: here };
-            let record = RecordHeader::peek(&window[at..], block, room)
-                .and_then(|_| Record::decode(&self.store.key, &place, block, room, &window[at..]));
+            let record = match RecordHeader::peek(&window[at..], block, room) {
+                // A record that goes on behind the window begins the next one.
+                Ok(peeked) if at > 0 && peeked.length_bytes as usize > window.len() - at => break,
+                Ok(_) => Record::decode(&self.store.key, &place, block, room, &window[at..]),
+                Err(error) => Err(error),
+            };
             match record {
                 Ok(record) => {
                     state.note_live(&record, self, segment, (here, at), live);
@@ -262,15 +282,15 @@ impl ShardCore {
     }
 }
 
-/// Writes these blocks into one record of moves, when it is their turn, and waits until the index names the copies.
-async fn copy(core: &Rc<ShardCore>, part: &[Live], window: &IoBuf) -> Option<()> {
+/// Queues a record of moves of these blocks, when it is their turn. Once it is durable the index names the copies.
+async fn copy(core: &Rc<ShardCore>, part: &[Live], window: &IoBuf) -> Option<RecordSeq> {
     let bytes: u64 = part.iter().map(|one| one.stored.stored.bytes() as u64).sum();
     let may = || match core.check_open() {
         Err(_) => Some(None),
         Ok(()) => {
             let state = core.state.borrow();
             let room = core.store.pool.free_count() > core.space.for_moves
-                || state.log.has_open(Stream::Cold, LONGEST_RECORD_BYTES, core.store.geometry.segment_size_bytes);
+                || state.log.has_open(Stream::Cold, LONGEST_RECORD_BYTES);
             (room && core.allowance_bytes(&state) >= bytes).then_some(Some(()))
         }
     };
@@ -292,11 +312,7 @@ async fn copy(core: &Rc<ShardCore>, part: &[Live], window: &IoBuf) -> Option<()>
     };
     core.counters.moved_bytes.add(bytes);
     core.work.wake_all();
-    let durable = || match core.durable_record.get() >= record {
-        true => Some(Some(())),
-        false => core.check_open().err().map(|_| None),
-    };
-    core.durable_changed.until(durable).await
+    Some(record)
 }
 
 /// Cuts sorted blocks into neighbours of one chunk.

@@ -83,6 +83,10 @@ pub(crate) struct ShardCore {
     pub(crate) durable_record: Cell<RecordSeq>,
     /// Something became durable, failed, or was closed.
     pub(crate) durable_changed: WaitList,
+    /// There may be room for what was refused with [`AppendError::Busy`].
+    pub(crate) room_changed: WaitList,
+    /// Segments that had been given back when the other shards were last told that somebody waits for one.
+    pub(crate) told_given: Cell<Option<u64>>,
     /// There may be something to issue.
     pub(crate) work: WaitList,
     pub(crate) closed: Cell<bool>,
@@ -131,7 +135,7 @@ impl Lost {
 impl State {
     pub(crate) fn new(segments: Segments) -> Self {
         Self {
-            log: Log::new(),
+            log: Log::new(segments.geometry().segment_size_bytes, segments.geometry().block_size_bytes),
             records: Records::default(),
             segments,
             groups: Groups::default(),
@@ -254,7 +258,7 @@ impl Shard {
         self.core.check_open()?;
         let position = self.core.guarded(|| {
             let mut state = self.core.state.borrow_mut();
-            self.core.check_space(&state, &entry)?;
+            self.core.check_space(&state, &entry).inspect_err(|error| self.core.note_refused(error))?;
             Ok(state.queue(entry, self.core.block_size_bytes))
         })??;
         self.core.counters.entries.add(1);
@@ -268,16 +272,17 @@ impl Shard {
     /// When the shard has failed or was closed.
     pub async fn room(&self) -> Result<(), AppendError> {
         let (core, given) = (&self.core, self.core.store.pool.given());
-        core.store.pool.tell();
+        if core.told_given.replace(Some(given)) != Some(given) {
+            core.store.pool.tell();
+        }
         let changed = || match core.check_open() {
             Err(error) => Some(Err(error)),
             Ok(()) => {
-                let state = core.state.borrow();
-                let more = core.free_for(&state) > core.space.for_overwrites || core.store.pool.given() > given;
+                let more = core.has_room_for_overwrites() || core.store.pool.given() > given;
                 (more || core.store.is_exhausted()).then_some(Ok(()))
             }
         };
-        core.durable_changed.until(changed).await
+        core.room_changed.until(changed).await
     }
 
     /// All entries up to this position are durable.
@@ -322,7 +327,7 @@ impl Shard {
                 // Merged leaves, for the pass under way.
                 self.core.work.wake_all();
             }
-            self.core.tell_live_bytes(&state);
+            self.core.tell_use(&state);
             if mutant(Mutant::SegmentReusedTooEarly) {
                 state.free_segments(&self.core);
             }
@@ -390,6 +395,7 @@ pub(crate) fn run_tasks(core: &Rc<ShardCore>) {
         while cleaned.check_open().is_ok() {
             let seen = cleaned.store.pool.events();
             cleaned.durable_changed.wake_all();
+            cleaned.room_changed.wake_all();
             cleaned.store.pool.watch(seen, || cleaned.check_open().is_err()).await;
         }
     });
@@ -425,21 +431,31 @@ impl ShardCore {
     fn wake_all(&self) {
         self.store.pool.wake();
         self.durable_changed.wake_all();
+        self.room_changed.wake_all();
         self.work.wake_all();
         self.watchdog.wake();
         self.troubles.wake();
     }
 
-    /// Lets the store know how much of it lives.
-    pub(crate) fn tell_live_bytes(&self, state: &State) {
-        self.store.set_live_bytes(self.index, state.segments.live_bytes());
+    /// Lets the store know how much of it lives, and how much of it can be free.
+    pub(crate) fn tell_use(&self, state: &State) {
+        self.store.set_use(self.index, state.segments.live_bytes(), state.segments.dead_count());
     }
 
     /// Free segments, less what is queued here and has none yet; other shards may have as much.
     fn free_for(&self, state: &State) -> u32 {
-        let queued = state.log.queued_bytes() * usize::from(self.store.shard_count());
-        let segments = queued.div_ceil(self.store.geometry.segment_size_bytes as usize) as u32;
-        self.store.pool.free_count().saturating_sub(segments)
+        let queued = state.log.segments_queued() * u32::from(self.store.shard_count());
+        self.store.pool.free_count().saturating_sub(queued)
+    }
+
+    fn has_room_for_overwrites(&self) -> bool {
+        self.free_for(&self.state.borrow()) > self.space.for_overwrites
+    }
+
+    fn note_refused(&self, error: &AppendError) {
+        if matches!(error, AppendError::Busy) {
+            self.counters.throttled.add(1);
+        }
     }
 
     fn check_space(&self, state: &State, entry: &Entry) -> Result<(), AppendError> {

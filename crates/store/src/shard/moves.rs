@@ -59,7 +59,6 @@ impl State {
         let batch = log.batch_for(records, RecordKind::Move, entry_bytes, blocks_bytes, block_size_bytes);
         let (record, offset_bytes) = (batch.seq, batch.blocks_bytes() as u32);
         batch.push_move(&head, moved.from, bytes);
-        log.note_queued(blocks_bytes);
         records.hold(record);
         let from = moved.from.to_vec();
         self.moves.0.push_back(Pending { record, offset_bytes, key: moved.key, range: moved.range, from });

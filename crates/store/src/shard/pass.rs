@@ -28,10 +28,15 @@ use types::{GroupId, Mutant, mutant};
 /// A pass is complete for each such part of the device that is written, 4 %: what opening has to
 /// replay stays short, and the passes cost little of a device's writes.
 const WRITTEN_PER_PASS_DIVISOR: u64 = 25;
-/// A pass is due when this part of the segments holds nothing any more: it frees more than it costs.
+/// A pass is due when this part of the segments holds nothing any more, whoever writes or not.
 const DEAD_SEGMENTS_DIVISOR: u32 = 16;
 /// A pass that clients need not wait for frees this many times what it writes.
-const WORTH_TIMES_COST: u64 = 8;
+const WORTH_TIMES_COST: u64 = 12;
+/// One that they wait for.
+const WORTH_TIMES_COST_IN_NEED: u64 = 8;
+/// A pass that is written because few segments are free ends when this part of the room that is left before clients have to
+/// wait is written.
+const ROOM_PER_PASS_DIVISOR: u64 = 2;
 /// Leaves of one record, in bytes: small enough not to hold up what clients write behind it.
 const LEAVES_PER_RECORD_BYTES: usize = 128 << 10;
 /// List elements of one group state or segment table: 16 and 32 bytes each, so that an entry stays below 64 KiB.
@@ -46,6 +51,8 @@ pub(crate) struct PassState {
     pub(crate) root: ShardRoot,
     /// The pass under way, for merges of layers.
     pub(super) open: Option<OpenPass>,
+    /// One has begun, and the superblock does not say yet that it is complete.
+    under_way: bool,
     /// Dead segments were left when the last pass ended, for entries waited in older records.
     held_back: bool,
     /// Bytes that a pass writes, about.
@@ -65,6 +72,9 @@ struct Pass {
     counts: PassEnd,
     /// It was urgent or asked for when it began: it does not wait for clients to write.
     hurried: bool,
+    /// Else it ends when so much is written behind its begin: half of what is written per pass, or less if segments are
+    /// short.
+    length_bytes: u64,
     /// The askings that it answers.
     asked: u64,
 }
@@ -76,15 +86,31 @@ impl ShardCore {
         geometry.device_size_bytes / WRITTEN_PER_PASS_DIVISOR / u64::from(geometry.shard_count)
     }
 
-    /// A pass would free segments, and few are free or many would be. As long as clients need not wait, it frees more
-    /// than it costs.
-    fn is_urgent(&self, state: &State) -> bool {
+    /// Clients wait for segments, or will with the next one, and a pass would free some: more than it costs, or else the
+    /// cleaner would have to stop too. Or so much was deleted that it should be free soon.
+    pub(super) fn is_urgent(&self, state: &State) -> bool {
         let free = self.store.pool.free_count();
-        let dead_bytes = u64::from(state.segments.deaths) * u64::from(self.store.geometry.segment_size_bytes);
-        let worth_it = dead_bytes >= WORTH_TIMES_COST * state.pass.cost_bytes;
-        let few_are_free = free <= self.store.cleaning_begins() && worth_it || free <= self.space.for_moves + 1;
+        let is_worth_it = free <= self.space.for_overwrites + 1 && self.pays(state, WORTH_TIMES_COST_IN_NEED);
         let many_are_dead = state.segments.deaths > self.store.geometry.segment_count / DEAD_SEGMENTS_DIVISOR;
-        (few_are_free || many_are_dead) && self.frees_something(state)
+        is_worth_it || many_are_dead || free <= self.space.for_moves + 1 && self.frees_something(state)
+    }
+
+    /// A pass would free more than it costs, and few segments are free.
+    fn is_worth_it(&self, state: &State) -> bool {
+        self.store.pool.free_count() <= self.space.passes_begin && self.pays(state, WORTH_TIMES_COST)
+    }
+
+    /// Whether a pass would free so many times what it writes.
+    fn pays(&self, state: &State, times: u64) -> bool {
+        let dead_bytes = u64::from(state.segments.deaths) * u64::from(self.store.geometry.segment_size_bytes);
+        state.segments.deaths > 0 && dead_bytes >= times * state.pass.cost_bytes
+    }
+
+    /// Bytes that the shard may write before clients have to wait.
+    fn room_bytes(&self) -> u64 {
+        let free = self.store.pool.free_count().saturating_sub(self.space.for_overwrites);
+        let geometry = &self.store.geometry;
+        u64::from(free) * u64::from(geometry.segment_size_bytes) / u64::from(geometry.shard_count)
     }
 
     pub(super) fn frees_something(&self, state: &State) -> bool {
@@ -93,6 +119,11 @@ impl ShardCore {
         // A pass leaves segments behind that are empty too: it is worth it only where it frees more than it leaves.
         let empties_are_worth_it = empty_bytes > 2 * state.pass.cost_bytes;
         state.segments.deaths > 0 || empties_are_worth_it || state.pass.held_back && moved_on()
+    }
+
+    /// A pass shall not take the last segments.
+    fn segments_are_short(&self) -> bool {
+        self.store.pool.free_count() <= self.space.for_moves
     }
 
     fn pass_is_due(&self, state: &State) -> bool {
@@ -105,21 +136,28 @@ impl ShardCore {
         }
         // The last segments are for openings, epochs and deletes: a pass that frees nothing would only use them up.
         let affordable = self.store.pool.free_count() > self.space.for_overwrites || self.frees_something(state);
-        self.is_urgent(state) || affordable && state.log.written_since_pass >= self.written_per_pass()
+        self.is_urgent(state)
+            || self.is_worth_it(state)
+            || affordable && state.log.written_since_pass >= self.written_per_pass()
     }
 
-    /// Whether the pass may write its next leaves: in step with what clients write, so that it ends after half of what
-    /// is written per pass; at once if it is urgent, or if somebody waits for the next one.
+    /// Whether the pass may write its next leaves: in step with what is written, so that it ends in time; at once if it is
+    /// urgent, or if somebody waits for the next one.
     fn may_go_on(&self, state: &State, pass: &Pass) -> bool {
         if pass.hurried || state.pass.asked > pass.asked || self.is_urgent(state) {
             return state.log.backlog() <= BACKLOG_OF_A_HURRIED_PASS;
         }
         let share = u64::from(pass.slots) * state.log.written_since_pass;
-        u64::from(pass.next_slot) * (self.written_per_pass() / 2) <= share
+        u64::from(pass.next_slot) * pass.length_bytes <= share
     }
 }
 
 impl PassState {
+    /// Whether one has begun and is not complete.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
     /// Asks for a pass that begins after now.
     pub(super) fn ask(&mut self) -> u64 {
         self.asked += 1;
@@ -151,7 +189,12 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
         let state = core.state.borrow();
         state.pass.asked > state.pass.answered || core.is_urgent(&state)
     };
-    let mut pass = core.state.borrow_mut().begin_pass(core.block_size_bytes, hurried);
+    let length_bytes = (core.written_per_pass() / 2).min(core.room_bytes() / ROOM_PER_PASS_DIVISOR);
+    let mut pass = {
+        let mut state = core.state.borrow_mut();
+        state.log.segments_are_short = core.segments_are_short();
+        state.begin_pass(core.block_size_bytes, hurried, length_bytes)
+    };
     core.work.wake_all();
     // From here on the begin has its place for good, and leaves are written behind it.
     durable_through(core, pass.begin).await?;
@@ -164,7 +207,10 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
         if !core.durable_changed.until(go_on).await {
             return None;
         }
-        core.state.borrow_mut().write_leaves(&mut pass, &mut leaves, core.block_size_bytes);
+        let mut state = core.state.borrow_mut();
+        state.log.segments_are_short = core.segments_are_short();
+        state.write_leaves(&mut pass, &mut leaves, core.block_size_bytes);
+        drop(state);
         core.work.wake_all();
     }
     let end = core.state.borrow_mut().end_pass(&mut pass, core.block_size_bytes);
@@ -177,10 +223,12 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
     state.pass.root = root;
     state.forget_endings(&root);
     state.pass.answered = pass.asked;
+    state.pass.under_way = false;
     for held in [pass.begin, pass.replay_start, end] {
         state.records.release(held);
     }
     state.free_segments(core);
+    core.tell_use(&state);
     drop(state);
     core.durable_changed.wake_all();
     Some(())
@@ -208,7 +256,8 @@ impl Shard {
     }
 }
 
-async fn durable_through(core: &Rc<ShardCore>, seq: RecordSeq) -> Option<()> {
+/// Resolves when the record is durable; `None` when the shard has ended.
+pub(super) async fn durable_through(core: &Rc<ShardCore>, seq: RecordSeq) -> Option<()> {
     let durable = || match core.durable_record.get() >= seq {
         true => Some(Some(())),
         false => core.check_open().err().map(|_| None),
@@ -222,7 +271,7 @@ impl State {
         self.pass.cost_bytes = self.index.memory_bytes() as u64;
     }
 
-    fn begin_pass(&mut self, block_size_bytes: u32, hurried: bool) -> Pass {
+    fn begin_pass(&mut self, block_size_bytes: u32, hurried: bool, length_bytes: u64) -> Pass {
         let oldest = self.records.oldest_waiting();
         let id = PassId(self.pass.root.pass.0 + 1);
         let begin = self.log.begin(&mut self.records, RecordKind::Checkpoint).seq;
@@ -239,6 +288,7 @@ impl State {
         self.segments.empties = 0;
         self.estimate_pass();
         let slots = self.index.slot_count();
+        self.pass.under_way = true;
         self.pass.open = Some(OpenPass { id, next_slot: 0, slots, extra_leaves: 0, block_size_bytes });
         Pass {
             id,
@@ -248,6 +298,7 @@ impl State {
             next_slot: 0,
             counts: PassEnd::default(),
             hurried,
+            length_bytes,
             asked: self.pass.asked,
         }
     }
@@ -408,10 +459,7 @@ impl State {
             let forgotten = unnamed && unread;
             if !forgotten && !mutant(Mutant::SegmentReusedTooEarly) {
                 left = true;
-            } else if state.pins > 0 {
-                state.role = Role::Leaving;
-            } else {
-                state.role = Role::NotOurs;
+            } else if self.segments.leave(segment) {
                 core.store.pool.give(segment);
                 core.counters.segments_freed.add(1);
             }

@@ -47,6 +47,8 @@ pub(crate) struct Segments {
     /// Segments that were sealed without a block since then: of entries without data, or of a pass. At opening also
     /// those of which nobody knows why they are empty.
     pub(super) empties: u32,
+    /// Sealed segments without a block: what the next pass will free, most of them.
+    dead: u32,
 }
 
 impl Segments {
@@ -58,7 +60,12 @@ impl Segments {
             counting: false,
             deaths: 0,
             empties: 0,
+            dead: 0,
         }
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     pub(crate) fn get(&self, segment: SegmentIndex) -> &SegmentState {
@@ -95,11 +102,27 @@ impl Segments {
     pub(crate) fn seal(&mut self, segment: SegmentIndex) {
         let state = self.get_mut(segment);
         state.role = Role::Sealed;
-        match state.live_units == 0 {
-            true if state.died_at > RecordSeq(0) => self.deaths += 1,
-            true => self.empties += 1,
-            false => {}
+        if state.live_units == 0 {
+            match state.died_at > RecordSeq(0) {
+                true => self.deaths += 1,
+                false => self.empties += 1,
+            }
+            self.dead += 1;
         }
+    }
+
+    /// Nothing needs a segment any more, but perhaps a read under way in it. Returns whether it is free now.
+    pub(super) fn leave(&mut self, segment: SegmentIndex) -> bool {
+        let state = self.get_mut(segment);
+        state.role = if state.pins > 0 { Role::Leaving } else { Role::NotOurs };
+        let is_free = state.role == Role::NotOurs;
+        self.dead -= 1;
+        is_free
+    }
+
+    /// Sealed segments without a block.
+    pub(super) fn dead_count(&self) -> u32 {
+        self.dead
     }
 
     /// Counts the segments that opening found without a block and did not free.
@@ -114,7 +137,11 @@ impl Segments {
             return;
         }
         let segment = self.geometry.segment_of(first).expect("an indexed block lies in a segment");
-        self.get_mut(segment).live_units += units;
+        let state = self.get_mut(segment);
+        // Copies of the cleaner may come to life when their segment is full already.
+        let revives = state.live_units == 0 && state.role == Role::Sealed;
+        state.live_units += units;
+        self.dead -= u32::from(revives);
         self.live_units += u64::from(units);
     }
 
@@ -129,7 +156,9 @@ impl Segments {
         state.live_units = state.live_units.checked_sub(units).expect("each live block was counted");
         if state.live_units == 0 {
             state.died_at = gathering;
-            self.deaths += u32::from(state.role == Role::Sealed);
+            let is_sealed = u32::from(state.role == Role::Sealed);
+            self.deaths += is_sealed;
+            self.dead += is_sealed;
         }
         self.live_units -= u64::from(units);
     }
@@ -137,6 +166,16 @@ impl Segments {
     /// Replay is over: from now on what lives is counted, the ones there are first.
     pub(crate) fn begin_counting(&mut self) {
         self.counting = true;
+        self.dead = self.ours().filter(|(_, state)| state.role == Role::Sealed).count() as u32;
+    }
+
+    /// Appends go on in a segment that was found, behind its last record.
+    pub(crate) fn go_on_in(&mut self, segment: SegmentIndex, last_record: RecordSeq) {
+        let state = self.get_mut(segment);
+        assert_eq!(state.role, Role::Sealed, "segment {} was found when the store was opened", segment.0);
+        state.role = Role::Open;
+        state.last_record = state.last_record.max(last_record);
+        self.dead -= u32::from(state.live_units == 0);
     }
 
     /// Segments that the index names and that nothing else says are this shard's.

@@ -25,6 +25,7 @@ pub(crate) struct Counters {
     pub(crate) appended_bytes: Counter,
     pub(crate) checkpoint_bytes: Counter,
     pub(crate) append_failures: Counter,
+    pub(crate) throttled: Counter,
     pub(crate) syncs: Counter,
     pub(crate) reads: Counter,
     pub(crate) device_reads: Counter,
@@ -51,6 +52,8 @@ pub struct Statistics {
     pub checkpoint_bytes: u64,
     /// Appends that the device refused.
     pub append_failures: u64,
+    /// How often an entry had to wait for the cleaner, or again.
+    pub throttled: u64,
     /// Syncs asked of the device.
     pub syncs: u64,
     /// Calls of read.
@@ -91,6 +94,7 @@ impl ShardCore {
             appended_bytes: counters.appended_bytes.get(),
             checkpoint_bytes: counters.checkpoint_bytes.get(),
             append_failures: counters.append_failures.get(),
+            throttled: counters.throttled.get(),
             syncs: counters.syncs.get(),
             reads: counters.reads.get(),
             device_reads: counters.device_reads.get(),

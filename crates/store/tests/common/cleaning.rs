@@ -284,3 +284,40 @@ pub fn a_full_device_can_be_emptied() {
         }
     });
 }
+
+/// Records of an open segment that replay does not need rot, and others lie behind them: appends do not go on among those.
+pub fn rot_within_an_open_segment_hides_what_lies_behind() {
+    let rig = Rig::formatted(47, 256 * MIB, DiskOptions { block_size_bytes: 4096, ..DiskOptions::default() });
+    let behind = BlockRange::new(BLOCKS_PER_CHUNK - 32, 32);
+    rig.run(async move {
+        let (shard, recovery) = open().await;
+        let writer = Writer::begin(&shard, &recovery, GROUP).await;
+        for chunk in (0..3).map(ChunkId) {
+            writer.write_chunk(LAYER, chunk, 1).await;
+        }
+        for _ in 0..2 {
+            shard.pass_now().await.expect("an open shard");
+        }
+    });
+    rig.node.crash();
+    let of_chunk_0 = bytes_of(ChunkId(0), BlockRange::new(0, 1), 1);
+    let [segment] = rig.segments_with(&of_chunk_0)[..] else { panic!("all is in one segment") };
+    assert!(rig.segments()[segment].is_hot);
+    let start = MIB + segment as u64 * 4 * MIB;
+    // More than two records: an opening looks no further for the end of the log.
+    for offset in (start + MIB / 4..start + MIB * 5 / 2).step_by(4096) {
+        rig.disk.flip_bit(offset, 0);
+    }
+    rig.node.start();
+    rig.run(async move {
+        let (shard, recovery) = open().await;
+        assert_eq!(recovery.damage, [], "replay needs none of it");
+        let writer = Writer::begin(&shard, &recovery, GROUP).await;
+        for chunk in (10..13).map(ChunkId) {
+            writer.write_chunk(LAYER, chunk, 1).await;
+        }
+        writer.settle().await;
+        let seen = versions_in(&shard, &[LAYER], ChunkId(2), behind).await;
+        assert!(seen.iter().all(|version| *version == 1), "{seen:?}");
+    });
+}

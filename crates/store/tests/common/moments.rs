@@ -42,14 +42,14 @@ impl Rig {
         judged
     }
 
-    /// What the headers of segments say: generation and whether the stream is the cold one; 0 where there is none.
+    /// What the headers of segments say: generation and stream; 0 where there is none.
     pub fn segments(&self) -> Vec<SegmentSeen> {
         let geometry = self.geometry();
         let header = |segment: u32| {
             let mut bytes = [0; 96];
             self.disk.peek(geometry.segment_start_bytes(store::format::SegmentIndex(segment)), &mut bytes);
             let generation = u64::from_le_bytes(*bytes[16..].first_chunk().expect("eight bytes"));
-            SegmentSeen { generation, is_cold: bytes[65] == 1 }
+            SegmentSeen { generation, is_hot: generation > 0 && bytes[65] == 0, is_cold: bytes[65] == 1 }
         };
         (0..geometry.segment_count).map(header).collect()
     }
@@ -79,6 +79,7 @@ impl Rig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentSeen {
     pub generation: u64,
+    pub is_hot: bool,
     pub is_cold: bool,
 }
 

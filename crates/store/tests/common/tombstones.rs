@@ -38,7 +38,7 @@ const DOOMED_VERSION: u64 = 11;
 const SNAPSHOT_VERSION: u64 = 22;
 const KEEPER_VERSION: u64 = 33;
 /// While the deletion is under way every moment is judged, later one of so many.
-const JUDGED_EACH: u64 = 20;
+const JUDGED_EACH: u64 = 8;
 
 /// What is known of the deletion at the moment of a crash.
 #[derive(Clone, Copy, Default)]
@@ -145,7 +145,7 @@ async fn keep_busy(writer: &Writer, version: u64) {
 /// The open hot segment: the newest of those that are not cold.
 fn hot_segment(rig: &Rig) -> usize {
     let segments = rig.segments();
-    let hot = segments.iter().enumerate().filter(|(_, segment)| !segment.is_cold);
+    let hot = segments.iter().enumerate().filter(|(_, segment)| segment.is_hot);
     hot.max_by_key(|(_, segment)| segment.generation).expect("a segment").0
 }
 
