@@ -315,12 +315,18 @@ impl Group {
         Ok(told?.is_some())
     }
 
-    /// Begins the reign: its first entry, and the group's record, kept on this member from now on.
-    pub(crate) fn begin_epoch(&self) -> Result<(), AppendError> {
-        let none = (VolumeEpoch(0), LayerId(0), ChunkId(0));
-        self.append(none.0, none.1, none.2, EntryKind::EpochStart, 0)?;
+    /// Begins the reign: its first entry, and the group's record, kept on this member from now on. Waits for the store to
+    /// clean, if it has to.
+    pub(crate) async fn begin_epoch(&self) -> Result<(), AppendError> {
         let record = IoBuf::copy_of(&cluster::encode(&self.record)).freeze();
-        self.append(none.0, none.1, none.2, EntryKind::GroupRecord { record }, 0)?;
+        for kind in [EntryKind::EpochStart, EntryKind::GroupRecord { record }] {
+            while let Err(error) = self.append(VolumeEpoch(0), LayerId(0), ChunkId(0), kind.clone(), 0) {
+                match (error, self.shard.upgrade()) {
+                    (AppendError::Busy, Some(shard)) => shard.store().room().await?,
+                    (error, _) => return Err(error),
+                }
+            }
+        }
         Ok(())
     }
 

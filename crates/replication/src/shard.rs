@@ -58,8 +58,10 @@ impl GroupShard {
             let recovered = known.get(&record.id).map(|&index| &recovery.groups[index]);
             let checked = check_start(&record, recovery, recovered, store);
             let group = this.add(record, recovered);
-            let begun = checked
-                .and_then(|()| group.begin_epoch().map_err(|error| StartError::Append { group: group.id(), error }));
+            let begun = match checked {
+                Ok(()) => group.begin_epoch().await.map_err(|error| StartError::Append { group: group.id(), error }),
+                Err(error) => Err(error),
+            };
             match begun {
                 Ok(()) => starting.push(group),
                 Err(error) => {

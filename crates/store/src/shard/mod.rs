@@ -41,7 +41,7 @@ use crate::entry::{BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS,
 use crate::error::AppendError;
 use crate::format::{
     DeviceUnit, EntryFlags, EntryHead, EntryKind as Kind, LayerRecord, LeafKey, RecordKind, RecordSeq, StoredBlock,
-    UNIT_BYTES,
+    Stream, UNIT_BYTES,
 };
 use crate::index::Index;
 use crate::space::Space;
@@ -55,6 +55,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use types::{BlockRange, ChunkId, GroupId, LayerId, Mutant, Seq, ShardIndex, mutant};
+
+/// A record of one entry without blocks, of the longest.
+const SMALL_RECORD_BYTES: usize = MAX_GROUP_RECORD_BYTES + 2 * types::BLOCK_BYTES;
 
 /// The chunk that [`Mutant::AssertionFails`] is about.
 const UNLUCKY: ChunkId = ChunkId(13);
@@ -484,7 +487,9 @@ impl ShardCore {
             | EntryKind::GroupRecord { .. }
             | EntryKind::Noop => self.space.for_groups,
         };
-        if free > kept_back {
+        // What is small, and a group cannot go on without, may also fill the segment that is open.
+        let takes_none = kept_back < self.space.for_overwrites && state.log.has_open(Stream::Hot, SMALL_RECORD_BYTES);
+        if free > kept_back || takes_none {
             return Ok(());
         }
         if self.store.is_exhausted() {

@@ -62,8 +62,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(40);
 /// After this long without an append the store has said that everything is durable.
 const IDLE: Duration = Duration::from_secs(2);
-/// Each start takes segments of a device that has few left: this long it gets to clean before clients come.
-const TIGHT_REST: Duration = Duration::from_millis(100);
 /// Pieces of the hoard that are read at a start.
 const HOARD_PIECES: usize = 64;
 
@@ -124,7 +122,7 @@ impl Run {
 
     fn draw_end(&self) -> End {
         match self.random.below(16) {
-            0..3 if !self.profile.tight => End::Starting,
+            0..3 => End::Starting,
             0..11 => End::Running,
             11..14 => End::Quiet,
             _ => End::Stopped,
@@ -175,9 +173,6 @@ impl Run {
     }
 
     fn serve(&mut self, serving: &Serving, end: End) -> Result<(), Failure> {
-        if self.profile.tight {
-            self.world.run_for(TIGHT_REST);
-        }
         self.compare(serving)?;
         if self.random.one_in(2) {
             self.read_all(serving)?;
