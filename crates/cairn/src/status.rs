@@ -45,6 +45,7 @@ fn text(status: &Status) -> String {
         let state = match device {
             Device { failed: Some(_), .. } => "failed",
             Device { slow: Some(_), .. } => "slow",
+            Device { throttling: true, .. } => "writes wait for space to be cleaned",
             _ => "in use",
         };
         text += &format!("device   {}: {}, {state}, {used} % full\n", device.path, ByteSize(device.size_bytes));

@@ -31,17 +31,17 @@ const MIN_KEPT_BACK: u32 = 8;
 const MIN_KEPT_BACK_PER_SHARD: u32 = 5;
 
 impl Space {
-    /// The limits for a device. All its shards may take a segment for the same kind of append at once, and there is still
-    /// one.
+    /// The limits for a device. Where all shards take a segment for an overwrite at once, each still has one for its pass
+    /// and one for what its cleaner copies: else nothing would ever become free.
     pub(crate) fn of(geometry: &Geometry) -> Self {
         let (total, shards) = (geometry.segment_count, u32::from(geometry.shard_count));
         let kept_back = (total / 10).max(MIN_KEPT_BACK).max(MIN_KEPT_BACK_PER_SHARD * shards).min(total / 2);
         let for_new_blocks = kept_back + (total - kept_back) / 10;
-        let for_groups = (kept_back / 8).max(shards);
-        let for_zeroes = (kept_back * 3 / 16).max(for_groups + shards);
-        let for_overwrites = (kept_back / 4).max(for_zeroes + shards);
-        let passes_begin = for_overwrites + (kept_back / 8).max(2);
-        let cleaning_begins = (kept_back / 2).max(passes_begin + 1);
+        let for_groups = (kept_back / 16).max(shards);
+        let step = (kept_back / 32).max(shards);
+        let (for_zeroes, for_overwrites) = (for_groups + step, for_groups + 2 * step);
+        let passes_begin = for_overwrites + (kept_back * 3 / 10).max(2);
+        let cleaning_begins = for_overwrites + (kept_back * 2 / 5).max(3);
         Self {
             kept_back,
             for_new_blocks,

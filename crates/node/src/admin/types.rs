@@ -377,6 +377,10 @@ pub struct Device {
     pub failed: Option<String>,
     /// Why it is slow, if it is.
     pub slow: Option<String>,
+    /// Whether writers wait for segments to be cleaned, or did a moment ago: they write faster than space comes back.
+    pub throttling: bool,
+    /// How often one did since the device was opened.
+    pub throttled: u64,
     /// Places found damaged when it was opened or read since.
     pub damage: u64,
     /// Those that reads met, the first of them: where, and of which volume.

@@ -131,13 +131,14 @@ fn fill_reason(device: &DeviceStatus, node: &NodeStatus) -> Option<String> {
         Fill::Warning => "",
         Fill::Full => ", new blocks are refused",
     };
+    let throttled = if device.throttling { ", writes wait for space to be cleaned" } else { "" };
     let (path, percent) = (device.path.display(), device.used_percent());
     let remedy = match &node.trash[..] {
         [] => "delete volumes (`cairn volume delete NAME --now`) or discard what is not needed".to_owned(),
         [volume] => format!("empty the trash (`cairn trash empty`), {} lies in it", volume.info.name),
         all => format!("empty the trash (`cairn trash empty`), {} volumes lie in it", all.len()),
     };
-    Some(format!("{path} is {percent} % full{refused}: {remedy}"))
+    Some(format!("{path} is {percent} % full{refused}{throttled}: {remedy}"))
 }
 
 fn capacity(node: &NodeStatus) -> Capacity {
@@ -163,6 +164,8 @@ fn device(device: &DeviceStatus) -> Device {
         live_bytes: device.live_bytes,
         failed: device.failed.clone(),
         slow: device.slow.clone(),
+        throttling: device.throttling,
+        throttled: device.throttled,
         damage: device.damage,
         damaged: device.damaged.clone(),
         appends: device.appends,
@@ -203,7 +206,9 @@ mod tests {
         assert!(!status(&sick, &[], &[]).reasons[0].contains("refused"));
         sick.node.devices[0].live_bytes = 900;
         assert_eq!(status(&sick, &[], &[]).health, Health::Degraded);
-        assert!(status(&sick, &[], &[]).reasons[0].contains("90 % full, new blocks are refused"));
+        assert!(status(&sick, &[], &[]).reasons[0].contains("90 % full, new blocks are refused: "));
+        sick.node.devices[0].throttling = true;
+        assert!(status(&sick, &[], &[]).reasons[0].contains("refused, writes wait for space to be cleaned: "));
         sick.node.groups_serving = 99;
         assert_eq!(status(&sick, &[], &[]).health, Health::Unavailable);
         sick.node.devices[0].damage = 1;

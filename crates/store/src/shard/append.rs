@@ -321,6 +321,10 @@ impl State {
         }
         // Admission keeps segments back for what it lets in: this is reached only if that is wrong.
         let (segment, generation) = core.store.pool.take().ok_or("no free segment for what was admitted")?;
+        if core.clients_wait() {
+            // Or will: the cleaners of all shards go without a limit now.
+            core.store.pool.tell();
+        }
         self.segments.open(segment, generation, stream, first);
         Ok(OpenSegment { segment, generation, offset_bytes: 0 })
     }

@@ -8,8 +8,9 @@
 //!                                        └─────────────────────────┘
 //! ```
 //!
-//! **Which.** The best of (1 − u) · age / (1 + u), u the share that lives: cost-benefit as in Rosenblum and Ousterhout,
-//! "The Design and Implementation of a Log-Structured File System" (1992). What died is found by the index: a block
+//! **Which.** The best of (1 − u) · √age / (1 + u), u the share that lives: cost-benefit as in Rosenblum and Ousterhout,
+//! "The Design and Implementation of a Log-Structured File System" (1992), with the root of the age: with the age itself all
+//! that was written once and never again is copied at one time, full as it is, and clients wait meanwhile. What died is found by the index: a block
 //! lives where the index names it. Only segments that end before the replay start of the last complete pass: younger
 //! ones are dying anyway, and replay would read records of theirs.
 //!
@@ -82,7 +83,8 @@ impl ShardCore {
         few_are_free && !state.lost.any
     }
 
-    fn clients_wait(&self) -> bool {
+    /// No free segment is left for overwrites.
+    pub(super) fn clients_wait(&self) -> bool {
         self.store.pool.free_count() <= self.space.for_overwrites
     }
 
@@ -111,7 +113,9 @@ impl State {
         let now = self.log.gathering().0;
         let gain = |one: &SegmentState| {
             let age = u128::from(now.saturating_sub(one.first_record.0) + 1);
-            u128::from(units - one.live_units) * age * 1024 / u128::from(units + one.live_units)
+            // Squared, so that the root of the age needs not be taken.
+            let share = u128::from(units - one.live_units) * 4096 / u128::from(units + one.live_units);
+            share * share * age
         };
         let start = self.pass.root.replay_start.seq;
         let old = self.worth_cleaning(core).filter(|(_, one)| one.last_record < start);

@@ -49,16 +49,19 @@ use crate::store::{Store, Usage};
 use append::Log;
 use group::Group as GroupOf;
 use runtime::channel::WaitList;
-use runtime::{Device, SharedBuf};
+use runtime::{Device, Instant, SharedBuf, now};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use types::{BlockRange, ChunkId, GroupId, LayerId, Mutant, Seq, ShardIndex, mutant};
 
 /// A record of one entry without blocks, of the longest.
 const SMALL_RECORD_BYTES: usize = MAX_GROUP_RECORD_BYTES + 2 * types::BLOCK_BYTES;
 
+/// How long after a writer had to wait for the cleaner this is told.
+const THROTTLING_TOLD: Duration = Duration::from_secs(10);
 /// The chunk that [`Mutant::AssertionFails`] is about.
 const UNLUCKY: ChunkId = ChunkId(13);
 
@@ -88,8 +91,10 @@ pub(crate) struct ShardCore {
     pub(crate) durable_changed: WaitList,
     /// There may be room for what was refused with [`AppendError::Busy`].
     pub(crate) room_changed: WaitList,
-    /// Segments that had been given back when the other shards were last told that somebody waits for one.
-    pub(crate) told_given: Cell<Option<u64>>,
+    /// When an entry was last refused with [`AppendError::Busy`].
+    pub(crate) throttled_at: Cell<Option<Instant>>,
+    /// Segments that had been given back, and were free, when the other shards were last told that somebody waits for one.
+    pub(crate) told: Cell<Option<(u64, u32)>>,
     /// There may be something to issue.
     pub(crate) work: WaitList,
     pub(crate) closed: Cell<bool>,
@@ -275,7 +280,8 @@ impl Shard {
     /// When the shard has failed or was closed.
     pub async fn room(&self) -> Result<(), AppendError> {
         let (core, given) = (&self.core, self.core.store.pool.given());
-        if core.told_given.replace(Some(given)) != Some(given) {
+        let now = Some((given, core.store.pool.free_count()));
+        if core.told.replace(now) != now {
             core.store.pool.tell();
         }
         let changed = || match core.check_open() {
@@ -362,6 +368,11 @@ impl Shard {
     /// What the shard has done since it was opened.
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()
+    }
+
+    /// Whether writers wait for the cleaner, or did a moment ago.
+    pub fn is_throttling(&self) -> bool {
+        self.core.throttled_at.get().is_some_and(|at| now().since(at) < THROTTLING_TOLD)
     }
 
     /// Equal for equal contents of the index. Takes time in the number of blocks.
@@ -458,6 +469,7 @@ impl ShardCore {
     fn note_refused(&self, error: &AppendError) {
         if matches!(error, AppendError::Busy) {
             self.counters.throttled.add(1);
+            self.throttled_at.set(Some(now()));
         }
     }
 

@@ -30,10 +30,10 @@ use types::{GroupId, Mutant, mutant};
 const WRITTEN_PER_PASS_DIVISOR: u64 = 25;
 /// A pass is due when this part of the segments holds nothing any more, whoever writes or not.
 const DEAD_SEGMENTS_DIVISOR: u32 = 16;
-/// A pass that clients need not wait for frees this many times what it writes.
+/// A pass that is written in good time frees this many times what it writes.
 const WORTH_TIMES_COST: u64 = 12;
-/// One that they wait for.
-const WORTH_TIMES_COST_IN_NEED: u64 = 8;
+/// One that clients wait for.
+const WORTH_TIMES_COST_IN_NEED: u64 = 4;
 /// A pass that is written because few segments are free ends when this part of the room that is left before clients have to
 /// wait is written.
 const ROOM_PER_PASS_DIVISOR: u64 = 2;
@@ -95,9 +95,13 @@ impl ShardCore {
         is_worth_it || many_are_dead || free <= self.space.for_moves + 1 && self.frees_something(state)
     }
 
-    /// A pass would free more than it costs, and few segments are free.
+    /// A pass would free more than it costs, and few segments are free: the fewer, the less it has to free.
     fn is_worth_it(&self, state: &State) -> bool {
-        self.store.pool.free_count() <= self.space.passes_begin && self.pays(state, WORTH_TIMES_COST)
+        let (free, space) = (self.store.pool.free_count(), &self.space);
+        let left = u64::from(free.saturating_sub(space.for_overwrites));
+        let range = u64::from(space.passes_begin - space.for_overwrites);
+        let times = WORTH_TIMES_COST_IN_NEED + (WORTH_TIMES_COST - WORTH_TIMES_COST_IN_NEED) * left / range;
+        free <= space.passes_begin && self.pays(state, times)
     }
 
     /// Whether a pass would free so many times what it writes.
@@ -142,9 +146,10 @@ impl ShardCore {
     }
 
     /// Whether the pass may write its next leaves: in step with what is written, so that it ends in time; at once if it is
-    /// urgent, or if somebody waits for the next one.
+    /// hurried, if clients wait for it, or somebody for the next one.
     fn may_go_on(&self, state: &State, pass: &Pass) -> bool {
-        if pass.hurried || state.pass.asked > pass.asked || self.is_urgent(state) {
+        let hurried = pass.hurried || self.clients_wait() || self.is_urgent(state);
+        if hurried || state.pass.asked > pass.asked {
             return state.log.backlog() <= BACKLOG_OF_A_HURRIED_PASS;
         }
         let share = u64::from(pass.slots) * state.log.written_since_pass;

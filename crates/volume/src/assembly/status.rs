@@ -46,6 +46,10 @@ pub struct DeviceStatus {
     pub failed: Option<String>,
     /// Why it is slow, if it is.
     pub slow: Option<String>,
+    /// Writers wait for the cleaner, or did a moment ago.
+    pub throttling: bool,
+    /// How often one did since the device was opened.
+    pub throttled: u64,
     /// Damaged places found when it was opened or read since.
     pub damage: u64,
     /// Those that reads met: where, of which volume. Bounded; [`damage`](Self::damage) counts them all.
@@ -108,6 +112,7 @@ struct ShardStatus {
     damage: u64,
     damaged: Vec<String>,
     slow: Option<Duration>,
+    throttling: bool,
     statistics: store::Statistics,
 }
 
@@ -146,6 +151,8 @@ impl Assembly {
                 device.damage += shard.damage;
                 device.damaged.extend(shard.damaged);
                 device.slow = device.slow.take().or(shard.slow.map(in_words));
+                device.throttling |= shard.throttling;
+                device.throttled += shard.statistics.throttled;
                 device.appends += shard.statistics.appends;
                 device.entries += shard.statistics.entries;
                 device.segments_cleaned += shard.statistics.segments_cleaned;
@@ -203,6 +210,7 @@ fn core_status(head: &Head) -> CoreStatus {
             damage: shard.damage + met.len() as u64 + store.damage_unlisted(),
             damaged: met.iter().map(|error| head.describe_damage(&shard.path, error)).collect(),
             slow: store.slow(),
+            throttling: store.is_throttling(),
             statistics: store.statistics(),
         });
     }
