@@ -1,6 +1,6 @@
 # The commands of the house. `make` alone says what there is.
 
-.PHONY: help deps build run check test bench fuzz
+.PHONY: help deps build run check test bench fuzz soak
 .DEFAULT_GOAL := help
 
 help:
@@ -8,6 +8,7 @@ help:
 	@echo "make run     build, serve a cluster of one node until Ctrl-C (ARGS='--dir D --volume data:10G': see 'cairn demo --help')"
 	@echo "make check   format, clippy with warnings denied, unit tests: before each commit"
 	@echo "make test    every test, each stage within its time; the last line is the total"
+	@echo "make soak    a device overwritten ten times and verified, then many seeds of the simulator: half an hour"
 	@echo "make fuzz    every decoder against libFuzzer, SECONDS=60 each (needs a nightly compiler)"
 	@echo "make bench   the figures of docs/performance.md, measured here"
 
@@ -39,6 +40,10 @@ test: deps
 
 bench: deps
 	@tools/bench.sh
+
+soak: deps
+	cargo build --release --workspace
+	@tools/soak.sh $(SIZE_MIB) $(SEEDS)
 
 fuzz:
 	@tools/fuzz.sh $(or $(SECONDS),60) $(TARGETS)
