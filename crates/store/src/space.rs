@@ -28,7 +28,7 @@ pub(crate) struct Space {
 /// Segments kept back at least: on the smallest devices a percentage of them would be less than a pass needs.
 const MIN_KEPT_BACK: u32 = 8;
 /// The same where more shards than usual share a small device.
-const MIN_KEPT_BACK_PER_SHARD: u32 = 5;
+const MIN_KEPT_BACK_PER_SHARD: u32 = 6;
 
 impl Space {
     /// The limits for a device. Where all shards take a segment for an overwrite at once, each still has one for its pass
