@@ -1,6 +1,7 @@
 #!/bin/bash
 # NBD as its everyday clients speak it: fio, libnbd, QEMU, against `cairn demo` in a directory of its own.
 # What is written is read back verified, also after a restart.
+# Time: 150 s.
 . "$(dirname "$0")/lib.sh"
 
 start_demo --device-size 2G --volume small:256M --volume big:512M:4096

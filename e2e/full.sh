@@ -1,5 +1,6 @@
 #!/bin/bash
 # A full device as fio sees it: "No space left on device", overwrites that go on, and room again after a deletion.
+# Time: 120 s.
 . "$(dirname "$0")/lib.sh"
 
 start_demo --device-size 512M --volume data:1G

@@ -1,6 +1,6 @@
 #!/bin/bash
 # NVMe/TCP as the Linux kernel speaks it: a guest with a stock kernel (tools/kernel-client) connects to `cairn demo`.
-# Time: 700 s (the first run builds the guest from Debian packages)
+# Time: 600 s (the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 need kernel-client qemu-system-x86_64 python3 mkfs.ext4 dpkg-deb apt-get || finish
 

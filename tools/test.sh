@@ -50,7 +50,7 @@ export CAIRN_BIN=$target/release/cairn
 
 # The times add up to 90 minutes on two cores; a machine that has built before needs a third of that.
 stage build 900 cargo build --release --workspace
-stage unit 1300 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
+stage unit 1730 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
 # Deliberate bugs that these checks catch: flush removed, a ghost write executed, an assertion that fails, each rule of layers
 # and of cleaning. The others: e2e/sim.sh, which needs the same build.
 stage mutants 900 cargo test --workspace \
