@@ -344,7 +344,8 @@ def nbd_fio(demo, pattern, depth=16, block="4k", size="256M", extra=(), timed=Tr
     bound = [f"--runtime={SECONDS}", "--time_based"] if timed else []
     out = run(["fio", "--name=run", "--ioengine=nbd", f"--uri={demo.info['nbd_uri']}", f"--rw={pattern}", f"--bs={block}",
                f"--iodepth={depth}", f"--size={size}", "--output-format=json", *bound, *extra])
-    job = json.loads(out)["jobs"][0]["read" if "read" in pattern else "write"]
+    # The NBD engine says first that it is connected.
+    job = json.loads(out[out.index("{"):])["jobs"][0]["read" if "read" in pattern else "write"]
     spent = process_seconds(demo.process.pid) - began
     return {"iops": job["iops"], "mib_s": job["bw_bytes"] / MIB, "mean_us": job["lat_ns"]["mean"] / 1000,
             "p99_us": job["clat_ns"]["percentile"]["99.000000"] / 1000, "target_us": spent * 1e6 / job["total_ios"]}
