@@ -13,7 +13,7 @@ use runtime::uring::record::{Reader, What};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -187,6 +187,6 @@ fn a_build_with_flush_removed_loses_acknowledged_writes() {
 }
 
 #[cfg(not(feature = "mutants"))]
-fn path_text(path: &Path) -> &str {
+fn path_text(path: &std::path::Path) -> &str {
     path.to_str().expect("a path of ours")
 }

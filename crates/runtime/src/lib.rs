@@ -40,5 +40,5 @@ pub use buf::{IoBuf, SharedBuf};
 pub use core::{CoreHandle, CoreKey, core_key, random_u64};
 pub use device::{Device, DeviceInfo};
 pub use net::{DetachedStream, MAX_SEND_PARTS, TcpListener, TcpStream};
-pub use task::{TaskHandle, spawn, turn_end, wake_all_tasks, yield_now};
+pub use task::{TaskHandle, background_step, spawn, turn_end, wake_all_tasks, yield_now};
 pub use time::{Elapsed, Instant, now, sleep, sleep_until, timeout, wall_clock_ns};

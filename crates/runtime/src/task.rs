@@ -139,6 +139,9 @@ pub(crate) struct Executor {
     ready: RefCell<VecDeque<u32>>,
     turn_end: RefCell<Vec<Waker>>,
     turn: Cell<u64>,
+    background: RefCell<VecDeque<Waker>>,
+    /// Steps of background work that were asked for, and how many of these have begun.
+    steps: Cell<(u64, u64)>,
     pool: RefCell<BodyPool>,
     /// Where the generations of this executor's slots begin.
     first_generation: u32,
@@ -162,6 +165,8 @@ impl Executor {
             ready: RefCell::default(),
             turn_end: RefCell::default(),
             turn: Cell::new(0),
+            background: RefCell::default(),
+            steps: Cell::default(),
             pool: RefCell::default(),
             first_generation: first_generation(),
         }
@@ -208,7 +213,7 @@ impl Executor {
 
     /// Whether there is a task to poll, now or at the end of the turn.
     pub(crate) fn has_work(&self) -> bool {
-        self.has_ready() || !self.turn_end.borrow().is_empty()
+        self.has_ready() || !self.turn_end.borrow().is_empty() || self.has_background()
     }
 
     /// Polls one ready task. Returns whether there was one.
@@ -287,6 +292,22 @@ impl Executor {
             place.queued = false;
         }
         self.turn_end.borrow_mut().clear();
+        self.background.borrow_mut().clear();
+        self.steps.set(Default::default());
+    }
+
+    /// Whether a step of background work waits.
+    pub(crate) fn has_background(&self) -> bool {
+        !self.background.borrow().is_empty()
+    }
+
+    /// Wakes the one that has waited longest for a step of background work. Returns whether there was one.
+    pub(crate) fn begin_background_step(&self) -> bool {
+        let Some(waker) = self.background.borrow_mut().pop_front() else { return false };
+        let (asked, begun) = self.steps.get();
+        self.steps.set((asked, begun + 1));
+        waker.wake();
+        true
     }
 
     /// Wakes those who wait for the end of the turn. Returns whether there was any.
@@ -355,6 +376,29 @@ pub fn turn_end() -> impl Future<Output = ()> {
                 return Poll::Ready(());
             }
             core.executor.turn_end.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+    })
+}
+
+/// Resolves when a step of background work may begin: one after the other, at the ends of turns, together no longer than
+/// what ran in the turn before them, but one in each turn at least. For work that is cut into steps of about 100 µs, so
+/// that what clients wait for is not held up by many of them in a row.
+pub fn background_step() -> impl Future<Output = ()> {
+    let mut number = None;
+    std::future::poll_fn(move |cx| {
+        core::with_current(|core| {
+            let executor = &core.executor;
+            let (asked, begun) = executor.steps.get();
+            match number {
+                Some(number) if number < begun => return Poll::Ready(()),
+                Some(_) => {}
+                None => {
+                    number = Some(asked);
+                    executor.steps.set((asked + 1, begun));
+                    executor.background.borrow_mut().push_back(cx.waker().clone());
+                }
+            }
             Poll::Pending
         })
     })

@@ -6,7 +6,7 @@ use crate::format::Geometry;
 /// is stored can always be deleted, and a pass, which is what frees segments, can always be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
-    /// What is not usable: 10 % of the device, at least 8 segments.
+    /// What is not usable: 10 % of the device, at least 8 segments, and 5 per shard.
     pub(crate) kept_back: u32,
     /// What is left free by a device that is made up to be full of new blocks: [`kept_back`](Self::kept_back) and 10 % of
     /// what is usable.

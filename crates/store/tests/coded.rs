@@ -88,7 +88,7 @@ fn any_part_of_a_chunk_of_compressed_blocks_can_be_read() {
 
 async fn read_part(client: &Client, range: BlockRange) {
     let versions = client.model.borrow_mut().groups.get_mut(&GROUP).expect("the one group").content().clone();
-    let want = if range.count % 2 == 0 { Want::Plain } else { Want::Stored };
+    let want = if range.count.is_multiple_of(2) { Want::Plain } else { Want::Stored };
     let buf = IoBuf::new(range.bytes());
     let (read, _) = client.shard.read_stored(&[LAYER], ChunkId(1), range, want, buf, &mut Vec::new()).await;
     let Content::Stored(mut stored) = read.expect("it can be read") else {

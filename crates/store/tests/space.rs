@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::shards::two_shards;
 use common::*;
 use runtime::sim::Random;
 use store::AppendError;
@@ -144,28 +145,6 @@ fn a_full_device_can_be_overwritten_for_ever() {
     });
 }
 
-/// A device with two shards and a client of each, with the groups 2 and 1.
-async fn two_shards() -> Vec<(GroupId, Client)> {
-    let device = device().await;
-    let options = store::FormatOptions { shard_count: Some(2), ..format_options() };
-    store::format(&device, &options).await.expect("the disk can be formatted");
-    let opened = store::Store::open(&device).await.expect("a store");
-    let mut shards = Vec::new();
-    for index in 0..2 {
-        let read = store::Shard::recover(&opened, device.clone(), ShardIndex(index)).await;
-        shards.push(read.expect("a good device"));
-    }
-    let mut clients = Vec::new();
-    for (read, group) in shards.into_iter().zip([GroupId(2), GroupId(1)]) {
-        let (shard, recovery) = read.begin().await.expect("a good device");
-        assert_eq!(opened.shard_of(group), shard.index());
-        let model = model_of(0);
-        model.borrow_mut().groups.insert(group, GroupModel::default());
-        clients.push((group, Client::take_over(&shard, &recovery, &model).await));
-    }
-    clients
-}
-
 /// What one shard of a device has is whole, what the other has is half dead: who writes to the first waits for what is
 /// cleaned in the second.
 #[test]
@@ -199,36 +178,12 @@ fn a_shard_without_anything_to_clean_waits_for_one_that_has() {
     });
 }
 
-/// Passes and cleaners that go on in step with what is written do not wait for writers who wait for them.
 #[test]
 fn writers_with_a_pace_of_their_own_never_wait_for_ever() {
-    let rig = Rig::new(26, 512 * MIB, runtime::sim::DiskOptions::default());
-    rig.run(async move {
-        let clients = two_shards().await;
-        let random = Random::new(26);
-        let write = async |which: usize, chunk: u32, range: BlockRange| {
-            let (group, client) = &clients[which];
-            client.write_with_room(*group, ChunkId(chunk), range).await.expect("there is always something to clean");
-            assert!(client.below(32).await);
-        };
-        for chunk in 0..180 {
-            for part in 0..8 {
-                write(0, chunk, BlockRange::new(32 * part, 32)).await;
-                write(1, chunk, BlockRange::new(32 * part, 32)).await;
-            }
-        }
-        for i in 0..120_000 {
-            let block = BlockRange::new(random.below(256) as u32, 1);
-            write(i % 2, random.below(180) as u32, block).await;
-            if i % 16 == 0 {
-                runtime::sleep(std::time::Duration::from_micros(random.below(600))).await;
-            }
-        }
-        let cleaned: u64 = clients.iter().map(|(_, client)| client.shard.statistics().segments_cleaned).sum();
-        assert!(cleaned > 60, "{cleaned} segments cleaned");
-        for (_, client) in &clients {
-            client.settle().await;
-            client.verify().await;
-        }
-    });
+    common::shards::writers_with_a_pace_of_their_own_never_wait_for_ever();
+}
+
+#[test]
+fn a_pass_ends_although_its_writers_wait() {
+    common::shards::a_pass_ends_although_its_writers_wait();
 }

@@ -236,6 +236,7 @@ impl Shared {
                 polls += 1;
             }
             core.executor.end_turn();
+            core.executor.begin_background_step();
             polls
         });
         self.trace(EventKind::Turn, place, polls, 0, 0);

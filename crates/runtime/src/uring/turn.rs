@@ -18,6 +18,10 @@ const VAIN_SPINS_MAX: u32 = 4;
 /// the same enter. Without this a write at depth 1 costs an enter more.
 const TURN_ENDS_MAX: usize = 3;
 
+/// How much longer background work may take than the turn before it: a store that cleans as fast as clients write at
+/// random has about twice their work with it.
+const BACKGROUND_PER_TURN: u32 = 2;
+
 /// The loop of one core.
 pub(super) struct Loop {
     core: Rc<Core>,
@@ -35,6 +39,7 @@ impl Loop {
     /// Takes turns until `done` or until told to stop. Call it with the core entered.
     pub(super) fn run(&mut self, mut done: impl FnMut() -> bool) {
         loop {
+            let began = self.core.now();
             self.read_letters();
             self.reactor.receive_ring().start_turn(); // may wake: never between the last task and a sleep
             self.wake_sleepers();
@@ -45,6 +50,7 @@ impl Loop {
                 }
                 self.run_ready(); // what gathered leaves with this turn's enter
             }
+            self.run_background(began);
             if self.stopping || done() {
                 return;
             }
@@ -78,6 +84,21 @@ impl Loop {
     fn run_ready(&self) {
         for _ in 0..POLLS_MAX {
             if !self.core.executor.run_one() {
+                return;
+            }
+        }
+    }
+
+    /// Steps of background work: one, and more as long as they do not take much longer than the turn that began then.
+    fn run_background(&self, began: Instant) {
+        if !self.core.executor.has_background() {
+            return;
+        }
+        let now = self.core.now();
+        let end = now + BACKGROUND_PER_TURN * now.since(began);
+        while self.core.executor.begin_background_step() {
+            self.run_ready();
+            if self.core.now() >= end {
                 return;
             }
         }

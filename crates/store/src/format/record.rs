@@ -228,11 +228,24 @@ impl<'a> Record<'a> {
             return Err(FormatError::Hash { what: WHAT });
         }
         check_zero(WHAT, entries_end, &area[entries_end..blocks_offset])?;
-        let record = Self {
-            header,
-            entries: &area[RECORD_HEADER_BYTES..entries_end],
-            blocks_offset_bytes: blocks_offset as u32,
-        };
+        let record = Self::again(header, block_size_bytes, area);
+        record.check_entries(block_size_bytes)?;
+        Ok(record)
+    }
+
+    /// As [`decode`](Self::decode), but for the keyed hash: what has the form of a record, whoever wrote it and wherever.
+    /// For those who believe nothing of it that they do not know already, block by block.
+    ///
+    /// # Errors
+    /// What has not the form of a record.
+    pub(crate) fn decode_unproven(
+        block_size_bytes: u32,
+        room_bytes: usize,
+        area: &'a [u8],
+    ) -> Result<Self, FormatError> {
+        let header = RecordHeader::peek(area, block_size_bytes, room_bytes)?;
+        check_length(WHAT, area, header.blocks_offset_bytes(block_size_bytes))?;
+        let record = Self::again(header, block_size_bytes, area);
         record.check_entries(block_size_bytes)?;
         Ok(record)
     }

@@ -8,27 +8,20 @@
 //!                                        └─────────────────────────┘
 //! ```
 //!
-//! **Which.** The best of (1 − u) · √age / (1 + u), u the share that lives: cost-benefit as in Rosenblum and Ousterhout,
-//! "The Design and Implementation of a Log-Structured File System" (1992), with the root of the age: with the age itself all
-//! that was written once and never again is copied at one time, full as it is, and clients wait meanwhile. What died is found by the index: a block
-//! lives where the index names it. Only segments that end before the replay start of the last complete pass: younger
-//! ones are dying anyway, and replay would read records of theirs.
+//! **What lives** is found by the index: a block lives where the index names it, and nothing else of what is read is
+//! believed. A block whose bytes have not their sum is not copied: it stays where it is, damage that the next read reports,
+//! and its segment is left alone.
 //!
 //! **How fast.** In step with what clients write, the faster the fewer segments are free or will be after the next pass;
-//! without a limit where clients wait already.
-//!
-//! A block whose bytes have not their sum is not copied: it stays where it is, damage that the next read reports, and
-//! its segment is left alone.
+//! without a limit where clients wait already. In steps of some 100 µs, between which clients have their turns.
 
 use super::moves::{MAX_MOVED_BLOCKS, Moved};
 use super::pass::durable_through;
-use super::segments::SegmentState;
-use super::{Role, ShardCore, State};
+use super::{ShardCore, State};
 use crate::format::{
-    Crc32c, EntryBody, LeafKey, MAX_RECORD_BYTES, Record, RecordHeader, RecordPlace, RecordSeq, SegmentIndex,
-    StoredBlock, Stream, UNIT_BYTES,
+    Crc32c, EntryBody, LeafKey, MAX_RECORD_BYTES, Record, RecordHeader, RecordSeq, SegmentIndex, StoredBlock, Stream,
 };
-use runtime::IoBuf;
+use runtime::{IoBuf, background_step};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use types::{BlockRange, Mutant, mutant};
@@ -36,6 +29,8 @@ use types::{BlockRange, Mutant, mutant};
 /// Read of a victim at once: what is sorted together. A chunk is 1 MiB, so neighbours meet in here.
 const WINDOW_BYTES: usize = 2 << 20;
 const _: () = assert!(WINDOW_BYTES >= MAX_RECORD_BYTES);
+/// Read in one step.
+const READ_BYTES: usize = 256 << 10;
 /// Blocks of one record of moves: short enough not to hold up what clients write beside it.
 const BLOCKS_PER_RECORD: usize = 64;
 /// A record of so many, with its header and entries.
@@ -45,11 +40,10 @@ const MAX_RECORDS_ON_THEIR_WAY: usize = 2;
 /// Bytes copied per byte that clients write, when they are just short of having to wait. Uniform random writes on a
 /// device whose clients fill nine tenths of what is usable need 4 to 5.
 const MAX_GAIN: u64 = 8;
+/// So many bytes are read for what it takes to copy one.
+const READS_PER_COPY: u64 = 4;
 /// What clients wrote while there was nothing to clean is forgotten, but for this.
-const MAX_CREDIT_BYTES: u64 = 16 << 20;
-/// A segment with more than this share alive is not worth copying, in per cent, as long as there are others.
-const WORTH_CLEANING_PERCENT: u32 = 95;
-
+const MAX_CREDIT_BYTES: u64 = 2 << 20;
 /// Where nothing is worth cleaning, it is looked for again after this many records.
 const RECORDS_BETWEEN_LOOKS: u64 = 16;
 
@@ -88,10 +82,6 @@ impl ShardCore {
         self.store.pool.free_count() <= self.space.for_overwrites
     }
 
-    fn units_per_segment(&self) -> u32 {
-        self.store.geometry.segment_size_bytes / UNIT_BYTES as u32
-    }
-
     /// Bytes that may be copied now.
     fn allowance_bytes(&self, state: &State) -> u64 {
         let (free, space) = (self.store.free_or_dead(), &self.space);
@@ -107,34 +97,6 @@ impl ShardCore {
 }
 
 impl State {
-    /// The segment whose cleaning gains most for what it costs.
-    fn pick_victim(&self, core: &ShardCore) -> Option<SegmentIndex> {
-        let units = core.units_per_segment();
-        let now = self.log.gathering().0;
-        let gain = |one: &SegmentState| {
-            let age = u128::from(now.saturating_sub(one.first_record.0) + 1);
-            // Squared, so that the root of the age needs not be taken.
-            let share = u128::from(units - one.live_units) * 4096 / u128::from(units + one.live_units);
-            share * share * age
-        };
-        let start = self.pass.root.replay_start.seq;
-        let old = self.worth_cleaning(core).filter(|(_, one)| one.last_record < start);
-        old.max_by_key(|(_, one)| gain(one)).map(|(segment, _)| segment)
-    }
-
-    /// Whether a segment would be worth cleaning if it were older than the last pass.
-    fn a_pass_would_help(&self, core: &ShardCore) -> bool {
-        let start = self.pass.root.replay_start.seq;
-        self.worth_cleaning(core).any(|(_, one)| one.last_record >= start)
-    }
-
-    fn worth_cleaning(&self, core: &ShardCore) -> impl Iterator<Item = (SegmentIndex, &SegmentState)> {
-        let most = core.units_per_segment() / 100 * WORTH_CLEANING_PERCENT;
-        self.segments
-            .ours()
-            .filter(move |(_, one)| one.role == Role::Sealed && (1..=most).contains(&one.live_units) && !one.left_alone)
-    }
-
     /// Notes what lives of the blocks that a record holds. `at`: where the record begins in the window.
     fn note_live(
         &self,
@@ -218,30 +180,36 @@ async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
     let (mut offset_bytes, mut live) = (core.block_size_bytes, Vec::new());
     let mut on_their_way = VecDeque::new();
     let mut whole = true;
-    while offset_bytes < geometry.segment_size_bytes && core.state.borrow_mut().segments.get_mut(segment).live_units > 0
-    {
+    while offset_bytes < geometry.segment_size_bytes && core.state.borrow().segments.get(segment).live_units > 0 {
         let length = WINDOW_BYTES.min((geometry.segment_size_bytes - offset_bytes) as usize);
+        pay(core, length as u64 / READS_PER_COPY).await?;
         let from = geometry.segment_start_bytes(segment) + u64::from(offset_bytes);
-        let (read, window) = core.device.read(from, IoBuf::new(length)).await;
-        if read.is_err() {
+        let Ok(window) = read_window(core, from, length).await else {
             whole = false;
             break;
-        }
+        };
+        background_step().await;
         let next = core.find_live(segment, offset_bytes, &window, &mut live);
         live.sort_unstable_by_key(|one| (one.key.layer, one.key.chunk, one.block));
-        while !live.is_empty() {
-            let mut part: Vec<Live> = live.drain(..BLOCKS_PER_RECORD.min(live.len())).collect();
-            let found = part.len();
-            part.retain(|one| Crc32c::of(&window[one.at..one.at + one.stored.stored.bytes()]) == one.stored.checksum);
-            whole &= part.len() == found;
-            if part.is_empty() {
+        let is_right =
+            |one: &Live| Crc32c::of(&window[one.at..one.at + one.stored.stored.bytes()]) == one.stored.checksum;
+        for part in live.chunks_mut(BLOCKS_PER_RECORD) {
+            background_step().await;
+            let right = part.iter().filter(|one| is_right(one)).count();
+            // Those that are damaged to the end.
+            if right < part.len() {
+                whole = false;
+                part.sort_by_key(|one| !is_right(one));
+            }
+            if right == 0 {
                 continue;
             }
-            on_their_way.push_back(copy(core, &part, &window).await?);
+            on_their_way.push_back(copy(core, &part[..right], &window).await?);
             if on_their_way.len() >= MAX_RECORDS_ON_THEIR_WAY {
                 durable_through(core, on_their_way.pop_front().expect("just counted")).await?;
             }
         }
+        live.clear();
         offset_bytes = next;
     }
     for record in on_their_way {
@@ -257,21 +225,35 @@ async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
     Some(())
 }
 
+/// Reads a window, step by step.
+async fn read_window(core: &ShardCore, from_bytes: u64, length: usize) -> std::io::Result<IoBuf> {
+    let mut window = IoBuf::new(length);
+    let mut rest = window.split_off(0);
+    while !rest.is_empty() {
+        background_step().await;
+        let mut piece = rest;
+        rest = piece.split_off(READ_BYTES.min(piece.len()));
+        let (read, piece) = core.device.read(from_bytes + window.len() as u64, piece).await;
+        read?;
+        window.unsplit(piece);
+    }
+    Ok(window)
+}
+
 impl ShardCore {
     /// Notes what lives in the records that lie wholly in the window; returns where the next one to look at begins.
     fn find_live(&self, segment: SegmentIndex, offset_bytes: u32, window: &[u8], live: &mut Vec<Live>) -> u32 {
         let state = self.state.borrow();
         let (block, geometry) = (self.block_size_bytes, self.store.geometry);
-        let generation = state.segments.get(segment).generation;
         let mut at = 0;
         while at < window.len() {
             let here = offset_bytes + at as u32;
             let room = (geometry.segment_size_bytes - here) as usize;
-            let place = RecordPlace { segment, generation, offset_bytes: here };
             let record = match RecordHeader::peek(&window[at..], block, room) {
                 // A record that goes on behind the window begins the next one.
                 Ok(peeked) if at > 0 && peeked.length_bytes as usize > window.len() - at => break,
-                Ok(_) => Record::decode(&self.store.key, &place, block, room, &window[at..]),
+                // Its keyed hash would cost more than all else here, and proves nothing that the index does not say.
+                Ok(_) => Record::decode_unproven(block, room, &window[at..]),
                 Err(error) => Err(error),
             };
             match record {
@@ -286,9 +268,8 @@ impl ShardCore {
     }
 }
 
-/// Queues a record of moves of these blocks, when it is their turn. Once it is durable the index names the copies.
-async fn copy(core: &Rc<ShardCore>, part: &[Live], window: &IoBuf) -> Option<RecordSeq> {
-    let bytes: u64 = part.iter().map(|one| one.stored.stored.bytes() as u64).sum();
+/// Waits until so much may be copied, and takes it from what clients have paid for. `None` when the shard has ended.
+async fn pay(core: &Rc<ShardCore>, bytes: u64) -> Option<()> {
     let may = || match core.check_open() {
         Err(_) => Some(None),
         Ok(()) => {
@@ -299,11 +280,19 @@ async fn copy(core: &Rc<ShardCore>, part: &[Live], window: &IoBuf) -> Option<Rec
         }
     };
     core.durable_changed.until(may).await?;
+    let mut state = core.state.borrow_mut();
+    let gain = core.allowance_bytes(&state) / state.cleaning.credit_bytes.max(1);
+    let paid = bytes / gain.clamp(1, MAX_GAIN);
+    state.cleaning.credit_bytes = state.cleaning.credit_bytes.saturating_sub(paid);
+    Some(())
+}
+
+/// Queues a record of moves of these blocks, when it is their turn. Once it is durable the index names the copies.
+async fn copy(core: &Rc<ShardCore>, part: &[Live], window: &IoBuf) -> Option<RecordSeq> {
+    let bytes: u64 = part.iter().map(|one| one.stored.stored.bytes() as u64).sum();
+    pay(core, bytes).await?;
     let record = {
         let mut state = core.state.borrow_mut();
-        let gain = core.allowance_bytes(&state) / state.cleaning.credit_bytes.max(1);
-        let paid = bytes / gain.clamp(1, MAX_GAIN);
-        state.cleaning.credit_bytes = state.cleaning.credit_bytes.saturating_sub(paid);
         let mut record = RecordSeq(0);
         for run in runs(part) {
             let from: Vec<_> = run.iter().map(|one| one.stored).collect();

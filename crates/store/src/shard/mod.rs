@@ -14,6 +14,7 @@ mod segments;
 mod statistics;
 mod stretch;
 mod trouble;
+mod victims;
 mod watchdog;
 
 pub(crate) use append::{OpenSegment, segment_header};

@@ -22,6 +22,7 @@ use crate::format::{
     EntryHead, EntryKind, GroupState, LayerRecord, LeafData, PassBegin, PassEnd, PassId, RecordKind, RecordPointer,
     RecordSeq, SegmentIndex, SegmentUse, ShardRoot, StopMark,
 };
+use runtime::background_step;
 use std::rc::Rc;
 use types::{GroupId, Mutant, mutant};
 
@@ -148,8 +149,8 @@ impl ShardCore {
     /// Whether the pass may write its next leaves: in step with what is written, so that it ends in time; at once if it is
     /// hurried, if clients wait for it, or somebody for the next one.
     fn may_go_on(&self, state: &State, pass: &Pass) -> bool {
-        let hurried = pass.hurried || self.clients_wait() || self.is_urgent(state);
-        if hurried || state.pass.asked > pass.asked {
+        let in_need = (self.clients_wait() || self.is_urgent(state)) && !mutant(Mutant::PassWaitsForWriters);
+        if pass.hurried || in_need || state.pass.asked > pass.asked {
             return state.log.backlog() <= BACKLOG_OF_A_HURRIED_PASS;
         }
         let share = u64::from(pass.slots) * state.log.written_since_pass;
@@ -212,6 +213,7 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
         if !core.durable_changed.until(go_on).await {
             return None;
         }
+        background_step().await;
         let mut state = core.state.borrow_mut();
         state.log.segments_are_short = core.segments_are_short();
         state.write_leaves(&mut pass, &mut leaves, core.block_size_bytes);

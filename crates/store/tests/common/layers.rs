@@ -671,7 +671,7 @@ pub fn a_merge_behind_the_walk_of_a_pass_is_in_it() {
         let mut seq = 3;
         // Leaves of some kilobytes each: a pass takes them in several steps.
         for chunk in (0..FILLERS).map(ChunkId) {
-            for block in (0..types::BLOCKS_PER_CHUNK as u32).step_by(2) {
+            for block in (0..types::BLOCKS_PER_CHUNK).step_by(2) {
                 let kind = EntryKind::Zero { range: BlockRange::new(block, 1), hides_below: true };
                 let (epoch, commit, volume_epoch) = (Epoch(1), Seq(0), VolumeEpoch(1));
                 let zero = Entry { group, epoch, seq: Seq(seq), commit, volume_epoch, layer: filler, chunk, kind };

@@ -5,6 +5,7 @@ pub mod cleaning;
 pub mod layers;
 pub mod moments;
 pub mod reader;
+pub mod shards;
 pub mod tombstones;
 
 use runtime::sim::{DiskOptions, NodeOptions, Random, SimDisk, SimNode, World};

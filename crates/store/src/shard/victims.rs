@@ -1,0 +1,51 @@
+//! Which segment is cleaned: the one whose cleaning gains most for what it costs.
+//!
+//! The best of (1 − u) · √age / (1 + u), u the share that lives: cost-benefit as in Rosenblum and Ousterhout, "The Design
+//! and Implementation of a Log-Structured File System" (1992), with the root of the age: with the age itself all that was
+//! written once and never again is copied at one time, full as it is, and clients wait meanwhile.
+//!
+//! Only segments that end before the replay start of the last complete pass: younger ones are dying anyway, and replay
+//! would read records of theirs.
+
+use super::segments::SegmentState;
+use super::{Role, ShardCore, State};
+use crate::format::{SegmentIndex, UNIT_BYTES};
+
+/// A segment with more than this share alive is not worth copying, in per cent, as long as there are others.
+const WORTH_CLEANING_PERCENT: u32 = 95;
+
+impl ShardCore {
+    fn units_per_segment(&self) -> u32 {
+        self.store.geometry.segment_size_bytes / UNIT_BYTES as u32
+    }
+}
+
+impl State {
+    /// The segment whose cleaning gains most for what it costs.
+    pub(super) fn pick_victim(&self, core: &ShardCore) -> Option<SegmentIndex> {
+        let units = core.units_per_segment();
+        let now = self.log.gathering().0;
+        let gain = |one: &SegmentState| {
+            let age = u128::from(now.saturating_sub(one.first_record.0) + 1);
+            // Squared, so that the root of the age needs not be taken.
+            let share = u128::from(units - one.live_units) * 4096 / u128::from(units + one.live_units);
+            share * share * age
+        };
+        let start = self.pass.root.replay_start.seq;
+        let old = self.worth_cleaning(core).filter(|(_, one)| one.last_record < start);
+        old.max_by_key(|(_, one)| gain(one)).map(|(segment, _)| segment)
+    }
+
+    /// Whether a segment would be worth cleaning if it were older than the last pass.
+    pub(super) fn a_pass_would_help(&self, core: &ShardCore) -> bool {
+        let start = self.pass.root.replay_start.seq;
+        self.worth_cleaning(core).any(|(_, one)| one.last_record >= start)
+    }
+
+    fn worth_cleaning(&self, core: &ShardCore) -> impl Iterator<Item = (SegmentIndex, &SegmentState)> {
+        let most = core.units_per_segment() / 100 * WORTH_CLEANING_PERCENT;
+        self.segments
+            .ours()
+            .filter(move |(_, one)| one.role == Role::Sealed && (1..=most).contains(&one.live_units) && !one.left_alone)
+    }
+}
