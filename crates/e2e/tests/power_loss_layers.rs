@@ -38,12 +38,12 @@ struct Run {
 }
 
 /// Does something on a core of its own, whose device writes go into `record`.
-fn on_a_core<T: Send + 'static, F: Future<Output = T>>(
+fn on_a_core<T: Send + 'static, F>(
     record: &Path,
     work: impl FnOnce() -> F + Send + 'static,
 ) -> Result<T, String>
 where
-    F: 'static,
+    F: Future<Output = T> + 'static,
 {
     let options = Options { record: Some(record.to_owned()) };
     let cores = Cores::start(1, &options).map_err(|error| error.to_string())?;
