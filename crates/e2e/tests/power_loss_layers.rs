@@ -38,10 +38,7 @@ struct Run {
 }
 
 /// Does something on a core of its own, whose device writes go into `record`.
-fn on_a_core<T: Send + 'static, F>(
-    record: &Path,
-    work: impl FnOnce() -> F + Send + 'static,
-) -> Result<T, String>
+fn on_a_core<T: Send + 'static, F>(record: &Path, work: impl FnOnce() -> F + Send + 'static) -> Result<T, String>
 where
     F: Future<Output = T> + 'static,
 {

@@ -60,7 +60,10 @@ impl Pool {
 
     /// A segment to append to, and the generation of this use of it.
     pub(crate) fn take(&self) -> Option<(SegmentIndex, Generation)> {
-        let mut state = self.lock();
+        self.take_of(&mut self.lock())
+    }
+
+    fn take_of(&self, state: &mut State) -> Option<(SegmentIndex, Generation)> {
         let segment = match REUSES_TOO_EARLY.into_iter().any(mutant) {
             true => state.free.pop_back()?,
             false => state.free.pop_front()?,
@@ -68,6 +71,12 @@ impl Pool {
         state.last_generation.0 += 1;
         self.free.store(state.free.len() as u32, Ordering::Relaxed);
         Some((segment, state.last_generation))
+    }
+
+    /// As [`take`](Self::take), if more than so many are free.
+    pub(crate) fn take_above(&self, kept_back: u32) -> Option<(SegmentIndex, Generation)> {
+        let mut state = self.lock();
+        if state.free.len() as u32 <= kept_back { None } else { self.take_of(&mut state) }
     }
 
     /// Nothing needs what is in `segment` any more.

@@ -31,14 +31,27 @@ const MIN_KEPT_BACK: u32 = 8;
 const MIN_KEPT_BACK_PER_SHARD: u32 = 5;
 
 impl Space {
-    /// The limits for a device. Where all shards take a segment for an overwrite at once, each still has one for its pass
-    /// and one for what its cleaner copies: else nothing would ever become free.
+    /// The same where passes need more segments than one each, so many more.
+    pub(crate) fn raised_by(self, segments: u32) -> Self {
+        Self {
+            for_overwrites: self.for_overwrites + segments,
+            for_zeroes: self.for_zeroes + segments,
+            for_groups: self.for_groups + segments,
+            for_moves: self.for_moves + segments,
+            passes_begin: self.passes_begin + segments,
+            cleaning_begins: self.cleaning_begins + segments,
+            ..self
+        }
+    }
+
+    /// The limits for a device. Where all shards take a segment for the entries of groups at once, each still has one for
+    /// its pass: else nothing would ever become free.
     pub(crate) fn of(geometry: &Geometry) -> Self {
         let (total, shards) = (geometry.segment_count, u32::from(geometry.shard_count));
         let kept_back = (total / 10).max(MIN_KEPT_BACK).max(MIN_KEPT_BACK_PER_SHARD * shards).min(total / 2);
         let for_new_blocks = kept_back + (total - kept_back) / 10;
-        let for_groups = (kept_back / 16).max(shards);
-        let step = (kept_back / 32).max(shards);
+        let for_groups = (kept_back / 16).max(2 * shards);
+        let step = (kept_back / 32).max(shards.div_ceil(2));
         let (for_zeroes, for_overwrites) = (for_groups + step, for_groups + 2 * step);
         let passes_begin = for_overwrites + (kept_back * 3 / 10).max(2);
         let cleaning_begins = for_overwrites + (kept_back * 2 / 5).max(3);
@@ -74,7 +87,7 @@ mod tests {
                     && space.cleaning_begins <= space.kept_back
             );
             assert!(space.for_moves < space.for_overwrites && space.for_new_blocks <= total / 2);
-            assert!(u32::from(geometry.shard_count) <= space.for_groups);
+            assert!(2 * u32::from(geometry.shard_count) <= space.for_groups.min(space.for_moves));
         }
     }
 }

@@ -20,6 +20,8 @@ use std::task::{Poll, Waker};
 use types::{ClusterId, GroupId, Incarnation, ShardIndex, StoreId};
 
 /// Most shards of one device.
+/// This part of what lives is what the index takes in any case: what it takes beyond that is not for new blocks.
+const INDEX_SHARE_DIVISOR: u64 = 32;
 const MAX_SHARDS: usize = crate::format::geometry::MAX_SHARDS as usize;
 
 /// One device's store. Its shards live on the cores they are dealt to and share this.
@@ -44,6 +46,11 @@ pub struct Store {
     live_bytes: [AtomicU64; MAX_SHARDS],
     /// Segments of each shard that hold nothing and are not free yet.
     dead: [AtomicU32; MAX_SHARDS],
+    /// Bytes that a pass of each shard takes.
+    pass_bytes: [AtomicU64; MAX_SHARDS],
+    space: Space,
+    /// Segments that all limits of `space` are raised by, for passes that are long.
+    for_long_passes: AtomicU32,
     clean_below: AtomicU32,
     /// Shards that can make nothing free, a bit each.
     exhausted: AtomicU32,
@@ -138,8 +145,11 @@ impl Store {
             watchers: Mutex::default(),
             live_bytes: [const { AtomicU64::new(0) }; MAX_SHARDS],
             dead: [const { AtomicU32::new(0) }; MAX_SHARDS],
+            pass_bytes: [const { AtomicU64::new(0) }; MAX_SHARDS],
+            space: Space::of(&geometry),
+            for_long_passes: AtomicU32::new(0),
             exhausted: AtomicU32::new(0),
-            clean_below: AtomicU32::new(Space::of(&geometry).cleaning_begins),
+            clean_below: AtomicU32::new(0),
         }))
     }
 
@@ -187,20 +197,23 @@ impl Store {
     pub fn usage(&self) -> Usage {
         let segment = u64::from(self.geometry.segment_size_bytes);
         let total = self.geometry.segment_count;
-        let usable_bytes = u64::from(total - Space::of(&self.geometry).kept_back) * segment;
+        let usable_bytes = u64::from(total - self.space.kept_back) * segment;
+        let live_bytes = self.live_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        // Two passes lie on the device, one is complete and one is written. A little is always part of what is kept back.
+        let index_bytes = (2 * self.pass_bytes()).saturating_sub(live_bytes / INDEX_SHARE_DIVISOR);
         Usage {
             capacity_bytes: u64::from(total) * segment,
             usable_bytes,
-            new_blocks_until_bytes: usable_bytes / 10 * 9,
+            new_blocks_until_bytes: (usable_bytes / 10 * 9).saturating_sub(index_bytes),
             used_bytes: u64::from(total - self.pool.free_count()) * segment,
-            live_bytes: self.live_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum(),
+            live_bytes,
         }
     }
 
     /// The cleaner works while fewer segments are free, or hold nothing, than this: at first half of what is kept back, so
     /// that most has died by itself. A larger number copies more, and earlier.
     pub fn clean_below(&self, segments: u32) {
-        self.clean_below.store(segments.max(Space::of(&self.geometry).cleaning_begins), Ordering::Relaxed);
+        self.clean_below.store(segments, Ordering::Relaxed);
     }
 
     /// Whether the shard can make nothing free.
@@ -221,7 +234,7 @@ impl Store {
     }
 
     pub(crate) fn cleaning_begins(&self) -> u32 {
-        self.clean_below.load(Ordering::Relaxed)
+        self.clean_below.load(Ordering::Relaxed).max(self.space().cleaning_begins)
     }
 
     /// Why the device takes nothing more, if it does not.
@@ -273,6 +286,25 @@ impl Store {
     pub(crate) fn set_use(&self, shard: ShardIndex, live_bytes: u64, dead: u32) {
         self.live_bytes[usize::from(shard.0)].store(live_bytes, Ordering::Relaxed);
         self.dead[usize::from(shard.0)].store(dead, Ordering::Relaxed);
+    }
+
+    /// What a pass of the shard takes.
+    pub(crate) fn set_pass_bytes(&self, shard: ShardIndex, bytes: u64) {
+        self.pass_bytes[usize::from(shard.0)].store(bytes, Ordering::Relaxed);
+        let segments = self.pass_bytes() / u64::from(self.geometry.segment_size_bytes);
+        let kept_for_them = self.space.for_moves - u32::from(self.shard_count());
+        let raised = (segments as u32).saturating_sub(kept_for_them).min(self.geometry.segment_count / 2);
+        self.for_long_passes.store(raised, Ordering::Relaxed);
+    }
+
+    /// What a pass of each shard takes, all together.
+    fn pass_bytes(&self) -> u64 {
+        self.pass_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Who may take the last segments now: all passes together find theirs, each one's last besides.
+    pub(crate) fn space(&self) -> Space {
+        self.space.raised_by(self.for_long_passes.load(Ordering::Relaxed))
     }
 
     /// Segments that are free, or will be after a pass of their shard.

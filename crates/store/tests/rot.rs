@@ -3,9 +3,10 @@
 
 mod common;
 
+use common::moments::Writer;
 use common::*;
 use runtime::IoBuf;
-use runtime::sim::{DiskFaults, Random};
+use runtime::sim::{DiskFaults, DiskOptions, Random};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use store::{Shard, Store};
@@ -116,4 +117,44 @@ fn a_disk_that_loses_misplaces_or_rots_is_found_out() {
         ));
     }
     assert!(noticed > SEEDS as u32 / 5, "the faults met nothing of interest: noticed {noticed} times");
+}
+
+/// A shard that has lost something frees nothing and writes no pass. It can be started again and again all the same, and
+/// takes what is written.
+#[test]
+fn a_damaged_shard_can_be_started_for_ever() {
+    let rig = Rig::formatted(48, 256 * MIB, DiskOptions { block_size_bytes: 4096, ..DiskOptions::default() });
+    let group = GroupId(1);
+    rig.run(async move {
+        let (shard, recovery) = open().await;
+        let writer = Writer::begin(&shard, &recovery, group).await;
+        for chunk in (0..3).map(ChunkId) {
+            writer.write_chunk(LAYER, chunk, 1).await;
+        }
+        // The record of an idle store: from then on everything is known to have been durable.
+        runtime::sleep(Duration::from_secs(3)).await;
+    });
+    rig.node.crash();
+    let of_chunk_1 = bytes_of(ChunkId(1), BlockRange::new(0, 1), 1);
+    let [segment] = rig.segments_with(&of_chunk_1)[..] else { panic!("all is in one segment") };
+    // The header of a record: blocks are 32 together, behind one of header and entries.
+    let start = MIB + segment as u64 * 4 * MIB;
+    for offset in (start + MIB..start + 3 * MIB / 2).step_by(4096) {
+        rig.disk.flip_bit(offset, 0);
+    }
+    let mut used = Vec::new();
+    for _ in 0..100 {
+        rig.node.restart();
+        let now = rig.run(async move {
+            let (shard, recovery) = open().await;
+            assert!(!recovery.damage.is_empty(), "what is lost stays lost");
+            // A group of which nothing is lost goes on.
+            let writer = Writer::begin(&shard, &recovery, GroupId(2)).await;
+            writer.write(LAYER, ChunkId(9), BlockRange::new(0, 1), 2).await;
+            writer.settle().await;
+            shard.store().usage().used_bytes
+        });
+        used.push(now);
+    }
+    assert!(used[99] <= used[1], "each start takes a segment: {used:?}");
 }

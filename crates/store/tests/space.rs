@@ -2,10 +2,13 @@
 
 mod common;
 
+use common::moments::Writer;
 use common::shards::two_shards;
 use common::*;
+use runtime::IoBuf;
 use runtime::sim::Random;
-use store::AppendError;
+use store::format::{Codec, StoredLength};
+use store::{AppendError, BlockCoding, EntryKind};
 use types::*;
 
 const GROUP: GroupId = GroupId(1);
@@ -186,4 +189,66 @@ fn writers_with_a_pace_of_their_own_never_wait_for_ever() {
 #[test]
 fn a_pass_ends_although_its_writers_wait() {
     common::shards::a_pass_ends_although_its_writers_wait();
+}
+
+/// Blocks that compress to next to nothing, each alone in its chunk: a quarter of what lies on the device is index. It is
+/// said to be full before a pass finds no room; what is stored can be read, deleted and overwritten.
+#[test]
+fn a_device_full_of_index_goes_on() {
+    const CHUNKS_AT_ONCE: u32 = 64;
+    let rig = Rig::formatted(28, 256 * MIB, runtime::sim::DiskOptions::default());
+    let write = |version: u64| {
+        let coding = BlockCoding::new(KeyId(0), Some(&[StoredLength::new(1, Codec::Lz4)]));
+        let bytes = bytes_of(ChunkId(0), BlockRange::new(0, 1), version);
+        EntryKind::Write { range: BlockRange::new(7, 1), bytes: IoBuf::copy_of(&bytes[..512]).freeze(), coding }
+    };
+    let written = rig.run(async move {
+        let (shard, recovery) = open().await;
+        let writer = Writer::begin(&shard, &recovery, GROUP).await;
+        let mut chunks = 0;
+        while chunks < 1_000_000 {
+            match writer.try_ask(LAYER, ChunkId(chunks), write(1)) {
+                Ok(_) => chunks += 1,
+                Err(AppendError::NoSpace { .. }) => break,
+                Err(AppendError::Busy) => {
+                    writer.settle().await;
+                    shard.room().await.expect("an open shard");
+                }
+                Err(other) => panic!("after {chunks} chunks: {other}"),
+            }
+            if chunks % CHUNKS_AT_ONCE == 0 {
+                writer.settle().await;
+            }
+        }
+        writer.settle().await;
+        for _ in 0..2 {
+            shard.pass_now().await.expect("room for a pass");
+        }
+        chunks
+    });
+    assert!((100_000..1_000_000).contains(&written), "{written} chunks were written");
+    rig.node.restart();
+    rig.run(async move {
+        let (shard, recovery) = open().await;
+        assert_eq!(recovery.damage, []);
+        let writer = Writer::begin(&shard, &recovery, GROUP).await;
+        let random = Random::new(28);
+        for number in 0..40_000 {
+            writer.ask(LAYER, ChunkId(random.below(written.into()) as u32), write(2)).await;
+            if number % CHUNKS_AT_ONCE == 0 {
+                writer.settle().await;
+            }
+        }
+        for chunk in 0..written / 2 {
+            let whole = BlockRange::new(0, BLOCKS_PER_CHUNK);
+            writer.ask(LAYER, ChunkId(chunk), EntryKind::Zero { range: whole, hides_below: false }).await;
+            if chunk % CHUNKS_AT_ONCE == 0 {
+                writer.settle().await;
+            }
+        }
+        writer.settle().await;
+        shard.pass_now().await.expect("room for a pass");
+        let statistics = shard.statistics();
+        assert_eq!((statistics.append_failures, statistics.cleaning_errors), (0, 0), "{statistics:?}");
+    });
 }

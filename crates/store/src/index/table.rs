@@ -2,7 +2,8 @@
 
 use super::leaf::Leaf;
 use crate::format::blocks::BlockState;
-use crate::format::{DeviceUnit, LeafKey, LeafView, StoredBlock};
+use crate::format::leaf::LEAF_HEAD_BYTES;
+use crate::format::{DeviceUnit, EntryHead, LeafData, LeafKey, LeafView, StoredBlock};
 use blake2::digest::consts::U16;
 use blake2::digest::{Digest, FixedOutput};
 use core::hash::BuildHasher;
@@ -13,6 +14,8 @@ use types::{BlockRange, ChunkId, LayerId, Mutant, Seq, mutant};
 /// Tables, each with its share of the leaves. A table that grows hashes all it holds again: 1/256 of the leaves at once
 /// is a millisecond per TiB and not a quarter of a second.
 const TABLES: usize = 256;
+/// What a leaf takes in a pass besides its blocks: entry and head.
+const LEAF_FRONT_BYTES: u64 = (EntryHead::encoded_bytes(LeafData::ENCODED_BYTES) + LEAF_HEAD_BYTES) as u64;
 /// Slots are allocated by this many, and never move.
 const SLOTS_PER_PAGE: usize = 4096;
 
@@ -411,6 +414,12 @@ impl Index {
         let tables: usize = self.tables.iter().map(HashTable::allocation_size).sum();
         let pages = self.pages.len() * SLOTS_PER_PAGE * size_of::<Option<Slot>>();
         self.body_bytes + tables + pages + self.vacant.capacity() * 4
+    }
+
+    /// Bytes that all leaves take in a pass, about.
+    pub fn pass_bytes(&self) -> u64 {
+        let leaves = u64::from(self.slot_count) - self.vacant.len() as u64;
+        self.body_bytes as u64 + leaves * LEAF_FRONT_BYTES
     }
 
     // ---- slots

@@ -8,14 +8,13 @@ use crate::error::{AppendError, Damage, OpenError};
 use crate::format::opening::MAX_GAPS;
 use crate::format::{
     EntryHead, EntryKind, FormatError, LayerRecord, LeafKey, Opening, RecordKind, RecordSeq, SegmentUse, SeqRange,
-    ShardRoot, StoredBlock,
+    ShardRoot, StoredBlock, Stream,
 };
 use crate::index::Index;
 use crate::shard::{
     Counters, Group, OpenSegment, Segments, Shard, ShardCore, State, Troubles, Watchdog, catch_in, run_tasks,
     sorted_ids,
 };
-use crate::space::Space;
 use crate::store::{FoundSegment, Store};
 use replay::{PassVerdict, Replay};
 use runtime::Device;
@@ -342,13 +341,21 @@ fn start(
     findings: &Findings,
     damaged: bool,
 ) -> ShardCore {
+    // What is damaged is left as it is, for whoever wants to look at it: the log goes on in another segment, which the next
+    // openings find and go on in too. Else each start of a damaged shard, which frees nothing, would take a segment.
+    let root = store.root(index);
+    let all_headers = !lost_header_may_matter(store, &replay, root);
+    let is_whole = |tail: &&Tail| match damaged {
+        false => tail.is_whole(&replay.table),
+        true => tail.stream == Stream::Hot && all_headers && findings.is_behind_all_damage(tail, &root),
+    };
+    let tails: Vec<Tail> = findings.tails.iter().filter(is_whole).copied().collect();
     let mut state = replay.state;
     state.settle_endings(findings.next_seq);
-    state.pass.root = store.root(index);
-    // What is damaged is left as it is, for whoever wants to look at it: the log goes on in other segments.
+    state.pass.root = root;
     let mut open = Vec::new();
-    for tail in findings.tails.iter().filter(|tail| !damaged && tail.is_whole(&replay.table)) {
-        let Tail { stream, segment: FoundSegment { segment, generation, .. }, offset_bytes, last_record } = *tail;
+    for tail in tails {
+        let Tail { stream, segment: FoundSegment { segment, generation, .. }, offset_bytes, last_record } = tail;
         state.segments.go_on_in(segment, last_record);
         open.push((stream, OpenSegment { segment, generation, offset_bytes }));
     }
@@ -356,7 +363,6 @@ fn start(
     ShardCore {
         store: store.clone(),
         block_size_bytes: store.geometry.block_size_bytes,
-        space: Space::of(&store.geometry),
         device,
         index,
         state: RefCell::new(state),

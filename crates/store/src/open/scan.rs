@@ -24,7 +24,7 @@ use super::cursor::{Candidate, Cursor, Reader};
 use super::replay::Replay;
 use crate::error::{Damage, OpenError};
 use crate::format::{
-    EntryBody, Record, RecordHeader, RecordPointer, RecordSeq, SegmentIndex, SegmentUse, SeqRange, Stream,
+    EntryBody, Record, RecordHeader, RecordPointer, RecordSeq, SegmentIndex, SegmentUse, SeqRange, ShardRoot, Stream,
 };
 use crate::shard::Place;
 use crate::store::{FoundSegment, Store};
@@ -91,6 +91,15 @@ pub(crate) struct Judgement {
 }
 
 impl Findings {
+    /// Whether a tail's segment was begun behind the last pass and all that is missing: then all that was ever durable in it
+    /// was read.
+    pub(crate) fn is_behind_all_damage(&self, tail: &Tail, root: &ShardRoot) -> bool {
+        let first = tail.segment.first_record;
+        let judged = self.judge().damaged;
+        let last_missing = judged.iter().map(|missing| missing.records.last).max();
+        first > root.pass_last.seq && last_missing.is_none_or(|missing| first > missing)
+    }
+
     /// Writes again what no record says was durable. A flush that failed may have left it readable and yet doomed: the
     /// next flush says nothing of it, and it is gone with the power. Equal bytes in the same place: nothing can be
     /// torn. The flush of the opening covers it.

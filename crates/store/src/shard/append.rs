@@ -54,6 +54,8 @@ pub(crate) struct Log {
     position: LogPosition,
     /// Where the next record of each stream goes.
     open: [Option<OpenSegment>; STREAMS],
+    /// Segments that were taken before the record that begins them, so that nobody else can take the last one meanwhile.
+    taken: [Option<(SegmentIndex, Generation)>; STREAMS],
     syncing: bool,
     /// Bytes of clients' blocks in the queue.
     queued_bytes: usize,
@@ -86,6 +88,7 @@ impl Log {
             next_seq: RecordSeq(1),
             position: LogPosition(0),
             open: [None; STREAMS],
+            taken: [None; STREAMS],
             syncing: false,
             queued_bytes: 0,
             written_since_pass: 0,
@@ -295,7 +298,9 @@ impl State {
         let log = &mut self.log;
         log.last_issued = batch.seq;
         log.last_is_tick = batch.is_empty();
-        log.written_since_pass += written_bytes;
+        if batch.kind != RecordKind::Checkpoint {
+            log.written_since_pass += written_bytes;
+        }
         core.counters.appends.add(1);
         core.counters.appended_bytes.add(written_bytes);
         if batch.kind == RecordKind::Checkpoint {
@@ -320,13 +325,25 @@ impl State {
             self.segments.seal(open.segment);
         }
         // Admission keeps segments back for what it lets in: this is reached only if that is wrong.
-        let (segment, generation) = core.store.pool.take().ok_or("no free segment for what was admitted")?;
+        let taken = self.log.taken[stream as usize].take().or_else(|| core.store.pool.take());
+        let (segment, generation) = taken.ok_or("no free segment for what was admitted")?;
         if core.clients_wait() {
             // Or will: the cleaners of all shards go without a limit now.
             core.store.pool.tell();
         }
         self.segments.open(segment, generation, stream, first);
         Ok(OpenSegment { segment, generation, offset_bytes: 0 })
+    }
+
+    /// Makes sure that a record of this length finds room in its stream, if more than so many segments are free or none is
+    /// needed.
+    pub(super) fn secure(&mut self, core: &ShardCore, stream: Stream, length_bytes: usize, kept_back: u32) -> bool {
+        if self.log.taken[stream as usize].is_some() || self.log.has_open(stream, length_bytes) {
+            return true;
+        }
+        let own = core.store.pool.take_above(kept_back);
+        self.log.taken[stream as usize] = own;
+        own.is_some()
     }
 
     /// The next record goes into another segment. Returns its sequence.
@@ -516,7 +533,8 @@ pub(crate) async fn run_ticker(core: Rc<ShardCore>) {
             return;
         }
         let mut state = core.state.borrow_mut();
-        if state.log.unannounced() == Some(seen) {
+        let has_room = state.secure(&core, Stream::Hot, core.block_size_bytes as usize, core.space().for_groups);
+        if has_room && state.log.unannounced() == Some(seen) {
             let State { log, records, .. } = &mut *state;
             log.begin(records, RecordKind::Log);
             drop(state);

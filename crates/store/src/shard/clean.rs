@@ -79,12 +79,12 @@ impl ShardCore {
 
     /// No free segment is left for overwrites.
     pub(super) fn clients_wait(&self) -> bool {
-        self.store.pool.free_count() <= self.space.for_overwrites
+        self.store.pool.free_count() <= self.space().for_overwrites
     }
 
     /// Bytes that may be copied now.
     fn allowance_bytes(&self, state: &State) -> u64 {
-        let (free, space) = (self.store.free_or_dead(), &self.space);
+        let (free, space) = (self.store.free_or_dead(), &self.space());
         let a_pass_will_do = state.pass.is_under_way() || self.is_urgent(state);
         if free <= space.for_overwrites || self.clients_wait() && !a_pass_will_do {
             return u64::MAX;
@@ -182,7 +182,7 @@ async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
     let mut whole = true;
     while offset_bytes < geometry.segment_size_bytes && core.state.borrow().segments.get(segment).live_units > 0 {
         let length = WINDOW_BYTES.min((geometry.segment_size_bytes - offset_bytes) as usize);
-        pay(core, length as u64 / READS_PER_COPY).await?;
+        pay(core, length as u64 / READS_PER_COPY, None).await?;
         let from = geometry.segment_start_bytes(segment) + u64::from(offset_bytes);
         let Ok(window) = read_window(core, from, length).await else {
             whole = false;
@@ -268,15 +268,18 @@ impl ShardCore {
     }
 }
 
-/// Waits until so much may be copied, and takes it from what clients have paid for. `None` when the shard has ended.
-async fn pay(core: &Rc<ShardCore>, bytes: u64) -> Option<()> {
+/// Waits until so much may be copied, and takes it from what clients have paid for. `record_bytes`: and until there is room
+/// for such a record. `None` when the shard has ended.
+async fn pay(core: &Rc<ShardCore>, bytes: u64, record_bytes: Option<usize>) -> Option<()> {
     let may = || match core.check_open() {
         Err(_) => Some(None),
         Ok(()) => {
-            let state = core.state.borrow();
-            let room = core.store.pool.free_count() > core.space.for_moves
-                || state.log.has_open(Stream::Cold, LONGEST_RECORD_BYTES);
-            (room && core.allowance_bytes(&state) >= bytes).then_some(Some(()))
+            let mut state = core.state.borrow_mut();
+            let kept_back = core.space().for_moves;
+            let is_paid = core.allowance_bytes(&state) >= bytes;
+            let is_it =
+                is_paid && record_bytes.is_none_or(|length| state.secure(core, Stream::Cold, length, kept_back));
+            is_it.then_some(Some(()))
         }
     };
     core.durable_changed.until(may).await?;
@@ -290,7 +293,7 @@ async fn pay(core: &Rc<ShardCore>, bytes: u64) -> Option<()> {
 /// Queues a record of moves of these blocks, when it is their turn. Once it is durable the index names the copies.
 async fn copy(core: &Rc<ShardCore>, part: &[Live], window: &IoBuf) -> Option<RecordSeq> {
     let bytes: u64 = part.iter().map(|one| one.stored.stored.bytes() as u64).sum();
-    pay(core, bytes).await?;
+    pay(core, bytes, Some(LONGEST_RECORD_BYTES)).await?;
     let record = {
         let mut state = core.state.borrow_mut();
         let mut record = RecordSeq(0);

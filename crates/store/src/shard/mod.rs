@@ -83,7 +83,6 @@ pub(crate) struct ShardCore {
     pub(crate) device: Device,
     pub(crate) index: ShardIndex,
     pub(crate) block_size_bytes: u32,
-    pub(crate) space: Space,
     /// Never borrowed across an await.
     pub(crate) state: RefCell<State>,
     pub(crate) durable: Cell<LogPosition>,
@@ -424,6 +423,11 @@ pub(crate) fn run_tasks(core: &Rc<ShardCore>) {
 }
 
 impl ShardCore {
+    /// Who may take the last segments now.
+    pub(crate) fn space(&self) -> Space {
+        self.store.space()
+    }
+
     pub(crate) fn check_open(&self) -> Result<(), AppendError> {
         if self.closed.get() {
             return Err(AppendError::Closed);
@@ -455,6 +459,7 @@ impl ShardCore {
     /// Lets the store know how much of it lives, and how much of it can be free.
     pub(crate) fn tell_use(&self, state: &State) {
         self.store.set_use(self.index, state.segments.live_bytes(), state.segments.dead_count());
+        self.store.set_pass_bytes(self.index, state.pass.cost_bytes());
     }
 
     /// Free segments, less what is queued here and has none yet; other shards may have as much.
@@ -464,7 +469,7 @@ impl ShardCore {
     }
 
     fn has_room_for_overwrites(&self) -> bool {
-        self.free_for(&self.state.borrow()) > self.space.for_overwrites
+        self.free_for(&self.state.borrow()) > self.space().for_overwrites
     }
 
     fn note_refused(&self, error: &AppendError) {
@@ -482,7 +487,7 @@ impl ShardCore {
         }
         let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
         let kept_back = match &entry.kind {
-            EntryKind::Write { .. } if mutant(Mutant::ReserveOpenToNewBlocks) => self.space.for_moves,
+            EntryKind::Write { .. } if mutant(Mutant::ReserveOpenToNewBlocks) => self.space().for_moves,
             EntryKind::Write { range, bytes, .. } => {
                 let usage = self.store.usage();
                 if usage.live_bytes >= usage.new_blocks_until_bytes && !state.is_overwrite(key, *range, bytes.len()) {
@@ -491,17 +496,17 @@ impl ShardCore {
                         usable_bytes: usage.usable_bytes,
                     });
                 }
-                self.space.for_overwrites
+                self.space().for_overwrites
             }
-            EntryKind::Zero { .. } | EntryKind::Merge { .. } | EntryKind::LayerDelete { .. } => self.space.for_zeroes,
+            EntryKind::Zero { .. } | EntryKind::Merge { .. } | EntryKind::LayerDelete { .. } => self.space().for_zeroes,
             EntryKind::EpochStart
             | EntryKind::VolumeEpoch { .. }
             | EntryKind::Layer { .. }
             | EntryKind::GroupRecord { .. }
-            | EntryKind::Noop => self.space.for_groups,
+            | EntryKind::Noop => self.space().for_groups,
         };
         // What is small, and a group cannot go on without, may also fill the segment that is open.
-        let takes_none = kept_back < self.space.for_overwrites && state.log.has_open(Stream::Hot, SMALL_RECORD_BYTES);
+        let takes_none = kept_back < self.space().for_overwrites && state.log.has_open(Stream::Hot, SMALL_RECORD_BYTES);
         if free > kept_back || takes_none {
             return Ok(());
         }

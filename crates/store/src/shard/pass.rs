@@ -19,8 +19,8 @@ use super::segments::Role;
 use super::{Shard, ShardCore, State, sorted_ids};
 use crate::error::AppendError;
 use crate::format::{
-    EntryHead, EntryKind, GroupState, LayerRecord, LeafData, PassBegin, PassEnd, PassId, RecordKind, RecordPointer,
-    RecordSeq, SegmentIndex, SegmentUse, ShardRoot, StopMark,
+    EntryHead, EntryKind, GroupState, LayerRecord, LeafData, MAX_RECORD_BYTES, PassBegin, PassEnd, PassId, RecordKind,
+    RecordPointer, RecordSeq, SegmentIndex, SegmentUse, ShardRoot, StopMark, Stream,
 };
 use runtime::background_step;
 use std::rc::Rc;
@@ -40,6 +40,10 @@ const WORTH_TIMES_COST_IN_NEED: u64 = 4;
 const ROOM_PER_PASS_DIVISOR: u64 = 2;
 /// Leaves of one record, in bytes: small enough not to hold up what clients write behind it.
 const LEAVES_PER_RECORD_BYTES: usize = 128 << 10;
+/// The longest that becomes: with the last leaf, header and padding.
+const LONGEST_STEP_BYTES: usize = LEAVES_PER_RECORD_BYTES + (16 << 10);
+/// An entry behind the leaves, most of them.
+const END_ENTRY_BYTES: usize = 512;
 /// List elements of one group state or segment table: 16 and 32 bytes each, so that an entry stays below 64 KiB.
 const ITEMS_PER_ENTRY: usize = 1024;
 /// Records of a hurried pass that may wait: two under way, one ready.
@@ -91,14 +95,14 @@ impl ShardCore {
     /// cleaner would have to stop too. Or so much was deleted that it should be free soon.
     pub(super) fn is_urgent(&self, state: &State) -> bool {
         let free = self.store.pool.free_count();
-        let is_worth_it = free <= self.space.for_overwrites + 1 && self.pays(state, WORTH_TIMES_COST_IN_NEED);
+        let is_worth_it = free <= self.space().for_overwrites + 1 && self.pays(state, WORTH_TIMES_COST_IN_NEED);
         let many_are_dead = state.segments.deaths > self.store.geometry.segment_count / DEAD_SEGMENTS_DIVISOR;
-        is_worth_it || many_are_dead || free <= self.space.for_moves + 1 && self.frees_something(state)
+        is_worth_it || many_are_dead || free <= self.space().for_moves + 1 && self.frees_something(state)
     }
 
     /// A pass would free more than it costs, and few segments are free: the fewer, the less it has to free.
     fn is_worth_it(&self, state: &State) -> bool {
-        let (free, space) = (self.store.pool.free_count(), &self.space);
+        let (free, space) = (self.store.pool.free_count(), &self.space());
         let left = u64::from(free.saturating_sub(space.for_overwrites));
         let range = u64::from(space.passes_begin - space.for_overwrites);
         let times = WORTH_TIMES_COST_IN_NEED + (WORTH_TIMES_COST - WORTH_TIMES_COST_IN_NEED) * left / range;
@@ -113,7 +117,7 @@ impl ShardCore {
 
     /// Bytes that the shard may write before clients have to wait.
     fn room_bytes(&self) -> u64 {
-        let free = self.store.pool.free_count().saturating_sub(self.space.for_overwrites);
+        let free = self.store.pool.free_count().saturating_sub(self.space().for_overwrites);
         let geometry = &self.store.geometry;
         u64::from(free) * u64::from(geometry.segment_size_bytes) / u64::from(geometry.shard_count)
     }
@@ -128,7 +132,7 @@ impl ShardCore {
 
     /// A pass shall not take the last segments.
     fn segments_are_short(&self) -> bool {
-        self.store.pool.free_count() <= self.space.for_moves
+        self.store.pool.free_count() <= self.space().for_moves
     }
 
     fn pass_is_due(&self, state: &State) -> bool {
@@ -140,10 +144,17 @@ impl ShardCore {
             return true;
         }
         // The last segments are for openings, epochs and deletes: a pass that frees nothing would only use them up.
-        let affordable = self.store.pool.free_count() > self.space.for_overwrites || self.frees_something(state);
+        let affordable = self.store.pool.free_count() > self.space().for_overwrites || self.frees_something(state);
         self.is_urgent(state)
             || self.is_worth_it(state)
             || affordable && state.log.written_since_pass >= self.written_per_pass()
+    }
+
+    /// Whether the next records of a pass have room. They may take the last segments: each pass frees one at least.
+    fn has_room_for_pass(&self, state: &mut State, length_bytes: usize) -> bool {
+        state.log.segments_are_short = self.segments_are_short();
+        state.log.segments_are_short && state.log.has_open(Stream::Hot, length_bytes)
+            || state.secure(self, Stream::Checkpoint, length_bytes, 0)
     }
 
     /// Whether the pass may write its next leaves: in step with what is written, so that it ends in time; at once if it is
@@ -162,6 +173,11 @@ impl PassState {
     /// Whether one has begun and is not complete.
     pub(super) fn is_under_way(&self) -> bool {
         self.under_way
+    }
+
+    /// Bytes that a pass writes, about.
+    pub(super) fn cost_bytes(&self) -> u64 {
+        self.cost_bytes
     }
 
     /// Asks for a pass that begins after now.
@@ -196,11 +212,8 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
         state.pass.asked > state.pass.answered || core.is_urgent(&state)
     };
     let length_bytes = (core.written_per_pass() / 2).min(core.room_bytes() / ROOM_PER_PASS_DIVISOR);
-    let mut pass = {
-        let mut state = core.state.borrow_mut();
-        state.log.segments_are_short = core.segments_are_short();
-        state.begin_pass(core.block_size_bytes, hurried, length_bytes)
-    };
+    core.room_for_pass(core.block_size_bytes as usize).await?;
+    let mut pass = core.state.borrow_mut().begin_pass(core.block_size_bytes, hurried, length_bytes);
     core.work.wake_all();
     // From here on the begin has its place for good, and leaves are written behind it.
     durable_through(core, pass.begin).await?;
@@ -214,12 +227,12 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
             return None;
         }
         background_step().await;
-        let mut state = core.state.borrow_mut();
-        state.log.segments_are_short = core.segments_are_short();
-        state.write_leaves(&mut pass, &mut leaves, core.block_size_bytes);
-        drop(state);
+        core.room_for_pass(LONGEST_STEP_BYTES).await?;
+        core.state.borrow_mut().write_leaves(&mut pass, &mut leaves, core.block_size_bytes);
         core.work.wake_all();
     }
+    let bytes = core.state.borrow().pass_end_bytes();
+    core.room_for_pass(bytes).await?;
     let end = core.state.borrow_mut().end_pass(&mut pass, core.block_size_bytes);
     core.work.wake_all();
     durable_through(core, end).await?;
@@ -239,6 +252,18 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
     drop(state);
     core.durable_changed.wake_all();
     Some(())
+}
+
+impl ShardCore {
+    /// Waits until the next records of a pass have room: what finds none would be the end of the device, and what clients
+    /// delete meanwhile, or another shard's pass, may give it. `None` when the shard has ended.
+    async fn room_for_pass(&self, length_bytes: usize) -> Option<()> {
+        let has_room = || match self.check_open() {
+            Err(_) => Some(None),
+            Ok(()) => self.has_room_for_pass(&mut self.state.borrow_mut(), length_bytes).then_some(Some(())),
+        };
+        self.durable_changed.until(has_room).await
+    }
 }
 
 impl Shard {
@@ -275,7 +300,14 @@ pub(super) async fn durable_through(core: &Rc<ShardCore>, seq: RecordSeq) -> Opt
 impl State {
     /// Estimates what a pass costs, from the index as it is.
     pub(crate) fn estimate_pass(&mut self) {
-        self.pass.cost_bytes = self.index.memory_bytes() as u64;
+        self.pass.cost_bytes = self.index.pass_bytes();
+    }
+
+    /// What comes behind the leaves of a pass, at most but for the lists of groups, of which most are short.
+    fn pass_end_bytes(&self) -> usize {
+        let entries = self.groups.len() + self.layers.len() + self.endings.len() + 2;
+        let tables = self.segments.ours().count() * SegmentUse::ENCODED_BYTES;
+        (entries * END_ENTRY_BYTES + tables).min(MAX_RECORD_BYTES / 2)
     }
 
     fn begin_pass(&mut self, block_size_bytes: u32, hurried: bool, length_bytes: u64) -> Pass {
@@ -326,7 +358,7 @@ impl State {
             pass.next_slot += 1;
             self.index.compact_at(slot);
             let Some(bytes) = self.write_leaf(slot, pass.id, leaf_bytes, block_size_bytes) else { continue };
-            written += bytes;
+            written += bytes + EntryHead::encoded_bytes(LeafData::ENCODED_BYTES);
             pass.counts.leaves += 1;
         }
         if let Some(open) = &mut self.pass.open {
