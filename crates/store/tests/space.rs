@@ -195,7 +195,7 @@ fn a_pass_ends_although_its_writers_wait() {
 /// said to be full before a pass finds no room; what is stored can be read, deleted and overwritten.
 #[test]
 fn a_device_full_of_index_goes_on() {
-    const CHUNKS_AT_ONCE: u32 = 64;
+    const CHUNKS_AT_ONCE: u32 = 256;
     let rig = Rig::formatted(28, 256 * MIB, runtime::sim::DiskOptions::default());
     let write = |version: u64| {
         let coding = BlockCoding::new(KeyId(0), Some(&[StoredLength::new(1, Codec::Lz4)]));
@@ -233,13 +233,13 @@ fn a_device_full_of_index_goes_on() {
         assert_eq!(recovery.damage, []);
         let writer = Writer::begin(&shard, &recovery, GROUP).await;
         let random = Random::new(28);
-        for number in 0..40_000 {
+        for number in 0..10_000 {
             writer.ask(LAYER, ChunkId(random.below(written.into()) as u32), write(2)).await;
             if number % CHUNKS_AT_ONCE == 0 {
                 writer.settle().await;
             }
         }
-        for chunk in 0..written / 2 {
+        for chunk in 0..written / 4 {
             let whole = BlockRange::new(0, BLOCKS_PER_CHUNK);
             writer.ask(LAYER, ChunkId(chunk), EntryKind::Zero { range: whole, hides_below: false }).await;
             if chunk % CHUNKS_AT_ONCE == 0 {

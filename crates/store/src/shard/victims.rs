@@ -36,10 +36,12 @@ impl State {
         old.max_by_key(|(_, one)| gain(one)).map(|(segment, _)| segment)
     }
 
-    /// Whether a segment would be worth cleaning if it were older than the last pass.
+    /// Whether a segment would be worth cleaning if a pass were written now: replay would begin behind it. An entry that
+    /// waits for its commit keeps the replay start where it is, and passes behind it would only fill the device.
     pub(super) fn a_pass_would_help(&self, core: &ShardCore) -> bool {
         let start = self.pass.root.replay_start.seq;
-        self.worth_cleaning(core).any(|(_, one)| one.last_record >= start)
+        let next = self.records.oldest_waiting().unwrap_or(self.log.gathering());
+        self.worth_cleaning(core).any(|(_, one)| (start..next).contains(&one.last_record))
     }
 
     fn worth_cleaning(&self, core: &ShardCore) -> impl Iterator<Item = (SegmentIndex, &SegmentState)> {
