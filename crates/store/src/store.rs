@@ -210,8 +210,9 @@ impl Store {
         }
     }
 
-    /// The cleaner works while fewer segments are free, or hold nothing, than this: at first half of what is kept back, so
-    /// that most has died by itself. A larger number copies more, and earlier.
+    /// The cleaner works while fewer segments are free, or hold nothing, than this: at first half to three quarters of what
+    /// is kept back, so that most has died by itself. With a larger number it copies more, and earlier, and clients pay for
+    /// its copies alone, not for what it reads.
     pub fn clean_below(&self, segments: u32) {
         self.clean_below.store(segments, Ordering::Relaxed);
     }
@@ -231,6 +232,11 @@ impl Store {
     /// Whether no shard can make anything free: to wait for a segment is in vain.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.exhausted.load(Ordering::Relaxed).count_ones() == u32::from(self.shard_count())
+    }
+
+    /// Whether it was asked to clean earlier than it would.
+    pub(crate) fn cleans_early(&self) -> bool {
+        self.clean_below.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn cleaning_begins(&self) -> u32 {

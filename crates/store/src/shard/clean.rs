@@ -182,7 +182,9 @@ async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
     let mut whole = true;
     while offset_bytes < geometry.segment_size_bytes && core.state.borrow().segments.get(segment).live_units > 0 {
         let length = WINDOW_BYTES.min((geometry.segment_size_bytes - offset_bytes) as usize);
-        pay(core, length as u64 / READS_PER_COPY, None).await?;
+        if !core.store.cleans_early() {
+            pay(core, length as u64 / READS_PER_COPY, None).await?;
+        }
         let from = geometry.segment_start_bytes(segment) + u64::from(offset_bytes);
         let Ok(window) = read_window(core, from, length).await else {
             whole = false;
