@@ -114,11 +114,6 @@ impl<'a> Replay<'a> {
     pub fn latest(&self, count: usize) -> &[(u64, u64)] {
         &self.touched[self.touched.len().saturating_sub(count)..]
     }
-
-    /// Whether the whole log has been played.
-    pub fn is_at_end(&self) -> bool {
-        self.next == self.log.len()
-    }
 }
 
 /// When a relay answers a write.

@@ -1,4 +1,5 @@
-//! Questions to the control core: the admin API asks by message, a task on the first core answers one after the other.
+//! Questions to the control core: the admin API asks by message, a task on the first core answers one after the other. What
+//! takes its time (snapshots, sizes, usage, keys, pools) is a task of its own there.
 //!
 //! ```text
 //!   admin thread (tokio)                       core 0
@@ -10,9 +11,9 @@
 
 use crate::keys::{KeyRequest, SecretChange};
 use crate::size::ByteSize;
-use crate::snapshots::{SnapshotInfo, SnapshotRequest};
+use crate::snapshots::SnapshotRequest;
 use crate::volume_spec::{SnapshotName, VolumeName, VolumeSpec};
-use cluster::{Compression, PoolRecord};
+use cluster::{Compression, PoolRecord, SnapshotRecord};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Where an answer goes. Nobody may be waiting for it any more.
 pub type Reply<T> = oneshot::Sender<T>;
+/// Where the outcome of an order goes.
+pub type Answer<T> = Reply<Result<T, ControlError>>;
 
 /// What the control core is asked.
 #[derive(Debug)]
@@ -34,17 +37,17 @@ pub enum Request {
     /// All volumes, by name.
     ListVolumes(Reply<Vec<VolumeInfo>>),
     /// Make a volume.
-    CreateVolume(VolumeSpec, Reply<Result<VolumeInfo, ControlError>>),
+    CreateVolume(VolumeSpec, Answer<VolumeInfo>),
     /// Delete a volume for good.
-    DeleteVolume(VolumeName, Reply<Result<(), ControlError>>),
+    DeleteVolume(VolumeName, Answer<()>),
     /// Put a volume into the trash.
-    TrashVolume(VolumeName, Reply<Result<TrashedVolume, ControlError>>),
+    TrashVolume(VolumeName, Answer<TrashedVolume>),
     /// What is in the trash.
     ListTrash(Reply<Vec<TrashedVolume>>),
     /// Take a volume out of the trash, under another name if one is given.
-    RestoreVolume(VolumeId, Option<VolumeName>, Reply<Result<VolumeInfo, ControlError>>),
+    RestoreVolume(VolumeId, Option<VolumeName>, Answer<VolumeInfo>),
     /// Delete a volume in the trash for good.
-    EmptyTrash(VolumeId, Reply<Result<(), ControlError>>),
+    EmptyTrash(VolumeId, Answer<()>),
     /// Something about snapshots, clones, sizes or usage.
     Snapshots(SnapshotRequest),
     /// Something about encrypted volumes or pools.
@@ -163,12 +166,16 @@ impl ControlHandle {
     }
 
     /// The snapshots of a volume, by name.
-    pub async fn list_snapshots(&self, volume: VolumeName) -> Result<Vec<SnapshotInfo>, ControlError> {
+    pub async fn list_snapshots(&self, volume: VolumeName) -> Result<Vec<SnapshotRecord>, ControlError> {
         self.ask(|reply| Request::Snapshots(SnapshotRequest::List(volume, reply))).await?
     }
 
     /// Takes a snapshot.
-    pub async fn create_snapshot(&self, volume: VolumeName, name: SnapshotName) -> Result<SnapshotInfo, ControlError> {
+    pub async fn create_snapshot(
+        &self,
+        volume: VolumeName,
+        name: SnapshotName,
+    ) -> Result<SnapshotRecord, ControlError> {
         self.ask(|reply| Request::Snapshots(SnapshotRequest::Create(volume, name, reply))).await?
     }
 

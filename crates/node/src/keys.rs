@@ -3,9 +3,9 @@
 //! A secret is turned into a key on a thread of its own (a fifth of a second of work, by intention), one at a time: no core
 //! that serves waits for it, and the memory it takes is bounded.
 
-use crate::control::{ControlError, Reply};
+use crate::control::{Answer, ControlError};
 use crate::files::FileError;
-use crate::local_node::{control_error, new_volume};
+use crate::local_node::{control_error, new_volume, tell};
 use crate::secret::read_key_file;
 use crate::volume_spec::{VolumeName, VolumeSpec};
 use cluster::{Compression, KeyRecord, KeyWrap, PoolRecord};
@@ -13,12 +13,10 @@ use runtime::channel::cross;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use types::ClusterId;
-use volume::{Assembly, DataKey, KeyError, KeyPlace, Secret, VolumeError, VolumeInfo};
+use volume::{Assembly, DataKey, KeyError, KeyPlace, Secret, VolumeInfo};
 
 /// Secrets that open one data key: each is tried in turn, and takes its time.
 const SECRETS_MAX: usize = 4;
-
-type Answer<T> = Reply<Result<T, ControlError>>;
 
 /// What the control core is asked.
 #[derive(Debug)]
@@ -62,10 +60,6 @@ pub(crate) async fn answer(assembly: Assembly, request: KeyRequest) {
             tell(reply, assembly.set_compression(&pool, compression).await);
         }
     }
-}
-
-fn tell<T>(reply: Answer<T>, outcome: Result<T, VolumeError>) {
-    let _ = reply.send(outcome.map_err(control_error));
 }
 
 /// Runs long work beside the cores.

@@ -3,7 +3,7 @@
 //! Everything here runs on core 0, except the doors' workers, of which each core has one.
 
 use crate::config::NodeConfig;
-use crate::control::{ClusterStatus, ControlError, Request};
+use crate::control::{Answer, ClusterStatus, ControlError, Request};
 use crate::doors::{Bound, Doors, ListenError};
 use crate::files::FileError;
 use crate::size::ByteSize;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use types::ClusterId;
-use volume::{Assembly, NewVolume, NodeOptions, VolumeError, VolumeInfo};
+use volume::{Assembly, NewVolume, NodeOptions, VolumeError};
 
 /// What the node is started with.
 pub(crate) struct NodePlan {
@@ -147,29 +147,20 @@ impl LocalNode {
         Ok((Self { assembly, doors: Some(doors) }, started))
     }
 
-    /// The control task: one request after the other, until the one to stop.
+    /// The control task: one request after the other (long ones as tasks of their own), until the one to stop.
     async fn answer(mut self, mut requests: CrossReceiver<Request>) {
         while let Ok(request) = requests.recv().await {
             // Nobody may be waiting for an answer any more: the order was carried out all the same.
             match request {
                 Request::ListVolumes(reply) => drop(reply.send(self.assembly.volumes())),
-                Request::CreateVolume(spec, reply) => drop(reply.send(self.create(&spec).await)),
-                Request::DeleteVolume(name, reply) => {
-                    let result = self.assembly.delete_volume(name.as_str()).await;
-                    drop(reply.send(result.map_err(control_error)));
-                }
-                Request::TrashVolume(name, reply) => {
-                    let result = self.assembly.trash_volume(name.as_str()).await;
-                    drop(reply.send(result.map_err(control_error)));
-                }
+                Request::CreateVolume(spec, reply) => tell(reply, self.assembly.create_volume(new_volume(&spec)).await),
+                Request::DeleteVolume(name, reply) => tell(reply, self.assembly.delete_volume(name.as_str()).await),
+                Request::TrashVolume(name, reply) => tell(reply, self.assembly.trash_volume(name.as_str()).await),
                 Request::ListTrash(reply) => drop(reply.send(self.assembly.trash())),
                 Request::RestoreVolume(id, name, reply) => {
-                    let result = self.assembly.restore_volume(id, name.as_ref().map(VolumeName::as_str)).await;
-                    drop(reply.send(result.map_err(control_error)));
+                    tell(reply, self.assembly.restore_volume(id, name.as_ref().map(VolumeName::as_str)).await);
                 }
-                Request::EmptyTrash(id, reply) => {
-                    drop(reply.send(self.assembly.empty_trash(id).await.map_err(control_error)));
-                }
+                Request::EmptyTrash(id, reply) => tell(reply, self.assembly.empty_trash(id).await),
                 Request::Snapshots(request) => {
                     runtime::spawn(crate::snapshots::answer(self.assembly.clone(), request));
                 }
@@ -189,17 +180,17 @@ impl LocalNode {
         }
     }
 
-    async fn create(&self, spec: &VolumeSpec) -> Result<VolumeInfo, ControlError> {
-        let created = self.assembly.create_volume(new_volume(spec)).await;
-        created.map_err(control_error)
-    }
-
     async fn stop(&mut self) {
         if let Some(doors) = self.doors.take() {
             doors.close();
         }
         self.assembly.stop().await;
     }
+}
+
+/// Tells how an order ended. Nobody may be waiting for it any more.
+pub(crate) fn tell<T>(reply: Answer<T>, outcome: Result<T, VolumeError>) {
+    let _ = reply.send(outcome.map_err(control_error));
 }
 
 pub(crate) fn new_volume(spec: &VolumeSpec) -> NewVolume {

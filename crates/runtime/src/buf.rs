@@ -296,12 +296,6 @@ impl SharedBuf {
         Self(self.0.another(range))
     }
 
-    /// Bytes of memory that this handle keeps alive, however few it shows.
-    pub fn pinned_bytes(&self) -> usize {
-        // SAFETY: the handle keeps the region alive.
-        unsafe { self.0.region.as_ref() }.capacity()
-    }
-
     /// The buffer back for writing, if no other handle on its memory is left.
     pub fn try_into_unique(self) -> Result<IoBuf, Self> {
         // SAFETY: the handle keeps the region alive.

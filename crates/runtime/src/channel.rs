@@ -173,15 +173,6 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// What is queued first, if anything.
-    pub fn try_recv(&mut self) -> Option<T> {
-        let value = self.0.items.borrow_mut().pop_front();
-        if value.is_some() {
-            self.0.room.wake_all();
-        }
-        value
-    }
-
     /// The next value, or [`Closed`] when all senders are gone and the queue is empty.
     pub async fn recv(&mut self) -> Result<T, Closed> {
         let queue = self.0.clone();

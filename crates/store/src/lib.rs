@@ -36,11 +36,11 @@
 //! taken for something that never happened; and what never was durable is never called damage. Nothing panics on what is
 //! on the device; an assertion that fails all the same stops this store alone. After warm-up a write and a read allocate nothing.
 //!
-//! **Never.** No order between groups, no replication, no decision on what is committed: that is the caller's. No cleaning
-//! yet: a segment is free when nothing in it is needed; a device full of segments that are needed a little says so.
+//! **Never.** No order between groups, no replication, no decision on what is committed: that is the caller's.
 //!
-//! Rooms: [`format`](mod@format) (every byte), [`index`], `create` and `store` (the device-wide part), `shard` (append, commit, read,
-//! passes), `open` (scan, replay, judgement), [`check`] (the same and all the rest, for who only looks), `pool` and `space` (who may take which segment).
+//! Rooms: [`format`](mod@format) (every byte), [`index`], `create` and `store` (the device-wide part), `shard` (append,
+//! commit, read, passes, cleaning, layers), `open` (scan, replay, judgement), [`check`] (the same and all the rest, for
+//! who only looks), `pool` and `space` (who may take which segment).
 //!
 //! Main types: [`Store`], [`Shard`], [`Entry`], [`Recovery`].
 

@@ -6,11 +6,8 @@ use crate::format::Geometry;
 /// is stored can always be deleted, and a pass, which is what frees segments, can always be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
-    /// What is not usable: 10 % of the device, at least 8 segments, and 5 per shard.
+    /// What is not usable: 10 % of the device, at least 8 segments and at least 5 per shard, at most half of the device.
     pub(crate) kept_back: u32,
-    /// What is left free by a device that is made up to be full of new blocks: [`kept_back`](Self::kept_back) and 10 % of
-    /// what is usable.
-    pub(crate) for_new_blocks: u32,
     /// Overwrites.
     pub(crate) for_overwrites: u32,
     /// Zeroes: what gives space back.
@@ -49,22 +46,12 @@ impl Space {
     pub(crate) fn of(geometry: &Geometry) -> Self {
         let (total, shards) = (geometry.segment_count, u32::from(geometry.shard_count));
         let kept_back = (total / 10).max(MIN_KEPT_BACK).max(MIN_KEPT_BACK_PER_SHARD * shards).min(total / 2);
-        let for_new_blocks = kept_back + (total - kept_back) / 10;
         let for_groups = (kept_back / 16).max(2 * shards);
         let step = (kept_back / 32).max(shards.div_ceil(2));
         let (for_zeroes, for_overwrites) = (for_groups + step, for_groups + 2 * step);
         let passes_begin = for_overwrites + (kept_back * 3 / 10).max(2);
         let cleaning_begins = for_overwrites + (kept_back * 2 / 5).max(3);
-        Self {
-            kept_back,
-            for_new_blocks,
-            for_overwrites,
-            for_zeroes,
-            for_groups,
-            for_moves: for_groups,
-            passes_begin,
-            cleaning_begins,
-        }
+        Self { kept_back, for_overwrites, for_zeroes, for_groups, for_moves: for_groups, passes_begin, cleaning_begins }
     }
 }
 
@@ -86,7 +73,7 @@ mod tests {
                     && space.passes_begin < space.cleaning_begins
                     && space.cleaning_begins <= space.kept_back
             );
-            assert!(space.for_moves < space.for_overwrites && space.for_new_blocks <= total / 2);
+            assert!(space.for_moves < space.for_overwrites && space.kept_back <= total / 2);
             assert!(2 * u32::from(geometry.shard_count) <= space.for_groups.min(space.for_moves));
         }
     }

@@ -48,7 +48,9 @@ pub async fn write_synthetic_pass(
 async fn take_segments(core: &ShardCore) -> Result<Vec<SegmentIndex>, AppendError> {
     let first_record = core.state.borrow_mut().leave_segment();
     let shards_left = u32::from(core.store.shard_count() - core.index.0);
-    let share = core.store.pool.free_count().saturating_sub(core.space().for_new_blocks) / shards_left;
+    let usage = core.store.usage();
+    let room_bytes = usage.new_blocks_until_bytes.saturating_sub(usage.used_bytes);
+    let share = (room_bytes / u64::from(core.store.geometry.segment_size_bytes)) as u32 / shards_left;
     for _ in 0..share {
         let Some((segment, generation)) = core.store.pool.take() else { break };
         let open = OpenSegment { segment, generation, offset_bytes: 0 };

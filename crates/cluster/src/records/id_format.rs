@@ -11,31 +11,32 @@ mod ids {
         fn to_wide(self) -> u128;
         fn from_wide(wide: u128) -> Self;
     }
-    macro_rules! ids {
-        ($trait:ident, $to:ident, $from:ident: $($id:ident),*) => {
-            $(impl $trait for $id {
-                ids!(@ $trait $id);
+    macro_rules! number_ids {
+        ($($id:ident),*) => {
+            $(impl NumberId for $id {
+                fn to_number(self) -> u64 {
+                    u64::from(self.0)
+                }
+                fn from_number(number: u64) -> Option<Self> {
+                    number.try_into().ok().map($id)
+                }
             })*
         };
-        (@ NumberId $id:ident) => {
-            fn to_number(self) -> u64 {
-                u64::from(self.0)
-            }
-            fn from_number(number: u64) -> Option<Self> {
-                number.try_into().ok().map($id)
-            }
-        };
-        (@ HexId $id:ident) => {
-            fn to_wide(self) -> u128 {
-                self.0
-            }
-            fn from_wide(wide: u128) -> Self {
-                $id(wide)
-            }
+    }
+    macro_rules! hex_ids {
+        ($($id:ident),*) => {
+            $(impl HexId for $id {
+                fn to_wide(self) -> u128 {
+                    self.0
+                }
+                fn from_wide(wide: u128) -> Self {
+                    $id(wide)
+                }
+            })*
         };
     }
-    ids!(NumberId, to_number, from_number: Epoch, FamilyId, GroupId, KeyId, LayerId, NodeId, VolumeEpoch, VolumeId);
-    ids!(HexId, to_wide, from_wide: ClusterId, StoreId);
+    number_ids!(Epoch, FamilyId, GroupId, KeyId, LayerId, NodeId, VolumeEpoch, VolumeId);
+    hex_ids!(ClusterId, StoreId);
 }
 
 pub(super) mod number {

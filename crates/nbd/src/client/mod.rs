@@ -181,13 +181,6 @@ impl Client {
         async move { request.await.map(drop) }
     }
 
-    /// Says goodbye and waits until the server has closed the connection.
-    pub async fn disconnect(self) {
-        let shared = &self.0.shared;
-        shared.push(command::DISCONNECT, 0, 0, 0, 0, None);
-        shared.output.until(|| shared.lost.borrow().is_some().then_some(())).await;
-    }
-
     /// Closes the connection at once, as a host that has lost its patience does: what is in flight ends as lost.
     pub fn abort(&self) {
         self.0.shared.lose(ClientError::Lost("aborted here".into()));

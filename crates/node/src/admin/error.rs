@@ -23,6 +23,10 @@ impl ApiError {
         Self { status, code, message: message.into(), hint }
     }
 
+    pub(super) fn bad_request(message: impl Into<String>, hint: &'static str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", message, hint)
+    }
+
     pub(super) fn no_such_path(path: &str) -> Self {
         let message = format!("there is nothing at {path}");
         Self::new(StatusCode::NOT_FOUND, "not_found", message, "what there is stands in /v1/openapi.json")
@@ -99,8 +103,7 @@ impl From<SpecError> for ApiError {
         let text = error.to_string();
         let message = text.split_once(": ").map_or(text.as_str(), |(message, _)| message);
         let hint = match &error {
-            SpecError::Name(_) => "use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit",
-            SpecError::SnapshotName(_) => {
+            SpecError::Name(_) | SpecError::SnapshotName(_) => {
                 "use 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or a digit"
             }
             SpecError::SnapshotPath(_) => "write VOLUME@NAME",
@@ -110,14 +113,13 @@ impl From<SpecError> for ApiError {
             SpecError::BlockSize(_) => "choose 512 or 4096",
             SpecError::Shape(_) => "write NAME:SIZE",
         };
-        Self::new(StatusCode::BAD_REQUEST, "bad_request", message, hint)
+        Self::bad_request(message, hint)
     }
 }
 
 impl From<KeyError> for ApiError {
     fn from(error: KeyError) -> Self {
-        let hint = "choose a longer or a shorter one";
-        Self::new(StatusCode::BAD_REQUEST, "bad_request", error.to_string(), hint)
+        Self::bad_request(error.to_string(), "choose a longer or a shorter one")
     }
 }
 

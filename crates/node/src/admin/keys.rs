@@ -9,13 +9,12 @@ use crate::keys::SecretChange;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 
 /// The secret in a request.
 pub(super) fn secret_of(secret: &Secret) -> Result<volume::Secret, ApiError> {
     let no_digits = || {
         let hint = "write two hexadecimal digits for each byte";
-        ApiError::new(StatusCode::BAD_REQUEST, "bad_request", "hex of a secret has something else in it", hint)
+        ApiError::bad_request("hex of a secret has something else in it", hint)
     };
     Ok(secret.read().ok_or_else(no_digits)??)
 }
@@ -65,7 +64,7 @@ pub(super) async fn rekey_volume(
         (None, true) => {
             let hint = "send new_secret, or leave keep away to remove the one that is there";
             let message = "keep without new_secret changes nothing";
-            return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_request", message, hint));
+            return Err(ApiError::bad_request(message, hint));
         }
     };
     let info = admin.control.rekey_volume(name, secret_of(&secret)?, change).await?;

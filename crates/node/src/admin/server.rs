@@ -203,9 +203,7 @@ fn is_for_good(RawQuery(query): RawQuery) -> Result<bool, ApiError> {
     match query.as_deref() {
         None | Some("" | "now=false") => Ok(false),
         Some("now=true") => Ok(true),
-        Some(other) => Err(ApiError::new(
-            StatusCode::BAD_REQUEST,
-            "bad_request",
+        Some(other) => Err(ApiError::bad_request(
             format!("'{other}' says nothing about how to delete a volume"),
             "write ?now=true to delete it for good, or nothing to put it into the trash",
         )),

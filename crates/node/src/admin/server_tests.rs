@@ -5,8 +5,9 @@ mod key_tests;
 
 use super::*;
 use crate::control::{self, ClusterStatus, ControlError, Request};
-use crate::snapshots::{SnapshotInfo, SnapshotRequest};
+use crate::snapshots::SnapshotRequest;
 use crate::volume_spec::SnapshotName;
+use cluster::SnapshotRecord;
 use key_tests::Keys;
 use runtime::channel::CrossReceiver;
 use serde_json::{Value, json};
@@ -238,13 +239,13 @@ fn status_and_health_answer_and_the_document_names_every_path() {
 
 /// Snapshots as a control core without volumes of its own would have them.
 #[derive(Default)]
-struct Snapshots(Vec<(String, SnapshotInfo)>);
+struct Snapshots(Vec<(String, SnapshotRecord)>);
 
 impl Snapshots {
     fn answer(&mut self, request: SnapshotRequest, volumes: &mut Vec<VolumeInfo>) {
         let place = |volume: &VolumeName, name: &SnapshotName| {
             let is_it =
-                |(of, snapshot): &(String, SnapshotInfo)| of == volume.as_str() && snapshot.name == name.as_str();
+                |(of, snapshot): &(String, SnapshotRecord)| of == volume.as_str() && snapshot.name == name.as_str();
             self.0.iter().position(is_it).ok_or_else(|| ControlError::NoSnapshot(name.to_string()))
         };
         match request {
@@ -255,7 +256,14 @@ impl Snapshots {
             SnapshotRequest::Create(volume, name, reply) => {
                 let answer = match place(&volume, &name) {
                     Ok(_) => Err(ControlError::SnapshotExists(name.to_string())),
-                    Err(_) => Ok(SnapshotInfo { name: name.to_string(), size_bytes: 4096, created_at_ns: 1_000_000 }),
+                    Err(_) => Ok(SnapshotRecord {
+                        volume: VolumeId(1),
+                        name: name.to_string(),
+                        layer: LayerId(1),
+                        family: types::FamilyId(1),
+                        size_bytes: 4096,
+                        created_at_ns: 1_000_000,
+                    }),
                 };
                 self.0.extend(answer.clone().map(|made| (volume.to_string(), made)));
                 let _ = reply.send(answer);

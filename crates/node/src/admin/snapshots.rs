@@ -6,12 +6,12 @@ use super::types::{ChangedRange, CloneSnapshot, CreateSnapshot, ErrorBody, Resiz
 use crate::control::ControlHandle;
 use crate::log::utc_of_ns;
 use crate::size::ByteSize;
-use crate::snapshots::SnapshotInfo;
 use crate::volume_spec::{SnapshotName, VolumeName, check_volume_size};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
+use cluster::SnapshotRecord;
 use std::collections::BTreeMap;
 use types::VolumeId;
 use volume::VolumeUsage;
@@ -23,7 +23,7 @@ fn pair_of(path: PairPath) -> Result<(VolumeName, SnapshotName), ApiError> {
     Ok((volume.parse()?, snapshot.parse()?))
 }
 
-fn snapshot_view(volume: &VolumeName, snapshot: &SnapshotInfo) -> Snapshot {
+fn snapshot_view(volume: &VolumeName, snapshot: &SnapshotRecord) -> Snapshot {
     Snapshot {
         volume: volume.to_string(),
         name: snapshot.name.clone(),
@@ -108,9 +108,7 @@ fn until(RawQuery(query): RawQuery) -> Result<Option<SnapshotName>, ApiError> {
         None | Some("") => Ok(None),
         Some(query) => match query.strip_prefix("to=") {
             Some(name) => Ok(Some(name.parse()?)),
-            None => Err(ApiError::new(
-                StatusCode::BAD_REQUEST,
-                "bad_request",
+            None => Err(ApiError::bad_request(
                 format!("'{query}' does not say until when"),
                 "write ?to=NAME for a later snapshot, or nothing for now",
             )),

@@ -232,8 +232,6 @@ impl Configuration {
 pub mod controller_status {
     /// RDY.
     pub const READY: u32 = 1 << 0;
-    /// CFS.
-    pub const FATAL: u32 = 1 << 1;
     /// SHST: shutdown complete.
     pub const SHUTDOWN_COMPLETE: u32 = 2 << 2;
 }

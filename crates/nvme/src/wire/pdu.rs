@@ -208,21 +208,6 @@ pub enum FatalError {
     UnsupportedParameter = 6,
 }
 
-impl FatalError {
-    /// The error of this number, if there is one.
-    pub fn from_u16(value: u16) -> Option<Self> {
-        Some(match value {
-            1 => Self::InvalidHeaderField,
-            2 => Self::SequenceError,
-            3 => Self::HeaderDigest,
-            4 => Self::DataOutOfRange,
-            5 => Self::LimitExceeded,
-            6 => Self::UnsupportedParameter,
-            _ => return None,
-        })
-    }
-}
-
 /// H2CTermReq and C2HTermReq.
 ///
 /// | bytes | field |

@@ -214,11 +214,6 @@ impl SimNode {
         }
     }
 
-    /// From now on its monotonic clock runs this much faster than the world.
-    pub fn set_clock_rate(&self, offset_ppm: i32) {
-        self.shared.nodes.borrow()[self.index as usize].clock.set_rate(self.shared.now(), offset_ppm);
-    }
-
     /// From now on its wall clock is off by this much.
     pub fn set_wall_clock_offset(&self, offset_ns: i64) {
         self.shared.nodes.borrow()[self.index as usize].clock.set_wall_offset(offset_ns);

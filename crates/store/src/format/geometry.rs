@@ -1,6 +1,6 @@
 //! How a device is divided. Decided once, at format, and kept in the superblock.
 
-use super::{RecordPlace, SegmentIndex};
+use super::SegmentIndex;
 use crate::format::blocks::{DeviceUnit, UNIT_BYTES};
 
 /// Room at each end for the superblock slots; 1 MiB so that segments stay aligned to any flash page.
@@ -133,11 +133,6 @@ impl Geometry {
     /// Byte on the device where a segment begins.
     pub fn segment_start_bytes(&self, segment: SegmentIndex) -> u64 {
         END_AREA_BYTES + u64::from(segment.0) * u64::from(self.segment_size_bytes)
-    }
-
-    /// Byte on the device where a record begins.
-    pub fn record_start_bytes(&self, place: &RecordPlace) -> u64 {
-        self.segment_start_bytes(place.segment) + u64::from(place.offset_bytes)
     }
 
     /// Unit on the device at a byte offset within a segment.

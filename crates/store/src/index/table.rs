@@ -348,17 +348,6 @@ impl Index {
         (from..self.slot_count.min(from.saturating_add(count))).filter_map(|number| key_at(&self.pages, number))
     }
 
-    /// Chunks of a layer that have blocks stored, from `from` on in order, at most `max`. Takes time in the number of
-    /// leaves.
-    pub fn chunks_of(&self, layer: LayerId, from: ChunkId, max: usize, out: &mut Vec<ChunkId>) {
-        out.clear();
-        let wanted = |key: LeafKey| key.layer == layer && key.chunk >= from;
-        let of_layer = self.slots().filter(|slot| wanted(slot.key) && slot.leaf.stored_count() > 0);
-        out.extend(of_layer.map(|slot| slot.key.chunk));
-        out.sort_unstable();
-        out.truncate(max);
-    }
-
     /// A number that is equal for equal contents: same leaves, same `last_seq`, same state of each block, however
     /// they are packed and in whatever order they came. Takes time in the number of blocks.
     pub fn digest(&self) -> u128 {

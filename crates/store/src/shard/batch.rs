@@ -59,7 +59,7 @@ pub(crate) struct Batch {
     pub(crate) retried: bool,
     /// Position of its last entry, or of the last before it.
     pub(crate) last: LogPosition,
-    /// What the callers handed over, for the pacing of space.
+    /// Header and entries.
     entries_area: Area,
     entries_bytes: usize,
     entry_count: u16,
@@ -162,17 +162,11 @@ impl Batch {
             stream,
             room_bytes: room_bytes.min(MAX_RECORD_BYTES),
             last,
-            progress: Progress::Gathering,
-            retried: false,
-            entries_bytes: 0,
-            entry_count: 0,
-            copied_bytes: 0,
-            blocks_bytes: 0,
-            padding_bytes: 0,
             entries_area: std::mem::take(&mut self.entries_area),
             copied: std::mem::take(&mut self.copied),
             pieces: std::mem::take(&mut self.pieces),
             parts: std::mem::take(&mut self.parts),
+            ..Self::new()
         };
     }
 

@@ -48,7 +48,6 @@ use crate::index::Index;
 use crate::space::Space;
 use crate::store::{Store, Usage};
 use append::Log;
-use group::Group as GroupOf;
 use runtime::channel::WaitList;
 use runtime::{Device, Instant, SharedBuf, now};
 use std::cell::{Cell, RefCell};
@@ -346,18 +345,12 @@ impl Shard {
 
     /// Sequence of the last entry of the group in the log; 0 if there is none.
     pub fn prepared_through(&self, group: GroupId) -> Seq {
-        self.core.state.borrow().groups.get(&group).map_or(Seq(0), GroupOf::prepared_through)
+        self.core.state.borrow().groups.get(&group).map_or(Seq(0), Group::prepared_through)
     }
 
     /// Everything of the group up to here is in the index.
     pub fn committed_through(&self, group: GroupId) -> Seq {
         self.core.state.borrow().groups.get(&group).map_or(Seq(0), |of| of.committed)
-    }
-
-    /// Chunks of a layer that have blocks stored, from `from` on in order, at most `max`. Takes time in the number of
-    /// leaves.
-    pub fn chunks_of(&self, layer: LayerId, from: ChunkId, max: usize, out: &mut Vec<ChunkId>) {
-        self.core.state.borrow().index.chunks_of(layer, from, max, out);
     }
 
     /// Whether anything of the chunk is in the layer: blocks, or zeroes that hide what lies below.
@@ -521,7 +514,7 @@ impl ShardCore {
 impl State {
     /// Encodes the entry into the record that gathers and notes it in its group's order.
     fn queue(&mut self, entry: Entry, block_size_bytes: u32) -> LogPosition {
-        let expected = self.groups.get(&entry.group).map_or(Seq(0), GroupOf::prepared_through);
+        let expected = self.groups.get(&entry.group).map_or(Seq(0), Group::prepared_through);
         let committed = self.groups.get(&entry.group).map_or(Seq(0), |of| of.committed);
         assert!(entry.seq > committed, "group {} seq {} is committed up to {committed}", entry.group, entry.seq);
         assert!(

@@ -127,8 +127,7 @@ impl Segments {
 
     /// Counts the segments that opening found without a block and did not free.
     pub(crate) fn count_empties(&mut self) {
-        let empty = |state: &SegmentState| state.role == Role::Sealed && state.live_units == 0;
-        self.empties = self.ours().filter(|(_, state)| empty(state)).count() as u32;
+        self.empties = self.dead;
     }
 
     /// The index names these units now: blocks of one entry, the first of them at `first`.
