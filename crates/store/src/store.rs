@@ -211,8 +211,8 @@ impl Store {
     }
 
     /// The cleaner works while fewer segments are free, or hold nothing, than this: at first half to three quarters of what
-    /// is kept back, so that most has died by itself. With a larger number it copies more, and earlier, and clients pay for
-    /// its copies alone, not for what it reads.
+    /// is kept back, so that most has died by itself. With a larger number it copies more, and earlier, and as fast as it
+    /// ever does in step with clients, who then pay for its copies alone, not for what it reads.
     pub fn clean_below(&self, segments: u32) {
         self.clean_below.store(segments, Ordering::Relaxed);
     }

@@ -36,7 +36,7 @@ fn every_broken_rule_of_cleaning_is_noticed() {
         (Mutant::TailTakenUnseen, |_| rot_within_an_open_segment_hides_what_lies_behind()),
         (Mutant::PassWaitsForWriters, |_| a_pass_ends_although_its_writers_wait()),
         (Mutant::FreedBeforePassForgot, |seed| {
-            a_pass_beside_a_move_names_the_old_place(Duration::from_micros(50 + 50 * seed));
+            a_pass_beside_a_move_names_the_old_place(Duration::from_micros(100 + 250 * seed));
         }),
         (Mutant::SegmentReusedBeforeMovesDurable, storms),
         (Mutant::MoveAppliedBlindly, storms),

@@ -73,6 +73,41 @@ fn a_restart_finds_everything_in_a_new_epoch() {
     }
 }
 
+/// The shards of a device are dealt to as many cores as there are, at each start anew.
+#[test]
+fn a_device_is_served_by_one_core_or_two_or_more_than_it_has_shards() {
+    // Two shards.
+    let machine = Machine::with_disk(5, 3, 1 << 30);
+    let size: u64 = 24 << 20;
+    let model = std::rc::Rc::new(std::cell::RefCell::new(vec![0; size as usize]));
+    for (start, cores) in [1, 2, 1, 3, 2, 1].into_iter().enumerate() {
+        let mut options = machine.options();
+        options.cores.truncate(cores);
+        let (model, map) = (model.clone(), machine.map.clone());
+        machine.run(async move {
+            let assembly = Assembly::start(options).await.expect("the node starts");
+            if start == 0 {
+                assembly.create_volume(new_volume("a", size)).await.expect("made");
+            }
+            let devices = list::<cluster::DeviceRecord>(&*map, keys::DEVICES).await.expect("devices");
+            assert_eq!(devices.len(), 1, "it is the same device, not formatted anew");
+            let volume = assembly.directory().by_name("a").expect("served");
+            assert_eq!(common::first_difference(&read_all(&volume).await, &model.borrow()), None, "start {start}");
+            let random = Random::new(start as u64);
+            for _ in 0..60 {
+                let (offset, length) = random.range(size);
+                let bytes = random.bytes(length);
+                volume.write(offset, payload(&bytes)).await.expect("written");
+                model.borrow_mut()[offset as usize..][..length].copy_from_slice(&bytes);
+            }
+            if start % 2 == 0 {
+                assembly.stop().await;
+            }
+        });
+        machine.crash();
+    }
+}
+
 #[test]
 fn a_deleted_volume_is_gone_and_its_space_comes_back() {
     let machine = Machine::new(3, 2);

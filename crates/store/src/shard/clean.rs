@@ -89,10 +89,13 @@ impl ShardCore {
         if free <= space.for_overwrites || self.clients_wait() && !a_pass_will_do {
             return u64::MAX;
         }
-        let begins = self.store.cleaning_begins().min(self.store.geometry.segment_count);
-        let range = u64::from(begins - space.for_overwrites);
-        let missing = u64::from(begins.saturating_sub(free));
-        state.cleaning.credit_bytes * MAX_GAIN * missing / range
+        let at_most = state.cleaning.credit_bytes * MAX_GAIN;
+        if self.store.cleans_early() {
+            return at_most;
+        }
+        let range = u64::from(space.cleaning_begins - space.for_overwrites);
+        let missing = u64::from(space.cleaning_begins.saturating_sub(free));
+        at_most * missing / range
     }
 }
 

@@ -202,7 +202,7 @@ pub fn a_pass_beside_a_move_names_the_old_place(after: Duration) {
         let store = shard.store().clone();
         spawn(async move {
             // Else the cleaner asks for the next pass, which names the new place.
-            runtime::sleep(Duration::from_micros(400)).await;
+            runtime::sleep(Duration::from_micros(2500)).await;
             store.clean_below(0);
         });
         shard.pass_now().await.expect("an open shard");
