@@ -275,7 +275,8 @@ impl State {
         let blocks_at = start + batch.blocks_offset_bytes(core.block_size_bytes) as u32;
         let blocks = core.store.geometry.unit_at(segment, blocks_at);
         self.records.set_place(seq, Place { pointer, blocks });
-        self.segments.get_mut(segment).last_record = seq;
+        let before = std::mem::replace(&mut self.segments.get_mut(segment).last_record, seq);
+        batch.behind = Some((segment, before));
         if mutant(Mutant::MoveAppliedBeforeDurable) || mutant(Mutant::SegmentReusedBeforeMovesDurable) {
             self.apply_moves(seq);
         }
@@ -372,17 +373,16 @@ impl State {
     /// Puts the refused record and all behind it back to the front of the queue. Returns false if one of them was
     /// tried twice.
     fn take_elsewhere(&mut self) -> bool {
-        let first = self.log.in_flight.front().expect("the caller looked").seq;
         for open in std::mem::take(&mut self.log.open).into_iter().flatten() {
             self.segments.seal(open.segment);
-            // What the old segment may hold of them is void.
-            let last = &mut self.segments.get_mut(open.segment).last_record;
-            *last = (*last).min(RecordSeq(first.0 - 1));
         }
         while let Some(mut batch) = self.log.in_flight.pop_back() {
             if batch.retried {
                 return false;
             }
+            // What the old segment may hold of it is void.
+            let (segment, before) = batch.behind.take().expect("it was issued");
+            self.segments.get_mut(segment).last_record = before;
             batch.retried = true;
             batch.progress = Progress::Gathering;
             self.log.queue.push_front(batch);

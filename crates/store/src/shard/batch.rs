@@ -13,7 +13,7 @@ use super::BlockSum;
 use crate::entry::{BlockCoding, LogPosition};
 use crate::format::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, blocks_offset_bytes, record_length_bytes};
 use crate::format::{
-    Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, StoredBlock, Stream,
+    Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, SegmentIndex, StoredBlock, Stream,
 };
 use runtime::{IoBuf, SharedBuf};
 
@@ -55,6 +55,8 @@ pub(crate) struct Batch {
     /// How long it may become: what its segment has room for.
     room_bytes: usize,
     pub(crate) progress: Progress,
+    /// Once it is issued: its segment, and the last record there before it.
+    pub(crate) behind: Option<(SegmentIndex, RecordSeq)>,
     /// Whether this is the second try, elsewhere.
     pub(crate) retried: bool,
     /// Position of its last entry, or of the last before it.
@@ -133,6 +135,7 @@ impl Batch {
             stream: Stream::Hot,
             room_bytes: 0,
             progress: Progress::Gathering,
+            behind: None,
             retried: false,
             last: LogPosition(0),
             entries_area: Area::None,
