@@ -188,7 +188,7 @@ fn writers_with_a_pace_of_their_own_never_wait_for_ever() {
 
 #[test]
 fn a_pass_ends_although_its_writers_wait() {
-    common::shards::a_pass_ends_although_its_writers_wait();
+    common::shards::a_pass_ends_although_its_writers_wait(0);
 }
 
 /// Blocks that compress to next to nothing, each alone in its chunk: a quarter of what lies on the device is index. It is

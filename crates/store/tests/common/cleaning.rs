@@ -187,22 +187,36 @@ async fn is_as_written(shard: &Shard, layer: LayerId) {
     assert!(seen[16..].iter().all(|version| *version == 2), "{seen:?}");
 }
 
+/// Begins to clean what [`a_segment_with_little_alive`] wrote.
+async fn begin_to_clean() -> Writer {
+    let writer = a_segment_with_little_alive(LAYER).await;
+    writer.shard.store().clean_below(u32::MAX);
+    writer.write(LAYER, ChunkId(9), BlockRange::new(0, 1), 1).await;
+    writer.settle().await;
+    writer
+}
+
 /// A pass that begins while a move is on its way: its leaf may name the old place, and replay takes the leaf for newer
-/// than the move. So the old place must stay until the pass after. `after`: from the begin of cleaning to that of the
-/// pass.
-pub fn a_pass_beside_a_move_names_the_old_place(after: Duration) {
+/// than the move. So the old place must stay until the pass after. `before`: from the begin of the pass to when the first
+/// move is queued.
+pub fn a_pass_beside_a_move_names_the_old_place(before: Duration) {
+    let until_moved = Rig::formatted(44, 256 * MIB, DiskOptions::default()).run(async {
+        let writer = begin_to_clean().await;
+        let began = runtime::now();
+        while writer.shard.statistics().moved_bytes == 0 {
+            runtime::sleep(Duration::from_micros(5)).await;
+        }
+        runtime::now().since(began)
+    });
     let rig = Rig::formatted(44, 256 * MIB, DiskOptions::default());
     let writer = rig.run(async move {
-        let writer = a_segment_with_little_alive(LAYER).await;
+        let writer = begin_to_clean().await;
         let shard = writer.shard.clone();
-        shard.store().clean_below(u32::MAX);
-        writer.write(LAYER, ChunkId(9), BlockRange::new(0, 1), 1).await;
-        writer.settle().await;
-        runtime::sleep(after).await;
+        runtime::sleep(until_moved.saturating_sub(before)).await;
         let store = shard.store().clone();
         spawn(async move {
             // Else the cleaner asks for the next pass, which names the new place.
-            runtime::sleep(Duration::from_micros(2500)).await;
+            runtime::sleep(before + Duration::from_micros(400)).await;
             store.clean_below(0);
         });
         shard.pass_now().await.expect("an open shard");

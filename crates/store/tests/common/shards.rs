@@ -60,11 +60,11 @@ pub fn writers_with_a_pace_of_their_own_never_wait_for_ever() {
 
 /// One shard overwrites here and there, so that a pass of its may be under way, which goes in step with what it writes;
 /// then the other takes all there is with new blocks, and frees nothing. Nobody writes any more who is not waiting.
-pub fn a_pass_ends_although_its_writers_wait() {
-    let rig = Rig::new(27, 512 * MIB, runtime::sim::DiskOptions::default());
+pub fn a_pass_ends_although_its_writers_wait(seed: u64) {
+    let rig = Rig::new(seed, 512 * MIB, runtime::sim::DiskOptions::default());
     rig.run(async move {
         let clients = two_shards().await;
-        let random = Random::new(27);
+        let random = Random::new(seed);
         let write = async |which: usize, chunk: u64, range: BlockRange| {
             let (group, client) = &clients[which];
             let written = client.write_with_room(*group, ChunkId(chunk as u32), range).await;
@@ -80,7 +80,7 @@ pub fn a_pass_ends_although_its_writers_wait() {
             write(0, number / 8, BlockRange::new(32 * (number % 8) as u32, 32)).await;
         }
         for _ in 0..8 {
-            for _ in 0..2000 + random.below(4000) {
+            for _ in 0..2000 + random.below(14_000) {
                 write(0, random.below(chunks), BlockRange::new(random.below(256) as u32, 1)).await;
             }
             let mut taken = 0;
