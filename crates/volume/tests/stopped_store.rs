@@ -54,6 +54,7 @@ fn stopped(status: &NodeStatus) -> (PathBuf, String) {
 fn an_assertion_stops_its_store_and_no_other() {
     an_assertion_stops_its_store_alone_and_twice_at_one_record_for_good();
     a_store_that_stopped_once_serves_again_when_the_cause_is_gone();
+    a_snapshot_deleted_while_a_store_is_stopped_takes_nothing_with_it();
 }
 
 fn an_assertion_stops_its_store_alone_and_twice_at_one_record_for_good() {
@@ -144,5 +145,49 @@ fn a_store_that_stopped_once_serves_again_when_the_cause_is_gone() {
             volume.write(chunk << 20, payload(&[chunk as u8; 4096])).await.expect("written");
         }
         assert_eq!(readable(&assembly).await.len(), CHUNKS as usize);
+    });
+}
+
+/// The volume's blocks are in the layer that the snapshot named: the stopped store has not merged its part of it.
+fn a_snapshot_deleted_while_a_store_is_stopped_takes_nothing_with_it() {
+    let machine = Machine::new(3, 2);
+    machine.node.add_disk(OTHER_DISK, DISK_BYTES, DiskOptions::default());
+    let assembly = start(&machine);
+    let path = machine.run(async move {
+        assembly.create_volume(new_volume("a", CHUNKS << 20)).await.expect("made");
+        let volume = assembly.directory().by_name("a").expect("served");
+        for chunk in (0..CHUNKS).filter(|chunk| *chunk != UNLUCKY) {
+            volume.write(chunk << 20, payload(&[chunk as u8; 4096])).await.expect("written");
+        }
+        assembly.create_snapshot("a", "s").await.expect("taken");
+        Mutant::activate(Some(Mutant::AssertionFails));
+        let refused = volume.write(UNLUCKY << 20, payload(&[UNLUCKY as u8; 4096])).await;
+        assert!(matches!(refused, Err(IoError::Unavailable(_))), "{refused:?}");
+        runtime::sleep(Duration::from_secs(1)).await;
+        stopped(&assembly.status().await).0
+    });
+
+    // It stops again at the start.
+    machine.crash();
+    let assembly = start(&machine);
+    machine.run(async move {
+        assembly.delete_snapshot("a", "s").await.expect("deleted");
+        runtime::sleep(Duration::from_secs(5)).await;
+        assert!(readable(&assembly).await.len() < CHUNKS as usize - 1);
+    });
+
+    Mutant::activate(None);
+    machine.crash();
+    machine.run(async move {
+        let device = runtime::Device::open(&path).await.expect("there");
+        check(&device, CheckOptions { repair: true }).await.expect("a store's device");
+    });
+    machine.crash();
+    let assembly = start(&machine);
+    machine.run(async move {
+        runtime::sleep(Duration::from_secs(5)).await;
+        assert_eq!(readable(&assembly).await, (0..CHUNKS).collect::<Vec<_>>());
+        let volume = assembly.volumes().into_iter().next().expect("served");
+        assert_eq!(volume.layers.len(), 1, "what the snapshot named has been merged");
     });
 }

@@ -84,9 +84,15 @@ impl Assembly {
     }
 
     /// Merges or deletes one layer, wholly.
+    ///
+    /// # Errors
+    /// If a group of the table is not served: what its store holds of the layer is not known here. What the others hold
+    /// has ended, and the layer stays in the map, and in all lists, until the rest has.
     async fn end_layer(&self, ending: &EndingLayer) -> Result<(), VolumeError> {
         let _alone = self.0.ending.lock().await;
         let ending = *ending;
+        let groups =
+            self.0.tables.iter().find(|table| table.id == ending.table).map(|table| table.table.groups().len());
         for is_last in [false, true] {
             let outcomes = self.on_each_core(move |head| {
                 Box::pin(async move {
@@ -94,8 +100,12 @@ impl Assembly {
                     done.map_err(|error| error.to_string())
                 })
             });
-            let outcome: Result<(), String> = outcomes.await.into_iter().collect();
-            outcome.map_err(VolumeError::Layer)?;
+            let covered: Result<usize, String> = outcomes.await.into_iter().sum();
+            // A place has its group on one core at most: the sum counts none twice.
+            if Some(covered.map_err(VolumeError::Layer)?) != groups {
+                let why = format!("a group that may hold some of layer {} is not served", ending.layer);
+                return Err(VolumeError::Layer(why));
+            }
         }
         let _changing = self.0.changing.lock().await;
         for volume in finish_ending(&*self.0.map, &ending).await? {
@@ -116,9 +126,10 @@ impl Assembly {
     }
 }
 
-/// What this core's shards hold of the layer.
-async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<(), GroupError> {
-    let Some(table) = head.table(ending.table) else { return Ok(()) };
+/// Ends what this core's shards hold of the layer. Returns how many groups of the table serve here,
+/// and have nothing of it any more.
+async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<usize, GroupError> {
+    let Some(table) = head.table(ending.table) else { return Ok(0) };
     for shard in head.shards() {
         let store = shard.groups.store();
         // Twice at most: nobody writes to the layer any more.
@@ -137,10 +148,10 @@ async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<(), GroupErro
             }
             let mut queued = Vec::with_capacity(ENTRIES_AT_ONCE);
             for (place, mut chunks) in of_group {
-                let Some(group) = table.groups.get(place).and_then(Option::as_ref) else {
-                    // Not in this node's keeping: nothing serves it, and nothing can be done about it here.
-                    continue;
-                };
+                let group = table.groups[place].as_ref().ok_or_else(|| GroupError::Stopped {
+                    group: table.layout.table.groups()[place],
+                    reason: "it is not served where its chunks are".to_owned(),
+                })?;
                 chunks.sort_unstable();
                 for some in chunks.chunks(MAX_ENTRY_CHUNKS) {
                     queued.push((group.clone(), ask(group, ending, some.to_vec()).await?));
@@ -152,7 +163,7 @@ async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<(), GroupErro
             commit(&mut queued).await?;
         }
     }
-    Ok(())
+    Ok(table.groups.iter().flatten().filter(|group| group.stopped().is_none()).count())
 }
 
 async fn ask(group: &GroupRef, ending: &EndingLayer, chunks: Vec<ChunkId>) -> Result<types::Seq, GroupError> {
@@ -169,12 +180,14 @@ async fn commit(queued: &mut Vec<(GroupRef, types::Seq)>) -> Result<(), GroupErr
     Ok(())
 }
 
-/// Nothing is left of the layer on any core: every group of this one is told that it is gone.
-async fn forget(head: &Rc<Head>, ending: &EndingLayer) -> Result<(), GroupError> {
-    let Some(table) = head.table(ending.table) else { return Ok(()) };
+/// Nothing is left of the layer on any core: every group of this one is told that it is gone. Returns how many were.
+async fn forget(head: &Rc<Head>, ending: &EndingLayer) -> Result<usize, GroupError> {
+    let Some(table) = head.table(ending.table) else { return Ok(0) };
     let mut queued = Vec::new();
     for group in table.groups.iter().flatten() {
         queued.push((group.clone(), group.delete_layer(ending.layer, Vec::new()).await?));
     }
-    commit(&mut queued).await
+    let told = queued.len();
+    commit(&mut queued).await?;
+    Ok(told)
 }
