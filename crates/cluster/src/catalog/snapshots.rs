@@ -39,6 +39,17 @@ pub struct EndingLayer {
     pub table: u32,
 }
 
+/// What of a family is to end next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextEnding {
+    /// This layer.
+    Layer(EndingLayer),
+    /// Commands may still write to this one, and there is no other.
+    Waits(LayerId),
+    /// Nothing.
+    Nothing,
+}
+
 async fn volume(map: &dyn MapStore, id: VolumeId) -> Result<Versioned<VolumeRecord>, CatalogError> {
     let found = get::<VolumeRecord>(map, &keys::volume(id)).await?;
     found.filter(|found| found.record.state == VolumeState::Online).ok_or(CatalogError::Gone(id))
@@ -251,11 +262,16 @@ async fn found_is_same(record: &VolumeRecord, map: &dyn MapStore) -> Result<bool
 }
 
 /// A layer of a family that nobody wants and that can end now: those without a child first, for what they hold needs no
-/// place. `None`: there is none.
-pub async fn next_ending(map: &dyn MapStore, family: FamilyId) -> Result<Option<EndingLayer>, CatalogError> {
+/// place. None of those that are `written_to`, whatever the map says of them: what is written to a layer that has ended
+/// is lost.
+pub async fn next_ending(
+    map: &dyn MapStore,
+    family: FamilyId,
+    written_to: &BTreeSet<LayerId>,
+) -> Result<NextEnding, CatalogError> {
     let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
     let of_family: Vec<_> = volumes.into_iter().map(|v| v.record).filter(|v| v.family == family).collect();
-    let Some(any) = of_family.first() else { return Ok(None) };
+    let Some(any) = of_family.first() else { return Ok(NextEnding::Nothing) };
     let serving = of_family.iter().filter(|volume| volume.state != VolumeState::Deleting);
     let mut wanted: BTreeSet<LayerId> = serving.filter_map(|volume| volume.layers.last().copied()).collect();
     let snapshots = list::<SnapshotRecord>(map, keys::SNAPSHOTS).await?;
@@ -278,7 +294,12 @@ pub async fn next_ending(map: &dyn MapStore, family: FamilyId) -> Result<Option<
     };
     let mut endings: Vec<_> = unwanted.filter_map(ending).collect();
     endings.sort_by_key(|ending| (ending.into.is_some(), ending.layer));
-    Ok(endings.first().copied())
+    let free = endings.iter().find(|ending| !written_to.contains(&ending.layer));
+    Ok(match (free, endings.first()) {
+        (Some(&ending), _) => NextEnding::Layer(ending),
+        (None, Some(waits)) => NextEnding::Waits(waits.layer),
+        (None, None) => NextEnding::Nothing,
+    })
 }
 
 /// Nothing of the layer is stored any more: takes it out of the lists of all volumes, gives its child its parent, and

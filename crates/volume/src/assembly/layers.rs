@@ -13,7 +13,8 @@
 use super::{Assembly, VolumeError};
 use crate::head::Head;
 use cluster::{
-    EndingLayer, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, keys, list, next_ending, slot_of,
+    EndingLayer, NextEnding, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, keys, list, next_ending,
+    slot_of,
 };
 use replication::{GroupError, GroupRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,17 +25,12 @@ use types::{ChunkId, FamilyId, LayerId};
 
 /// Entries on their way at once, per shard: 16 × 64 chunks, well below what a group lets in.
 const ENTRIES_AT_ONCE: usize = 16;
-/// What could not go on (no space for entries, the map away) is tried again after this.
+/// What could not go on (no space for entries, a store or the map away, a command that hangs) is tried again after this.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// Families whose layers are looked after.
+/// Families whose layers are looked after: a task is at work; true: it must look again.
 #[derive(Default)]
-pub(super) struct Families {
-    /// A task is at work; true: it must look again.
-    tended: BTreeMap<FamilyId, bool>,
-    /// A command may still write to a layer that nobody wants any more: nothing ends until it has returned.
-    pub(super) unsettled: BTreeSet<FamilyId>,
-}
+pub(super) struct Families(BTreeMap<FamilyId, bool>);
 
 impl Assembly {
     /// The volume was deleted: its record goes when nothing of its own is left.
@@ -45,11 +41,11 @@ impl Assembly {
 
     /// Ends what of the family nobody wants, now and until there is nothing left.
     pub(super) fn tend_in_background(&self, family: FamilyId) {
-        if let Some(again) = self.0.families.borrow_mut().tended.get_mut(&family) {
+        if let Some(again) = self.0.families.borrow_mut().0.get_mut(&family) {
             *again = true;
             return;
         }
-        self.0.families.borrow_mut().tended.insert(family, false);
+        self.0.families.borrow_mut().0.insert(family, false);
         let this = self.clone();
         runtime::spawn(async move {
             loop {
@@ -59,9 +55,9 @@ impl Assembly {
                     continue;
                 }
                 let mut families = this.0.families.borrow_mut();
-                let again = families.tended.get_mut(&family).is_some_and(std::mem::take);
+                let again = families.0.get_mut(&family).is_some_and(std::mem::take);
                 if !again {
-                    families.tended.remove(&family);
+                    families.0.remove(&family);
                     return;
                 }
             }
@@ -73,14 +69,33 @@ impl Assembly {
             let ending = {
                 // Not while a snapshot is taken: for a moment the layer that it will name looks like one nobody wants.
                 let _alone = self.0.changing.lock().await;
-                if self.0.families.borrow().unsettled.contains(&family) {
-                    return Ok(());
-                }
-                next_ending(&*self.0.map, family).await?
+                next_ending(&*self.0.map, family, &self.written_to().await?).await?
             };
-            let Some(ending) = ending else { return self.finish_deleted(family).await };
-            self.end_layer(&ending).await?;
+            match ending {
+                NextEnding::Layer(ending) => self.end_layer(&ending).await?,
+                NextEnding::Waits(layer) => {
+                    return Err(VolumeError::Layer(format!("commands still write to layer {layer}")));
+                }
+                NextEnding::Nothing => return self.finish_deleted(family).await,
+            }
         }
+    }
+
+    /// The layers that commands write to, on any core: to those that are not in the answer nobody ever writes again, as
+    /// long as no volume is changed.
+    async fn written_to(&self) -> Result<BTreeSet<LayerId>, VolumeError> {
+        let of_cores = self.on_each_core(|head| {
+            Box::pin(async move {
+                let mut layers = BTreeSet::new();
+                head.directory.list().iter().for_each(|volume| volume.state.gate.written_to(&mut layers));
+                layers
+            })
+        });
+        let of_cores = of_cores.await;
+        if of_cores.len() < usize::from(self.0.cores) {
+            return Err(VolumeError::Layer("a core has ended".to_owned()));
+        }
+        Ok(of_cores.into_iter().flatten().collect())
     }
 
     /// Merges or deletes one layer, wholly.

@@ -38,7 +38,9 @@ impl Assembly {
         }
         let old_top = self.top(&info).await?;
         let pushed = push_layer(&*self.0.map, info.id).await?;
-        if !self.go_on_with(&pushed).await? {
+        let is_quiet = self.go_on_with(&pushed).await?;
+        if !is_quiet {
+            self.tend_in_background(pushed.family);
             return Err(VolumeError::NotQuiet { volume: info.name, seconds: QUIET_WAIT.as_secs() });
         }
         let named = name_snapshot(&*self.0.map, info.id, name, old_top).await;
@@ -148,9 +150,8 @@ impl Assembly {
     /// Returns false if commands did not end in time: then it goes on all the same, and there was no such instant.
     async fn go_on_with(&self, volume: &VolumeRecord) -> Result<bool, VolumeError> {
         let spec = self.spec(volume).await?;
-        let (id, family) = (volume.id, volume.family);
+        let id = volume.id;
         self.tell_layers(&spec).await?;
-        let this = self.clone();
         if mutant(Mutant::SnapshotCoreByCore) {
             self.on_all_cores(move |head| {
                 let spec = spec.clone();
@@ -162,24 +163,14 @@ impl Assembly {
             .await;
             return Ok(true);
         }
-        let mut ended = Box::pin(async move {
-            this.on_all_cores(move |head| Box::pin(async move { close(&head, id).await })).await;
-        });
-        let is_quiet = runtime::timeout(QUIET_WAIT, &mut ended).await.is_ok();
+        // If not all have ended in time, no layer ends that the rest write to: the gates know it (`written_to`).
+        let ended = self.on_all_cores(move |head| Box::pin(async move { close(&head, id).await }));
+        let is_quiet = runtime::timeout(QUIET_WAIT, ended).await.is_ok();
         self.on_all_cores(move |head| {
             let spec = spec.clone();
             Box::pin(async move { open(&head, id, spec) })
         })
         .await;
-        if !is_quiet {
-            self.0.families.borrow_mut().unsettled.insert(family);
-            let this = self.clone();
-            runtime::spawn(async move {
-                ended.await;
-                this.0.families.borrow_mut().unsettled.remove(&family);
-                this.tend_in_background(family);
-            });
-        }
         Ok(is_quiet)
     }
 }
