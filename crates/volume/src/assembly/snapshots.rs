@@ -1,8 +1,9 @@
 //! Snapshots, clones, rollbacks and growth: what changes of a volume while hosts use it.
 //!
-//! A snapshot in three steps: the map gets a new, empty top; all cores go on with it at one instant; the map names the old
-//! top. No command waits for the map, and none for longer than [`QUIET_WAIT`]. A crash between two steps leaves a layer
-//! that nobody named: it is merged away.
+//! A snapshot in four steps: the map and the stores get to know a new, empty layer; the map makes it the volume's top; all
+//! cores go on with it at one instant; the map names the old top. No command waits for the map, and none for longer than
+//! [`QUIET_WAIT`]. A crash between two steps leaves a layer that nobody wants: one that holds nothing is deleted, the old
+//! top is merged away. Nothing is ever written to a layer that is not the volume's in the map.
 
 use super::{Assembly, VolumeError};
 use crate::api::{Encryption, VolumeInfo};
@@ -10,9 +11,10 @@ use crate::gate::Term;
 use crate::head::Head;
 use crate::spec::VolumeSpec;
 use cluster::{
-    CatalogError, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot, grow_volume, keys,
-    name_snapshot, push_layer, roll_back, snapshot, snapshots,
+    CatalogError, NewTop, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot, grow_volume, keys,
+    name_snapshot, push_layer, roll_back, snapshot, snapshots, take_top,
 };
+use replication::{GroupError, GroupShard};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,15 +40,11 @@ impl Assembly {
         }
         let old_top = self.top(&info).await?;
         let pushed = push_layer(&*self.0.map, info.id).await?;
-        let is_quiet = self.go_on_with(&pushed).await?;
-        if !is_quiet {
-            self.tend_in_background(pushed.family);
+        if !self.go_on_with(&pushed).await? {
             return Err(VolumeError::NotQuiet { volume: info.name, seconds: QUIET_WAIT.as_secs() });
         }
-        let named = name_snapshot(&*self.0.map, info.id, name, old_top).await;
         // With a name it stays; without one, the new top takes what it holds.
-        self.tend_in_background(pushed.family);
-        Ok(named?)
+        Ok(name_snapshot(&*self.0.map, info.id, name, old_top).await?)
     }
 
     /// The snapshots of a volume, by name.
@@ -71,7 +69,6 @@ impl Assembly {
         let info = self.served(volume)?;
         let rolled = roll_back(&*self.0.map, info.id, name).await?;
         self.go_on_with(&rolled).await?;
-        self.tend_in_background(rolled.family);
         Ok(())
     }
 
@@ -137,8 +134,8 @@ impl Assembly {
         let told = self.on_each_core(move |head| {
             let spec = spec.clone();
             Box::pin(async move {
-                for group in head.shards().iter().filter_map(|shard| shard.groups.groups().into_iter().next()) {
-                    group.tell_layers(&spec.layer_records).await.map_err(|error| error.to_string())?;
+                for shard in head.shards() {
+                    tell_shard(&shard.groups, &spec).await.map_err(|error| error.to_string())?;
                 }
                 Ok(())
             })
@@ -146,12 +143,25 @@ impl Assembly {
         told.await.into_iter().collect::<Result<(), String>>().map_err(VolumeError::Layer)
     }
 
-    /// All cores go on with the volume as it is in the map now, at one instant: nothing runs under what it was before.
-    /// Returns false if commands did not end in time: then it goes on all the same, and there was no such instant.
-    async fn go_on_with(&self, volume: &VolumeRecord) -> Result<bool, VolumeError> {
-        let spec = self.spec(volume).await?;
-        let id = volume.id;
+    /// The volume gets its new top, in the map and on all cores: on these at one instant, nothing runs under what it was
+    /// before. Returns false if commands did not end in time: then it goes on all the same, and there was no such instant.
+    ///
+    /// # Errors
+    /// Nothing has changed. All that can fail comes before the map names the new top, for from then on the cores must go
+    /// on with it: what they wrote to another layer would be gone with the next start.
+    async fn go_on_with(&self, new: &NewTop) -> Result<bool, VolumeError> {
+        // When this change is over, whatever came of it, layers may be left that nobody wants: the old top, or the new one.
+        self.tend_in_background(new.volume.family);
+        let spec = self.spec(&new.volume).await?;
         self.tell_layers(&spec).await?;
+        take_top(&*self.0.map, new).await?;
+        self.0.volumes.borrow_mut().insert(spec.info.name.clone(), spec.info.clone());
+        Ok(self.open_all(spec).await)
+    }
+
+    /// All cores go on with the volume as `spec` says, at one instant, if commands end in time.
+    async fn open_all(&self, spec: Arc<VolumeSpec>) -> bool {
+        let id = spec.info.id;
         if mutant(Mutant::SnapshotCoreByCore) {
             self.on_all_cores(move |head| {
                 let spec = spec.clone();
@@ -161,7 +171,7 @@ impl Assembly {
                 })
             })
             .await;
-            return Ok(true);
+            return true;
         }
         // If not all have ended in time, no layer ends that the rest write to: the gates know it (`written_to`).
         let ended = self.on_all_cores(move |head| Box::pin(async move { close(&head, id).await }));
@@ -171,8 +181,21 @@ impl Assembly {
             Box::pin(async move { open(&head, id, spec) })
         })
         .await;
-        Ok(is_quiet)
+        is_quiet
     }
+}
+
+/// Lets a shard know the volume's layers, through any of its groups.
+async fn tell_shard(shard: &GroupShard, spec: &VolumeSpec) -> Result<(), GroupError> {
+    for group in shard.groups() {
+        match group.tell_layers(&spec.layer_records).await {
+            Err(GroupError::Stopped { .. }) => {}
+            told => return told,
+        }
+    }
+    // None of them serves: nothing is written there before the next start, and with that the volume has a new epoch, which
+    // begins by telling its layers.
+    Ok(())
 }
 
 /// Closes the volume's gate on this core; returns when nothing of it runs here.
