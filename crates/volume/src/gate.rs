@@ -10,6 +10,9 @@
 //! A snapshot closes the gates of all cores, waits until the old term has ended on each, and opens them: no command is
 //! before it on one core and behind another, later one on the next. A term that was replaced while commands acted under
 //! it ends before the one that came after it: they write to the same layer.
+//!
+//! A part that another core asked for while the volume is not known here (it is being added, or taken away) finds no gate.
+//! It acts under what it was sent with, and is counted among the [`Strays`]: who closes a gate waits for these too.
 
 use crate::spec::VolumeSpec;
 use runtime::channel::WaitList;
@@ -17,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{LayerId, Mutant, mutant};
+use types::{LayerId, Mutant, VolumeId, mutant};
 
 /// One core's gate of one volume.
 pub(crate) struct Gate {
@@ -108,6 +111,46 @@ impl Term {
         std::iter::successors(Some(self), |term| {
             term.earlier.as_deref().filter(|_| !mutant(Mutant::EarlierTermNotAwaited))
         })
+    }
+}
+
+/// The parts that act on this core outside of all gates: volume, and layer that is written to. Few, and rarely any.
+#[derive(Default)]
+pub(crate) struct Strays {
+    acting: RefCell<Vec<(VolumeId, LayerId)>>,
+    left: WaitList,
+}
+
+/// A part that acts outside of all gates. Left when dropped.
+pub(crate) struct Stray<'a>(&'a Strays, (VolumeId, LayerId));
+
+impl Strays {
+    pub(crate) fn enter(&self, spec: &VolumeSpec) -> Stray<'_> {
+        let acts_on = (spec.info.id, spec.top());
+        self.acting.borrow_mut().push(acts_on);
+        Stray(self, acts_on)
+    }
+
+    /// Resolves when no part of the volume acts outside of its gate.
+    pub(crate) async fn end(&self, volume: VolumeId) {
+        let is_over = || self.acting.borrow().iter().all(|(of, _)| *of != volume);
+        self.left.until(|| is_over().then_some(())).await;
+    }
+
+    /// Adds the layers that they write to.
+    pub(crate) fn written_to(&self, layers: &mut BTreeSet<LayerId>) {
+        layers.extend(self.acting.borrow().iter().map(|(_, layer)| *layer));
+    }
+}
+
+impl Drop for Stray<'_> {
+    fn drop(&mut self) {
+        let Self(strays, acts_on) = self;
+        let mut acting = strays.acting.borrow_mut();
+        let place = acting.iter().position(|other| other == acts_on).expect("it entered");
+        acting.swap_remove(place);
+        drop(acting);
+        strays.left.wake_all();
     }
 }
 

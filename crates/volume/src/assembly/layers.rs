@@ -88,6 +88,7 @@ impl Assembly {
             Box::pin(async move {
                 let mut layers = BTreeSet::new();
                 head.directory.list().iter().for_each(|volume| volume.state.gate.written_to(&mut layers));
+                head.strays.written_to(&mut layers);
                 layers
             })
         });

@@ -203,6 +203,7 @@ async fn close(head: &Rc<Head>, id: VolumeId) {
     if let Some(volume) = head.directory.by_id(id) {
         volume.state.gate.close().end().await;
     }
+    head.strays.end(id).await;
 }
 
 /// Opens the volume's gate on this core.
@@ -212,5 +213,89 @@ fn open(head: &Rc<Head>, id: VolumeId, spec: Arc<VolumeSpec>) {
     volume.state.gate.open(spec);
     if is_larger {
         head.directory.bump();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeOptions;
+    use crate::admission::Access;
+    use crate::command::serve;
+    use crate::head::VolumeState;
+    use crate::message::Request;
+    use crate::part::{Part, Work};
+    use cluster::{NewVolume, SimMap};
+    use runtime::buf::IoBuf;
+    use runtime::sim::{DiskFaults, DiskOptions, NodeOptions as SimNodeOptions, World};
+    use std::cell::Cell;
+    use std::path::{Path, PathBuf};
+    use types::{ChunkId, NodeId};
+
+    const DISK: &str = "/disk";
+
+    /// Another core has the volume already, this one not yet: a part from there hangs here, outside of the gate. Until it has
+    /// ended there is no snapshot, and the layer that it writes to stays.
+    #[test]
+    fn a_part_that_came_before_its_volume_is_waited_for() {
+        let world = World::new(1);
+        let node = world.add_node(1, SimNodeOptions::default());
+        node.add_disk(DISK, 256 << 20, DiskOptions::default());
+        let (cores, map) = (node.cores(), SimMap::new());
+        let options =
+            NodeOptions { node: NodeId(1), address: String::new(), cores, devices: vec![PathBuf::from(DISK)], map };
+        let (assembly, spec) = run(&world, &node, async move {
+            let assembly = Assembly::start(options).await.expect("the node starts");
+            let new = NewVolume { name: "v".to_owned(), size_bytes: 1 << 20, block_size_bytes: 512 };
+            let id = assembly.create_volume(new).await.expect("made").id;
+            let volume = assembly.directory().by_name("v").expect("served");
+            volume.write(0, crate::Payload { bytes: IoBuf::copy_of(&[1; 4096]).freeze() }).await.expect("written");
+            runtime::sleep(Duration::from_secs(1)).await;
+            let spec = assembly.term(id).expect("served").spec.clone();
+            // As it is on a core that has not been told of it.
+            VolumeState::remove(&assembly.0.head, id).await;
+            (assembly, spec)
+        });
+
+        let (head, done) = (assembly.0.head.clone(), Rc::new(Cell::new(false)));
+        let disk = node.disk(Path::new(DISK)).expect("there");
+        disk.set_faults(DiskFaults { hang: 1_000_000, ..DiskFaults::default() });
+        {
+            let (head, spec, done) = (head.clone(), spec.clone(), done.clone());
+            node.spawn(0, async move {
+                // Part of a block: the rest of it is read, and that hangs.
+                let bytes = IoBuf::copy_of(&[2; 512]).freeze();
+                let part = Part { chunk: ChunkId(0), offset: 512, len: 512, work: Work::Write(bytes) };
+                let place = spec.place_of(ChunkId(0));
+                let reply = serve(head, Request::AdmitAndRun { spec, place, access: Access::Write, part }).await;
+                assert!(reply.done().is_ok(), "written");
+                done.set(true);
+            });
+        }
+        world.run_for(Duration::from_micros(50));
+        disk.set_faults(DiskFaults::default());
+
+        let (taking, told) = (assembly.clone(), spec.clone());
+        let taken = run(&world, &node, async move {
+            VolumeState::add(&taking.0.head, told);
+            let taken = taking.create_snapshot("v", "s").await;
+            runtime::sleep(Duration::from_secs(4)).await;
+            taken
+        });
+        assert!(matches!(taken, Err(VolumeError::NotQuiet { .. })), "{taken:?}");
+        assert!(!done.get());
+        disk.set_hanging(false);
+        world.run_for(Duration::from_secs(4));
+        assert!(done.get());
+        run(&world, &node, async move {
+            let volume = assembly.directory().by_name("v").expect("served");
+            let read = volume.read(0, 4096).await.expect("readable");
+            assert_eq!((read.bytes[0], read.bytes[512], read.bytes[1024]), (1, 2, 1));
+            assert_eq!(volume.info().layers.len(), 1, "what nobody named has ended");
+        });
+    }
+
+    fn run<T: 'static>(world: &World, node: &runtime::sim::SimNode, future: impl Future<Output = T> + 'static) -> T {
+        world.run_on(node, 0, future).expect("the world goes on")
     }
 }
