@@ -344,7 +344,11 @@ async fn run_for_another(
             let entered = volume.state.gate.enter().await;
             part::run(entered.spec(), group, part, hold).await
         }
-        // It is being added, or taken away: then nothing else of it changes.
-        None => part::run(spec, group, part, hold).await,
+        // It is being added, or taken away: until that is over nothing else of it changes. What changes it then waits for
+        // this part, as it waits for those inside the gate.
+        None => {
+            let _stray = head.strays.enter(spec);
+            part::run(spec, group, part, hold).await
+        }
     }
 }

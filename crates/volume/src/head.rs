@@ -6,7 +6,7 @@ use crate::api::{Directory, Encryption, IoError, Volume, VolumeInfo};
 use crate::assembly::OpenShard;
 use crate::coding::Coder;
 use crate::command::serve;
-use crate::gate::Gate;
+use crate::gate::{Gate, Strays};
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
 use crate::session::Session;
 use crate::spec::{LocalTable, VolumeSpec};
@@ -65,6 +65,8 @@ pub(crate) struct Head {
     tables: OnceCell<Vec<Rc<LocalTable>>>,
     shards: OnceCell<Vec<OpenShard>>,
     groups_stopped: Cell<usize>,
+    /// Parts that act outside of all gates.
+    pub(crate) strays: Strays,
     /// What compresses and encrypts.
     pub(crate) coder: RefCell<Coder>,
     /// What lies in the trash, in words.
@@ -86,6 +88,7 @@ impl Head {
             tables: OnceCell::new(),
             shards: OnceCell::new(),
             groups_stopped: Cell::default(),
+            strays: Strays::default(),
             coder: RefCell::new(Coder::new()),
             in_trash: RefCell::default(),
             orphans: RefCell::default(),
@@ -351,6 +354,9 @@ impl VolumeState {
         let Some(Volume { state, .. }) = head.directory.remove(id) else { return };
         state.gone.set(true);
         state.drained.until(|| (state.running.get() == 0).then_some(())).await;
+        // Parts that another core asked for, whose command may have been given up there.
+        state.gate.term().end().await;
+        head.strays.end(id).await;
     }
 
     /// The error as a client is told it: one for lack of space names what lies in the trash.
