@@ -11,7 +11,7 @@ use std::time::Duration;
 use volume::{Assembly, Volume};
 
 /// Enough for four shards, so that each core has groups of its own; a smaller device is one core's.
-const SEVERAL_SHARDS_BYTES: u64 = (1 << 30) + (64 << 20);
+pub const SEVERAL_SHARDS_BYTES: u64 = (1 << 30) + (64 << 20);
 const WRITERS: u64 = 8;
 const CHUNKS_EACH: u64 = 3;
 /// Moments of a snapshot at which a core stops, and the time from one to the next: about a turn of a core.
@@ -23,7 +23,7 @@ fn served(assembly: &Assembly, name: &str) -> Volume {
 }
 
 /// A machine with a disk that is always as fast: what a test arranges in time stays so.
-fn steady(seed: u64, cores: usize, disk_bytes: u64, read_ns: u64) -> Machine {
+pub fn steady(seed: u64, cores: usize, disk_bytes: u64, read_ns: u64) -> Machine {
     let constant = |base_ns| Latency { base_ns, spread_ns: 0, per_kib_ns: 0, slow: 0, slow_ns: 0 };
     let options = DiskOptions {
         read: constant(read_ns),
