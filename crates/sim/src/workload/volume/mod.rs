@@ -47,6 +47,7 @@ pub const WORKLOAD: Workload = Workload {
     mutants: &[
         Mutant::AcknowledgeBeforeDurable,
         Mutant::FlushRemoved,
+        Mutant::UntornSplit,
         Mutant::DiscardRevealsBelow,
         Mutant::RollbackKeepsNewer,
         Mutant::CloneSharesTop,
@@ -123,7 +124,7 @@ impl Run {
     fn draw_end(&self) -> End {
         match self.random.below(16) {
             0..3 => End::Starting,
-            0..11 => End::Running,
+            3..11 => End::Running,
             11..14 => End::Quiet,
             _ => End::Stopped,
         }
