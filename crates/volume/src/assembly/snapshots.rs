@@ -254,6 +254,7 @@ mod tests {
             let spec = assembly.term(id).expect("served").spec.clone();
             // As it is on a core that has not been told of it.
             VolumeState::remove(&assembly.0.head, id).await;
+            VolumeState::forget(&assembly.0.head, id);
             (assembly, spec)
         });
 
