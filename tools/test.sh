@@ -51,11 +51,11 @@ export CAIRN_BIN=$target/release/cairn
 # The times add up to 90 minutes on two cores; a machine that has built before needs a third of that.
 stage build 900 cargo build --release --workspace
 stage unit 1730 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
-# Deliberate bugs that these checks catch: flush removed, a ghost write executed, an assertion that fails, each rule of layers
-# and of cleaning. The others: e2e/sim.sh, which needs the same build.
+# Deliberate bugs that these checks catch: flush removed, a ghost write executed, an assertion that fails, each rule of layers,
+# of cleaning and of snapshots. The others: e2e/sim.sh, which needs the same build.
 stage mutants 900 cargo test --workspace \
     --features cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants \
-    --test power_loss --test ghost_mutant --test stopped_store --test layers_mutants --test cleaning_mutants
+    --test power_loss --test ghost_mutant --test stopped_store --test layers_mutants --test cleaning_mutants --test instant_mutants
 for script in e2e/*.sh; do
     name=$(basename "$script" .sh)
     [ "$name" = lib ] && continue

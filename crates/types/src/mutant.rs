@@ -83,6 +83,8 @@ pub enum Mutant {
     EarlierTermNotAwaited,
     /// Volume: a snapshot is taken on each core as soon as that one is quiet, not on all at one instant.
     SnapshotCoreByCore,
+    /// Volume: a write that must be all or nothing becomes an entry for each block, one after the other.
+    UntornSplit,
     /// Volume: what is discarded in a layer does not hide what lies in those below.
     DiscardRevealsBelow,
     /// Map: a rollback leaves what was written since the snapshot.

@@ -338,13 +338,17 @@ async fn run_for_another(
 ) -> Result<Done, IoError> {
     let table = head.table(spec.table.id);
     let group = local_group(table.as_ref().map_or(&[], |table| &table.groups), place)?;
-    match head.directory.by_nsid(spec.info.nsid).filter(|volume| volume.id() == spec.info.id) {
+    match head.volume_of(&spec.info) {
         // What the volume is here and now: on the asking core it may have been something else.
         Some(volume) => {
-            let entered = volume.state.gate.enter().await;
+            let entered = volume.gate.enter().await;
             part::run(entered.spec(), group, part, hold).await
         }
-        // It is being added, or taken away: then nothing else of it changes.
-        None => part::run(spec, group, part, hold).await,
+        // It is being added: until that is over nothing else of it changes. What changes it then waits for this part, as it
+        // waits for those inside the gate.
+        None => {
+            let _stray = head.strays.enter(spec);
+            part::run(spec, group, part, hold).await
+        }
     }
 }

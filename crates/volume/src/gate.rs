@@ -10,13 +10,17 @@
 //! A snapshot closes the gates of all cores, waits until the old term has ended on each, and opens them: no command is
 //! before it on one core and behind another, later one on the next. A term that was replaced while commands acted under
 //! it ends before the one that came after it: they write to the same layer.
+//!
+//! A part that another core asked for while the volume is not known here (it is being added, or taken away) finds no gate.
+//! It acts under what it was sent with, and is counted among the [`Strays`]: who closes a gate waits for these too.
 
 use crate::spec::VolumeSpec;
 use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{Mutant, mutant};
+use types::{LayerId, Mutant, VolumeId, mutant};
 
 /// One core's gate of one volume.
 pub(crate) struct Gate {
@@ -72,6 +76,13 @@ impl Gate {
         self.closed.set(false);
         self.opened.wake_all();
     }
+
+    /// Adds the layers that are written to here: that of the term now, and those of all terms under which somebody acts.
+    pub(crate) fn written_to(&self, layers: &mut BTreeSet<LayerId>) {
+        let term = self.term();
+        layers.insert(term.spec.top());
+        layers.extend(term.with_earlier().filter(|term| term.acting.get() > 0).map(|term| term.spec.top()));
+    }
 }
 
 impl Term {
@@ -89,12 +100,57 @@ impl Term {
 
     /// Resolves when nobody acts under it or one before it. It must have been closed, or replaced.
     pub(crate) async fn end(&self) {
-        let mut next = Some(self);
-        while let Some(term) = next {
+        for term in self.with_earlier() {
             term.watched.set(true);
             term.ended.until(|| (term.acting.get() == 0).then_some(())).await;
-            next = term.earlier.as_deref().filter(|_| !mutant(Mutant::EarlierTermNotAwaited));
         }
+    }
+
+    /// This one and those before it.
+    fn with_earlier(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |term| {
+            term.earlier.as_deref().filter(|_| !mutant(Mutant::EarlierTermNotAwaited))
+        })
+    }
+}
+
+/// The parts that act on this core outside of all gates: volume, and layer that is written to. Few, and rarely any.
+#[derive(Default)]
+pub(crate) struct Strays {
+    acting: RefCell<Vec<(VolumeId, LayerId)>>,
+    left: WaitList,
+}
+
+/// A part that acts outside of all gates. Left when dropped.
+pub(crate) struct Stray<'a>(&'a Strays, (VolumeId, LayerId));
+
+impl Strays {
+    pub(crate) fn enter(&self, spec: &VolumeSpec) -> Stray<'_> {
+        let acts_on = (spec.info.id, spec.top());
+        self.acting.borrow_mut().push(acts_on);
+        Stray(self, acts_on)
+    }
+
+    /// Resolves when no part of the volume acts outside of its gate.
+    pub(crate) async fn end(&self, volume: VolumeId) {
+        let is_over = || self.acting.borrow().iter().all(|(of, _)| *of != volume);
+        self.left.until(|| is_over().then_some(())).await;
+    }
+
+    /// Adds the layers that they write to.
+    pub(crate) fn written_to(&self, layers: &mut BTreeSet<LayerId>) {
+        layers.extend(self.acting.borrow().iter().map(|(_, layer)| *layer));
+    }
+}
+
+impl Drop for Stray<'_> {
+    fn drop(&mut self) {
+        let Self(strays, acts_on) = self;
+        let mut acting = strays.acting.borrow_mut();
+        let place = acting.iter().position(|other| other == acts_on).expect("it entered");
+        acting.swap_remove(place);
+        drop(acting);
+        strays.left.wake_all();
     }
 }
 
@@ -127,6 +183,10 @@ mod tests {
     use types::{GroupId, LayerId, VolumeEpoch, VolumeId};
 
     fn spec() -> Arc<VolumeSpec> {
+        spec_with(LayerId(1))
+    }
+
+    fn spec_with(top: LayerId) -> Arc<VolumeSpec> {
         let info = VolumeInfo {
             id: VolumeId(1),
             name: "a".to_owned(),
@@ -134,7 +194,7 @@ mod tests {
             block_size_bytes: 4096,
             nsid: 1,
             nguid: [0; 16],
-            layers: vec![LayerId(1)],
+            layers: vec![top],
             pool: "default".into(),
             compression: Compression::Off,
             encryption: Encryption::Off,
@@ -146,7 +206,7 @@ mod tests {
             family_seed: 0,
             epoch: VolumeEpoch(1),
             table,
-            layers: vec![LayerId(1)],
+            layers: vec![top],
             layer_records: Vec::new(),
             coding: Coding::default(),
         })
@@ -176,6 +236,26 @@ mod tests {
         assert!(!is_over(&closed), "somebody acts under the first term");
         drop(first);
         assert!(is_over(&closed));
+    }
+
+    #[test]
+    fn a_layer_is_written_to_until_the_last_term_over_it_has_ended() {
+        let written_to = |gate: &Gate| {
+            let mut layers = BTreeSet::new();
+            gate.written_to(&mut layers);
+            layers.into_iter().map(|layer| layer.0).collect::<Vec<_>>()
+        };
+        let gate = Gate::new(spec_with(LayerId(1)));
+        let (first, again) = (entered(&gate), entered(&gate));
+        gate.open(spec_with(LayerId(2)));
+        let second = entered(&gate);
+        gate.open(spec_with(LayerId(3)));
+        assert_eq!(written_to(&gate), [1, 2, 3]);
+        drop(first);
+        drop(second);
+        assert_eq!(written_to(&gate), [1, 3]);
+        drop(again);
+        assert_eq!(written_to(&gate), [3]);
     }
 
     #[test]

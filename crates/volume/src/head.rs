@@ -6,7 +6,7 @@ use crate::api::{Directory, Encryption, IoError, Volume, VolumeInfo};
 use crate::assembly::OpenShard;
 use crate::coding::Coder;
 use crate::command::serve;
-use crate::gate::Gate;
+use crate::gate::{Gate, Strays};
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
 use crate::session::Session;
 use crate::spec::{LocalTable, VolumeSpec};
@@ -65,10 +65,14 @@ pub(crate) struct Head {
     tables: OnceCell<Vec<Rc<LocalTable>>>,
     shards: OnceCell<Vec<OpenShard>>,
     groups_stopped: Cell<usize>,
+    /// Parts that act outside of all gates.
+    pub(crate) strays: Strays,
     /// What compresses and encrypts.
     pub(crate) coder: RefCell<Coder>,
     /// What lies in the trash, in words.
     pub(crate) in_trash: RefCell<String>,
+    /// Volumes that are not served here any more, while commands of them may still come from other cores.
+    leaving: RefCell<Vec<Rc<VolumeState>>>,
     orphans: RefCell<VecDeque<Orphan>>,
     orphaned: WaitList,
 }
@@ -86,8 +90,10 @@ impl Head {
             tables: OnceCell::new(),
             shards: OnceCell::new(),
             groups_stopped: Cell::default(),
+            strays: Strays::default(),
             coder: RefCell::new(Coder::new()),
             in_trash: RefCell::default(),
+            leaving: RefCell::default(),
             orphans: RefCell::default(),
             orphaned: WaitList::default(),
         });
@@ -135,6 +141,14 @@ impl Head {
 
     pub(crate) fn shards(&self) -> &[OpenShard] {
         self.shards.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// A volume that a command of another core is about: also one that is being taken away, for what was let in anywhere is
+    /// done as if it were not.
+    pub(crate) fn volume_of(&self, info: &VolumeInfo) -> Option<Rc<VolumeState>> {
+        let served = self.directory.by_nsid(info.nsid).filter(|volume| volume.id() == info.id);
+        let leaving = || self.leaving.borrow().iter().find(|state| state.info.id == info.id).cloned();
+        served.map(|volume| volume.state).or_else(leaving)
     }
 
     pub(crate) fn table(&self, id: u32) -> Option<Rc<LocalTable>> {
@@ -346,11 +360,23 @@ impl VolumeState {
         head.directory.add(Volume { state: Rc::new(state), session: Session::default() });
     }
 
-    /// Takes the volume away from this core: what is called from now on is refused; returns when nothing runs.
+    /// Takes the volume away from this core: what is called from now on is refused; returns when nothing runs that was
+    /// called here. What was called on other cores goes on until it has returned there.
     pub(crate) async fn remove(head: &Rc<Head>, id: VolumeId) {
         let Some(Volume { state, .. }) = head.directory.remove(id) else { return };
+        head.leaving.borrow_mut().push(state.clone());
         state.gone.set(true);
         state.drained.until(|| (state.running.get() == 0).then_some(())).await;
+        // Parts that another core asked for, whose command may have been given up there.
+        state.gate.term().end().await;
+        head.strays.end(id).await;
+    }
+
+    /// The last of the volume on this core, once [`remove`](Self::remove) has returned on all of them.
+    pub(crate) fn forget(head: &Head, id: VolumeId) -> Option<Rc<Self>> {
+        let mut leaving = head.leaving.borrow_mut();
+        let place = leaving.iter().position(|state| state.info.id == id)?;
+        Some(leaving.swap_remove(place))
     }
 
     /// The error as a client is told it: one for lack of space names what lies in the trash.

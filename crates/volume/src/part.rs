@@ -135,11 +135,16 @@ impl Runner<'_> {
 
     async fn write(&self, offset: u32, bytes: &SharedBuf, hold: &mut Admitted) -> Result<(), IoError> {
         let end = offset + bytes.len() as u32;
+        let unit = if mutant(Mutant::UntornSplit) { BLOCK } else { UNTORN_BYTES };
         let (mut at, mut queued) = (offset, Ok(()));
         while at < end && queued.is_ok() {
-            let cut = end.min((at / UNTORN_BYTES + 1) * UNTORN_BYTES);
+            let cut = end.min((at / unit + 1) * unit);
             let piece = bytes.slice((at - offset) as usize..(cut - offset) as usize);
             queued = self.write_piece(at, piece, hold).await;
+            if mutant(Mutant::UntornSplit) && queued.is_ok() {
+                // Entries that are queued at once mostly share a record, and are all or nothing by that.
+                queued = hold.wait_committed().await.map_err(io_error);
+            }
             at = cut;
         }
         // Also after an error: what was queued before it is on its way, and nothing overlapping may start until then.

@@ -6,6 +6,7 @@ use cluster::{
     Compression, DEFAULT_POOL, KeyRecord, LayerRecord, MapError, MapStore, PoolRecord, Record, Revision, SecretKind,
     Transaction, VolumeRecord, encode, get, keys, list,
 };
+use common::instant::{SEVERAL_SHARDS_BYTES, steady};
 use common::{Machine, Random, new_volume, payload, read_all};
 use runtime::channel::cross;
 use std::sync::Arc;
@@ -20,11 +21,15 @@ fn key_file(byte: u8) -> Secret {
 }
 
 async fn create(assembly: &Assembly, name: &str, secret: &Secret) -> VolumeInfo {
+    create_of(assembly, name, SIZE, secret).await
+}
+
+async fn create_of(assembly: &Assembly, name: &str, size_bytes: u64, secret: &Secret) -> VolumeInfo {
     let place = assembly.new_key_place().await.expect("an id");
     // The same run again has the same key.
     let key = DataKey::from_bytes(std::array::from_fn(|index| index as u8 ^ place.key.0 as u8));
     let wrap = key.wrap(place, secret, 1).expect("wrapped");
-    assembly.create_encrypted_volume(new_volume(name, SIZE), place, key, wrap).await.expect("made")
+    assembly.create_encrypted_volume(new_volume(name, size_bytes), place, key, wrap).await.expect("made")
 }
 
 /// What `cairn volume unlock` does.
@@ -119,6 +124,50 @@ fn who_holds_a_volume_that_is_locked_can_do_nothing_with_it() {
         assert!(matches!(held.read(0, 4096).await, Err(IoError::Gone(_))), "who was sent away comes again");
         let again = assembly.directory().by_name("a").expect("served");
         assert_eq!(again.read(0, 4096).await.expect("readable").bytes[..], [7; 4096]);
+    });
+}
+
+/// A command that waits for its turn on another core, through a snapshot and then a lock, is done on what the volume was when
+/// its turn came.
+#[test]
+fn what_waits_on_another_core_while_a_volume_is_locked_goes_to_its_newest_layer() {
+    const CHUNKS: u64 = 8;
+    let machine = steady(8, 2, SEVERAL_SHARDS_BYTES, 100_000_000);
+    let assembly = machine.start();
+    machine.run(async move {
+        create_of(&assembly, "a", CHUNKS << 20, &key_file(1)).await;
+        let volume = assembly.directory().by_name("a").expect("served");
+        for chunk in 0..CHUNKS {
+            volume.write(chunk << 20, payload(&[1; 4096])).await.expect("written");
+        }
+        let (done, mut all_done) = cross(3 * CHUNKS as usize);
+        // Of each chunk the first two read for long before they write; the second begins when the snapshot is taken, and
+        // the third waits for it.
+        for chunk in 0..CHUNKS {
+            for (at, bytes) in [(0, vec![2; 512]), (512, vec![2; 512]), (0, vec![3; 4096])] {
+                let (write, done) = (volume.write((chunk << 20) + at, payload(&bytes)), done.clone());
+                runtime::spawn(async move {
+                    let written = write.await;
+                    done.send(written).await.expect("somebody waits");
+                });
+            }
+        }
+        runtime::sleep(Duration::from_millis(1)).await;
+        assembly.create_snapshot("a", "s").await.expect("taken");
+        assembly.lock("a").await.expect("locked");
+        for _ in 0..3 * CHUNKS {
+            all_done.recv().await.expect("it ends").expect("written");
+        }
+        unlock(&assembly, "a", &key_file(1)).await.expect("it opens");
+        assembly.clone_volume("a", "s", "b").await.expect("made");
+        let first_byte = async |name, chunk| {
+            let volume = assembly.directory().by_name(name).expect("served");
+            volume.read(chunk << 20, 4096).await.expect("readable").bytes[0]
+        };
+        for chunk in 0..CHUNKS {
+            let found = (first_byte("a", chunk).await, first_byte("b", chunk).await);
+            assert_eq!(found, (3, 2), "the volume and its snapshot, chunk {chunk}");
+        }
     });
 }
 

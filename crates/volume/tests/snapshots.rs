@@ -206,45 +206,14 @@ fn two_cores_keep_to_the_model() {
     (11..=14).for_each(|seed| against_the_model(seed, 2));
 }
 
-/// Who writes block after block, each one when the one before has returned, finds in a snapshot what he had written up to
-/// one instant: never a later block without an earlier one.
 #[test]
 fn a_snapshot_is_one_instant_on_all_cores() {
-    for seed in 1..=6 {
-        let machine = Machine::new(seed, 2);
-        let assembly = machine.start();
-        let writer = assembly.clone();
-        machine.run(async move {
-            assembly.create_volume(new_volume("v", 8 << 20)).await.expect("made");
-            let volume = served(&assembly, "v");
-            let task = runtime::spawn(async move {
-                let volume = served(&writer, "v");
-                for version in 1.. {
-                    // Eight chunks: they are on both cores.
-                    for chunk in 0..8u64 {
-                        let bytes = [version as u8; 4096];
-                        volume.write(chunk << 20, payload(&bytes)).await.expect("written");
-                    }
-                }
-            });
-            for taken in 0..20 {
-                runtime::sleep(Duration::from_micros(700 + 137 * taken)).await;
-                let before = volume.read(0, 1).await.expect("readable").bytes[0];
-                assembly.create_snapshot("v", &format!("s{taken}")).await.expect("taken");
-                assembly.clone_volume("v", &format!("s{taken}"), "c").await.expect("cloned");
-                let clone = served(&assembly, "c");
-                let mut versions = Vec::new();
-                for chunk in 0..8u64 {
-                    versions.push(clone.read(chunk << 20, 4096).await.expect("readable").bytes[17]);
-                }
-                assert!(versions[0] >= before, "what was there before is in it");
-                assert!(versions.is_sorted_by(|a, b| a >= b), "a later write without an earlier one: {versions:?}");
-                assert!(versions[0] - versions[7] <= 1, "{versions:?}");
-                assembly.delete_volume("c").await.expect("deleted");
-            }
-            task.cancel();
-        });
-    }
+    (1..=3).for_each(common::instant::is_one_on_all_cores);
+}
+
+#[test]
+fn a_snapshot_waits_for_commands_of_every_earlier_term() {
+    (1..=4).for_each(common::instant::waits_for_every_earlier_term);
 }
 
 #[test]

@@ -54,6 +54,8 @@ fn stopped(status: &NodeStatus) -> (PathBuf, String) {
 fn an_assertion_stops_its_store_and_no_other() {
     an_assertion_stops_its_store_alone_and_twice_at_one_record_for_good();
     a_store_that_stopped_once_serves_again_when_the_cause_is_gone();
+    a_snapshot_deleted_while_a_store_is_stopped_takes_nothing_with_it();
+    a_rollback_while_a_store_is_stopped_lasts();
 }
 
 fn an_assertion_stops_its_store_alone_and_twice_at_one_record_for_good() {
@@ -144,5 +146,93 @@ fn a_store_that_stopped_once_serves_again_when_the_cause_is_gone() {
             volume.write(chunk << 20, payload(&[chunk as u8; 4096])).await.expect("written");
         }
         assert_eq!(readable(&assembly).await.len(), CHUNKS as usize);
+    });
+}
+
+/// The volume's blocks are in the layer that the snapshot named: the stopped store has not merged its part of it.
+fn a_snapshot_deleted_while_a_store_is_stopped_takes_nothing_with_it() {
+    let machine = Machine::new(3, 2);
+    machine.node.add_disk(OTHER_DISK, DISK_BYTES, DiskOptions::default());
+    let assembly = start(&machine);
+    let path = machine.run(async move {
+        assembly.create_volume(new_volume("a", CHUNKS << 20)).await.expect("made");
+        let volume = assembly.directory().by_name("a").expect("served");
+        for chunk in (0..CHUNKS).filter(|chunk| *chunk != UNLUCKY) {
+            volume.write(chunk << 20, payload(&[chunk as u8; 4096])).await.expect("written");
+        }
+        assembly.create_snapshot("a", "s").await.expect("taken");
+        Mutant::activate(Some(Mutant::AssertionFails));
+        let refused = volume.write(UNLUCKY << 20, payload(&[UNLUCKY as u8; 4096])).await;
+        assert!(matches!(refused, Err(IoError::Unavailable(_))), "{refused:?}");
+        runtime::sleep(Duration::from_secs(1)).await;
+        stopped(&assembly.status().await).0
+    });
+
+    // It stops again at the start.
+    machine.crash();
+    let assembly = start(&machine);
+    machine.run(async move {
+        assembly.delete_snapshot("a", "s").await.expect("deleted");
+        runtime::sleep(Duration::from_secs(5)).await;
+        assert!(readable(&assembly).await.len() < CHUNKS as usize - 1);
+    });
+
+    Mutant::activate(None);
+    machine.crash();
+    machine.run(async move {
+        let device = runtime::Device::open(&path).await.expect("there");
+        check(&device, CheckOptions { repair: true }).await.expect("a store's device");
+    });
+    machine.crash();
+    let assembly = start(&machine);
+    machine.run(async move {
+        runtime::sleep(Duration::from_secs(5)).await;
+        assert_eq!(readable(&assembly).await, (0..CHUNKS).collect::<Vec<_>>());
+        let volume = assembly.volumes().into_iter().next().expect("served");
+        assert_eq!(volume.layers.len(), 1, "what the snapshot named has been merged");
+    });
+}
+
+/// What the stopped store serves cannot be told of the new layer; with the next start it is.
+fn a_rollback_while_a_store_is_stopped_lasts() {
+    let machine = Machine::new(4, 2);
+    machine.node.add_disk(OTHER_DISK, DISK_BYTES, DiskOptions::default());
+    let assembly = start(&machine);
+    let served = machine.run(async move {
+        assembly.create_volume(new_volume("a", CHUNKS << 20)).await.expect("made");
+        let volume = assembly.directory().by_name("a").expect("served");
+        let chunks = || (0..CHUNKS).filter(|chunk| *chunk != UNLUCKY);
+        for chunk in chunks() {
+            volume.write(chunk << 20, payload(&[chunk as u8; 4096])).await.expect("written");
+        }
+        assembly.create_snapshot("a", "s").await.expect("taken");
+        for chunk in chunks() {
+            volume.write(chunk << 20, payload(&[99; 4096])).await.expect("written");
+        }
+        Mutant::activate(Some(Mutant::AssertionFails));
+        let refused = volume.write(UNLUCKY << 20, payload(&[99; 4096])).await;
+        assert!(matches!(refused, Err(IoError::Unavailable(_))), "{refused:?}");
+        runtime::sleep(Duration::from_secs(1)).await;
+        assembly.roll_back("a", "s").await.expect("rolled back");
+        let served = readable(&assembly).await;
+        assert!((1..CHUNKS as usize - 1).contains(&served.len()), "{served:?}");
+        for &chunk in &served {
+            volume.write((chunk << 20) + 8192, payload(&[77; 4096])).await.expect("the other store goes on");
+        }
+        runtime::sleep(Duration::from_secs(3)).await;
+        served
+    });
+    Mutant::activate(None);
+    machine.crash();
+    let assembly = start(&machine);
+    machine.run(async move {
+        runtime::sleep(Duration::from_secs(3)).await;
+        let volume = assembly.directory().by_name("a").expect("served");
+        for chunk in 0..CHUNKS {
+            let wanted = if chunk == UNLUCKY { 0 } else { chunk as u8 };
+            let read = volume.read(chunk << 20, 12_288).await.expect("readable");
+            assert_eq!((read.bytes[0], read.bytes[4095]), (wanted, wanted), "chunk {chunk} is rolled back");
+            assert_eq!(read.bytes[8192], if served.contains(&chunk) { 77 } else { 0 }, "chunk {chunk}");
+        }
     });
 }

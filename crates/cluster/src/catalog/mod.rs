@@ -15,8 +15,8 @@ pub use groups::begin_epochs;
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table};
 pub use snapshots::{
-    EndingLayer, chain_of, clone_volume, delete_snapshot, finish_ending, grow_volume, name_snapshot, next_ending,
-    push_layer, roll_back, snapshot, snapshots,
+    EndingLayer, NewTop, NextEnding, chain_of, clone_volume, delete_snapshot, finish_ending, grow_volume,
+    name_snapshot, next_ending, push_layer, roll_back, snapshot, snapshots, take_top,
 };
 pub use trash::{TRASH_TERM, empty_trash, restore_volume, trash_volume};
 pub use volumes::{

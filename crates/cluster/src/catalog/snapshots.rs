@@ -4,7 +4,8 @@
 //!   volume  ──layers──▶ 4 ▸ 7 ▸ 9     9 is its top: written to. Each layer's record names its parent.
 //!   snapshot "monday" ──────▶ 7       what reading through 7, then 4 gives
 //!
-//!   push_layer      9 ▸ 12            no effect: 12 is empty. From now on any head that opens the volume writes to 12
+//!   push_layer      12, over 9        a layer that is nobody's yet: if nothing follows, it ends
+//!   take_top        9 ▸ 12            no effect: 12 is empty. From now on any head that opens the volume writes to 12
 //!   name_snapshot   "tuesday" ▶ 9     once the head goes on with 12
 //! ```
 //!
@@ -13,8 +14,8 @@
 //! crash finds the same layers to end.
 
 use super::volumes::{Ids, begin_volume, make};
-use super::{ATTEMPTS_MAX, Attempt, CatalogError, NewVolume, attempt};
-use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
+use super::{ATTEMPTS_MAX, Attempt, CatalogError, NewVolume, RETRY_WAIT, attempt};
+use crate::map::{MapError, MapStore, Outcome, Revision, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::names::{check_name, check_volume_size};
 use crate::records::{LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
 use crate::typed::{Versioned, encode, get, list};
@@ -37,6 +38,17 @@ pub struct EndingLayer {
     pub family_seed: u64,
     /// The family's slot table.
     pub table: u32,
+}
+
+/// What of a family is to end next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextEnding {
+    /// This layer.
+    Layer(EndingLayer),
+    /// Commands may still write to this one, and there is no other.
+    Waits(LayerId),
+    /// Nothing.
+    Nothing,
 }
 
 async fn volume(map: &dyn MapStore, id: VolumeId) -> Result<Versioned<VolumeRecord>, CatalogError> {
@@ -71,12 +83,22 @@ pub async fn chain_of(map: &dyn MapStore, layer: LayerId) -> Result<Vec<LayerId>
     Ok(chain)
 }
 
+/// A new, empty top for a volume. Its record is in the map, and it is nobody's until [`take_top`]: if that does not follow,
+/// it ends as any layer that nobody wants, and with it what stores were told of it.
+#[derive(Clone, Debug)]
+pub struct NewTop {
+    /// The volume as it will be.
+    pub volume: VolumeRecord,
+    /// The volume as it is.
+    was: Revision,
+}
+
 /// A new, empty top over `below` (oldest first).
-async fn put_top(
+async fn new_top(
     map: &dyn MapStore,
     id: VolumeId,
     below: impl AsyncFn(&VolumeRecord) -> Result<Vec<LayerId>, CatalogError>,
-) -> Result<VolumeRecord, CatalogError> {
+) -> Result<NewTop, CatalogError> {
     for _ in 0..ATTEMPTS_MAX {
         let found = volume(map, id).await?;
         let mut ids = Ids::begin(map).await?;
@@ -89,32 +111,57 @@ async fn put_top(
             created_at_ns: runtime::wall_clock_ns(),
         };
         layers.push(layer.id);
-        let changed = VolumeRecord { layers, ..found.record };
-        let transaction = Transaction::new()
-            .expect(changed.key(), found.modified)
-            .put(changed.key(), encode(&changed))
-            .put(layer.key(), encode(&layer));
+        // The volume stays as it is, and must still be there: the layers of a family without volumes are never looked for.
+        let transaction =
+            Transaction::new().expect(found.record.key(), found.modified).put(layer.key(), encode(&layer));
         if let Attempt::Done = attempt(map, ids.put(transaction)).await? {
-            return Ok(changed);
+            return Ok(NewTop { volume: VolumeRecord { layers, ..found.record }, was: found.modified });
         }
-        // If it was done and not heard of, the volume has a layer more than it needs: nobody names it, and it ends.
+        // If it was done and not heard of, the map has a layer more than it needs: it ends.
     }
     Err(CatalogError::Contended)
 }
 
 /// The first step of a snapshot: a new top over the volume's layers.
-pub async fn push_layer(map: &dyn MapStore, id: VolumeId) -> Result<VolumeRecord, CatalogError> {
-    put_top(map, id, async |volume| Ok(volume.layers.clone())).await
+pub async fn push_layer(map: &dyn MapStore, id: VolumeId) -> Result<NewTop, CatalogError> {
+    new_top(map, id, async |volume| Ok(volume.layers.clone())).await
 }
 
-/// A rollback: a new top over the layer of a snapshot. What was written to the volume since is nobody's.
-pub async fn roll_back(map: &dyn MapStore, id: VolumeId, name: &str) -> Result<VolumeRecord, CatalogError> {
+/// The first step of a rollback: a new top over the layer of a snapshot. With [`take_top`], what was written to the volume
+/// since is nobody's.
+pub async fn roll_back(map: &dyn MapStore, id: VolumeId, name: &str) -> Result<NewTop, CatalogError> {
     let to = snapshot(map, id, name).await?;
-    put_top(map, id, async |volume| match mutant(Mutant::RollbackKeepsNewer) {
+    new_top(map, id, async |volume| match mutant(Mutant::RollbackKeepsNewer) {
         true => Ok(volume.layers.clone()),
         false => chain_of(map, to.layer).await,
     })
     .await
+}
+
+/// From now on any head that opens the volume writes to its new top. Does not return before it is known whether that is so,
+/// however long the map is away: who went on without knowing would write to one layer while the map names another, and
+/// with the next start what it wrote would be gone.
+///
+/// # Errors
+/// The volume is as it was: others changed it meanwhile, or the map refuses.
+pub async fn take_top(map: &dyn MapStore, new: &NewTop) -> Result<(), CatalogError> {
+    let key = new.volume.key();
+    loop {
+        let transaction = Transaction::new().expect(&key, new.was).put(&key, encode(&new.volume));
+        match map.transact(transaction).await {
+            Ok(Outcome::Committed(_)) => return Ok(()),
+            Err(error @ MapError::Refused(_)) => return Err(error.into()),
+            Ok(Outcome::Conflict) | Err(_) => {}
+        }
+        match get::<VolumeRecord>(map, &key).await {
+            Ok(Some(found)) if found.record.layers.last() == new.volume.layers.last() => return Ok(()),
+            // Not done, and maybe on its way: doing it once more is harmless.
+            Ok(Some(found)) if found.modified == new.was => {}
+            Ok(_) => return Err(CatalogError::Contended),
+            Err(_) => {}
+        }
+        runtime::sleep(RETRY_WAIT).await;
+    }
 }
 
 /// The last step of a snapshot: `layer`, which the volume has and does not write to any more, gets a name.
@@ -251,11 +298,16 @@ async fn found_is_same(record: &VolumeRecord, map: &dyn MapStore) -> Result<bool
 }
 
 /// A layer of a family that nobody wants and that can end now: those without a child first, for what they hold needs no
-/// place. `None`: there is none.
-pub async fn next_ending(map: &dyn MapStore, family: FamilyId) -> Result<Option<EndingLayer>, CatalogError> {
+/// place. None of those that are `written_to`, whatever the map says of them: what is written to a layer that has ended
+/// is lost.
+pub async fn next_ending(
+    map: &dyn MapStore,
+    family: FamilyId,
+    written_to: &BTreeSet<LayerId>,
+) -> Result<NextEnding, CatalogError> {
     let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
     let of_family: Vec<_> = volumes.into_iter().map(|v| v.record).filter(|v| v.family == family).collect();
-    let Some(any) = of_family.first() else { return Ok(None) };
+    let Some(any) = of_family.first() else { return Ok(NextEnding::Nothing) };
     let serving = of_family.iter().filter(|volume| volume.state != VolumeState::Deleting);
     let mut wanted: BTreeSet<LayerId> = serving.filter_map(|volume| volume.layers.last().copied()).collect();
     let snapshots = list::<SnapshotRecord>(map, keys::SNAPSHOTS).await?;
@@ -278,7 +330,12 @@ pub async fn next_ending(map: &dyn MapStore, family: FamilyId) -> Result<Option<
     };
     let mut endings: Vec<_> = unwanted.filter_map(ending).collect();
     endings.sort_by_key(|ending| (ending.into.is_some(), ending.layer));
-    Ok(endings.first().copied())
+    let free = endings.iter().find(|ending| !written_to.contains(&ending.layer));
+    Ok(match (free, endings.first()) {
+        (Some(&ending), _) => NextEnding::Layer(ending),
+        (None, Some(waits)) => NextEnding::Waits(waits.layer),
+        (None, None) => NextEnding::Nothing,
+    })
 }
 
 /// Nothing of the layer is stored any more: takes it out of the lists of all volumes, gives its child its parent, and

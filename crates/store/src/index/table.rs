@@ -9,7 +9,7 @@ use blake2::digest::{Digest, FixedOutput};
 use core::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
-use types::{BlockRange, ChunkId, LayerId, Mutant, Seq, mutant};
+use types::{BlockRange, LayerId, Mutant, Seq, mutant};
 
 /// Tables, each with its share of the leaves. A table that grows hashes all it holds again: 1/256 of the leaves at once
 /// is a millisecond per TiB and not a quarter of a second.

@@ -94,9 +94,11 @@ impl Assembly {
             let locked = self.spec(&volume).await?;
             self.0.volumes.borrow_mut().insert(locked.info.name.clone(), locked.info.clone());
             let id = volume.id;
+            self.on_all_cores(move |head| Box::pin(async move { take_from(&head, id).await })).await;
+            // Only when nothing runs on any core: what does needs the key.
             self.on_all_cores(move |head| {
                 let locked = locked.clone();
-                Box::pin(async move { lock_here(&head, id, locked).await })
+                Box::pin(async move { lock_here(&head, id, locked) })
             })
             .await;
         }
@@ -178,9 +180,14 @@ impl Assembly {
     }
 }
 
-/// Takes the volume away from this core. Clients that are left hold it without its key.
-async fn lock_here(head: &Rc<Head>, id: VolumeId, locked: Arc<VolumeSpec>) {
-    let Some(volume) = head.directory.by_id(id) else { return };
+/// Takes the volume away from this core.
+async fn take_from(head: &Rc<Head>, id: VolumeId) {
     VolumeState::remove(head, id).await;
-    volume.state.gate.open(locked);
+}
+
+/// Clients that are left hold it without its key.
+fn lock_here(head: &Head, id: VolumeId, locked: Arc<VolumeSpec>) {
+    if let Some(volume) = VolumeState::forget(head, id) {
+        volume.gate.open(locked);
+    }
 }

@@ -13,7 +13,8 @@
 use super::{Assembly, VolumeError};
 use crate::head::Head;
 use cluster::{
-    EndingLayer, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, keys, list, next_ending, slot_of,
+    EndingLayer, NextEnding, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, keys, list, next_ending,
+    slot_of,
 };
 use replication::{GroupError, GroupRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,17 +25,12 @@ use types::{ChunkId, FamilyId, LayerId};
 
 /// Entries on their way at once, per shard: 16 × 64 chunks, well below what a group lets in.
 const ENTRIES_AT_ONCE: usize = 16;
-/// What could not go on (no space for entries, the map away) is tried again after this.
+/// What could not go on (no space for entries, a store or the map away, a command that hangs) is tried again after this.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// Families whose layers are looked after.
+/// Families whose layers are looked after: a task is at work; true: it must look again.
 #[derive(Default)]
-pub(super) struct Families {
-    /// A task is at work; true: it must look again.
-    tended: BTreeMap<FamilyId, bool>,
-    /// A command may still write to a layer that nobody wants any more: nothing ends until it has returned.
-    pub(super) unsettled: BTreeSet<FamilyId>,
-}
+pub(super) struct Families(BTreeMap<FamilyId, bool>);
 
 impl Assembly {
     /// The volume was deleted: its record goes when nothing of its own is left.
@@ -45,11 +41,11 @@ impl Assembly {
 
     /// Ends what of the family nobody wants, now and until there is nothing left.
     pub(super) fn tend_in_background(&self, family: FamilyId) {
-        if let Some(again) = self.0.families.borrow_mut().tended.get_mut(&family) {
+        if let Some(again) = self.0.families.borrow_mut().0.get_mut(&family) {
             *again = true;
             return;
         }
-        self.0.families.borrow_mut().tended.insert(family, false);
+        self.0.families.borrow_mut().0.insert(family, false);
         let this = self.clone();
         runtime::spawn(async move {
             loop {
@@ -59,9 +55,9 @@ impl Assembly {
                     continue;
                 }
                 let mut families = this.0.families.borrow_mut();
-                let again = families.tended.get_mut(&family).is_some_and(std::mem::take);
+                let again = families.0.get_mut(&family).is_some_and(std::mem::take);
                 if !again {
-                    families.tended.remove(&family);
+                    families.0.remove(&family);
                     return;
                 }
             }
@@ -73,20 +69,46 @@ impl Assembly {
             let ending = {
                 // Not while a snapshot is taken: for a moment the layer that it will name looks like one nobody wants.
                 let _alone = self.0.changing.lock().await;
-                if self.0.families.borrow().unsettled.contains(&family) {
-                    return Ok(());
-                }
-                next_ending(&*self.0.map, family).await?
+                next_ending(&*self.0.map, family, &self.written_to().await?).await?
             };
-            let Some(ending) = ending else { return self.finish_deleted(family).await };
-            self.end_layer(&ending).await?;
+            match ending {
+                NextEnding::Layer(ending) => self.end_layer(&ending).await?,
+                NextEnding::Waits(layer) => {
+                    return Err(VolumeError::Layer(format!("commands still write to layer {layer}")));
+                }
+                NextEnding::Nothing => return self.finish_deleted(family).await,
+            }
         }
     }
 
+    /// The layers that commands write to, on any core: to those that are not in the answer nobody ever writes again, as
+    /// long as no volume is changed.
+    async fn written_to(&self) -> Result<BTreeSet<LayerId>, VolumeError> {
+        let of_cores = self.on_each_core(|head| {
+            Box::pin(async move {
+                let mut layers = BTreeSet::new();
+                head.directory.list().iter().for_each(|volume| volume.state.gate.written_to(&mut layers));
+                head.strays.written_to(&mut layers);
+                layers
+            })
+        });
+        let of_cores = of_cores.await;
+        if of_cores.len() < usize::from(self.0.cores) {
+            return Err(VolumeError::Layer("a core has ended".to_owned()));
+        }
+        Ok(of_cores.into_iter().flatten().collect())
+    }
+
     /// Merges or deletes one layer, wholly.
+    ///
+    /// # Errors
+    /// If a group of the table is not served: what its store holds of the layer is not known here. What the others hold
+    /// has ended, and the layer stays in the map, and in all lists, until the rest has.
     async fn end_layer(&self, ending: &EndingLayer) -> Result<(), VolumeError> {
         let _alone = self.0.ending.lock().await;
         let ending = *ending;
+        let groups =
+            self.0.tables.iter().find(|table| table.id == ending.table).map(|table| table.table.groups().len());
         for is_last in [false, true] {
             let outcomes = self.on_each_core(move |head| {
                 Box::pin(async move {
@@ -94,8 +116,12 @@ impl Assembly {
                     done.map_err(|error| error.to_string())
                 })
             });
-            let outcome: Result<(), String> = outcomes.await.into_iter().collect();
-            outcome.map_err(VolumeError::Layer)?;
+            let covered: Result<usize, String> = outcomes.await.into_iter().sum();
+            // A place has its group on one core at most: the sum counts none twice.
+            if Some(covered.map_err(VolumeError::Layer)?) != groups {
+                let why = format!("a group that may hold some of layer {} is not served", ending.layer);
+                return Err(VolumeError::Layer(why));
+            }
         }
         let _changing = self.0.changing.lock().await;
         for volume in finish_ending(&*self.0.map, &ending).await? {
@@ -116,9 +142,10 @@ impl Assembly {
     }
 }
 
-/// What this core's shards hold of the layer.
-async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<(), GroupError> {
-    let Some(table) = head.table(ending.table) else { return Ok(()) };
+/// Ends what this core's shards hold of the layer. Returns how many groups of the table serve here,
+/// and have nothing of it any more.
+async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<usize, GroupError> {
+    let Some(table) = head.table(ending.table) else { return Ok(0) };
     for shard in head.shards() {
         let store = shard.groups.store();
         // Twice at most: nobody writes to the layer any more.
@@ -137,10 +164,10 @@ async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<(), GroupErro
             }
             let mut queued = Vec::with_capacity(ENTRIES_AT_ONCE);
             for (place, mut chunks) in of_group {
-                let Some(group) = table.groups.get(place).and_then(Option::as_ref) else {
-                    // Not in this node's keeping: nothing serves it, and nothing can be done about it here.
-                    continue;
-                };
+                let group = table.groups[place].as_ref().ok_or_else(|| GroupError::Stopped {
+                    group: table.layout.table.groups()[place],
+                    reason: "it is not served where its chunks are".to_owned(),
+                })?;
                 chunks.sort_unstable();
                 for some in chunks.chunks(MAX_ENTRY_CHUNKS) {
                     queued.push((group.clone(), ask(group, ending, some.to_vec()).await?));
@@ -152,7 +179,7 @@ async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<(), GroupErro
             commit(&mut queued).await?;
         }
     }
-    Ok(())
+    Ok(table.groups.iter().flatten().filter(|group| group.stopped().is_none()).count())
 }
 
 async fn ask(group: &GroupRef, ending: &EndingLayer, chunks: Vec<ChunkId>) -> Result<types::Seq, GroupError> {
@@ -169,12 +196,14 @@ async fn commit(queued: &mut Vec<(GroupRef, types::Seq)>) -> Result<(), GroupErr
     Ok(())
 }
 
-/// Nothing is left of the layer on any core: every group of this one is told that it is gone.
-async fn forget(head: &Rc<Head>, ending: &EndingLayer) -> Result<(), GroupError> {
-    let Some(table) = head.table(ending.table) else { return Ok(()) };
+/// Nothing is left of the layer on any core: every group of this one is told that it is gone. Returns how many were.
+async fn forget(head: &Rc<Head>, ending: &EndingLayer) -> Result<usize, GroupError> {
+    let Some(table) = head.table(ending.table) else { return Ok(0) };
     let mut queued = Vec::new();
     for group in table.groups.iter().flatten() {
         queued.push((group.clone(), group.delete_layer(ending.layer, Vec::new()).await?));
     }
-    commit(&mut queued).await
+    let told = queued.len();
+    commit(&mut queued).await?;
+    Ok(told)
 }

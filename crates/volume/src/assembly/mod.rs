@@ -212,6 +212,7 @@ impl Assembly {
         self.0.volumes.borrow_mut().remove(&volume.name);
         let id = volume.id;
         self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await })).await;
+        self.on_all_cores(move |head| Box::pin(async move { drop(VolumeState::forget(&head, id)) })).await;
         self.tell_locked().await;
     }
 

@@ -1,8 +1,9 @@
 //! Snapshots, clones, rollbacks and growth: what changes of a volume while hosts use it.
 //!
-//! A snapshot in three steps: the map gets a new, empty top; all cores go on with it at one instant; the map names the old
-//! top. No command waits for the map, and none for longer than [`QUIET_WAIT`]. A crash between two steps leaves a layer
-//! that nobody named: it is merged away.
+//! A snapshot in four steps: the map and the stores get to know a new, empty layer; the map makes it the volume's top; all
+//! cores go on with it at one instant; the map names the old top. No command waits for the map, and none for longer than
+//! [`QUIET_WAIT`]. A crash between two steps leaves a layer that nobody wants: one that holds nothing is deleted, the old
+//! top is merged away. Nothing is ever written to a layer that is not the volume's in the map.
 
 use super::{Assembly, VolumeError};
 use crate::api::{Encryption, VolumeInfo};
@@ -10,9 +11,10 @@ use crate::gate::Term;
 use crate::head::Head;
 use crate::spec::VolumeSpec;
 use cluster::{
-    CatalogError, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot, grow_volume, keys,
-    name_snapshot, push_layer, roll_back, snapshot, snapshots,
+    CatalogError, NewTop, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot, grow_volume, keys,
+    name_snapshot, push_layer, roll_back, snapshot, snapshots, take_top,
 };
+use replication::{GroupError, GroupShard};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,10 +43,8 @@ impl Assembly {
         if !self.go_on_with(&pushed).await? {
             return Err(VolumeError::NotQuiet { volume: info.name, seconds: QUIET_WAIT.as_secs() });
         }
-        let named = name_snapshot(&*self.0.map, info.id, name, old_top).await;
         // With a name it stays; without one, the new top takes what it holds.
-        self.tend_in_background(pushed.family);
-        Ok(named?)
+        Ok(name_snapshot(&*self.0.map, info.id, name, old_top).await?)
     }
 
     /// The snapshots of a volume, by name.
@@ -69,7 +69,6 @@ impl Assembly {
         let info = self.served(volume)?;
         let rolled = roll_back(&*self.0.map, info.id, name).await?;
         self.go_on_with(&rolled).await?;
-        self.tend_in_background(rolled.family);
         Ok(())
     }
 
@@ -135,8 +134,8 @@ impl Assembly {
         let told = self.on_each_core(move |head| {
             let spec = spec.clone();
             Box::pin(async move {
-                for group in head.shards().iter().filter_map(|shard| shard.groups.groups().into_iter().next()) {
-                    group.tell_layers(&spec.layer_records).await.map_err(|error| error.to_string())?;
+                for shard in head.shards() {
+                    tell_shard(&shard.groups, &spec).await.map_err(|error| error.to_string())?;
                 }
                 Ok(())
             })
@@ -144,13 +143,25 @@ impl Assembly {
         told.await.into_iter().collect::<Result<(), String>>().map_err(VolumeError::Layer)
     }
 
-    /// All cores go on with the volume as it is in the map now, at one instant: nothing runs under what it was before.
-    /// Returns false if commands did not end in time: then it goes on all the same, and there was no such instant.
-    async fn go_on_with(&self, volume: &VolumeRecord) -> Result<bool, VolumeError> {
-        let spec = self.spec(volume).await?;
-        let (id, family) = (volume.id, volume.family);
+    /// The volume gets its new top, in the map and on all cores: on these at one instant, nothing runs under what it was
+    /// before. Returns false if commands did not end in time: then it goes on all the same, and there was no such instant.
+    ///
+    /// # Errors
+    /// Nothing has changed. All that can fail comes before the map names the new top, for from then on the cores must go
+    /// on with it: what they wrote to another layer would be gone with the next start.
+    async fn go_on_with(&self, new: &NewTop) -> Result<bool, VolumeError> {
+        // When this change is over, whatever came of it, layers may be left that nobody wants: the old top, or the new one.
+        self.tend_in_background(new.volume.family);
+        let spec = self.spec(&new.volume).await?;
         self.tell_layers(&spec).await?;
-        let this = self.clone();
+        take_top(&*self.0.map, new).await?;
+        self.0.volumes.borrow_mut().insert(spec.info.name.clone(), spec.info.clone());
+        Ok(self.open_all(spec).await)
+    }
+
+    /// All cores go on with the volume as `spec` says, at one instant, if commands end in time.
+    async fn open_all(&self, spec: Arc<VolumeSpec>) -> bool {
+        let id = spec.info.id;
         if mutant(Mutant::SnapshotCoreByCore) {
             self.on_all_cores(move |head| {
                 let spec = spec.clone();
@@ -160,28 +171,31 @@ impl Assembly {
                 })
             })
             .await;
-            return Ok(true);
+            return true;
         }
-        let mut ended = Box::pin(async move {
-            this.on_all_cores(move |head| Box::pin(async move { close(&head, id).await })).await;
-        });
-        let is_quiet = runtime::timeout(QUIET_WAIT, &mut ended).await.is_ok();
+        // If not all have ended in time, no layer ends that the rest write to: the gates know it (`written_to`).
+        let ended = self.on_all_cores(move |head| Box::pin(async move { close(&head, id).await }));
+        let is_quiet = runtime::timeout(QUIET_WAIT, ended).await.is_ok();
         self.on_all_cores(move |head| {
             let spec = spec.clone();
             Box::pin(async move { open(&head, id, spec) })
         })
         .await;
-        if !is_quiet {
-            self.0.families.borrow_mut().unsettled.insert(family);
-            let this = self.clone();
-            runtime::spawn(async move {
-                ended.await;
-                this.0.families.borrow_mut().unsettled.remove(&family);
-                this.tend_in_background(family);
-            });
-        }
-        Ok(is_quiet)
+        is_quiet
     }
+}
+
+/// Lets a shard know the volume's layers, through any of its groups.
+async fn tell_shard(shard: &GroupShard, spec: &VolumeSpec) -> Result<(), GroupError> {
+    for group in shard.groups() {
+        match group.tell_layers(&spec.layer_records).await {
+            Err(GroupError::Stopped { .. }) => {}
+            told => return told,
+        }
+    }
+    // None of them serves: nothing is written there before the next start, and with that the volume has a new epoch, which
+    // begins by telling its layers.
+    Ok(())
 }
 
 /// Closes the volume's gate on this core; returns when nothing of it runs here.
@@ -189,6 +203,7 @@ async fn close(head: &Rc<Head>, id: VolumeId) {
     if let Some(volume) = head.directory.by_id(id) {
         volume.state.gate.close().end().await;
     }
+    head.strays.end(id).await;
 }
 
 /// Opens the volume's gate on this core.
@@ -198,5 +213,90 @@ fn open(head: &Rc<Head>, id: VolumeId, spec: Arc<VolumeSpec>) {
     volume.state.gate.open(spec);
     if is_larger {
         head.directory.bump();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NodeOptions;
+    use crate::admission::Access;
+    use crate::command::serve;
+    use crate::head::VolumeState;
+    use crate::message::Request;
+    use crate::part::{Part, Work};
+    use cluster::{NewVolume, SimMap};
+    use runtime::buf::IoBuf;
+    use runtime::sim::{DiskFaults, DiskOptions, NodeOptions as SimNodeOptions, World};
+    use std::cell::Cell;
+    use std::path::{Path, PathBuf};
+    use types::{ChunkId, NodeId};
+
+    const DISK: &str = "/disk";
+
+    /// Another core has the volume already, this one not yet: a part from there hangs here, outside of the gate. Until it has
+    /// ended there is no snapshot, and the layer that it writes to stays.
+    #[test]
+    fn a_part_that_came_before_its_volume_is_waited_for() {
+        let world = World::new(1);
+        let node = world.add_node(1, SimNodeOptions::default());
+        node.add_disk(DISK, 256 << 20, DiskOptions::default());
+        let (cores, map) = (node.cores(), SimMap::new());
+        let options =
+            NodeOptions { node: NodeId(1), address: String::new(), cores, devices: vec![PathBuf::from(DISK)], map };
+        let (assembly, spec) = run(&world, &node, async move {
+            let assembly = Assembly::start(options).await.expect("the node starts");
+            let new = NewVolume { name: "v".to_owned(), size_bytes: 1 << 20, block_size_bytes: 512 };
+            let id = assembly.create_volume(new).await.expect("made").id;
+            let volume = assembly.directory().by_name("v").expect("served");
+            volume.write(0, crate::Payload { bytes: IoBuf::copy_of(&[1; 4096]).freeze() }).await.expect("written");
+            runtime::sleep(Duration::from_secs(1)).await;
+            let spec = assembly.term(id).expect("served").spec.clone();
+            // As it is on a core that has not been told of it.
+            VolumeState::remove(&assembly.0.head, id).await;
+            VolumeState::forget(&assembly.0.head, id);
+            (assembly, spec)
+        });
+
+        let (head, done) = (assembly.0.head.clone(), Rc::new(Cell::new(false)));
+        let disk = node.disk(Path::new(DISK)).expect("there");
+        disk.set_faults(DiskFaults { hang: 1_000_000, ..DiskFaults::default() });
+        {
+            let (head, spec, done) = (head.clone(), spec.clone(), done.clone());
+            node.spawn(0, async move {
+                // Part of a block: the rest of it is read, and that hangs.
+                let bytes = IoBuf::copy_of(&[2; 512]).freeze();
+                let part = Part { chunk: ChunkId(0), offset: 512, len: 512, work: Work::Write(bytes) };
+                let place = spec.place_of(ChunkId(0));
+                let reply = serve(head, Request::AdmitAndRun { spec, place, access: Access::Write, part }).await;
+                assert!(reply.done().is_ok(), "written");
+                done.set(true);
+            });
+        }
+        world.run_for(Duration::from_micros(50));
+        disk.set_faults(DiskFaults::default());
+
+        let (taking, told) = (assembly.clone(), spec.clone());
+        let taken = run(&world, &node, async move {
+            VolumeState::add(&taking.0.head, told);
+            let taken = taking.create_snapshot("v", "s").await;
+            runtime::sleep(Duration::from_secs(4)).await;
+            taken
+        });
+        assert!(matches!(taken, Err(VolumeError::NotQuiet { .. })), "{taken:?}");
+        assert!(!done.get());
+        disk.set_hanging(false);
+        world.run_for(Duration::from_secs(4));
+        assert!(done.get());
+        run(&world, &node, async move {
+            let volume = assembly.directory().by_name("v").expect("served");
+            let read = volume.read(0, 4096).await.expect("readable");
+            assert_eq!((read.bytes[0], read.bytes[512], read.bytes[1024]), (1, 2, 1));
+            assert_eq!(volume.info().layers.len(), 1, "what nobody named has ended");
+        });
+    }
+
+    fn run<T: 'static>(world: &World, node: &runtime::sim::SimNode, future: impl Future<Output = T> + 'static) -> T {
+        world.run_on(node, 0, future).expect("the world goes on")
     }
 }

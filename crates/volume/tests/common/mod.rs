@@ -1,6 +1,8 @@
 //! A node with one volume in the simulator, and a plain byte array that says what the volume must hold.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod instant;
+
 use cluster::{MapStore, SimMap};
 use runtime::SharedBuf;
 use runtime::buf::IoBuf;

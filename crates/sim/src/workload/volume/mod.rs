@@ -47,6 +47,7 @@ pub const WORKLOAD: Workload = Workload {
     mutants: &[
         Mutant::AcknowledgeBeforeDurable,
         Mutant::FlushRemoved,
+        Mutant::UntornSplit,
         Mutant::DiscardRevealsBelow,
         Mutant::RollbackKeepsNewer,
         Mutant::CloneSharesTop,
