@@ -40,7 +40,7 @@ cargo build -q --release --workspace --bin cairn-sim && cargo build -q --workspa
 simulator=$target/release/cairn-sim
 
 crashes store 1..96 8000 "segments cleaned"
-crashes volume 1..61 1500 "segments cleaned" "times full" snapshots rollbacks clones growths deletions \
+crashes volume 1..61 1500 "segments cleaned" "times full" snapshots rollbacks clones growths deletions locks \
     "damaged reads" "failed stores"
 
 plain=$(traces "$target/debug/cairn-sim") && optimised=$(traces "$simulator")

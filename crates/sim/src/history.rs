@@ -286,22 +286,63 @@ pub enum BadBlock {
     },
 }
 
-fn word(stamp: u64, block: u64, index: usize) -> u64 {
+/// What can be saved of a block that is compressed. The block says itself which of these it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Texture {
+    /// Nothing: all words are different.
+    Rough,
+    /// Almost everything: the same 128 bytes again and again.
+    Even,
+    /// Not quite half: of each 512 bytes, the second half repeats one word.
+    Striped,
+}
+
+impl Texture {
+    /// Where in a block's first word it stands, above the stamp.
+    const SHIFT: u32 = 62;
+
+    fn of_word(first: u64) -> Option<Self> {
+        [Self::Rough, Self::Even, Self::Striped].into_iter().find(|texture| texture.bits() == first >> Self::SHIFT)
+    }
+
+    fn bits(self) -> u64 {
+        self as u64
+    }
+
+    /// Which word of a rough block stands at this place, behind the first two.
+    fn source(self, index: usize) -> usize {
+        match self {
+            Self::Even => 2 + index % 16,
+            Self::Striped if index % 64 >= 32 => index - index % 32,
+            Self::Rough | Self::Striped => index,
+        }
+    }
+}
+
+fn word(texture: Texture, stamp: u64, block: u64, index: usize) -> u64 {
     match index {
-        0 => stamp,
+        0 => stamp | texture.bits() << Texture::SHIFT,
         1 => block,
-        _ => (stamp ^ block.rotate_left(32)).wrapping_add(index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        _ => {
+            let source = texture.source(index) as u64;
+            (stamp ^ block.rotate_left(32)).wrapping_add(source).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        }
     }
 }
 
 /// Fills a block of any size with what the write `value` puts at `block`: every byte depends on both.
 pub fn fill_block(value: Value, block: u64, bytes: &mut [u8]) {
+    fill_textured(Texture::Rough, value, block, bytes);
+}
+
+/// As [`fill_block`], with something to be saved.
+pub fn fill_textured(texture: Texture, value: Value, block: u64, bytes: &mut [u8]) {
     for (index, chunk) in bytes.chunks_exact_mut(8).enumerate() {
-        chunk.copy_from_slice(&word(value.0, block, index).to_le_bytes());
+        chunk.copy_from_slice(&word(texture, value.0, block, index).to_le_bytes());
     }
 }
 
-/// How a block that `value` was written to begins.
+/// How a rough block that `value` was written to begins.
 pub fn beginning(value: Value, block: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     fill_block(value, block, &mut bytes);
@@ -314,10 +355,11 @@ pub fn beginning(value: Value, block: u64) -> [u8; 16] {
 /// [`BadBlock`] if none can have.
 pub fn read_block(block: u64, bytes: &[u8]) -> Result<Value, BadBlock> {
     let at = |index: usize| u64::from_le_bytes(bytes[index * 8..index * 8 + 8].try_into().expect("8 bytes"));
-    let (stamp, found) = (at(0), at(1));
-    let zero = stamp == 0;
+    let (texture, stamp, found) = (Texture::of_word(at(0)), at(0) & !(3 << Texture::SHIFT), at(1));
+    let zero = at(0) == 0;
     let home = if zero { 0 } else { found };
-    let expected = |index| if zero { 0 } else { word(stamp, home, index) };
+    let Some(texture) = texture else { return Err(BadBlock::Torn { block, stamp, byte: 0 }) };
+    let expected = |index| if zero { 0 } else { word(texture, stamp, home, index) };
     if let Some(index) = (0..bytes.len() / 8).find(|index| at(*index) != expected(*index)) {
         return Err(BadBlock::Torn { block, stamp, byte: index * 8 });
     }
@@ -332,21 +374,25 @@ mod tests {
     use super::*;
     use types::BLOCK_BYTES;
 
+    const TEXTURES: [Texture; 3] = [Texture::Rough, Texture::Even, Texture::Striped];
+
     #[test]
     fn a_block_tells_who_wrote_it() {
         let mut bytes = [0; BLOCK_BYTES];
         assert_eq!(read_block(9, &bytes), Ok(Value::ZERO));
-        fill_block(Value(5), 9, &mut bytes);
-        assert_eq!(read_block(9, &bytes), Ok(Value(5)));
-        assert_eq!(read_block(8, &bytes), Err(BadBlock::Misplaced { block: 8, found: 9, stamp: 5 }));
+        for texture in TEXTURES {
+            fill_textured(texture, Value(5), 9, &mut bytes);
+            assert_eq!(read_block(9, &bytes), Ok(Value(5)));
+            assert_eq!(read_block(8, &bytes), Err(BadBlock::Misplaced { block: 8, found: 9, stamp: 5 }));
+        }
     }
 
     #[test]
     fn every_wrong_byte_is_seen() {
         let mut bytes = [0; BLOCK_BYTES];
-        for zero in [false, true] {
-            if !zero {
-                fill_block(Value(5), 9, &mut bytes);
+        for texture in [None, Some(Texture::Rough), Some(Texture::Even), Some(Texture::Striped)] {
+            if let Some(texture) = texture {
+                fill_textured(texture, Value(5), 9, &mut bytes);
             }
             for at in (0..BLOCK_BYTES).step_by(7) {
                 bytes[at] ^= 0x10;
@@ -359,10 +405,22 @@ mod tests {
 
     #[test]
     fn two_writes_mixed_in_one_block_are_torn() {
-        let (mut one, mut other) = ([0; BLOCK_BYTES], [0; BLOCK_BYTES]);
-        fill_block(Value(5), 9, &mut one);
-        fill_block(Value(6), 9, &mut other);
-        one[512..1024].copy_from_slice(&other[512..1024]);
-        assert_eq!(read_block(9, &one), Err(BadBlock::Torn { block: 9, stamp: 5, byte: 512 }));
+        for texture in TEXTURES {
+            let (mut one, mut other) = ([0; BLOCK_BYTES], [0; BLOCK_BYTES]);
+            fill_textured(texture, Value(5), 9, &mut one);
+            fill_textured(texture, Value(6), 9, &mut other);
+            one[512..1024].copy_from_slice(&other[512..1024]);
+            assert_eq!(read_block(9, &one), Err(BadBlock::Torn { block: 9, stamp: 5, byte: 512 }));
+        }
+    }
+
+    #[test]
+    fn a_texture_repeats_as_much_as_it_says() {
+        let different = |texture| {
+            let mut bytes = [0; BLOCK_BYTES];
+            fill_textured(texture, Value(5), 9, &mut bytes);
+            bytes.chunks(8).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!(TEXTURES.map(different), [512, 18, 8 * 33]);
     }
 }

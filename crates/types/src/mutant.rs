@@ -85,6 +85,8 @@ pub enum Mutant {
     SnapshotCoreByCore,
     /// Volume: a write that must be all or nothing becomes an entry for each block, one after the other.
     UntornSplit,
+    /// Volume: who locks a volume takes it away from the first core only.
+    LockedOnOneCore,
     /// Volume: what is discarded in a layer does not hide what lies in those below.
     DiscardRevealsBelow,
     /// Map: a rollback leaves what was written since the snapshot.

@@ -87,6 +87,8 @@ pub struct Report {
     pub growths: u64,
     /// Volumes that were deleted, for good or into the trash.
     pub deletions: u64,
+    /// Times that an encrypted volume was locked.
+    pub locks: u64,
     /// Times that a device refused new blocks.
     pub full: u64,
     /// Operations refused because of what is stored where they lie.
@@ -120,6 +122,7 @@ impl Report {
         self.clones += other.clones;
         self.growths += other.growths;
         self.deletions += other.deletions;
+        self.locks += other.locks;
         self.full += other.full;
         self.damaged_reads += other.damaged_reads;
         self.failed_stores += other.failed_stores;
@@ -133,7 +136,7 @@ impl std::fmt::Display for Report {
         write!(f, "{} crashes, {} operations ({} answered), ", self.crashes, self.operations, self.answered)?;
         write!(f, "{} segments cleaned, {} times full, ", self.cleaned, self.full)?;
         write!(f, "{} snapshots, {} rollbacks, {} clones, ", self.snapshots, self.rollbacks, self.clones)?;
-        write!(f, "{} growths, {} deletions, ", self.growths, self.deletions)?;
+        write!(f, "{} growths, {} deletions, {} locks, ", self.growths, self.deletions, self.locks)?;
         write!(f, "{} lies of disks ({} damaged reads, ", self.lies, self.damaged_reads)?;
         write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
         write!(f, "{} events, trace {:016x}", self.trace_events, self.trace_hash)

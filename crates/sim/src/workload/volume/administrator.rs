@@ -164,10 +164,12 @@ impl Administrator {
             true => &units[..],
             false => &units[random_u64() as usize % units.len()..][..1],
         };
-        let Some(volume) = self.assembly.directory().by_name(&clone.name) else {
-            return Ok((clone, Err(Trouble::Gone("it was just made".to_owned()))));
+        let lock = self.clients.lock();
+        let seen = match Door::core(&self.assembly.directory(), &clone.name, lock) {
+            Some(door) => self.see(name, &door, part, all).await,
+            None if !lock.is_open() => Err(Trouble::Locked),
+            None => Err(Trouble::Gone("it was just made".to_owned())),
         };
-        let seen = self.see(name, &Door::Core(volume), part, all).await;
         Ok((clone, seen))
     }
 

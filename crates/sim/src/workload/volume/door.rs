@@ -1,26 +1,39 @@
 //! The ways to a volume: from inside the node, and through both front doors over the network.
 
+use super::lock::Lock;
 use super::machine::{NBD_PORT, NQN, NVME_PORT, VOLUME};
 use nbd::client::{Client, ClientError};
 use nvme::host::{Controller, HostError, HostIdentity, Namespace, Options};
 use runtime::{SharedBuf, random_u64};
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use types::BLOCK_BYTES;
-use volume::{IoError, Payload, Volume};
+use volume::{Directory, Encryption, IoError, Payload, Volume};
 
 /// A volume as one client reaches it.
 pub enum Door {
     /// On a core of the node.
-    Core(Volume),
+    Core(CoreDoor),
     /// Through NVMe/TCP.
     Nvme(Namespace),
-    /// Through NBD.
-    Nbd(Client),
+    /// Through NBD, opened when the lock was so.
+    Nbd(Client, Lock),
+}
+
+/// A volume as somebody on a core of the node holds it.
+pub struct CoreDoor {
+    directory: Directory,
+    volume: RefCell<Volume>,
+    is_encrypted: bool,
+    opened: Cell<Lock>,
 }
 
 /// Why an operation was not answered as it should be. Whether it was done nobody knows.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
+    /// The volume is locked, or was meanwhile: nothing of one command was done.
+    #[error("locked")]
+    Locked,
     /// There is no room: the client goes on.
     #[error("no space")]
     NoSpace,
@@ -44,7 +57,53 @@ pub enum Trouble {
     Wrong(String),
 }
 
+impl CoreDoor {
+    fn volume(&self) -> Volume {
+        self.volume.borrow().clone()
+    }
+}
+
 impl Door {
+    /// Takes hold of a volume on this core, if it is served.
+    pub fn core(directory: &Directory, name: &str, lock: Lock) -> Option<Self> {
+        let volume = directory.by_name(name)?;
+        let is_encrypted = volume.info().encryption != Encryption::Off;
+        let (directory, opened) = (directory.clone(), Cell::new(lock));
+        Some(Self::Core(CoreDoor { directory, volume: RefCell::new(volume), is_encrypted, opened }))
+    }
+
+    /// The volume was locked and is no more: goes on if that can be, otherwise another door is needed.
+    pub fn goes_on(&self, name: &str, lock: Lock) -> bool {
+        match self {
+            Self::Core(core) => {
+                core.opened.set(lock);
+                if let Some(volume) = core.directory.by_name(name) {
+                    core.volume.replace(volume);
+                }
+                true
+            }
+            Self::Nvme(_) => random_u64().is_multiple_of(2),
+            Self::Nbd(..) => false,
+        }
+    }
+
+    /// How the lock was when what this way leads to was found, if that is for good.
+    pub fn opened(&self) -> Option<Lock> {
+        match self {
+            Self::Core(core) => Some(core.opened.get()),
+            Self::Nvme(_) => None,
+            Self::Nbd(_, opened) => Some(*opened),
+        }
+    }
+
+    /// Whether it leads to a volume that can be locked, if the judged one can.
+    pub fn may_be_locked(&self) -> bool {
+        match self {
+            Self::Core(core) => core.is_encrypted,
+            Self::Nvme(_) | Self::Nbd(..) => true,
+        }
+    }
+
     /// Connects host number `host` through NVMe/TCP.
     pub async fn nvme(address: IpAddr, host: u8, nsid: u32) -> Result<Self, Trouble> {
         let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{host:04}");
@@ -60,9 +119,9 @@ impl Door {
     }
 
     /// Connects through NBD.
-    pub async fn nbd(address: IpAddr) -> Result<Self, Trouble> {
+    pub async fn nbd(address: IpAddr, lock: Lock) -> Result<Self, Trouble> {
         let structured = random_u64().is_multiple_of(2);
-        Ok(Self::Nbd(Client::connect((address, NBD_PORT).into(), VOLUME, structured).await?))
+        Ok(Self::Nbd(Client::connect((address, NBD_PORT).into(), VOLUME, structured).await?, lock))
     }
 
     /// What it is called.
@@ -70,7 +129,7 @@ impl Door {
         match self {
             Self::Core(_) => "a core",
             Self::Nvme(_) => "NVMe/TCP",
-            Self::Nbd(_) => "NBD",
+            Self::Nbd(..) => "NBD",
         }
     }
 
@@ -78,15 +137,15 @@ impl Door {
     pub fn size_bytes(&self) -> Option<u64> {
         match self {
             Self::Core(_) | Self::Nvme(_) => None,
-            Self::Nbd(client) => Some(client.info().size.size_bytes),
+            Self::Nbd(client, _) => Some(client.info().size.size_bytes),
         }
     }
 
     pub async fn write(&self, offset_bytes: u64, bytes: SharedBuf) -> Result<(), Trouble> {
         match self {
-            Self::Core(volume) => Ok(volume.write(offset_bytes, Payload { bytes }).await?),
+            Self::Core(core) => Ok(core.volume().write(offset_bytes, Payload { bytes }).await?),
             Self::Nvme(namespace) => Ok(namespace.write(offset_bytes, bytes).await?),
-            Self::Nbd(client) => {
+            Self::Nbd(client, _) => {
                 let end = offset_bytes + bytes.len() as u64;
                 self.within(end, client.write(offset_bytes, bytes, false).await)
             }
@@ -99,14 +158,14 @@ impl Door {
         // What is discarded reads as zeroes, parts of blocks excepted.
         let discard = whole && random_u64().is_multiple_of(2);
         match self {
-            Self::Core(volume) if discard => Ok(volume.discard(offset_bytes, len_bytes).await?),
-            Self::Core(volume) => Ok(volume.write_zeroes(offset_bytes, len_bytes).await?),
+            Self::Core(core) if discard => Ok(core.volume().discard(offset_bytes, len_bytes).await?),
+            Self::Core(core) => Ok(core.volume().write_zeroes(offset_bytes, len_bytes).await?),
             Self::Nvme(namespace) if discard => Ok(namespace.deallocate(&[(offset_bytes, len_bytes)]).await?),
             Self::Nvme(namespace) => Ok(namespace.write_zeroes(offset_bytes, len_bytes, whole).await?),
-            Self::Nbd(client) if discard => {
+            Self::Nbd(client, _) if discard => {
                 self.within(offset_bytes + len_bytes, client.trim(offset_bytes, len_bytes as u32).await)
             }
-            Self::Nbd(client) => {
+            Self::Nbd(client, _) => {
                 self.within(offset_bytes + len_bytes, client.write_zeroes(offset_bytes, len_bytes as u32).await)
             }
         }
@@ -124,8 +183,8 @@ impl Door {
 
     pub async fn read(&self, offset_bytes: u64, len_bytes: u32) -> Result<SharedBuf, Trouble> {
         match self {
-            Self::Core(volume) => {
-                let read = volume.read(offset_bytes, len_bytes).await?;
+            Self::Core(core) => {
+                let read = core.volume().read(offset_bytes, len_bytes).await?;
                 let sums = read.bytes.chunks(BLOCK_BYTES).map(crc32c::crc32c);
                 match read.block_checksums.is_empty() || sums.eq(read.block_checksums.iter().copied()) {
                     true => Ok(read.bytes),
@@ -133,7 +192,7 @@ impl Door {
                 }
             }
             Self::Nvme(namespace) => Ok(namespace.read(offset_bytes, len_bytes).await?),
-            Self::Nbd(client) => {
+            Self::Nbd(client, _) => {
                 self.within(offset_bytes + u64::from(len_bytes), client.read(offset_bytes, len_bytes).await)
             }
         }
@@ -160,6 +219,9 @@ impl From<HostError> for Trouble {
             HostError::Connection(_) => Self::Lost,
             HostError::Status(status) if status.code() == Status::CAPACITY_EXCEEDED.code() => Self::NoSpace,
             HostError::Status(status) if status.code() == Status::LBA_OUT_OF_RANGE.code() => Self::Beyond,
+            HostError::Status(status) if status.code() == Status::INVALID_NAMESPACE.code() => {
+                Self::Gone(error.to_string())
+            }
             HostError::Status(status) if status.code() == Status::UNRECOVERED_READ.code() => {
                 Self::Damaged(error.to_string())
             }
@@ -174,9 +236,11 @@ impl From<HostError> for Trouble {
 impl From<ClientError> for Trouble {
     fn from(error: ClientError) -> Self {
         const NO_SPACE: u32 = nbd::wire::Errno::NoSpace as u32;
+        const SHUTDOWN: u32 = nbd::wire::Errno::Shutdown as u32;
         match error {
             ClientError::Lost(_) => Self::Lost,
             ClientError::Refused { number: NO_SPACE, .. } => Self::NoSpace,
+            ClientError::Refused { number: SHUTDOWN, .. } => Self::Gone(error.to_string()),
             ClientError::Refused { .. } | ClientError::Option { .. } => Self::Failed(error.to_string()),
             ClientError::Protocol(_) => Self::Wrong(error.to_string()),
         }

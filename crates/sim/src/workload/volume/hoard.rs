@@ -139,8 +139,8 @@ impl Hoarder {
             Ok(_) | Err(VolumeError::Exists(_)) => {}
             Err(error) => return Err(self.refused(error)),
         }
-        let volume = self.assembly.directory().by_name(&subject.name).ok_or(Over)?;
-        Ok((Door::Core(volume), subject))
+        let door = Door::core(&self.assembly.directory(), &subject.name, self.clients.lock()).ok_or(Over)?;
+        Ok((door, subject))
     }
 
     fn refused(&self, error: VolumeError) -> Over {
@@ -241,9 +241,9 @@ impl Hoarder {
     /// Reads what is stored: a part of it, or all.
     pub async fn read(self, most_pieces: usize) {
         let known = self.hoard(|hoard| hoard.volume.clone());
-        let volume = known.as_ref().and_then(|subject| self.assembly.directory().by_name(&subject.name));
-        if let (Some(subject), Some(volume)) = (known, volume) {
-            let door = Door::Core(volume);
+        let (directory, lock) = (self.assembly.directory(), self.clients.lock());
+        let door = known.as_ref().and_then(|subject| Door::core(&directory, &subject.name, lock));
+        if let (Some(subject), Some(door)) = (known, door) {
             let pieces: Vec<u64> = self.hoard(|hoard| hoard.possible.iter().copied().collect());
             let from = random_u64() as usize % pieces.len().max(1);
             for piece in pieces.iter().cycle().skip(from).take(most_pieces.min(pieces.len())) {

@@ -1,5 +1,6 @@
 //! A storage node: everything that ships below the daemon, on simulated cores.
 
+use super::lock;
 use super::profile::{Profile, VOLUME_BYTES};
 use cluster::{MapFaults, SimMap};
 use nvme::machine::Subsystem;
@@ -88,9 +89,7 @@ async fn serve(node: &SimNode, profile: Profile, map: Arc<SimMap>) -> Result<Ser
     let devices = vec![PathBuf::from(DISK)];
     let options = NodeOptions { node: NodeId(1), address: address.to_string(), cores, devices, map };
     let assembly = Assembly::start(options).await?;
-    if assembly.volumes().iter().all(|volume| volume.name != VOLUME) {
-        assembly.create_volume(new_volume(VOLUME, profile.block_bytes as u32)).await?;
-    }
+    lock::make_ready(&assembly, &profile).await?;
     let volumes = assembly.volumes();
     let nsid = volumes.iter().find(|volume| volume.name == VOLUME).expect("it was just made").nsid;
     open_doors(&assembly, address, core_count);

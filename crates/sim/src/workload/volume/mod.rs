@@ -10,13 +10,15 @@
 //! A run is a row of starts of the storage node, each cut short: while it starts, while clients run, after they were
 //! stopped, or after it was stopped cleanly. All clients use one volume, whose history goes on through all of them and is
 //! judged as one; so are those of its clones, and each snapshot is judged as what there was at one instant. In a third of
-//! the runs the operations are sectors of 512 bytes, so that blocks are read, changed and written by several at once; in a
-//! quarter the device is small and another volume fills it.
+//! the runs they are encrypted, and locked now and then; in a third the pool compresses; in some the operations are sectors
+//! of 512 bytes, so that blocks are read, changed and written by several at once; in a quarter the device is small and
+//! another volume fills it.
 
 mod administrator;
 mod client;
 mod door;
 mod hoard;
+mod lock;
 mod machine;
 mod model;
 mod profile;
@@ -26,9 +28,10 @@ use crate::checker;
 use crate::history::{Action, History, Value};
 use administrator::Administrator;
 use client::{Clients, Way, spawn_on_core};
-use cluster::SimMap;
+use cluster::{Compression, SimMap};
 use door::Door;
 use hoard::Hoarder;
+use lock::Keeper;
 use machine::{DISK, Machine, OTHER_VOLUME, Serving, new_volume};
 use model::Subject;
 use profile::{Profile, Trouble};
@@ -48,6 +51,7 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::AcknowledgeBeforeDurable,
         Mutant::FlushRemoved,
         Mutant::UntornSplit,
+        Mutant::LockedOnOneCore,
         Mutant::DiscardRevealsBelow,
         Mutant::RollbackKeepsNewer,
         Mutant::CloneSharesTop,
@@ -233,6 +237,10 @@ impl Run {
             clients.begin();
             self.storage.spawn(0, Hoarder::new(serving, clients).run());
         }
+        if self.profile.encrypted || self.profile.compression != Compression::Off {
+            clients.begin();
+            self.storage.spawn(0, Keeper::new(serving, clients).run());
+        }
     }
 
     /// Until the small device was filled for the first time.
@@ -270,10 +278,8 @@ impl Run {
         self.world.run_for(IDLE);
         self.read_all(serving)?;
         let target = self.random.one_in(4).then(|| last_read(&self.clients.ledger().history, &self.random)).flatten();
-        let hit = match target {
-            Some(sector) => self.disk.rot_sector(&sector),
-            None => self.disk.rot(),
-        };
+        // What is compressed or encrypted is not found by what it says.
+        let hit = target.and_then(|sector| self.disk.rot_sector(&sector)).or_else(|| self.disk.rot());
         if hit.is_some() {
             self.clients.ledger().rotten = true;
             self.read_all(serving)?;

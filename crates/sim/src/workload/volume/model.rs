@@ -124,7 +124,12 @@ impl Model {
         }
     }
 
-    /// Whether the volume must be served now.
+    /// Whether it is the volume that all clients use, or a clone of it.
+    pub fn is_judged(&self, subject: &Subject) -> bool {
+        !self.passing.contains(&subject.name)
+    }
+
+    /// Whether the volume must be served now, unless it is locked.
     pub fn is_served(&self, subject: &Subject) -> bool {
         let copy = self.clones.get(&subject.name);
         subject.region == 0 || copy.is_some_and(|copy| copy.life == Life::There && copy.trashed.is_none())

@@ -1,5 +1,6 @@
 //! What a seed decides once: the shape of the node, of the load, and of the trouble.
 
+use cluster::Compression;
 use runtime::sim::{DiskFaults, DiskOptions, Random};
 use std::time::Duration;
 use types::CHUNK_BYTES;
@@ -36,6 +37,11 @@ pub struct Profile {
     pub grows: bool,
     /// Whether the device is small and another volume fills it: it is cleaned, and sometimes full.
     pub tight: bool,
+    /// How what is written is compressed at first. Unless it is not: then blocks differ in what can be saved of them, and
+    /// the pool is told now and then to compress otherwise.
+    pub compression: Compression,
+    /// Whether the volume and its clones are encrypted, and locked now and then.
+    pub encrypted: bool,
     /// Longest time between two crashes, as a power of two of nanoseconds.
     pub longest_log2_ns: u64,
     /// Longest time in which the map answers.
@@ -90,6 +96,12 @@ impl Profile {
                 5 | 6 => Trouble::Disk,
                 _ => Trouble::Rot,
             },
+            compression: match random.below(6) {
+                0 => Compression::Lz4,
+                1 => Compression::Zstd,
+                _ => Compression::Off,
+            },
+            encrypted: random.one_in(3),
         }
     }
 
