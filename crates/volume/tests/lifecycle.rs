@@ -96,9 +96,9 @@ fn a_device_is_served_by_one_core_or_two_or_more_than_it_has_shards() {
             let random = Random::new(start as u64);
             for _ in 0..60 {
                 let (offset, length) = random.range(size);
-                let bytes = random.bytes(length);
+                let bytes = random.bytes(length as usize);
                 volume.write(offset, payload(&bytes)).await.expect("written");
-                model.borrow_mut()[offset as usize..][..length].copy_from_slice(&bytes);
+                model.borrow_mut()[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
             }
             if start % 2 == 0 {
                 assembly.stop().await;
