@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Poll, Waker};
 use types::{ClusterId, GroupId, Incarnation, ShardIndex, StoreId};
 
-/// Most shards of one device.
 /// This part of what lives is what the index takes in any case: what it takes beyond that is not for new blocks.
 const INDEX_SHARE_DIVISOR: u64 = 32;
+/// Most shards of one device.
 const MAX_SHARDS: usize = crate::format::geometry::MAX_SHARDS as usize;
 
 /// One device's store. Its shards live on the cores they are dealt to and share this.

@@ -137,7 +137,7 @@ fn a_damaged_shard_can_be_started_for_ever() {
     rig.node.crash();
     let of_chunk_1 = bytes_of(ChunkId(1), BlockRange::new(0, 1), 1);
     let [segment] = rig.segments_with(&of_chunk_1)[..] else { panic!("all is in one segment") };
-    // The header of a record: blocks are 32 together, behind one of header and entries.
+    // Records of chunk 1, headers and all.
     let start = MIB + segment as u64 * 4 * MIB;
     for offset in (start + MIB..start + 3 * MIB / 2).step_by(4096) {
         rig.disk.flip_bit(offset, 0);

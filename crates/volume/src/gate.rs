@@ -11,7 +11,7 @@
 //! before it on one core and behind another, later one on the next. A term that was replaced while commands acted under
 //! it ends before the one that came after it: they write to the same layer.
 //!
-//! A part that another core asked for while the volume is not known here (it is being added, or taken away) finds no gate.
+//! A part that another core asked for while the volume is not known here (it is being added) finds no gate.
 //! It acts under what it was sent with, and is counted among the [`Strays`]: who closes a gate waits for these too.
 
 use crate::spec::VolumeSpec;

@@ -13,14 +13,14 @@ use crate::spec::{LocalTable, VolumeSpec};
 use replication::GroupRef;
 use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::ReadError;
-use types::{Seq, VolumeId};
+use types::{LayerId, Seq, VolumeId};
 
 /// Messages between two cores before the sender's own queue takes over.
 const LINE_MESSAGES: usize = 4096;
@@ -149,6 +149,13 @@ impl Head {
         let served = self.directory.by_nsid(info.nsid).filter(|volume| volume.id() == info.id);
         let leaving = || self.leaving.borrow().iter().find(|state| state.info.id == info.id).cloned();
         served.map(|volume| volume.state).or_else(leaving)
+    }
+
+    /// Adds the layers that commands write to here.
+    pub(crate) fn written_to(&self, layers: &mut BTreeSet<LayerId>) {
+        self.directory.list().iter().for_each(|volume| volume.state.gate.written_to(layers));
+        self.leaving.borrow().iter().for_each(|state| state.gate.written_to(layers));
+        self.strays.written_to(layers);
     }
 
     pub(crate) fn table(&self, id: u32) -> Option<Rc<LocalTable>> {

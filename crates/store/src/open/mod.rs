@@ -180,6 +180,7 @@ impl Shard {
             state.free_segments(&core);
             state.segments.count_empties();
             state.estimate_pass();
+            store.set_pass_bytes(index, state.pass.cost_bytes());
         }
         core.tell_use(&core.state.borrow());
         recovery.counters.segments_freed = core.counters.segments_freed.get();

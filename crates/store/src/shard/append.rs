@@ -533,8 +533,10 @@ pub(crate) async fn run_ticker(core: Rc<ShardCore>) {
             return;
         }
         let mut state = core.state.borrow_mut();
-        let has_room = state.secure(&core, Stream::Hot, core.block_size_bytes as usize, core.space().for_groups);
-        if has_room && state.log.unannounced() == Some(seen) {
+        let length_bytes = core.block_size_bytes as usize;
+        if state.log.unannounced() == Some(seen)
+            && state.secure(&core, Stream::Hot, length_bytes, core.space().for_groups)
+        {
             let State { log, records, .. } = &mut *state;
             log.begin(records, RecordKind::Log);
             drop(state);

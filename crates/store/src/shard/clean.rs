@@ -38,12 +38,13 @@ const LONGEST_RECORD_BYTES: usize = (BLOCKS_PER_RECORD + 8) * types::BLOCK_BYTES
 /// Records of moves that may be on their way: the next one gathers while one is written.
 const MAX_RECORDS_ON_THEIR_WAY: usize = 2;
 /// Bytes copied per byte that clients write, when they are just short of having to wait. Uniform random writes on a
-/// device whose clients fill nine tenths of what is usable need 4 to 5.
+/// device whose clients fill nine tenths of what is usable need about 4.
 const MAX_GAIN: u64 = 8;
 /// So many bytes are read for what it takes to copy one.
 const READS_PER_COPY: u64 = 4;
 /// What clients wrote while there was nothing to clean is forgotten, but for this.
 const MAX_CREDIT_BYTES: u64 = 2 << 20;
+
 /// Where nothing is worth cleaning, it is looked for again after this many records.
 const RECORDS_BETWEEN_LOOKS: u64 = 16;
 

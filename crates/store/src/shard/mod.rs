@@ -452,7 +452,6 @@ impl ShardCore {
     /// Lets the store know how much of it lives, and how much of it can be free.
     pub(crate) fn tell_use(&self, state: &State) {
         self.store.set_use(self.index, state.segments.live_bytes(), state.segments.dead_count());
-        self.store.set_pass_bytes(self.index, state.pass.cost_bytes());
     }
 
     /// Free segments, less what is queued here and has none yet; other shards may have as much.

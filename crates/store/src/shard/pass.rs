@@ -176,7 +176,7 @@ impl PassState {
     }
 
     /// Bytes that a pass writes, about.
-    pub(super) fn cost_bytes(&self) -> u64 {
+    pub(crate) fn cost_bytes(&self) -> u64 {
         self.cost_bytes
     }
 
@@ -214,6 +214,7 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
     let length_bytes = (core.written_per_pass() / 2).min(core.room_bytes() / ROOM_PER_PASS_DIVISOR);
     core.room_for_pass(core.block_size_bytes as usize).await?;
     let mut pass = core.state.borrow_mut().begin_pass(core.block_size_bytes, hurried, length_bytes);
+    core.store.set_pass_bytes(core.index, core.state.borrow().pass.cost_bytes());
     core.work.wake_all();
     // From here on the begin has its place for good, and leaves are written behind it.
     durable_through(core, pass.begin).await?;

@@ -87,8 +87,7 @@ impl Assembly {
         let of_cores = self.on_each_core(|head| {
             Box::pin(async move {
                 let mut layers = BTreeSet::new();
-                head.directory.list().iter().for_each(|volume| volume.state.gate.written_to(&mut layers));
-                head.strays.written_to(&mut layers);
+                head.written_to(&mut layers);
                 layers
             })
         });
