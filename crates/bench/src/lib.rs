@@ -1,7 +1,8 @@
 //! # bench: load generators and measurements
 //!
-//! Closed-loop generators (and an open loop for what a device does in a long [`life`]) over the floors themselves (the store alone) and over the protocols (NVMe/TCP, NBD), and the
-//! accounting that goes with them: latency histograms, CPU per operation of the whole machine and per process.
+//! Closed-loop generators (and an open loop for what a device does in a long [`life`]) over the floors themselves (the
+//! store alone) and over the protocols (NVMe/TCP, NBD), and the accounting that goes with them: latency histograms, CPU
+//! per operation of the whole machine and per process.
 //!
 //! ```text
 //!   cairn-bench COMMAND ─► load: `depth` operations under way ─► store_load | NBD client | NVMe/TCP host ─► target
@@ -9,8 +10,8 @@
 //!                           └─► latency histogram, and cpu: /proc before and after ─► one line of JSON
 //! ```
 //!
-//! **Promises.** A generator verifies nothing and counts honestly: operations that ended within the measured time, CPU of
-//! client, kernel and target together and apart. An error ends the measurement; it is never a slow success.
+//! **Promises.** A generator verifies nothing and counts honestly: operations that ended within the measured time, CPU
+//! of client, kernel and target together and apart. An error ends the measurement; it is never a slow success.
 //!
 //! **Never.** No threshold: a figure that must not change is asserted by the tests that count (`tests/cost.rs` of the
 //! crates); a figure that depends on the machine stands in `docs/performance.md` with what it was measured on.

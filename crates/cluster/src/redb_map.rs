@@ -65,8 +65,8 @@ impl RedbMap {
     /// The file is in use by another process, no map, damaged, of a later version, or the system's error.
     pub fn open(path: &Path) -> Result<Arc<Self>, MapError> {
         let mut database = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(storage)?;
-        // redb looks at its sums only after a crash; a bit turned over in a volume's record would go unseen. And what it
-        // could repair it would take from an older state, in which volumes may be missing.
+        // redb looks at its sums only after a crash; a bit turned over in a volume's record would go unseen. And what
+        // it could repair it would take from an older state, in which volumes may be missing.
         if !database.check_integrity().map_err(storage)? {
             return Err(storage("it is damaged: put back a good copy of it"));
         }

@@ -19,8 +19,8 @@
 //! - [`waves`]: requests for counting what they cost.
 //! - [`raw`]: an NBD connection that misbehaves as told; [`admin`]: the requests of the API that tests make.
 //!
-//! **Promises.** What was acknowledged and cannot be read back fails the test and is named: volume, sector, version. Every
-//! wait has a deadline; ports and directories are the test's own.
+//! **Promises.** What was acknowledged and cannot be read back fails the test and is named: volume, sector, version.
+//! Every wait has a deadline; ports and directories are the test's own.
 //!
 //! **Never.** Nothing of the target's insides is believed: contents are judged by what a client was told.
 

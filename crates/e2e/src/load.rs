@@ -268,7 +268,8 @@ impl Load {
         result
     }
 
-    /// What to do next, and where: never a read where a write is in flight, nor the other way round; writes may overlap.
+    /// What to do next, and where: never a read where a write is in flight, nor the other way round; writes may
+    /// overlap.
     fn choose(&self) -> (Action, u64, u64) {
         let mut random = self.random.borrow_mut();
         loop {

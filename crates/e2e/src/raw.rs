@@ -15,8 +15,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 pub struct RawNbd(TcpStream);
 
 impl RawNbd {
-    /// Connects and sends all of the handshake up to GO without waiting for an answer, so that it works on a target that
-    /// is paused; [`opened`](Self::opened) reads the answers.
+    /// Connects and sends all of the handshake up to GO without waiting for an answer, so that it works on a target
+    /// that is paused; [`opened`](Self::opened) reads the answers.
     ///
     /// # Panics
     /// If the target does not take it (as all below).

@@ -1,5 +1,5 @@
-//! Requests of 4 KiB in waves, for counting what they cost: a depth of requests leaves in one send, the next when all of
-//! these are answered. So how many arrive together does not depend on how fast anybody is.
+//! Requests of 4 KiB in waves, for counting what they cost: a depth of requests leaves in one send, the next when all
+//! of these are answered. So how many arrive together does not depend on how fast anybody is.
 
 use crate::demo::Served;
 use crate::disk::Disk;

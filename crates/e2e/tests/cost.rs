@@ -32,8 +32,8 @@ impl Cost {
     }
 }
 
-/// Counts on a warm node. The device lies in memory, so that the figures do not depend on how fast a disk is; there each
-/// device operation is a system call of its own.
+/// Counts on a warm node. The device lies in memory, so that the figures do not depend on how fast a disk is; there
+/// each device operation is a system call of its own.
 fn count(door: Door, kind: Kind, depth: u64) -> Counts {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
     stay_on_one_cpu();
@@ -63,8 +63,8 @@ fn count(door: Door, kind: Kind, depth: u64) -> Counts {
     Counts(costs)
 }
 
-/// This thread, and those that it starts, run on the CPU where it is now. A wave is then sent whole before the node looks
-/// for it; on two CPUs the node may receive the first part of it while the client still sends the rest.
+/// This thread, and those that it starts, run on the CPU where it is now. A wave is then sent whole before the node
+/// looks for it; on two CPUs the node may receive the first part of it while the client still sends the rest.
 fn stay_on_one_cpu() {
     // SAFETY: an all-zero set is an empty set; the set outlives the call, which reads it.
     let refused = unsafe {

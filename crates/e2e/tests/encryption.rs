@@ -1,5 +1,5 @@
-//! What an encrypted volume leaves on the disks, byte by byte: neither what was written, nor its compressed form, nor a key.
-//! The same search finds both where nothing is encrypted, so that it can fail.
+//! What an encrypted volume leaves on the disks, byte by byte: neither what was written, nor its compressed form, nor a
+//! key. The same search finds both where nothing is encrypted, so that it can fail.
 
 use cluster::{KeyRecord, RedbMap, SecretKind, keys, list};
 use e2e::demo::{Demo, binary};

@@ -1,7 +1,8 @@
-//! Power loss for real, while the cleaner moves segments and layers come and go: a store on a recorded device is written
-//! to, snapshots of it are taken, cloned, rolled back, merged away and deleted. At many points of the record the power is lost
-//! in thought; the image that is left is opened by the shipped store, and each layer, each count and each write of
-//! several blocks, which is there as a whole or not at all, is held against what was asked for and what was acknowledged.
+//! Power loss for real, while the cleaner moves segments and layers come and go: a store on a recorded device is
+//! written to, snapshots of it are taken, cloned, rolled back, merged away and deleted. At many points of the record
+//! the power is lost in thought; the image that is left is opened by the shipped store, and each layer, each count and
+//! each write of several blocks, which is there as a whole or not at all, is held against what was asked for and what
+//! was acknowledged.
 
 #![cfg(not(feature = "mutants"))]
 

@@ -1,5 +1,5 @@
-//! `tools/read-device.py`, written from docs/formats.md alone, against the store: it extracts what the volume reads, after
-//! a clean stop and after kill -9, and says where a bit was flipped.
+//! `tools/read-device.py`, written from docs/formats.md alone, against the store: it extracts what the volume reads,
+//! after a clean stop and after kill -9, and says where a bit was flipped.
 
 use e2e::demo::{Demo, Served, binary};
 use e2e::directory::TemporaryDirectory;
@@ -130,8 +130,8 @@ async fn ended(subjects: &[Subject]) {
     }
 }
 
-/// Random writes, overwrites, trims and zeroes; then the store is stopped, every other time by kill -9 in the middle. What
-/// the reader extracts then is what the volumes read when they are served again.
+/// Random writes, overwrites, trims and zeroes; then the store is stopped, every other time by kill -9 in the middle.
+/// What the reader extracts then is what the volumes read when they are served again.
 #[test]
 fn the_reader_extracts_what_the_volumes_read() {
     let run = async {
@@ -206,8 +206,8 @@ fn needed_record(listed: &Value) -> (u64, u64) {
     (start, start + listed["device_block"].as_u64().expect("a size"))
 }
 
-/// One bit anywhere: superblock, segment header, record header, entries, a block. The reader says where; what it extracts
-/// is right but for the block that is lost.
+/// One bit anywhere: superblock, segment header, record header, entries, a block. The reader says where; what it
+/// extracts is right but for the block that is lost.
 #[test]
 fn the_reader_says_where_a_bit_was_flipped() {
     let run = async {

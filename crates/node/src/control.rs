@@ -1,5 +1,5 @@
-//! Questions to the control core: the admin API asks by message, a task on the first core answers one after the other. What
-//! takes its time (snapshots, sizes, usage, keys, pools) is a task of its own there.
+//! Questions to the control core: the admin API asks by message, a task on the first core answers one after the other.
+//! What takes its time (snapshots, sizes, usage, keys, pools) is a task of its own there.
 //!
 //! ```text
 //!   admin thread (tokio)                       core 0

@@ -1,7 +1,7 @@
 //! Orders about encrypted volumes and pools: what the admin API asks of the control core, and how that answers.
 //!
-//! A secret is turned into a key on a thread of its own (a fifth of a second of work, by intention), one at a time: no core
-//! that serves waits for it, and the memory it takes is bounded.
+//! A secret is turned into a key on a thread of its own (a fifth of a second of work, by intention), one at a time: no
+//! core that serves waits for it, and the memory it takes is bounded.
 
 use crate::control::{Answer, ControlError};
 use crate::files::FileError;

@@ -170,7 +170,8 @@ impl Group {
         }
     }
 
-    /// Reads committed blocks: into `buf`, where plain ones are wanted and none is compressed, with one crc32c per block to `checksums`. The buffer comes back in any case.
+    /// Reads committed blocks: into `buf`, where plain ones are wanted and none is compressed, with one crc32c per
+    /// block to `checksums`. The buffer comes back in any case.
     pub async fn read(
         &self,
         stamp: Stamp<'_>,
@@ -301,8 +302,8 @@ impl Group {
         Ok(Some(raised_at))
     }
 
-    /// Lets the shard know a layer, if it has not been told of it. Returns false if that has to wait until the store has
-    /// cleaned more.
+    /// Lets the shard know a layer, if it has not been told of it. Returns false if that has to wait until the store
+    /// has cleaned more.
     pub(crate) fn try_tell_layer(&self, epoch: VolumeEpoch, record: &LayerRecord) -> Result<bool, GroupError> {
         let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
         if !shard.learns_layer(record.layer) {
@@ -315,8 +316,8 @@ impl Group {
         Ok(told?.is_some())
     }
 
-    /// Begins the reign: its first entry, and the group's record, kept on this member from now on. Waits for the store to
-    /// clean, if it has to.
+    /// Begins the reign: its first entry, and the group's record, kept on this member from now on. Waits for the store
+    /// to clean, if it has to.
     pub(crate) async fn begin_epoch(&self) -> Result<(), AppendError> {
         let record = IoBuf::copy_of(&cluster::encode(&self.record)).freeze();
         for kind in [EntryKind::EpochStart, EntryKind::GroupRecord { record }] {

@@ -1,5 +1,5 @@
-//! Layers that end: entries of the group's order like any other, without a head. Nobody writes to the layer any more, so
-//! there is no older head to fence.
+//! Layers that end: entries of the group's order like any other, without a head. Nobody writes to the layer any more,
+//! so there is no older head to fence.
 
 use crate::error::GroupError;
 use crate::group::Group;

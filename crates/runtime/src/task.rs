@@ -382,8 +382,8 @@ pub fn turn_end() -> impl Future<Output = ()> {
 }
 
 /// Resolves when a step of background work may begin: one after the other, at the ends of turns, together not much
-/// longer than what ran in the turn before them, but one in each turn at least. For work that is cut into steps of about 100 µs, so
-/// that what clients wait for is not held up by many of them in a row.
+/// longer than what ran in the turn before them, but one in each turn at least. For work that is cut into steps of
+/// about 100 µs, so that what clients wait for is not held up by many of them in a row.
 pub fn background_step() -> impl Future<Output = ()> {
     let mut number = None;
     std::future::poll_fn(move |cx| {

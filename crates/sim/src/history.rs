@@ -198,8 +198,9 @@ impl History {
         self.end(id, Outcome::Refused);
     }
 
-    /// All that had been sent and not answered (an error that leaves the outcome open is no answer) to the processes that ended has taken effect by now, or never will: they are gone, and
-    /// what they left behind has been opened. Call it before anything is asked of those that came after them.
+    /// All that had been sent and not answered (an error that leaves the outcome open is no answer) to the processes
+    /// that ended has taken effect by now, or never will: they are gone, and what they left behind has been opened.
+    /// Call it before anything is asked of those that came after them.
     pub fn processes_ended(&mut self) {
         let moment = self.moment();
         for id in std::mem::take(&mut self.open) {

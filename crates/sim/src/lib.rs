@@ -14,8 +14,8 @@
 //! **Promises.** The same seed is the same run, on any machine. A verdict names the operations that cannot be explained
 //! and the one command that shows them again.
 //!
-//! **Never.** Nothing here is part of what ships, and nothing that ships depends on it. No checker asks the store what it
-//! thinks: only what clients were told counts.
+//! **Never.** Nothing here is part of what ships, and nothing that ships depends on it. No checker asks the store what
+//! it thinks: only what clients were told counts.
 //!
 //! Main types: [`workload::Workload`], [`history`], [`runner::Plan`].
 

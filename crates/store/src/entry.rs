@@ -26,7 +26,8 @@ pub struct Entry {
     pub commit: Seq,
     /// The epoch of the volume's head that asked for it; of [`EntryKind::VolumeEpoch`], the new one.
     pub volume_epoch: VolumeEpoch,
-    /// The layer (of writes, zeroes and layers); of [`EntryKind::Merge`] and [`EntryKind::LayerDelete`] the one that ends.
+    /// The layer (of writes, zeroes and layers); of [`EntryKind::Merge`] and [`EntryKind::LayerDelete`] the one that
+    /// ends.
     pub layer: LayerId,
     /// The chunk (of writes and zeroes).
     pub chunk: ChunkId,

@@ -297,8 +297,8 @@ pub enum Damage {
         /// The chunk.
         chunk: ChunkId,
     },
-    /// Bytes that fill a record up are not zero. Nothing lay there: what was lost is only the proof that nobody else wrote
-    /// over it.
+    /// Bytes that fill a record up are not zero. Nothing lay there: what was lost is only the proof that nobody else
+    /// wrote over it.
     #[error("shard {shard}: the zeroes behind record {} (segment {}, offset {offset_bytes}) are not zero (harmless)", record.0, segment.0)]
     Padding {
         /// The shard.

@@ -1,8 +1,8 @@
 //! # store: one device
 //!
 //! Log-structured: everything is appended, an index in memory says where each block is, and no metadata is read or
-//! written on the way of a block. A device has a few **shards**, each on one core with a log, an index and groups of its
-//! own; they share the free segments and the superblock.
+//! written on the way of a block. A device has a few **shards**, each on one core with a log, an index and groups of
+//! its own; they share the free segments and the superblock.
 //!
 //! One append:
 //!
@@ -30,11 +30,12 @@
 //!         applied unless the leaf has it                         accepted for ever; else damage
 //! ```
 //!
-//! **Promises.** Durable is what [`Shard::durable_through`] says, in the order of the calls, and it is true on the device
-//! before it is said. An entry is all there or not at all, through any crash. A block read is the one last committed,
-//! proved by a checksum that lies elsewhere, or an error. What was durable and is not there is told as [`Damage`], never
-//! taken for something that never happened; and what never was durable is never called damage. Nothing panics on what is
-//! on the device; an assertion that fails all the same stops this store alone. After warm-up a write and a read allocate nothing.
+//! **Promises.** Durable is what [`Shard::durable_through`] says, in the order of the calls, and it is true on the
+//! device before it is said. An entry is all there or not at all, through any crash. A block read is the one last
+//! committed, proved by a checksum that lies elsewhere, or an error. What was durable and is not there is told as
+//! [`Damage`], never taken for something that never happened; and what never was durable is never called damage.
+//! Nothing panics on what is on the device; an assertion that fails all the same stops this store alone. After warm-up
+//! a write and a read allocate nothing.
 //!
 //! **Never.** No order between groups, no replication, no decision on what is committed: that is the caller's.
 //!

@@ -6,7 +6,8 @@ use crate::format::Geometry;
 /// is stored can always be deleted, and a pass, which is what frees segments, can always be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
-    /// What is not usable: 10 % of the device, at least 8 segments and at least 5 per shard, at most half of the device.
+    /// What is not usable: 10 % of the device, at least 8 segments and at least 5 per shard, at most half of the
+    /// device.
     pub(crate) kept_back: u32,
     /// Overwrites.
     pub(crate) for_overwrites: u32,
@@ -41,8 +42,8 @@ impl Space {
         }
     }
 
-    /// The limits for a device. Where all shards take a segment for the entries of groups at once, each still has one for
-    /// its pass: else nothing would ever become free.
+    /// The limits for a device. Where all shards take a segment for the entries of groups at once, each still has one
+    /// for its pass: else nothing would ever become free.
     pub(crate) fn of(geometry: &Geometry) -> Self {
         let (total, shards) = (geometry.segment_count, u32::from(geometry.shard_count));
         let kept_back = (total / 10).max(MIN_KEPT_BACK).max(MIN_KEPT_BACK_PER_SHARD * shards).min(total / 2);

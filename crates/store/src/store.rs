@@ -109,8 +109,8 @@ impl Store {
         Self::with(device, superblock, previous_incarnation, repaired, IfUnreadable::Refuse).await
     }
 
-    /// As [`open`](Self::open) for who only looks: nothing is written, no incarnation begins, and a header that cannot be
-    /// read is as lost as one that is not good.
+    /// As [`open`](Self::open) for who only looks: nothing is written, no incarnation begins, and a header that cannot
+    /// be read is as lost as one that is not good.
     pub(crate) async fn look(device: &Device) -> Result<Arc<Self>, OpenError> {
         let (superblock, damaged) = newest_superblock(device).await?;
         let incarnation = superblock.incarnation;
@@ -199,7 +199,8 @@ impl Store {
         let total = self.geometry.segment_count;
         let usable_bytes = u64::from(total - self.space.kept_back) * segment;
         let live_bytes = self.live_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum();
-        // Two passes lie on the device, one is complete and one is written. A little is always part of what is kept back.
+        // Two passes lie on the device, one is complete and one is written. A little is always part of what is kept
+        // back.
         let index_bytes = (2 * self.pass_bytes()).saturating_sub(live_bytes / INDEX_SHARE_DIVISOR);
         Usage {
             capacity_bytes: u64::from(total) * segment,
@@ -210,9 +211,9 @@ impl Store {
         }
     }
 
-    /// The cleaner works while fewer segments are free, or hold nothing, than this: at first half to three quarters of what
-    /// is kept back, so that most has died by itself. With a larger number it copies more, and earlier, and as fast as it
-    /// ever does in step with clients, who then pay for its copies alone, not for what it reads.
+    /// The cleaner works while fewer segments are free, or hold nothing, than this: at first half to three quarters of
+    /// what is kept back, so that most has died by itself. With a larger number it copies more, and earlier, and as
+    /// fast as it ever does in step with clients, who then pay for its copies alone, not for what it reads.
     pub fn clean_below(&self, segments: u32) {
         self.clean_below.store(segments, Ordering::Relaxed);
     }

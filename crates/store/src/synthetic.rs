@@ -22,8 +22,8 @@ pub enum SyntheticLayout {
     Sequential,
 }
 
-/// Gives `shard` an index of `chunks` full chunks of `layer`, and writes a pass of it. After that the shard is only good
-/// for being dropped and opened again: what its index names was never written.
+/// Gives `shard` an index of `chunks` full chunks of `layer`, and writes a pass of it. After that the shard is only
+/// good for being dropped and opened again: what its index names was never written.
 ///
 /// # Errors
 /// A failing device, or one too small for the pass.

@@ -1,9 +1,9 @@
 //! Proof 3 with the engine: one bit of a written device is turned over, the store is opened and everything is read.
 //!
-//! `tests/formats.rs` flips every bit of every kind of structure by itself; here it is shown, for a share of the bits of
-//! each kind, that the engine acts on it: the damage is reported, or the read fails, or nothing of value was there. Wrong
-//! bytes are never returned, and nothing that was acknowledged is silently absent. A check of the whole device notices each
-//! of them, needed or not, and says in which record, slot or header it is.
+//! `tests/formats.rs` flips every bit of every kind of structure by itself; here it is shown, for a share of the bits
+//! of each kind, that the engine acts on it: the damage is reported, or the read fails, or nothing of value was there.
+//! Wrong bytes are never returned, and nothing that was acknowledged is silently absent. A check of the whole device
+//! notices each of them, needed or not, and says in which record, slot or header it is.
 
 use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf, SharedBuf};
@@ -33,8 +33,8 @@ const EMPTY_CHUNK: ChunkId = ChunkId(CHUNKS - 1);
 const SPREAD_BITS: usize = 64;
 const FIRST_BITS: usize = 16;
 
-/// Each kind of structure of `docs/formats.md` that this build writes, in the part of the log that opening reads. (Merges,
-/// layer deletions, moves and compressed blocks are only in `tests/formats.rs`: nothing writes them yet.)
+/// Each kind of structure of `docs/formats.md` that this build writes, in the part of the log that opening reads.
+/// (Merges, layer deletions, moves and compressed blocks are only in `tests/formats.rs`: nothing writes them yet.)
 const KINDS: [&str; 29] = [
     "superblock",
     "segment header",
@@ -411,8 +411,8 @@ fn records_of(
         let is_last = record.header.entry_count == 0 && next != RECORD_MAGIC;
         let at = start + u64::from(offset_bytes);
         parts_of(&record, geometry, &area, |kind: &str, from: usize, length_bytes: usize, is_data: bool| {
-            // The last record of all has no entries: its loss is a hole, and nothing was in it. Data is judged by reads,
-            // leaves and what lies behind them apart, which opening looks at.
+            // The last record of all has no entries: its loss is a hole, and nothing was in it. Data is judged by
+            // reads, leaves and what lies behind them apart, which opening looks at.
             let needed = replayed && !is_last && !(is_data && record.header.kind == RecordKind::Log);
             let of_old = if replayed { "" } else { " (before replay)" };
             found.push(Structure {

@@ -1,5 +1,6 @@
-//! A check of a whole device: each kind of damage is found, told with its place and what it means, and left as it is, but for
-//! superblock slots. (Every bit of every structure: `bit_flips.rs`. What crashes leave is no damage: `crash.rs`.)
+//! A check of a whole device: each kind of damage is found, told with its place and what it means, and left as it is,
+//! but for superblock slots. (Every bit of every structure: `bit_flips.rs`. What crashes leave is no damage:
+//! `crash.rs`.)
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A check of a device says what opening says, and names the block that a read refuses: on devices that were cleaned, whose
-//! layers were merged and deleted, that crashed, and in which one bit of what was ever written turned over.
+//! A check of a device says what opening says, and names the block that a read refuses: on devices that were cleaned,
+//! whose layers were merged and deleted, that crashed, and in which one bit of what was ever written turned over.
 
 mod common;
 

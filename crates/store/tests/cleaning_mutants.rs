@@ -1,5 +1,5 @@
-//! Each rule of cleaning, freeing and deleting, broken: the test that is made for it notices. A process of its own: a bug
-//! is on for all of it.
+//! Each rule of cleaning, freeing and deleting, broken: the test that is made for it notices. A process of its own: a
+//! bug is on for all of it.
 #![cfg(feature = "mutants")]
 
 mod common;

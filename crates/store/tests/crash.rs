@@ -1,6 +1,6 @@
-//! Power losses and kills at random moments, also while the store is being opened, while appends and flushes fail, after
-//! long idle times: what was acknowledged is there, nothing is half there, nothing else is; and a check of the device calls
-//! none of it damage.
+//! Power losses and kills at random moments, also while the store is being opened, while appends and flushes fail,
+//! after long idle times: what was acknowledged is there, nothing is half there, nothing else is; and a check of the
+//! device calls none of it damage.
 
 mod common;
 
@@ -28,7 +28,8 @@ fn open_in_vain(rig: &Rig) {
     }
 }
 
-/// Everything acknowledged is there after each of `count` ends. Returns how many passes there were, and refused appends.
+/// Everything acknowledged is there after each of `count` ends. Returns how many passes there were, and refused
+/// appends.
 fn survives(seed: u64, count: u32, faults: DiskFaults) -> (u64, u64) {
     let (mut passes, mut refused, mut traces) = (0, 0, 0);
     let rig = rig_for(seed);
@@ -83,8 +84,8 @@ fn what_was_acknowledged_survives_failed_appends() {
     assert!(refused > 10, "{refused} refused appends");
 }
 
-/// A flush that failed has made durable what nobody knows, and the next one does not say: what is taken over from before
-/// it is written again.
+/// A flush that failed has made durable what nobody knows, and the next one does not say: what is taken over from
+/// before it is written again.
 #[test]
 fn what_was_acknowledged_survives_failed_flushes() {
     for seed in 200..208 {

@@ -1,5 +1,6 @@
 //! Layers: snapshots, clones and rollbacks as the store sees them; layers merged away and deleted while others write, a
-//! pass is written, and the lights go out. Reads and counts are those of a plain model at every moment that is looked at.
+//! pass is written, and the lights go out. Reads and counts are those of a plain model at every moment that is looked
+//! at.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! `tools/read-device.py` and the check of a device, under cleaning: segments are freed, blocks are moved and moved again, the
-//! lights go out. What the reader extracts is what the store reads, and neither calls anything damage.
+//! `tools/read-device.py` and the check of a device, under cleaning: segments are freed, blocks are moved and moved
+//! again, the lights go out. What the reader extracts is what the store reads, and neither calls anything damage.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A disk that lies: writes that were acknowledged and not done, or done elsewhere, bits that turn over. What is read is
-//! right or an error; a group that lost something is said to be damaged.
+//! A disk that lies: writes that were acknowledged and not done, or done elsewhere, bits that turn over. What is read
+//! is right or an error; a group that lost something is said to be damaged.
 
 mod common;
 
@@ -16,8 +16,8 @@ const GROUPS: u32 = 4;
 const CHUNKS: u32 = 3;
 const SEEDS: u64 = 90;
 
-/// Writes on a disk with these faults, and more behind it without; opens, and demands that each block that is returned is
-/// the one written, and each group that lost something says so. Returns whether anything was noticed.
+/// Writes on a disk with these faults, and more behind it without; opens, and demands that each block that is returned
+/// is the one written, and each group that lost something says so. Returns whether anything was noticed.
 fn is_honest(seed: u64, faults: DiskFaults) -> bool {
     let rig = rig_for(seed);
     let model = model_of(GROUPS);
@@ -119,8 +119,8 @@ fn a_disk_that_loses_misplaces_or_rots_is_found_out() {
     assert!(noticed > SEEDS as u32 / 5, "the faults met nothing of interest: noticed {noticed} times");
 }
 
-/// A shard that has lost something frees nothing and writes no pass. It can be started again and again all the same, and
-/// takes what is written.
+/// A shard that has lost something frees nothing and writes no pass. It can be started again and again all the same,
+/// and takes what is written.
 #[test]
 fn a_damaged_shard_can_be_started_for_ever() {
     let rig = Rig::formatted(48, 256 * MIB, DiskOptions { block_size_bytes: 4096, ..DiskOptions::default() });

@@ -191,8 +191,8 @@ fn a_pass_ends_although_its_writers_wait() {
     common::shards::a_pass_ends_although_its_writers_wait(0);
 }
 
-/// Blocks that compress to next to nothing, each alone in its chunk: a quarter of what lies on the device is index. It is
-/// said to be full before a pass finds no room; what is stored can be read, deleted and overwritten.
+/// Blocks that compress to next to nothing, each alone in its chunk: a quarter of what lies on the device is index. It
+/// is said to be full before a pass finds no room; what is stored can be read, deleted and overwritten.
 #[test]
 fn a_device_full_of_index_goes_on() {
     const CHUNKS_AT_ONCE: u32 = 256;

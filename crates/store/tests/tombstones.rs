@@ -1,5 +1,5 @@
-//! What was deleted never returns: blocks that the cleaner has moved to a cold segment are discarded, hidden by zeroes, or
-//! deleted with their volume; then the segments that held them and the one that says so are cleaned and used again.
+//! What was deleted never returns: blocks that the cleaner has moved to a cold segment are discarded, hidden by zeroes,
+//! or deleted with their volume; then the segments that held them and the one that says so are cleaned and used again.
 //! At every moment from the deletion on the lights go out.
 
 mod common;

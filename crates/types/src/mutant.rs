@@ -75,7 +75,8 @@ pub enum Mutant {
     ReadFallsThroughZeroes,
     /// Store: replay leaves out that chunks of a layer were deleted.
     LayerDeleteNotReplayed,
-    /// Store: appends go on in a segment behind the last record that was found there, although others lie behind damage.
+    /// Store: appends go on in a segment behind the last record that was found there, although others lie behind
+    /// damage.
     TailTakenUnseen,
     /// Store: a pass goes on in step with what clients write also when they wait for it.
     PassWaitsForWriters,

@@ -63,7 +63,8 @@ pub struct Payload {
 }
 
 /// What a read returns: `bytes` is the range asked for and nothing else; `block_checksums` are the crc32c of the whole
-/// 4 KiB blocks in it, in order, when the range is whole blocks (else empty), so that a data digest needs no second pass.
+/// 4 KiB blocks in it, in order, when the range is whole blocks (else empty), so that a data digest needs no second
+/// pass.
 #[derive(Clone, Debug)]
 pub struct ReadData {
     /// The bytes asked for.

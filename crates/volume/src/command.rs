@@ -344,8 +344,8 @@ async fn run_for_another(
             let entered = volume.gate.enter().await;
             part::run(entered.spec(), group, part, hold).await
         }
-        // It is being added: until that is over nothing else of it changes. What changes it then waits for this part, as it
-        // waits for those inside the gate.
+        // It is being added: until that is over nothing else of it changes. What changes it then waits for this part,
+        // as it waits for those inside the gate.
         None => {
             let _stray = head.strays.enter(spec);
             part::run(spec, group, part, hold).await

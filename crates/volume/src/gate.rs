@@ -77,7 +77,8 @@ impl Gate {
         self.opened.wake_all();
     }
 
-    /// Adds the layers that are written to here: that of the term now, and those of all terms under which somebody acts.
+    /// Adds the layers that are written to here: that of the term now, and those of all terms under which somebody
+    /// acts.
     pub(crate) fn written_to(&self, layers: &mut BTreeSet<LayerId>) {
         let term = self.term();
         layers.insert(term.spec.top());
@@ -206,7 +207,6 @@ mod tests {
             family_seed: 0,
             epoch: VolumeEpoch(1),
             table,
-            layers: vec![top],
             layer_records: Vec::new(),
             coding: Coding::default(),
         })

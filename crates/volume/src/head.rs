@@ -131,7 +131,7 @@ impl Head {
     pub(crate) fn describe_damage(&self, path: &Path, error: &ReadError) -> String {
         let path = path.display();
         let of = |layer| {
-            self.directory.list().into_iter().find(|volume| volume.state.gate.term().spec.layers.contains(&layer))
+            self.directory.list().into_iter().find(|volume| volume.state.gate.term().spec.info.layers.contains(&layer))
         };
         match error.layer().and_then(of) {
             Some(volume) => format!("{path}: volume {}, {error}", volume.name()),
@@ -143,8 +143,8 @@ impl Head {
         self.shards.get().map_or(&[], Vec::as_slice)
     }
 
-    /// A volume that a command of another core is about: also one that is being taken away, for what was let in anywhere is
-    /// done as if it were not.
+    /// A volume that a command of another core is about: also one that is being taken away, for what was let in
+    /// anywhere is done as if it were not.
     pub(crate) fn volume_of(&self, info: &VolumeInfo) -> Option<Rc<VolumeState>> {
         let served = self.directory.by_nsid(info.nsid).filter(|volume| volume.id() == info.id);
         let leaving = || self.leaving.borrow().iter().find(|state| state.info.id == info.id).cloned();

@@ -16,8 +16,8 @@
 //!
 //! **Never.** No protocol, no policy of retries towards hosts, no waiting for the cluster's map on the path of I/O.
 //!
-//! Main types: [`Volume`] and [`Directory`] (for the doors), [`Assembly`] (for the daemon: a node from its devices to its
-//! volumes).
+//! Main types: [`Volume`] and [`Directory`] (for the doors), [`Assembly`] (for the daemon: a node from its devices to
+//! its volumes).
 
 mod admission;
 mod api;

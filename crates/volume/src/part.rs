@@ -2,8 +2,9 @@
 //!
 //! Whole blocks go to the group as they are, sharing the caller's memory. A write that ends inside a block reads that
 //! block first (its checksum is verified on the way) and writes it whole. Writes are cut at multiples of 64 KiB, and
-//! what lies between two such cuts is one entry: all of it survives a crash, or nothing. An entry's blocks are compressed
-//! and encrypted here, the last thing before the group gets them; of an entry of nothing but zeroes nothing is stored.
+//! what lies between two such cuts is one entry: all of it survives a crash, or nothing. An entry's blocks are
+//! compressed and encrypted here, the last thing before the group gets them; of an entry of nothing but zeroes nothing
+//! is stored.
 
 use crate::api::{Encryption, IoError};
 use crate::coding::{Coder, Where};
@@ -78,7 +79,8 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
             result.map(|()| Done::Read(buf, checksums))
         }
         Work::Write(bytes) => runner.write(offset, &bytes, hold).await.map(|()| Done::Plain),
-        // Boxed, as whatever is rarer than whole-block reads and writes: a command's task is as large as its largest case.
+        // Boxed, as whatever is rarer than whole-block reads and writes: a command's task is as large as its largest
+        // case.
         Work::Zero { partial } => Box::pin(runner.zero(offset, len, partial, hold)).await.map(|()| Done::Plain),
         Work::Compare(bytes) => Box::pin(runner.compare(offset, &bytes)).await,
     }
@@ -95,7 +97,7 @@ impl Runner<'_> {
     async fn read(&self, range: BlockRange, buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), IoError>, IoBuf) {
         let Self { spec, group, chunk, .. } = self;
         let want = if spec.coding.key.is_some() { Want::Stored } else { Want::Plain };
-        let sought = Sought { layers: &spec.layers, chunk: *chunk, range, want };
+        let sought = Sought { layers: &spec.info.layers, chunk: *chunk, range, want };
         let (result, mut buf) = group.read(spec.stamp(), sought, buf, checksums).await;
         let result = match result {
             Ok(Content::Plain) => Ok(()),
@@ -188,11 +190,11 @@ impl Runner<'_> {
 
     /// Queues an entry without data, if there is anything that it would hide.
     async fn zero_blocks(&self, range: BlockRange, hold: &mut Admitted) -> Result<(), IoError> {
-        if !self.spec.layers.iter().any(|&layer| self.group.holds(layer, self.chunk)) {
+        if !self.spec.info.layers.iter().any(|&layer| self.group.holds(layer, self.chunk)) {
             return Ok(());
         }
         let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
-        let hides_below = self.spec.layers.len() > 1 && !mutant(Mutant::DiscardRevealsBelow);
+        let hides_below = self.spec.info.layers.len() > 1 && !mutant(Mutant::DiscardRevealsBelow);
         let seq = self.group.zero(self.spec.stamp(), place, hides_below).await.map_err(io_error)?;
         hold.on_its_way(self.group, seq);
         Ok(())

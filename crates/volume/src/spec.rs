@@ -55,8 +55,6 @@ pub(crate) struct VolumeSpec {
     pub(crate) family_seed: u64,
     pub(crate) epoch: VolumeEpoch,
     pub(crate) table: Arc<TableLayout>,
-    /// Newest first; the first one is written to.
-    pub(crate) layers: Vec<LayerId>,
     pub(crate) layer_records: Vec<LayerRecord>,
     /// How blocks are stored.
     pub(crate) coding: Coding,
@@ -74,7 +72,6 @@ impl VolumeSpec {
             family_seed: record.family_seed,
             epoch: record.volume_epoch,
             table,
-            layers: record.layers.iter().rev().copied().collect(),
             layer_records,
             coding,
         }
@@ -92,6 +89,6 @@ impl VolumeSpec {
 
     /// The layer that is written to.
     pub(crate) fn top(&self) -> LayerId {
-        self.layers[0]
+        self.info.layers[0]
     }
 }

@@ -12,8 +12,8 @@ use types::CHUNK_BYTES;
 /// Chunks of a long range that are worked on at once: enough to fill an append, few enough that others get their turn.
 const CHUNKS_AT_ONCE: usize = 64;
 
-/// Makes the range zero; `partial`: also where it ends inside a block. A range of at most 1 MiB is admitted at the call,
-/// a longer one piece by piece.
+/// Makes the range zero; `partial`: also where it ends inside a block. A range of at most 1 MiB is admitted at the
+/// call, a longer one piece by piece.
 pub(crate) fn zero(
     volume: &Volume,
     offset: u64,

@@ -1,4 +1,5 @@
-//! Encrypted volumes: who can use them and when, what works on them while they are locked, and what becomes of their keys.
+//! Encrypted volumes: who can use them and when, what works on them while they are locked, and what becomes of their
+//! keys.
 
 mod common;
 
@@ -127,8 +128,8 @@ fn who_holds_a_volume_that_is_locked_can_do_nothing_with_it() {
     });
 }
 
-/// A command that waits for its turn on another core, through a snapshot and then a lock, is done on what the volume was when
-/// its turn came.
+/// A command that waits for its turn on another core, through a snapshot and then a lock, is done on what the volume
+/// was when its turn came.
 #[test]
 fn what_waits_on_another_core_while_a_volume_is_locked_goes_to_its_newest_layer() {
     const CHUNKS: u64 = 8;
@@ -141,8 +142,8 @@ fn what_waits_on_another_core_while_a_volume_is_locked_goes_to_its_newest_layer(
             volume.write(chunk << 20, payload(&[1; 4096])).await.expect("written");
         }
         let (done, mut all_done) = cross(3 * CHUNKS as usize);
-        // Of each chunk the first two read for long before they write; the second begins when the snapshot is taken, and
-        // the third waits for it.
+        // Of each chunk the first two read for long before they write; the second begins when the snapshot is taken,
+        // and the third waits for it.
         for chunk in 0..CHUNKS {
             for (at, bytes) in [(0, vec![2; 512]), (512, vec![2; 512]), (0, vec![3; 4096])] {
                 let (write, done) = (volume.write((chunk << 20) + at, payload(&bytes)), done.clone());

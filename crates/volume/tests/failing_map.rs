@@ -1,5 +1,5 @@
-//! Snapshots and rollbacks while the map loses requests and answers: what failed has changed nothing, what was done stays
-//! done, and no write that was acknowledged afterwards is gone with the next start.
+//! Snapshots and rollbacks while the map loses requests and answers: what failed has changed nothing, what was done
+//! stays done, and no write that was acknowledged afterwards is gone with the next start.
 
 mod common;
 

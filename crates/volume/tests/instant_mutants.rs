@@ -1,4 +1,5 @@
-//! Each rule of one instant, broken: the test that is made for it notices. A process of its own: a bug is on for all of it.
+//! Each rule of one instant, broken: the test that is made for it notices. A process of its own: a bug is on for all of
+//! it.
 #![cfg(feature = "mutants")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! A connection that has ended: what was not admitted by then is never done, and what was is before all that comes later.
+//! A connection that has ended: what was not admitted by then is never done, and what was is before all that comes
+//! later.
 
 mod common;
 
@@ -26,8 +27,8 @@ async fn holds(volume: &Volume, offset: u64, byte: u8) -> bool {
     read.bytes.iter().all(|found| *found == byte)
 }
 
-/// A write over two chunks waits for its turn in the first. Its connection ends, and a newer write is done in the second:
-/// the old one must not be done after it.
+/// A write over two chunks waits for its turn in the first. Its connection ends, and a newer write is done in the
+/// second: the old one must not be done after it.
 #[test]
 fn a_write_over_two_chunks_is_not_done_if_its_connection_ended_before_its_turn() {
     for seed in 0..8 {

@@ -1,5 +1,5 @@
-//! Snapshots, clones, rollbacks, growth and deletions against plain byte arrays, with restarts and crashes in between; and
-//! what a snapshot promises to who writes while it is taken.
+//! Snapshots, clones, rollbacks, growth and deletions against plain byte arrays, with restarts and crashes in between;
+//! and what a snapshot promises to who writes while it is taken.
 
 mod common;
 

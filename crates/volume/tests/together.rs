@@ -48,7 +48,8 @@ fn on_cores(machine: &Machine, make: impl Fn(usize, Directory) -> Pin + Send + C
 
 type Pin = std::pin::Pin<Box<dyn Future<Output = ()>>>;
 
-/// Several tasks of each core write and read ranges across the same chunk boundaries. Whoever reads sees one write, whole.
+/// Several tasks of each core write and read ranges across the same chunk boundaries. Whoever reads sees one write,
+/// whole.
 async fn write_across_chunks(core: usize, directory: Directory) {
     let volume = directory.by_name("v").expect("served");
     let running = Rc::new(Cell::new(0));

@@ -1,4 +1,5 @@
-//! Devices that damage, fail, stutter or fall silent while they are in use: said where and why, and nobody waits for ever.
+//! Devices that damage, fail, stutter or fall silent while they are in use: said where and why, and nobody waits for
+//! ever.
 
 mod common;
 

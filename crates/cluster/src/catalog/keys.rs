@@ -1,7 +1,7 @@
 //! Data keys of encrypted volumes, and how a pool compresses.
 //!
-//! A key's record comes into the map with the first volume of its family and goes with the last one: without it nothing of
-//! the family can be read, whatever is left of it on devices.
+//! A key's record comes into the map with the first volume of its family and goes with the last one: without it nothing
+//! of the family can be read, whatever is left of it on devices.
 
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, RETRY_WAIT, attempt, ensure};
 use crate::map::{MapError, MapStore, Transaction};
@@ -32,8 +32,8 @@ pub async fn key_record(map: &dyn MapStore, id: KeyId) -> Result<Versioned<KeyRe
     found.ok_or_else(missing)
 }
 
-/// Gives the key other wraps, if its record is still of that revision. What it was wrapped with before is forgotten, also
-/// by the map's history.
+/// Gives the key other wraps, if its record is still of that revision. What it was wrapped with before is forgotten,
+/// also by the map's history.
 pub async fn set_wraps(map: &dyn MapStore, was: Versioned<KeyRecord>, wraps: Vec<KeyWrap>) -> Result<(), CatalogError> {
     let key = was.record.key();
     let changed = KeyRecord { wraps, ..was.record };
@@ -51,8 +51,8 @@ pub async fn set_wraps(map: &dyn MapStore, was: Versioned<KeyRecord>, wraps: Vec
     Err(CatalogError::Contended)
 }
 
-/// The change to the key's record that goes with the removal of `volume`: with the last volume of a family its key goes.
-/// In any case the transaction fails if another volume of the family is removed meanwhile.
+/// The change to the key's record that goes with the removal of `volume`: with the last volume of a family its key
+/// goes. In any case the transaction fails if another volume of the family is removed meanwhile.
 pub(super) async fn let_go(
     map: &dyn MapStore,
     volume: &VolumeRecord,

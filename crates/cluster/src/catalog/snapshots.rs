@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A layer is **wanted** as long as a volume writes to it or a snapshot names it. One that is not, and has no child, is
-//! deleted; with one child it is merged into that. The map says so by what is in it and nothing else: whoever comes after a
-//! crash finds the same layers to end.
+//! deleted; with one child it is merged into that. The map says so by what is in it and nothing else: whoever comes
+//! after a crash finds the same layers to end.
 
 use super::volumes::{Ids, begin_volume, make};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, NewVolume, RETRY_WAIT, attempt};
@@ -83,8 +83,8 @@ pub async fn chain_of(map: &dyn MapStore, layer: LayerId) -> Result<Vec<LayerId>
     Ok(chain)
 }
 
-/// A new, empty top for a volume. Its record is in the map, and it is nobody's until [`take_top`]: if that does not follow,
-/// it ends as any layer that nobody wants, and with it what stores were told of it.
+/// A new, empty top for a volume. Its record is in the map, and it is nobody's until [`take_top`]: if that does not
+/// follow, it ends as any layer that nobody wants, and with it what stores were told of it.
 #[derive(Clone, Debug)]
 pub struct NewTop {
     /// The volume as it will be.
@@ -111,7 +111,8 @@ async fn new_top(
             created_at_ns: runtime::wall_clock_ns(),
         };
         layers.push(layer.id);
-        // The volume stays as it is, and must still be there: the layers of a family without volumes are never looked for.
+        // The volume stays as it is, and must still be there: the layers of a family without volumes are never looked
+        // for.
         let transaction =
             Transaction::new().expect(found.record.key(), found.modified).put(layer.key(), encode(&layer));
         if let Attempt::Done = attempt(map, ids.put(transaction)).await? {
@@ -127,8 +128,8 @@ pub async fn push_layer(map: &dyn MapStore, id: VolumeId) -> Result<NewTop, Cata
     new_top(map, id, async |volume| Ok(volume.layers.clone())).await
 }
 
-/// The first step of a rollback: a new top over the layer of a snapshot. With [`take_top`], what was written to the volume
-/// since is nobody's.
+/// The first step of a rollback: a new top over the layer of a snapshot. With [`take_top`], what was written to the
+/// volume since is nobody's.
 pub async fn roll_back(map: &dyn MapStore, id: VolumeId, name: &str) -> Result<NewTop, CatalogError> {
     let to = snapshot(map, id, name).await?;
     new_top(map, id, async |volume| match mutant(Mutant::RollbackKeepsNewer) {
@@ -138,9 +139,9 @@ pub async fn roll_back(map: &dyn MapStore, id: VolumeId, name: &str) -> Result<N
     .await
 }
 
-/// From now on any head that opens the volume writes to its new top. Does not return before it is known whether that is so,
-/// however long the map is away: who went on without knowing would write to one layer while the map names another, and
-/// with the next start what it wrote would be gone.
+/// From now on any head that opens the volume writes to its new top. Does not return before it is known whether that is
+/// so, however long the map is away: who went on without knowing would write to one layer while the map names another,
+/// and with the next start what it wrote would be gone.
 ///
 /// # Errors
 /// The volume is as it was: others changed it meanwhile, or the map refuses.

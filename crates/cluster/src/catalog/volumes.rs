@@ -274,8 +274,8 @@ pub(super) async fn take_offline(
     Err(CatalogError::Contended)
 }
 
-/// Removes a volume of which nothing is stored any more, and its hold on the namespace id; its layers have ended, or are
-/// wanted by others of its family. Its ids are never used again: the allocators are past them.
+/// Removes a volume of which nothing is stored any more, and its hold on the namespace id; its layers have ended, or
+/// are wanted by others of its family. Its ids are never used again: the allocators are past them.
 pub async fn finish_delete(map: &dyn MapStore, volume: &VolumeRecord) -> Result<(), CatalogError> {
     for _ in 0..ATTEMPTS_MAX {
         let Some(found) = get::<VolumeRecord>(map, &volume.key()).await? else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! How ids and bytes look in JSON: small ids as numbers, 128-bit ones as 32 hexadecimal digits, bytes as two digits each.
+//! How ids and bytes look in JSON: small ids as numbers, 128-bit ones as 32 hexadecimal digits, bytes as two digits
+//! each.
 
 mod ids {
     use types::{ClusterId, Epoch, FamilyId, GroupId, KeyId, LayerId, NodeId, StoreId, VolumeEpoch, VolumeId};

@@ -38,9 +38,9 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 pub const OPTION_BYTES_MAX: u32 = 8 << 10;
 /// Longest option data that is skipped with an error; a longer one ends the connection.
 pub const OPTION_BYTES_SKIPPED_MAX: u32 = 1 << 20;
-/// Structures that may wait to be sent before input is looked at again: a client that asks and does not take its answers
-/// (a list of all volumes is a thousand times as long as the question) costs this much and no more. Far above what a
-/// thousand requests in flight are answered with.
+/// Structures that may wait to be sent before input is looked at again: a client that asks and does not take its
+/// answers (a list of all volumes is a thousand times as long as the question) costs this much and no more. Far above
+/// what a thousand requests in flight are answered with.
 pub const OUTPUT_BYTES_MAX: usize = 256 << 10;
 /// Payloads up to here are slices of the receive buffer, copied once with their checksum below; longer ones are
 /// received straight into aligned memory.
@@ -253,8 +253,8 @@ impl Machine {
         !self.outbox.is_empty()
     }
 
-    /// Moves what waits to be sent into `parts`, up to `parts_max` of them; returns the load of the answers in it, to be
-    /// given back once they are sent.
+    /// Moves what waits to be sent into `parts`, up to `parts_max` of them; returns the load of the answers in it, to
+    /// be given back once they are sent.
     pub fn take_output(&mut self, parts: &mut Vec<SharedBuf>, parts_max: usize) -> Load {
         self.outbox.take(parts, parts_max)
     }

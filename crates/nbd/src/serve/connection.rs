@@ -182,8 +182,8 @@ impl Connection {
         }
     }
 
-    /// The next bytes: what is held back, the rest of a long payload straight into its buffer, or whatever comes. `None`
-    /// if the connection has ended, or its host is not known to be there.
+    /// The next bytes: what is held back, the rest of a long payload straight into its buffer, or whatever comes.
+    /// `None` if the connection has ended, or its host is not known to be there.
     async fn receive_more(&self, held: &mut VecDeque<SharedBuf>) -> Option<Input> {
         if let Some(bytes) = held.pop_front() {
             return Some(Input::new(bytes));

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 /// Silence after which nothing more is on its way: longer than the first retransmission of a lost segment (200 ms).
 const SILENCE: Duration = Duration::from_millis(300);
-/// More than this comes only from a host that lives: send and receive buffers hold 4 and 6 MiB unless configured larger.
+/// More than this comes only from a host that lives: send and receive buffers hold 4 and 6 MiB unless configured
+/// larger.
 const ORPHAN_BYTES_MAX: usize = 32 << 20;
 /// What a reset needs to come back after an answer to a closed socket; only waited for after long back-pressure.
 const RESET_TIME: Duration = Duration::from_millis(10);

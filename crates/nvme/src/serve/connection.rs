@@ -238,7 +238,8 @@ impl Conn {
         }
     }
 
-    /// After a TermReq: it is sent, then what comes is thrown away until the host closes, so that no reset overtakes it.
+    /// After a TermReq: it is sent, then what comes is thrown away until the host closes, so that no reset overtakes
+    /// it.
     async fn say_goodbye(&self) {
         if self.has_ended() || !self.machine.borrow().is_terminated() {
             return;

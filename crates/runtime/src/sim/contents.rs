@@ -2,8 +2,8 @@
 
 /// Unit in which is known what was ever written.
 const PAGE_BYTES: usize = 4096;
-/// Unit of memory: more than an allocator keeps for later, so that it comes from the system when it is touched first, page
-/// by page, and goes back to it with the disk.
+/// Unit of memory: more than an allocator keeps for later, so that it comes from the system when it is touched first,
+/// page by page, and goes back to it with the disk.
 const EXTENT_BYTES: u64 = 64 << 20;
 
 struct Extent {
@@ -113,8 +113,8 @@ impl Contents {
         self.page_mut((offset / PAGE_BYTES as u64) as usize)[start] ^= 1 << (bit & 7);
     }
 
-    /// Offsets of the sectors of `sector_bytes` that were ever written and begin with these bytes, in the order in which
-    /// their pages were first written.
+    /// Offsets of the sectors of `sector_bytes` that were ever written and begin with these bytes, in the order in
+    /// which their pages were first written.
     pub(super) fn find(&self, sector_bytes: usize, beginning: &[u8]) -> Vec<u64> {
         let mut found = Vec::new();
         for &page in &self.written {

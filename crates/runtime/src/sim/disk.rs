@@ -215,8 +215,8 @@ impl Disk {
         }
     }
 
-    /// What was written over a doomed write and is durable now survives it: the doomed one may take back no more than what
-    /// lies under that.
+    /// What was written over a doomed write and is durable now survives it: the doomed one may take back no more than
+    /// what lies under that.
     fn cover_doomed(&mut self, through: u64) {
         for at in 0..self.unsynced.len() {
             if !self.unsynced[at].doomed {
@@ -343,7 +343,8 @@ impl Disk {
     }
 }
 
-/// Puts the part of `from`, which lies at `from_offset`, that `into`, which lies at `into_offset`, has room for over it.
+/// Puts the part of `from`, which lies at `from_offset`, that `into`, which lies at `into_offset`, has room for over
+/// it.
 fn overlay(into: &mut [u8], into_offset: u64, from: &[u8], from_offset: u64) {
     let start = into_offset.max(from_offset);
     let end = (into_offset + into.len() as u64).min(from_offset + from.len() as u64);

@@ -258,8 +258,8 @@ impl SimDisk {
         Some(at)
     }
 
-    /// Turns over some bit of a 512-byte sector that was written and begins with these bytes; says where. `None` if there
-    /// is none.
+    /// Turns over some bit of a 512-byte sector that was written and begins with these bytes; says where. `None` if
+    /// there is none.
     pub fn rot_sector(&self, beginning: &[u8]) -> Option<u64> {
         let at = self.shared.storage.borrow_mut().disks[self.index as usize].rot_sector(beginning)?;
         self.shared.trace(EventKind::DiskFault, (u32::MAX, self.index), at, 0, 0);

@@ -142,8 +142,8 @@ impl UringStream {
         }
     }
 
-    /// After a full buffer: what else lies in the socket, at once, so that the whole of a burst is worked on in one turn
-    /// and appended together. `None` if nothing does, or the others are to have their turn first.
+    /// After a full buffer: what else lies in the socket, at once, so that the whole of a burst is worked on in one
+    /// turn and appended together. `None` if nothing does, or the others are to have their turn first.
     fn receive_now(&self) -> Option<io::Result<SharedBuf>> {
         let in_a_row = self.0.in_a_row.take();
         if !(1..RECEIVES_IN_A_ROW_MAX).contains(&in_a_row) {
@@ -261,8 +261,9 @@ impl UringStream {
         result
     }
 
-    /// Sends what the socket has room for, which is nearly always all. Through the ring it would be the same work in the
-    /// next enter, and its completion would end that enter, so that a core that has nothing else to do enters twice.
+    /// Sends what the socket has room for, which is nearly always all. Through the ring it would be the same work in
+    /// the next enter, and its completion would end that enter, so that a core that has nothing else to do enters
+    /// twice.
     fn send_now(&self, gather: &mut Gather) -> io::Result<()> {
         if gather.left_bytes() == 0 {
             return Ok(());

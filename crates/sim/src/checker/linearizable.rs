@@ -103,8 +103,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
     numbers.into_iter().try_for_each(|block| check_block(block, &blocks[&block]))
 }
 
-/// The first moment at which an operation may take effect. A snapshot is one instant for all of its blocks: none of them
-/// is from before the newest write that any of them shows had begun.
+/// The first moment at which an operation may take effect. A snapshot is one instant for all of its blocks: none of
+/// them is from before the newest write that any of them shows had begun.
 fn earliest(history: &History, operation: &Operation, end: Moment) -> Moment {
     let Action::Snapshot(values) = &operation.action else { return operation.start };
     let begun = values.iter().flatten().filter_map(|value| Some(history.writer(*value)?.start));

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::{BLOCKS_PER_CHUNK, BlockRange};
 
-/// Compares, one by one, the blocks of all segments in which fewer were proved by their records than the index names: those of
-/// records that are damaged, and those that the index says something else of than the record does.
+/// Compares, one by one, the blocks of all segments in which fewer were proved by their records than the index names:
+/// those of records that are damaged, and those that the index says something else of than the record does.
 pub(super) async fn check_unproved(walk: &mut Walk<'_>) {
     let index = walk.examined.index();
     let mut named: BTreeMap<SegmentIndex, u64> = BTreeMap::new();

@@ -8,13 +8,14 @@
 //!                                                  findings ◀── every record of every segment, every block in it
 //! ```
 //!
-//! **Promises.** Everything that opening would read is read by the very same code, and everything else besides: records that
-//! replay does not need, blocks that nothing needs any more. Each finding says where it is and what it means. Nothing is
-//! written, unless a repair is asked for: that makes superblock slots good again from the one that counts, as opening does, lets
-//! a store that assertions stopped be opened once more, and nothing else. Data that is damaged stays as it is, and is found again.
+//! **Promises.** Everything that opening would read is read by the very same code, and everything else besides: records
+//! that replay does not need, blocks that nothing needs any more. Each finding says where it is and what it means.
+//! Nothing is written, unless a repair is asked for: that makes superblock slots good again from the one that counts,
+//! as opening does, lets a store that assertions stopped be opened once more, and nothing else. Data that is damaged
+//! stays as it is, and is found again.
 //!
-//! **Never.** No judgement by what a crash leaves behind: a record counts as damaged only if a later one of the same life of the
-//! store says that it was durable.
+//! **Never.** No judgement by what a crash leaves behind: a record counts as damaged only if a later one of the same
+//! life of the store says that it was durable.
 
 mod blocks;
 mod finding;
@@ -133,8 +134,8 @@ pub async fn check(device: &Device, options: CheckOptions) -> Result<Checked, Op
     Ok(checked)
 }
 
-/// Writes the superblock that counts twice: as an opening does, that makes all four slots good. A store that an assertion
-/// stopped is opened again.
+/// Writes the superblock that counts twice: as an opening does, that makes all four slots good. A store that an
+/// assertion stopped is opened again.
 async fn repair_superblocks(device: &Device) -> Result<(), OpenError> {
     let mut superblock = crate::format::Superblock::newest(read_slots(device).await?)?;
     superblock.shards.iter_mut().for_each(|root| root.stopped = StopMark::default());

@@ -184,8 +184,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Between two records a third must have been: durable, if the one behind it is known to have been. Between two lives
-    /// too: the later one goes on right behind what it found.
+    /// Between two records a third must have been: durable, if the one behind it is known to have been. Between two
+    /// lives too: the later one goes on right behind what it found.
     fn suspect_gap(&mut self, found: &FoundSegment, gap: Gap, end_bytes: u32, behind: &RecordHeader) {
         if self.is_given_up(found, behind.seq) {
             return;

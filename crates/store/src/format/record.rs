@@ -5,8 +5,8 @@
 //!  0            80                             up to a device block                          up to a device block
 //! ```
 //!
-//! The keyed hash covers header and entries, the entries carry the sum of each block and leaf, and the zeroes are checked: so
-//! every byte is covered, and header and entries can be judged without reading the blocks.
+//! The keyed hash covers header and entries, the entries carry the sum of each block and leaf, and the zeroes are
+//! checked: so every byte is covered, and header and entries can be judged without reading the blocks.
 
 use super::bytes::{check_length, check_zero, put_u16, put_u32, put_u64, round_up, u16_at, u32_at, u64_at};
 use super::entry::{Entries, Entry};
@@ -233,8 +233,8 @@ impl<'a> Record<'a> {
         Ok(record)
     }
 
-    /// As [`decode`](Self::decode), but for the keyed hash: what has the form of a record, whoever wrote it and wherever.
-    /// For those who believe nothing of it that they do not know already, block by block.
+    /// As [`decode`](Self::decode), but for the keyed hash: what has the form of a record, whoever wrote it and
+    /// wherever. For those who believe nothing of it that they do not know already, block by block.
     ///
     /// # Errors
     /// What has not the form of a record.

@@ -29,8 +29,8 @@ impl Stream {
     /// All of them, by number.
     pub(crate) const ALL: [Self; 3] = [Self::Hot, Self::Cold, Self::Checkpoint];
 
-    /// Where a record of this kind goes, and what a segment that begins with one is. A checkpoint record may also lie in a
-    /// hot segment, behind others.
+    /// Where a record of this kind goes, and what a segment that begins with one is. A checkpoint record may also lie
+    /// in a hot segment, behind others.
     pub(crate) fn of(kind: RecordKind) -> Self {
         match kind {
             RecordKind::Move => Self::Cold,

@@ -21,8 +21,8 @@ const MAX_RUNS_LEN: usize = 1536;
 /// Lengths that bodies of runs are allocated with, so that a leaf that grows is not allocated anew for each block.
 /// 1,040 is a chunk that was written in one go.
 const RUNS_LENS: [usize; 13] = [32, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1040, 1280, MAX_RUNS_LEN];
-/// A leaf with more blocks and more runs than these becomes columns early: it is a full chunk with random overwrites, and
-/// will go on so. Columns take 9.6 bytes a block of it at most, and a change takes a tenth of the time.
+/// A leaf with more blocks and more runs than these becomes columns early: it is a full chunk with random overwrites,
+/// and will go on so. Columns take 9.6 bytes a block of it at most, and a change takes a tenth of the time.
 const FULL_BLOCKS: u16 = 240;
 const FULL_RUNS: u16 = 4;
 /// Columns become runs again (in [`Leaf::compact`]) when they take this at most: a full chunk in one run.
@@ -181,8 +181,8 @@ impl Leaf {
         }
     }
 
-    /// The common small change, without unpacking: `blocks` are exactly one run, or in none. Returns whether it was that
-    /// and is done; if not, `change` has not been called.
+    /// The common small change, without unpacking: `blocks` are exactly one run, or in none. Returns whether it was
+    /// that and is done; if not, `change` has not been called.
     fn update_one_run(&mut self, blocks: Range<usize>, change: &mut impl FnMut(BlockState) -> BlockState) -> bool {
         let mut states = [BlockState::Absent; MAX_SMALL_BLOCKS];
         let Some(new) = states.get_mut(..blocks.len()) else { return false };

@@ -185,9 +185,9 @@ impl Index {
         true
     }
 
-    /// Applies a move: each block of `range` that the index still has at the place that `from` says is from now on at the
-    /// place that `to` says (length, codec and sum stay). `moved` is told of each that was, as it was, and of its new
-    /// place; the copies of the others are dead. `last_seq` stays.
+    /// Applies a move: each block of `range` that the index still has at the place that `from` says is from now on at
+    /// the place that `to` says (length, codec and sum stay). `moved` is told of each that was, as it was, and of its
+    /// new place; the copies of the others are dead. `last_seq` stays.
     ///
     /// # Panics
     /// If `from` or `to` has fewer than `range` says.
@@ -305,8 +305,8 @@ impl Index {
 
     // ---- walking, for checkpoints and counts
 
-    /// Slots `0..slot_count()` hold all leaves. A leaf keeps its slot as long as it lives; one that comes later may take
-    /// any: a pass that walks the slots once sees every leaf that lived from its start to its end.
+    /// Slots `0..slot_count()` hold all leaves. A leaf keeps its slot as long as it lives; one that comes later may
+    /// take any: a pass that walks the slots once sees every leaf that lived from its start to its end.
     pub fn slot_count(&self) -> u32 {
         self.slot_count
     }

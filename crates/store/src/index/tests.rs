@@ -273,8 +273,8 @@ fn neighbours_are_read_at_once() {
     assert_eq!(extents(&[]).count(), 0);
 }
 
-/// The figures of the design: ≤ 2.5 GiB per TiB of 4 KiB-random data, far less in runs, 24 bytes and a slot for an empty
-/// leaf. Counted for 16,384 chunks (16 GiB), stated per TiB.
+/// The figures of the design: ≤ 2.5 GiB per TiB of 4 KiB-random data, far less in runs, 24 bytes and a slot for an
+/// empty leaf. Counted for 16,384 chunks (16 GiB), stated per TiB.
 #[test]
 fn memory_per_tebibyte_stays_in_its_limit() {
     const CHUNKS: u32 = 16_384;
@@ -303,7 +303,8 @@ fn memory_per_tebibyte_stays_in_its_limit() {
     assert!(empty.memory_bytes() / CHUNKS as usize <= 64);
 }
 
-/// A chunk of one layer goes to another, and is deleted there: what is displaced, and the counts, are those of the model.
+/// A chunk of one layer goes to another, and is deleted there: what is displaced, and the counts, are those of the
+/// model.
 #[test]
 fn a_merge_gives_what_is_not_hidden_and_tells_what_is() {
     for seed in 0..200 {

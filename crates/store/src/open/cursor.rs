@@ -111,7 +111,8 @@ impl<'a> Cursor<'a> {
         self.segments.last().copied()
     }
 
-    /// Where the stream ends, if there is what may be left of the damaged record `seq`: its first bytes or its sequence.
+    /// Where the stream ends, if there is what may be left of the damaged record `seq`: its first bytes or its
+    /// sequence.
     pub(super) async fn remains_at_end(&mut self, seq: RecordSeq) -> Option<(SegmentIndex, u32)> {
         let last = self.segments.last().filter(|_| self.found.is_none() && self.at >= self.segments.len())?.segment;
         let geometry = &self.reader.store.geometry;
@@ -250,7 +251,8 @@ impl<'a> Reader<'a> {
         offset_bytes
     }
 
-    /// The segment's bytes from an offset on: at least `len`, as far as the segment goes. `None` if they cannot be read.
+    /// The segment's bytes from an offset on: at least `len`, as far as the segment goes. `None` if they cannot be
+    /// read.
     async fn bytes(&mut self, segment: SegmentIndex, offset_bytes: u32, len: usize) -> Option<&[u8]> {
         let geometry = self.store.geometry;
         let room = (geometry.segment_size_bytes - offset_bytes) as usize;

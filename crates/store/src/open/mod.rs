@@ -12,8 +12,7 @@ use crate::format::{
 };
 use crate::index::Index;
 use crate::shard::{
-    Counters, Group, OpenSegment, Segments, Shard, ShardCore, State, Troubles, Watchdog, catch_in, run_tasks,
-    sorted_ids,
+    Group, OpenSegment, Segments, Shard, ShardCore, State, Troubles, Watchdog, catch_in, run_tasks, sorted_ids,
 };
 use crate::store::{FoundSegment, Store};
 use replay::{PassVerdict, Replay};
@@ -84,9 +83,9 @@ pub struct GroupRecovery {
 
 impl GroupRecovery {
     fn of(id: GroupId, group: &Group, damaged: bool) -> Self {
-        let mut seen = group.own_state();
+        let mut seen = group.own.clone();
         for entry in &group.prepared {
-            seen.see(entry);
+            seen.see(entry.seq, entry.epoch, &entry.action);
         }
         Self {
             group: id,
@@ -102,8 +101,9 @@ impl GroupRecovery {
 
 /// A shard that was read and has not begun to write.
 ///
-/// Segments that an earlier life left behind are free only when their own shard has been read. So all shards of a device
-/// are [read](Shard::recover) before the first one [begins](Recovered::begin): else it may find none free that needs one.
+/// Segments that an earlier life left behind are free only when their own shard has been read. So all shards of a
+/// device are [read](Shard::recover) before the first one [begins](Recovered::begin): else it may find none free that
+/// needs one.
 pub struct Recovered {
     core: Rc<ShardCore>,
     recovery: Recovery,
@@ -183,7 +183,7 @@ impl Shard {
             store.set_pass_bytes(index, state.pass.cost_bytes());
         }
         core.tell_use(&core.state.borrow());
-        recovery.counters.segments_freed = core.counters.segments_freed.get();
+        recovery.counters.segments_freed = core.counters.borrow().segments_freed;
         Ok(Recovered { core, recovery, opening: findings.next_seq })
     }
 }
@@ -258,8 +258,7 @@ async fn read_log(
 ) -> (Replay, Findings) {
     let mut uses = Segments::new(store.geometry);
     segments.iter().for_each(|found| uses.adopt(found));
-    let block_size_bytes = store.geometry.block_size_bytes;
-    let mut replay = Replay::new(State::new(uses), index, root, block_size_bytes, list_leaves);
+    let mut replay = Replay::new(State::new(uses), index, root, list_leaves);
     let start = match mutant(Mutant::ReplayFromPassStart) {
         true => root.pass_first,
         false => root.replay_start,
@@ -342,8 +341,9 @@ fn start(
     findings: &Findings,
     damaged: bool,
 ) -> ShardCore {
-    // What is damaged is left as it is, for whoever wants to look at it: the log goes on in another segment, which the next
-    // openings find and go on in too. Else each start of a damaged shard, which frees nothing, would take a segment.
+    // What is damaged is left as it is, for whoever wants to look at it: the log goes on in another segment, which the
+    // next openings find and go on in too. Else each start of a damaged shard, which frees nothing, would take a
+    // segment.
     let root = store.root(index);
     let all_headers = !lost_header_may_matter(store, &replay, root);
     let is_whole = |tail: &&Tail| match damaged {
@@ -363,7 +363,6 @@ fn start(
     state.log.go_on(findings.next_seq, open, findings.scanned_bytes);
     ShardCore {
         store: store.clone(),
-        block_size_bytes: store.geometry.block_size_bytes,
         device,
         index,
         state: RefCell::new(state),
@@ -376,7 +375,7 @@ fn start(
         told: Cell::default(),
         work: WaitList::default(),
         closed: Cell::new(false),
-        counters: Counters::default(),
+        counters: RefCell::default(),
         watchdog: Watchdog::default(),
         troubles: Troubles::default(),
     }

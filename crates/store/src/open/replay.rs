@@ -46,7 +46,6 @@ pub(crate) struct Replay {
     pub(crate) table: Vec<SegmentUse>,
     shard: ShardIndex,
     root: ShardRoot,
-    block_size_bytes: u32,
     traces: hashbrown::HashMap<GroupId, Trace, foldhash::fast::FixedState>,
     anything_missing: bool,
     found: PassEnd,
@@ -62,13 +61,7 @@ pub(crate) enum PassVerdict {
 }
 
 impl Replay {
-    pub(crate) fn new(
-        state: State,
-        shard: ShardIndex,
-        root: ShardRoot,
-        block_size_bytes: u32,
-        list_leaves: bool,
-    ) -> Self {
+    pub(crate) fn new(state: State, shard: ShardIndex, root: ShardRoot, list_leaves: bool) -> Self {
         Self {
             state,
             damage: Vec::new(),
@@ -78,7 +71,6 @@ impl Replay {
             table: Vec::new(),
             shard,
             root,
-            block_size_bytes,
             traces: Default::default(),
             anything_missing: false,
             found: PassEnd::default(),
@@ -96,7 +88,7 @@ impl Replay {
     /// The next record. `bytes` begin with it; of a checkpoint record all of it is there.
     pub(crate) fn record(&mut self, record: &Record<'_>, place: Place, bytes: &[u8]) {
         let seq = record.header.seq;
-        let blocks_offset_bytes = record.header.blocks_offset_bytes(self.block_size_bytes) as u32;
+        let blocks_offset_bytes = record.header.blocks_offset_bytes(self.state.log.block_size_bytes) as u32;
         self.state.records.push(seq, Some(place));
         if record.header.kind == RecordKind::Checkpoint && record.check_padding(bytes).is_err() {
             let RecordPointer { segment, offset_bytes, .. } = place.pointer;
@@ -193,16 +185,15 @@ impl Replay {
         let group = self.state.groups.entry(id).or_default();
         group.committed = group.committed.max(state.committed);
         for epoch in state.epochs() {
-            if group.epochs.last().is_none_or(|last| last.0 < epoch.0) {
-                group.epochs.push(epoch);
+            if group.own.epochs.last().is_none_or(|last| last.0 < epoch.0) {
+                group.own.epochs.push(epoch);
             }
         }
         for (volume, epoch) in state.volumes() {
-            raise(&mut group.volume_epochs, volume, epoch);
+            raise(&mut group.own.volume_epochs, volume, epoch);
         }
         if !state.record.is_empty() {
-            group.record.clear();
-            group.record.extend_from_slice(state.record);
+            group.own.record = state.record.to_vec();
         }
     }
 
@@ -320,8 +311,8 @@ impl Replay {
         self.state.lost.all_but = Some(self.sure.take().unwrap_or_default());
     }
 
-    /// What is told of each group. `records_damaged`: records that were durable are missing; `states_lost`: parts of the
-    /// last pass are.
+    /// What is told of each group. `records_damaged`: records that were durable are missing; `states_lost`: parts of
+    /// the last pass are.
     pub(crate) fn groups(&mut self, records_damaged: bool, states_lost: bool) -> Vec<GroupRecovery> {
         let mut recovered = Vec::new();
         for id in sorted_ids(&self.state.groups) {

@@ -10,15 +10,16 @@
 //! The streams (hot, cold, checkpoint) have segments of their own and one sequence. Each is read by a [`Cursor`]; the
 //! records of all are taken in the order of their sequences.
 //!
-//! Where the record that is due is not found, a cursor goes on by device blocks: to the end of the segment if the stream
-//! has a later one, else one in-flight window behind the last valid record. A record counts if its keyed hash is right
-//! for this place, its sequence is still to come and belongs into this segment (below the first of the stream's next),
-//! and its incarnation is not older than one already seen. What is missing is only noted here; [`Findings::judge`] says,
-//! when all is read, what of it is damage and what a hole.
+//! Where the record that is due is not found, a cursor goes on by device blocks: to the end of the segment if the
+//! stream has a later one, else one in-flight window behind the last valid record. A record counts if its keyed hash is
+//! right for this place, its sequence is still to come and belongs into this segment (below the first of the stream's
+//! next), and its incarnation is not older than one already seen. What is missing is only noted here;
+//! [`Findings::judge`] says, when all is read, what of it is damage and what a hole.
 //!
-//! The hash covers header and entries, not the blocks: a power loss may have torn those off. So a record is *held* until
-//! a later one says that it was durable; what is held at the end is read whole and its blocks are judged. One that is
-//! torn is missing. The opening that accepts it names it as a gap, and so voids it: while it is held, the next time.
+//! The hash covers header and entries, not the blocks: a power loss may have torn those off. So a record is *held*
+//! until a later one says that it was durable; what is held at the end is read whole and its blocks are judged. One
+//! that is torn is missing. The opening that accepts it names it as a gap, and so voids it: while it is held, the next
+//! time.
 
 use super::cursor::{Candidate, Cursor, Reader};
 use super::replay::Replay;
@@ -71,8 +72,8 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Whether all was found that the last pass knew of. Where replay does not need a record, nobody misses it: behind one
-    /// that is damaged may be others with blocks that live, and they are not to be written over.
+    /// Whether all was found that the last pass knew of. Where replay does not need a record, nobody misses it: behind
+    /// one that is damaged may be others with blocks that live, and they are not to be written over.
     pub(crate) fn is_whole(&self, table: &[SegmentUse]) -> bool {
         let same =
             |used: &&SegmentUse| (used.segment, used.generation) == (self.segment.segment, self.segment.generation);
@@ -91,8 +92,8 @@ pub(crate) struct Judgement {
 }
 
 impl Findings {
-    /// Whether a tail's segment was begun behind the last pass and all that is missing: then all that was ever durable in it
-    /// was read.
+    /// Whether a tail's segment was begun behind the last pass and all that is missing: then all that was ever durable
+    /// in it was read.
     pub(crate) fn is_behind_all_damage(&self, tail: &Tail, root: &ShardRoot) -> bool {
         let first = tail.segment.first_record;
         let judged = self.judge().damaged;

@@ -10,12 +10,13 @@
 //!              durable, in order; the waiters are told
 //! ```
 //!
-//! What clients write goes to one segment (hot), moves to another (cold), checkpoint records to a third: what dies together
-//! lies together. All share one order of records. A record is gathered no longer than what is left of its segment, so that
-//! segments are filled to their end.
+//! What clients write goes to one segment (hot), moves to another (cold), checkpoint records to a third: what dies
+//! together lies together. All share one order of records. A record is gathered no longer than what is left of its
+//! segment, so that segments are filled to their end.
 //!
-//! A record that the device refuses ends the open segments: it and all behind it are written again, with the same sequences,
-//! into the next ones, whose first records void what the old ones may hold of them. Once; then the device has failed.
+//! A record that the device refuses ends the open segments: it and all behind it are written again, with the same
+//! sequences, into the next ones, whose first records void what the old ones may hold of them. Once; then the device
+//! has failed.
 
 use super::batch::{Batch, Progress, Stamp};
 use super::records::{Place, Records};
@@ -54,7 +55,8 @@ pub(crate) struct Log {
     position: LogPosition,
     /// Where the next record of each stream goes.
     open: [Option<OpenSegment>; STREAMS],
-    /// Segments that were taken before the record that begins them, so that nobody else can take the last one meanwhile.
+    /// Segments that were taken before the record that begins them, so that nobody else can take the last one
+    /// meanwhile.
     taken: [Option<(SegmentIndex, Generation)>; STREAMS],
     syncing: bool,
     /// Bytes of clients' blocks in the queue.
@@ -67,7 +69,7 @@ pub(crate) struct Log {
     /// So few segments are free that checkpoint records shall fill the hot one before they take another.
     pub(super) segments_are_short: bool,
     segment_size_bytes: u32,
-    block_size_bytes: u32,
+    pub(crate) block_size_bytes: u32,
 }
 
 /// The segment that records are appended to.
@@ -127,8 +129,8 @@ impl Log {
         self.position
     }
 
-    /// What is left of the stream's open segment, behind what is queued for it, for a record of at least `needed` bytes:
-    /// of a new one if that is less.
+    /// What is left of the stream's open segment, behind what is queued for it, for a record of at least `needed`
+    /// bytes: of a new one if that is less.
     fn room_for(&self, stream: Stream, needed: usize) -> usize {
         let size = self.segment_size_bytes as usize;
         let mut at = self.open[stream as usize].map_or(size, |open| open.offset_bytes as usize);
@@ -176,8 +178,8 @@ impl Log {
         kind: RecordKind,
         entry_bytes: usize,
         blocks_bytes: usize,
-        block_size_bytes: u32,
     ) -> &mut Batch {
+        let block_size_bytes = self.block_size_bytes;
         let fits = |last: &Batch| {
             // A record that is tried again keeps its contents.
             !last.retried && last.kind == kind && last.fits(entry_bytes, blocks_bytes, block_size_bytes)
@@ -251,16 +253,16 @@ struct Issue {
 impl State {
     /// Gives the oldest queued record its place and lists what is to be written.
     fn issue(&mut self, core: &ShardCore) -> Result<Issue, &'static str> {
-        let needed = self.log.queue.front().expect("the caller looked").record_bytes(core.block_size_bytes);
-        let seq = self.log.queue.front().expect("the caller looked").seq;
-        let stream = self.log.queue.front().expect("the caller looked").stream;
+        let block_size_bytes = self.log.block_size_bytes;
+        let next = self.log.queue.front().expect("the caller looked");
+        let (needed, seq, stream) = (next.record_bytes(block_size_bytes), next.seq, next.stream);
         let open = self.segment_for(core, stream, seq, needed as u32)?;
         let mut batch = self.log.queue.pop_front().expect("the caller looked");
         let mut start = open.offset_bytes;
         let header = (start == 0).then(|| segment_header(core, &open, stream, seq));
         if let Some(header) = &header {
             batch.parts.push(header.clone());
-            start = core.block_size_bytes;
+            start = block_size_bytes;
         }
         let (segment, generation) = (open.segment, open.generation);
         let place = RecordPlace { segment, generation, offset_bytes: start };
@@ -270,9 +272,9 @@ impl State {
             incarnation: core.store.incarnation(),
             wall_time_ns: wall_clock_ns(),
         };
-        batch.encode(&core.store.key, &place, core.block_size_bytes, &stamp);
+        batch.encode(&core.store.key, &place, block_size_bytes, &stamp);
         let pointer = RecordPointer { seq, generation, segment, offset_bytes: start };
-        let blocks_at = start + batch.blocks_offset_bytes(core.block_size_bytes) as u32;
+        let blocks_at = start + batch.blocks_offset_bytes(block_size_bytes) as u32;
         let blocks = core.store.geometry.unit_at(segment, blocks_at);
         self.records.set_place(seq, Place { pointer, blocks });
         let before = std::mem::replace(&mut self.segments.get_mut(segment).last_record, seq);
@@ -302,10 +304,10 @@ impl State {
         if batch.kind != RecordKind::Checkpoint {
             log.written_since_pass += written_bytes;
         }
-        core.counters.appends.add(1);
-        core.counters.appended_bytes.add(written_bytes);
+        core.counters.borrow_mut().appends += 1;
+        core.counters.borrow_mut().appended_bytes += written_bytes;
         if batch.kind == RecordKind::Checkpoint {
-            core.counters.checkpoint_bytes.add(written_bytes);
+            core.counters.borrow_mut().checkpoint_bytes += written_bytes;
         } else if batch.kind == RecordKind::Log && !batch.retried {
             log.queued_bytes -= batch.queued_bytes();
         }
@@ -336,8 +338,8 @@ impl State {
         Ok(OpenSegment { segment, generation, offset_bytes: 0 })
     }
 
-    /// Makes sure that a record of this length finds room in its stream, if more than so many segments are free or none is
-    /// needed.
+    /// Makes sure that a record of this length finds room in its stream, if more than so many segments are free or none
+    /// is needed.
     pub(super) fn secure(&mut self, core: &ShardCore, stream: Stream, length_bytes: usize, kept_back: u32) -> bool {
         if self.log.taken[stream as usize].is_some() || self.log.has_open(stream, length_bytes) {
             return true;
@@ -408,21 +410,15 @@ pub(crate) fn segment_header(
         shard: core.index,
         stream,
     };
-    let mut block = IoBuf::new(core.block_size_bytes as usize);
+    let mut block = IoBuf::new(core.store.geometry.block_size_bytes as usize);
     header.encode(&core.store.key, &mut block);
     block.freeze()
 }
 
 /// Issues what gathered, at the end of each turn in which something did, as long as the shard lives.
 pub(crate) async fn run_appender(core: Rc<ShardCore>) {
-    loop {
-        let ready = || match core.check_open() {
-            Err(_) => Some(false),
-            Ok(()) => core.state.borrow().log.may_issue().then_some(true),
-        };
-        if !core.work.until(ready).await {
-            return;
-        }
+    let ready = || core.state.borrow().log.may_issue().then_some(());
+    while core.until(&core.work, ready).await.is_some() {
         // All that comes in this turn leaves in one write.
         turn_end().await;
         while core.check_open().is_ok() && core.state.borrow().log.may_issue() {
@@ -457,7 +453,7 @@ async fn write_record(core: Rc<ShardCore>, mut issue: Issue) {
         batch.progress = if written.is_ok() { Progress::Written } else { Progress::Failed };
     }
     if written.is_err() {
-        core.counters.append_failures.add(1);
+        core.counters.borrow_mut().append_failures += 1;
     }
     make_durable(&core).await;
     if core.state.borrow().log.must_go_elsewhere() {
@@ -501,7 +497,7 @@ async fn make_durable(core: &Rc<ShardCore>) {
             false => core.device.sync().await,
         };
         drop(under_way);
-        core.counters.syncs.add(1);
+        core.counters.borrow_mut().syncs += 1;
         core.state.borrow_mut().log.syncing = false;
         if let Err(error) = synced {
             // What was written may be lost, and a second sync would not say so.
@@ -522,18 +518,14 @@ async fn make_durable(core: &Rc<ShardCore>) {
 
 /// When nothing was appended for a while, appends a record that says how far everything is durable.
 pub(crate) async fn run_ticker(core: Rc<ShardCore>) {
-    loop {
-        let due = || match core.check_open() {
-            Err(_) => Some(None),
-            Ok(()) => core.state.borrow().log.unannounced().map(Some),
-        };
-        let Some(seen) = core.durable_changed.until(due).await else { return };
+    let due = || core.state.borrow().log.unannounced();
+    while let Some(seen) = core.until(&core.durable_changed, due).await {
         sleep(IDLE_BEFORE_TICK).await;
         if core.check_open().is_err() {
             return;
         }
         let mut state = core.state.borrow_mut();
-        let length_bytes = core.block_size_bytes as usize;
+        let length_bytes = core.store.geometry.block_size_bytes as usize;
         if state.log.unannounced() == Some(seen)
             && state.secure(&core, Stream::Hot, length_bytes, core.space().for_groups)
         {

@@ -9,11 +9,11 @@
 //! ```
 //!
 //! **What lives** is found by the index: a block lives where the index names it, and nothing else of what is read is
-//! believed. A block whose bytes have not their sum is not copied: it stays where it is, damage that the next read reports,
-//! and its segment is left alone.
+//! believed. A block whose bytes have not their sum is not copied: it stays where it is, damage that the next read
+//! reports, and its segment is left alone.
 //!
-//! **How fast.** In step with what clients write, the faster the fewer segments are free or will be after the next pass;
-//! without a limit where clients wait already. In steps of some 100 µs, between which clients have their turns.
+//! **How fast.** In step with what clients write, the faster the fewer segments are free or will be after the next
+//! pass; without a limit where clients wait already. In steps of some 100 µs, between which clients have their turns.
 
 use super::moves::{MAX_MOVED_BLOCKS, Moved};
 use super::pass::durable_through;
@@ -111,7 +111,7 @@ impl State {
         live: &mut Vec<Live>,
     ) {
         let (offset_bytes, at) = place;
-        let mut within = record.header.blocks_offset_bytes(core.block_size_bytes);
+        let mut within = record.header.blocks_offset_bytes(core.store.geometry.block_size_bytes);
         for entry in record.entries() {
             if let EntryBody::Leaf(data) = entry.body {
                 within += data.stored_bytes();
@@ -133,14 +133,8 @@ impl State {
 pub(crate) async fn run_cleaner(core: Rc<ShardCore>) {
     // Where something is lost no pass is written, so nothing becomes free.
     core.store.set_exhausted(core.index, core.state.borrow().lost.any);
-    loop {
-        let due = || match core.check_open() {
-            Err(_) => Some(false),
-            Ok(()) => core.cleaning_is_due(&core.state.borrow()).then_some(true),
-        };
-        if !core.durable_changed.until(due).await {
-            return;
-        }
+    let due = || core.cleaning_is_due(&core.state.borrow()).then_some(());
+    while core.until(&core.durable_changed, due).await.is_some() {
         let victim = core.state.borrow().pick_victim(&core);
         let Some(victim) = victim else {
             if wait_for_victims(&core).await.is_none() {
@@ -152,11 +146,12 @@ pub(crate) async fn run_cleaner(core: Rc<ShardCore>) {
         if clean(&core, victim).await.is_none() {
             return;
         }
-        core.counters.segments_cleaned.add(1);
+        core.counters.borrow_mut().segments_cleaned += 1;
     }
 }
 
-/// Nothing can be cleaned now: asks for a pass if that makes segments free or old enough, and waits for something to change.
+/// Nothing can be cleaned now: asks for a pass if that makes segments free or old enough, and waits for something to
+/// change.
 async fn wait_for_victims(core: &Rc<ShardCore>) -> Option<()> {
     let (asked, before) = {
         let mut state = core.state.borrow_mut();
@@ -165,23 +160,19 @@ async fn wait_for_victims(core: &Rc<ShardCore>) -> Option<()> {
         (helps.then(|| state.pass.ask()), state.log.gathering())
     };
     core.durable_changed.wake_all();
-    let changed = || match core.check_open() {
-        Err(_) => Some(None),
-        Ok(()) => {
-            let state = core.state.borrow();
-            let later = RecordSeq(before.0 + RECORDS_BETWEEN_LOOKS);
-            let answered = asked.map_or(state.log.gathering() >= later, |asked| state.pass.is_answered(asked));
-            answered.then_some(Some(()))
-        }
+    let later = RecordSeq(before.0 + RECORDS_BETWEEN_LOOKS);
+    let changed = || {
+        let state = core.state.borrow();
+        asked.map_or(state.log.gathering() >= later, |asked| state.pass.is_answered(asked)).then_some(())
     };
-    core.durable_changed.until(changed).await
+    core.until(&core.durable_changed, changed).await
 }
 
 /// Copies what lives in the segment. `None` when the shard has ended.
 async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
     let geometry = core.store.geometry;
     let _pin = (!mutant(Mutant::SegmentReusedBeforeMovesDurable)).then(|| core.pin(segment));
-    let (mut offset_bytes, mut live) = (core.block_size_bytes, Vec::new());
+    let (mut offset_bytes, mut live) = (geometry.block_size_bytes, Vec::new());
     let mut on_their_way = VecDeque::new();
     let mut whole = true;
     while offset_bytes < geometry.segment_size_bytes && core.state.borrow().segments.get(segment).live_units > 0 {
@@ -226,7 +217,7 @@ async fn clean(core: &Rc<ShardCore>, segment: SegmentIndex) -> Option<()> {
     if !whole || left.live_units > 0 {
         // Something in it is damaged, or is named by nothing that could be read.
         left.left_alone = true;
-        core.counters.cleaning_errors.add(1);
+        core.counters.borrow_mut().cleaning_errors += 1;
     }
     Some(())
 }
@@ -250,7 +241,8 @@ impl ShardCore {
     /// Notes what lives in the records that lie wholly in the window; returns where the next one to look at begins.
     fn find_live(&self, segment: SegmentIndex, offset_bytes: u32, window: &[u8], live: &mut Vec<Live>) -> u32 {
         let state = self.state.borrow();
-        let (block, geometry) = (self.block_size_bytes, self.store.geometry);
+        let geometry = self.store.geometry;
+        let block = geometry.block_size_bytes;
         let mut at = 0;
         while at < window.len() {
             let here = offset_bytes + at as u32;
@@ -274,21 +266,17 @@ impl ShardCore {
     }
 }
 
-/// Waits until so much may be copied, and takes it from what clients have paid for. `record_bytes`: and until there is room
-/// for such a record. `None` when the shard has ended.
+/// Waits until so much may be copied, and takes it from what clients have paid for. `record_bytes`: and until there is
+/// room for such a record. `None` when the shard has ended.
 async fn pay(core: &Rc<ShardCore>, bytes: u64, record_bytes: Option<usize>) -> Option<()> {
-    let may = || match core.check_open() {
-        Err(_) => Some(None),
-        Ok(()) => {
-            let mut state = core.state.borrow_mut();
-            let kept_back = core.space().for_moves;
-            let is_paid = core.allowance_bytes(&state) >= bytes;
-            let is_it =
-                is_paid && record_bytes.is_none_or(|length| state.secure(core, Stream::Cold, length, kept_back));
-            is_it.then_some(Some(()))
-        }
+    let may = || {
+        let mut state = core.state.borrow_mut();
+        let kept_back = core.space().for_moves;
+        let is_paid = core.allowance_bytes(&state) >= bytes;
+        let is_it = is_paid && record_bytes.is_none_or(|length| state.secure(core, Stream::Cold, length, kept_back));
+        is_it.then_some(())
     };
-    core.durable_changed.until(may).await?;
+    core.until(&core.durable_changed, may).await?;
     let mut state = core.state.borrow_mut();
     let gain = core.allowance_bytes(&state) / state.cleaning.credit_bytes.max(1);
     let paid = bytes / gain.clamp(1, MAX_GAIN);
@@ -308,11 +296,11 @@ async fn copy(core: &Rc<ShardCore>, part: &[Live], window: &IoBuf) -> Option<Rec
             let range = BlockRange::new(u32::from(run[0].block), run.len() as u32);
             let moved = Moved { key: run[0].key, range, from: &from };
             let stored = run.iter().map(|one| &window[one.at..one.at + one.stored.stored.bytes()]);
-            record = state.queue_move(&moved, stored, core.block_size_bytes);
+            record = state.queue_move(&moved, stored);
         }
         record
     };
-    core.counters.moved_bytes.add(bytes);
+    core.counters.borrow_mut().moved_bytes += bytes;
     core.work.wake_all();
     Some(record)
 }

@@ -104,12 +104,8 @@ pub(crate) struct Group {
     pub(crate) prepared: VecDeque<Prepared>,
     /// Everything up to here is in the index.
     pub(crate) committed: Seq,
-    /// Applied epoch starts, in order.
-    pub(crate) epochs: Vec<(Epoch, Seq)>,
-    /// Applied volume epochs, by volume.
-    pub(crate) volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
-    /// The applied record; empty if none is known.
-    pub(crate) record: Vec<u8>,
+    /// What the applied entries say of the group itself.
+    pub(crate) own: OwnState,
 }
 
 impl Group {
@@ -120,55 +116,39 @@ impl Group {
 
     /// The newest epoch in the log.
     pub(crate) fn last_epoch(&self) -> Epoch {
-        let applied = self.epochs.last().map_or(Epoch(0), |(epoch, _)| *epoch);
+        let applied = self.own.epochs.last().map_or(Epoch(0), |(epoch, _)| *epoch);
         self.prepared.back().map_or(applied, |last| last.epoch.max(applied))
     }
+}
 
-    /// Applies what an entry says of the group itself.
-    pub(crate) fn apply_own(&mut self, seq: Seq, epoch: Epoch, action: Action) {
+/// What the log says of a group itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnState {
+    /// Epoch starts, in order.
+    pub(crate) epochs: Vec<(Epoch, Seq)>,
+    /// Volume epochs, by volume.
+    pub(crate) volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
+    /// The record; empty if none is known.
+    pub(crate) record: Vec<u8>,
+}
+
+impl OwnState {
+    /// Takes in what an entry says of the group itself.
+    pub(crate) fn see(&mut self, seq: Seq, epoch: Epoch, action: &Action) {
         match action {
-            Action::EpochStart => {
-                // A group that goes on from a pass has the epochs of before already.
-                if self.epochs.last().is_none_or(|(last, _)| *last < epoch) {
-                    self.epochs.push((epoch, seq));
-                }
+            // A group that goes on from a pass has the epochs of before already.
+            Action::EpochStart if self.epochs.last().is_none_or(|(last, _)| *last < epoch) => {
+                self.epochs.push((epoch, seq));
             }
-            Action::VolumeEpoch(volume, epoch) => raise(&mut self.volume_epochs, volume, epoch),
-            Action::GroupRecord(record) => self.record = record,
-            Action::Write { .. }
+            Action::VolumeEpoch(volume, epoch) => raise(&mut self.volume_epochs, *volume, *epoch),
+            Action::GroupRecord(record) => self.record.clone_from(record),
+            Action::EpochStart
+            | Action::Write { .. }
             | Action::Zero { .. }
             | Action::Layer(_)
             | Action::Merge(_)
             | Action::LayerDelete(..)
             | Action::Noop => {}
-        }
-    }
-}
-
-impl Group {
-    /// A copy of what it says of itself, to go on with what is only prepared.
-    pub(crate) fn own_state(&self) -> OwnState {
-        OwnState { epochs: self.epochs.clone(), volume_epochs: self.volume_epochs.clone(), record: self.record.clone() }
-    }
-}
-
-/// What the log says of a group itself.
-pub(crate) struct OwnState {
-    pub(crate) epochs: Vec<(Epoch, Seq)>,
-    pub(crate) volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
-    pub(crate) record: Vec<u8>,
-}
-
-impl OwnState {
-    /// Takes in an entry that is not applied.
-    pub(crate) fn see(&mut self, entry: &Prepared) {
-        match &entry.action {
-            Action::EpochStart if self.epochs.last().is_none_or(|(last, _)| *last < entry.epoch) => {
-                self.epochs.push((entry.epoch, entry.seq));
-            }
-            Action::VolumeEpoch(volume, epoch) => raise(&mut self.volume_epochs, *volume, *epoch),
-            Action::GroupRecord(record) => self.record.clone_from(record),
-            _ => {}
         }
     }
 }

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! One entry names up to 64 chunks and is applied in one turn; a read that looks in C and then in L finds the same at
-//! every moment. No block moves on the device. C's leaf takes the entry's sequence, so that replay applies it once, and a
-//! member that was away sees that the chunk has changed.
+//! every moment. No block moves on the device. C's leaf takes the entry's sequence, so that replay applies it once, and
+//! a member that was away sees that the chunk has changed.
 //!
-//! **A pass under way** may have been at C's slot and not yet at L's: it would hold neither. So the merged leaf is written
-//! into it at once, unless its walk still comes to it.
+//! **A pass under way** may have been at C's slot and not yet at L's: it would hold neither. So the merged leaf is
+//! written into it at once, unless its walk still comes to it.
 //!
 //! **Moves.** The cleaner may have copied a block of L before the merge and record it after: until no record can name L
 //! any more, [`State::endings`](super::State) says who took its blocks.
@@ -55,8 +55,8 @@ impl Shard {
         self.core.state.borrow().index.layer_usage(layer)
     }
 
-    /// The next chunks of which a layer says anything, or said once, in no order: a step of a walk over all leaves, added
-    /// to `out`. Returns false when the walk is over. It finds every leaf that lives from its begin to its end.
+    /// The next chunks of which a layer says anything, or said once, in no order: a step of a walk over all leaves,
+    /// added to `out`. Returns false when the walk is over. It finds every leaf that lives from its begin to its end.
     pub fn walk_layer(&self, layer: LayerId, cursor: &mut LeafCursor, out: &mut Vec<ChunkId>) -> bool {
         let state = self.core.state.borrow();
         let of_layer = state.index.keys_in(cursor.0, SLOTS_PER_STEP).filter(|key| key.layer == layer);
@@ -65,8 +65,8 @@ impl Shard {
         cursor.0 < state.index.slot_count()
     }
 
-    /// Blocks of a chunk of which any of `layers` says something: what was written or zeroed in them. Added to `out`, in
-    /// order, neighbours joined.
+    /// Blocks of a chunk of which any of `layers` says something: what was written or zeroed in them. Added to `out`,
+    /// in order, neighbours joined.
     pub fn changed_blocks(&self, layers: &[LayerId], chunk: ChunkId, out: &mut Vec<BlockRange>) {
         let state = self.core.state.borrow();
         let mut changed = [false; BLOCKS_PER_CHUNK as usize];
@@ -87,19 +87,14 @@ impl Shard {
 }
 
 impl State {
-    pub(super) fn queue_merge(
-        &mut self,
-        mut head: EntryHead,
-        merge: Merge,
-        block_size_bytes: u32,
-    ) -> (RecordSeq, Action) {
+    pub(super) fn queue_merge(&mut self, mut head: EntryHead, merge: Merge) -> (RecordSeq, Action) {
         assert_ne!(merge.from, merge.into, "a layer goes to another one");
         assert!(!merge.chunks.is_empty(), "a merge of chunks");
         head.layer = merge.from;
         head.flags = if merge.hides_below { EntryFlags::HIDES_BELOW } else { EntryFlags::default() };
         let mut payload = merge.into.0.to_le_bytes().to_vec();
         ChunkList::encode(&merge.chunks, &mut payload);
-        (self.queue_plain(&head, &payload, block_size_bytes), Action::Merge(Box::new(merge)))
+        (self.queue_plain(&head, &payload), Action::Merge(Box::new(merge)))
     }
 
     pub(super) fn queue_layer_delete(
@@ -107,12 +102,11 @@ impl State {
         mut head: EntryHead,
         layer: LayerId,
         chunks: Vec<ChunkId>,
-        block_size_bytes: u32,
     ) -> (RecordSeq, Action) {
         head.layer = layer;
         let mut payload = Vec::new();
         ChunkList::encode(&chunks, &mut payload);
-        (self.queue_plain(&head, &payload, block_size_bytes), Action::LayerDelete(layer, chunks.into()))
+        (self.queue_plain(&head, &payload), Action::LayerDelete(layer, chunks.into()))
     }
 
     /// A layer became known. One that is gone is told of once more only by replay, or by a group that comes late.
@@ -236,19 +230,19 @@ impl State {
 
     /// See the module: what the open pass would miss.
     fn write_into_open_pass(&mut self, key: LeafKey) {
-        let Some(OpenPass { id, next_slot, slots, block_size_bytes, .. }) = self.pass.open else { return };
+        let Some(OpenPass { id, next_slot, slots, .. }) = self.pass.open else { return };
         let slot = self.index.slot_of(key).expect("a leaf that was just changed");
         if (next_slot..slots).contains(&slot) || mutant(Mutant::MergedLeafNotInPass) {
             return;
         }
-        self.write_leaf(slot, id, &mut Vec::new(), block_size_bytes);
+        self.write_leaf(slot, id, &mut Vec::new());
         if let Some(open) = &mut self.pass.open {
             open.extra_leaves += 1;
         }
     }
 }
 
-/// The pass under way, as far as a merge must know it.
+/// The walk over the leaves of the pass under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenPass {
     pub(super) id: PassId,
@@ -258,5 +252,4 @@ pub(super) struct OpenPass {
     pub(super) slots: u32,
     /// Leaves that merges added to it.
     pub(super) extra_leaves: u64,
-    pub(super) block_size_bytes: u32,
 }

@@ -28,7 +28,6 @@ pub(crate) use read::SpareLists;
 pub use read::{Content, StoredBlocks, Want, ZERO_BLOCK_CHECKSUM};
 pub(crate) use records::{Place, Records};
 pub(crate) use segments::{Role, Segments};
-pub(crate) use statistics::Counters;
 pub use statistics::Statistics;
 pub use trouble::{DAMAGE_LISTED_MAX, Trouble};
 pub use watchdog::{APPEND_SLOW, DEVICE_SILENT};
@@ -81,7 +80,6 @@ pub(crate) struct ShardCore {
     pub(crate) store: Arc<Store>,
     pub(crate) device: Device,
     pub(crate) index: ShardIndex,
-    pub(crate) block_size_bytes: u32,
     /// Never borrowed across an await.
     pub(crate) state: RefCell<State>,
     pub(crate) durable: Cell<LogPosition>,
@@ -92,12 +90,14 @@ pub(crate) struct ShardCore {
     pub(crate) room_changed: WaitList,
     /// When an entry was last refused with [`AppendError::Busy`].
     pub(crate) throttled_at: Cell<Option<Instant>>,
-    /// Segments that had been given back, and were free, when the other shards were last told that somebody waits for one.
+    /// Segments that had been given back, and were free, when the other shards were last told that somebody waits for
+    /// one.
     pub(crate) told: Cell<Option<(u64, u32)>>,
     /// There may be something to issue.
     pub(crate) work: WaitList,
     pub(crate) closed: Cell<bool>,
-    pub(crate) counters: Counters,
+    /// What is counted as it happens; the index is asked when somebody wants to know.
+    pub(crate) counters: RefCell<Statistics>,
     pub(crate) watchdog: Watchdog,
     pub(crate) troubles: Troubles,
 }
@@ -205,7 +205,7 @@ impl State {
             Action::Layer(layer) => self.apply_layer(layer),
             Action::Merge(merge) => self.apply_merge(&merge, seq),
             Action::LayerDelete(layer, chunks) => self.apply_layer_delete(layer, &chunks),
-            own => of.apply_own(seq, epoch, own),
+            own => of.own.see(seq, epoch, &own),
         }
         self.records.release(record);
     }
@@ -266,9 +266,9 @@ impl Shard {
         let position = self.core.guarded(|| {
             let mut state = self.core.state.borrow_mut();
             self.core.check_space(&state, &entry).inspect_err(|error| self.core.note_refused(error))?;
-            Ok(state.queue(entry, self.core.block_size_bytes))
+            Ok(state.queue(entry))
         })??;
-        self.core.counters.entries.add(1);
+        self.core.counters.borrow_mut().entries += 1;
         self.core.work.wake_all();
         Ok(position)
     }
@@ -428,6 +428,15 @@ impl ShardCore {
         self.store.failed().map_or(Ok(()), Err)
     }
 
+    /// Resolves when `ready` says so, asked again with each of `changes`; `None` when the shard has ended.
+    pub(crate) async fn until<T>(&self, changes: &WaitList, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
+        let ready = || match self.check_open() {
+            Err(_) => Some(None),
+            Ok(()) => ready().map(Some),
+        };
+        changes.until(ready).await
+    }
+
     fn close_now(&self) {
         self.closed.set(true);
         self.store.wake_watchers();
@@ -466,7 +475,7 @@ impl ShardCore {
 
     fn note_refused(&self, error: &AppendError) {
         if matches!(error, AppendError::Busy) {
-            self.counters.throttled.add(1);
+            self.counters.borrow_mut().throttled += 1;
             self.throttled_at.set(Some(now()));
         }
     }
@@ -512,7 +521,7 @@ impl ShardCore {
 
 impl State {
     /// Encodes the entry into the record that gathers and notes it in its group's order.
-    fn queue(&mut self, entry: Entry, block_size_bytes: u32) -> LogPosition {
+    fn queue(&mut self, entry: Entry) -> LogPosition {
         let expected = self.groups.get(&entry.group).map_or(Seq(0), Group::prepared_through);
         let committed = self.groups.get(&entry.group).map_or(Seq(0), |of| of.committed);
         assert!(entry.seq > committed, "group {} seq {} is committed up to {committed}", entry.group, entry.seq);
@@ -532,35 +541,33 @@ impl State {
         head.volume_epoch = entry.volume_epoch;
         let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
         let (record, action) = match entry.kind {
-            EntryKind::Write { range, bytes, coding } => {
-                self.queue_write(head, key, range, (bytes, &coding), block_size_bytes)
-            }
+            EntryKind::Write { range, bytes, coding } => self.queue_write(head, key, range, (bytes, &coding)),
             EntryKind::Zero { range, hides_below } => {
                 (head.layer, head.chunk) = (key.layer, key.chunk);
                 head.flags = if hides_below { EntryFlags::HIDES_BELOW } else { EntryFlags::default() };
-                let record = self.queue_plain(&head.with_range(range), &[], block_size_bytes);
+                let record = self.queue_plain(&head.with_range(range), &[]);
                 (record, Action::Zero { key, range, hides_below })
             }
-            EntryKind::EpochStart => (self.queue_plain(&head, &[], block_size_bytes), Action::EpochStart),
+            EntryKind::EpochStart => (self.queue_plain(&head, &[]), Action::EpochStart),
             EntryKind::VolumeEpoch { volume } => {
-                let record = self.queue_plain(&head, &volume.0.to_le_bytes(), block_size_bytes);
+                let record = self.queue_plain(&head, &volume.0.to_le_bytes());
                 (record, Action::VolumeEpoch(volume, entry.volume_epoch))
             }
             EntryKind::Layer { record: layer } => {
                 assert_eq!(layer.layer, entry.layer, "a layer's record goes with its id");
                 head.layer = entry.layer;
-                (self.queue_plain(&head, &layer.encode(), block_size_bytes), Action::Layer(layer))
+                (self.queue_plain(&head, &layer.encode()), Action::Layer(layer))
             }
             EntryKind::GroupRecord { record: bytes } => {
                 assert!(bytes.len() <= MAX_GROUP_RECORD_BYTES, "a group's record of {} bytes", bytes.len());
-                (self.queue_plain(&head, &bytes, block_size_bytes), Action::GroupRecord(bytes.to_vec()))
+                (self.queue_plain(&head, &bytes), Action::GroupRecord(bytes.to_vec()))
             }
             EntryKind::Merge { into, chunks, hides_below } => {
                 let merge = Merge { from: entry.layer, into, chunks, hides_below };
-                self.queue_merge(head, merge, block_size_bytes)
+                self.queue_merge(head, merge)
             }
-            EntryKind::LayerDelete { chunks } => self.queue_layer_delete(head, entry.layer, chunks, block_size_bytes),
-            EntryKind::Noop => (self.queue_plain(&head, &[], block_size_bytes), Action::Noop),
+            EntryKind::LayerDelete { chunks } => self.queue_layer_delete(head, entry.layer, chunks),
+            EntryKind::Noop => (self.queue_plain(&head, &[]), Action::Noop),
         };
         let prepared = Prepared { seq: entry.seq, epoch: entry.epoch, record, action };
         let placed = self.place_entry(entry.group, prepared);
@@ -574,7 +581,6 @@ impl State {
         key: LeafKey,
         range: BlockRange,
         (bytes, coding): (SharedBuf, &BlockCoding),
-        block_size_bytes: u32,
     ) -> (RecordSeq, Action) {
         let count = usize::from(range.count);
         assert!(range.count <= MAX_ENTRY_BLOCKS, "an entry of {count} blocks; split it");
@@ -582,20 +588,20 @@ impl State {
         (head.layer, head.chunk, head.key) = (key.layer, key.chunk, coding.key());
         let head = head.with_range(range);
         let (log, records) = (&mut self.log, &mut self.records);
-        let batch =
-            log.batch_for(records, RecordKind::Log, EntryHead::write_bytes(count), bytes.len(), block_size_bytes);
+        let alignment = log.block_size_bytes as usize;
+        let batch = log.batch_for(records, RecordKind::Log, EntryHead::write_bytes(count), bytes.len());
         let offset_bytes = batch.blocks_bytes() as u32;
         let mut sums = Sums::for_blocks(count, &mut self.spare_sums);
         let queued = bytes.len();
-        batch.push_write(&head, bytes, coding, block_size_bytes as usize, &mut |sum| sums.push(sum));
+        batch.push_write(&head, bytes, coding, alignment, &mut |sum| sums.push(sum));
         let record = batch.seq;
         log.note_queued(queued);
         (record, Action::Write { key, range, offset_bytes, sums })
     }
 
-    fn queue_plain(&mut self, head: &EntryHead, payload: &[u8], block_size_bytes: u32) -> RecordSeq {
+    fn queue_plain(&mut self, head: &EntryHead, payload: &[u8]) -> RecordSeq {
         let bytes = EntryHead::encoded_bytes(payload.len());
-        let batch = self.log.batch_for(&mut self.records, RecordKind::Log, bytes, 0, block_size_bytes);
+        let batch = self.log.batch_for(&mut self.records, RecordKind::Log, bytes, 0);
         batch.push_entry(|out| head.encode_with(payload, out));
         batch.seq
     }

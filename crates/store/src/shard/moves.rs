@@ -43,12 +43,7 @@ pub(crate) struct Moves(VecDeque<Pending>);
 
 impl State {
     /// Queues a move; `bytes` are what is stored of the blocks, in their order. Returns its record.
-    pub(super) fn queue_move<'a>(
-        &mut self,
-        moved: &Moved<'_>,
-        bytes: impl Iterator<Item = &'a [u8]>,
-        block_size_bytes: u32,
-    ) -> RecordSeq {
+    pub(super) fn queue_move<'a>(&mut self, moved: &Moved<'_>, bytes: impl Iterator<Item = &'a [u8]>) -> RecordSeq {
         let count = moved.from.len();
         assert!(count <= MAX_MOVED_BLOCKS && count == usize::from(moved.range.count));
         let blocks_bytes = moved.from.iter().map(|block| block.stored.bytes()).sum();
@@ -56,7 +51,7 @@ impl State {
         (head.layer, head.chunk) = (moved.key.layer, moved.key.chunk);
         let (log, records) = (&mut self.log, &mut self.records);
         let entry_bytes = EntryHead::move_bytes(count);
-        let batch = log.batch_for(records, RecordKind::Move, entry_bytes, blocks_bytes, block_size_bytes);
+        let batch = log.batch_for(records, RecordKind::Move, entry_bytes, blocks_bytes);
         let (record, offset_bytes) = (batch.seq, batch.blocks_bytes() as u32);
         batch.push_move(&head, moved.from, bytes);
         records.hold(record);

@@ -35,8 +35,8 @@ const DEAD_SEGMENTS_DIVISOR: u32 = 16;
 const WORTH_TIMES_COST: u64 = 12;
 /// One that clients wait for.
 const WORTH_TIMES_COST_IN_NEED: u64 = 4;
-/// A pass that is written because few segments are free ends when this part of the room that is left before clients have to
-/// wait is written.
+/// A pass that is written because few segments are free ends when this part of the room that is left before clients
+/// have to wait is written.
 const ROOM_PER_PASS_DIVISOR: u64 = 2;
 /// Leaves of one record, in bytes: small enough not to hold up what clients write behind it.
 const LEAVES_PER_RECORD_BYTES: usize = 128 << 10;
@@ -54,7 +54,7 @@ const BACKLOG_OF_A_HURRIED_PASS: usize = 2;
 pub(crate) struct PassState {
     /// What the superblock says.
     pub(crate) root: ShardRoot,
-    /// The pass under way, for merges of layers.
+    /// How far the walk of the pass under way is; merges of layers add to it.
     pub(super) open: Option<OpenPass>,
     /// One has begun, and the superblock does not say yet that it is complete.
     under_way: bool,
@@ -72,8 +72,6 @@ struct Pass {
     id: PassId,
     begin: RecordSeq,
     replay_start: RecordSeq,
-    slots: u32,
-    next_slot: u32,
     counts: PassEnd,
     /// It was urgent or asked for when it began: it does not wait for clients to write.
     hurried: bool,
@@ -91,8 +89,8 @@ impl ShardCore {
         geometry.device_size_bytes / WRITTEN_PER_PASS_DIVISOR / u64::from(geometry.shard_count)
     }
 
-    /// Clients wait for segments, or will with the next one, and a pass would free some: more than it costs, or else the
-    /// cleaner would have to stop too. Or so much was deleted that it should be free soon.
+    /// Clients wait for segments, or will with the next one, and a pass would free some: more than it costs, or else
+    /// the cleaner would have to stop too. Or so much was deleted that it should be free soon.
     pub(super) fn is_urgent(&self, state: &State) -> bool {
         let free = self.store.pool.free_count();
         let is_worth_it = free <= self.space().for_overwrites + 1 && self.pays(state, WORTH_TIMES_COST_IN_NEED);
@@ -157,15 +155,17 @@ impl ShardCore {
             || state.secure(self, Stream::Checkpoint, length_bytes, 0)
     }
 
-    /// Whether the pass may write its next leaves: in step with what is written, so that it ends in time; at once if it is
-    /// hurried, if clients wait for it, or somebody for the next one.
+    /// Whether the pass may write its next leaves: in step with what is written, so that it ends in time; at once if it
+    /// is hurried, if clients wait for it, or somebody for the next one.
     fn may_go_on(&self, state: &State, pass: &Pass) -> bool {
         let in_need = (self.clients_wait() || self.is_urgent(state)) && !mutant(Mutant::PassWaitsForWriters);
         if pass.hurried || in_need || state.pass.asked > pass.asked {
             return state.log.backlog() <= BACKLOG_OF_A_HURRIED_PASS;
         }
-        let share = u64::from(pass.slots) * state.log.written_since_pass;
-        u64::from(pass.next_slot) * pass.length_bytes <= share
+        state.pass.open.is_none_or(|open| {
+            let share = u64::from(open.slots) * state.log.written_since_pass;
+            u64::from(open.next_slot) * pass.length_bytes <= share
+        })
     }
 }
 
@@ -194,15 +194,8 @@ impl PassState {
 
 /// Writes passes as long as the shard lives.
 pub(crate) async fn run_passes(core: Rc<ShardCore>) {
-    loop {
-        let due = || match core.check_open() {
-            Err(_) => Some(false),
-            Ok(()) => core.pass_is_due(&core.state.borrow()).then_some(true),
-        };
-        if !core.durable_changed.until(due).await || write_pass(&core).await.is_none() {
-            return;
-        }
-    }
+    let due = || core.pass_is_due(&core.state.borrow()).then_some(());
+    while core.until(&core.durable_changed, due).await.is_some() && write_pass(&core).await.is_some() {}
 }
 
 /// One pass, from its begin to the segments it frees. `None` when the shard has ended.
@@ -212,34 +205,29 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
         state.pass.asked > state.pass.answered || core.is_urgent(&state)
     };
     let length_bytes = (core.written_per_pass() / 2).min(core.room_bytes() / ROOM_PER_PASS_DIVISOR);
-    core.room_for_pass(core.block_size_bytes as usize).await?;
-    let mut pass = core.state.borrow_mut().begin_pass(core.block_size_bytes, hurried, length_bytes);
+    core.room_for_pass(core.store.geometry.block_size_bytes as usize).await?;
+    let mut pass = core.state.borrow_mut().begin_pass(hurried, length_bytes);
     core.store.set_pass_bytes(core.index, core.state.borrow().pass.cost_bytes());
     core.work.wake_all();
     // From here on the begin has its place for good, and leaves are written behind it.
     durable_through(core, pass.begin).await?;
     let mut leaves = Vec::new();
-    while pass.next_slot < pass.slots {
-        let go_on = || match core.check_open() {
-            Err(_) => Some(false),
-            Ok(()) => core.may_go_on(&core.state.borrow(), &pass).then_some(true),
-        };
-        if !core.durable_changed.until(go_on).await {
-            return None;
-        }
+    while core.state.borrow().pass.open.is_some_and(|open| open.next_slot < open.slots) {
+        let may_go_on = || core.may_go_on(&core.state.borrow(), &pass).then_some(());
+        core.until(&core.durable_changed, may_go_on).await?;
         background_step().await;
         core.room_for_pass(LONGEST_STEP_BYTES).await?;
-        core.state.borrow_mut().write_leaves(&mut pass, &mut leaves, core.block_size_bytes);
+        core.state.borrow_mut().write_leaves(&mut pass, &mut leaves);
         core.work.wake_all();
     }
     let bytes = core.state.borrow().pass_end_bytes();
     core.room_for_pass(bytes).await?;
-    let end = core.state.borrow_mut().end_pass(&mut pass, core.block_size_bytes);
+    let end = core.state.borrow_mut().end_pass(&mut pass);
     core.work.wake_all();
     durable_through(core, end).await?;
     let root = core.state.borrow_mut().root_of(&pass, end);
     core.store.set_root(&core.device, core.index, root).await.ok()?;
-    core.counters.passes.add(1);
+    core.counters.borrow_mut().passes += 1;
     let mut state = core.state.borrow_mut();
     state.pass.root = root;
     state.forget_endings(&root);
@@ -256,14 +244,11 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
 }
 
 impl ShardCore {
-    /// Waits until the next records of a pass have room: what finds none would be the end of the device, and what clients
-    /// delete meanwhile, or another shard's pass, may give it. `None` when the shard has ended.
+    /// Waits until the next records of a pass have room: what finds none would be the end of the device, and what
+    /// clients delete meanwhile, or another shard's pass, may give it. `None` when the shard has ended.
     async fn room_for_pass(&self, length_bytes: usize) -> Option<()> {
-        let has_room = || match self.check_open() {
-            Err(_) => Some(None),
-            Ok(()) => self.has_room_for_pass(&mut self.state.borrow_mut(), length_bytes).then_some(Some(())),
-        };
-        self.durable_changed.until(has_room).await
+        let has_room = || self.has_room_for_pass(&mut self.state.borrow_mut(), length_bytes).then_some(());
+        self.until(&self.durable_changed, has_room).await
     }
 }
 
@@ -311,7 +296,7 @@ impl State {
         (entries * END_ENTRY_BYTES + tables).min(MAX_RECORD_BYTES / 2)
     }
 
-    fn begin_pass(&mut self, block_size_bytes: u32, hurried: bool, length_bytes: u64) -> Pass {
+    fn begin_pass(&mut self, hurried: bool, length_bytes: u64) -> Pass {
         let oldest = self.records.oldest_waiting();
         let id = PassId(self.pass.root.pass.0 + 1);
         let begin = self.log.begin(&mut self.records, RecordKind::Checkpoint).seq;
@@ -322,59 +307,42 @@ impl State {
         // Known only if it is on the device already; the superblock says it in any case.
         let pointer = self.records.known_place(replay_start).map_or(RecordPointer::default(), |place| place.pointer);
         let payload = PassBegin { replay_start: pointer }.encode();
-        self.checkpoint_entry(&EntryHead::of_pass(EntryKind::PassBegin, id), &payload, block_size_bytes);
+        self.checkpoint_entry(&EntryHead::of_pass(EntryKind::PassBegin, id), &payload);
         self.log.written_since_pass = 0;
         self.segments.deaths = 0;
         self.segments.empties = 0;
         self.estimate_pass();
         let slots = self.index.slot_count();
         self.pass.under_way = true;
-        self.pass.open = Some(OpenPass { id, next_slot: 0, slots, extra_leaves: 0, block_size_bytes });
-        Pass {
-            id,
-            begin,
-            replay_start,
-            slots,
-            next_slot: 0,
-            counts: PassEnd::default(),
-            hurried,
-            length_bytes,
-            asked: self.pass.asked,
-        }
+        self.pass.open = Some(OpenPass { id, next_slot: 0, slots, extra_leaves: 0 });
+        Pass { id, begin, replay_start, counts: PassEnd::default(), hurried, length_bytes, asked: self.pass.asked }
     }
 
     /// Adds an entry to a checkpoint record; returns the record.
-    fn checkpoint_entry(&mut self, head: &EntryHead, payload: &[u8], block_size_bytes: u32) -> RecordSeq {
+    fn checkpoint_entry(&mut self, head: &EntryHead, payload: &[u8]) -> RecordSeq {
         let bytes = EntryHead::encoded_bytes(payload.len());
-        let batch = self.log.batch_for(&mut self.records, RecordKind::Checkpoint, bytes, 0, block_size_bytes);
+        let batch = self.log.batch_for(&mut self.records, RecordKind::Checkpoint, bytes, 0);
         batch.push_entry(|out| head.encode_with(payload, out));
         batch.seq
     }
 
     /// Writes the next leaves into one record.
-    fn write_leaves(&mut self, pass: &mut Pass, leaf_bytes: &mut Vec<u8>, block_size_bytes: u32) {
+    fn write_leaves(&mut self, pass: &mut Pass, leaf_bytes: &mut Vec<u8>) {
+        let Some(mut open) = self.pass.open else { return };
         let mut written = 0;
-        while pass.next_slot < pass.slots && written < LEAVES_PER_RECORD_BYTES {
-            let slot = pass.next_slot;
-            pass.next_slot += 1;
+        while open.next_slot < open.slots && written < LEAVES_PER_RECORD_BYTES {
+            let slot = open.next_slot;
+            open.next_slot += 1;
             self.index.compact_at(slot);
-            let Some(bytes) = self.write_leaf(slot, pass.id, leaf_bytes, block_size_bytes) else { continue };
+            let Some(bytes) = self.write_leaf(slot, pass.id, leaf_bytes) else { continue };
             written += bytes + EntryHead::encoded_bytes(LeafData::ENCODED_BYTES);
             pass.counts.leaves += 1;
         }
-        if let Some(open) = &mut self.pass.open {
-            open.next_slot = pass.next_slot;
-        }
+        self.pass.open = Some(open);
     }
 
     /// Writes the leaf in a slot, by way of `leaf_bytes`. Returns its length; `None` if the slot is vacant.
-    pub(super) fn write_leaf(
-        &mut self,
-        slot: u32,
-        pass: PassId,
-        leaf_bytes: &mut Vec<u8>,
-        block_size_bytes: u32,
-    ) -> Option<usize> {
+    pub(super) fn write_leaf(&mut self, slot: u32, pass: PassId, leaf_bytes: &mut Vec<u8>) -> Option<usize> {
         let (key, view) = self.index.leaf_at(slot)?;
         if view.stored_count == 0 && mutant(Mutant::TombstoneLost) {
             return None;
@@ -386,51 +354,52 @@ impl State {
         let entry_bytes = EntryHead::encoded_bytes(LeafData::ENCODED_BYTES);
         let (log, records) = (&mut self.log, &mut self.records);
         let kind = RecordKind::Checkpoint;
-        let batch = log.batch_for(records, kind, entry_bytes, leaf_bytes.len(), block_size_bytes);
+        let batch = log.batch_for(records, kind, entry_bytes, leaf_bytes.len());
         batch.push_with_data(&head, &data.encode(), leaf_bytes);
         Some(leaf_bytes.len())
     }
 
     /// Writes all that is not leaves, and the end. Returns the end's record.
-    fn end_pass(&mut self, pass: &mut Pass, block_size_bytes: u32) -> RecordSeq {
+    fn end_pass(&mut self, pass: &mut Pass) -> RecordSeq {
         for group in sorted_ids(&self.groups) {
-            self.write_group_state(group, pass, block_size_bytes);
+            self.write_group_state(group, pass);
         }
         let is_left_out = |layer: &LayerRecord| {
             let is_empty = || self.index.layer_usage(layer.layer).leaves == 0;
             mutant(Mutant::LayerStateLost) || mutant(Mutant::LayerRecordLostByCleaning) && is_empty()
         };
         let known = self.layers.values().filter(|layer| !is_left_out(layer));
-        let layers: Vec<_> = known.map(|layer| (layer.layer, layer.encode())).collect();
-        for (_, payload) in layers {
-            self.checkpoint_entry(&EntryHead::of_pass(EntryKind::LayerState, pass.id), &payload, block_size_bytes);
+        let layers: Vec<_> = known.map(LayerRecord::encode).collect();
+        for payload in layers {
+            self.checkpoint_entry(&EntryHead::of_pass(EntryKind::LayerState, pass.id), &payload);
             pass.counts.layers += 1;
         }
         for ending in self.endings_of_pass() {
             let head = EntryHead::of_pass(EntryKind::MergeState, pass.id);
-            self.checkpoint_entry(&head, &ending.encode(), block_size_bytes);
+            self.checkpoint_entry(&head, &ending.encode());
             pass.counts.merges += 1;
         }
         pass.counts.leaves += self.pass.open.take().map_or(0, |open| open.extra_leaves);
-        self.write_segment_table(pass, block_size_bytes);
+        self.write_segment_table(pass);
         pass.counts.begin = self.records.place(pass.begin).pointer;
         let payload = pass.counts.encode();
-        let end = self.checkpoint_entry(&EntryHead::of_pass(EntryKind::PassEnd, pass.id), &payload, block_size_bytes);
+        let end = self.checkpoint_entry(&EntryHead::of_pass(EntryKind::PassEnd, pass.id), &payload);
         self.records.hold(end);
         end
     }
 
     /// A group's state; in several entries if its lists are long.
-    fn write_group_state(&mut self, group: GroupId, pass: &mut Pass, block_size_bytes: u32) {
+    fn write_group_state(&mut self, group: GroupId, pass: &mut Pass) {
         let of = &self.groups[&group];
+        let own = &of.own;
         let mut payloads = Vec::new();
-        let pieces = of.epochs.len().max(of.volume_epochs.len()).div_ceil(ITEMS_PER_ENTRY).max(1);
+        let pieces = own.epochs.len().max(own.volume_epochs.len()).div_ceil(ITEMS_PER_ENTRY).max(1);
         let piece_of =
             |len: usize, piece: usize| (piece * ITEMS_PER_ENTRY).min(len)..((piece + 1) * ITEMS_PER_ENTRY).min(len);
         for piece in 0..pieces {
-            let epochs = &of.epochs[piece_of(of.epochs.len(), piece)];
-            let volumes = &of.volume_epochs[piece_of(of.volume_epochs.len(), piece)];
-            let record: &[u8] = if piece == 0 { &of.record } else { &[] };
+            let epochs = &own.epochs[piece_of(own.epochs.len(), piece)];
+            let volumes = &own.volume_epochs[piece_of(own.volume_epochs.len(), piece)];
+            let record: &[u8] = if piece == 0 { &own.record } else { &[] };
             let mut payload = Vec::new();
             GroupState::encode(of.committed, epochs, volumes, record, &mut payload);
             payloads.push(payload);
@@ -438,12 +407,12 @@ impl State {
         let mut head = EntryHead::of_pass(EntryKind::GroupState, pass.id);
         head.group = group;
         for payload in payloads {
-            self.checkpoint_entry(&head, &payload, block_size_bytes);
+            self.checkpoint_entry(&head, &payload);
             pass.counts.groups += 1;
         }
     }
 
-    fn write_segment_table(&mut self, pass: &mut Pass, block_size_bytes: u32) {
+    fn write_segment_table(&mut self, pass: &mut Pass) {
         let uses: Vec<_> = self
             .segments
             .ours()
@@ -459,7 +428,7 @@ impl State {
         for uses in uses.chunks(ITEMS_PER_ENTRY) {
             let mut payload = Vec::new();
             uses.iter().for_each(|one| one.encode(&mut payload));
-            self.checkpoint_entry(&EntryHead::of_pass(EntryKind::Segments, pass.id), &payload, block_size_bytes);
+            self.checkpoint_entry(&EntryHead::of_pass(EntryKind::Segments, pass.id), &payload);
             pass.counts.segments += uses.len() as u64;
         }
     }
@@ -501,7 +470,7 @@ impl State {
                 left = true;
             } else if self.segments.leave(segment) {
                 core.store.pool.give(segment);
-                core.counters.segments_freed.add(1);
+                core.counters.borrow_mut().segments_freed += 1;
             }
         }
         self.pass.held_back = left && root.replay_start.seq < root.pass_first.seq;
@@ -514,7 +483,7 @@ impl State {
         if state.pins == 0 && state.role == Role::Leaving {
             state.role = Role::NotOurs;
             core.store.pool.give(segment);
-            core.counters.segments_freed.add(1);
+            core.counters.borrow_mut().segments_freed += 1;
         }
     }
 }

@@ -57,8 +57,8 @@ impl StoredBlocks {
     }
 }
 
-/// What a read notes while it is under way. The lists are used again: an array for a whole chunk would be 6 KiB in every
-/// command's task, moved and cleared for each 4 KiB that is read.
+/// What a read notes while it is under way. The lists are used again: an array for a whole chunk would be 6 KiB in
+/// every command's task, moved and cleared for each 4 KiB that is read.
 pub(super) struct Lists {
     core: Rc<ShardCore>,
     /// What the index said of each block, when the read began.
@@ -124,8 +124,8 @@ impl Shard {
 
     /// Reads `range` of `chunk`: each block from the first of `layers` (newest first) that knows it, zeroes if none
     /// does. The index is asked once, at the first poll: a commit is seen wholly or not at all. Of blocks that come
-    /// plain the crc32c of each is pushed to `checksums`. The buffer comes back in any case, its contents undefined after
-    /// an error.
+    /// plain the crc32c of each is pushed to `checksums`. The buffer comes back in any case, its contents undefined
+    /// after an error.
     ///
     /// # Errors
     /// What the device returns, or does not, twice.
@@ -143,7 +143,7 @@ impl Shard {
     ) -> (Result<Content, ReadError>, IoBuf) {
         assert_eq!(buf.len(), range.bytes(), "a buffer of the range's length");
         let core = &self.core;
-        core.counters.reads.add(1);
+        core.counters.borrow_mut().reads += 1;
         if let Some(failed) = core.store.failed() {
             return (Err(ReadError::Stopped { reason: told(&failed) }), buf);
         }
@@ -246,7 +246,9 @@ impl ShardCore {
                 (Ok(()), buf)
             }
             // The common read: one stretch of the device, no other task.
-            ExtentKind::Stored { location, .. } if single && is_aligned(location, self.block_size_bytes) => {
+            ExtentKind::Stored { location, .. }
+                if single && is_aligned(location, self.store.geometry.block_size_bytes) =>
+            {
                 let stored = |(i, state): (usize, &BlockState)| Ordered {
                     block: i as u16,
                     stored: state.stored().expect("a stored stretch"),

@@ -1,43 +1,6 @@
-//! What a shard counts. Cells: one core, no lock, no atomic.
+//! What a shard counts: on one core, so without lock or atomic.
 
 use super::ShardCore;
-use std::cell::Cell;
-
-/// One number that only rises.
-#[derive(Default)]
-pub(crate) struct Counter(Cell<u64>);
-
-impl Counter {
-    pub(crate) fn add(&self, count: u64) {
-        self.0.set(self.0.get() + count);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.get()
-    }
-}
-
-/// See [`Statistics`].
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) entries: Counter,
-    pub(crate) appends: Counter,
-    pub(crate) appended_bytes: Counter,
-    pub(crate) checkpoint_bytes: Counter,
-    pub(crate) append_failures: Counter,
-    pub(crate) throttled: Counter,
-    pub(crate) syncs: Counter,
-    pub(crate) reads: Counter,
-    pub(crate) device_reads: Counter,
-    pub(crate) device_read_bytes: Counter,
-    pub(crate) read_retries: Counter,
-    pub(crate) checksum_errors: Counter,
-    pub(crate) passes: Counter,
-    pub(crate) segments_freed: Counter,
-    pub(crate) segments_cleaned: Counter,
-    pub(crate) moved_bytes: Counter,
-    pub(crate) cleaning_errors: Counter,
-}
 
 /// What a shard has done since it was opened, and how large it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,29 +49,12 @@ pub struct Statistics {
 
 impl ShardCore {
     pub(crate) fn statistics(&self) -> Statistics {
-        let counters = &self.counters;
         let state = self.state.borrow();
         Statistics {
-            entries: counters.entries.get(),
-            appends: counters.appends.get(),
-            appended_bytes: counters.appended_bytes.get(),
-            checkpoint_bytes: counters.checkpoint_bytes.get(),
-            append_failures: counters.append_failures.get(),
-            throttled: counters.throttled.get(),
-            syncs: counters.syncs.get(),
-            reads: counters.reads.get(),
-            device_reads: counters.device_reads.get(),
-            device_read_bytes: counters.device_read_bytes.get(),
-            read_retries: counters.read_retries.get(),
-            checksum_errors: counters.checksum_errors.get(),
-            passes: counters.passes.get(),
-            segments_freed: counters.segments_freed.get(),
-            segments_cleaned: counters.segments_cleaned.get(),
-            moved_bytes: counters.moved_bytes.get(),
-            cleaning_errors: counters.cleaning_errors.get(),
             index_leaves: state.index.leaf_count() as u64,
             index_bytes: state.index.memory_bytes() as u64,
             live_bytes: state.segments.live_bytes(),
+            ..*self.counters.borrow()
         }
     }
 }

@@ -219,9 +219,9 @@ impl ShardCore {
         let mut last = Ok(());
         // What differs may have been disturbed on its way: it is asked for once more.
         for attempt in 0..2 {
-            self.counters.device_reads.add(1);
-            self.counters.device_read_bytes.add(buf.len() as u64);
-            self.counters.read_retries.add(attempt);
+            self.counters.borrow_mut().device_reads += 1;
+            self.counters.borrow_mut().device_read_bytes += buf.len() as u64;
+            self.counters.borrow_mut().read_retries += attempt;
             let (read, back) = self.ask(offset_bytes, buf).await;
             buf = back;
             let len_bytes = buf.len();
@@ -253,7 +253,7 @@ impl ShardCore {
                 break;
             }
         }
-        self.counters.checksum_errors.add(u64::from(matches!(last, Err(ReadError::Checksum { .. }))));
+        self.counters.borrow_mut().checksum_errors += u64::from(matches!(last, Err(ReadError::Checksum { .. })));
         self.note_read(&last);
         (last, buf)
     }

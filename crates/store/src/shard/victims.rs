@@ -1,8 +1,8 @@
 //! Which segment is cleaned: the one whose cleaning gains most for what it costs.
 //!
-//! The best of (1 − u) · √age / (1 + u), u the share that lives: cost-benefit as in Rosenblum and Ousterhout, "The Design
-//! and Implementation of a Log-Structured File System" (1992), with the root of the age: with the age itself all that was
-//! written once and never again is copied at one time, full as it is, and clients wait meanwhile.
+//! The best of (1 − u) · √age / (1 + u), u the share that lives: cost-benefit as in Rosenblum and Ousterhout, "The
+//! Design and Implementation of a Log-Structured File System" (1992), with the root of the age: with the age itself all
+//! that was written once and never again is copied at one time, full as it is, and clients wait meanwhile.
 //!
 //! Only segments that end before the replay start of the last complete pass: younger ones are dying anyway, and replay
 //! would read records of theirs.
@@ -36,8 +36,8 @@ impl State {
         old.max_by_key(|(_, one)| gain(one)).map(|(segment, _)| segment)
     }
 
-    /// Whether a segment would be worth cleaning if a pass were written now: replay would begin behind it. An entry that
-    /// waits for its commit keeps the replay start where it is, and passes behind it would only fill the device.
+    /// Whether a segment would be worth cleaning if a pass were written now: replay would begin behind it. An entry
+    /// that waits for its commit keeps the replay start where it is, and passes behind it would only fill the device.
     pub(super) fn a_pass_would_help(&self, core: &ShardCore) -> bool {
         let start = self.pass.root.replay_start.seq;
         let next = self.records.oldest_waiting().unwrap_or(self.log.gathering());

@@ -125,14 +125,7 @@ impl Watchdog {
 /// Lets time pass while something is under way, for as long as the shard lives.
 pub(crate) async fn run_watchdog(core: Rc<ShardCore>) {
     let dog = &core.watchdog;
-    loop {
-        let ready = || match core.check_open() {
-            Err(_) => Some(false),
-            Ok(()) => dog.awake.get().then_some(true),
-        };
-        if !dog.woken.until(ready).await {
-            return;
-        }
+    while core.until(&dog.woken, || dog.awake.get().then_some(())).await.is_some() {
         sleep(TICK).await;
         if core.check_open().is_err() {
             return;

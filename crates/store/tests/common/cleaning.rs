@@ -20,7 +20,8 @@ pub struct Met {
 }
 
 /// Writes, discards, passes at any time and a cleaner that never rests: at one of `every` moments the power goes, and
-/// what is left holds what was acknowledged. What lives is counted exactly. Every fourth seed has blocks that are compressed.
+/// what is left holds what was acknowledged. What lives is counted exactly. Every fourth seed has blocks that are
+/// compressed.
 pub fn storm(seed: u64, rounds: u32, every: u64) -> Met {
     let rig = rig_for(seed);
     let (model, coded) = (model_of(1), seed % 4 == 3);
@@ -197,8 +198,8 @@ async fn begin_to_clean() -> Writer {
 }
 
 /// A pass that begins while a move is on its way: its leaf may name the old place, and replay takes the leaf for newer
-/// than the move. So the old place must stay until the pass after. `before`: from the begin of the pass to when the first
-/// move is queued.
+/// than the move. So the old place must stay until the pass after. `before`: from the begin of the pass to when the
+/// first move is queued.
 pub fn a_pass_beside_a_move_names_the_old_place(before: Duration) {
     let until_moved = Rig::formatted(44, 256 * MIB, DiskOptions::default()).run(async {
         let writer = begin_to_clean().await;
@@ -299,7 +300,8 @@ pub fn a_full_device_can_be_emptied() {
     });
 }
 
-/// Records of an open segment that replay does not need rot, and others lie behind them: appends do not go on among those.
+/// Records of an open segment that replay does not need rot, and others lie behind them: appends do not go on among
+/// those.
 pub fn rot_within_an_open_segment_hides_what_lies_behind() {
     let rig = Rig::formatted(47, 256 * MIB, DiskOptions { block_size_bytes: 4096, ..DiskOptions::default() });
     let behind = BlockRange::new(BLOCKS_PER_CHUNK - 32, 32);

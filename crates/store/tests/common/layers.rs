@@ -656,8 +656,8 @@ pub fn an_ended_leaf_in_an_older_pass_stays_away() {
     assert_eq!(shard.statistics().live_bytes, 4 * BLOCK_BYTES as u64);
 }
 
-/// A pass has been at a chunk of the child and not yet at the parent's, which is merged into it now: the pass would have
-/// neither.
+/// A pass has been at a chunk of the child and not yet at the parent's, which is merged into it now: the pass would
+/// have neither.
 pub fn a_merge_behind_the_walk_of_a_pass_is_in_it() {
     const FILLERS: u32 = 400;
     let rig = rig_with_short_passes(1);

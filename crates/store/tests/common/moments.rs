@@ -11,8 +11,8 @@ impl Rig {
         other
     }
 
-    /// Runs a task on the node to its end. At every moment at which something happened on the disk, or every `every`th of
-    /// them, `judge` is given what a loss of power would have left. Returns how many there were.
+    /// Runs a task on the node to its end. At every moment at which something happened on the disk, or every `every`th
+    /// of them, `judge` is given what a loss of power would have left. Returns how many there were.
     pub fn at_every_moment(
         &self,
         every: u64,

@@ -1,5 +1,5 @@
-//! A volume whose blocks the cleaner has moved is deleted, and everything that ever held a block of it, or the entry that
-//! deleted it, is cleaned and used again.
+//! A volume whose blocks the cleaner has moved is deleted, and everything that ever held a block of it, or the entry
+//! that deleted it, is cleaned and used again.
 //!
 //! ```text
 //!   hot  [ doomed ░ dead ][ … ]       [ tombstone, keepers, dead ]                        [ used again ]

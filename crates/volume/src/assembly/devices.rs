@@ -113,6 +113,6 @@ impl Opener<'_> {
     }
 }
 
-fn random_u128() -> u128 {
+pub(super) fn random_u128() -> u128 {
     u128::from(runtime::random_u64()) << 64 | u128::from(runtime::random_u64())
 }

@@ -1,8 +1,8 @@
 //! Encrypted volumes: made, locked, unlocked, given other secrets; and how pools compress.
 //!
-//! A family of volumes has one data key, and is locked or unlocked as a whole. After a start all are locked. A locked volume
-//! is in the map, in every list, and in no core's directory: nobody can read or write it. What moves no data works on it
-//! as on any other: snapshots, clones, rollbacks, growth, trash and deletion.
+//! A family of volumes has one data key, and is locked or unlocked as a whole. After a start all are locked. A locked
+//! volume is in the map, in every list, and in no core's directory: nobody can read or write it. What moves no data
+//! works on it as on any other: snapshots, clones, rollbacks, growth, trash and deletion.
 //!
 //! Wrapping and unwrapping take a fifth of a second of a core each: they are not done here, but where nobody serves.
 
@@ -28,8 +28,8 @@ impl Assembly {
         Ok(KeyPlace { cluster: self.0.cluster, key: new_key_id(&*self.0.map).await? })
     }
 
-    /// Makes a volume whose blocks are encrypted with `key`, for which `wrap` was made at `place`; it is unlocked, and every
-    /// core serves it when this returns.
+    /// Makes a volume whose blocks are encrypted with `key`, for which `wrap` was made at `place`; it is unlocked, and
+    /// every core serves it when this returns.
     pub async fn create_encrypted_volume(
         &self,
         new: NewVolume,
@@ -38,9 +38,7 @@ impl Assembly {
         wrap: KeyWrap,
     ) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
-        if let Some(there) = self.0.volumes.borrow().get(&new.name) {
-            return Err(VolumeError::Exists(there.clone()));
-        }
+        self.check_free(&new.name)?;
         let record = KeyRecord {
             id: place.key,
             family: FamilyId::default(),
@@ -84,8 +82,8 @@ impl Assembly {
         Ok(())
     }
 
-    /// Locks all volumes of the volume's family. When this returns no core serves them, no command of them runs, and no core
-    /// has their key.
+    /// Locks all volumes of the volume's family. When this returns no core serves them, no command of them runs, and no
+    /// core has their key.
     pub async fn lock(&self, volume: &str) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
         let id = self.key_of(volume).await?;
@@ -121,8 +119,8 @@ impl Assembly {
         Ok(list::<PoolRecord>(&*self.0.map, keys::POOLS).await?.into_iter().map(|found| found.record).collect())
     }
 
-    /// Compresses what is written to the pool's volumes like this, from the moment when this returns. What is stored stays
-    /// as it is, and readable.
+    /// Compresses what is written to the pool's volumes like this, from the moment when this returns. What is stored
+    /// stays as it is, and readable.
     pub async fn set_compression(&self, pool: &str, compression: Compression) -> Result<PoolRecord, VolumeError> {
         let _alone = self.0.changing.lock().await;
         let changed = set_compression(&*self.0.map, pool, compression).await?;

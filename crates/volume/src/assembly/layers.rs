@@ -7,8 +7,8 @@
 //!   groups: the layer is gone ─► map: out of the volumes' lists ─► cores: volumes without it ─► the next one
 //! ```
 //!
-//! Nothing is remembered but what the map says: after a crash the same layers are found again, and what was done of them is
-//! done. A deleted volume's record stays until the last layer of its own has ended.
+//! Nothing is remembered but what the map says: after a crash the same layers are found again, and what was done of
+//! them is done. A deleted volume's record stays until the last layer of its own has ended.
 
 use super::{Assembly, VolumeError};
 use crate::head::Head;
@@ -25,7 +25,8 @@ use types::{ChunkId, FamilyId, LayerId};
 
 /// Entries on their way at once, per shard: 16 × 64 chunks, well below what a group lets in.
 const ENTRIES_AT_ONCE: usize = 16;
-/// What could not go on (no space for entries, a store or the map away, a command that hangs) is tried again after this.
+/// What could not go on (no space for entries, a store or the map away, a command that hangs) is tried again after
+/// this.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// Families whose layers are looked after: a task is at work; true: it must look again.

@@ -147,7 +147,8 @@ impl Assembly {
                 Life::Deleting => {}
             }
         }
-        // Only now: what ends a layer takes it out of the volumes as they are in the map, and those above came from there.
+        // Only now: what ends a layer takes it out of the volumes as they are in the map, and those above came from
+        // there.
         for volume in &volumes {
             if volume.state == Life::Deleting {
                 this.erase_in_background(volume);
@@ -189,12 +190,10 @@ impl Assembly {
     /// Makes a volume; every core serves it when this returns.
     pub async fn create_volume(&self, new: NewVolume) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
-        if let Some(there) = self.0.volumes.borrow().get(&new.name) {
-            return Err(VolumeError::Exists(there.clone()));
-        }
+        self.check_free(&new.name)?;
         let volume = create_volume(&*self.0.map, &new, DEFAULT_POOL, self.0.id).await?;
         self.add(&volume).await?;
-        self.0.volumes.borrow().get(&new.name).cloned().ok_or(VolumeError::NotFound(new.name))
+        self.served(&new.name)
     }
 
     /// Deletes a volume for good. When this returns no core serves it and no command of it runs; its space comes back
@@ -293,19 +292,7 @@ impl Assembly {
 
     /// Runs a task on every core, with its head, and waits for all of them.
     async fn on_all_cores(&self, make: impl Fn(Rc<Head>) -> LocalFuture + Send + Clone + 'static) {
-        let (done, mut all_done) = cross(usize::from(self.0.cores));
-        for core in 0..self.0.cores {
-            let (make, done) = (make.clone(), done.clone());
-            self.0.head.spawn_on(core, move |head| {
-                Box::pin(async move {
-                    make(head).await;
-                    let _ = done.send(()).await;
-                })
-            });
-        }
-        for _ in 0..self.0.cores {
-            let _ = all_done.recv().await;
-        }
+        self.on_each_core(make).await;
     }
 }
 
@@ -332,8 +319,8 @@ impl Drop for Locked<'_> {
 }
 
 fn new_cluster() -> ClusterRecord {
-    let id = u128::from(runtime::random_u64()) << 64 | u128::from(runtime::random_u64());
-    ClusterRecord { id: ClusterId(id), cluster_version: CLUSTER_VERSION, created_at_ns: runtime::wall_clock_ns() }
+    let id = ClusterId(devices::random_u128());
+    ClusterRecord { id, cluster_version: CLUSTER_VERSION, created_at_ns: runtime::wall_clock_ns() }
 }
 
 fn layer_record(record: &LayerRecord) -> store::format::LayerRecord {

@@ -1,9 +1,9 @@
 //! Snapshots, clones, rollbacks and growth: what changes of a volume while hosts use it.
 //!
-//! A snapshot in four steps: the map and the stores get to know a new, empty layer; the map makes it the volume's top; all
-//! cores go on with it at one instant; the map names the old top. No command waits for the map, and none for longer than
-//! [`QUIET_WAIT`]. A crash between two steps leaves a layer that nobody wants: one that holds nothing is deleted, the old
-//! top is merged away. Nothing is ever written to a layer that is not the volume's in the map.
+//! A snapshot in four steps: the map and the stores get to know a new, empty layer; the map makes it the volume's top;
+//! all cores go on with it at one instant; the map names the old top. No command waits for the map, and none for longer
+//! than [`QUIET_WAIT`]. A crash between two steps leaves a layer that nobody wants: one that holds nothing is deleted,
+//! the old top is merged away. Nothing is ever written to a layer that is not the volume's in the map.
 
 use super::{Assembly, VolumeError};
 use crate::api::{Encryption, VolumeInfo};
@@ -62,8 +62,8 @@ impl Assembly {
         Ok(())
     }
 
-    /// Makes the volume hold what the snapshot holds. What was written since is gone; other snapshots stay. Commands that
-    /// run meanwhile are as if they had come before. No host may have anything of it in a cache.
+    /// Makes the volume hold what the snapshot holds. What was written since is gone; other snapshots stay. Commands
+    /// that run meanwhile are as if they had come before. No host may have anything of it in a cache.
     pub async fn roll_back(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
         let info = self.served(volume)?;
@@ -76,9 +76,7 @@ impl Assembly {
     pub async fn clone_volume(&self, volume: &str, name: &str, new_name: &str) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
         let info = self.served(volume)?;
-        if let Some(there) = self.0.volumes.borrow().get(new_name) {
-            return Err(VolumeError::Exists(there.clone()));
-        }
+        self.check_free(new_name)?;
         let made = clone_volume(&*self.0.map, info.id, name, new_name, self.0.id).await?;
         self.add(&made).await?;
         self.tell_locked().await;
@@ -100,6 +98,13 @@ impl Assembly {
         found.ok_or_else(|| VolumeError::NotFound(name.to_owned()))
     }
 
+    /// # Errors
+    /// [`VolumeError::Exists`] if there is a volume of this name.
+    pub(super) fn check_free(&self, name: &str) -> Result<(), VolumeError> {
+        let there = self.0.volumes.borrow().get(name).cloned();
+        there.map_or(Ok(()), |there| Err(VolumeError::Exists(there)))
+    }
+
     /// The layer that the volume's commands write to; of a locked volume that which they would write to.
     pub(super) async fn top(&self, info: &VolumeInfo) -> Result<LayerId, VolumeError> {
         if info.encryption != Encryption::Locked {
@@ -114,8 +119,8 @@ impl Assembly {
         Ok(volume.ok_or(CatalogError::Gone(id))?.state.gate.term())
     }
 
-    /// Every core goes on with the volume as it is in the map now. Commands that run are left to end as they began: what
-    /// they act on is still there.
+    /// Every core goes on with the volume as it is in the map now. Commands that run are left to end as they began:
+    /// what they act on is still there.
     pub(super) async fn refresh(&self, volume: &VolumeRecord) -> Result<(), VolumeError> {
         let spec = self.spec(volume).await?;
         let id = volume.id;
@@ -143,14 +148,16 @@ impl Assembly {
         told.await.into_iter().collect::<Result<(), String>>().map_err(VolumeError::Layer)
     }
 
-    /// The volume gets its new top, in the map and on all cores: on these at one instant, nothing runs under what it was
-    /// before. Returns false if commands did not end in time: then it goes on all the same, and there was no such instant.
+    /// The volume gets its new top, in the map and on all cores: on these at one instant, nothing runs under what it
+    /// was before. Returns false if commands did not end in time: then it goes on all the same, and there was no such
+    /// instant.
     ///
     /// # Errors
-    /// Nothing has changed. All that can fail comes before the map names the new top, for from then on the cores must go
-    /// on with it: what they wrote to another layer would be gone with the next start.
+    /// Nothing has changed. All that can fail comes before the map names the new top, for from then on the cores must
+    /// go on with it: what they wrote to another layer would be gone with the next start.
     async fn go_on_with(&self, new: &NewTop) -> Result<bool, VolumeError> {
-        // When this change is over, whatever came of it, layers may be left that nobody wants: the old top, or the new one.
+        // When this change is over, whatever came of it, layers may be left that nobody wants: the old top, or the new
+        // one.
         self.tend_in_background(new.volume.family);
         let spec = self.spec(&new.volume).await?;
         self.tell_layers(&spec).await?;
@@ -193,8 +200,8 @@ async fn tell_shard(shard: &GroupShard, spec: &VolumeSpec) -> Result<(), GroupEr
             told => return told,
         }
     }
-    // None of them serves: nothing is written there before the next start, and with that the volume has a new epoch, which
-    // begins by telling its layers.
+    // None of them serves: nothing is written there before the next start, and with that the volume has a new epoch,
+    // which begins by telling its layers.
     Ok(())
 }
 
@@ -234,8 +241,8 @@ mod tests {
 
     const DISK: &str = "/disk";
 
-    /// Another core has the volume already, this one not yet: a part from there hangs here, outside of the gate. Until it has
-    /// ended there is no snapshot, and the layer that it writes to stays.
+    /// Another core has the volume already, this one not yet: a part from there hangs here, outside of the gate. Until
+    /// it has ended there is no snapshot, and the layer that it writes to stays.
     #[test]
     fn a_part_that_came_before_its_volume_is_waited_for() {
         let world = World::new(1);

@@ -2,9 +2,7 @@
 
 use super::{Assembly, TrashedVolume};
 use crate::head::Head;
-use runtime::channel::cross;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::Duration;
 use types::StoreId;
 
@@ -120,16 +118,6 @@ impl Assembly {
     /// How the node is now.
     pub async fn status(&self) -> NodeStatus {
         let node = &self.0;
-        let (told, mut all_told) = cross(usize::from(node.cores));
-        for core in 0..node.cores {
-            let told = told.clone();
-            let tell = move |head: Rc<Head>| {
-                Box::pin(async move {
-                    let _ = told.send(core_status(&head)).await;
-                }) as crate::message::LocalFuture
-            };
-            node.head.spawn_on(core, tell);
-        }
         let mut status = NodeStatus {
             groups_total: node.groups_missing,
             reasons: node.reasons.clone(),
@@ -139,8 +127,7 @@ impl Assembly {
             devices: node.devices.iter().map(device_status).collect(),
             ..NodeStatus::default()
         };
-        for _ in 0..node.cores {
-            let Ok(core) = all_told.recv().await else { continue };
+        for core in self.on_each_core(|head| Box::pin(async move { core_status(&head) })).await {
             status.groups_total += core.groups_total;
             status.groups_serving += core.groups_serving;
             status.reasons.extend(core.reasons);
@@ -176,9 +163,7 @@ impl Assembly {
         }
         status
     }
-}
 
-impl Assembly {
     fn provisioned_bytes(&self) -> u64 {
         let served = self.0.volumes.borrow().values().map(|volume| volume.size_bytes).sum::<u64>();
         served + self.trash().iter().map(|volume| volume.info.size_bytes).sum::<u64>()

@@ -58,16 +58,14 @@ impl Assembly {
         let _alone = self.0.changing.lock().await;
         let known = self.0.trash.0.borrow().get(&id).map(|(volume, _)| volume.info.name.clone());
         let name = name.map(str::to_owned).or(known).ok_or(VolumeError::NotInTrash(id))?;
-        if let Some(there) = self.0.volumes.borrow().get(&name) {
-            return Err(VolumeError::Exists(there.clone()));
-        }
+        self.check_free(&name)?;
         let volume = restore_volume(&*self.0.map, id, &name, self.0.id).await?;
         let kept = self.0.trash.0.borrow_mut().remove(&id);
         kept.inspect(|(_, task)| task.cancel());
         self.add(&volume).await?;
         self.tell_trash().await;
         self.tell_locked().await;
-        self.0.volumes.borrow().get(&name).cloned().ok_or(VolumeError::NotFound(name))
+        self.served(&name)
     }
 
     /// Deletes a volume in the trash for good; its space comes back in the background.

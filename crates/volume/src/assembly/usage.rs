@@ -1,7 +1,7 @@
 //! What volumes take, and what changed between two of their snapshots.
 //!
-//! Each layer's blocks are counted in the store as they change. A layer belongs to every volume and snapshot that is read
-//! through it: what only one volume is read through is its own, the rest it shares.
+//! Each layer's blocks are counted in the store as they change. A layer belongs to every volume and snapshot that is
+//! read through it: what only one volume is read through is its own, the rest it shares.
 
 use super::{Assembly, VolumeError};
 use crate::head::Head;

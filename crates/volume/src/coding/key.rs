@@ -4,8 +4,8 @@
 //!   secret ── scrypt(salt) ──► wrapping key ── AES-256-GCM(nonce; cluster, key id, kind) ──► wrap, in the map
 //! ```
 //!
-//! A data key is random and never changes; it is in clear in memory only. Who changes a secret wraps it again, and no block
-//! is touched. A wrap opens in its own cluster, under its own key id, with its own secret, or not at all.
+//! A data key is random and never changes; it is in clear in memory only. Who changes a secret wraps it again, and no
+//! block is touched. A wrap opens in its own cluster, under its own key id, with its own secret, or not at all.
 
 use cluster::{KeyRecord, KeyWrap, ScryptCost, SecretKind};
 use openssl::error::ErrorStack;
@@ -131,8 +131,8 @@ impl DataKey {
         Ok(KeyWrap { kind: secret.kind, scrypt: COST, salt, nonce, ciphertext, tag, created_at_ns })
     }
 
-    /// The data key of `record`, and the place of the wrap that `secret` opens. Takes about 0.2 s of a core for each wrap
-    /// that is tried: not for one that serves.
+    /// The data key of `record`, and the place of the wrap that `secret` opens. Takes about 0.2 s of a core for each
+    /// wrap that is tried: not for one that serves.
     ///
     /// # Errors
     /// [`KeyError::Wrong`] if the secret opens none; the others say themselves what they are.

@@ -37,8 +37,8 @@ pub fn steady(seed: u64, cores: usize, disk_bytes: u64, read_ns: u64) -> Machine
     Machine { world, node, map: SimMap::new(), cores }
 }
 
-/// Whoever writes block after block, each one when the one before has returned, finds in a snapshot what was written up to
-/// one instant: never a later block without an earlier one. The blocks are on two cores and so are the writers; the
+/// Whoever writes block after block, each one when the one before has returned, finds in a snapshot what was written up
+/// to one instant: never a later block without an earlier one. The blocks are on two cores and so are the writers; the
 /// second core stands still for a while from some moment on while the snapshot is taken, whichever that is.
 pub fn is_one_on_all_cores(seed: u64) {
     let machine = steady(seed, 2, SEVERAL_SHARDS_BYTES, 10_000);
@@ -110,8 +110,8 @@ fn begin_writing(assembly: &Assembly, writer: u64) -> TaskHandle {
     })
 }
 
-/// A part of a block is written, and the device takes its time for the rest of it. Meanwhile the volume is changed, perhaps
-/// several times, and then a snapshot is taken: the write is in it whenever one looks, or never.
+/// A part of a block is written, and the device takes its time for the rest of it. Meanwhile the volume is changed,
+/// perhaps several times, and then a snapshot is taken: the write is in it whenever one looks, or never.
 pub fn waits_for_every_earlier_term(changes: u64) {
     let machine = steady(changes, 1, DISK_BYTES, 100_000_000);
     let assembly = machine.start();

@@ -1,9 +1,9 @@
-//! An administrator who takes snapshots of the volume that all clients use, looks at them, makes clones that are written to,
-//! rolls back, lets the volume grow, and deletes and restores what he made, in any order: layers are merged under the
-//! clients' feet.
+//! An administrator who takes snapshots of the volume that all clients use, looks at them, makes clones that are
+//! written to, rolls back, lets the volume grow, and deletes and restores what he made, in any order: layers are merged
+//! under the clients' feet.
 //!
-//! What a snapshot holds is read through a clone before anybody writes to that, whenever that is: it must be what there was
-//! at one instant while the snapshot was taken.
+//! What a snapshot holds is read through a clone before anybody writes to that, whenever that is: it must be what there
+//! was at one instant while the snapshot was taken.
 
 use super::client::{Clients, spawn_on_core};
 use super::door::{Door, Trouble};

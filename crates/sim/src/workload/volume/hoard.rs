@@ -1,6 +1,6 @@
 //! A volume that fills the device: written from its beginning until new blocks are refused or enough is stored, then
-//! overwritten and discarded here and there, so that segments have to be cleaned, then deleted; and again. What it holds is
-//! judged like everything else.
+//! overwritten and discarded here and there, so that segments have to be cleaned, then deleted; and again. What it
+//! holds is judged like everything else.
 
 use super::client::{Clients, Ledger};
 use super::door::{Door, Trouble};

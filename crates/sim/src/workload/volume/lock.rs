@@ -1,5 +1,5 @@
-//! Who keeps the key of the volume that all clients use: unlocks it at each start, and locks it now and then under their
-//! feet. Whatever is asked of a locked volume, or of one of its clones, is refused and does nothing. In runs that
+//! Who keeps the key of the volume that all clients use: unlocks it at each start, and locks it now and then under
+//! their feet. Whatever is asked of a locked volume, or of one of its clones, is refused and does nothing. In runs that
 //! compress he tells the pool now and then to do it otherwise.
 
 use super::client::Clients;
@@ -75,8 +75,8 @@ fn data_key(id: KeyId) -> DataKey {
     DataKey::from_bytes(std::array::from_fn(|index| (index as u8).wrapping_mul(7) ^ id.0 as u8))
 }
 
-/// The keeper remembers the key. To wrap it takes a fifth of a second and real random numbers, and is no business of the
-/// data path.
+/// The keeper remembers the key. To wrap it takes a fifth of a second and real random numbers, and is no business of
+/// the data path.
 fn unused_wrap() -> KeyWrap {
     KeyWrap {
         kind: SecretKind::KeyFile,

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! A run is a row of starts of the storage node, each cut short: while it starts, while clients run, after they were
-//! stopped, or after it was stopped cleanly. All clients use one volume, whose history goes on through all of them and is
-//! judged as one; so are those of its clones, and each snapshot is judged as what there was at one instant. In a third of
-//! the runs they are encrypted, and locked now and then; in a third the pool compresses; in some the operations are sectors
-//! of 512 bytes, so that blocks are read, changed and written by several at once; in a quarter the device is small and
-//! another volume fills it.
+//! stopped, or after it was stopped cleanly. All clients use one volume, whose history goes on through all of them and
+//! is judged as one; so are those of its clones, and each snapshot is judged as what there was at one instant. In a
+//! third of the runs they are encrypted, and locked now and then; in a third the pool compresses; in some the
+//! operations are sectors of 512 bytes, so that blocks are read, changed and written by several at once; in a quarter
+//! the device is small and another volume fills it.
 
 mod administrator;
 mod client;

@@ -1,8 +1,8 @@
-//! What there must be: the volume and its size, its snapshots, the clones of them. What blocks hold is in the history, where
-//! each volume has a region of its own.
+//! What there must be: the volume and its size, its snapshots, the clones of them. What blocks hold is in the history,
+//! where each volume has a region of its own.
 //!
-//! Whatever an administrator was told is kept through all crashes; what was asked for and not answered may be done or not,
-//! and is found out at the next start.
+//! Whatever an administrator was told is kept through all crashes; what was asked for and not answered may be done or
+//! not, and is found out at the next start.
 
 use super::client::Clients;
 use super::machine::{OTHER_VOLUME, VOLUME};

@@ -37,8 +37,8 @@ pub struct Profile {
     pub grows: bool,
     /// Whether the device is small and another volume fills it: it is cleaned, and sometimes full.
     pub tight: bool,
-    /// How what is written is compressed at first. Unless it is not: then blocks differ in what can be saved of them, and
-    /// the pool is told now and then to compress otherwise.
+    /// How what is written is compressed at first. Unless it is not: then blocks differ in what can be saved of them,
+    /// and the pool is told now and then to compress otherwise.
     pub compression: Compression,
     /// Whether the volume and its clones are encrypted, and locked now and then.
     pub encrypted: bool,

@@ -1,7 +1,8 @@
 //! What a fuzzer calls, and what it starts from.
 //!
-//! Each `fuzz_*` takes any bytes and must not panic. Sums and hashes are put right first, so that the fuzzer gets behind
-//! them: what is tested is that no byte that a decoder accepts is ignored. Whatever decodes must encode to the same bytes.
+//! Each `fuzz_*` takes any bytes and must not panic. Sums and hashes are put right first, so that the fuzzer gets
+//! behind them: what is tested is that no byte that a decoder accepts is ignored. Whatever decodes must encode to the
+//! same bytes.
 
 pub mod samples;
 

@@ -1,5 +1,5 @@
-//! One instance of each kind of structure, as a writer writes it: the corpus a fuzzer starts from, what the golden bytes
-//! are taken from, and what has every bit flipped.
+//! One instance of each kind of structure, as a writer writes it: the corpus a fuzzer starts from, what the golden
+//! bytes are taken from, and what has every bit flipped.
 
 use crate::format::blocks::BlockState;
 use crate::format::bytes::u32_at;
