@@ -6,6 +6,7 @@ mod common;
 
 use common::cleaning::*;
 use common::layers::layers_survive;
+use common::openings::an_opening_that_is_cut_off_leaves_no_damage;
 use common::shards::a_pass_ends_although_its_writers_wait;
 use common::tombstones::{Deletion, a_deleted_block_never_returns};
 use std::time::Duration;
@@ -25,7 +26,7 @@ fn layers(seed: u64) {
 #[test]
 fn every_broken_rule_of_cleaning_is_noticed() {
     type Check = fn(u64);
-    let mutants: [(Mutant, Check); 16] = [
+    let mutants: [(Mutant, Check); 17] = [
         (Mutant::TombstoneLost, |seed| a_deleted_block_never_returns(seed, Deletion::HidingZeroes)),
         (Mutant::LayerDeleteNotReplayed, |seed| a_deleted_block_never_returns(seed, Deletion::Volume)),
         (Mutant::ReadFallsThroughZeroes, |seed| a_deleted_block_never_returns(seed, Deletion::HidingZeroes)),
@@ -34,6 +35,7 @@ fn every_broken_rule_of_cleaning_is_noticed() {
         (Mutant::ReserveOpenToNewBlocks, |_| a_full_device_can_be_emptied()),
         (Mutant::EndingForgottenTooEarly, |_| blocks_of_a_layer_that_is_gone_are_moved()),
         (Mutant::TailTakenUnseen, |_| rot_within_an_open_segment_hides_what_lies_behind()),
+        (Mutant::RecordBesideOpening, |seed| drop(an_opening_that_is_cut_off_leaves_no_damage(seed))),
         (Mutant::PassWaitsForWriters, a_pass_ends_although_its_writers_wait),
         (Mutant::FreedBeforePassForgot, |seed| {
             a_pass_beside_a_move_names_the_old_place(Duration::from_micros(25 * seed));

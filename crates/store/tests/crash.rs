@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::openings::an_opening_that_is_cut_off_leaves_no_damage;
 use common::*;
 use runtime::sim::DiskFaults;
 use std::time::Duration;
@@ -91,4 +92,11 @@ fn what_was_acknowledged_survives_failed_flushes() {
     for seed in 200..208 {
         survives(seed, 40, DiskFaults { flush_error: 50_000, ..DiskFaults::default() });
     }
+}
+
+/// The opening says which holes are accepted: nothing that takes them for granted becomes durable before it.
+#[test]
+fn an_opening_that_is_cut_off_is_as_if_it_had_not_begun() {
+    let with_holes: u64 = (0..1).map(an_opening_that_is_cut_off_leaves_no_damage).sum();
+    assert!(with_holes > 20, "{with_holes} openings were cut off behind a hole");
 }

@@ -65,6 +65,8 @@ pub enum Mutant {
     EndingForgottenTooEarly,
     /// Store: a move counts its blocks in the new segment and leaves them counted in the old one.
     MoveCountedTwice,
+    /// Store: records are written beside the opening of their incarnation, which may get lost alone.
+    RecordBesideOpening,
     /// Store: a write that a power loss tore is replayed.
     TornWriteReplayed,
     /// Store: new blocks may take the segments that are kept for deletes.

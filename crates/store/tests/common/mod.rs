@@ -4,6 +4,7 @@
 pub mod cleaning;
 pub mod layers;
 pub mod moments;
+pub mod openings;
 pub mod reader;
 pub mod shards;
 pub mod tombstones;
