@@ -222,8 +222,8 @@ impl Log {
             let of_clients = next.kind == RecordKind::Log && other.kind == RecordKind::Log;
             !of_clients || self.queue.len() > 1 || gathered >= SECOND_RECORD_BYTES || gathered > other.blocks_bytes()
         });
-        // What an opening accepts as missing is damage to whoever does not find the opening: nothing says that it was
-        // durable, as every other record of its incarnation does, before the opening is.
+        // Each later record says that all before it was durable, holes that the opening accepts too: to whoever finds
+        // it and not the opening, those holes are damage. So the opening is durable first.
         let opening_first = |batch: &Batch| batch.kind != RecordKind::Opening || mutant(Mutant::RecordBesideOpening);
         is_worth_it
             && self.in_flight.len() < MAX_APPENDS_IN_FLIGHT
