@@ -106,6 +106,17 @@ pub enum IoError {
     Unavailable(String),
 }
 
+/// Which half of a compare-and-write failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompareAndWriteError {
+    /// The bytes differ, or cannot be read, or the command was not begun: nothing was written.
+    #[error("not written: {0}")]
+    Compare(IoError),
+    /// The bytes were as expected and the write failed.
+    #[error("as expected, and not written: {0}")]
+    Write(IoError),
+}
+
 /// A volume as one core sees it. Clones share it. All calls may be made from any task of that core.
 ///
 /// Every command is admitted when it is called (not when first polled): commands that overlap in a 4 KiB block of one
@@ -226,9 +237,27 @@ impl Volume {
             }
         }
     }
+
+    /// Writes `payload` if the range holds `expected`, which is as long: one command with one place in the order, so
+    /// that nothing that overlaps comes between compare and write. The write is durable when it returns, and through a
+    /// crash as whole as any [`write`](Self::write).
+    ///
+    /// # Errors
+    /// [`CompareAndWriteError::Compare`]: nothing was written. [`CompareAndWriteError::Write`]: as for a write.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn compare_and_write(
+        &self,
+        offset_bytes: u64,
+        expected: Payload,
+        payload: Payload,
+    ) -> impl Future<Output = Result<(), CompareAndWriteError>> + use<> {
+        crate::fused::compare_and_write(self, offset_bytes, expected, payload)
+    }
 }
 
-fn check_len(len_bytes: usize) {
+pub(crate) fn check_len(len_bytes: usize) {
     assert!((1..=MAX_TRANSFER_BYTES as usize).contains(&len_bytes), "a transfer of {len_bytes} bytes");
 }
 

@@ -26,6 +26,7 @@ mod checksums;
 mod coding;
 mod command;
 mod directory;
+mod fused;
 mod gate;
 mod head;
 mod message;
