@@ -7,7 +7,7 @@ pub use crate::directory::Directory;
 use crate::head::VolumeState;
 use crate::part::{Done, Work};
 pub use crate::session::Session;
-use cluster::Compression;
+use cluster::{Compression, HostAccess};
 use runtime::{IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
@@ -41,6 +41,8 @@ pub struct VolumeInfo {
     pub compression: Compression,
     /// Whether it is encrypted, and whether it can be used.
     pub encryption: Encryption,
+    /// The NVMe hosts that may use it.
+    pub hosts: HostAccess,
 }
 
 /// Whether a volume is encrypted, and whether its key is here.
