@@ -185,7 +185,8 @@ impl Client {
     }
 }
 
-/// Text as one segment of a path: what is no unreserved character of RFC 3986 (§2.3), nor a colon, as percent and two digits.
+/// Text as one segment of a path: what is no unreserved character of RFC 3986 (§2.3), nor a colon, as percent and two
+/// digits.
 fn path_segment(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
     let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };

@@ -7,8 +7,8 @@
 //! static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 //! ```
 //!
-//! and compares [`on_this_thread`], [`on_threads_watched`] or [`bytes_held`] before and after. Taking and growing memory count as one
-//! each, giving it back does not count. Used by tests only: nothing that ships depends on it.
+//! and compares [`on_this_thread`], [`on_threads_watched`] or [`bytes_held`] before and after. Taking and growing memory
+//! count as one each, giving it back does not count. Used by tests only: nothing that ships depends on it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
