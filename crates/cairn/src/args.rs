@@ -44,6 +44,9 @@ pub(crate) enum Command {
     /// Volumes: create, ls, info, resize, unlock, lock, rekey, delete
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// NVMe hosts that may use volumes: allow, deny, ls
+    #[command(subcommand)]
+    Host(HostCommand),
     /// Pools: ls, info, set
     #[command(subcommand)]
     Pool(PoolCommand),
@@ -106,6 +109,9 @@ pub(crate) enum VolumeCommand {
         encrypt: bool,
         #[command(flatten)]
         secret: NewVolumeSecret,
+        /// Every NVMe host may use it; else, where `cairn node run` serves it, none may until `cairn host allow`
+        #[arg(long)]
+        any_host: bool,
     },
     /// List the volumes
     Ls,
@@ -193,6 +199,29 @@ pub(crate) struct RekeyArguments {
     /// What is given opens it no more, and nothing new does
     #[arg(long)]
     pub(crate) remove: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostCommand {
+    /// Let an NVMe host use a volume; the first that is named ends that every host may
+    Allow {
+        /// The volume
+        volume: VolumeName,
+        /// The host's NQN (on it: cat /etc/nvme/hostnqn), or any for every host
+        host: String,
+    },
+    /// Take a volume from an NVMe host: nothing of it runs any more when this returns
+    Deny {
+        /// The volume
+        volume: VolumeName,
+        /// The host's NQN, or any for all that are not named
+        host: String,
+    },
+    /// List who may use a volume, or all volumes
+    Ls {
+        /// The volume
+        volume: Option<VolumeName>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

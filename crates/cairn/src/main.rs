@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster: all commands but demo, node and device use nothing else
-//!   volume, pool, snapshot, trash, status, device, demo, node      one room per command
+//!   volume, host, pool, snapshot, trash, status, device, demo, node      one room per command
 //!   output    tables for people, JSON for programs
 //! ```
 //!
@@ -12,6 +12,7 @@
 mod args;
 mod client;
 mod device;
+mod host;
 mod output;
 mod pool;
 mod serve;
@@ -72,6 +73,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Pool(command) => pool::run(&client()?, command, format),
         Command::Snapshot(command) => snapshot::run(&client()?, command, format),
         Command::Clone { path, new } => snapshot::clone(&client()?, &path, &new, format),
+        Command::Host(command) => host::run(&client()?, command, format),
         Command::Device(command) => device::run(command, format),
         Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Status => status::run(&client()?, format),

@@ -55,7 +55,7 @@ pub(crate) fn node(config: &Path) -> Result<(), Failure> {
 
 /// Tells scripts by the line `ready`, and people by the log how to connect.
 fn announce(addresses: &Addresses) {
-    let Addresses { nqn, nvme, nbd, admin } = addresses;
+    let Addresses { nqn, nvme, nbd, admin, any_host: _ } = addresses;
     log::info!("NVMe/TCP: nvme connect -t tcp -a {} -s {} -n {nqn}", nvme.ip(), nvme.port());
     log::info!("NBD:      nbd://{nbd}/VOLUME    volumes: cairn --admin http://{admin} volume ls");
     if !admin.ip().is_loopback() {

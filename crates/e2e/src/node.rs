@@ -166,6 +166,7 @@ fn serve_nvme(assembly: &Assembly) -> SocketAddr {
         model: "Cairn".into(),
         firmware: "0".into(),
         controller_ids: 1..0xfff0,
+        open_by_default: true,
     };
     let (target, workers) = nvme::serve::Target::new(subsystem, 1);
     for worker in workers {

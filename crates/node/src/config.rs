@@ -39,6 +39,9 @@ pub struct NodeConfig {
     pub cores: u16,
     /// Where the cluster map is.
     pub map: MapConfig,
+    /// Whether every NVMe host may use a volume of which nobody has said which may. `cairn demo` says yes.
+    #[serde(default)]
+    pub any_host: bool,
     /// Each is tried at the start on all locked volumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key_files: Vec<PathBuf>,

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, VolumeId};
-use volume::{ByteRange, NodeStatus, Secret, TrashedVolume, VolumeInfo, VolumeUsage};
+use volume::{ByteRange, HostChange, NodeStatus, Secret, TrashedVolume, VolumeInfo, VolumeUsage};
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
 pub const REQUESTS_MAX: usize = 256;
@@ -48,6 +48,8 @@ pub enum Request {
     RestoreVolume(VolumeId, Option<VolumeName>, Answer<VolumeInfo>),
     /// Delete a volume in the trash for good.
     EmptyTrash(VolumeId, Answer<()>),
+    /// Change which NVMe hosts may use a volume.
+    ChangeHosts(VolumeName, HostChange, Answer<VolumeInfo>),
     /// Something about snapshots, clones, sizes or usage.
     Snapshots(SnapshotRequest),
     /// Something about encrypted volumes or pools.
@@ -95,6 +97,12 @@ pub enum ControlError {
     /// It is deleted after its snapshots.
     #[error("{0}")]
     HasSnapshots(String),
+    /// What was named is no NVMe host.
+    #[error("{0}")]
+    BadHost(String),
+    /// The hosts cannot be changed like this.
+    #[error("{0}")]
+    Hosts(String),
     /// The secret does not open the volume.
     #[error("{0}")]
     WrongSecret(String),
@@ -163,6 +171,11 @@ impl ControlHandle {
     /// Deletes a volume in the trash for good.
     pub async fn empty_trash(&self, id: VolumeId) -> Result<(), ControlError> {
         self.ask(|reply| Request::EmptyTrash(id, reply)).await?
+    }
+
+    /// Changes which NVMe hosts may use a volume; nothing runs of those that may not when this returns.
+    pub async fn change_hosts(&self, volume: VolumeName, change: HostChange) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::ChangeHosts(volume, change, reply)).await?
     }
 
     /// The snapshots of a volume, by name.

@@ -255,6 +255,7 @@ fn make(options: &DemoOptions, demo_path: &Path, node_path: &Path) -> Result<Dem
         nbd_port: DEFAULT_NBD_PORT,
         admin_port: DEFAULT_ADMIN_PORT,
         cores: 1,
+        any_host: true,
         map: MapConfig { redb: PathBuf::from("../map.redb") },
         key_files: Vec::new(),
         devices: vec![DeviceConfig { path: PathBuf::from("device-1.img") }],
@@ -277,6 +278,8 @@ fn apply_wishes(config: &mut NodeConfig, options: &DemoOptions) {
     config.nbd_port = options.nbd_port.unwrap_or(config.nbd_port);
     config.admin_port = options.admin_port.unwrap_or(config.admin_port);
     config.cores = options.cores.unwrap_or(config.cores);
+    // Directories of earlier versions do not say so.
+    config.any_host = true;
 }
 
 /// A sparse device may be larger than the file system has room for: that is no error until it is written full.

@@ -6,6 +6,7 @@ use crate::config::NodeConfig;
 use crate::control::{Answer, ClusterStatus, ControlError, Request};
 use crate::doors::{Bound, Doors, ListenError};
 use crate::files::FileError;
+use crate::hosts::HostOrder;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, VolumeSpec};
 use cluster::{Compression, DEFAULT_POOL, MapError, MapStore, RedbMap};
@@ -115,6 +116,7 @@ pub(crate) fn start(
 struct LocalNode {
     assembly: Assembly,
     doors: Option<Doors>,
+    any_host: bool,
 }
 
 impl LocalNode {
@@ -142,9 +144,10 @@ impl LocalNode {
         // A first start that gets no port has served nothing: the next one begins anew, with what it then is told.
         let bound = Bound::new(&config)?;
         before_serving()?;
-        let doors = Doors::open(&assembly, bound, node, core_count);
+        let any_host = config.any_host;
+        let doors = Doors::open(&assembly, bound, node, core_count, any_host);
         let started = Started { nqn: doors.nqn.clone(), nvme: doors.nvme, nbd: doors.nbd };
-        Ok((Self { assembly, doors: Some(doors) }, started))
+        Ok((Self { assembly, doors: Some(doors), any_host }, started))
     }
 
     /// The control task: one request after the other (long ones as tasks of their own), until the one to stop.
@@ -163,6 +166,11 @@ impl LocalNode {
                 Request::EmptyTrash(id, reply) => tell(reply, self.assembly.empty_trash(id).await),
                 Request::Snapshots(request) => {
                     runtime::spawn(crate::snapshots::answer(self.assembly.clone(), request));
+                }
+                Request::ChangeHosts(name, change, reply) => {
+                    let target = self.doors.as_ref().map(|doors| doors.target.clone());
+                    let order = HostOrder { name, change, open_by_default: self.any_host };
+                    runtime::spawn(crate::hosts::answer(self.assembly.clone(), target, order, reply));
                 }
                 Request::Keys(request) => {
                     runtime::spawn(crate::keys::answer(self.assembly.clone(), request));
@@ -226,6 +234,8 @@ pub(crate) fn control_error(error: VolumeError) -> ControlError {
             block_size_bytes: there.block_size_bytes,
         },
         VolumeError::NotFound(name) => ControlError::NotFound(name),
+        error @ VolumeError::BadHost(_) => ControlError::BadHost(error.to_string()),
+        error @ VolumeError::Hosts(_) => ControlError::Hosts(error.to_string()),
         VolumeError::NotInTrash(id) => ControlError::NotInTrash(id),
         VolumeError::NotEncrypted(name) => ControlError::NotEncrypted(name),
         VolumeError::NoPool(name) => ControlError::NoPool(name),

@@ -89,6 +89,7 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     let cores = Cores::start(usize::from(plan.config.cores), &Options { record: plan.record.clone() })
         .map_err(ServiceError::Cores)?;
     let (control, requests) = control::channel();
+    let any_host = plan.config.any_host;
     let mut starting = local_node::start(
         cores.handles(),
         NodePlan {
@@ -119,6 +120,7 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
         nvme: reachable(started.nvme),
         nbd: reachable(started.nbd),
         admin: reachable(admin_address),
+        any_host,
     };
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let admin = Admin { control: control.clone(), addresses: addresses.clone() };

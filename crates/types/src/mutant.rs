@@ -88,6 +88,8 @@ pub enum Mutant {
     SnapshotCoreByCore,
     /// Volume: a write that must be all or nothing becomes an entry for each block, one after the other.
     UntornSplit,
+    /// Volume: a compare-and-write is a compare and then a write, and others may come in between.
+    CompareAndWriteSplit,
     /// Volume: who locks a volume takes it away from the first core only.
     LockedOnOneCore,
     /// Volume: what is discarded in a layer does not hide what lies in those below.

@@ -7,7 +7,7 @@ pub use crate::directory::Directory;
 use crate::head::VolumeState;
 use crate::part::{Done, Work};
 pub use crate::session::Session;
-use cluster::Compression;
+use cluster::{Compression, HostAccess};
 use runtime::{IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
@@ -41,6 +41,8 @@ pub struct VolumeInfo {
     pub compression: Compression,
     /// Whether it is encrypted, and whether it can be used.
     pub encryption: Encryption,
+    /// The NVMe hosts that may use it.
+    pub hosts: HostAccess,
 }
 
 /// Whether a volume is encrypted, and whether its key is here.
@@ -104,6 +106,17 @@ pub enum IoError {
     /// The device or group cannot serve now and nothing is known to be wrong with the command.
     #[error("unavailable: {0}")]
     Unavailable(String),
+}
+
+/// Which half of a compare-and-write failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompareAndWriteError {
+    /// The bytes differ, or cannot be read, or the command was not begun: nothing was written.
+    #[error("not written: {0}")]
+    Compare(IoError),
+    /// The bytes were as expected and the write failed.
+    #[error("as expected, and not written: {0}")]
+    Write(IoError),
 }
 
 /// A volume as one core sees it. Clones share it. All calls may be made from any task of that core.
@@ -226,9 +239,27 @@ impl Volume {
             }
         }
     }
+
+    /// Writes `payload` if the range holds `expected`, which is as long: one command with one place in the order, so
+    /// that nothing that overlaps comes between compare and write. The write is durable when it returns, and through a
+    /// crash as whole as any [`write`](Self::write).
+    ///
+    /// # Errors
+    /// [`CompareAndWriteError::Compare`]: nothing was written. [`CompareAndWriteError::Write`]: as for a write.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn compare_and_write(
+        &self,
+        offset_bytes: u64,
+        expected: Payload,
+        payload: Payload,
+    ) -> impl Future<Output = Result<(), CompareAndWriteError>> + use<> {
+        crate::fused::compare_and_write(self, offset_bytes, expected, payload)
+    }
 }
 
-fn check_len(len_bytes: usize) {
+pub(crate) fn check_len(len_bytes: usize) {
     assert!((1..=MAX_TRANSFER_BYTES as usize).contains(&len_bytes), "a transfer of {len_bytes} bytes");
 }
 

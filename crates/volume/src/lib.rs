@@ -26,6 +26,7 @@ mod checksums;
 mod coding;
 mod command;
 mod directory;
+mod fused;
 mod gate;
 mod head;
 mod message;
@@ -39,6 +40,7 @@ pub use assembly::{
     Assembly, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, StartError,
     TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
 };
+pub use cluster::{HostAccess, HostChange};
 pub use coding::{
     DataKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, KeyPlace, PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN,
     Secret,

@@ -39,6 +39,18 @@ pub(crate) enum Work {
     Zero { partial: bool },
     /// Compares with these bytes.
     Compare(SharedBuf),
+    /// Writes the second bytes if it holds the first ones.
+    CompareAndWrite(SharedBuf, SharedBuf),
+}
+
+impl Part {
+    /// Of a compare-and-write the compare, to be done before what is left of this part: the write. Else nothing.
+    pub(crate) fn take_compare(&mut self) -> Option<Self> {
+        let Work::CompareAndWrite(expected, bytes) = &self.work else { return None };
+        let compare = Self { work: Work::Compare(expected.clone()), ..*self };
+        self.work = Work::Write(bytes.clone());
+        Some(compare)
+    }
 }
 
 /// What came of it.
@@ -49,6 +61,8 @@ pub(crate) enum Done {
     Read(IoBuf, Vec<u32>),
     /// The bytes differ, first at this byte of the part.
     Differs(u32),
+    /// What a compare-and-write was to be compared with cannot be read: nothing was written.
+    NotCompared(IoError),
 }
 
 /// The blocks that bytes `offset..offset + len` of a chunk touch.
@@ -83,6 +97,9 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
         // case.
         Work::Zero { partial } => Box::pin(runner.zero(offset, len, partial, hold)).await.map(|()| Done::Plain),
         Work::Compare(bytes) => Box::pin(runner.compare(offset, &bytes)).await,
+        Work::CompareAndWrite(expected, bytes) => {
+            Box::pin(runner.compare_and_write(offset, &expected, &bytes, hold)).await
+        }
     }
 }
 
@@ -233,6 +250,21 @@ impl Runner<'_> {
         let stored = &stored[(offset % BLOCK) as usize..][..bytes.len()];
         let differs = stored.iter().zip(bytes.iter()).position(|(stored, wanted)| stored != wanted);
         Ok(differs.map_or(Done::Plain, |at| Done::Differs(at as u32)))
+    }
+
+    /// Both under the one place in the chunk's order that the command holds: nothing comes between them.
+    async fn compare_and_write(
+        &self,
+        offset: u32,
+        expected: &SharedBuf,
+        bytes: &SharedBuf,
+        hold: &mut Admitted,
+    ) -> Result<Done, IoError> {
+        match self.compare(offset, expected).await {
+            Ok(Done::Plain) => self.write(offset, bytes, hold).await.map(|()| Done::Plain),
+            Ok(other) => Ok(other),
+            Err(error) => Ok(Done::NotCompared(error)),
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! The routes, and the socket they are served on.
 
 use super::error::ApiError;
+use super::hosts;
 use super::keys;
 use super::listener::BoundedListener;
 use super::snapshots;
 use super::types::{
-    Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device, ErrorBody,
-    ErrorDetail, Health, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Secret, SecretKind, Snapshot, Status,
-    TrashedVolume, UnlockVolume, Usage, Volume,
+    AllowHost, Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device,
+    ErrorBody, ErrorDetail, Health, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Secret, SecretKind,
+    Snapshot, Status, TrashedVolume, UnlockVolume, Usage, Volume,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
@@ -30,9 +31,11 @@ use utoipa::OpenApi;
 const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 17] = [
+pub const ADMIN_PATHS: [&str; 19] = [
     "/v1/volumes",
     "/v1/volumes/{name}",
+    "/v1/volumes/{name}/hosts",
+    "/v1/volumes/{name}/hosts/{host}",
     "/v1/volumes/{name}/unlock",
     "/v1/volumes/{name}/lock",
     "/v1/volumes/{name}/rekey",
@@ -82,6 +85,9 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         snapshots::roll_back,
         snapshots::clone_snapshot,
         snapshots::list_changes,
+        hosts::list_hosts,
+        hosts::allow_host,
+        hosts::deny_host,
         keys::unlock_volume,
         keys::lock_volume,
         keys::rekey_volume,
@@ -98,6 +104,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Volume,
         Usage,
         CreateVolume,
+        AllowHost,
+        Hosts,
         ResizeVolume,
         Secret,
         SecretKind,
@@ -140,6 +148,8 @@ impl Admin {
             .route("/v1/volumes/{name}/snapshots/{snapshot}/rollback", post(snapshots::roll_back))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/clone", post(snapshots::clone_snapshot))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/changes", get(snapshots::list_changes))
+            .route("/v1/volumes/{name}/hosts", get(hosts::list_hosts).post(hosts::allow_host))
+            .route("/v1/volumes/{name}/hosts/{host}", delete(hosts::deny_host))
             .route("/v1/volumes/{name}/unlock", post(keys::unlock_volume))
             .route("/v1/volumes/{name}/lock", post(keys::lock_volume))
             .route("/v1/volumes/{name}/rekey", post(keys::rekey_volume))
@@ -179,11 +189,12 @@ async fn create_volume(
 ) -> Result<(StatusCode, Json<Volume>), ApiError> {
     let Json(asked) = body?;
     let name: VolumeName = asked.name.parse()?;
-    let spec = VolumeSpec::new(name, ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
+    let spec = VolumeSpec::new(name.clone(), ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
     let info = match &asked.secret {
         Some(secret) => admin.control.create_encrypted_volume(spec, keys::secret_of(secret)?).await?,
         None => admin.control.create_volume(spec).await?,
     };
+    let info = if asked.any_host { hosts::allow(&admin, name, "any".to_owned()).await? } else { info };
     let encrypted = if asked.secret.is_some() { ", encrypted" } else { "" };
     log::info!("volume {} created: {} bytes, namespace {}{encrypted}", info.name, info.size_bytes, info.nsid);
     Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))

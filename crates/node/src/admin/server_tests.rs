@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use types::{ClusterId, LayerId, VolumeId};
-use volume::{NodeStatus, TrashedVolume, VolumeInfo};
+use volume::{HostAccess, HostChange, NodeStatus, TrashedVolume, VolumeInfo};
 
 fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
     VolumeInfo {
@@ -29,7 +29,48 @@ fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
         pool: "default".into(),
         compression: cluster::Compression::Off,
         encryption: volume::Encryption::Off,
+        hosts: volume::HostAccess::Unset,
     }
+}
+
+/// The rules are the map's (`cluster`): here only that what is asked arrives.
+fn change_hosts(
+    volumes: &mut [VolumeInfo],
+    name: &VolumeName,
+    change: &HostChange,
+) -> Result<VolumeInfo, ControlError> {
+    let found = volumes.iter_mut().find(|volume| volume.name == name.as_str());
+    let found = found.ok_or_else(|| ControlError::NotFound(name.to_string()))?;
+    found.hosts = match change {
+        HostChange::AllowAny => HostAccess::Any,
+        HostChange::DenyAny => HostAccess::Listed(Vec::new()),
+        HostChange::Allow(nqn) if nqn.starts_with("nqn.") => HostAccess::Listed(vec![nqn.clone()]),
+        HostChange::Allow(nqn) => return Err(ControlError::BadHost(format!("{nqn} is no host"))),
+        HostChange::Deny(_) => return Err(ControlError::Hosts("it is open to all".to_owned())),
+    };
+    Ok(found.clone())
+}
+
+#[test]
+fn the_hosts_of_a_volume_are_told_and_changed() {
+    with_server(|server| async move {
+        let make = json!({"name": "a", "size_bytes": 1 << 20, "any_host": true});
+        let (status, made) = ask(server, "POST", "/v1/volumes", Some(make)).await;
+        assert_eq!((status, &made["any_host"], &made["hosts"]), (201, &json!(true), &json!([])));
+        let nqn = "nqn.2026-01.io.example:a/b";
+        let (status, told) = ask(server, "POST", "/v1/volumes/a/hosts", Some(json!({"host": nqn}))).await;
+        assert_eq!((status, told), (200, json!({"volume": "a", "any_host": false, "hosts": [nqn]})));
+        let (status, told) = ask(server, "GET", "/v1/volumes/a/hosts", None).await;
+        assert_eq!((status, &told["hosts"]), (200, &json!([nqn])));
+        let (status, told) = ask(server, "DELETE", "/v1/volumes/a/hosts/nqn.2026-01.io.example:a%2Fb", None).await;
+        assert_eq!((status, &told["error"]["code"]), (409, &json!("hosts")));
+        let (status, told) = ask(server, "POST", "/v1/volumes/a/hosts", Some(json!({"host": "x"}))).await;
+        assert_eq!((status, &told["error"]["code"]), (400, &json!("bad_host")));
+        let (status, told) = ask(server, "DELETE", "/v1/volumes/a/hosts/any", None).await;
+        assert_eq!((status, &told["any_host"], &told["hosts"]), (200, &json!(false), &json!([])));
+        let (status, told) = ask(server, "DELETE", "/v1/volumes/none/hosts/any", None).await;
+        assert_eq!((status, &told["error"]["code"]), (404, &json!("volume_not_found")));
+    });
 }
 
 async fn control_core(mut requests: CrossReceiver<Request>) {
@@ -85,6 +126,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let found = trash.len() < count;
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotInTrash(id)) });
             }
+            Request::ChangeHosts(name, change, reply) => drop(reply.send(change_hosts(&mut volumes, &name, &change))),
             Request::Snapshots(request) => snapshots.answer(request, &mut volumes),
             Request::Keys(request) => keys.answer(request, &mut volumes),
             Request::Stop(reply) => {
@@ -109,6 +151,7 @@ fn with_server<F: Future<Output = ()>>(client: impl FnOnce(SocketAddr) -> F) {
             nvme: "127.0.0.1:4420".parse().unwrap(),
             nbd: "127.0.0.1:10809".parse().unwrap(),
             admin: address,
+            any_host: false,
         };
         tokio::spawn(control_core(requests));
         tokio::spawn(Admin { control, addresses }.serve(listener, std::future::pending()));
@@ -146,7 +189,7 @@ fn a_volume_is_made_seen_and_deleted() {
             "name": "data", "size_bytes": 1 << 30, "block_size_bytes": 512, "nqn": "nqn.test", "nsid": 1,
             "nguid": nguid, "nvme_addresses": ["127.0.0.1:4420"], "nbd_uri": "nbd://127.0.0.1:10809/data",
             "nbd_uris": ["nbd://127.0.0.1:10809/data"], "layers": [3, 1],
-            "pool": "default", "compression": "off", "encrypted": false, "locked": false,
+            "pool": "default", "compression": "off", "encrypted": false, "locked": false, "any_host": false, "hosts": [],
         });
         assert_eq!((status, &made), (201, &expected));
         assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([expected])));

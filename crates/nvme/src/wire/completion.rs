@@ -39,6 +39,8 @@ impl Status {
     pub const INTERNAL_ERROR: Self = generic(0x06);
     pub const ABORT_REQUESTED: Self = generic(0x07);
     pub const ABORTED_SQ_DELETION: Self = generic(0x08);
+    pub const ABORTED_FAILED_FUSED: Self = generic(0x09);
+    pub const ABORTED_MISSING_FUSED: Self = generic(0x0A);
     pub const INVALID_NAMESPACE: Self = generic(0x0B);
     pub const COMMAND_SEQUENCE: Self = generic(0x0C);
     pub const DATA_SGL_LENGTH_INVALID: Self = generic(0x0F);
@@ -105,6 +107,8 @@ impl fmt::Display for Status {
             Self::COMMAND_ID_CONFLICT => "command id conflict",
             Self::INTERNAL_ERROR => "internal error",
             Self::ABORT_REQUESTED => "abort requested",
+            Self::ABORTED_FAILED_FUSED => "aborted: the other half of the fused pair failed",
+            Self::ABORTED_MISSING_FUSED => "aborted: the other half of the fused pair is missing",
             Self::INVALID_NAMESPACE => "invalid namespace or format",
             Self::COMMAND_SEQUENCE => "command sequence error",
             Self::DATA_SGL_LENGTH_INVALID => "data length invalid",

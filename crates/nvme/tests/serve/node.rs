@@ -23,6 +23,7 @@ pub fn subsystem() -> Subsystem {
         model: "Example".into(),
         firmware: "0.1".into(),
         controller_ids: 1..1000,
+        open_by_default: true,
     }
 }
 

@@ -104,13 +104,19 @@ pub enum VolumeError {
     BadBlockSize(InvalidInput),
     /// A volume of this name is there.
     #[error("a volume named {} exists already, of {} bytes", .0.name, .0.size_bytes)]
-    Exists(VolumeInfo),
+    Exists(Box<VolumeInfo>),
     /// No such volume.
     #[error("there is no volume named {0}")]
     NotFound(String),
     /// No such volume in the trash.
     #[error("there is no volume {0} in the trash")]
     NotInTrash(VolumeId),
+    /// The name of a host is none.
+    #[error("{0}")]
+    BadHost(InvalidInput),
+    /// The hosts of the volume cannot be changed like this.
+    #[error("{0}")]
+    Hosts(CatalogError),
     /// All namespace ids are taken.
     #[error("{0}")]
     Full(CatalogError),
@@ -186,6 +192,8 @@ impl From<CatalogError> for VolumeError {
             CatalogError::Input(input @ InvalidInput::Name(_)) => Self::BadName(input),
             CatalogError::Input(input @ InvalidInput::Size(_)) => Self::BadSize(input),
             CatalogError::Input(input @ InvalidInput::BlockSize(_)) => Self::BadBlockSize(input),
+            CatalogError::Input(input @ InvalidInput::Nqn(_)) => Self::BadHost(input),
+            CatalogError::OpenToAll(_) | CatalogError::TooManyHosts(_) => Self::Hosts(error),
             CatalogError::NotFound(name) => Self::NotFound(name),
             CatalogError::NotInTrash(id) => Self::NotInTrash(id),
             CatalogError::SubsystemFull(_) => Self::Full(error),

@@ -15,6 +15,7 @@ mod core;
 mod devices;
 mod encryption;
 mod error;
+mod hosts;
 mod layers;
 mod snapshots;
 mod status;

@@ -102,7 +102,7 @@ impl Assembly {
     /// [`VolumeError::Exists`] if there is a volume of this name.
     pub(super) fn check_free(&self, name: &str) -> Result<(), VolumeError> {
         let there = self.0.volumes.borrow().get(name).cloned();
-        there.map_or(Ok(()), |there| Err(VolumeError::Exists(there)))
+        there.map_or(Ok(()), |there| Err(VolumeError::Exists(Box::new(there))))
     }
 
     /// The layer that the volume's commands write to; of a locked volume that which they would write to.
@@ -216,9 +216,11 @@ async fn close(head: &Rc<Head>, id: VolumeId) {
 /// Opens the volume's gate on this core.
 fn open(head: &Rc<Head>, id: VolumeId, spec: Arc<VolumeSpec>) {
     let Some(volume) = head.directory.by_id(id) else { return };
-    let is_larger = spec.info.size_bytes != volume.size_bytes();
+    let before = volume.state.gate.term();
+    let is_told = |info: &VolumeInfo| (info.size_bytes, info.hosts.clone());
+    let is_other = is_told(&spec.info) != is_told(&before.spec.info);
     volume.state.gate.open(spec);
-    if is_larger {
+    if is_other {
         head.directory.bump();
     }
 }

@@ -123,5 +123,6 @@ fn subsystem() -> Subsystem {
         model: "Cairn".to_owned(),
         firmware: "0".to_owned(),
         controller_ids: 1..1000,
+        open_by_default: true,
     }
 }
