@@ -37,6 +37,7 @@ pub(super) fn failure(error: &IoError, writes: bool) -> Failure {
         IoError::OutOfRange { .. } if writes => Errno::NoSpace,
         IoError::OutOfRange { .. } => Errno::Invalid,
         IoError::NoSpace(_) => Errno::NoSpace,
+        IoError::ReadOnly => Errno::NotPermitted,
         IoError::Gone(_) | IoError::Abandoned => Errno::Shutdown,
         IoError::Damaged(_) | IoError::CompareFailed(_) | IoError::Unavailable(_) => Errno::Io,
     };

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod instant;
+pub mod status;
 
 use cluster::{MapStore, SimMap};
 use runtime::SharedBuf;
