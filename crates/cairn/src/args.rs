@@ -257,7 +257,7 @@ pub(crate) enum SnapshotCommand {
         /// The volume
         volume: VolumeName,
     },
-    /// Delete a snapshot; what only it held comes back
+    /// Delete a snapshot; what only it held comes back, and who has it open over NBD is told that it is gone
     Delete {
         /// VOLUME@NAME
         path: SnapshotPath,

@@ -94,6 +94,10 @@ pub enum Mutant {
     LockedOnOneCore,
     /// Volume: what is discarded in a layer does not hide what lies in those below.
     DiscardRevealsBelow,
+    /// Store: block status asks the newest layer only: what a snapshot below holds is told as a hole.
+    StatusOfTopOnly,
+    /// Volume: a snapshot is deleted while it is read: its layer may end under the reader.
+    SnapshotReadersNotAwaited,
     /// Map: a rollback leaves what was written since the snapshot.
     RollbackKeepsNewer,
     /// Map: a clone is written to in the layer of its snapshot.

@@ -149,18 +149,23 @@ impl Command {
         access: Access,
         mut work: impl FnMut(u32, u32) -> part::Work,
     ) -> Result<Self, IoError> {
-        let Volume { state: volume, session } = volume;
+        let Volume { state: volume, session, snapshot } = volume;
         session.may_be_admitted()?;
-        let (head, running) = volume.let_in(offset, u64::from(len))?;
+        let (head, running) = volume.let_in(snapshot.as_ref(), offset, u64::from(len))?;
+        if access == Access::Write && snapshot.is_some() {
+            return Err(IoError::ReadOnly);
+        }
+        let snapshot = || snapshot.as_ref().map(|snapshot| snapshot.info.layers.clone());
         let chunk = ChunkId((offset / CHUNK_BYTES) as u32);
         let within = (offset % CHUNK_BYTES) as u32;
         let first_len = len.min(CHUNK_BYTES as u32 - within);
-        let first = Part { chunk, offset: within, len: first_len, work: work(0, first_len) };
+        let first = Part { chunk, offset: within, len: first_len, snapshot: snapshot(), work: work(0, first_len) };
         let term = volume.gate.term();
         let target = Target::of(&term.spec, chunk);
         let stage = if first_len < len {
             let rest = len - first_len;
-            let second = Part { chunk: ChunkId(chunk.0 + 1), offset: 0, len: rest, work: work(first_len, rest) };
+            let (chunk, work) = (ChunkId(chunk.0 + 1), work(first_len, rest));
+            let second = Part { chunk, offset: 0, len: rest, snapshot: snapshot(), work };
             let pair = Pair::begin(head, volume.clone(), access, first, second);
             Stage::Both(Box::pin(pair.finish(session.clone())))
         } else if target.core == head.index {

@@ -9,6 +9,7 @@ use crate::command::serve;
 use crate::gate::{Gate, Strays};
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
 use crate::session::Session;
+use crate::snapshot::{Reading, SnapshotState};
 use crate::spec::{LocalTable, VolumeSpec};
 use replication::GroupRef;
 use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
@@ -341,6 +342,8 @@ pub(crate) struct VolumeState {
     pub(crate) info: VolumeInfo,
     pub(crate) gate: Gate,
     pub(crate) table: Rc<LocalTable>,
+    /// Its snapshots.
+    pub(crate) snapshots: RefCell<Vec<Rc<SnapshotState>>>,
     head: Weak<Head>,
     gone: Cell<bool>,
     running: Cell<u64>,
@@ -359,12 +362,13 @@ impl VolumeState {
             info: spec.info.clone(),
             gate: Gate::new(spec),
             table,
+            snapshots: RefCell::default(),
             head: Rc::downgrade(head),
             gone: Cell::new(false),
             running: Cell::new(0),
             drained: WaitList::default(),
         };
-        head.directory.add(Volume { state: Rc::new(state), session: Session::default() });
+        head.directory.add(Volume { state: Rc::new(state), session: Session::default(), snapshot: None });
     }
 
     /// Takes the volume away from this core: what is called from now on is refused; returns when nothing runs that was
@@ -398,23 +402,30 @@ impl VolumeState {
         }
     }
 
-    /// Checks the range and lets a command in.
-    pub(crate) fn let_in(self: &Rc<Self>, offset_bytes: u64, len_bytes: u64) -> Result<(Rc<Head>, Running), IoError> {
+    /// Checks the range and lets a command in, of the volume or of one of its snapshots.
+    pub(crate) fn let_in(
+        self: &Rc<Self>,
+        snapshot: Option<&Rc<SnapshotState>>,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> Result<(Rc<Head>, Running), IoError> {
         // First of all: of a volume that is gone the size means nothing any more.
         let Some(head) = self.head.upgrade().filter(|_| !self.gone.get()) else {
             return Err(IoError::Gone(format!("volume {} was deleted or locked", self.info.name)));
         };
-        let size_bytes = self.gate.term().spec.info.size_bytes;
+        let reading = snapshot.map(|snapshot| snapshot.let_in(&self.info.name)).transpose()?;
+        let size_bytes =
+            snapshot.map_or_else(|| self.gate.term().spec.info.size_bytes, |snapshot| snapshot.info.size_bytes);
         if offset_bytes.checked_add(len_bytes).is_none_or(|end| end > size_bytes) {
             return Err(IoError::OutOfRange { offset_bytes, len_bytes, size_bytes });
         }
         self.running.set(self.running.get() + 1);
-        Ok((head, Running(self.clone())))
+        Ok((head, Running(self.clone(), reading)))
     }
 }
 
-/// A command of a volume that runs.
-pub(crate) struct Running(Rc<VolumeState>);
+/// A command of a volume, or of one of its snapshots, that runs.
+pub(crate) struct Running(Rc<VolumeState>, #[allow(dead_code)] Option<Reading>); // ends with it
 
 impl Running {
     pub(crate) fn volume(&self) -> &Rc<VolumeState> {

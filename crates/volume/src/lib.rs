@@ -32,7 +32,9 @@ mod head;
 mod message;
 mod part;
 mod session;
+mod snapshot;
 mod spec;
+mod status;
 mod zeroes;
 
 pub use api::*;
@@ -45,3 +47,5 @@ pub use coding::{
     DataKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, KeyPlace, PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN,
     Secret,
 };
+pub use snapshot::SnapshotInfo;
+pub use status::{BlockExtent, MARKS_MAX, SnapshotMark};

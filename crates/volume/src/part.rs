@@ -10,11 +10,13 @@ use crate::api::{Encryption, IoError};
 use crate::coding::{Coder, Where};
 use crate::command::Admitted;
 use crate::spec::VolumeSpec;
+use crate::status::{BlockExtent, extents_of};
 use replication::{GroupError, GroupRef, Place, Sought};
 use runtime::{IoBuf, SharedBuf};
 use std::cell::RefCell;
+use std::sync::Arc;
 use store::{Content, StoredBlocks, Want};
-use types::{BLOCK_BYTES, BlockRange, ChunkId, Mutant, mutant};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, LayerId, Mutant, mutant};
 
 /// A write that does not cross a multiple of this is all or nothing on every floor: one entry, in one record.
 pub(crate) const UNTORN_BYTES: u32 = 64 << 10;
@@ -26,6 +28,8 @@ pub(crate) struct Part {
     pub(crate) chunk: ChunkId,
     pub(crate) offset: u32,
     pub(crate) len: u32,
+    /// What is read, newest first, if it is a snapshot and not the volume as it is.
+    pub(crate) snapshot: Option<Arc<[LayerId]>>,
     pub(crate) work: Work,
 }
 
@@ -35,12 +39,16 @@ pub(crate) enum Work {
     Read(IoBuf),
     /// Writes these bytes.
     Write(SharedBuf),
+    /// Writes these bytes, and stores them even where they are zeroes.
+    Fill(SharedBuf),
     /// Makes the range zero; `partial`: also where it ends inside a block.
     Zero { partial: bool },
     /// Compares with these bytes.
     Compare(SharedBuf),
     /// Writes the second bytes if it holds the first ones.
     CompareAndWrite(SharedBuf, SharedBuf),
+    /// Says what is stored, and what has changed since these layers.
+    Status(Arc<[LayerId]>),
 }
 
 impl Part {
@@ -63,6 +71,8 @@ pub(crate) enum Done {
     Differs(u32),
     /// What a compare-and-write was to be compared with cannot be read: nothing was written.
     NotCompared(IoError),
+    /// What is stored.
+    Status(Vec<BlockExtent>),
 }
 
 /// The blocks that bytes `offset..offset + len` of a chunk touch.
@@ -84,8 +94,12 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
         return Err(IoError::Unavailable(format!("volume {} is locked", spec.info.name)));
     }
     let head = hold.head().clone();
-    let runner = Runner { spec, group, chunk: part.chunk, coder: &head.coder };
-    let Part { offset, len, work, .. } = part;
+    let Part { chunk, offset, len, snapshot, work } = part;
+    let layers = snapshot.as_deref().unwrap_or(&spec.info.layers);
+    let stores_zeroes = matches!(work, Work::Fill(_));
+    let runner = Runner { spec, group, chunk, layers, stores_zeroes, coder: &head.coder };
+    let writes = matches!(work, Work::Write(_) | Work::Fill(_) | Work::Zero { .. });
+    assert!(snapshot.is_none() || !writes, "a snapshot stays as it is");
     match work {
         Work::Read(buf) => {
             let mut checksums = crate::checksums::take();
@@ -95,11 +109,13 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
         Work::Write(bytes) => runner.write(offset, &bytes, hold).await.map(|()| Done::Plain),
         // Boxed, as whatever is rarer than whole-block reads and writes: a command's task is as large as its largest
         // case.
+        Work::Fill(bytes) => Box::pin(runner.write(offset, &bytes, hold)).await.map(|()| Done::Plain),
         Work::Zero { partial } => Box::pin(runner.zero(offset, len, partial, hold)).await.map(|()| Done::Plain),
         Work::Compare(bytes) => Box::pin(runner.compare(offset, &bytes)).await,
         Work::CompareAndWrite(expected, bytes) => {
             Box::pin(runner.compare_and_write(offset, &expected, &bytes, hold)).await
         }
+        Work::Status(since) => Box::pin(runner.status(offset, len, &since)).await.map(Done::Status),
     }
 }
 
@@ -107,14 +123,18 @@ struct Runner<'a> {
     spec: &'a VolumeSpec,
     group: &'a GroupRef,
     chunk: ChunkId,
+    /// What is read, newest first.
+    layers: &'a [LayerId],
+    /// Whether blocks of nothing but zeroes are stored.
+    stores_zeroes: bool,
     coder: &'a RefCell<Coder>,
 }
 
 impl Runner<'_> {
     async fn read(&self, range: BlockRange, buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), IoError>, IoBuf) {
-        let Self { spec, group, chunk, .. } = self;
+        let Self { spec, group, chunk, layers, .. } = self;
         let want = if spec.coding.key.is_some() { Want::Stored } else { Want::Plain };
-        let sought = Sought { layers: &spec.info.layers, chunk: *chunk, range, want };
+        let sought = Sought { layers, chunk: *chunk, range, want };
         let (result, mut buf) = group.read(spec.stamp(), sought, buf, checksums).await;
         let result = match result {
             Ok(Content::Plain) => Ok(()),
@@ -176,7 +196,7 @@ impl Runner<'_> {
         let range = blocks_around(offset, bytes.len() as u32);
         let bytes =
             if bytes.len() == range.bytes() { bytes } else { Box::pin(self.fill_up(range, offset, &bytes)).await? };
-        if is_zero(&bytes) {
+        if !self.stores_zeroes && is_zero(&bytes) {
             return Box::pin(self.zero_blocks(range, hold)).await;
         }
         let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
@@ -239,6 +259,15 @@ impl Runner<'_> {
         }
         let committed = hold.wait_committed().await.map_err(io_error);
         queued.and(committed)
+    }
+
+    async fn status(&self, offset: u32, len: u32, since: &[LayerId]) -> Result<Vec<BlockExtent>, IoError> {
+        let Self { spec, group, chunk, layers, .. } = self;
+        let range = blocks_around(offset, len);
+        let mut known = Vec::new();
+        let sought = Sought { layers, chunk: *chunk, range, want: Want::Stored };
+        group.known_blocks(spec.stamp(), sought, &mut known).await.map_err(io_error)?;
+        Ok(extents_of(&known, layers, since, offset, len))
     }
 
     async fn compare(&self, offset: u32, bytes: &SharedBuf) -> Result<Done, IoError> {

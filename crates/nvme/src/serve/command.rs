@@ -157,6 +157,7 @@ fn status_of(error: &IoError) -> Status {
         IoError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.do_not_retry(),
         IoError::NoSpace(_) => Status::CAPACITY_EXCEEDED.do_not_retry(),
         IoError::Damaged(_) => Status::UNRECOVERED_READ.do_not_retry(),
+        IoError::ReadOnly => Status::WRITE_PROTECTED.do_not_retry(),
         IoError::CompareFailed(_) => Status::COMPARE_FAILURE.do_not_retry(),
         IoError::Gone(_) => Status::INVALID_NAMESPACE.do_not_retry(),
         // The host waits CRDT1, then tries again.

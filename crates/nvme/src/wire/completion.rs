@@ -49,6 +49,7 @@ impl Status {
     pub const HOST_ID_INCONSISTENT: Self = generic(0x18);
     pub const KEEP_ALIVE_EXPIRED: Self = generic(0x19);
     pub const KEEP_ALIVE_INVALID: Self = generic(0x1A);
+    pub const WRITE_PROTECTED: Self = generic(0x20);
     pub const TRANSIENT_TRANSPORT: Self = generic(0x22);
     pub const LBA_OUT_OF_RANGE: Self = generic(0x80);
     pub const CAPACITY_EXCEEDED: Self = generic(0x81);
@@ -117,6 +118,7 @@ impl fmt::Display for Status {
             Self::HOST_ID_INCONSISTENT => "host id inconsistent",
             Self::KEEP_ALIVE_EXPIRED => "keep alive expired",
             Self::KEEP_ALIVE_INVALID => "keep alive timeout invalid",
+            Self::WRITE_PROTECTED => "namespace is write protected",
             Self::TRANSIENT_TRANSPORT => "transient transport error",
             Self::LBA_OUT_OF_RANGE => "LBA out of range",
             Self::CAPACITY_EXCEEDED => "capacity exceeded",

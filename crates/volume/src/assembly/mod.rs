@@ -240,6 +240,7 @@ impl Assembly {
             Box::pin(async move { VolumeState::add(&head, spec) })
         })
         .await;
+        self.tell_snapshots(volume.id, None).await?;
         self.0.volumes.borrow_mut().insert(info.name.clone(), info);
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 pub mod instant;
 pub mod locks;
+pub mod status;
 
 use cluster::{MapStore, SimMap};
 use runtime::SharedBuf;
