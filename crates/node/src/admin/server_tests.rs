@@ -111,7 +111,9 @@ fn with_server<F: Future<Output = ()>>(client: impl FnOnce(SocketAddr) -> F) {
             admin: address,
         };
         tokio::spawn(control_core(requests));
-        tokio::spawn(Admin { control, addresses }.serve(listener, std::future::pending()));
+        tokio::spawn(
+            Admin { control, addresses, config_path: "node.toml".into() }.serve(listener, std::future::pending()),
+        );
         client(address).await;
     });
 }
