@@ -60,7 +60,7 @@ pub(crate) enum Command {
         /// Name of the new volume
         new: VolumeName,
     },
-    /// Devices of this machine: check
+    /// Devices: format, add, ls, check
     #[command(subcommand)]
     Device(DeviceCommand),
     /// Deleted volumes that can still be restored: ls, restore, empty
@@ -74,7 +74,7 @@ pub(crate) enum Command {
 pub(crate) enum NodeCommand {
     /// Serve the node that a file describes, until Ctrl-C
     Run {
-        /// The node's file, for example D/node-1/node.toml
+        /// The node's file: docs/node.md says what may stand in it
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
@@ -82,6 +82,21 @@ pub(crate) enum NodeCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeviceCommand {
+    /// Make a device an empty store that a node may take: everything on it is lost
+    Format {
+        /// A block device, or a file that has its size
+        path: PathBuf,
+        /// Even if something is on it; never if something uses it
+        #[arg(long)]
+        force: bool,
+    },
+    /// Give a formatted device to the node that runs: volumes made from now on use it
+    Add {
+        /// Where the node finds it
+        path: PathBuf,
+    },
+    /// List the devices of the cluster
+    Ls,
     /// Read all of a device that no node has open, and say what is damaged, where, and what it means
     Check {
         /// A block device or a file, for example D/node-1/device-1.img

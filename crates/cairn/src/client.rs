@@ -2,8 +2,9 @@
 
 use crate::Failure;
 use node::admin::types::{
-    AllowHost, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, ErrorBody, Hosts,
-    Pool, RekeyVolume, ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, UnlockVolume, Volume,
+    AddDevice, AllowHost, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device,
+    ErrorBody, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, UnlockVolume,
+    Volume,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -49,6 +50,14 @@ impl Client {
     pub(crate) fn delete_volume(&self, name: &str) -> Result<(), Failure> {
         let answer = self.agent.delete(self.url(&format!("/v1/volumes/{name}?now=true"))).call();
         self.accept(answer).map(drop)
+    }
+
+    pub(crate) fn devices(&self) -> Result<Vec<Device>, Failure> {
+        self.read(self.agent.get(self.url("/v1/devices")).call())
+    }
+
+    pub(crate) fn add_device(&self, path: &str) -> Result<Device, Failure> {
+        self.read(self.agent.post(self.url("/v1/devices")).send_json(AddDevice { path: path.to_owned() }))
     }
 
     pub(crate) fn trash_volume(&self, name: &str) -> Result<TrashedVolume, Failure> {

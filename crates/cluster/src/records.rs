@@ -195,7 +195,7 @@ pub struct GroupRecord {
     /// Its id.
     #[serde(with = "number")]
     pub id: GroupId,
-    /// The table its slots are in.
+    /// The table it was made for. Later ones of its pool may give it slots as well.
     pub table: u32,
     /// Its pool.
     pub pool: String,

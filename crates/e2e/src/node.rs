@@ -15,7 +15,14 @@ use volume::{Assembly, NewVolume, NodeOptions};
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
 fn options(cores: &[CoreHandle], device: PathBuf, map: Arc<dyn cluster::MapStore>) -> NodeOptions {
-    NodeOptions { node: NodeId(1), address: "127.0.0.1".into(), cores: cores.to_vec(), devices: vec![device], map }
+    NodeOptions {
+        node: NodeId(1),
+        address: "127.0.0.1".into(),
+        cores: cores.to_vec(),
+        devices: vec![device],
+        blank: volume::Blank::Format,
+        map,
+    }
 }
 
 /// Opens the device file `image` as a node does at its start and reads `ranges` (bytes) of the volume `name`. Device

@@ -16,6 +16,7 @@ use crate::volume_spec::{SnapshotName, VolumeName, VolumeSpec};
 use cluster::{Compression, PoolRecord, SnapshotRecord};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, VolumeId};
@@ -54,6 +55,10 @@ pub enum Request {
     Snapshots(SnapshotRequest),
     /// Something about encrypted volumes or pools.
     Keys(KeyRequest),
+    /// Whether the node would take this device.
+    CheckDevice(PathBuf, Answer<()>),
+    /// Take it.
+    AddDevice(PathBuf, Answer<()>),
     /// How things are.
     Status(Reply<ClusterStatus>),
     /// Close the doors and the stores, and answer nothing any more.
@@ -265,6 +270,16 @@ impl ControlHandle {
     /// What each volume takes.
     pub async fn usage(&self) -> Result<BTreeMap<VolumeId, VolumeUsage>, ControlError> {
         self.ask(|reply| Request::Snapshots(SnapshotRequest::Usage(reply))).await?
+    }
+
+    /// Whether the node would take this device: nothing is changed.
+    pub async fn check_device(&self, path: PathBuf) -> Result<(), ControlError> {
+        self.ask(|reply| Request::CheckDevice(path, reply)).await?
+    }
+
+    /// Gives the node another device, which new volumes use when this returns.
+    pub async fn add_device(&self, path: PathBuf) -> Result<(), ControlError> {
+        self.ask(|reply| Request::AddDevice(path, reply)).await?
     }
 
     /// How things are.

@@ -17,12 +17,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use types::ClusterId;
-use volume::{Assembly, NewVolume, NodeOptions, VolumeError};
+use volume::{Assembly, Blank, NewVolume, NodeOptions, VolumeError};
 
 /// What the node is started with.
 pub(crate) struct NodePlan {
     pub(crate) config: NodeConfig,
     pub(crate) wanted_volumes: Vec<VolumeSpec>,
+    pub(crate) blank: Blank,
     pub(crate) compression: Option<Compression>,
     pub(crate) before_serving: Box<dyn FnOnce() -> Result<(), FileError> + Send>,
 }
@@ -121,7 +122,7 @@ struct LocalNode {
 
 impl LocalNode {
     async fn start(cores: Vec<CoreHandle>, plan: NodePlan) -> Result<(Self, Started), StartError> {
-        let NodePlan { config, wanted_volumes, compression, before_serving } = plan;
+        let NodePlan { config, wanted_volumes, blank, compression, before_serving } = plan;
         let path = config.map.redb.clone();
         let map: Arc<dyn MapStore> = RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?;
         let (node, core_count) = (config.node_id(), cores.len());
@@ -130,6 +131,7 @@ impl LocalNode {
             address: config.listen.to_string(),
             cores,
             devices: config.devices.iter().map(|device| device.path.clone()).collect(),
+            blank,
             map,
         };
         let assembly = Assembly::start(options).await?;
@@ -175,6 +177,14 @@ impl LocalNode {
                 Request::Keys(request) => {
                     runtime::spawn(crate::keys::answer(self.assembly.clone(), request));
                 }
+                Request::CheckDevice(path, reply) => {
+                    let assembly = self.assembly.clone();
+                    runtime::spawn(async move { tell_start(reply, assembly.check_device(&path).await) });
+                }
+                Request::AddDevice(path, reply) => {
+                    let assembly = self.assembly.clone();
+                    runtime::spawn(async move { tell_start(reply, assembly.add_device(&path).await) });
+                }
                 Request::Status(reply) => {
                     let cluster: ClusterId = self.assembly.cluster_id();
                     drop(reply.send(ClusterStatus { cluster, node: self.assembly.status().await }));
@@ -199,6 +209,10 @@ impl LocalNode {
 /// Tells how an order ended. Nobody may be waiting for it any more.
 pub(crate) fn tell<T>(reply: Answer<T>, outcome: Result<T, VolumeError>) {
     let _ = reply.send(outcome.map_err(control_error));
+}
+
+fn tell_start(reply: Answer<()>, outcome: Result<(), volume::StartError>) {
+    let _ = reply.send(outcome.map_err(|error| ControlError::Refused(error.to_string())));
 }
 
 pub(crate) fn new_volume(spec: &VolumeSpec) -> NewVolume {

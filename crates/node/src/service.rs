@@ -24,6 +24,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+pub use volume::Blank;
 
 /// A stop ends within two seconds of the signal; this leaves room for the end of the process itself.
 const STOP_TIME_MAX: Duration = Duration::from_millis(1700);
@@ -39,6 +40,10 @@ const EXIT_SECOND_SIGNAL: i32 = 130;
 pub struct ServicePlan {
     /// The node.
     pub config: NodeConfig,
+    /// The file that it came from, which says so of devices that are added.
+    pub config_path: PathBuf,
+    /// What becomes of a blank device.
+    pub blank: Blank,
     /// Volumes that must be there before anything is served.
     pub wanted_volumes: Vec<VolumeSpec>,
     /// How what is written from now on is to be compressed; `None`: as before.
@@ -94,6 +99,7 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
         cores.handles(),
         NodePlan {
             config: plan.config,
+            blank: plan.blank,
             wanted_volumes: plan.wanted_volumes,
             compression: plan.compression,
             before_serving: plan.before_serving,
@@ -123,7 +129,7 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
         any_host,
     };
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
-    let admin = Admin { control: control.clone(), addresses: addresses.clone() };
+    let admin = Admin { control: control.clone(), addresses: addresses.clone(), config_path: plan.config_path };
     let admin = tokio::spawn(admin.serve(admin_listener, async { drop(admin_stopped.await) }));
     ready(&addresses);
     signals.next().await;

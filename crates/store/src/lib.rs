@@ -60,7 +60,7 @@ mod store;
 mod superblock;
 mod synthetic;
 
-pub use create::{FormatOptions, format, identify};
+pub use create::{FormatOptions, UNCLAIMED, claim, erase, format, identify};
 pub use entry::{
     BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS, MAX_GROUP_RECORD_BYTES,
 };

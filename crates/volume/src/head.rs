@@ -13,7 +13,7 @@ use crate::snapshot::{Reading, SnapshotState};
 use crate::spec::{LocalTable, VolumeSpec};
 use replication::GroupRef;
 use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::path::Path;
@@ -63,8 +63,8 @@ pub(crate) struct Head {
     pub(crate) directory: Directory,
     outboxes: Vec<Outbox>,
     calls: RefCell<Calls>,
-    tables: OnceCell<Vec<Rc<LocalTable>>>,
-    shards: OnceCell<Vec<OpenShard>>,
+    tables: RefCell<Vec<Rc<LocalTable>>>,
+    shards: RefCell<Vec<Rc<OpenShard>>>,
     groups_stopped: Cell<usize>,
     /// Parts that act outside of all gates.
     pub(crate) strays: Strays,
@@ -88,8 +88,8 @@ impl Head {
             directory: Directory::new(),
             outboxes: out.iter().map(|_| Outbox::default()).collect(),
             calls: RefCell::default(),
-            tables: OnceCell::new(),
-            shards: OnceCell::new(),
+            tables: RefCell::default(),
+            shards: RefCell::default(),
             groups_stopped: Cell::default(),
             strays: Strays::default(),
             coder: RefCell::new(Coder::new()),
@@ -109,14 +109,15 @@ impl Head {
         head
     }
 
-    /// The groups of this core, once they have started.
-    pub(crate) fn set_tables(&self, tables: Vec<Rc<LocalTable>>) {
-        assert!(self.tables.set(tables).is_ok(), "the tables are set once");
+    /// A table whose groups on this core have started.
+    pub(crate) fn add_table(&self, table: Rc<LocalTable>) {
+        assert!(self.table(table.layout.id).is_none(), "a table never changes");
+        self.tables.borrow_mut().push(table);
     }
 
-    /// The shards of this core, once they are open.
-    pub(crate) fn set_shards(&self, shards: Vec<OpenShard>) {
-        assert!(self.shards.set(shards).is_ok(), "the shards are set once");
+    /// Shards of this core that are open and whose groups have started.
+    pub(crate) fn add_shards(&self, shards: Vec<OpenShard>) {
+        self.shards.borrow_mut().extend(shards.into_iter().map(Rc::new));
     }
 
     /// Groups of a shard that was not opened, because an assertion stopped its store.
@@ -140,8 +141,8 @@ impl Head {
         }
     }
 
-    pub(crate) fn shards(&self) -> &[OpenShard] {
-        self.shards.get().map_or(&[], Vec::as_slice)
+    pub(crate) fn shards(&self) -> Vec<Rc<OpenShard>> {
+        self.shards.borrow().clone()
     }
 
     /// A volume that a command of another core is about: also one that is being taken away, for what was let in
@@ -160,7 +161,7 @@ impl Head {
     }
 
     pub(crate) fn table(&self, id: u32) -> Option<Rc<LocalTable>> {
-        self.tables.get()?.iter().find(|table| table.layout.id == id).cloned()
+        self.tables.borrow().iter().find(|table| table.layout.id == id).cloned()
     }
 
     /// Sends in order; what gathers in a turn leaves together.

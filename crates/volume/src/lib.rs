@@ -39,7 +39,7 @@ mod zeroes;
 
 pub use api::*;
 pub use assembly::{
-    Assembly, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, StartError,
+    Assembly, Blank, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, StartError,
     TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
 };
 pub use cluster::{HostAccess, HostChange};

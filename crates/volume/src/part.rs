@@ -55,7 +55,7 @@ impl Part {
     /// Of a compare-and-write the compare, to be done before what is left of this part: the write. Else nothing.
     pub(crate) fn take_compare(&mut self) -> Option<Self> {
         let Work::CompareAndWrite(expected, bytes) = &self.work else { return None };
-        let compare = Self { work: Work::Compare(expected.clone()), ..*self };
+        let compare = Self { work: Work::Compare(expected.clone()), snapshot: self.snapshot.clone(), ..*self };
         self.work = Work::Write(bytes.clone());
         Some(compare)
     }

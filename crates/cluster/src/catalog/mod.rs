@@ -5,6 +5,7 @@
 //! nobody used is skipped).
 
 mod groups;
+mod growth;
 mod hosts;
 mod keys;
 mod setup;
@@ -13,6 +14,7 @@ mod trash;
 mod volumes;
 
 pub use groups::begin_epochs;
+pub use growth::{add_groups, deal_again};
 pub use hosts::{HostChange, change_hosts};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table};

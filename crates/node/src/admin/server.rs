@@ -1,13 +1,14 @@
 //! The routes, and the socket they are served on.
 
+use super::devices;
 use super::error::ApiError;
 use super::hosts;
 use super::keys;
 use super::listener::BoundedListener;
 use super::snapshots;
 use super::types::{
-    AllowHost, Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device,
-    ErrorBody, ErrorDetail, Health, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Secret, SecretKind,
+    AddDevice, AllowHost, Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume,
+    Device, ErrorBody, ErrorDetail, Health, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Secret, SecretKind,
     Snapshot, Status, TrashedVolume, UnlockVolume, Usage, Volume,
 };
 use super::view::{self, Addresses};
@@ -22,6 +23,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use std::future::Future;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use types::VolumeId;
@@ -31,7 +33,8 @@ use utoipa::OpenApi;
 const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 19] = [
+pub const ADMIN_PATHS: [&str; 20] = [
+    "/v1/devices",
     "/v1/volumes",
     "/v1/volumes/{name}",
     "/v1/volumes/{name}/hosts",
@@ -59,6 +62,8 @@ pub struct Admin {
     pub control: ControlHandle,
     /// What clients are told.
     pub addresses: Addresses,
+    /// The node's file.
+    pub config_path: PathBuf,
 }
 
 pub(super) type Shared = State<Arc<Admin>>;
@@ -94,6 +99,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         keys::list_pools,
         keys::get_pool,
         keys::change_pool,
+        devices::list_devices,
+        devices::add_device,
         list_trash,
         restore_volume,
         empty_trash,
@@ -124,6 +131,7 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Capacity,
         Health,
         Device,
+        AddDevice,
         ErrorBody,
         ErrorDetail
     ))
@@ -155,6 +163,7 @@ impl Admin {
             .route("/v1/volumes/{name}/rekey", post(keys::rekey_volume))
             .route("/v1/pools", get(keys::list_pools))
             .route("/v1/pools/{name}", get(keys::get_pool).patch(keys::change_pool))
+            .route("/v1/devices", get(devices::list_devices).post(devices::add_device))
             .route("/v1/trash", get(list_trash))
             .route("/v1/trash/{id}", delete(empty_trash))
             .route("/v1/trash/{id}/restore", post(restore_volume))

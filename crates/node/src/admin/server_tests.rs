@@ -12,10 +12,11 @@ use key_tests::Keys;
 use runtime::channel::CrossReceiver;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::Path as FilePath;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use types::{ClusterId, LayerId, VolumeId};
-use volume::{HostAccess, HostChange, NodeStatus, TrashedVolume, VolumeInfo};
+use volume::{DeviceStatus, HostAccess, HostChange, NodeStatus, TrashedVolume, VolumeInfo};
 
 fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
     VolumeInfo {
@@ -78,6 +79,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
     let mut trash: Vec<TrashedVolume> = Vec::new();
     let mut snapshots = Snapshots::default();
     let mut keys = Keys::new();
+    let mut devices: Vec<DeviceStatus> = Vec::new();
     while let Ok(request) = requests.recv().await {
         match request {
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
@@ -129,11 +131,22 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
             Request::ChangeHosts(name, change, reply) => drop(reply.send(change_hosts(&mut volumes, &name, &change))),
             Request::Snapshots(request) => snapshots.answer(request, &mut volumes),
             Request::Keys(request) => keys.answer(request, &mut volumes),
+            Request::CheckDevice(path, reply) => {
+                let is_blank = path.ends_with("blank");
+                let _ = reply.send(if is_blank { Err(ControlError::Refused("blank".to_owned())) } else { Ok(()) });
+            }
+            Request::AddDevice(path, reply) => {
+                devices.push(DeviceStatus { path, ..DeviceStatus::default() });
+                let _ = reply.send(Ok(()));
+            }
             Request::Stop(reply) => {
                 let _ = reply.send(());
             }
             Request::Status(reply) => {
-                let _ = reply.send(ClusterStatus { cluster: ClusterId(5), node: NodeStatus::default() });
+                let _ = reply.send(ClusterStatus {
+                    cluster: ClusterId(5),
+                    node: NodeStatus { devices: devices.clone(), ..NodeStatus::default() },
+                });
             }
         }
     }
@@ -141,6 +154,11 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
 
 /// Runs `client` against a server of its own.
 fn with_server<F: Future<Output = ()>>(client: impl FnOnce(SocketAddr) -> F) {
+    with_server_of(FilePath::new("node.toml"), client);
+}
+
+/// The same, of a node that this file describes.
+fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl FnOnce(SocketAddr) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -154,7 +172,9 @@ fn with_server<F: Future<Output = ()>>(client: impl FnOnce(SocketAddr) -> F) {
             any_host: false,
         };
         tokio::spawn(control_core(requests));
-        tokio::spawn(Admin { control, addresses }.serve(listener, std::future::pending()));
+        tokio::spawn(
+            Admin { control, addresses, config_path: config_path.to_owned() }.serve(listener, std::future::pending()),
+        );
         client(address).await;
     });
 }
@@ -176,6 +196,27 @@ async fn ask(address: SocketAddr, method: &str, path: &str, body: Option<Value>)
     let body = body.map(|body| body.to_string()).unwrap_or_default();
     let (status, body) = raw(address, &head, &body).await;
     (status, if body.is_empty() { Value::Null } else { serde_json::from_str(&body).unwrap() })
+}
+
+#[test]
+fn a_device_is_named_in_the_nodes_file_before_it_is_added() {
+    let directory = crate::testing::TempDir::new();
+    let file = directory.path().join("node.toml");
+    std::fs::write(&file, "[[device]]\npath = \"/a\"\n").unwrap();
+    let read = || std::fs::read_to_string(&file).unwrap();
+    let before = read();
+    with_server_of(&file, |at| async move {
+        for (path, status) in [("b", 422), ("/dev/blank", 422)] {
+            let (found, answer) = ask(at, "POST", "/v1/devices", Some(json!({"path": path}))).await;
+            assert_eq!(found, status, "{path}: {answer}");
+        }
+        assert_eq!(read(), before, "nothing is named that is refused");
+        let (status, device) = ask(at, "POST", "/v1/devices", Some(json!({"path": "/dev/b"}))).await;
+        assert_eq!((status, &device["path"]), (201, &json!("/dev/b")));
+        assert!(read().starts_with(&before) && read().contains("path = \"/dev/b\""), "{}", read());
+        let (status, devices) = ask(at, "GET", "/v1/devices", None).await;
+        assert_eq!((status, devices.as_array().map(Vec::len)), (200, Some(1)));
+    });
 }
 
 #[test]

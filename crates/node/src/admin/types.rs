@@ -387,6 +387,14 @@ pub struct Capacity {
     pub trash_bytes: u64,
 }
 
+/// A device for the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddDevice {
+    /// Where the node finds it: an absolute path of a formatted block device or file.
+    pub path: String,
+}
+
 /// One device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Device {

@@ -158,7 +158,7 @@ fn capacity(node: &NodeStatus) -> Capacity {
     }
 }
 
-fn device(device: &DeviceStatus) -> Device {
+pub(super) fn device(device: &DeviceStatus) -> Device {
     Device {
         store_id: device.store.to_string(),
         path: device.path.display().to_string(),

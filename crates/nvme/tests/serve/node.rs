@@ -44,6 +44,7 @@ pub async fn start(cores: Vec<runtime::CoreHandle>, ip: std::net::IpAddr, device
         address: ip.to_string(),
         cores,
         devices: vec![device.to_owned()],
+        blank: volume::Blank::Format,
         map: cluster::SimMap::new(),
     };
     let assembly = Assembly::start(options).await.expect("the node starts");

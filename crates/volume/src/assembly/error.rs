@@ -55,6 +55,38 @@ pub enum StartError {
         /// The store that should be on it.
         store: StoreId,
     },
+    /// A blank device where none is formatted.
+    #[error("{path} is not formatted: see what is on it, then format it with `cairn device format {path}`")]
+    NotFormatted {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A newly formatted device where another one was.
+    #[error(
+        "{path} is newly formatted and the map says that store {store} is there: give back the device that it is on"
+    )]
+    Replaced {
+        /// Where.
+        path: PathBuf,
+        /// The store that should be there.
+        store: StoreId,
+    },
+    /// A device that volumes are on and the node was not started with.
+    #[error("volumes are on {path} (store {store}) already: name it in the node's file and start the node again")]
+    NeedsStart {
+        /// Where.
+        path: PathBuf,
+        /// The store on it.
+        store: StoreId,
+    },
+    /// A device that is open already.
+    #[error("{path} holds store {store}, which this node serves already")]
+    AlreadyServed {
+        /// Where.
+        path: PathBuf,
+        /// The store on it.
+        store: StoreId,
+    },
     /// A device that the map does not know.
     #[error("{path} holds store {store}, which the cluster's map does not know: put back the map that belongs to it")]
     UnknownStore {

@@ -308,8 +308,14 @@ mod tests {
         let node = world.add_node(1, SimNodeOptions::default());
         node.add_disk(DISK, 256 << 20, DiskOptions::default());
         let (cores, map) = (node.cores(), SimMap::new());
-        let options =
-            NodeOptions { node: NodeId(1), address: String::new(), cores, devices: vec![PathBuf::from(DISK)], map };
+        let options = NodeOptions {
+            node: NodeId(1),
+            address: String::new(),
+            cores,
+            devices: vec![PathBuf::from(DISK)],
+            blank: Blank::Format,
+            map,
+        };
         let (assembly, spec) = run(&world, &node, async move {
             let assembly = Assembly::start(options).await.expect("the node starts");
             let new = NewVolume { name: "v".to_owned(), size_bytes: 1 << 20, block_size_bytes: 512 };

@@ -45,6 +45,7 @@ impl Machine {
             address: "10.0.0.1".to_owned(),
             cores: self.node.cores(),
             devices: vec![PathBuf::from(DISK)],
+            blank: volume::Blank::Format,
             map: self.map.clone() as Arc<dyn MapStore>,
         }
     }
