@@ -313,7 +313,7 @@ mod tests {
             address: String::new(),
             cores,
             devices: vec![PathBuf::from(DISK)],
-            blank: Blank::Format,
+            blank: crate::Blank::Format,
             map,
         };
         let (assembly, spec) = run(&world, &node, async move {
