@@ -28,7 +28,7 @@ run:
 	@echo "  nbdinfo nbd://127.0.0.1:10809/demo                by NBD: nbdcopy, qemu-img, fio, nbd-client, ..." >&2
 	@echo "  nvme discover -t tcp -a 127.0.0.1 -s 4420         by NVMe/TCP: then the 'nvme connect' line of 'volume info'" >&2
 	@echo >&2
-	@exec target/release/cairn demo $(ARGS)
+	@exec "$${CARGO_TARGET_DIR:-target}/release/cairn" demo $(ARGS)
 
 check:
 	cargo fmt --all --check

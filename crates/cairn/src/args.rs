@@ -277,7 +277,8 @@ pub(crate) enum SnapshotCommand {
         /// VOLUME@NAME
         path: SnapshotPath,
     },
-    /// Make the volume hold what the snapshot holds: all that was written since is gone; no host may use it meanwhile
+    /// Make the volume hold what the snapshot holds: all that was written since is gone. Unmount first: a host
+    /// that has it open is not looked for
     Rollback {
         /// VOLUME@NAME
         path: SnapshotPath,
