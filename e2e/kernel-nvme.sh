@@ -1,14 +1,14 @@
 #!/bin/bash
 # NVMe/TCP as the Linux kernel speaks it: a guest with a stock kernel (tools/kernel-client) connects to `cairn demo`.
-# Time: 600 s (the first run builds the guest from Debian packages)
+# Time: 780 s (the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 need kernel-client qemu-system-x86_64 python3 mkfs.ext4 dpkg-deb apt-get || finish
 
 kernel_client=$root/tools/kernel-client/kernel-client
 start_demo --device-size 2G --volume v512:384M --volume v4096:384M:4096
-nqn=$(field v512 nqn)
+nqn=$(field v512 nqn) small=$(field v512 nsid) large=$(field v4096 nsid)
 
-guest() { # guest NAME SCRIPT ARGS...: shows what the guest's script says of itself
+guest() { # guest NAME OPTIONS... SCRIPT ARGS...: shows what the guest's script says of itself
     local name=$1; shift
     mkdir -p "$work/$name"
     "$kernel_client" run --timeout 420 --out "$work/$name" "$@" > "$work/$name.out" 2> "$work/$name.err"
@@ -25,11 +25,37 @@ guest() { # guest NAME SCRIPT ARGS...: shows what the guest's script says of its
     fi
 }
 
+# The demo on the ports that it has, again after each kill -9, until SIGTERM.
+keep_demo() {
+    local node= status stopping=
+    trap 'stopping=1; kill -TERM "$node"' TERM
+    while :; do
+        "$cairn" demo --dir "$work/d" --nvme-port "$nvme_port" --nbd-port "$nbd_port" --admin-port "${admin##*:}" \
+            >> "$work/ready" 2>> "$work/demo.log" &
+        node=$!
+        echo "$node" > "$work/node"
+        wait "$node"; status=$?
+        [ -n "$stopping" ] && { wait "$node"; exit; }
+        [ $status = 137 ] || exit $status
+    done
+}
+
 # As much of a session as people have: discover, connect, file system, trim, reconnect in four ways, compare.
-guest session "$root/e2e/guest/nvme-session.sh" 10.0.2.2 "$nvme_port" "$nqn" "$(field v512 nsid)" "$(field v4096 nsid)"
+guest session "$root/e2e/guest/nvme-session.sh" 10.0.2.2 "$nvme_port" "$nqn" "$small" "$large"
 # And the initiator's commands one by one, with fio's verification, with both digests and two I/O queues.
 guest commands --smp 2 "$root/tools/kernel-client/examples/connect-and-verify.sh" 10.0.2.2 "$nvme_port" "$nqn" \
-    mb=8 ns="$(field v4096 nsid)" connect="-i 2 -g -G"
+    mb=8 ns="$large" connect="-i 2 -g -G"
+stop_demo
+
+# What changes under a host: size, access, and the node itself.
+: > "$work/ready"
+keep_demo &
+demo_pid=$!
+trap '[ -n "$demo_pid" ] && kill -KILL "$demo_pid" "$(cat "$work/node")" 2> /dev/null; cleanup' EXIT
+for _ in $(seq 300); do grep -q '^ready' "$work/ready" && break; sleep 0.1; done
+export CAIRN_BIN=$cairn work
+guest changes --smp 2 --hook 'cairn="$CAIRN_BIN" "$@"' --hook 'kill=kill -KILL "$(cat "$work/node")"' \
+    "$root/e2e/guest/nvme-changes.sh" 10.0.2.2 "$nvme_port" "$nqn" "$small" "$large"
 
 check "the cluster is healthy" sh -c '"$1" status -o json | grep -q "\"health\": \"healthy\""' - "$cairn"
 stop_demo

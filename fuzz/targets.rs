@@ -15,6 +15,7 @@ pub const TARGETS: &[Target] = &[
     ("nvme-stream", nvme::wire::fuzz::stream),
     ("nvme-connection", nvme::machine::fuzz::connection),
     ("nvme-stranger", nvme::machine::fuzz::stranger),
+    ("nvme-waiting", nvme::machine::fuzz::waiting),
     ("nbd-wire", nbd::fuzz::wire),
     ("nbd-machine", nbd::fuzz::machine),
 ];

@@ -44,6 +44,9 @@ pub(crate) enum Command {
     /// Volumes: create, ls, info, resize, unlock, lock, rekey, delete
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// NVMe hosts that may use volumes: allow, deny, ls
+    #[command(subcommand)]
+    Host(HostCommand),
     /// Pools: ls, info, set
     #[command(subcommand)]
     Pool(PoolCommand),
@@ -57,7 +60,7 @@ pub(crate) enum Command {
         /// Name of the new volume
         new: VolumeName,
     },
-    /// Devices of this machine: check
+    /// Devices: format, add, ls, check
     #[command(subcommand)]
     Device(DeviceCommand),
     /// Deleted volumes that can still be restored: ls, restore, empty
@@ -71,7 +74,7 @@ pub(crate) enum Command {
 pub(crate) enum NodeCommand {
     /// Serve the node that a file describes, until Ctrl-C
     Run {
-        /// The node's file, for example D/node-1/node.toml
+        /// The node's file: docs/node.md says what may stand in it
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
@@ -79,6 +82,21 @@ pub(crate) enum NodeCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeviceCommand {
+    /// Make a device an empty store that a node may take: everything on it is lost
+    Format {
+        /// A block device, or a file that has its size
+        path: PathBuf,
+        /// Even if something is on it; never if something uses it
+        #[arg(long)]
+        force: bool,
+    },
+    /// Give a formatted device to the node that runs: volumes made from now on use it
+    Add {
+        /// Where the node finds it
+        path: PathBuf,
+    },
+    /// List the devices of the cluster
+    Ls,
     /// Read all of a device that no node has open, and say what is damaged, where, and what it means
     Check {
         /// A block device or a file, for example D/node-1/device-1.img
@@ -106,6 +124,9 @@ pub(crate) enum VolumeCommand {
         encrypt: bool,
         #[command(flatten)]
         secret: NewVolumeSecret,
+        /// Every NVMe host may use it; else, where `cairn node run` serves it, none may until `cairn host allow`
+        #[arg(long)]
+        any_host: bool,
     },
     /// List the volumes
     Ls,
@@ -196,6 +217,29 @@ pub(crate) struct RekeyArguments {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum HostCommand {
+    /// Let an NVMe host use a volume; the first that is named ends that every host may
+    Allow {
+        /// The volume
+        volume: VolumeName,
+        /// The host's NQN (on it: cat /etc/nvme/hostnqn), or any for every host
+        host: String,
+    },
+    /// Take a volume from an NVMe host: nothing of it runs any more when this returns
+    Deny {
+        /// The volume
+        volume: VolumeName,
+        /// The host's NQN, or any for all that are not named
+        host: String,
+    },
+    /// List who may use a volume, or all volumes
+    Ls {
+        /// The volume
+        volume: Option<VolumeName>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
     /// List the pools
     Ls,
@@ -228,7 +272,7 @@ pub(crate) enum SnapshotCommand {
         /// The volume
         volume: VolumeName,
     },
-    /// Delete a snapshot; what only it held comes back
+    /// Delete a snapshot; what only it held comes back, and who has it open over NBD is told that it is gone
     Delete {
         /// VOLUME@NAME
         path: SnapshotPath,

@@ -2,8 +2,9 @@
 
 use crate::Failure;
 use node::admin::types::{
-    ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, ErrorBody, Pool, RekeyVolume,
-    ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, UnlockVolume, Volume,
+    AddDevice, AllowHost, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device,
+    ErrorBody, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, UnlockVolume,
+    Volume,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -51,6 +52,14 @@ impl Client {
         self.accept(answer).map(drop)
     }
 
+    pub(crate) fn devices(&self) -> Result<Vec<Device>, Failure> {
+        self.read(self.agent.get(self.url("/v1/devices")).call())
+    }
+
+    pub(crate) fn add_device(&self, path: &str) -> Result<Device, Failure> {
+        self.read(self.agent.post(self.url("/v1/devices")).send_json(AddDevice { path: path.to_owned() }))
+    }
+
     pub(crate) fn trash_volume(&self, name: &str) -> Result<TrashedVolume, Failure> {
         self.read(self.agent.delete(self.url(&format!("/v1/volumes/{name}"))).call())
     }
@@ -83,6 +92,16 @@ impl Client {
 
     pub(crate) fn rekey_volume(&self, name: &str, asked: &RekeyVolume) -> Result<Volume, Failure> {
         self.read(self.agent.post(self.url(&format!("/v1/volumes/{name}/rekey"))).send_json(asked))
+    }
+
+    pub(crate) fn allow_host(&self, volume: &str, host: &str) -> Result<Hosts, Failure> {
+        let asked = AllowHost { host: host.to_owned() };
+        self.read(self.agent.post(self.url(&format!("/v1/volumes/{volume}/hosts"))).send_json(asked))
+    }
+
+    pub(crate) fn deny_host(&self, volume: &str, host: &str) -> Result<Hosts, Failure> {
+        let path = format!("/v1/volumes/{volume}/hosts/{}", path_segment(host));
+        self.read(self.agent.delete(self.url(&path)).call())
     }
 
     pub(crate) fn pools(&self) -> Result<Vec<Pool>, Failure> {
@@ -173,6 +192,14 @@ impl Client {
             other => format!("no answer from {admin} ({other}): {remedy}"),
         })
     }
+}
+
+/// Text as one segment of a path: what is no unreserved character of RFC 3986 (§2.3), nor a colon, as percent and two
+/// digits.
+fn path_segment(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
+    let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(encode).collect()
 }
 
 type Answer = Result<Response<ureq::Body>, ureq::Error>;

@@ -1,13 +1,16 @@
-//! `cairn device check`: offline, with the store's own code.
+//! `cairn device check`: offline, with the store's own code. `cairn device ls|add`: those of a cluster that runs.
 
 use crate::Failure;
-use crate::args::DeviceCommand;
-use crate::output::{Format, show};
+use crate::client::Client;
+use crate::output::{Format, show, table};
+use crate::status::{percent, state_of};
+use node::admin::types::Device as DeviceInfo;
+use node::size::ByteSize;
 use runtime::Device;
 use serde::Serialize;
 use std::path::Path;
 use store::OpenError;
-use store::check::{CheckOptions, Checked, Finding, Severity, check};
+use store::check::{CheckOptions, Checked, Finding, Severity};
 use store::format::FormatError;
 
 /// What is printed of a check.
@@ -45,10 +48,34 @@ struct Told {
     repaired: bool,
 }
 
-pub(crate) fn run(command: DeviceCommand, format: Format) -> Result<(), Failure> {
-    let DeviceCommand::Check { path, repair } = command;
-    let checked = read(&path, CheckOptions { repair })?;
-    let report = report(&path, &checked);
+pub(crate) fn list(client: &Client, format: Format) -> Result<(), Failure> {
+    show(format, &client.devices()?, |devices| rows(devices))
+}
+
+pub(crate) fn add(client: &Client, path: &Path, format: Format) -> Result<(), Failure> {
+    // The node has another working directory.
+    let path = std::path::absolute(path).map_err(Failure::of)?;
+    show(format, &client.add_device(&path.display().to_string())?, |device| rows(std::slice::from_ref(device)))
+}
+
+fn rows(devices: &[DeviceInfo]) -> String {
+    let row = |device: &DeviceInfo| {
+        let used = percent(device.live_bytes, device.capacity_bytes);
+        [
+            device.path.clone(),
+            ByteSize(device.size_bytes).to_string(),
+            format!("{used} %"),
+            state_of(device).to_owned(),
+            device.store_id.clone(),
+        ]
+    };
+    let rows: Vec<_> = devices.iter().map(row).collect();
+    table(["PATH", "SIZE", "FULL", "STATE", "STORE"], &rows)
+}
+
+pub(crate) fn check(path: &Path, repair: bool, format: Format) -> Result<(), Failure> {
+    let checked = read(path, CheckOptions { repair })?;
+    let report = report(path, &checked);
     show(format, &report, text)?;
     if checked.is_damaged() {
         let repairable =
@@ -66,7 +93,7 @@ fn read(path: &Path, options: CheckOptions) -> Result<Checked, Failure> {
     let work = async move {
         // A device that is in use is refused here.
         let device = Device::open(&path).await.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-        check(&device, options).await.map_err(|error| match error {
+        store::check::check(&device, options).await.map_err(|error| match error {
             OpenError::Superblock(FormatError::Magic { .. }) => Failure::new(format!(
                 "{} is not a Cairn device: there is no superblock at either end; name the device or file itself",
                 path.display()

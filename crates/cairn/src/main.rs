@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   args      what may be said, and one line for what may not
-//!   client    the admin API of a running cluster: all commands but demo, node and device use nothing else
-//!   volume, pool, snapshot, trash, status, device, demo, node      one room per command
+//!   client    the admin API of a running cluster; demo, node, device format and device check do without
+//!   volume, host, pool, snapshot, trash, status, device, format, demo, node      one room per command
 //!   output    tables for people, JSON for programs
 //! ```
 //!
@@ -12,6 +12,8 @@
 mod args;
 mod client;
 mod device;
+mod format;
+mod host;
 mod output;
 mod pool;
 mod serve;
@@ -20,7 +22,7 @@ mod status;
 mod trash;
 mod volume;
 
-use args::{Command, NodeCommand, Request, UsageError};
+use args::{Command, DeviceCommand, NodeCommand, Request, UsageError};
 use client::Client;
 use std::process::ExitCode;
 
@@ -72,7 +74,11 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Pool(command) => pool::run(&client()?, command, format),
         Command::Snapshot(command) => snapshot::run(&client()?, command, format),
         Command::Clone { path, new } => snapshot::clone(&client()?, &path, &new, format),
-        Command::Device(command) => device::run(command, format),
+        Command::Host(command) => host::run(&client()?, command, format),
+        Command::Device(DeviceCommand::Format { path, force }) => format::run(&path, force, format),
+        Command::Device(DeviceCommand::Check { path, repair }) => device::check(&path, repair, format),
+        Command::Device(DeviceCommand::Add { path }) => device::add(&client()?, &path, format),
+        Command::Device(DeviceCommand::Ls) => device::list(&client()?, format),
         Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Status => status::run(&client()?, format),
     }

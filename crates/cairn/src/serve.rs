@@ -7,7 +7,7 @@ use node::admin::Addresses;
 use node::config::NodeConfig;
 use node::demo_directory::{DemoDirectory, DemoOptions};
 use node::files::Lock;
-use node::service::{self, ServicePlan};
+use node::service::{self, Blank, ServicePlan};
 use std::path::{Path, PathBuf};
 
 pub(crate) fn demo(arguments: DemoArguments) -> Result<(), Failure> {
@@ -28,6 +28,8 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     let completion = demo.completion;
     let plan = ServicePlan {
         config: demo.config,
+        config_path: demo.config_path,
+        blank: Blank::Format,
         wanted_volumes: demo.wanted_volumes,
         compression: arguments.compression,
         record: arguments.record,
@@ -38,11 +40,13 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     result
 }
 
-pub(crate) fn node(config: &Path) -> Result<(), Failure> {
-    let config = NodeConfig::read(config).map_err(Failure::of)?;
+pub(crate) fn node(path: &Path) -> Result<(), Failure> {
+    let config = NodeConfig::read(path).map_err(Failure::of)?;
     let lock = Lock::take(&config.lock).map_err(Failure::of)?;
     let plan = ServicePlan {
         config,
+        config_path: path.to_owned(),
+        blank: Blank::Refuse,
         wanted_volumes: Vec::new(),
         compression: None,
         record: None,
@@ -55,7 +59,7 @@ pub(crate) fn node(config: &Path) -> Result<(), Failure> {
 
 /// Tells scripts by the line `ready`, and people by the log how to connect.
 fn announce(addresses: &Addresses) {
-    let Addresses { nqn, nvme, nbd, admin } = addresses;
+    let Addresses { nqn, nvme, nbd, admin, any_host: _ } = addresses;
     log::info!("NVMe/TCP: nvme connect -t tcp -a {} -s {} -n {nqn}", nvme.ip(), nvme.port());
     log::info!("NBD:      nbd://{nbd}/VOLUME    volumes: cairn --admin http://{admin} volume ls");
     if !admin.ip().is_loopback() {

@@ -42,18 +42,23 @@ fn text(status: &Status) -> String {
     text += &format!("groups   {} of {} serve\n", status.groups_serving, status.groups);
     for device in &status.devices {
         let used = percent(device.live_bytes, device.capacity_bytes);
-        let state = match device {
-            Device { failed: Some(_), .. } => "failed",
-            Device { slow: Some(_), .. } => "slow",
-            Device { throttling: true, .. } => "writes wait for space to be cleaned",
-            _ => "in use",
-        };
+        let state = state_of(device);
         text += &format!("device   {}: {}, {state}, {used} % full\n", device.path, ByteSize(device.size_bytes));
     }
     text
 }
 
-fn percent(part: u64, whole: u64) -> u64 {
+/// How the device is, in words.
+pub(crate) fn state_of(device: &Device) -> &'static str {
+    match device {
+        Device { failed: Some(_), .. } => "failed",
+        Device { slow: Some(_), .. } => "slow",
+        Device { throttling: true, .. } => "writes wait for space to be cleaned",
+        _ => "in use",
+    }
+}
+
+pub(crate) fn percent(part: u64, whole: u64) -> u64 {
     part.saturating_mul(100).checked_div(whole).unwrap_or(0)
 }
 

@@ -12,12 +12,13 @@ use std::path::PathBuf;
 
 pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Result<(), Failure> {
     match command {
-        VolumeCommand::Create { name, size, block_size, encrypt: _, secret } => {
+        VolumeCommand::Create { name, size, block_size, encrypt: _, secret, any_host } => {
             let volume = client.create_volume(&CreateVolume {
                 name: name.to_string(),
                 size_bytes: size.0,
                 block_size_bytes: block_size.bytes(),
                 secret: secret_in(secret.key_file, secret.passphrase_file)?,
+                any_host,
             })?;
             show(format, &volume, details)
         }
@@ -106,7 +107,7 @@ fn list(volumes: &[Volume]) -> String {
 pub(crate) fn details(volume: &Volume) -> String {
     let mut text = format!(
         "name        {}\nsize        {} ({} bytes)\nblock size  {}\nnqn         {}\nnsid        {}\nnguid       {}\n\
-         nvme        {}\nnbd         {}\nlayers      {}\npool        {}\ncompressed  {}\nencrypted   {}\n",
+         nvme        {}\nnbd         {}\nlayers      {}\npool        {}\ncompressed  {}\nencrypted   {}\nhosts       {}\n",
         volume.name,
         ByteSize(volume.size_bytes),
         volume.size_bytes,
@@ -124,6 +125,7 @@ pub(crate) fn details(volume: &Volume) -> String {
             "on" => "yes",
             _ => "no",
         },
+        crate::host::who(volume.any_host, &volume.hosts),
     );
     if let Some(usage) = volume.usage {
         text += &format!(

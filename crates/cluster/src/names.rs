@@ -23,6 +23,12 @@ pub enum InvalidInput {
     /// The block size.
     #[error("a block size of {0} bytes is not allowed: give 512 or 4096")]
     BlockSize(u32),
+    /// The name of a host.
+    #[error(
+        "{0:?} is no NVMe host: write its NQN as `cat /etc/nvme/hostnqn` on the host shows it, \
+         nqn.2014-08.org.nvmexpress:uuid:UUID or nqn.YYYY-MM.REVERSE.DOMAIN:NAME"
+    )]
+    Nqn(String),
 }
 
 /// Checks a name: `[a-z0-9][a-z0-9._-]{0,62}`.
@@ -32,6 +38,36 @@ pub fn check_name(name: &str) -> Result<(), InvalidInput> {
     let bytes = name.as_bytes();
     let allowed = (1..=NAME_BYTES_MAX).contains(&bytes.len()) && first(bytes[0]) && bytes.iter().copied().all(later);
     if allowed { Ok(()) } else { Err(InvalidInput::Name(name.chars().take(2 * NAME_BYTES_MAX).collect())) }
+}
+
+/// Longest NVMe qualified name (NVMe Base 2.0 §4.5).
+pub const NQN_BYTES_MAX: usize = 223;
+
+/// Checks the NVMe qualified name of a host (NVMe Base 2.0 §4.5): `nqn.2014-08.org.nvmexpress:uuid:` and a UUID, or
+/// `nqn.`, year and month, a reverse domain name, `:` and what its owner chose.
+pub fn check_nqn(nqn: &str) -> Result<(), InvalidInput> {
+    if is_nqn(nqn) { Ok(()) } else { Err(InvalidInput::Nqn(nqn.chars().take(NQN_BYTES_MAX + 1).collect())) }
+}
+
+fn is_nqn(nqn: &str) -> bool {
+    let visible = nqn.chars().all(|char| !char.is_control() && !char.is_whitespace());
+    let Some((owner, chosen)) = nqn.split_once(':').filter(|_| visible && nqn.len() <= NQN_BYTES_MAX) else {
+        return false;
+    };
+    let Some((date, domain)) = owner.strip_prefix("nqn.").and_then(|dated| dated.split_once('.')) else { return false };
+    let digits = |text: &str, len| text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
+    let dated = date
+        .split_once('-')
+        .is_some_and(|(year, month)| digits(year, 4) && digits(month, 2) && matches!(month.parse(), Ok(1..=12)));
+    let label =
+        |label: &str| !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let uuid = |text: &str| {
+        let groups: Vec<usize> = text.split('-').map(str::len).collect();
+        groups == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+    };
+    let is_own = (date, domain) == ("2014-08", "org.nvmexpress");
+    let fits = if is_own { chosen.strip_prefix("uuid:").is_some_and(uuid) } else { !chosen.is_empty() };
+    dated && domain.split('.').all(label) && fits
 }
 
 /// Checks a volume's size: whole 4 KiB, 1 MiB to 64 TiB.
@@ -58,6 +94,37 @@ mod tests {
         let too_long = "a".repeat(NAME_BYTES_MAX + 1);
         for name in ["", "-a", ".a", "_a", "A", "a b", "a/b", "ä", "a\n", too_long.as_str()] {
             assert!(check_name(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_named_as_the_specification_says() {
+        let longest = format!("nqn.2026-01.io.example:{}", "h".repeat(NQN_BYTES_MAX - 23));
+        for nqn in [
+            "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+            "nqn.2014-08.com.example:nvme.host.sys.xyz",
+            "nqn.2026-12.io.example-1:ä/b:c",
+            longest.as_str(),
+        ] {
+            assert_eq!(check_nqn(nqn), Ok(()), "{nqn}");
+        }
+        let too_long = format!("{longest}h");
+        for nqn in [
+            "",
+            "any",
+            "nqn.2014-08.org.nvmexpress.discovery",
+            "nqn.2014-08.org.nvmexpress:uuid:f81d4fae",
+            "nqn.2014-08.org.nvmexpress:other",
+            "nqn.2014-13.com.example:a",
+            "nqn.14-01.com.example:a",
+            "nqn.2014-01.com..example:a",
+            "nqn.2014-01.com.example:",
+            "nqn.2014-01.com.example:a b",
+            "nqn.2014-01.com.example:a\n",
+            "iqn.2014-01.com.example:a",
+            too_long.as_str(),
+        ] {
+            assert!(check_nqn(nqn).is_err(), "{nqn:?}");
         }
     }
 

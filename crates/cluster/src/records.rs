@@ -195,7 +195,7 @@ pub struct GroupRecord {
     /// Its id.
     #[serde(with = "number")]
     pub id: GroupId,
-    /// The table its slots are in.
+    /// The table it was made for. Later ones of its pool may give it slots as well.
     pub table: u32,
     /// Its pool.
     pub pool: String,
@@ -244,6 +244,50 @@ pub struct TrashTerm {
     pub keep_until_ns: u64,
 }
 
+/// Which NVMe hosts may use a volume. NBD clients have no name that could be asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostAccess {
+    /// Nobody has said: every host or none, as the node is configured that serves it.
+    #[default]
+    Unset,
+    /// Every host.
+    Any,
+    /// The hosts of these NQNs, in order.
+    Listed(Vec<String>),
+}
+
+impl HostAccess {
+    /// Hosts of one volume: as many as share one at most, and its record stays small.
+    pub const LISTED_MAX: usize = 64;
+
+    /// Whether every host may use it, where the node lets every host use what nobody has said anything of.
+    pub fn is_open(&self, open_by_default: bool) -> bool {
+        match self {
+            Self::Unset => open_by_default,
+            Self::Any => true,
+            Self::Listed(_) => false,
+        }
+    }
+
+    /// Whether this host may use it.
+    pub fn allows(&self, host_nqn: &str, open_by_default: bool) -> bool {
+        self.is_open(open_by_default) || self.listed().iter().any(|nqn| nqn == host_nqn)
+    }
+
+    /// The hosts that are named.
+    pub fn listed(&self) -> &[String] {
+        match self {
+            Self::Listed(nqns) => nqns,
+            Self::Unset | Self::Any => &[],
+        }
+    }
+
+    fn is_unset(&self) -> bool {
+        *self == Self::Unset
+    }
+}
+
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRecord {
@@ -274,6 +318,9 @@ pub struct VolumeRecord {
     /// The family's data key; `None`: it is not encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_number")]
     pub key: Option<KeyId>,
+    /// The NVMe hosts that may use it.
+    #[serde(default, skip_serializing_if = "HostAccess::is_unset")]
+    pub hosts: HostAccess,
     /// Oldest first; the last one is written to.
     #[serde(with = "number_list")]
     pub layers: Vec<LayerId>,
@@ -459,8 +506,8 @@ record! {
     PoolRecord [schema 2]: self => keys::pool(&self.name),
     SlotTablePiece: self => format!("{}{:04x}", keys::table(self.table), self.piece),
     GroupRecord: self => keys::group(self.id),
-    // 2: a volume may be in the trash. 3: it may be encrypted.
-    VolumeRecord [schema 3]: self => keys::volume(self.id),
+    // 2: a volume may be in the trash. 3: it may be encrypted. 4: it may be for some hosts only.
+    VolumeRecord [schema 4]: self => keys::volume(self.id),
     LayerRecord: self => keys::layer(self.id),
     SnapshotRecord: self => keys::snapshot(self.volume, &self.name),
     Reference: self => self.taken.clone(),

@@ -94,15 +94,32 @@ impl SlotTable {
     /// # Panics
     /// Without a group, or with more groups than slots.
     pub fn deal(groups: &[GroupId]) -> Vec<SlotRun> {
+        let even: Vec<(GroupId, u64)> = groups.iter().map(|group| (*group, 1)).collect();
+        Self::deal_by_weight(&even)
+    }
+
+    /// Deals all slots to `groups` in proportion to their weights (to one slot); each gets one at least.
+    ///
+    /// # Panics
+    /// Without a group, or with more groups than slots.
+    pub fn deal_by_weight(groups: &[(GroupId, u64)]) -> Vec<SlotRun> {
         let count = groups.len() as u32;
         assert!((1..=SLOTS).contains(&count), "{count} groups for {SLOTS} slots");
-        let bound = |index: u32| (u64::from(index) * u64::from(SLOTS) / u64::from(count)) as u32;
-        let run = |(index, group): (usize, &GroupId)| SlotRun {
-            first: Slot(bound(index as u32) as u16),
-            last: Slot((bound(index as u32 + 1) - 1) as u16),
-            group: *group,
+        let total = groups.iter().map(|(_, weight)| u128::from(*weight)).sum::<u128>();
+        // One slot each, the others by weight; without any weight evenly.
+        let shared = u128::from(SLOTS - count);
+        let bound = |index: usize, before: u128| match total {
+            0 => (index as u128 * u128::from(SLOTS) / u128::from(count)) as u32,
+            _ => index as u32 + (before * shared / total) as u32,
         };
-        groups.iter().enumerate().map(run).collect()
+        let (mut before, mut runs) = (0, Vec::with_capacity(groups.len()));
+        for (index, (group, weight)) in groups.iter().enumerate() {
+            let first = bound(index, before);
+            before += u128::from(*weight);
+            let last = bound(index + 1, before) - 1;
+            runs.push(SlotRun { first: Slot(first as u16), last: Slot(last as u16), group: *group });
+        }
+        runs
     }
 
     /// Its groups, in the order of their ids.

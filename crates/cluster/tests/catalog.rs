@@ -1,9 +1,9 @@
 //! Decisions on the map, in the simulator: with answers that get lost, and nodes that crash between two steps.
 
 use cluster::{
-    CatalogError, DEFAULT_POOL, GroupRecord, MapFaults, MapStore, NSID_MAX, NewPool, NewVolume, SimMap, VolumeRecord,
-    VolumeState, begin_delete, begin_epochs, create_volume, empty_trash, ensure_pool, finish_delete, keys, list,
-    load_table, restore_volume, take_heads, trash_volume,
+    CatalogError, DEFAULT_POOL, GroupRecord, HostAccess, HostChange, MapFaults, MapStore, NSID_MAX, NewPool, NewVolume,
+    SimMap, VolumeRecord, VolumeState, add_groups, begin_delete, begin_epochs, change_hosts, create_volume, deal_again,
+    empty_trash, ensure_pool, finish_delete, keys, list, load_table, restore_volume, take_heads, trash_volume,
 };
 use runtime::sim::{NodeOptions, SimNode, World};
 use std::future::Future;
@@ -301,5 +301,109 @@ fn lost_answers_neither_lose_nor_double_a_volume_of_the_trash() {
                 assert!(matches!(&all[..], [v] if v.state == VolumeState::Online && v.name == next), "{all:?}");
             }
         });
+    }
+}
+
+#[test]
+fn hosts_are_allowed_and_denied_once_whatever_answers_are_lost() {
+    for seed in 0..20 {
+        let here = Here::new(seed);
+        here.pool(1);
+        let map = here.map.clone();
+        let id = here.run(async move {
+            let new = NewVolume { name: "a".into(), size_bytes: 1 << 20, block_size_bytes: 512 };
+            create_volume(&*map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made").id
+        });
+        here.lose_answers();
+        let (one, two) = ("nqn.2026-01.io.example:1".to_owned(), "nqn.2026-01.io.example:2".to_owned());
+        let listed = |nqns: &[&String]| HostAccess::Listed(nqns.iter().map(|nqn| (*nqn).clone()).collect());
+        let steps = [
+            (HostChange::Allow(two.clone()), listed(&[&two])),
+            (HostChange::Allow(one.clone()), listed(&[&one, &two])),
+            (HostChange::Allow(one.clone()), listed(&[&one, &two])),
+            (HostChange::DenyAny, listed(&[&one, &two])),
+            (HostChange::Deny(two.clone()), listed(&[&one])),
+            (HostChange::Deny(two.clone()), listed(&[&one])),
+            (HostChange::AllowAny, HostAccess::Any),
+            (HostChange::DenyAny, listed(&[])),
+        ];
+        for (change, expected) in steps {
+            let map = here.map.clone();
+            let changed = here.run(async move { patient(async || change_hosts(&*map, id, &change, true).await).await });
+            assert_eq!(changed.hosts, expected, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn one_host_is_not_denied_what_all_may_use_and_a_list_has_its_limit() {
+    let here = Here::new(1);
+    here.pool(1);
+    let map = here.map.clone();
+    here.run(async move {
+        let new = NewVolume { name: "a".into(), size_bytes: 1 << 20, block_size_bytes: 512 };
+        let id = create_volume(&*map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made").id;
+        let nqn = |number: usize| format!("nqn.2026-01.io.example:{number:03}");
+        let deny = HostChange::Deny(nqn(0));
+        let open = change_hosts(&*map, id, &deny, true).await;
+        assert_eq!(open, Err(CatalogError::OpenToAll("a".into())));
+        let closed = change_hosts(&*map, id, &deny, false).await.expect("nothing to deny");
+        assert!(!closed.hosts.allows(&nqn(0), true), "it is closed from now on, also where open is the rule");
+        for number in 0..HostAccess::LISTED_MAX {
+            change_hosts(&*map, id, &HostChange::Allow(nqn(number)), false).await.expect("allowed");
+        }
+        let full = change_hosts(&*map, id, &HostChange::Allow(nqn(999)), false).await;
+        assert_eq!(full, Err(CatalogError::TooManyHosts("a".into())));
+        let bad = change_hosts(&*map, id, &HostChange::Allow("host".into()), false).await;
+        assert!(matches!(bad, Err(CatalogError::Input(_))), "{bad:?}");
+        let found = cluster::get::<VolumeRecord>(&*map, &keys::volume(id)).await.expect("read").expect("there").record;
+        assert!(found.hosts.allows(&nqn(63), false) && !found.hosts.allows(&nqn(64), false));
+    });
+}
+
+/// Property: whatever answers are lost, and wherever the node crashes on the way, the device gets as many groups as any
+/// other, new volumes use them in proportion to the weights, and volumes that were there keep their table.
+#[test]
+fn a_device_that_comes_later_gets_groups_and_a_share_of_new_volumes() {
+    for seed in 0..20 {
+        let here = Here::new(seed);
+        here.pool(1);
+        let map = here.map.clone();
+        let new = NewVolume { name: "before".to_owned(), size_bytes: 1 << 30, block_size_bytes: 4096 };
+        let before = here.run(async move { create_volume(&*map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made") });
+        here.lose_answers();
+        // Some tries are cut off on their way.
+        for cut_after_ms in [seed, 4 * seed] {
+            let map = here.map.clone();
+            here.run(async move {
+                let grown = add_groups(&*map, DEFAULT_POOL, StoreId(2));
+                let _ = runtime::timeout(Duration::from_millis(cut_after_ms), grown).await;
+            });
+        }
+        let map = here.map.clone();
+        let pool = here.run(async move {
+            patient(async || add_groups(&*map, DEFAULT_POOL, StoreId(2)).await).await;
+            let weight = |store| if store == StoreId(2) { 300 } else { 100 };
+            patient(async || deal_again(&*map, DEFAULT_POOL, weight).await).await
+        });
+        here.map.set_faults(MapFaults::default());
+        let (map, table) = (here.map.clone(), pool.table);
+        let (groups, dealt) = here.run(async move {
+            let groups = list::<GroupRecord>(&*map, keys::GROUPS).await.expect("an answer");
+            (groups, load_table(&*map, table).await.expect("a whole table"))
+        });
+        let of = |store| groups.iter().filter(move |group| group.record.primary == StoreId(store));
+        assert_eq!((of(1).count(), of(2).count()), (100, 100), "seed {seed}");
+        let slots = |store| {
+            let led: Vec<_> = of(store).map(|group| group.record.id).collect();
+            (0..=u16::MAX).filter(|slot| led.contains(&dealt.group_of(types::Slot(*slot)))).count()
+        };
+        let (first, second) = (slots(1), slots(2));
+        assert_eq!(first + second, 65_536);
+        assert!(second.abs_diff(3 * first) < 400, "seed {seed}: {first} and {second} slots");
+        assert_ne!(pool.table, before.table);
+        let map = here.map.clone();
+        let again = here.run(async move { deal_again(&*map, DEFAULT_POOL, |_| 1).await.expect("nothing to do") });
+        assert_eq!(again.table, pool.table, "dealt once");
     }
 }

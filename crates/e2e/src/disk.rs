@@ -100,7 +100,7 @@ impl Disk {
     /// Makes a range read as zeroes.
     pub async fn write_zeroes(&self, offset_bytes: u64, len_bytes: u32) -> Result<(), DiskError> {
         match self {
-            Self::Nbd(client) => Ok(client.write_zeroes(offset_bytes, len_bytes).await?),
+            Self::Nbd(client) => Ok(client.write_zeroes(offset_bytes, len_bytes, false).await?),
             Self::Nvme(_, namespace) => Ok(namespace.write_zeroes(offset_bytes, len_bytes.into(), true).await?),
         }
     }

@@ -15,7 +15,14 @@ use volume::{Assembly, NewVolume, NodeOptions};
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
 fn options(cores: &[CoreHandle], device: PathBuf, map: Arc<dyn cluster::MapStore>) -> NodeOptions {
-    NodeOptions { node: NodeId(1), address: "127.0.0.1".into(), cores: cores.to_vec(), devices: vec![device], map }
+    NodeOptions {
+        node: NodeId(1),
+        address: "127.0.0.1".into(),
+        cores: cores.to_vec(),
+        devices: vec![device],
+        blank: volume::Blank::Format,
+        map,
+    }
 }
 
 /// Opens the device file `image` as a node does at its start and reads `ranges` (bytes) of the volume `name`. Device
@@ -166,6 +173,7 @@ fn serve_nvme(assembly: &Assembly) -> SocketAddr {
         model: "Cairn".into(),
         firmware: "0".into(),
         controller_ids: 1..0xfff0,
+        open_by_default: true,
     };
     let (target, workers) = nvme::serve::Target::new(subsystem, 1);
     for worker in workers {

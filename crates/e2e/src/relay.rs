@@ -9,7 +9,7 @@
 use crate::journal::{Journal, WriteId};
 use crate::pattern::{Content, SECTOR_BYTES};
 use nbd::client::{Client, ClientError};
-use nbd::machine::{Event, Export, Exports, Failure, Input, Machine, Ticket, parts};
+use nbd::machine::{BlockExtent, Event, Export, Exports, Failure, Input, Listed, Machine, Ticket, parts};
 use nbd::wire::Errno;
 use runtime::channel::WaitList;
 use runtime::{IoBuf, SharedBuf, TcpListener, TcpStream};
@@ -148,10 +148,13 @@ struct OneExport {
 impl Exports for OneExport {
     fn find(&self, _: &str) -> Option<Export> {
         let (name, description) = (self.name.clone(), String::new());
-        Some(Export { name, description, size_bytes: self.size_bytes })
+        Some(Export { name, description, size_bytes: self.size_bytes, is_read_only: false })
     }
-    fn names(&self) -> Vec<String> {
-        vec![self.name.clone()]
+    fn list(&self) -> Vec<Listed> {
+        vec![Listed { name: self.name.clone(), description: String::new() }]
+    }
+    fn snapshots(&self, _name: &str) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -251,9 +254,15 @@ impl Link {
                 let trim = self.upstream.trim(offset_bytes, len_bytes);
                 runtime::spawn(async move { link.finish(ticket, Some(call), trim.await) });
             }
-            Event::WriteZeroes { ticket, offset_bytes, len_bytes } => {
+            Event::BlockStatus { ticket, len_bytes, .. } => {
+                // What is always right: nothing is known of it.
+                let unknown = BlockExtent { len_bytes: len_bytes.into(), is_stored: true, changed_since: u32::MAX };
+                self.machine.borrow_mut().status_done(ticket, Ok(vec![unknown]));
+                self.output.wake_all();
+            }
+            Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored } => {
                 let call = self.log.borrow_mut().add(called_zeroes(offset_bytes, len_bytes));
-                let zeroes = self.upstream.write_zeroes(offset_bytes, len_bytes);
+                let zeroes = self.upstream.write_zeroes(offset_bytes, len_bytes, is_stored);
                 runtime::spawn(async move { link.finish(ticket, Some(call), zeroes.await) });
             }
         }

@@ -1,9 +1,12 @@
 //! Entry points for a fuzzer: any bytes in, no panic, nothing out of bounds.
 
-use crate::machine::{Event, Export, Exports, Input, Machine, parts};
-use crate::wire::handshake::{BlockSizes, ExportSize, Greeting, InfoRequest, OptionHeader, ReplyHeader};
-use crate::wire::transmission::{ChunkHeader, ErrorPayload, Request, SimpleReply};
+use crate::machine::{Event, Export, Exports, Input, Listed, Machine, parts};
+use crate::wire::handshake::{
+    BlockSizes, ExportSize, Greeting, InfoRequest, MetaReply, MetaRequest, OptionHeader, ReplyHeader,
+};
+use crate::wire::transmission::{ChunkHeader, ErrorPayload, Request, SimpleReply, StatusPayload};
 use runtime::IoBuf;
+use volume::BlockExtent;
 
 /// Every decoder on the same bytes; what decodes encodes to what was read.
 pub fn wire(bytes: &[u8]) {
@@ -33,18 +36,38 @@ pub fn wire(bytes: &[u8]) {
     }
     let _ = ErrorPayload::decode(bytes);
     let _ = InfoRequest::decode(bytes);
+    if let Some(request) = MetaRequest::decode(bytes) {
+        let (mut again, queries) = (Vec::new(), request.queries().collect::<Vec<_>>());
+        MetaRequest::encode(request.export, &queries, &mut again);
+        assert_eq!(again, bytes);
+    }
+    if let Some(reply) = MetaReply::decode(bytes) {
+        assert_eq!(reply.encode(), bytes);
+    }
+    if let Some(status) = StatusPayload::decode(bytes) {
+        assert_eq!(status.encode(), bytes);
+    }
 }
 
+/// One volume, and a snapshot of it.
 struct OneVolume;
 
 const SIZE_BYTES: u64 = 1 << 20;
+/// Extents that a status request is answered with, some of them.
+const EXTENT_BYTES: u64 = 5000;
 
 impl Exports for OneVolume {
     fn find(&self, name: &str) -> Option<Export> {
-        (name == "demo").then(|| Export { name: name.into(), description: String::new(), size_bytes: SIZE_BYTES })
+        let is_read_only = name == "demo@s";
+        let (name, description) = (name.to_owned(), String::new());
+        let export = Export { name, description, size_bytes: SIZE_BYTES, is_read_only };
+        (export.name == "demo" || is_read_only).then_some(export)
     }
-    fn names(&self) -> Vec<String> {
-        vec!["demo".into()]
+    fn list(&self) -> Vec<Listed> {
+        ["demo", "demo@s"].map(|name| Listed { name: name.into(), description: "one".into() }).into()
+    }
+    fn snapshots(&self, name: &str) -> Vec<String> {
+        if name == "demo" { vec!["s".into()] } else { Vec::new() }
     }
 }
 
@@ -77,7 +100,17 @@ fn answer(machine: &mut Machine, event: Event) {
     match event {
         Event::Opened { .. } | Event::Full | Event::Disconnect => {}
         Event::Flush { ticket } => machine.done(ticket, Ok(())),
-        Event::Trim { ticket, offset_bytes, len_bytes } | Event::WriteZeroes { ticket, offset_bytes, len_bytes } => {
+        Event::BlockStatus { ticket, offset_bytes, len_bytes, extents_max } => {
+            within(offset_bytes, len_bytes.into());
+            let count = u64::from(len_bytes).div_ceil(EXTENT_BYTES).min(extents_max.into());
+            let extent = |i: u64| {
+                let len_bytes = EXTENT_BYTES.min(u64::from(len_bytes) - i * EXTENT_BYTES);
+                BlockExtent { len_bytes, is_stored: i.is_multiple_of(2), changed_since: i.is_multiple_of(3).into() }
+            };
+            machine.status_done(ticket, Ok((0..count).map(extent).collect()));
+        }
+        Event::Trim { ticket, offset_bytes, len_bytes }
+        | Event::WriteZeroes { ticket, offset_bytes, len_bytes, .. } => {
             within(offset_bytes, len_bytes.into());
             machine.done(ticket, Ok(()));
         }
@@ -96,7 +129,7 @@ fn answer(machine: &mut Machine, event: Event) {
 
 #[cfg(test)]
 mod tests {
-    use crate::wire::handshake::{InfoRequest, OptionHeader, option};
+    use crate::wire::handshake::{InfoRequest, MetaRequest, OptionHeader, option};
     use crate::wire::transmission::Request;
 
     /// A small generator: the test is the same in every run.
@@ -113,21 +146,27 @@ mod tests {
     fn stream(random: &mut Lcg) -> Vec<u8> {
         let mut bytes = vec![random.next() as u8];
         bytes.extend_from_slice(&3u32.to_be_bytes());
-        let mut name = Vec::new();
-        InfoRequest::encode("demo", &[1], &mut name);
-        for _ in 0..random.next() % 3 {
+        let (mut name, mut contexts) = (Vec::new(), Vec::new());
+        InfoRequest::encode(["demo", "demo", "demo@s"][random.next() as usize % 3], &[1], &mut name);
+        MetaRequest::encode("demo", &["base:allocation", "cairn:dirty:s", "cairn:"], &mut contexts);
+        for _ in 0..random.next() % 5 {
             let option = random.next() as u32 % 12;
+            let data = match option {
+                option::STRUCTURED_REPLY => &Vec::new(),
+                option::LIST_META_CONTEXT | option::SET_META_CONTEXT => &contexts,
+                _ => &name,
+            };
             if option != option::EXPORT_NAME && option != option::ABORT {
-                bytes.extend(OptionHeader { option, len_bytes: name.len() as u32 }.encode());
-                bytes.extend(&name);
+                bytes.extend(OptionHeader { option, len_bytes: data.len() as u32 }.encode());
+                bytes.extend(data);
             }
         }
         bytes.extend(OptionHeader { option: option::GO, len_bytes: name.len() as u32 }.encode());
         bytes.extend(&name);
         for cookie in 0..random.next() % 20 {
             let request = Request {
-                flags: random.next() as u16 % 6,
-                command: [0, 1, 1, 3, 4, 6, 7][random.next() as usize % 7],
+                flags: [0, 0, 1, 2, 4, 8, 16, 18][random.next() as usize % 8],
+                command: [0, 1, 1, 3, 4, 5, 6, 7, 7, 8][random.next() as usize % 10],
                 cookie,
                 offset_bytes: random.next() % (super::SIZE_BYTES + 100),
                 len_bytes: random.next() as u32 % 40_000,

@@ -3,7 +3,7 @@
 use crate::doors::NODES_MAX;
 use crate::files::{self, FileError};
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use types::NodeId;
 
@@ -21,24 +21,35 @@ pub const CORES_MAX: u16 = 256;
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
     /// Number of the node in its cluster.
+    #[serde(default = "default_node")]
     pub node: u32,
     /// Held with `flock` while the node runs.
+    #[serde(default = "default_lock")]
     pub lock: PathBuf,
     /// Address that all servers listen on.
+    #[serde(default = "default_listen")]
     pub listen: IpAddr,
     /// NVMe/TCP; 0 takes any free port, as for the others.
+    #[serde(default = "default_nvme_port")]
     pub nvme_port: u16,
     /// A port for NVMe discovery alone. The NVMe port answers discovery in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discovery_port: Option<u16>,
     /// NBD.
+    #[serde(default = "default_nbd_port")]
     pub nbd_port: u16,
     /// The admin API.
+    #[serde(default = "default_admin_port")]
     pub admin_port: u16,
-    /// Cores of the data path.
+    /// Cores of the data path; all of the machine if the file does not say.
+    #[serde(default = "default_cores")]
     pub cores: u16,
     /// Where the cluster map is.
+    #[serde(default)]
     pub map: MapConfig,
+    /// Whether every NVMe host may use a volume of which nobody has said which may. `cairn demo` says yes.
+    #[serde(default)]
+    pub any_host: bool,
     /// Each is tried at the start on all locked volumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key_files: Vec<PathBuf>,
@@ -53,6 +64,40 @@ pub struct NodeConfig {
 pub struct MapConfig {
     /// A redb file: for a cluster within one process.
     pub redb: PathBuf,
+}
+
+impl Default for MapConfig {
+    fn default() -> Self {
+        Self { redb: PathBuf::from("map.redb") }
+    }
+}
+
+fn default_node() -> u32 {
+    1
+}
+
+fn default_lock() -> PathBuf {
+    PathBuf::from("lock")
+}
+
+fn default_listen() -> IpAddr {
+    Ipv4Addr::LOCALHOST.into()
+}
+
+fn default_nvme_port() -> u16 {
+    DEFAULT_NVME_PORT
+}
+
+fn default_nbd_port() -> u16 {
+    DEFAULT_NBD_PORT
+}
+
+fn default_admin_port() -> u16 {
+    DEFAULT_ADMIN_PORT
+}
+
+fn default_cores() -> u16 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(usize::from(CORES_MAX)) as u16)
 }
 
 /// One device of the node.
@@ -118,6 +163,26 @@ impl NodeConfig {
     }
 }
 
+/// Names another device in a node's file, durably; the rest of the file stays as it is, comments too. One that is named
+/// already is not named again.
+///
+/// # Errors
+/// A file that is not there, cannot be written, or is none of a node.
+pub fn append_device(file: &Path, device: &Path) -> Result<(), ConfigError> {
+    if NodeConfig::read(file)?.devices.iter().any(|there| there.path == device) {
+        return Ok(());
+    }
+    let entry = DeviceList { device: vec![DeviceConfig { path: device.to_owned() }] };
+    files::append_toml(file, &entry)?;
+    NodeConfig::read(file).map(drop)
+}
+
+/// As it stands in the file.
+#[derive(Serialize)]
+struct DeviceList {
+    device: Vec<DeviceConfig>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +222,22 @@ mod tests {
         assert_eq!(config.lock, Path::new("../lock"));
         assert_eq!(config.devices[0].path, Path::new("device-1.img"));
         assert_eq!(config.key_files, [Path::new("../key")]);
+    }
+
+    #[test]
+    fn a_device_is_enough_and_another_one_is_named_behind_it() {
+        let directory = crate::testing::TempDir::new();
+        let path = directory.path().join("node.toml");
+        std::fs::write(&path, "# Mine.\n[[device]]\npath = \"a\"").unwrap();
+        let config = NodeConfig::read(&path).unwrap();
+        assert_eq!((config.node, config.nvme_port, config.listen.is_loopback()), (1, DEFAULT_NVME_PORT, true));
+        assert_eq!(config.map.redb, directory.path().join("map.redb"));
+        for _ in 0..2 {
+            append_device(&path, Path::new("/dev/b \"c\"")).unwrap();
+        }
+        let paths: Vec<_> = NodeConfig::read(&path).unwrap().devices.into_iter().map(|device| device.path).collect();
+        assert_eq!(paths, [directory.path().join("a"), PathBuf::from("/dev/b \"c\"")]);
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("# Mine.\n"));
     }
 
     #[test]

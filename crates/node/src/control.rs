@@ -16,10 +16,11 @@ use crate::volume_spec::{SnapshotName, VolumeName, VolumeSpec};
 use cluster::{Compression, PoolRecord, SnapshotRecord};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, VolumeId};
-use volume::{ByteRange, NodeStatus, Secret, TrashedVolume, VolumeInfo, VolumeUsage};
+use volume::{ByteRange, HostChange, NodeStatus, Secret, TrashedVolume, VolumeInfo, VolumeUsage};
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
 pub const REQUESTS_MAX: usize = 256;
@@ -48,10 +49,16 @@ pub enum Request {
     RestoreVolume(VolumeId, Option<VolumeName>, Answer<VolumeInfo>),
     /// Delete a volume in the trash for good.
     EmptyTrash(VolumeId, Answer<()>),
+    /// Change which NVMe hosts may use a volume.
+    ChangeHosts(VolumeName, HostChange, Answer<VolumeInfo>),
     /// Something about snapshots, clones, sizes or usage.
     Snapshots(SnapshotRequest),
     /// Something about encrypted volumes or pools.
     Keys(KeyRequest),
+    /// Whether the node would take this device.
+    CheckDevice(PathBuf, Answer<()>),
+    /// Take it.
+    AddDevice(PathBuf, Answer<()>),
     /// How things are.
     Status(Reply<ClusterStatus>),
     /// Close the doors and the stores, and answer nothing any more.
@@ -95,6 +102,12 @@ pub enum ControlError {
     /// It is deleted after its snapshots.
     #[error("{0}")]
     HasSnapshots(String),
+    /// What was named is no NVMe host.
+    #[error("{0}")]
+    BadHost(String),
+    /// The hosts cannot be changed like this.
+    #[error("{0}")]
+    Hosts(String),
     /// The secret does not open the volume.
     #[error("{0}")]
     WrongSecret(String),
@@ -163,6 +176,11 @@ impl ControlHandle {
     /// Deletes a volume in the trash for good.
     pub async fn empty_trash(&self, id: VolumeId) -> Result<(), ControlError> {
         self.ask(|reply| Request::EmptyTrash(id, reply)).await?
+    }
+
+    /// Changes which NVMe hosts may use a volume; nothing runs of those that may not when this returns.
+    pub async fn change_hosts(&self, volume: VolumeName, change: HostChange) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::ChangeHosts(volume, change, reply)).await?
     }
 
     /// The snapshots of a volume, by name.
@@ -252,6 +270,16 @@ impl ControlHandle {
     /// What each volume takes.
     pub async fn usage(&self) -> Result<BTreeMap<VolumeId, VolumeUsage>, ControlError> {
         self.ask(|reply| Request::Snapshots(SnapshotRequest::Usage(reply))).await?
+    }
+
+    /// Whether the node would take this device: nothing is changed.
+    pub async fn check_device(&self, path: PathBuf) -> Result<(), ControlError> {
+        self.ask(|reply| Request::CheckDevice(path, reply)).await?
+    }
+
+    /// Gives the node another device, which new volumes use when this returns.
+    pub async fn add_device(&self, path: PathBuf) -> Result<(), ControlError> {
+        self.ask(|reply| Request::AddDevice(path, reply)).await?
     }
 
     /// How things are.

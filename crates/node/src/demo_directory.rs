@@ -112,6 +112,8 @@ pub enum DemoError {
 pub struct DemoDirectory {
     /// What the node is to do, the command line's wishes in it.
     pub config: NodeConfig,
+    /// The node's file.
+    pub config_path: PathBuf,
     /// Volumes that must be there before anything is served.
     pub wanted_volumes: Vec<VolumeSpec>,
     /// Nothing was ever served from here: the map and the format of the device are still to be made.
@@ -179,7 +181,7 @@ impl DemoDirectory {
         config.key_files.extend(options.key_files.iter().cloned());
         let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { options.volumes.clone() };
         let completion = Completion { path: demo_path, file: demo_file };
-        Ok(Self { config, wanted_volumes, is_new, completion, lock })
+        Ok(Self { config, config_path: node_path, wanted_volumes, is_new, completion, lock })
     }
 }
 
@@ -255,6 +257,7 @@ fn make(options: &DemoOptions, demo_path: &Path, node_path: &Path) -> Result<Dem
         nbd_port: DEFAULT_NBD_PORT,
         admin_port: DEFAULT_ADMIN_PORT,
         cores: 1,
+        any_host: true,
         map: MapConfig { redb: PathBuf::from("../map.redb") },
         key_files: Vec::new(),
         devices: vec![DeviceConfig { path: PathBuf::from("device-1.img") }],
@@ -277,6 +280,8 @@ fn apply_wishes(config: &mut NodeConfig, options: &DemoOptions) {
     config.nbd_port = options.nbd_port.unwrap_or(config.nbd_port);
     config.admin_port = options.admin_port.unwrap_or(config.admin_port);
     config.cores = options.cores.unwrap_or(config.cores);
+    // Directories of earlier versions do not say so.
+    config.any_host = true;
 }
 
 /// A sparse device may be larger than the file system has room for: that is no error until it is written full.
@@ -305,11 +310,12 @@ fn check_parts(config: &NodeConfig, device_size: ByteSize, is_new: bool) -> Resu
     if !is_new && !has_map() {
         return Err(broken(&config.map.redb, "is gone or empty: put it back, or choose another --dir".to_owned()));
     }
-    for device in &config.devices {
+    for (number, device) in config.devices.iter().enumerate() {
         let Ok(metadata) = fs::metadata(&device.path) else {
             return Err(broken(&device.path, "is gone: put it back, or choose another --dir".to_owned()));
         };
-        if metadata.is_file() && metadata.len() != device_size.0 {
+        // Those that were added later have sizes of their own.
+        if number == 0 && metadata.is_file() && metadata.len() != device_size.0 {
             let what = format!(
                 "has {} and demo.toml says {device_size}: put back the file of that size",
                 ByteSize(metadata.len())

@@ -76,15 +76,16 @@ pub(crate) struct Doors {
     pub(crate) nvme: SocketAddr,
     /// Where NBD is served.
     pub(crate) nbd: SocketAddr,
-    target: Arc<Target>,
+    /// The NVMe/TCP target.
+    pub(crate) target: Arc<Target>,
     listening: Vec<TaskHandle>,
 }
 
 impl Doors {
     /// Lets clients in. Called on core 0.
-    pub(crate) fn open(assembly: &Assembly, bound: Bound, node: NodeId, core_count: usize) -> Self {
+    pub(crate) fn open(assembly: &Assembly, bound: Bound, node: NodeId, core_count: usize, any_host: bool) -> Self {
         let (nvme, nbd) = (bound.nvme.local_address(), bound.nbd.local_address());
-        let subsystem = subsystem(assembly.cluster_id(), node);
+        let subsystem = subsystem(assembly.cluster_id(), node, any_host);
         let nqn = subsystem.nqn.clone();
         let (target, workers) = Target::new(subsystem, core_count);
         for (core, worker) in workers.into_iter().enumerate() {
@@ -118,13 +119,14 @@ fn listen(what: &'static str, flag: &'static str, on: IpAddr, port: u16) -> Resu
 }
 
 /// What hosts are told of the cluster's subsystem: the same on every node but for the controller ids.
-fn subsystem(cluster: ClusterId, node: NodeId) -> Subsystem {
+fn subsystem(cluster: ClusterId, node: NodeId, any_host: bool) -> Subsystem {
     Subsystem {
         nqn: nqn_of(cluster),
         serial: cluster.to_string()[..SERIAL_DIGITS].to_owned(),
         model: MODEL.to_owned(),
         firmware: env!("CARGO_PKG_VERSION").to_owned(),
         controller_ids: controller_ids(node),
+        open_by_default: any_host,
     }
 }
 

@@ -74,6 +74,14 @@ pub(crate) fn write_toml<T: Serialize>(path: &Path, heading: &str, value: &T) ->
     replace(path, format!("# {heading}\n\n{body}").as_bytes())
 }
 
+/// Puts tables behind what stands in a TOML file, durably.
+pub(crate) fn append_toml<T: Serialize>(path: &Path, tables: &T) -> Result<(), FileError> {
+    let before = fs::read_to_string(path).map_err(during("read", path))?;
+    let tables = toml::to_string(tables)
+        .map_err(|error| FileError::Content { path: path.to_owned(), what: error.to_string().replace('\n', " ") })?;
+    replace(path, format!("{}\n\n{tables}", before.trim_end()).as_bytes())
+}
+
 /// Replaces a file, durably.
 fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let new = path.with_extension("new");

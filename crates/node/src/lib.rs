@@ -30,6 +30,7 @@ pub mod control;
 pub mod demo_directory;
 mod doors;
 pub mod files;
+mod hosts;
 pub mod keys;
 mod local_node;
 pub mod log;

@@ -6,6 +6,7 @@ use crate::config::NodeConfig;
 use crate::control::{Answer, ClusterStatus, ControlError, Request};
 use crate::doors::{Bound, Doors, ListenError};
 use crate::files::FileError;
+use crate::hosts::HostOrder;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, VolumeSpec};
 use cluster::{Compression, DEFAULT_POOL, MapError, MapStore, RedbMap};
@@ -16,12 +17,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use types::ClusterId;
-use volume::{Assembly, NewVolume, NodeOptions, VolumeError};
+use volume::{Assembly, Blank, NewVolume, NodeOptions, VolumeError};
 
 /// What the node is started with.
 pub(crate) struct NodePlan {
     pub(crate) config: NodeConfig,
     pub(crate) wanted_volumes: Vec<VolumeSpec>,
+    pub(crate) blank: Blank,
     pub(crate) compression: Option<Compression>,
     pub(crate) before_serving: Box<dyn FnOnce() -> Result<(), FileError> + Send>,
 }
@@ -115,11 +117,12 @@ pub(crate) fn start(
 struct LocalNode {
     assembly: Assembly,
     doors: Option<Doors>,
+    any_host: bool,
 }
 
 impl LocalNode {
     async fn start(cores: Vec<CoreHandle>, plan: NodePlan) -> Result<(Self, Started), StartError> {
-        let NodePlan { config, wanted_volumes, compression, before_serving } = plan;
+        let NodePlan { config, wanted_volumes, blank, compression, before_serving } = plan;
         let path = config.map.redb.clone();
         let map: Arc<dyn MapStore> = RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?;
         let (node, core_count) = (config.node_id(), cores.len());
@@ -128,6 +131,7 @@ impl LocalNode {
             address: config.listen.to_string(),
             cores,
             devices: config.devices.iter().map(|device| device.path.clone()).collect(),
+            blank,
             map,
         };
         let assembly = Assembly::start(options).await?;
@@ -142,9 +146,10 @@ impl LocalNode {
         // A first start that gets no port has served nothing: the next one begins anew, with what it then is told.
         let bound = Bound::new(&config)?;
         before_serving()?;
-        let doors = Doors::open(&assembly, bound, node, core_count);
+        let any_host = config.any_host;
+        let doors = Doors::open(&assembly, bound, node, core_count, any_host);
         let started = Started { nqn: doors.nqn.clone(), nvme: doors.nvme, nbd: doors.nbd };
-        Ok((Self { assembly, doors: Some(doors) }, started))
+        Ok((Self { assembly, doors: Some(doors), any_host }, started))
     }
 
     /// The control task: one request after the other (long ones as tasks of their own), until the one to stop.
@@ -164,8 +169,21 @@ impl LocalNode {
                 Request::Snapshots(request) => {
                     runtime::spawn(crate::snapshots::answer(self.assembly.clone(), request));
                 }
+                Request::ChangeHosts(name, change, reply) => {
+                    let target = self.doors.as_ref().map(|doors| doors.target.clone());
+                    let order = HostOrder { name, change, open_by_default: self.any_host };
+                    runtime::spawn(crate::hosts::answer(self.assembly.clone(), target, order, reply));
+                }
                 Request::Keys(request) => {
                     runtime::spawn(crate::keys::answer(self.assembly.clone(), request));
+                }
+                Request::CheckDevice(path, reply) => {
+                    let assembly = self.assembly.clone();
+                    runtime::spawn(async move { tell_start(reply, assembly.check_device(&path).await) });
+                }
+                Request::AddDevice(path, reply) => {
+                    let assembly = self.assembly.clone();
+                    runtime::spawn(async move { tell_start(reply, assembly.add_device(&path).await) });
                 }
                 Request::Status(reply) => {
                     let cluster: ClusterId = self.assembly.cluster_id();
@@ -191,6 +209,10 @@ impl LocalNode {
 /// Tells how an order ended. Nobody may be waiting for it any more.
 pub(crate) fn tell<T>(reply: Answer<T>, outcome: Result<T, VolumeError>) {
     let _ = reply.send(outcome.map_err(control_error));
+}
+
+fn tell_start(reply: Answer<()>, outcome: Result<(), volume::StartError>) {
+    let _ = reply.send(outcome.map_err(|error| ControlError::Refused(error.to_string())));
 }
 
 pub(crate) fn new_volume(spec: &VolumeSpec) -> NewVolume {
@@ -226,6 +248,8 @@ pub(crate) fn control_error(error: VolumeError) -> ControlError {
             block_size_bytes: there.block_size_bytes,
         },
         VolumeError::NotFound(name) => ControlError::NotFound(name),
+        error @ VolumeError::BadHost(_) => ControlError::BadHost(error.to_string()),
+        error @ VolumeError::Hosts(_) => ControlError::Hosts(error.to_string()),
         VolumeError::NotInTrash(id) => ControlError::NotInTrash(id),
         VolumeError::NotEncrypted(name) => ControlError::NotEncrypted(name),
         VolumeError::NoPool(name) => ControlError::NoPool(name),

@@ -24,6 +24,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+pub use volume::Blank;
 
 /// A stop ends within two seconds of the signal; this leaves room for the end of the process itself.
 const STOP_TIME_MAX: Duration = Duration::from_millis(1700);
@@ -39,6 +40,10 @@ const EXIT_SECOND_SIGNAL: i32 = 130;
 pub struct ServicePlan {
     /// The node.
     pub config: NodeConfig,
+    /// The file that it came from, which says so of devices that are added.
+    pub config_path: PathBuf,
+    /// What becomes of a blank device.
+    pub blank: Blank,
     /// Volumes that must be there before anything is served.
     pub wanted_volumes: Vec<VolumeSpec>,
     /// How what is written from now on is to be compressed; `None`: as before.
@@ -89,10 +94,12 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     let cores = Cores::start(usize::from(plan.config.cores), &Options { record: plan.record.clone() })
         .map_err(ServiceError::Cores)?;
     let (control, requests) = control::channel();
+    let any_host = plan.config.any_host;
     let mut starting = local_node::start(
         cores.handles(),
         NodePlan {
             config: plan.config,
+            blank: plan.blank,
             wanted_volumes: plan.wanted_volumes,
             compression: plan.compression,
             before_serving: plan.before_serving,
@@ -119,9 +126,10 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
         nvme: reachable(started.nvme),
         nbd: reachable(started.nbd),
         admin: reachable(admin_address),
+        any_host,
     };
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
-    let admin = Admin { control: control.clone(), addresses: addresses.clone() };
+    let admin = Admin { control: control.clone(), addresses: addresses.clone(), config_path: plan.config_path };
     let admin = tokio::spawn(admin.serve(admin_listener, async { drop(admin_stopped.await) }));
     ready(&addresses);
     signals.next().await;

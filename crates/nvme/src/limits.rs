@@ -18,12 +18,17 @@ pub const MAX_QUEUE_ENTRIES: u16 = 1024;
 pub const MAX_ADMIN_QUEUE_ENTRIES: u16 = 256;
 /// Async event requests of one controller (AERL + 1).
 pub const MAX_EVENT_REQUESTS: usize = 4;
+/// Abort commands of one controller at once (ACL + 1).
+pub const MAX_ABORTS: u8 = 4;
 /// Namespaces of one subsystem, and ANA groups: NN = MNAN = NANAGRPID.
 pub const MAX_NAMESPACES: u32 = 1024;
 /// I/O should not cross this (NOIOB): the chunk.
 pub const BOUNDARY_BYTES: u32 = 1 << 20;
 /// Writes up to this size that do not cross a multiple of it are all or nothing (NAWUPF, NABSPF).
 pub const UNTORN_BYTES: u32 = 64 << 10;
+/// Compare-and-writes up to this size, wherever they begin, are one operation for every other command (NACWU; ACWU in
+/// blocks of the larger format). Larger ones are too: they are told no more than is told of writes.
+pub const COMPARE_AND_WRITE_BYTES: u32 = UNTORN_BYTES;
 /// Preferred write granularity (NPWG): the store's block.
 pub const GRANULARITY_BYTES: u32 = 4096;
 /// Longest "change" state of an ANA group before a host resets the controller (ANATT).
@@ -38,6 +43,13 @@ pub const KEEP_ALIVE_UNITS: u16 = 10;
 pub const RETRY_DELAY_UNITS: u16 = 20;
 /// How long enabling or a reset may take (CAP.TO, CRTO), in 500 ms.
 pub const READY_TIMEOUT_UNITS: u8 = 20;
+/// The same as time: what has not ended by then makes the controller fail (CSTS.CFS).
+pub const RESET_TIMEOUT: Duration = Duration::from_millis(500 * READY_TIMEOUT_UNITS as u64);
+/// A host that has shut its controller down and stays connected is let go after this time.
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(120);
+/// A discovery controller without a keep alive timeout ends when its host was silent for so long (NVMe Base 2.0
+/// §3.1.2.3: two minutes).
+pub const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Entries of the error log (ELPE + 1).
 pub const ERROR_LOG_ENTRIES: usize = 64;
 
@@ -49,10 +61,25 @@ pub const MAX_CORE_PAYLOAD_BYTES: usize = 64 << 20;
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that have not sent Connect yet; more are closed at once.
 pub const MAX_UNCONNECTED: usize = 256;
+/// Lines that one core logs of hosts that break rules; more are counted.
+pub const COMPLAINTS_PER_SECOND: u32 = 10;
 /// After a C2HTermReq the host has this long to close.
 pub const TERMINATION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Data that was asked for (R2T) must come: a host that keeps buffers and sends nothing is cut off.
+/// A transfer in either direction must end in this time, or move [`TRANSFER_MIN_BYTES`]: a host that keeps buffers and
+/// lets nothing through is cut off.
 pub const TRANSFER_TIMEOUT: Duration = Duration::from_secs(30);
+/// See [`TRANSFER_TIMEOUT`].
+pub const TRANSFER_MIN_BYTES: u64 = 64 << 10;
+/// While others wait for the memory, a connection that holds [`STALLED_BYTES`] and moves less than
+/// [`TRANSFER_MIN_BYTES`] in each of so many seconds is cut off before [`TRANSFER_TIMEOUT`].
+pub const STALLED_SECONDS: u8 = 3;
+/// See [`STALLED_SECONDS`].
+pub const STALLED_BYTES: usize = 1 << 20;
+/// Payload of one connection that is executed or waits to be sent; over it nothing more is read of it, so that a host
+/// that does not read leaves room for others.
+pub const MAX_CONNECTION_PAYLOAD_BYTES: usize = MAX_CORE_PAYLOAD_BYTES / 4;
+/// An Abort of a command whose data is on its way is answered after this time in any case.
+pub const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// After a wait of this long the socket is asked whether it has ended before anything that came is executed.
 pub const GHOST_CHECK_AFTER: Duration = Duration::from_millis(100);
 

@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 use store::format::LayerRecord;
-use store::{AppendError, BlockCoding, Content, Entry, EntryKind, GroupRecovery, ReadError, Want};
+use store::{AppendError, BlockCoding, Content, Entry, EntryKind, GroupRecovery, KnownBlock, ReadError, Want};
 use types::{BlockRange, ChunkId, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
 
 /// What a head says of itself with every request.
@@ -179,22 +179,37 @@ impl Group {
         buf: IoBuf,
         checksums: &mut Vec<u32>,
     ) -> (Result<Content, GroupError>, IoBuf) {
-        let ready = async {
-            loop {
-                self.wait_for_room(0).await?;
-                match self.enter(stamp)? {
-                    Some(raised_at) => return self.wait_for_commit_of_another(raised_at).await,
-                    None => Box::pin(self.wait_for_segments()).await?,
-                }
-            }
-        };
-        if let Err(error) = ready.await {
+        if let Err(error) = self.ready_to_read(stamp).await {
             return (Err(error), buf);
         }
         let Some(shard) = self.shard.upgrade() else { return (Err(self.stopped_error()), buf) };
         let Sought { layers, chunk, range, want } = sought;
         let (result, buf) = shard.store().read_stored(layers, chunk, range, want, buf, checksums).await;
         (result.map_err(|error| self.read_error(error)), buf)
+    }
+
+    /// What is known of each block, committed ones only; replaces what `known` held. `sought.want` means nothing here.
+    pub async fn known_blocks(
+        &self,
+        stamp: Stamp<'_>,
+        sought: Sought<'_>,
+        known: &mut Vec<KnownBlock>,
+    ) -> Result<(), GroupError> {
+        self.ready_to_read(stamp).await?;
+        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        let Sought { layers, chunk, range, .. } = sought;
+        shard.store().known_blocks(layers, chunk, range, known).map_err(|error| self.read_error(error))
+    }
+
+    /// Lets a reader in.
+    async fn ready_to_read(&self, stamp: Stamp<'_>) -> Result<(), GroupError> {
+        loop {
+            self.wait_for_room(0).await?;
+            match self.enter(stamp)? {
+                Some(raised_at) => return self.wait_for_commit_of_another(raised_at).await,
+                None => Box::pin(self.wait_for_segments()).await?,
+            }
+        }
     }
 
     #[cold]

@@ -11,10 +11,13 @@ use types::{ClusterId, Incarnation, StoreId};
 /// Segment headers read or written at once: enough to keep any drive busy.
 pub(crate) const HEADERS_AT_ONCE: usize = 32;
 
+/// The cluster of a store that belongs to none yet: it was formatted for whichever takes it first.
+pub const UNCLAIMED: ClusterId = ClusterId(0);
+
 /// What a new store is told.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
-    /// The cluster it belongs to.
+    /// The cluster it belongs to, or [`UNCLAIMED`].
     pub cluster: ClusterId,
     /// Its id, never used before.
     pub store: StoreId,
@@ -24,6 +27,15 @@ pub struct FormatOptions {
     pub segment_size_bytes: Option<u32>,
     /// Number of shards if not the default for the number of segments.
     pub shard_count: Option<u8>,
+}
+
+impl FormatOptions {
+    /// A new key, and the defaults for the device's size.
+    pub fn with_random_key(cluster: ClusterId, store: StoreId) -> Self {
+        let mut hash_key = [0; 32];
+        hash_key.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&runtime::random_u64().to_le_bytes()));
+        Self { cluster, store, hash_key, segment_size_bytes: None, shard_count: None }
+    }
 }
 
 /// Whose store is on the device, if one is.
@@ -74,6 +86,48 @@ pub async fn format(device: &Device, options: &FormatOptions) -> Result<(), Stor
         write_update(device, &superblock).await.map_err(|error| io_at(0, &error))?;
     }
     Ok(())
+}
+
+/// Makes an unclaimed store the cluster's, durably. One that is the cluster's already is left as it is.
+///
+/// # Errors
+/// A store of another cluster, no store, or a device that fails.
+pub async fn claim(device: &Device, cluster: ClusterId) -> Result<StoreId, OpenError> {
+    let mut superblock = Superblock::newest(read_slots(device).await?)?;
+    let store = superblock.store;
+    if superblock.cluster == cluster {
+        return Ok(store);
+    }
+    if superblock.cluster != UNCLAIMED {
+        return Err(OpenError::Claimed { store, cluster: superblock.cluster });
+    }
+    superblock.cluster = cluster;
+    // Twice, so that no slot is left that says otherwise.
+    for _ in 0..2 {
+        superblock.write_counter += 1;
+        superblock.written_at_ns = wall_clock_ns();
+        write_update(device, &superblock).await.map_err(|error| crate::store::io_at(0, &error))?;
+    }
+    Ok(store)
+}
+
+/// Takes the store off the device: nothing finds it any more. Does nothing to a device without one.
+///
+/// # Errors
+/// A device that fails.
+pub async fn erase(device: &Device) -> Result<(), StoreError> {
+    let found_bytes = device.info().size_bytes;
+    let of_store = match read_slots(device).await.map(Superblock::newest) {
+        Ok(Ok(superblock)) => superblock.geometry.device_size_bytes.min(found_bytes),
+        _ => found_bytes,
+    };
+    for size_bytes in [of_store, found_bytes] {
+        for offset in SlotPosition::ALL.map(|position| position.offset_bytes(size_bytes)) {
+            let zeroes = IoBuf::zeroed(SUPERBLOCK_BYTES).freeze();
+            device.write(offset, &mut vec![zeroes]).await.map_err(|error| io_at(offset, &error))?;
+        }
+    }
+    device.sync().await.map_err(|error| io_at(0, &error))
 }
 
 fn io_at(offset_bytes: u64, error: &std::io::Error) -> StoreError {

@@ -36,6 +36,14 @@ pub enum OpenError {
     /// No superblock is good.
     #[error("no store can be opened here: {0}")]
     Superblock(#[from] FormatError),
+    /// It is another cluster's.
+    #[error("the store {store} belongs to cluster {cluster} already")]
+    Claimed {
+        /// The store found there.
+        store: types::StoreId,
+        /// Its cluster.
+        cluster: types::ClusterId,
+    },
     /// The device shrank or its block grew since it was formatted.
     #[error(
         "the device has {found_bytes} bytes in blocks of {found_block}, the store on it needs {needed_bytes} in blocks of \

@@ -60,7 +60,7 @@ mod store;
 mod superblock;
 mod synthetic;
 
-pub use create::{FormatOptions, format, identify};
+pub use create::{FormatOptions, UNCLAIMED, claim, erase, format, identify};
 pub use entry::{
     BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS, MAX_GROUP_RECORD_BYTES,
 };
@@ -68,8 +68,8 @@ pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
 pub use index::LayerUsage;
 pub use open::{GroupRecovery, Recovered, Recovery, RecoveryCounters};
 pub use shard::{
-    APPEND_SLOW, Content, DAMAGE_LISTED_MAX, DEVICE_SILENT, LeafCursor, Shard, Statistics, StoredBlocks, Trouble, Want,
-    ZERO_BLOCK_CHECKSUM,
+    APPEND_SLOW, Content, DAMAGE_LISTED_MAX, DEVICE_SILENT, KnownBlock, LeafCursor, Shard, Statistics, StoredBlocks,
+    Trouble, Want, ZERO_BLOCK_CHECKSUM,
 };
 pub use store::{Store, Usage};
 pub use synthetic::{SyntheticLayout, write_synthetic_pass};

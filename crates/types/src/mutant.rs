@@ -88,10 +88,16 @@ pub enum Mutant {
     SnapshotCoreByCore,
     /// Volume: a write that must be all or nothing becomes an entry for each block, one after the other.
     UntornSplit,
+    /// Volume: a compare-and-write is a compare and then a write, and others may come in between.
+    CompareAndWriteSplit,
     /// Volume: who locks a volume takes it away from the first core only.
     LockedOnOneCore,
     /// Volume: what is discarded in a layer does not hide what lies in those below.
     DiscardRevealsBelow,
+    /// Store: block status asks the newest layer only: what a snapshot below holds is told as a hole.
+    StatusOfTopOnly,
+    /// Volume: a snapshot is deleted while it is read: its layer may end under the reader.
+    SnapshotReadersNotAwaited,
     /// Map: a rollback leaves what was written since the snapshot.
     RollbackKeepsNewer,
     /// Map: a clone is written to in the layer of its snapshot.

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 use types::NodeId;
-use volume::{Assembly, NewVolume, NodeOptions, Payload, Volume};
+use volume::{Assembly, Blank, NewVolume, NodeOptions, Payload, Volume};
 
 const DEVICE_BYTES: u64 = 2 << 30;
 const BLOCKS: u64 = 65_536;
@@ -113,7 +113,14 @@ fn on(scratch: &Scratch, core_count: usize) {
     let (tell, told) = mpsc::channel();
     let handles = cores.handles().to_vec();
     let address = "127.0.0.1".to_owned();
-    let options = NodeOptions { node: NodeId(1), address, cores: handles.clone(), devices: vec![device], map };
+    let options = NodeOptions {
+        node: NodeId(1),
+        address,
+        cores: handles.clone(),
+        devices: vec![device],
+        blank: Blank::Format,
+        map,
+    };
     handles[0].spawn_on(move || async move {
         measure(options).await;
         let _ = tell.send(());

@@ -4,10 +4,13 @@ use crate::admission::Access;
 pub use crate::checksums::BlockChecksums;
 use crate::command::{Command, Finished};
 pub use crate::directory::Directory;
-use crate::head::VolumeState;
+use crate::head::{Head, Running, VolumeState};
 use crate::part::{Done, Work};
 pub use crate::session::Session;
-use cluster::Compression;
+use crate::snapshot::{SnapshotInfo, SnapshotState};
+use crate::status::{BlockExtent, SnapshotMark};
+use crate::zeroes::Zeroing;
+use cluster::{Compression, HostAccess};
 use runtime::{IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
@@ -41,6 +44,8 @@ pub struct VolumeInfo {
     pub compression: Compression,
     /// Whether it is encrypted, and whether it can be used.
     pub encryption: Encryption,
+    /// The NVMe hosts that may use it.
+    pub hosts: HostAccess,
 }
 
 /// Whether a volume is encrypted, and whether its key is here.
@@ -95,6 +100,9 @@ pub enum IoError {
     /// The volume's bytes differ from the ones to compare with, first at this byte offset.
     #[error("the compared bytes differ at offset {0}")]
     CompareFailed(u64),
+    /// What is asked for would change a snapshot.
+    #[error("a snapshot is read only")]
+    ReadOnly,
     /// The volume was deleted, or moved away from this head.
     #[error("the volume is gone from here: {0}")]
     Gone(String),
@@ -106,7 +114,19 @@ pub enum IoError {
     Unavailable(String),
 }
 
-/// A volume as one core sees it. Clones share it. All calls may be made from any task of that core.
+/// Which half of a compare-and-write failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompareAndWriteError {
+    /// The bytes differ, or cannot be read, or the command was not begun: nothing was written.
+    #[error("not written: {0}")]
+    Compare(IoError),
+    /// The bytes were as expected and the write failed.
+    #[error("as expected, and not written: {0}")]
+    Write(IoError),
+}
+
+/// A volume, or one of its snapshots, as one core sees it. Clones share it. All calls may be made from any task of that
+/// core.
 ///
 /// Every command is admitted when it is called (not when first polled): commands that overlap in a 4 KiB block of one
 /// chunk are executed in the order of the calls; those that overlap in several chunks, in one order that is the same in
@@ -118,17 +138,69 @@ pub enum IoError {
 pub struct Volume {
     pub(crate) state: Rc<VolumeState>,
     pub(crate) session: Session,
+    /// `None`: the volume as it is now.
+    pub(crate) snapshot: Option<Rc<SnapshotState>>,
 }
 
 impl Volume {
     /// The same volume; the commands called on it belong to `session`.
     pub fn of_session(&self, session: &Session) -> Self {
-        Self { state: self.state.clone(), session: session.clone() }
+        Self { session: session.clone(), ..self.clone() }
+    }
+
+    /// The marks of [`marks`](Self::marks) that have these names, in their order. Since one that is not among them (any
+    /// more) everything counts as changed.
+    pub fn marks_of(&self, names: &[String]) -> Vec<SnapshotMark> {
+        let marks = self.marks();
+        let mark = |name: &String| marks.iter().find(|(known, _)| known == name).map(|(_, mark)| *mark);
+        names.iter().map(|name| mark(name).unwrap_or(SnapshotMark(LayerId(0)))).collect()
+    }
+
+    /// Its snapshots, by name.
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        self.state.snapshots.borrow().iter().map(|snapshot| snapshot.info.clone()).collect()
+    }
+
+    /// One of its snapshots, to be read like the volume. When the snapshot is deleted its commands end as those of a
+    /// volume that is.
+    pub fn snapshot(&self, name: &str) -> Option<Self> {
+        let snapshot = self.state.snapshots.borrow().iter().find(|snapshot| snapshot.info.name == name).cloned()?;
+        Some(Self { snapshot: Some(snapshot), ..self.clone() })
+    }
+
+    /// Whether nothing can be written: it is a snapshot.
+    pub fn is_read_only(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
+    /// The snapshots that what this is was made from, by name, for [`block_status`](Self::block_status): of a volume
+    /// all but those that were taken of what a rollback took back since, of a snapshot those that are older.
+    pub fn marks(&self) -> Vec<(String, SnapshotMark)> {
+        let layers = self.info().layers;
+        let is_below = |info: &SnapshotInfo| match &self.snapshot {
+            None => layers.contains(&info.layer()),
+            Some(this) => this.info.layer() != info.layer() && layers.contains(&info.layer()),
+        };
+        let below = self.snapshots().into_iter().filter(is_below);
+        below.map(|info| (info.name.clone(), SnapshotMark(info.layer()))).collect()
     }
 
     /// What a host is told of it, as of now.
     pub fn info(&self) -> VolumeInfo {
-        self.state.gate.term().spec.info.clone()
+        let info = self.state.gate.term().spec.info.clone();
+        match &self.snapshot {
+            None => info,
+            Some(snapshot) => {
+                let SnapshotInfo { name, size_bytes, layers, .. } = &snapshot.info;
+                let name = format!("{}@{name}", info.name);
+                VolumeInfo { name, size_bytes: *size_bytes, layers: layers.to_vec(), ..info }
+            }
+        }
+    }
+
+    /// Checks the range and lets a command in.
+    pub(crate) fn let_in(&self, offset_bytes: u64, len_bytes: u64) -> Result<(Rc<Head>, Running), IoError> {
+        self.state.let_in(self.snapshot.as_ref(), offset_bytes, len_bytes)
     }
 
     /// Its id.
@@ -136,7 +208,7 @@ impl Volume {
         self.state.info.id
     }
 
-    /// Its name, today.
+    /// Its name, today; of a snapshot that of its volume.
     pub fn name(&self) -> &str {
         &self.state.info.name
     }
@@ -148,7 +220,10 @@ impl Volume {
 
     /// Its size in bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.state.gate.term().spec.info.size_bytes
+        match &self.snapshot {
+            None => self.state.gate.term().spec.info.size_bytes,
+            Some(snapshot) => snapshot.info.size_bytes,
+        }
     }
 
     /// Reads `len_bytes` (1..=[`MAX_TRANSFER_BYTES`]) at `offset_bytes`, any alignment.
@@ -194,18 +269,45 @@ impl Volume {
 
     /// Makes the range read as zeroes, of any length; the space is given back.
     pub fn write_zeroes(&self, offset_bytes: u64, len_bytes: u64) -> impl Future<Output = Result<(), IoError>> + use<> {
-        crate::zeroes::zero(self, offset_bytes, len_bytes, true)
+        crate::zeroes::zero(self, offset_bytes, len_bytes, Zeroing::Zero)
+    }
+
+    /// Makes the range read as zeroes, of any length, and keeps its space: zeroes are stored as data is, and overwriting
+    /// them takes no new blocks. As slow as a write.
+    pub fn store_zeroes(&self, offset_bytes: u64, len_bytes: u64) -> impl Future<Output = Result<(), IoError>> + use<> {
+        crate::zeroes::zero(self, offset_bytes, len_bytes, Zeroing::store(len_bytes))
     }
 
     /// Tells that the range, of any length, holds nothing of value: the whole 4 KiB blocks in it read as zeroes
     /// afterwards, partial blocks at its edges are left alone.
     pub fn discard(&self, offset_bytes: u64, len_bytes: u64) -> impl Future<Output = Result<(), IoError>> + use<> {
-        crate::zeroes::zero(self, offset_bytes, len_bytes, false)
+        crate::zeroes::zero(self, offset_bytes, len_bytes, Zeroing::Discard)
     }
 
     /// All writes that had returned when this was called are durable when it returns: they were when they returned.
     pub async fn flush(&self) -> Result<(), IoError> {
-        self.state.let_in(0, 0).map(drop)
+        self.let_in(0, 0).map(drop)
+    }
+
+    /// Which blocks of the range, of any length but zero, are stored, and which have changed since `marks` (at most
+    /// [`MARKS_MAX`](crate::MARKS_MAX)): extents from `offset_bytes` on, without a gap, at most `extents_max` (1 or
+    /// more) of them. They cover the range or, where that takes more extents, its beginning. In order with overlapping
+    /// writes, as a read of the same range: a write that had returned is told.
+    ///
+    /// # Errors
+    /// As a read, but that nothing is read of the device: damaged blocks are stored ones.
+    ///
+    /// # Panics
+    /// If there is nothing to ask, or too much.
+    pub fn block_status(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        marks: &[SnapshotMark],
+        extents_max: usize,
+    ) -> impl Future<Output = Result<Vec<BlockExtent>, IoError>> + use<> {
+        let since: Arc<[LayerId]> = marks.iter().map(|mark| mark.0).collect();
+        crate::status::block_status(self, offset_bytes, len_bytes, since, extents_max)
     }
 
     /// Compares the range with `payload`, in order with overlapping writes.
@@ -226,9 +328,27 @@ impl Volume {
             }
         }
     }
+
+    /// Writes `payload` if the range holds `expected`, which is as long: one command with one place in the order, so
+    /// that nothing that overlaps comes between compare and write. The write is durable when it returns, and through a
+    /// crash as whole as any [`write`](Self::write).
+    ///
+    /// # Errors
+    /// [`CompareAndWriteError::Compare`]: nothing was written. [`CompareAndWriteError::Write`]: as for a write.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn compare_and_write(
+        &self,
+        offset_bytes: u64,
+        expected: Payload,
+        payload: Payload,
+    ) -> impl Future<Output = Result<(), CompareAndWriteError>> + use<> {
+        crate::fused::compare_and_write(self, offset_bytes, expected, payload)
+    }
 }
 
-fn check_len(len_bytes: usize) {
+pub(crate) fn check_len(len_bytes: usize) {
     assert!((1..=MAX_TRANSFER_BYTES as usize).contains(&len_bytes), "a transfer of {len_bytes} bytes");
 }
 

@@ -41,6 +41,11 @@ impl Admitted {
         Self { head: head.clone(), ticket: Some(ticket), on_its_way: None }
     }
 
+    /// For a part that changes nothing, beside the ticket that its command holds and goes on holding.
+    fn onlooker(head: &Rc<Head>) -> Self {
+        Self { head: head.clone(), ticket: None, on_its_way: None }
+    }
+
     fn is_granted(&self) -> bool {
         self.ticket.is_some_and(|ticket| self.head.admission.is_granted(ticket))
     }
@@ -144,18 +149,23 @@ impl Command {
         access: Access,
         mut work: impl FnMut(u32, u32) -> part::Work,
     ) -> Result<Self, IoError> {
-        let Volume { state: volume, session } = volume;
+        let Volume { state: volume, session, snapshot } = volume;
         session.may_be_admitted()?;
-        let (head, running) = volume.let_in(offset, u64::from(len))?;
+        let (head, running) = volume.let_in(snapshot.as_ref(), offset, u64::from(len))?;
+        if access == Access::Write && snapshot.is_some() {
+            return Err(IoError::ReadOnly);
+        }
+        let snapshot = || snapshot.as_ref().map(|snapshot| snapshot.info.layers.clone());
         let chunk = ChunkId((offset / CHUNK_BYTES) as u32);
         let within = (offset % CHUNK_BYTES) as u32;
         let first_len = len.min(CHUNK_BYTES as u32 - within);
-        let first = Part { chunk, offset: within, len: first_len, work: work(0, first_len) };
+        let first = Part { chunk, offset: within, len: first_len, snapshot: snapshot(), work: work(0, first_len) };
         let term = volume.gate.term();
         let target = Target::of(&term.spec, chunk);
         let stage = if first_len < len {
             let rest = len - first_len;
-            let second = Part { chunk: ChunkId(chunk.0 + 1), offset: 0, len: rest, work: work(first_len, rest) };
+            let (chunk, work) = (ChunkId(chunk.0 + 1), work(first_len, rest));
+            let second = Part { chunk, offset: 0, len: rest, snapshot: snapshot(), work };
             let pair = Pair::begin(head, volume.clone(), access, first, second);
             Stage::Both(Box::pin(pair.finish(session.clone())))
         } else if target.core == head.index {
@@ -240,7 +250,18 @@ impl Pair {
         let second = second.turn(&head).await;
         // If not, newer commands may have been done on the second chunk meanwhile.
         session.may_be_admitted()?;
-        let [(first_part, first_target), (second_part, second_target)] = parts;
+        let [(mut first_part, first_target), (mut second_part, second_target)] = parts;
+        // Both chunks are compared before either is written.
+        if let (Some(looks), Some(more)) = (first_part.take_compare(), second_part.take_compare()) {
+            let looked =
+                join(first.look(&volume, first_target, looks), second.look(&volume, second_target, more)).await;
+            match looked {
+                (Ok(Done::Plain), Ok(Done::Plain)) => {}
+                (Ok(done @ Done::Differs(_)), _) => return Ok(Finished(done, None)),
+                (Ok(plain), Ok(done)) => return Ok(Finished(plain, Some(done))),
+                (Err(error), _) | (_, Err(error)) => return Ok(Finished(Done::NotCompared(error), None)),
+            }
+        }
         let first = first.run(&volume, first_target, first_part);
         let second = second.run(&volume, second_target, second_part);
         let (first, second) = join(first, second).await;
@@ -274,6 +295,18 @@ impl Entering {
 }
 
 impl Hold {
+    /// Does what changes nothing; the place in the order stays.
+    async fn look(&self, volume: &VolumeState, target: Target, part: Part) -> Result<Done, IoError> {
+        match self {
+            Self::Here(hold) => run_here(volume, target, part, &mut Admitted::onlooker(&hold.head)).await,
+            Self::There(hold) => {
+                let spec = volume.gate.term().spec.clone();
+                let request = Request::Look { spec, place: target.place, part };
+                Call::send(&hold.head, target.core, request).answer().await.done()
+            }
+        }
+    }
+
     async fn run(self, volume: &VolumeState, target: Target, part: Part) -> Result<Done, IoError> {
         match self {
             Self::Here(mut hold) => run_here(volume, target, part, &mut hold).await,
@@ -321,6 +354,10 @@ pub(crate) async fn serve(head: Rc<Head>, request: Request) -> Reply {
             let mut hold = Admitted::enter(&head, spec.info.id, &part, access);
             hold.granted().await;
             Reply::Done(run_for_another(&head, &spec, place, part, &mut hold).await)
+        }
+        Request::Look { spec, place, part } => {
+            let mut onlooker = Admitted::onlooker(&head);
+            Reply::Done(run_for_another(&head, &spec, place, part, &mut onlooker).await)
         }
         Request::Run { spec, place, ticket, part } => {
             let mut hold = Admitted::with(&head, ticket);

@@ -199,6 +199,7 @@ mod tests {
             pool: "default".into(),
             compression: Compression::Off,
             encryption: Encryption::Off,
+            hosts: cluster::HostAccess::Any,
         };
         let table = SlotTable::from_runs(&SlotTable::deal(&[GroupId(1)])).expect("a table");
         let table = Arc::new(TableLayout { id: 1, cores: vec![0], table });

@@ -9,10 +9,11 @@ use crate::command::serve;
 use crate::gate::{Gate, Strays};
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
 use crate::session::Session;
+use crate::snapshot::{Reading, SnapshotState};
 use crate::spec::{LocalTable, VolumeSpec};
 use replication::GroupRef;
 use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::path::Path;
@@ -62,8 +63,8 @@ pub(crate) struct Head {
     pub(crate) directory: Directory,
     outboxes: Vec<Outbox>,
     calls: RefCell<Calls>,
-    tables: OnceCell<Vec<Rc<LocalTable>>>,
-    shards: OnceCell<Vec<OpenShard>>,
+    tables: RefCell<Vec<Rc<LocalTable>>>,
+    shards: RefCell<Vec<Rc<OpenShard>>>,
     groups_stopped: Cell<usize>,
     /// Parts that act outside of all gates.
     pub(crate) strays: Strays,
@@ -87,8 +88,8 @@ impl Head {
             directory: Directory::new(),
             outboxes: out.iter().map(|_| Outbox::default()).collect(),
             calls: RefCell::default(),
-            tables: OnceCell::new(),
-            shards: OnceCell::new(),
+            tables: RefCell::default(),
+            shards: RefCell::default(),
             groups_stopped: Cell::default(),
             strays: Strays::default(),
             coder: RefCell::new(Coder::new()),
@@ -108,14 +109,15 @@ impl Head {
         head
     }
 
-    /// The groups of this core, once they have started.
-    pub(crate) fn set_tables(&self, tables: Vec<Rc<LocalTable>>) {
-        assert!(self.tables.set(tables).is_ok(), "the tables are set once");
+    /// A table whose groups on this core have started.
+    pub(crate) fn add_table(&self, table: Rc<LocalTable>) {
+        assert!(self.table(table.layout.id).is_none(), "a table never changes");
+        self.tables.borrow_mut().push(table);
     }
 
-    /// The shards of this core, once they are open.
-    pub(crate) fn set_shards(&self, shards: Vec<OpenShard>) {
-        assert!(self.shards.set(shards).is_ok(), "the shards are set once");
+    /// Shards of this core that are open and whose groups have started.
+    pub(crate) fn add_shards(&self, shards: Vec<OpenShard>) {
+        self.shards.borrow_mut().extend(shards.into_iter().map(Rc::new));
     }
 
     /// Groups of a shard that was not opened, because an assertion stopped its store.
@@ -139,8 +141,8 @@ impl Head {
         }
     }
 
-    pub(crate) fn shards(&self) -> &[OpenShard] {
-        self.shards.get().map_or(&[], Vec::as_slice)
+    pub(crate) fn shards(&self) -> Vec<Rc<OpenShard>> {
+        self.shards.borrow().clone()
     }
 
     /// A volume that a command of another core is about: also one that is being taken away, for what was let in
@@ -159,7 +161,7 @@ impl Head {
     }
 
     pub(crate) fn table(&self, id: u32) -> Option<Rc<LocalTable>> {
-        self.tables.get()?.iter().find(|table| table.layout.id == id).cloned()
+        self.tables.borrow().iter().find(|table| table.layout.id == id).cloned()
     }
 
     /// Sends in order; what gathers in a turn leaves together.
@@ -341,6 +343,8 @@ pub(crate) struct VolumeState {
     pub(crate) info: VolumeInfo,
     pub(crate) gate: Gate,
     pub(crate) table: Rc<LocalTable>,
+    /// Its snapshots.
+    pub(crate) snapshots: RefCell<Vec<Rc<SnapshotState>>>,
     head: Weak<Head>,
     gone: Cell<bool>,
     running: Cell<u64>,
@@ -359,12 +363,13 @@ impl VolumeState {
             info: spec.info.clone(),
             gate: Gate::new(spec),
             table,
+            snapshots: RefCell::default(),
             head: Rc::downgrade(head),
             gone: Cell::new(false),
             running: Cell::new(0),
             drained: WaitList::default(),
         };
-        head.directory.add(Volume { state: Rc::new(state), session: Session::default() });
+        head.directory.add(Volume { state: Rc::new(state), session: Session::default(), snapshot: None });
     }
 
     /// Takes the volume away from this core: what is called from now on is refused; returns when nothing runs that was
@@ -398,23 +403,30 @@ impl VolumeState {
         }
     }
 
-    /// Checks the range and lets a command in.
-    pub(crate) fn let_in(self: &Rc<Self>, offset_bytes: u64, len_bytes: u64) -> Result<(Rc<Head>, Running), IoError> {
+    /// Checks the range and lets a command in, of the volume or of one of its snapshots.
+    pub(crate) fn let_in(
+        self: &Rc<Self>,
+        snapshot: Option<&Rc<SnapshotState>>,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> Result<(Rc<Head>, Running), IoError> {
         // First of all: of a volume that is gone the size means nothing any more.
         let Some(head) = self.head.upgrade().filter(|_| !self.gone.get()) else {
             return Err(IoError::Gone(format!("volume {} was deleted or locked", self.info.name)));
         };
-        let size_bytes = self.gate.term().spec.info.size_bytes;
+        let reading = snapshot.map(|snapshot| snapshot.let_in(&self.info.name)).transpose()?;
+        let size_bytes =
+            snapshot.map_or_else(|| self.gate.term().spec.info.size_bytes, |snapshot| snapshot.info.size_bytes);
         if offset_bytes.checked_add(len_bytes).is_none_or(|end| end > size_bytes) {
             return Err(IoError::OutOfRange { offset_bytes, len_bytes, size_bytes });
         }
         self.running.set(self.running.get() + 1);
-        Ok((head, Running(self.clone())))
+        Ok((head, Running(self.clone(), reading)))
     }
 }
 
-/// A command of a volume that runs.
-pub(crate) struct Running(Rc<VolumeState>);
+/// A command of a volume, or of one of its snapshots, that runs.
+pub(crate) struct Running(Rc<VolumeState>, #[allow(dead_code)] Option<Reading>); // ends with it
 
 impl Running {
     pub(crate) fn volume(&self) -> &Rc<VolumeState> {

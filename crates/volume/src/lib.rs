@@ -26,20 +26,26 @@ mod checksums;
 mod coding;
 mod command;
 mod directory;
+mod fused;
 mod gate;
 mod head;
 mod message;
 mod part;
 mod session;
+mod snapshot;
 mod spec;
+mod status;
 mod zeroes;
 
 pub use api::*;
 pub use assembly::{
-    Assembly, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, StartError,
+    Assembly, Blank, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, StartError,
     TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
 };
+pub use cluster::{HostAccess, HostChange};
 pub use coding::{
     DataKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, KeyPlace, PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN,
     Secret,
 };
+pub use snapshot::SnapshotInfo;
+pub use status::{BlockExtent, MARKS_MAX, SnapshotMark};

@@ -39,7 +39,9 @@ pub(crate) enum Request {
     Admit { volume: VolumeId, chunk: ChunkId, range: BlockRange, access: Access },
     /// A part, under a ticket that was granted.
     Run { spec: Arc<VolumeSpec>, place: usize, ticket: TicketId, part: Part },
-    /// Both at once.
+    /// A part that changes nothing, while the asking core holds a ticket that was granted.
+    Look { spec: Arc<VolumeSpec>, place: usize, part: Part },
+    /// A place in the order and the part at once.
     AdmitAndRun { spec: Arc<VolumeSpec>, place: usize, access: Access, part: Part },
 }
 

@@ -10,11 +10,13 @@ use crate::api::{Encryption, IoError};
 use crate::coding::{Coder, Where};
 use crate::command::Admitted;
 use crate::spec::VolumeSpec;
+use crate::status::{BlockExtent, extents_of};
 use replication::{GroupError, GroupRef, Place, Sought};
 use runtime::{IoBuf, SharedBuf};
 use std::cell::RefCell;
+use std::sync::Arc;
 use store::{Content, StoredBlocks, Want};
-use types::{BLOCK_BYTES, BlockRange, ChunkId, Mutant, mutant};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, LayerId, Mutant, mutant};
 
 /// A write that does not cross a multiple of this is all or nothing on every floor: one entry, in one record.
 pub(crate) const UNTORN_BYTES: u32 = 64 << 10;
@@ -26,6 +28,8 @@ pub(crate) struct Part {
     pub(crate) chunk: ChunkId,
     pub(crate) offset: u32,
     pub(crate) len: u32,
+    /// What is read, newest first, if it is a snapshot and not the volume as it is.
+    pub(crate) snapshot: Option<Arc<[LayerId]>>,
     pub(crate) work: Work,
 }
 
@@ -35,10 +39,26 @@ pub(crate) enum Work {
     Read(IoBuf),
     /// Writes these bytes.
     Write(SharedBuf),
+    /// Writes these bytes, and stores them even where they are zeroes.
+    Fill(SharedBuf),
     /// Makes the range zero; `partial`: also where it ends inside a block.
     Zero { partial: bool },
     /// Compares with these bytes.
     Compare(SharedBuf),
+    /// Writes the second bytes if it holds the first ones.
+    CompareAndWrite(SharedBuf, SharedBuf),
+    /// Says what is stored, and what has changed since these layers.
+    Status(Arc<[LayerId]>),
+}
+
+impl Part {
+    /// Of a compare-and-write the compare, to be done before what is left of this part: the write. Else nothing.
+    pub(crate) fn take_compare(&mut self) -> Option<Self> {
+        let Work::CompareAndWrite(expected, bytes) = &self.work else { return None };
+        let compare = Self { work: Work::Compare(expected.clone()), snapshot: self.snapshot.clone(), ..*self };
+        self.work = Work::Write(bytes.clone());
+        Some(compare)
+    }
 }
 
 /// What came of it.
@@ -49,6 +69,10 @@ pub(crate) enum Done {
     Read(IoBuf, Vec<u32>),
     /// The bytes differ, first at this byte of the part.
     Differs(u32),
+    /// What a compare-and-write was to be compared with cannot be read: nothing was written.
+    NotCompared(IoError),
+    /// What is stored.
+    Status(Vec<BlockExtent>),
 }
 
 /// The blocks that bytes `offset..offset + len` of a chunk touch.
@@ -70,8 +94,12 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
         return Err(IoError::Unavailable(format!("volume {} is locked", spec.info.name)));
     }
     let head = hold.head().clone();
-    let runner = Runner { spec, group, chunk: part.chunk, coder: &head.coder };
-    let Part { offset, len, work, .. } = part;
+    let Part { chunk, offset, len, snapshot, work } = part;
+    let layers = snapshot.as_deref().unwrap_or(&spec.info.layers);
+    let stores_zeroes = matches!(work, Work::Fill(_));
+    let runner = Runner { spec, group, chunk, layers, stores_zeroes, coder: &head.coder };
+    let writes = matches!(work, Work::Write(_) | Work::Fill(_) | Work::Zero { .. });
+    assert!(snapshot.is_none() || !writes, "a snapshot stays as it is");
     match work {
         Work::Read(buf) => {
             let mut checksums = crate::checksums::take();
@@ -81,8 +109,13 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
         Work::Write(bytes) => runner.write(offset, &bytes, hold).await.map(|()| Done::Plain),
         // Boxed, as whatever is rarer than whole-block reads and writes: a command's task is as large as its largest
         // case.
+        Work::Fill(bytes) => Box::pin(runner.write(offset, &bytes, hold)).await.map(|()| Done::Plain),
         Work::Zero { partial } => Box::pin(runner.zero(offset, len, partial, hold)).await.map(|()| Done::Plain),
         Work::Compare(bytes) => Box::pin(runner.compare(offset, &bytes)).await,
+        Work::CompareAndWrite(expected, bytes) => {
+            Box::pin(runner.compare_and_write(offset, &expected, &bytes, hold)).await
+        }
+        Work::Status(since) => Box::pin(runner.status(offset, len, &since)).await.map(Done::Status),
     }
 }
 
@@ -90,14 +123,18 @@ struct Runner<'a> {
     spec: &'a VolumeSpec,
     group: &'a GroupRef,
     chunk: ChunkId,
+    /// What is read, newest first.
+    layers: &'a [LayerId],
+    /// Whether blocks of nothing but zeroes are stored.
+    stores_zeroes: bool,
     coder: &'a RefCell<Coder>,
 }
 
 impl Runner<'_> {
     async fn read(&self, range: BlockRange, buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), IoError>, IoBuf) {
-        let Self { spec, group, chunk, .. } = self;
+        let Self { spec, group, chunk, layers, .. } = self;
         let want = if spec.coding.key.is_some() { Want::Stored } else { Want::Plain };
-        let sought = Sought { layers: &spec.info.layers, chunk: *chunk, range, want };
+        let sought = Sought { layers, chunk: *chunk, range, want };
         let (result, mut buf) = group.read(spec.stamp(), sought, buf, checksums).await;
         let result = match result {
             Ok(Content::Plain) => Ok(()),
@@ -159,7 +196,7 @@ impl Runner<'_> {
         let range = blocks_around(offset, bytes.len() as u32);
         let bytes =
             if bytes.len() == range.bytes() { bytes } else { Box::pin(self.fill_up(range, offset, &bytes)).await? };
-        if is_zero(&bytes) {
+        if !self.stores_zeroes && is_zero(&bytes) {
             return Box::pin(self.zero_blocks(range, hold)).await;
         }
         let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
@@ -224,6 +261,15 @@ impl Runner<'_> {
         queued.and(committed)
     }
 
+    async fn status(&self, offset: u32, len: u32, since: &[LayerId]) -> Result<Vec<BlockExtent>, IoError> {
+        let Self { spec, group, chunk, layers, .. } = self;
+        let range = blocks_around(offset, len);
+        let mut known = Vec::new();
+        let sought = Sought { layers, chunk: *chunk, range, want: Want::Stored };
+        group.known_blocks(spec.stamp(), sought, &mut known).await.map_err(io_error)?;
+        Ok(extents_of(&known, layers, since, offset, len))
+    }
+
     async fn compare(&self, offset: u32, bytes: &SharedBuf) -> Result<Done, IoError> {
         let range = blocks_around(offset, bytes.len() as u32);
         let mut checksums = crate::checksums::take();
@@ -233,6 +279,21 @@ impl Runner<'_> {
         let stored = &stored[(offset % BLOCK) as usize..][..bytes.len()];
         let differs = stored.iter().zip(bytes.iter()).position(|(stored, wanted)| stored != wanted);
         Ok(differs.map_or(Done::Plain, |at| Done::Differs(at as u32)))
+    }
+
+    /// Both under the one place in the chunk's order that the command holds: nothing comes between them.
+    async fn compare_and_write(
+        &self,
+        offset: u32,
+        expected: &SharedBuf,
+        bytes: &SharedBuf,
+        hold: &mut Admitted,
+    ) -> Result<Done, IoError> {
+        match self.compare(offset, expected).await {
+            Ok(Done::Plain) => self.write(offset, bytes, hold).await.map(|()| Done::Plain),
+            Ok(other) => Ok(other),
+            Err(error) => Ok(Done::NotCompared(error)),
+        }
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) fn volume_info(record: &VolumeRecord) -> VolumeInfo {
         pool: record.pool.as_str().into(),
         compression: Compression::default(),
         encryption: if record.key.is_some() { Encryption::Locked } else { Encryption::Off },
+        hosts: record.hosts.clone(),
     }
 }
 

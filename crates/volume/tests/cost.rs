@@ -117,6 +117,7 @@ fn a_block_read_or_written_takes_no_memory_once_warm() {
         address: "127.0.0.1".to_owned(),
         cores: handles.clone(),
         devices: vec![device],
+        blank: volume::Blank::Format,
         map,
     };
     handles[0].spawn_on(move || async move {

@@ -33,7 +33,7 @@ fn a_new_node_serves_and_says_so() {
             assert_eq!((made.nsid, made.size_bytes, made.block_size_bytes), (1, 1 << 30, 512));
             assert_ne!(made.nguid, [0; 16]);
             let again = assembly.create_volume(new_volume("demo", 1 << 20)).await;
-            assert_eq!(again, Err(VolumeError::Exists(made.clone())));
+            assert_eq!(again, Err(VolumeError::Exists(Box::new(made.clone()))));
             let bad = assembly.create_volume(new_volume("Demo", 1 << 20)).await;
             assert!(matches!(bad, Err(VolumeError::BadName(_))), "{bad:?}");
             let status = assembly.status().await;

@@ -5,6 +5,8 @@
 //! nobody used is skipped).
 
 mod groups;
+mod growth;
+mod hosts;
 mod keys;
 mod setup;
 mod snapshots;
@@ -12,6 +14,8 @@ mod trash;
 mod volumes;
 
 pub use groups::begin_epochs;
+pub use growth::{add_groups, deal_again};
+pub use hosts::{HostChange, change_hosts};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table};
 pub use snapshots::{
@@ -26,6 +30,7 @@ pub use volumes::{
 
 use crate::map::{MapError, MapStore, Outcome, Transaction};
 use crate::names::InvalidInput;
+use crate::records::HostAccess;
 use std::time::Duration;
 use types::VolumeId;
 
@@ -91,6 +96,15 @@ pub enum CatalogError {
         /// The size asked for.
         asked_bytes: u64,
     },
+    /// One host cannot be taken from all.
+    #[error(
+        "the volume {0} is open to every host: name those that may use it with `cairn host allow`, or close it with \
+         `cairn host deny {0} any`"
+    )]
+    OpenToAll(String),
+    /// The list of hosts is full.
+    #[error("the volume {0} is for {max} hosts already: deny one of them first", max = HostAccess::LISTED_MAX)]
+    TooManyHosts(String),
     /// No such pool.
     #[error("there is no pool named {0}")]
     NoPool(String),

@@ -7,7 +7,7 @@ use crate::records::{
     Allocator, Compression, DeviceRecord, DeviceState, GroupRecord, GroupState, Policy, PoolRecord, Record,
     SlotTablePiece, keys,
 };
-use crate::slots::SlotTable;
+use crate::slots::{SlotRun, SlotTable};
 use crate::typed::{Versioned, encode, get, list};
 use types::{Epoch, GroupId, StoreId};
 
@@ -15,7 +15,7 @@ use types::{Epoch, GroupId, StoreId};
 pub const DEFAULT_POOL: &str = "default";
 /// Placement groups per device, divided by the replicas: enough that recovery is many-to-many and shares are even,
 /// few enough that a group's state is nothing.
-const GROUPS_PER_DEVICE: u32 = 100;
+pub(super) const GROUPS_PER_DEVICE: u32 = 100;
 /// The first table.
 const FIRST_TABLE: u32 = 1;
 
@@ -77,13 +77,7 @@ pub async fn ensure_pool(map: &dyn MapStore, new: &NewPool) -> Result<PoolRecord
         ensure_all(map, batch).await?;
     }
     let ids: Vec<GroupId> = groups.iter().map(|group| group.id).collect();
-    let runs: Vec<(u16, u16, u32)> =
-        SlotTable::deal(&ids).iter().map(|run| (run.first.0, run.last.0, run.group.0)).collect();
-    let pieces = runs.len().div_ceil(SlotTablePiece::RUNS_MAX) as u32;
-    for (piece, runs) in runs.chunks(SlotTablePiece::RUNS_MAX).enumerate() {
-        let piece = SlotTablePiece { table: FIRST_TABLE, piece: piece as u32, pieces, runs: runs.to_vec() };
-        ensure(map, piece).await?;
-    }
+    ensure_table(map, FIRST_TABLE, &SlotTable::deal(&ids)).await?;
     for kind in ["volume", "layer", "family"] {
         ensure(map, Allocator { kind: kind.to_owned(), next: 1 }).await?;
     }
@@ -97,6 +91,15 @@ pub async fn ensure_pool(map: &dyn MapStore, new: &NewPool) -> Result<PoolRecord
         compression: Compression::default(),
     };
     Ok(ensure(map, pool).await?.record)
+}
+
+pub(super) async fn ensure_table(map: &dyn MapStore, table: u32, runs: &[SlotRun]) -> Result<(), CatalogError> {
+    let runs: Vec<(u16, u16, u32)> = runs.iter().map(|run| (run.first.0, run.last.0, run.group.0)).collect();
+    let pieces = runs.len().div_ceil(SlotTablePiece::RUNS_MAX) as u32;
+    for (piece, runs) in runs.chunks(SlotTablePiece::RUNS_MAX).enumerate() {
+        ensure(map, SlotTablePiece { table, piece: piece as u32, pieces, runs: runs.to_vec() }).await?;
+    }
+    Ok(())
 }
 
 /// The groups of a new pool: ids from 1. Primaries are dealt round; every other member is the device that holds

@@ -251,6 +251,8 @@ pub async fn clone_volume(
         begun.family = origin.record.family;
         begun.family_seed = origin.record.family_seed;
         begun.key = origin.record.key;
+        // Who may not see a volume must not see its copy.
+        begun.hosts = origin.record.hosts;
         let own = begun.layers.clone();
         begun.layers = chain_of(map, from.layer).await?;
         if !mutant(Mutant::CloneSharesTop) {

@@ -5,7 +5,7 @@ use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::names::{check_block_size, check_name, check_volume_size};
 use crate::records::{
-    Allocator, KeyRecord, LayerRecord, PoolRecord, Record, Reference, VolumeRecord, VolumeState, keys,
+    Allocator, HostAccess, KeyRecord, LayerRecord, PoolRecord, Record, Reference, VolumeRecord, VolumeState, keys,
 };
 use crate::typed::{Versioned, encode, get, list};
 use std::collections::BTreeSet;
@@ -119,6 +119,7 @@ pub(super) async fn begin_volume(
         family: FamilyId(ids.take(2)),
         family_seed: 0,
         key: None,
+        hosts: HostAccess::Unset,
         layers: vec![ids.layer()],
         head,
         volume_epoch: VolumeEpoch(1),

@@ -83,7 +83,7 @@ impl Record for KeyRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Compression, PoolRecord, VolumeRecord};
+    use crate::records::{Compression, HostAccess, PoolRecord, VolumeRecord};
     use crate::typed::{decode, encode};
 
     #[test]
@@ -97,8 +97,29 @@ mod tests {
         assert_eq!(read.key, None);
         let keyed = VolumeRecord { key: Some(KeyId(3)), ..read };
         let text = String::from_utf8(encode(&keyed)).expect("JSON");
-        assert!(text.contains(r#""key":3"#) && text.contains(r#""schema":3"#), "older programs refuse it: {text}");
+        assert!(text.contains(r#""key":3"#) && text.contains(r#""schema":4"#), "older programs refuse it: {text}");
         assert_eq!(decode::<VolumeRecord>("volumes/1", text.as_bytes()), Ok(keyed));
+    }
+
+    #[test]
+    fn a_volume_of_which_nobody_said_which_hosts_may_use_it_stays_so() {
+        let volume = br#"{"schema":3,"id":1,"name":"v","pool":"default","table":1,"size_bytes":1048576,
+            "block_size_bytes":512,"subsystem":"default","nsid":1,"nguid":"01","family":1,"family_seed":7,"layers":[1],
+            "head":1,"volume_epoch":1,"created_at_ns":1,"project":"default","state":"online"}"#;
+        let read = decode::<VolumeRecord>("volumes/1", volume).expect("a volume");
+        assert_eq!(read.hosts, HostAccess::Unset);
+        for (hosts, text) in [
+            (HostAccess::Any, r#""hosts":"any""#),
+            (
+                HostAccess::Listed(vec!["nqn.2026-01.io.example:a".into()]),
+                r#""hosts":{"listed":["nqn.2026-01.io.example:a"]}"#,
+            ),
+        ] {
+            let record = VolumeRecord { hosts, ..read.clone() };
+            let written = String::from_utf8(encode(&record)).expect("JSON");
+            assert!(written.contains(text), "{written}");
+            assert_eq!(decode::<VolumeRecord>("volumes/1", written.as_bytes()), Ok(record));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{ClientError, Shared};
 use crate::wire::transmission::{
-    CHUNK_DONE, CHUNK_MAGIC, ChunkHeader, DATA_OFFSET_BYTES, ErrorPayload, SimpleReply, chunk,
+    CHUNK_DONE, CHUNK_MAGIC, ChunkHeader, DATA_OFFSET_BYTES, ErrorPayload, SimpleReply, StatusPayload, chunk,
 };
 use runtime::{IoBuf, SharedBuf, TcpStream};
 
@@ -10,6 +10,8 @@ use runtime::{IoBuf, SharedBuf, TcpStream};
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// Longest error message that is believed; the protocol allows 4,096 bytes.
 const ERROR_BYTES_MAX: u32 = 8 << 10;
+/// Longest list of extents that is believed.
+const STATUS_BYTES_MAX: u32 = 1 << 20;
 
 /// A stream that is read structure by structure.
 pub(super) struct Reader {
@@ -119,6 +121,7 @@ async fn take_chunk(shared: &Shared, reader: &mut Reader, header: ChunkHeader) -
     } else {
         match header.kind {
             chunk::OFFSET_DATA | chunk::OFFSET_HOLE => take_content(shared, reader, header, index).await?,
+            chunk::BLOCK_STATUS => take_status(shared, reader, header, index).await?,
             chunk::NONE if header.len_bytes == 0 => {}
             other => return Err(ClientError::Protocol(format!("unknown chunk {other}"))),
         }
@@ -126,6 +129,33 @@ async fn take_chunk(shared: &Shared, reader: &mut Reader, header: ChunkHeader) -
     if header.flags & CHUNK_DONE != 0 {
         shared.finish(index);
     }
+    Ok(())
+}
+
+/// What one context says of the range of a status request.
+async fn take_status(
+    shared: &Shared,
+    reader: &mut Reader,
+    header: ChunkHeader,
+    index: usize,
+) -> Result<(), ClientError> {
+    if header.len_bytes > STATUS_BYTES_MAX {
+        return Err(ClientError::Protocol(format!("status of {} bytes", header.len_bytes)));
+    }
+    let mut payload = vec![0; header.len_bytes as usize];
+    reader.fill(&mut payload).await?;
+    let status = StatusPayload::decode(&payload);
+    let status = status.ok_or_else(|| ClientError::Protocol("a status that does not add up".into()))?;
+    let slot = &mut shared.slots.borrow_mut()[index];
+    let told: u64 = status.extents.iter().map(|extent| u64::from(extent.len_bytes)).sum();
+    let Some(all) = &mut slot.status else {
+        return Err(ClientError::Protocol("a status that was not asked for".into()));
+    };
+    // The protocol lets the last extent end behind the range; this server's never does.
+    if told > slot.len_bytes.into() || all.iter().any(|other| other.context == status.context) {
+        return Err(ClientError::Protocol(format!("status of {told} bytes, of {} asked", slot.len_bytes)));
+    }
+    all.push(status);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ mod incoming;
 mod negotiation;
 
 use crate::outbox::Outbox;
-use crate::wire::transmission::{Request, command, command_flag};
+use crate::wire::transmission::{Request, StatusPayload, command, command_flag};
 use incoming::receive_replies;
 pub use negotiation::{ExportInfo, list};
 use runtime::channel::WaitList;
@@ -70,8 +70,11 @@ struct Slot {
     /// Cookie of the request; the low half is the slot's number.
     cookie: u64,
     offset_bytes: u64,
+    len_bytes: u32,
     /// Where a read's data goes.
     buf: Option<IoBuf>,
+    /// What a status request is answered, if it is one.
+    status: Option<Vec<StatusPayload>>,
     error: Option<ClientError>,
     done: bool,
     waker: Option<Waker>,
@@ -108,8 +111,19 @@ struct Shared {
 impl Client {
     /// Connects and opens the export `name`; with structured replies if asked for.
     pub async fn connect(address: SocketAddr, name: &str, structured: bool) -> Result<Self, ClientError> {
+        Self::connect_with(address, name, structured, &[]).await
+    }
+
+    /// The same; [`block_status`](Self::block_status) tells of these metadata contexts, as far as the server has them.
+    /// They need structured replies.
+    pub async fn connect_with(
+        address: SocketAddr,
+        name: &str,
+        structured: bool,
+        contexts: &[&str],
+    ) -> Result<Self, ClientError> {
         let stream = TcpStream::connect(address).await?;
-        let (info, reader) = negotiation::open(&stream, name, structured).await?;
+        let (info, reader) = negotiation::open(&stream, name, structured, contexts).await?;
         let shared = Rc::new(Shared {
             stream,
             info,
@@ -143,7 +157,20 @@ impl Client {
     ) -> impl Future<Output = Result<SharedBuf, ClientError>> + use<> {
         let buf = IoBuf::new(len_bytes as usize);
         let request = self.0.shared.start(command::READ, 0, offset_bytes, len_bytes, None, Some(buf));
-        async move { Ok(request.await?.map_or_else(|| IoBuf::new(0).freeze(), IoBuf::freeze)) }
+        async move { Ok(request.await?.buf.map_or_else(|| IoBuf::new(0).freeze(), IoBuf::freeze)) }
+    }
+
+    /// What the contexts of [`ExportInfo::contexts`] say of the range, or its beginning; of one extent each, if only
+    /// `one` is asked for.
+    pub fn block_status(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u32,
+        one: bool,
+    ) -> impl Future<Output = Result<Vec<StatusPayload>, ClientError>> + use<> {
+        let flags = if one { command_flag::REQ_ONE } else { 0 };
+        let request = self.0.shared.start(command::BLOCK_STATUS, flags, offset_bytes, len_bytes, None, None);
+        async move { Ok(request.await?.status.unwrap_or_default()) }
     }
 
     /// Writes `bytes`. The request is queued by the call.
@@ -171,13 +198,15 @@ impl Client {
         async move { request.await.map(drop) }
     }
 
-    /// Makes the range read as zeroes.
+    /// Makes the range read as zeroes; `keep_space`: without making a hole of it.
     pub fn write_zeroes(
         &self,
         offset_bytes: u64,
         len_bytes: u32,
+        keep_space: bool,
     ) -> impl Future<Output = Result<(), ClientError>> + use<> {
-        let request = self.0.shared.start(command::WRITE_ZEROES, 0, offset_bytes, len_bytes, None, None);
+        let flags = if keep_space { command_flag::NO_HOLE } else { 0 };
+        let request = self.0.shared.start(command::WRITE_ZEROES, flags, offset_bytes, len_bytes, None, None);
         async move { request.await.map(drop) }
     }
 
@@ -206,7 +235,7 @@ impl Shared {
         len_bytes: u32,
         data: Option<SharedBuf>,
         buf: Option<IoBuf>,
-    ) -> impl Future<Output = Result<Option<IoBuf>, ClientError>> + use<> {
+    ) -> impl Future<Output = Result<Slot, ClientError>> + use<> {
         let mut slots = self.slots.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             slots.push(Slot::default());
@@ -216,7 +245,8 @@ impl Shared {
         let cookie = u64::from(self.uses.get()) << 32 | u64::from(index);
         let lost = self.lost.borrow().clone();
         let done = lost.is_some();
-        slots[index as usize] = Slot { cookie, offset_bytes, buf, error: lost, done, waker: None };
+        let status = (command == command::BLOCK_STATUS).then(Vec::new);
+        slots[index as usize] = Slot { cookie, offset_bytes, len_bytes, buf, status, error: lost, done, waker: None };
         drop(slots);
         if !done {
             self.push(command, flags, cookie, offset_bytes, len_bytes, data);
@@ -228,9 +258,9 @@ impl Shared {
                 slot.waker = Some(cx.waker().clone());
                 return Poll::Pending;
             }
-            let slot = std::mem::take(slot);
+            let mut slot = std::mem::take(slot);
             shared.free.borrow_mut().push(index);
-            Poll::Ready(slot.error.map_or(Ok(slot.buf), Err))
+            Poll::Ready(slot.error.take().map_or(Ok(slot), Err))
         })
     }
 

@@ -3,8 +3,8 @@
 use super::ClientError;
 use super::incoming::Reader;
 use crate::wire::handshake::{
-    BlockSizes, ExportSize, FIXED_NEWSTYLE, Greeting, InfoRequest, NO_ZEROES, OptionHeader, ReplyHeader, info, option,
-    reply,
+    BlockSizes, ExportSize, FIXED_NEWSTYLE, Greeting, InfoRequest, MetaReply, MetaRequest, NO_ZEROES, OptionHeader,
+    ReplyHeader, info, option, reply,
 };
 use runtime::{IoBuf, TcpStream};
 use std::net::SocketAddr;
@@ -21,6 +21,8 @@ pub struct ExportInfo {
     pub block_sizes: Option<BlockSizes>,
     /// The canonical name, if the server told it.
     pub name: Option<String>,
+    /// The metadata contexts that were chosen, and what [`block_status`](super::Client::block_status) calls them.
+    pub contexts: Vec<MetaReply>,
 }
 
 /// The names of all exports of a server.
@@ -47,6 +49,7 @@ pub(super) async fn open(
     stream: &TcpStream,
     name: &str,
     structured: bool,
+    contexts: &[&str],
 ) -> Result<(ExportInfo, Reader), ClientError> {
     let mut reader = Reader::new(stream.clone());
     greet(stream, &mut reader).await?;
@@ -54,6 +57,7 @@ pub(super) async fn open(
         ask(stream, option::STRUCTURED_REPLY, &[]).await?;
         answer(&mut reader, option::STRUCTURED_REPLY).await?;
     }
+    let chosen = if contexts.is_empty() { Vec::new() } else { choose(stream, &mut reader, name, contexts).await? };
     let mut data = Vec::new();
     InfoRequest::encode(name, &[info::NAME, info::BLOCK_SIZE], &mut data);
     ask(stream, option::GO, &data).await?;
@@ -72,7 +76,27 @@ pub(super) async fn open(
         }
     }
     let size = size.ok_or_else(|| ClientError::Protocol("GO was accepted without a size".into()))?;
-    Ok((ExportInfo { size, block_sizes, name: canonical }, reader))
+    Ok((ExportInfo { size, block_sizes, name: canonical, contexts: chosen }, reader))
+}
+
+/// Chooses the contexts of the export `name`; those that it has.
+async fn choose(
+    stream: &TcpStream,
+    reader: &mut Reader,
+    name: &str,
+    contexts: &[&str],
+) -> Result<Vec<MetaReply>, ClientError> {
+    let (mut data, mut chosen) = (Vec::new(), Vec::new());
+    MetaRequest::encode(name, contexts, &mut data);
+    ask(stream, option::SET_META_CONTEXT, &data).await?;
+    loop {
+        let (kind, data) = answer(reader, option::SET_META_CONTEXT).await?;
+        if kind == reply::ACK {
+            return Ok(chosen);
+        }
+        let context = MetaReply::decode(&data);
+        chosen.push(context.ok_or_else(|| ClientError::Protocol("a context that does not add up".into()))?);
+    }
 }
 
 async fn greet(stream: &TcpStream, reader: &mut Reader) -> Result<(), ClientError> {

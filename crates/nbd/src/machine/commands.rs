@@ -3,7 +3,8 @@
 use super::{Failure, Machine};
 use crate::outbox::{Load, Outbox};
 use crate::wire::transmission::{CHUNK_DONE, ChunkHeader, ErrorPayload, Request, SimpleReply, chunk, command};
-use runtime::SharedBuf;
+use runtime::{IoBuf, SharedBuf};
+use volume::BlockExtent;
 
 /// A request that was handed out. Valid until its last part is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,35 @@ impl Machine {
             Some(failure) => push_failure(&mut self.outbox, self.structured, command.cookie, failure),
         }
         self.outbox.add_load(Load { commands: 1, bytes: 0 });
+    }
+
+    /// A block status request has ended. Its answer is one chunk for each context that was chosen.
+    pub fn status_done(&mut self, ticket: Ticket, result: Result<Vec<BlockExtent>, Failure>) {
+        let (extents, failure) = match result {
+            Ok(extents) => (extents, None),
+            Err(failure) => (Vec::new(), Some(failure)),
+        };
+        let is_last = self.commands.end_part(ticket, failure);
+        debug_assert!(is_last, "asked in one part");
+        let command = self.commands.end(ticket);
+        let payloads = match &command.failure {
+            Some(failure) => {
+                push_failure(&mut self.outbox, self.structured, command.cookie, failure);
+                Vec::new()
+            }
+            None => {
+                debug_assert!(extents.iter().map(|extent| extent.len_bytes).sum::<u64>() <= command.len_bytes.into());
+                self.contexts.payloads(&extents)
+            }
+        };
+        let count = payloads.len();
+        for (number, payload) in payloads.into_iter().enumerate() {
+            let flags = if number + 1 == count { CHUNK_DONE } else { 0 };
+            let (kind, len_bytes) = (chunk::BLOCK_STATUS, payload.len() as u32);
+            self.outbox.push_bytes(&ChunkHeader { flags, kind, cookie: command.cookie, len_bytes }.encode());
+            self.outbox.push_data(IoBuf::copy_of(&payload).freeze());
+        }
+        self.outbox.add_load(Load { commands: 1, bytes: self.status_bytes() });
     }
 
     /// One part of a read has ended: the one that begins at `offset_bytes`.

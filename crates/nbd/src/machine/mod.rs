@@ -11,6 +11,7 @@
 //! executed becomes an [`Event`].
 
 mod commands;
+mod contexts;
 mod input;
 mod negotiation;
 mod transfer;
@@ -23,10 +24,13 @@ use crate::outbox::Outbox;
 use crate::wire::{BadMagic, Errno};
 use commands::Commands;
 pub use commands::Ticket;
+use contexts::Contexts;
+pub use contexts::{ALLOCATION, CONTEXTS_MAX, DIRTY, STATUS_EXTENTS_MAX};
 pub use input::Input;
 use input::Stash;
 use runtime::SharedBuf;
 use transfer::Payload;
+pub use volume::BlockExtent;
 
 /// Smallest request: any byte range is taken, whatever the volume's block.
 pub const REQUEST_BYTES_MIN: u32 = 1;
@@ -55,14 +59,27 @@ pub struct Export {
     pub description: String,
     /// Its size, fixed for the connection.
     pub size_bytes: u64,
+    /// Whether nothing can be written to it.
+    pub is_read_only: bool,
+}
+
+/// An export in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// What a human is told of it.
+    pub description: String,
 }
 
 /// Where names are looked up while a connection negotiates.
 pub trait Exports {
     /// The export of this name; the empty name asks for the default one.
     fn find(&self, name: &str) -> Option<Export>;
-    /// All names.
-    fn names(&self) -> Vec<String>;
+    /// All exports.
+    fn list(&self) -> Vec<Listed>;
+    /// The snapshots since which an export may be asked what has changed; `name` is its canonical one.
+    fn snapshots(&self, name: &str) -> Vec<String>;
     /// Why there is no export of this name.
     fn why_missing(&self, _name: &str) -> String {
         "there is no volume of this name; LIST names all".to_owned()
@@ -76,6 +93,9 @@ pub enum Event {
     Opened {
         /// Its canonical name.
         name: String,
+        /// The snapshots since which block status tells what has changed, in the order of the bits of
+        /// [`volume::BlockExtent::changed_since`].
+        since: Vec<String>,
     },
     /// Read the range, in the parts of [`parts`]; each is answered with [`Machine::read_done`].
     Read {
@@ -119,6 +139,19 @@ pub enum Event {
         offset_bytes: u64,
         /// How many.
         len_bytes: u32,
+        /// Whether they are stored: the range keeps its space, or gets it.
+        is_stored: bool,
+    },
+    /// Tell of the range, or its beginning. Answered with [`Machine::status_done`].
+    BlockStatus {
+        /// Names the request.
+        ticket: Ticket,
+        /// First byte.
+        offset_bytes: u64,
+        /// How many.
+        len_bytes: u32,
+        /// Extents that may be answered.
+        extents_max: u32,
     },
     /// So much waits to be sent that nothing more is looked at before some of it is: ask again once
     /// [`Machine::is_full`] says no.
@@ -182,6 +215,8 @@ pub struct Machine {
     no_zeroes: bool,
     structured: bool,
     size_bytes: u64,
+    is_read_only: bool,
+    contexts: Contexts,
     commands: Commands,
     outbox: Outbox,
 }
@@ -202,6 +237,8 @@ impl Machine {
             no_zeroes: false,
             structured: false,
             size_bytes: 0,
+            is_read_only: false,
+            contexts: Contexts::default(),
             commands: Commands::default(),
             outbox: Outbox::default(),
         };
@@ -241,6 +278,11 @@ impl Machine {
     /// Requests that were handed out and not yet answered.
     pub fn in_flight(&self) -> usize {
         self.commands.in_flight()
+    }
+
+    /// What an answer to a block status request weighs at most: it is charged when the request begins.
+    pub fn status_bytes(&self) -> u64 {
+        self.contexts.answer_bytes()
     }
 
     /// Whether as much waits to be sent as may.

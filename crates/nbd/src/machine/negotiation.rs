@@ -1,6 +1,8 @@
 //! The handshake: flags, then options until one opens an export.
 
-use super::{Event, Exports, Input, Machine, OPTION_BYTES_MAX, OPTION_BYTES_SKIPPED_MAX, Phase, Step, Violation};
+use super::{
+    Event, Export, Exports, Input, Listed, Machine, OPTION_BYTES_MAX, OPTION_BYTES_SKIPPED_MAX, Phase, Step, Violation,
+};
 use super::{REQUEST_BYTES_MAX, REQUEST_BYTES_MIN, REQUEST_BYTES_PREFERRED};
 use crate::wire::handshake::{
     BlockSizes, EXPORT_NAME_PADDING_BYTES, ExportSize, FIXED_NEWSTYLE, Greeting, InfoRequest, NO_ZEROES, OptionHeader,
@@ -84,14 +86,16 @@ impl Machine {
                 self.refuse(option, reply::ERR_INVALID, "this option takes no data");
             }
             option::LIST => {
-                for name in exports.names() {
-                    let mut entry = Vec::with_capacity(4 + name.len());
+                for Listed { name, description } in exports.list() {
+                    let mut entry = Vec::with_capacity(4 + name.len() + description.len());
                     entry.extend_from_slice(&(name.len() as u32).to_be_bytes());
                     entry.extend_from_slice(name.as_bytes());
+                    entry.extend_from_slice(description.as_bytes());
                     self.reply(option, reply::SERVER, &entry);
                 }
                 self.reply(option, reply::ACK, &[]);
             }
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.meta_context(option, data, exports),
             option::STRUCTURED_REPLY => {
                 self.structured = true;
                 self.reply(option, reply::ACK, &[]);
@@ -104,14 +108,12 @@ impl Machine {
     fn export_name(&mut self, data: &[u8], exports: &impl Exports) -> Result<Step, Violation> {
         let name = String::from_utf8_lossy(data);
         let Some(export) = exports.find(&name) else { return Err(Violation::UnknownExport(name.into_owned())) };
-        let size = ExportSize { size_bytes: export.size_bytes, flags: self.export_flags() };
+        let size = ExportSize { size_bytes: export.size_bytes, flags: self.export_flags(&export) };
         self.outbox.push_bytes(&size.encode());
         if !self.no_zeroes {
             self.outbox.push_bytes(&[0; EXPORT_NAME_PADDING_BYTES]);
         }
-        self.size_bytes = export.size_bytes;
-        self.phase = Phase::Request;
-        Ok(Step::Event(Event::Opened { name: export.name }))
+        Ok(self.open(export))
     }
 
     fn info(&mut self, option: u32, data: &[u8], exports: &impl Exports) -> Step {
@@ -123,7 +125,7 @@ impl Machine {
             self.refuse(option, reply::ERR_UNKNOWN, &exports.why_missing(request.name));
             return Step::Again;
         };
-        let size = ExportSize { size_bytes: export.size_bytes, flags: self.export_flags() };
+        let size = ExportSize { size_bytes: export.size_bytes, flags: self.export_flags(&export) };
         self.reply_info(option, info::EXPORT, &size.encode());
         let sizes = BlockSizes {
             minimum_bytes: REQUEST_BYTES_MIN,
@@ -141,24 +143,34 @@ impl Machine {
         if option != option::GO {
             return Step::Again;
         }
-        self.size_bytes = export.size_bytes;
-        self.phase = Phase::Request;
-        Step::Event(Event::Opened { name: export.name })
+        self.open(export)
     }
 
-    /// What every volume can do. FAST_ZERO is true: zeroes are an entry without data, whatever their length.
-    fn export_flags(&self) -> u16 {
+    fn open(&mut self, export: Export) -> Step {
+        self.size_bytes = export.size_bytes;
+        self.is_read_only = export.is_read_only;
+        self.contexts.settle(&export.name);
+        self.phase = Phase::Request;
+        Step::Event(Event::Opened { name: export.name, since: self.contexts.snapshots() })
+    }
+
+    /// What can be done with an export (section "Transmission flags"). FAST_ZERO is true: zeroes are an entry without
+    /// data, whatever their length.
+    fn export_flags(&self, export: &Export) -> u16 {
         let always = export_flag::HAS_FLAGS
             | export_flag::SEND_FLUSH
             | export_flag::SEND_FUA
-            | export_flag::SEND_TRIM
-            | export_flag::SEND_WRITE_ZEROES
-            | export_flag::CAN_MULTI_CONN
-            | export_flag::SEND_FAST_ZERO;
-        if self.structured { always | export_flag::SEND_DF } else { always }
+            | export_flag::SEND_CACHE
+            | export_flag::CAN_MULTI_CONN;
+        let kind = match export.is_read_only {
+            true => export_flag::READ_ONLY,
+            false => export_flag::SEND_TRIM | export_flag::SEND_WRITE_ZEROES | export_flag::SEND_FAST_ZERO,
+        };
+        let df = if self.structured { export_flag::SEND_DF } else { 0 };
+        always | kind | df
     }
 
-    fn reply(&mut self, option: u32, reply: u32, data: &[u8]) {
+    pub(super) fn reply(&mut self, option: u32, reply: u32, data: &[u8]) {
         self.outbox.push_bytes(&ReplyHeader { option, reply, len_bytes: data.len() as u32 }.encode());
         self.outbox.push_bytes(data);
     }
@@ -170,7 +182,7 @@ impl Machine {
         self.outbox.push_bytes(data);
     }
 
-    fn refuse(&mut self, option: u32, error: u32, message: &str) {
+    pub(super) fn refuse(&mut self, option: u32, error: u32, message: &str) {
         self.reply(option, error, message.as_bytes());
     }
 }

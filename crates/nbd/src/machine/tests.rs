@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::wire::handshake::{InfoRequest, OptionHeader, ReplyHeader, export_flag, info, option, reply};
+use crate::wire::handshake::{MetaReply, MetaRequest};
 use crate::wire::transmission::{ChunkHeader, ErrorPayload, Request, SimpleReply, chunk, command, command_flag};
+use crate::wire::transmission::{Extent, StatusPayload};
 use runtime::IoBuf;
+use volume::BlockExtent;
 
 const SIZE_BYTES: u64 = 64 << 20;
 
@@ -11,14 +14,20 @@ struct OneVolume;
 
 impl Exports for OneVolume {
     fn find(&self, name: &str) -> Option<Export> {
-        (name == "demo" || name.is_empty()).then(|| Export {
-            name: "demo".into(),
+        let name = if name.is_empty() { "demo" } else { name };
+        ["demo", "demo@s1"].contains(&name).then(|| Export {
+            name: name.into(),
             description: "a volume".into(),
             size_bytes: SIZE_BYTES,
+            is_read_only: name != "demo",
         })
     }
-    fn names(&self) -> Vec<String> {
-        vec!["demo".into()]
+    fn list(&self) -> Vec<Listed> {
+        vec![Listed { name: "demo".into(), description: "a volume".into() }]
+    }
+    fn snapshots(&self, name: &str) -> Vec<String> {
+        let all = (1..=CONTEXTS_MAX).map(|number| format!("s{number}"));
+        if name == "demo" { all.collect() } else { Vec::new() }
     }
 }
 
@@ -28,6 +37,9 @@ struct Session {
     memory: Vec<u8>,
     output: Vec<u8>,
     opened: Option<String>,
+    since: Vec<String>,
+    /// What was written as zeroes that are to be stored.
+    stored: Vec<(u64, u32)>,
     disconnected: bool,
     direct: bool,
 }
@@ -39,6 +51,8 @@ impl Session {
             memory: vec![0; SIZE_BYTES as usize],
             output: Vec::new(),
             opened: None,
+            since: Vec::new(),
+            stored: Vec::new(),
             disconnected: false,
             direct: false,
         }
@@ -84,14 +98,36 @@ impl Session {
         &mut self.memory[offset as usize..][..len as usize]
     }
 
+    /// 4 KiB of holes and 4 KiB of data in turn; the first 8 KiB of 16 KiB have changed since the first snapshot that
+    /// was chosen, the rest since the second.
+    fn status(&self, offset: u64, len: u32, most: usize) -> Vec<BlockExtent> {
+        let (mut extents, mut at, end) = (Vec::new(), offset, offset + u64::from(len));
+        while at < end && extents.len() < most {
+            let next = end.min((at / 4096 + 1) * 4096);
+            let changed_since = if at / 8192 % 2 == 0 { 1 } else { 2 };
+            extents.push(BlockExtent { len_bytes: next - at, is_stored: at / 4096 % 2 == 1, changed_since });
+            at = next;
+        }
+        extents
+    }
+
     fn execute(&mut self, event: Event) {
         match event {
-            Event::Opened { name } => self.opened = Some(name),
+            Event::Opened { name, since } => (self.opened, self.since) = (Some(name), since),
             Event::Disconnect => self.disconnected = true,
             Event::Full => {} // everything that waits is taken after each event
             Event::Flush { ticket } => self.machine.done(ticket, Ok(())),
+            Event::BlockStatus { ticket, offset_bytes, len_bytes, extents_max } => {
+                let extents = self.status(offset_bytes, len_bytes, extents_max as usize);
+                self.machine.status_done(ticket, Ok(extents));
+            }
+            Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored: true } => {
+                self.range(offset_bytes, len_bytes).fill(0);
+                self.stored.push((offset_bytes, len_bytes));
+                self.machine.done(ticket, Ok(()));
+            }
             Event::Trim { ticket, offset_bytes, len_bytes }
-            | Event::WriteZeroes { ticket, offset_bytes, len_bytes } => {
+            | Event::WriteZeroes { ticket, offset_bytes, len_bytes, .. } => {
                 self.range(offset_bytes, len_bytes).fill(0);
                 self.machine.done(ticket, Ok(()));
             }
@@ -232,7 +268,7 @@ fn options_are_answered_as_the_protocol_says() {
             (go, reply::ACK),
         ]
     );
-    assert_eq!(replies[1].1, b"\0\0\0\x04demo");
+    assert_eq!(replies[1].1, b"\0\0\0\x04demoa volume");
     let flags = u16::from_be_bytes([replies[6].1[10], replies[6].1[11]]);
     assert_ne!(flags & export_flag::SEND_DF, 0);
     assert_ne!(flags & export_flag::CAN_MULTI_CONN, 0);
@@ -284,6 +320,11 @@ fn forbidden_requests_get_exact_errors_and_harm_nothing() {
         (request(command_flag::FAST_ZERO, command::TRIM, 1, 0, 3), Errno::Invalid),
         (request(0, command::FLUSH, 1, 0, 1), Errno::Invalid),
         (request(0, 99, 1, 0, 0), Errno::Invalid),
+        (request(0, command::CACHE, 1, SIZE_BYTES, 1), Errno::Invalid),
+        (request(command_flag::REQ_ONE, command::READ, 1, 0, 1), Errno::Invalid),
+        (request(1 << 5, command::WRITE_ZEROES, 1, 0, 1), Errno::Invalid),
+        (request(0, command::BLOCK_STATUS, 1, 0, 4096), Errno::Invalid),
+        (request(command_flag::NO_HOLE | command_flag::FAST_ZERO, command::WRITE_ZEROES, 1, 0, 1), Errno::NotSupported),
     ];
     for (number, (bytes, errno)) in cases.into_iter().enumerate() {
         let mut session = open(false);
@@ -398,4 +439,173 @@ fn a_client_that_takes_no_answers_is_not_looked_at_beyond_a_bound() {
         // What was taken makes room for as much again.
         assert!(matches!(machine.next(&mut input, &OneVolume), Ok(Some(Event::Full))) && !input.is_empty());
     }
+}
+
+/// What SET_META_CONTEXT or LIST_META_CONTEXT is answered, after flags and structured replies.
+fn contexts(session: &mut Session, option: u32, export: &str, queries: &[&str]) -> Vec<(u32, Vec<u8>)> {
+    let mut data = Vec::new();
+    MetaRequest::encode(export, queries, &mut data);
+    session.output.clear();
+    session.feed(&option_bytes(option, &data)).expect("answered");
+    let (mut at, mut replies) = (0, Vec::new());
+    while at < session.output.len() {
+        let header = ReplyHeader::decode(&session.output[at..]).expect("magic").expect("whole");
+        assert_eq!(header.option, option);
+        let data = session.output[at + 20..][..header.len_bytes as usize].to_vec();
+        at += 20 + data.len();
+        replies.push((header.reply, data));
+    }
+    replies
+}
+
+fn negotiating(structured: bool) -> Session {
+    let mut session = Session::new();
+    session.feed(&3u32.to_be_bytes()).expect("flags");
+    if structured {
+        session.feed(&option_bytes(option::STRUCTURED_REPLY, &[])).expect("structured");
+    }
+    session
+}
+
+fn context(id: u32, name: &str) -> (u32, Vec<u8>) {
+    (reply::META_CONTEXT, MetaReply { id, name: name.into() }.encode())
+}
+
+#[test]
+fn contexts_are_listed_and_chosen_as_the_protocol_says() {
+    let (list, set) = (option::LIST_META_CONTEXT, option::SET_META_CONTEXT);
+    let ack = (reply::ACK, Vec::new());
+    let only_ack = [ack.clone()];
+    let mut session = negotiating(true);
+    // Without a query a list has all, and nothing is chosen.
+    let all = contexts(&mut session, list, "demo", &[]);
+    assert_eq!((all.len(), &all[0], &all[1]), (18, &context(0, ALLOCATION), &context(0, "cairn:dirty:s1")));
+    assert_eq!(contexts(&mut session, set, "demo", &[]), only_ack);
+    // A family can be listed, and not chosen.
+    assert_eq!(contexts(&mut session, list, "demo", &["base:"]), [context(0, ALLOCATION), ack.clone()]);
+    assert_eq!(contexts(&mut session, list, "demo", &["cairn:", "cairn:dirty:"]).len(), CONTEXTS_MAX + 1);
+    assert_eq!(contexts(&mut session, set, "demo", &["cairn:dirty:"]), only_ack);
+    // Ids are those of the answer; what is not known is left out, what comes twice is there once.
+    let queries = ["cairn:dirty:s2", "qemu:dirty-bitmap:x", ALLOCATION, "cairn:dirty:s2", "cairn:dirty:none"];
+    let chosen = [context(0, "cairn:dirty:s2"), context(1, ALLOCATION), ack.clone()];
+    assert_eq!(contexts(&mut session, set, "", &queries), chosen);
+    session.feed(&go("demo")).expect("go");
+    assert_eq!(session.since, ["s2"]);
+
+    // Refusals, each of which leaves nothing chosen.
+    let kind = |replies: &[(u32, Vec<u8>)]| replies.iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
+    for (export, queries, error) in [
+        ("nobody", vec![ALLOCATION.to_owned()], reply::ERR_UNKNOWN),
+        ("demo", vec!["allocation".to_owned()], reply::ERR_INVALID),
+        (
+            "demo",
+            (1..=CONTEXTS_MAX).map(|n| format!("{DIRTY}s{n}")).chain([ALLOCATION.to_owned()]).collect(),
+            reply::ERR_TOO_BIG,
+        ),
+    ] {
+        let mut session = negotiating(true);
+        assert_eq!(contexts(&mut session, set, "demo", &[ALLOCATION]).len(), 2);
+        let queries: Vec<&str> = queries.iter().map(String::as_str).collect();
+        assert_eq!(kind(&contexts(&mut session, set, export, &queries)), [error], "{export} {queries:?}");
+        session.feed(&go("demo")).expect("go");
+        session.output.clear();
+        session.feed(&request(0, command::BLOCK_STATUS, 1, 0, 4096)).expect("answered");
+        let header = ChunkHeader::decode(&session.output).expect("magic").expect("whole");
+        assert_eq!((header.kind, session.output[23]), (chunk::ERROR, Errno::Invalid as u8));
+    }
+    let mut session = negotiating(false);
+    assert_eq!(kind(&contexts(&mut session, set, "demo", &[ALLOCATION])), [reply::ERR_INVALID], "not structured");
+    let mut session = negotiating(true);
+    session.feed(&option_bytes(set, &[0; 7])).expect("answered");
+    let at = session.output.len() - b"lengths that do not add up, or a name that is not UTF-8".len() - 20;
+    let header = ReplyHeader::decode(&session.output[at..]).expect("magic").expect("whole");
+    assert_eq!(header.reply, reply::ERR_INVALID);
+}
+
+/// The chunks of the one reply in the output.
+fn status_of(session: &Session, cookie: u64) -> Vec<StatusPayload> {
+    let (mut at, mut chunks, output) = (0, Vec::new(), &session.output);
+    while at < output.len() {
+        let header = ChunkHeader::decode(&output[at..]).expect("magic").expect("whole");
+        assert_eq!((header.kind, header.cookie), (chunk::BLOCK_STATUS, cookie));
+        chunks.push(StatusPayload::decode(&output[at + 20..][..header.len_bytes as usize]).expect("sound"));
+        at += 20 + header.len_bytes as usize;
+        assert_eq!(header.flags == 1, at == output.len(), "DONE stands on the last chunk only");
+    }
+    chunks
+}
+
+#[test]
+fn block_status_is_told_for_each_context() {
+    let mut session = negotiating(true);
+    let queries = ["cairn:dirty:s3", ALLOCATION, "cairn:dirty:s1"];
+    assert_eq!(contexts(&mut session, option::SET_META_CONTEXT, "demo", &queries).len(), 4);
+    session.feed(&go("demo")).expect("go");
+    assert_eq!(session.since, ["s3", "s1"]);
+    session.output.clear();
+    session.feed(&request(0, command::BLOCK_STATUS, 9, 100, 20_000)).expect("told");
+    let extent = |len_bytes, flags| Extent { len_bytes, flags };
+    let told = [
+        (0, vec![extent(8092, 1), extent(8192, 0), extent(3716, 1)]),
+        (1, vec![extent(3996, 3), extent(4096, 0), extent(4096, 3), extent(4096, 0), extent(3716, 3)]),
+        (2, vec![extent(8092, 0), extent(8192, 1), extent(3716, 0)]),
+    ];
+    let told = told.map(|(context, extents)| StatusPayload { context, extents });
+    assert_eq!(status_of(&session, 9), told);
+    session.output.clear();
+    session.feed(&request(command_flag::REQ_ONE, command::BLOCK_STATUS, 10, 0, 20_000)).expect("told");
+    assert!(status_of(&session, 10).iter().all(|status| status.extents.len() == 1));
+    // A long fragmented range is told from its beginning, in bounded memory.
+    session.output.clear();
+    session.feed(&request(0, command::BLOCK_STATUS, 11, 0, SIZE_BYTES as u32)).expect("told");
+    let told = status_of(&session, 11);
+    assert_eq!(told[1].extents.len(), STATUS_EXTENTS_MAX as usize);
+    assert!((session.output.len() as u64) < session.machine.status_bytes());
+    // Nothing of it is asked beyond the end, nor of an empty range.
+    for (offset, len) in [(SIZE_BYTES - 1, 2), (SIZE_BYTES, 1), (0, 0)] {
+        session.output.clear();
+        session.feed(&request(0, command::BLOCK_STATUS, 12, offset, len)).expect("answered");
+        assert_eq!(ChunkHeader::decode(&session.output).expect("magic").expect("whole").kind, chunk::ERROR);
+    }
+    assert_eq!(session.machine.in_flight(), 0);
+}
+
+#[test]
+fn what_was_chosen_for_one_export_is_not_for_another() {
+    let mut session = negotiating(true);
+    contexts(&mut session, option::SET_META_CONTEXT, "demo", &[ALLOCATION]);
+    session.feed(&go("demo@s1")).expect("go");
+    session.output.clear();
+    session.feed(&request(0, command::BLOCK_STATUS, 1, 0, 4096)).expect("answered");
+    assert_eq!(ChunkHeader::decode(&session.output).expect("magic").expect("whole").kind, chunk::ERROR);
+}
+
+#[test]
+fn a_read_only_export_refuses_to_be_written() {
+    let mut session = negotiating(false);
+    session.feed(&option_bytes(option::EXPORT_NAME, b"demo@s1")).expect("known name");
+    let at = session.output.len() - 2;
+    let flags = u16::from_be_bytes([session.output[at], session.output[at + 1]]);
+    assert_eq!(flags & (export_flag::READ_ONLY | export_flag::CAN_MULTI_CONN), 0x102);
+    assert_eq!(flags & (export_flag::SEND_TRIM | export_flag::SEND_WRITE_ZEROES | export_flag::SEND_FAST_ZERO), 0);
+    for (bytes, errno) in [
+        ([request(0, command::WRITE, 1, 0, 3), vec![1, 2, 3]].concat(), Errno::NotPermitted as u32),
+        (request(0, command::TRIM, 1, 0, 4096), Errno::NotPermitted as u32),
+        (request(0, command::WRITE_ZEROES, 1, 0, 4096), Errno::NotPermitted as u32),
+        (request(0, command::FLUSH, 1, 0, 0), 0),
+        (request(0, command::CACHE, 1, 0, 4096), 0),
+    ] {
+        session.output.clear();
+        session.feed(&bytes).expect("answered, not punished");
+        assert_eq!(session.output, SimpleReply { error: errno, cookie: 1 }.encode());
+    }
+    assert!(session.memory.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn zeroes_that_keep_their_space_are_asked_for_as_such() {
+    let mut session = open(false);
+    session.feed(&request(command_flag::NO_HOLE, command::WRITE_ZEROES, 1, 4096, 8192)).expect("zeroed");
+    session.feed(&request(command_flag::FAST_ZERO, command::WRITE_ZEROES, 2, 0, 8192)).expect("zeroed");
+    assert_eq!(session.stored, [(4096, 8192)]);
 }

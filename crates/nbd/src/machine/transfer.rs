@@ -1,9 +1,11 @@
 //! Transmission: requests and the payloads of writes.
 
-use super::{Event, Failure, Input, Machine, Phase, REQUEST_BYTES_MAX, SLICED_BYTES_MAX, Step, Violation, part_len};
-use super::{Ticket, parts};
+use super::{
+    Event, Failure, Input, Machine, Phase, REQUEST_BYTES_MAX, SLICED_BYTES_MAX, STATUS_EXTENTS_MAX, Step, Ticket,
+    Violation, part_len, parts,
+};
 use crate::wire::Errno;
-use crate::wire::transmission::{Request, command, command_flag};
+use crate::wire::transmission::{Request, SimpleReply, command, command_flag};
 use runtime::IoBuf;
 
 /// The rest of a write's payload.
@@ -36,6 +38,11 @@ impl Machine {
             self.refuse_request(&request, &failure);
             return Ok(Step::Again);
         }
+        if request.command == command::CACHE {
+            // Data is kept on the device alone, in no cache that could be filled: there is nothing to do.
+            self.outbox.push_bytes(&SimpleReply { error: 0, cookie: request.cookie }.encode());
+            return Ok(Step::Again);
+        }
         Ok(Step::Event(self.start(&request)))
     }
 
@@ -51,7 +58,14 @@ impl Machine {
         match request.command {
             command::FLUSH => Event::Flush { ticket },
             command::TRIM => Event::Trim { ticket, offset_bytes, len_bytes },
-            command::WRITE_ZEROES => Event::WriteZeroes { ticket, offset_bytes, len_bytes },
+            command::WRITE_ZEROES => {
+                let is_stored = request.flags & command_flag::NO_HOLE != 0;
+                Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored }
+            }
+            command::BLOCK_STATUS => {
+                let extents_max = if request.flags & command_flag::REQ_ONE != 0 { 1 } else { STATUS_EXTENTS_MAX };
+                Event::BlockStatus { ticket, offset_bytes, len_bytes, extents_max }
+            }
             other => unreachable!("command {other} was refused by check"),
         }
     }
@@ -76,7 +90,11 @@ impl Machine {
         let (flags, beyond_the_end) = match request.command {
             command::READ => (df, Errno::Invalid),
             command::WRITE => (0, Errno::NoSpace),
-            command::FLUSH | command::TRIM => (0, Errno::Invalid),
+            command::FLUSH | command::TRIM | command::CACHE => (0, Errno::Invalid),
+            command::BLOCK_STATUS if self.contexts.is_empty() => {
+                return Err(failure(Errno::Invalid, "no metadata context was chosen".into()));
+            }
+            command::BLOCK_STATUS => (command_flag::REQ_ONE, Errno::Invalid),
             command::WRITE_ZEROES => (command_flag::NO_HOLE | command_flag::FAST_ZERO, Errno::NoSpace),
             other => return Err(failure(Errno::Invalid, format!("unknown command {other}"))),
         };
@@ -84,6 +102,15 @@ impl Machine {
         if request.flags & !(flags | command_flag::FUA) != 0 {
             let message = format!("flags {:#x} do not belong to command {}", request.flags, request.command);
             return Err(failure(Errno::Invalid, message));
+        }
+        let writes = matches!(request.command, command::WRITE | command::TRIM | command::WRITE_ZEROES);
+        if writes && self.is_read_only {
+            return Err(failure(Errno::NotPermitted, "a snapshot is read only".into()));
+        }
+        let slow_and_fast = command_flag::NO_HOLE | command_flag::FAST_ZERO;
+        if request.command == command::WRITE_ZEROES && request.flags & slow_and_fast == slow_and_fast {
+            let message = "zeroes that keep their space are written as data is, and as slowly";
+            return Err(failure(Errno::NotSupported, message.into()));
         }
         if request.command == command::FLUSH {
             return match (request.offset_bytes, request.len_bytes) {

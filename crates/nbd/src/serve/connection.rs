@@ -1,7 +1,7 @@
 //! One connection: a task that reads and admits, a task that sends, a task per part of a request.
 
 use super::budget::Budget;
-use super::exports::failure;
+use super::exports::{failure, open};
 use super::pulse::Pulse;
 use super::{ALIVE_FOR, NEGOTIATION_TIME_MAX};
 use crate::machine::{Event, Failure, Input, Load, Machine, Ticket, parts};
@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
-use volume::{Directory, IoError, Payload, Session, Volume};
+use volume::{Directory, IoError, Payload, Session, SnapshotMark, Volume};
 
 /// Parts of one send: what the runtime gathers in one call.
 const SEND_PARTS_MAX: usize = 256;
@@ -25,6 +25,13 @@ enum State {
     Draining,
     /// The connection is closed; answers go nowhere.
     Closed,
+}
+
+/// What a connection has opened.
+struct Opened {
+    volume: Volume,
+    /// Where in its history the snapshots are that block status tells of.
+    marks: Box<[SnapshotMark]>,
 }
 
 pub(super) struct Connection {
@@ -123,7 +130,7 @@ impl Connection {
 
     async fn read(self: Rc<Self>) {
         let state = match runtime::timeout(NEGOTIATION_TIME_MAX, self.negotiate()).await {
-            Ok(Some((volume, input))) => self.transfer(&volume.of_session(&self.session), input).await,
+            Ok(Some((opened, input))) => self.transfer(&opened, input).await,
             Ok(None) => State::Draining,
             Err(_) => State::Closed,
         };
@@ -131,14 +138,17 @@ impl Connection {
         self.enter(state);
     }
 
-    /// Until a volume is opened: it, and what was received behind it. `None` if the connection is to be closed.
-    async fn negotiate(&self) -> Option<(Volume, Input)> {
+    /// Until an export is opened: it, and what was received behind it. `None` if the connection is to be closed.
+    async fn negotiate(&self) -> Option<(Opened, Input)> {
         let mut input = self.receive().await?;
         loop {
             let event = self.machine.borrow_mut().next(&mut input, &self.directory);
             self.output.wake_all();
             match event {
-                Ok(Some(Event::Opened { name })) => return Some((self.directory.by_name(&name)?, input)),
+                Ok(Some(Event::Opened { name, since })) => {
+                    let volume = open(&self.directory, &name)?.of_session(&self.session);
+                    return Some((Opened { marks: volume.marks_of(&since).into(), volume }, input));
+                }
                 Ok(Some(Event::Full)) => {
                     self.budget.wait(|| !self.machine.borrow().is_full() || self.is_over()).await;
                     continue;
@@ -158,7 +168,7 @@ impl Connection {
     }
 
     /// Admits requests until the connection ends; returns what is to become of it.
-    async fn transfer(self: &Rc<Self>, volume: &Volume, mut input: Input) -> State {
+    async fn transfer(self: &Rc<Self>, opened: &Opened, mut input: Input) -> State {
         let mut held = VecDeque::new();
         loop {
             if !self.wait_for_room().await {
@@ -168,7 +178,7 @@ impl Connection {
             match event {
                 Ok(Some(Event::Disconnect)) | Err(_) => return State::Draining,
                 Ok(Some(Event::Full)) => self.output.wake_all(), // and wait for room
-                Ok(Some(event)) => self.admit(volume, event),
+                Ok(Some(event)) => self.admit(opened, event),
                 Ok(None) => {
                     if self.machine.borrow().has_output() {
                         self.output.wake_all(); // a refusal needs no task to answer it
@@ -230,7 +240,8 @@ impl Connection {
     }
 
     /// Hands a request to the volume.
-    fn admit(self: &Rc<Self>, volume: &Volume, event: Event) {
+    fn admit(self: &Rc<Self>, opened: &Opened, event: Event) {
+        let Opened { volume, marks } = opened;
         match event {
             Event::Read { ticket, offset_bytes, len_bytes } => {
                 self.charge(Load { commands: 1, bytes: len_bytes.into() });
@@ -250,9 +261,23 @@ impl Connection {
                 let volume = volume.clone();
                 self.start(ticket, false, async move { volume.discard(offset_bytes, len_bytes.into()).await });
             }
-            Event::WriteZeroes { ticket, offset_bytes, len_bytes } => {
+            Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored: false } => {
                 let volume = volume.clone();
                 self.start(ticket, true, async move { volume.write_zeroes(offset_bytes, len_bytes.into()).await });
+            }
+            Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored: true } => {
+                let volume = volume.clone();
+                self.start(ticket, true, async move { volume.store_zeroes(offset_bytes, len_bytes.into()).await });
+            }
+            Event::BlockStatus { ticket, offset_bytes, len_bytes, extents_max } => {
+                self.charge(Load { commands: 1, bytes: self.machine.borrow().status_bytes() });
+                let status = volume.block_status(offset_bytes, len_bytes.into(), marks, extents_max as usize);
+                let connection = self.clone();
+                runtime::spawn(async move {
+                    let result = status.await.map_err(|error| failure(&error, false));
+                    connection.machine.borrow_mut().status_done(ticket, result);
+                    connection.output.wake_all();
+                });
             }
             Event::Opened { .. } | Event::Full | Event::Disconnect => unreachable!("handled by the reader"),
         }

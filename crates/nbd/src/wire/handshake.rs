@@ -6,6 +6,8 @@
 //! | client flags | 4 | u32 |
 //! | option (client) | 16 + n | `IHAVEOPT`, option u32, length u32, data |
 //! | option reply (server) | 20 + n | magic u64, option u32, reply u32, length u32, data |
+//! | data of a context option | 8 + n | name length u32, name, count u32, that many queries: length u32, query |
+//! | data of a context reply | 4 + n | context id u32, name |
 //! | export name reply | 10 (+ 124) | size u64, transmission flags u16, zeroes unless both said NO_ZEROES |
 
 use super::{BadMagic, check_magic, u16_at, u32_at, u64_at};
@@ -40,6 +42,10 @@ pub mod option {
     pub const GO: u32 = 7;
     /// Use structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
+    /// Name the metadata contexts of an export.
+    pub const LIST_META_CONTEXT: u32 = 9;
+    /// Choose those that block status tells of.
+    pub const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Replies to options.
@@ -50,6 +56,8 @@ pub mod reply {
     pub const SERVER: u32 = 2;
     /// One piece of what INFO and GO tell.
     pub const INFO: u32 = 3;
+    /// One metadata context.
+    pub const META_CONTEXT: u32 = 4;
     const ERROR: u32 = 1 << 31;
     /// The option is not known here.
     pub const ERR_UNSUP: u32 = ERROR | 1;
@@ -82,6 +90,8 @@ pub mod info {
 pub mod export_flag {
     /// Flags are valid; always set.
     pub const HAS_FLAGS: u16 = 1 << 0;
+    /// Nothing can be written.
+    pub const READ_ONLY: u16 = 1 << 1;
     /// FLUSH works.
     pub const SEND_FLUSH: u16 = 1 << 2;
     /// The FUA flag works.
@@ -94,6 +104,8 @@ pub mod export_flag {
     pub const SEND_DF: u16 = 1 << 7;
     /// Several connections see one coherent export: a flush on one covers all.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
+    /// CACHE works.
+    pub const SEND_CACHE: u16 = 1 << 10;
     /// WRITE_ZEROES can be told to be fast or fail.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
@@ -295,6 +307,79 @@ impl<'a> InfoRequest<'a> {
     }
 }
 
+/// Data of LIST_META_CONTEXT and SET_META_CONTEXT (section "Option types").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaRequest<'a> {
+    /// The export's name; empty asks for the default one.
+    pub export: &'a str,
+    /// The queries behind their count; each was looked at.
+    queries: &'a [u8],
+}
+
+impl<'a> MetaRequest<'a> {
+    /// Appends the data of a request for `export`.
+    pub fn encode(export: &str, queries: &[&str], to: &mut Vec<u8>) {
+        put_string(export, to);
+        to.extend_from_slice(&(queries.len() as u32).to_be_bytes());
+        queries.iter().for_each(|query| put_string(query, to));
+    }
+
+    /// `None` unless the lengths add up to exactly the data and all strings are UTF-8.
+    pub fn decode(data: &'a [u8]) -> Option<Self> {
+        let (export, rest) = string_at(data)?;
+        let (count, queries) = (u32_at(rest, 0)?, rest.get(4..)?);
+        let mut left = queries;
+        for _ in 0..count {
+            left = string_at(left)?.1;
+        }
+        (left.is_empty() && export.len() <= NAME_BYTES_MAX).then_some(Self { export, queries })
+    }
+
+    /// The queries, in order.
+    pub fn queries(&self) -> impl Iterator<Item = &'a str> {
+        let mut left = self.queries;
+        std::iter::from_fn(move || {
+            let (query, rest) = string_at(left)?;
+            left = rest;
+            Some(query)
+        })
+    }
+}
+
+fn put_string(string: &str, to: &mut Vec<u8>) {
+    to.extend_from_slice(&(string.len() as u32).to_be_bytes());
+    to.extend_from_slice(string.as_bytes());
+}
+
+/// A length and as many bytes of UTF-8; and what follows.
+fn string_at(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let len = u32_at(bytes, 0)? as usize;
+    let (string, rest) = bytes.get(4..)?.split_at_checked(len)?;
+    Some((std::str::from_utf8(string).ok()?, rest))
+}
+
+/// Data of a [`reply::META_CONTEXT`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetaReply {
+    /// What block status calls it on this connection; without a meaning in a list.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+}
+
+impl MetaReply {
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        [&self.id.to_be_bytes(), self.name.as_bytes()].concat()
+    }
+
+    /// From the whole data; `None` if it is too short or the name is not UTF-8.
+    pub fn decode(data: &[u8]) -> Option<Self> {
+        let name = std::str::from_utf8(data.get(4..)?).ok()?;
+        Some(Self { id: u32_at(data, 0)?, name: name.to_owned() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,6 +421,29 @@ mod tests {
         let sizes = BlockSizes { minimum_bytes: 1, preferred_bytes: 4096, maximum_bytes: 32 << 20 };
         assert_eq!(sizes.encode(), [0, 0, 0, 1, 0, 0, 0x10, 0, 2, 0, 0, 0]);
         assert_eq!(BlockSizes::decode(&sizes.encode()), Some(sizes));
+    }
+
+    #[test]
+    fn a_context_request_must_add_up() {
+        let mut data = Vec::new();
+        MetaRequest::encode("demo", &["base:allocation", ""], &mut data);
+        assert_eq!(data, b"\0\0\0\x04demo\0\0\0\x02\0\0\0\x0fbase:allocation\0\0\0\0");
+        let request = MetaRequest::decode(&data).expect("whole");
+        assert_eq!(request.export, "demo");
+        assert_eq!(request.queries().collect::<Vec<_>>(), ["base:allocation", ""]);
+        (0..data.len()).for_each(|end| assert_eq!(MetaRequest::decode(&data[..end]), None));
+        data.push(0);
+        assert_eq!(MetaRequest::decode(&data), None);
+        // A count that no data could hold costs nothing.
+        assert_eq!(MetaRequest::decode(b"\0\0\0\0\xff\xff\xff\xff"), None);
+    }
+
+    #[test]
+    fn golden_context() {
+        let reply = MetaReply { id: 7, name: "base:allocation".into() };
+        assert_eq!(reply.encode(), b"\0\0\0\x07base:allocation");
+        assert_eq!(MetaReply::decode(&reply.encode()), Some(reply));
+        assert_eq!(MetaReply::decode(&[0, 0, 0]), None);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct BadMagic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Errno {
+    /// The export is read only.
+    NotPermitted = 1,
     /// Input or output failed.
     Io = 5,
     /// The request makes no sense: unknown command or flag, range beyond the end.
@@ -31,6 +33,8 @@ pub enum Errno {
     NoSpace = 28,
     /// A read that must not be cut into chunks is too long for one.
     Overflow = 75,
+    /// It cannot be done the way that was asked for: zeroes that are to be fast are not.
+    NotSupported = 95,
     /// The server is going away, or the export has.
     Shutdown = 108,
 }
@@ -39,9 +43,11 @@ impl Errno {
     /// The nearest error that this server knows.
     pub fn from_wire(number: u32) -> Self {
         match number {
+            1 => Self::NotPermitted,
             22 => Self::Invalid,
             28 => Self::NoSpace,
             75 => Self::Overflow,
+            95 => Self::NotSupported,
             108 => Self::Shutdown,
             _ => Self::Io,
         }

@@ -7,6 +7,7 @@
 //! | chunk of a structured reply | 20 + n | magic u32, flags u16, type u16, cookie u64, length u32, payload |
 //! | payload OFFSET_DATA | 8 + n | offset u64, data |
 //! | payload OFFSET_HOLE | 12 | offset u64, hole size u32 |
+//! | payload BLOCK_STATUS | 4 + 8 n | context id u32, n times: length u32, flags u32 |
 //! | payload ERROR | 6 + n | error u32, message length u16, message |
 
 use super::{BadMagic, check_magic, u16_at, u32_at, u64_at};
@@ -30,8 +31,12 @@ pub mod command {
     pub const FLUSH: u16 = 3;
     /// The range holds nothing of value.
     pub const TRIM: u16 = 4;
+    /// The range will be read soon.
+    pub const CACHE: u16 = 5;
     /// The range reads as zeroes.
     pub const WRITE_ZEROES: u16 = 6;
+    /// Tell what the range is like.
+    pub const BLOCK_STATUS: u16 = 7;
 }
 
 /// Flags of a request.
@@ -42,6 +47,8 @@ pub mod command_flag {
     pub const NO_HOLE: u16 = 1 << 1;
     /// The reply to this read is one chunk.
     pub const DF: u16 = 1 << 2;
+    /// The reply has one extent per context.
+    pub const REQ_ONE: u16 = 1 << 3;
     /// Fail rather than be slow.
     pub const FAST_ZERO: u16 = 1 << 4;
 }
@@ -57,6 +64,8 @@ pub mod chunk {
     pub const OFFSET_DATA: u16 = 1;
     /// Zeroes at an offset.
     pub const OFFSET_HOLE: u16 = 2;
+    /// Extents of one metadata context.
+    pub const BLOCK_STATUS: u16 = 5;
     /// An error of the whole request.
     pub const ERROR: u16 = 1 << 15 | 1;
     /// An error at an offset.
@@ -207,6 +216,60 @@ impl ChunkHeader {
 /// The offset that begins the payload of a data chunk.
 pub const DATA_OFFSET_BYTES: usize = 8;
 
+/// Flags of extents in the context `base:allocation` (section "Metadata contexts").
+pub mod allocation {
+    /// No space is taken.
+    pub const HOLE: u32 = 1 << 0;
+    /// Reads as zeroes.
+    pub const ZERO: u32 = 1 << 1;
+}
+
+/// Flags of extents in the contexts `cairn:dirty:SNAPSHOT`, those that QEMU's `qemu:dirty-bitmap:` has.
+pub mod dirty {
+    /// Written, zeroed or discarded since the snapshot.
+    pub const DIRTY: u32 = 1 << 0;
+}
+
+/// A stretch in one metadata context: a descriptor of a BLOCK_STATUS chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// How long it is; not zero.
+    pub len_bytes: u32,
+    /// What the context says of it.
+    pub flags: u32,
+}
+
+/// Payload of a BLOCK_STATUS chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusPayload {
+    /// Which context.
+    pub context: u32,
+    /// From the request's offset on, without a gap; at least one.
+    pub extents: Vec<Extent>,
+}
+
+impl StatusPayload {
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(4 + 8 * self.extents.len());
+        bytes.extend_from_slice(&self.context.to_be_bytes());
+        for Extent { len_bytes, flags } in &self.extents {
+            bytes.extend_from_slice(&len_bytes.to_be_bytes());
+            bytes.extend_from_slice(&flags.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// From the whole payload; `None` if it does not add up, or has no extent or an empty one.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let (pairs, rest) = payload.get(4..)?.as_chunks::<8>();
+        let extent = |pair: &[u8; 8]| Some(Extent { len_bytes: u32_at(pair, 0)?, flags: u32_at(pair, 4)? });
+        let extents = pairs.iter().map(extent).collect::<Option<Vec<_>>>()?;
+        let is_sound = rest.is_empty() && !extents.is_empty() && extents.iter().all(|extent| extent.len_bytes > 0);
+        is_sound.then_some(Self { context: u32_at(payload, 0)?, extents })
+    }
+}
+
 /// Payload of an ERROR chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorPayload {
@@ -280,6 +343,20 @@ mod tests {
         );
         let header = ChunkHeader { flags: CHUNK_DONE, kind: chunk::OFFSET_DATA, cookie: 7, len_bytes: 4104 };
         assert_eq!(ChunkHeader::decode(&bytes), Ok(Some(header)));
+    }
+
+    #[test]
+    fn golden_block_status() {
+        let extents = vec![Extent { len_bytes: 4096, flags: 3 }, Extent { len_bytes: 1 << 20, flags: 0 }];
+        let status = StatusPayload { context: 2, extents };
+        let bytes = status.encode();
+        assert_eq!(bytes, [0, 0, 0, 2, 0, 0, 0x10, 0, 0, 0, 0, 3, 0, 0x10, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(StatusPayload::decode(&bytes), Some(status));
+        assert_eq!(StatusPayload::decode(&bytes[..12]).map(|status| status.extents.len()), Some(1));
+        for end in (0..bytes.len()).filter(|end| *end != 12) {
+            assert_eq!(StatusPayload::decode(&bytes[..end]), None, "{end} bytes");
+        }
+        assert_eq!(StatusPayload::decode(&[0; 12]), None, "an empty extent");
     }
 
     #[test]

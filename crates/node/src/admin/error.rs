@@ -73,6 +73,8 @@ impl From<ControlError> for ApiError {
                 "has_snapshots",
                 "delete them with `cairn snapshot delete VOLUME@NAME`, then the volume",
             ),
+            ControlError::BadHost(_) => (StatusCode::BAD_REQUEST, "bad_host", "or `any`, which stands for every host"),
+            ControlError::Hosts(_) => (StatusCode::CONFLICT, "hosts", "`cairn host ls` shows who may use what"),
             ControlError::WrongSecret(_) => (
                 StatusCode::FORBIDDEN,
                 "wrong_secret",

@@ -2,7 +2,9 @@
 //!
 //! Runs on the process's own tokio thread, never on a core of the data path, and asks those by message.
 
+mod devices;
 mod error;
+mod hosts;
 mod keys;
 mod listener;
 mod server;

@@ -1,13 +1,15 @@
 //! The routes, and the socket they are served on.
 
+use super::devices;
 use super::error::ApiError;
+use super::hosts;
 use super::keys;
 use super::listener::BoundedListener;
 use super::snapshots;
 use super::types::{
-    Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device, ErrorBody,
-    ErrorDetail, Health, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Secret, SecretKind, Snapshot, Status,
-    TrashedVolume, UnlockVolume, Usage, Volume,
+    AddDevice, AllowHost, Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume,
+    Device, ErrorBody, ErrorDetail, Health, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Secret, SecretKind,
+    Snapshot, Status, TrashedVolume, UnlockVolume, Usage, Volume,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
@@ -21,6 +23,7 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use std::future::Future;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use types::VolumeId;
@@ -30,9 +33,12 @@ use utoipa::OpenApi;
 const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 17] = [
+pub const ADMIN_PATHS: [&str; 20] = [
+    "/v1/devices",
     "/v1/volumes",
     "/v1/volumes/{name}",
+    "/v1/volumes/{name}/hosts",
+    "/v1/volumes/{name}/hosts/{host}",
     "/v1/volumes/{name}/unlock",
     "/v1/volumes/{name}/lock",
     "/v1/volumes/{name}/rekey",
@@ -56,6 +62,8 @@ pub struct Admin {
     pub control: ControlHandle,
     /// What clients are told.
     pub addresses: Addresses,
+    /// The node's file.
+    pub config_path: PathBuf,
 }
 
 pub(super) type Shared = State<Arc<Admin>>;
@@ -82,12 +90,17 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         snapshots::roll_back,
         snapshots::clone_snapshot,
         snapshots::list_changes,
+        hosts::list_hosts,
+        hosts::allow_host,
+        hosts::deny_host,
         keys::unlock_volume,
         keys::lock_volume,
         keys::rekey_volume,
         keys::list_pools,
         keys::get_pool,
         keys::change_pool,
+        devices::list_devices,
+        devices::add_device,
         list_trash,
         restore_volume,
         empty_trash,
@@ -98,6 +111,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Volume,
         Usage,
         CreateVolume,
+        AllowHost,
+        Hosts,
         ResizeVolume,
         Secret,
         SecretKind,
@@ -116,6 +131,7 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Capacity,
         Health,
         Device,
+        AddDevice,
         ErrorBody,
         ErrorDetail
     ))
@@ -140,11 +156,14 @@ impl Admin {
             .route("/v1/volumes/{name}/snapshots/{snapshot}/rollback", post(snapshots::roll_back))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/clone", post(snapshots::clone_snapshot))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/changes", get(snapshots::list_changes))
+            .route("/v1/volumes/{name}/hosts", get(hosts::list_hosts).post(hosts::allow_host))
+            .route("/v1/volumes/{name}/hosts/{host}", delete(hosts::deny_host))
             .route("/v1/volumes/{name}/unlock", post(keys::unlock_volume))
             .route("/v1/volumes/{name}/lock", post(keys::lock_volume))
             .route("/v1/volumes/{name}/rekey", post(keys::rekey_volume))
             .route("/v1/pools", get(keys::list_pools))
             .route("/v1/pools/{name}", get(keys::get_pool).patch(keys::change_pool))
+            .route("/v1/devices", get(devices::list_devices).post(devices::add_device))
             .route("/v1/trash", get(list_trash))
             .route("/v1/trash/{id}", delete(empty_trash))
             .route("/v1/trash/{id}/restore", post(restore_volume))
@@ -179,11 +198,12 @@ async fn create_volume(
 ) -> Result<(StatusCode, Json<Volume>), ApiError> {
     let Json(asked) = body?;
     let name: VolumeName = asked.name.parse()?;
-    let spec = VolumeSpec::new(name, ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
+    let spec = VolumeSpec::new(name.clone(), ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
     let info = match &asked.secret {
         Some(secret) => admin.control.create_encrypted_volume(spec, keys::secret_of(secret)?).await?,
         None => admin.control.create_volume(spec).await?,
     };
+    let info = if asked.any_host { hosts::allow(&admin, name, "any".to_owned()).await? } else { info };
     let encrypted = if asked.secret.is_some() { ", encrypted" } else { "" };
     log::info!("volume {} created: {} bytes, namespace {}{encrypted}", info.name, info.size_bytes, info.nsid);
     Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))

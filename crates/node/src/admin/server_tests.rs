@@ -12,10 +12,11 @@ use key_tests::Keys;
 use runtime::channel::CrossReceiver;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::Path as FilePath;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use types::{ClusterId, LayerId, VolumeId};
-use volume::{NodeStatus, TrashedVolume, VolumeInfo};
+use volume::{DeviceStatus, HostAccess, HostChange, NodeStatus, TrashedVolume, VolumeInfo};
 
 fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
     VolumeInfo {
@@ -29,7 +30,48 @@ fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
         pool: "default".into(),
         compression: cluster::Compression::Off,
         encryption: volume::Encryption::Off,
+        hosts: volume::HostAccess::Unset,
     }
+}
+
+/// The rules are the map's (`cluster`): here only that what is asked arrives.
+fn change_hosts(
+    volumes: &mut [VolumeInfo],
+    name: &VolumeName,
+    change: &HostChange,
+) -> Result<VolumeInfo, ControlError> {
+    let found = volumes.iter_mut().find(|volume| volume.name == name.as_str());
+    let found = found.ok_or_else(|| ControlError::NotFound(name.to_string()))?;
+    found.hosts = match change {
+        HostChange::AllowAny => HostAccess::Any,
+        HostChange::DenyAny => HostAccess::Listed(Vec::new()),
+        HostChange::Allow(nqn) if nqn.starts_with("nqn.") => HostAccess::Listed(vec![nqn.clone()]),
+        HostChange::Allow(nqn) => return Err(ControlError::BadHost(format!("{nqn} is no host"))),
+        HostChange::Deny(_) => return Err(ControlError::Hosts("it is open to all".to_owned())),
+    };
+    Ok(found.clone())
+}
+
+#[test]
+fn the_hosts_of_a_volume_are_told_and_changed() {
+    with_server(|server| async move {
+        let make = json!({"name": "a", "size_bytes": 1 << 20, "any_host": true});
+        let (status, made) = ask(server, "POST", "/v1/volumes", Some(make)).await;
+        assert_eq!((status, &made["any_host"], &made["hosts"]), (201, &json!(true), &json!([])));
+        let nqn = "nqn.2026-01.io.example:a/b";
+        let (status, told) = ask(server, "POST", "/v1/volumes/a/hosts", Some(json!({"host": nqn}))).await;
+        assert_eq!((status, told), (200, json!({"volume": "a", "any_host": false, "hosts": [nqn]})));
+        let (status, told) = ask(server, "GET", "/v1/volumes/a/hosts", None).await;
+        assert_eq!((status, &told["hosts"]), (200, &json!([nqn])));
+        let (status, told) = ask(server, "DELETE", "/v1/volumes/a/hosts/nqn.2026-01.io.example:a%2Fb", None).await;
+        assert_eq!((status, &told["error"]["code"]), (409, &json!("hosts")));
+        let (status, told) = ask(server, "POST", "/v1/volumes/a/hosts", Some(json!({"host": "x"}))).await;
+        assert_eq!((status, &told["error"]["code"]), (400, &json!("bad_host")));
+        let (status, told) = ask(server, "DELETE", "/v1/volumes/a/hosts/any", None).await;
+        assert_eq!((status, &told["any_host"], &told["hosts"]), (200, &json!(false), &json!([])));
+        let (status, told) = ask(server, "DELETE", "/v1/volumes/none/hosts/any", None).await;
+        assert_eq!((status, &told["error"]["code"]), (404, &json!("volume_not_found")));
+    });
 }
 
 async fn control_core(mut requests: CrossReceiver<Request>) {
@@ -37,6 +79,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
     let mut trash: Vec<TrashedVolume> = Vec::new();
     let mut snapshots = Snapshots::default();
     let mut keys = Keys::new();
+    let mut devices: Vec<DeviceStatus> = Vec::new();
     while let Ok(request) = requests.recv().await {
         match request {
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
@@ -85,13 +128,25 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let found = trash.len() < count;
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotInTrash(id)) });
             }
+            Request::ChangeHosts(name, change, reply) => drop(reply.send(change_hosts(&mut volumes, &name, &change))),
             Request::Snapshots(request) => snapshots.answer(request, &mut volumes),
             Request::Keys(request) => keys.answer(request, &mut volumes),
+            Request::CheckDevice(path, reply) => {
+                let is_blank = path.ends_with("blank");
+                let _ = reply.send(if is_blank { Err(ControlError::Refused("blank".to_owned())) } else { Ok(()) });
+            }
+            Request::AddDevice(path, reply) => {
+                devices.push(DeviceStatus { path, ..DeviceStatus::default() });
+                let _ = reply.send(Ok(()));
+            }
             Request::Stop(reply) => {
                 let _ = reply.send(());
             }
             Request::Status(reply) => {
-                let _ = reply.send(ClusterStatus { cluster: ClusterId(5), node: NodeStatus::default() });
+                let _ = reply.send(ClusterStatus {
+                    cluster: ClusterId(5),
+                    node: NodeStatus { devices: devices.clone(), ..NodeStatus::default() },
+                });
             }
         }
     }
@@ -99,6 +154,11 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
 
 /// Runs `client` against a server of its own.
 fn with_server<F: Future<Output = ()>>(client: impl FnOnce(SocketAddr) -> F) {
+    with_server_of(FilePath::new("node.toml"), client);
+}
+
+/// The same, of a node that this file describes.
+fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl FnOnce(SocketAddr) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -109,9 +169,12 @@ fn with_server<F: Future<Output = ()>>(client: impl FnOnce(SocketAddr) -> F) {
             nvme: "127.0.0.1:4420".parse().unwrap(),
             nbd: "127.0.0.1:10809".parse().unwrap(),
             admin: address,
+            any_host: false,
         };
         tokio::spawn(control_core(requests));
-        tokio::spawn(Admin { control, addresses }.serve(listener, std::future::pending()));
+        tokio::spawn(
+            Admin { control, addresses, config_path: config_path.to_owned() }.serve(listener, std::future::pending()),
+        );
         client(address).await;
     });
 }
@@ -136,6 +199,27 @@ async fn ask(address: SocketAddr, method: &str, path: &str, body: Option<Value>)
 }
 
 #[test]
+fn a_device_is_named_in_the_nodes_file_before_it_is_added() {
+    let directory = crate::testing::TempDir::new();
+    let file = directory.path().join("node.toml");
+    std::fs::write(&file, "[[device]]\npath = \"/a\"\n").unwrap();
+    let read = || std::fs::read_to_string(&file).unwrap();
+    let before = read();
+    with_server_of(&file, |at| async move {
+        for (path, status) in [("b", 422), ("/dev/blank", 422)] {
+            let (found, answer) = ask(at, "POST", "/v1/devices", Some(json!({"path": path}))).await;
+            assert_eq!(found, status, "{path}: {answer}");
+        }
+        assert_eq!(read(), before, "nothing is named that is refused");
+        let (status, device) = ask(at, "POST", "/v1/devices", Some(json!({"path": "/dev/b"}))).await;
+        assert_eq!((status, &device["path"]), (201, &json!("/dev/b")));
+        assert!(read().starts_with(&before) && read().contains("path = \"/dev/b\""), "{}", read());
+        let (status, devices) = ask(at, "GET", "/v1/devices", None).await;
+        assert_eq!((status, devices.as_array().map(Vec::len)), (200, Some(1)));
+    });
+}
+
+#[test]
 fn a_volume_is_made_seen_and_deleted() {
     with_server(|at| async move {
         assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([])));
@@ -146,7 +230,7 @@ fn a_volume_is_made_seen_and_deleted() {
             "name": "data", "size_bytes": 1 << 30, "block_size_bytes": 512, "nqn": "nqn.test", "nsid": 1,
             "nguid": nguid, "nvme_addresses": ["127.0.0.1:4420"], "nbd_uri": "nbd://127.0.0.1:10809/data",
             "nbd_uris": ["nbd://127.0.0.1:10809/data"], "layers": [3, 1],
-            "pool": "default", "compression": "off", "encrypted": false, "locked": false,
+            "pool": "default", "compression": "off", "encrypted": false, "locked": false, "any_host": false, "hosts": [],
         });
         assert_eq!((status, &made), (201, &expected));
         assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([expected])));

@@ -47,6 +47,11 @@ pub struct Volume {
     pub encrypted: bool,
     /// Whether nobody can use it until it is unlocked.
     pub locked: bool,
+    /// Whether every NVMe host may use it. NBD clients have no name: whoever reaches that port may.
+    pub any_host: bool,
+    /// NQNs of the NVMe hosts that may use it, if not every host may.
+    #[schema(example = json!(["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"]))]
+    pub hosts: Vec<String>,
     /// What it takes; not told of a volume that was just made or changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -134,6 +139,30 @@ pub struct CreateVolume {
     /// Encrypt it: this opens it after a restart. Without, it is not encrypted, and never will be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
+    /// Every NVMe host may use it, whatever is the rule of the node.
+    #[serde(default)]
+    pub any_host: bool,
+}
+
+/// An NVMe host that may use a volume from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AllowHost {
+    /// Its NQN, or `any` for every host.
+    #[schema(example = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6")]
+    pub host: String,
+}
+
+/// The NVMe hosts of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Hosts {
+    /// The volume.
+    #[schema(example = "data")]
+    pub volume: String,
+    /// Whether every host may use it.
+    pub any_host: bool,
+    /// NQNs of those that may, if not every host may.
+    pub hosts: Vec<String>,
 }
 
 /// How blocks are compressed.
@@ -356,6 +385,14 @@ pub struct Capacity {
     pub overcommit_percent: u64,
     /// Sum of the sizes of the volumes in the trash.
     pub trash_bytes: u64,
+}
+
+/// A device for the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddDevice {
+    /// Where the node finds it: an absolute path of a formatted block device or file.
+    pub path: String,
 }
 
 /// One device.

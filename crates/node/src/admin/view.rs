@@ -18,6 +18,8 @@ pub struct Addresses {
     pub nbd: SocketAddr,
     /// The admin API.
     pub admin: SocketAddr,
+    /// Whether every NVMe host may use a volume of which nobody has said which may.
+    pub any_host: bool,
 }
 
 /// Damaged places of a device that stand among the reasons; `damaged` of the device lists more.
@@ -42,6 +44,8 @@ impl Addresses {
             compression: info.compression.into(),
             encrypted: info.encryption != Encryption::Off,
             locked: info.encryption == Encryption::Locked,
+            any_host: info.hosts.is_open(self.any_host),
+            hosts: info.hosts.listed().to_vec(),
             usage: usage.map(|usage| Usage {
                 logical_bytes: usage.logical_bytes,
                 unique_bytes: usage.unique_bytes,
@@ -154,7 +158,7 @@ fn capacity(node: &NodeStatus) -> Capacity {
     }
 }
 
-fn device(device: &DeviceStatus) -> Device {
+pub(super) fn device(device: &DeviceStatus) -> Device {
     Device {
         store_id: device.store.to_string(),
         path: device.path.display().to_string(),
@@ -228,6 +232,7 @@ mod tests {
             pool: "default".into(),
             compression: cluster::Compression::Lz4,
             encryption: Encryption::Locked,
+            hosts: volume::HostAccess::Unset,
         }
     }
 
@@ -260,11 +265,13 @@ mod tests {
             nvme: "[::1]:4420".parse().unwrap(),
             nbd: "[::1]:10809".parse().unwrap(),
             admin: "[::1]:8420".parse().unwrap(),
+            any_host: false,
         };
         let volume = addresses.volume(&info(), None);
         assert_eq!(volume.nbd_uri, "nbd://[::1]:10809/v");
         assert_eq!(volume.nvme_addresses, ["[::1]:4420"]);
         assert_eq!(volume.nguid, "ab".repeat(16));
+        assert!(!volume.any_host && Addresses { any_host: true, ..addresses }.volume(&info(), None).any_host);
     }
 
     #[test]

@@ -100,6 +100,19 @@ impl Namespace {
         self.queue().submit(sqe, Some(data), 0).await.map(|_| ())
     }
 
+    /// Writes if the range holds `expected`, as one. What ended both halves: (compare, write).
+    pub async fn compare_and_write(
+        &self,
+        offset_bytes: u64,
+        expected: SharedBuf,
+        data: SharedBuf,
+    ) -> Result<(Result<(), HostError>, Result<(), HostError>), HostError> {
+        let compare = self.command(nvm::COMPARE, offset_bytes, expected.len() as u64)?;
+        let write = self.command(nvm::WRITE, offset_bytes, data.len() as u64)?;
+        let [compare, write] = self.queue().submit_fused([(compare, expected), (write, data)]).await?;
+        Ok((compare.map(drop), write.map(drop)))
+    }
+
     /// Makes the range read as zeroes, and gives the space back if `deallocate`.
     pub async fn write_zeroes(&self, offset_bytes: u64, len_bytes: u64, deallocate: bool) -> Result<(), HostError> {
         let mut sqe = self.command(nvm::WRITE_ZEROES, offset_bytes, len_bytes)?;

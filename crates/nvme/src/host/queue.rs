@@ -156,32 +156,60 @@ impl Queue {
     /// Waits for room first when the queue is full. A status other than success is an error.
     pub async fn submit(
         &self,
-        mut sqe: Sqe,
+        sqe: Sqe,
         data: Option<SharedBuf>,
         expected_bytes: u32,
     ) -> Result<Completion, HostError> {
-        let index = self.0.room.until(|| self.take_slot()).await?;
-        let guard = Guard { queue: self, index };
+        let guard = self.reserve().await?;
+        self.send(&guard, sqe, data, expected_bytes);
+        self.answer(&guard).await
+    }
+
+    /// Sends a fused pair, one right after the other, and waits for both ends.
+    pub async fn submit_fused(
+        &self,
+        pair: [(Sqe, SharedBuf); 2],
+    ) -> Result<[Result<Completion, HostError>; 2], HostError> {
+        let guards = [self.reserve().await?, self.reserve().await?];
+        for (guard, ((mut sqe, data), fuse)) in
+            guards.iter().zip(pair.into_iter().zip([Sqe::FUSE_FIRST, Sqe::FUSE_SECOND]))
         {
-            let state = &mut *self.0.state.borrow_mut();
-            let slot = &mut state.slots[usize::from(index)];
-            sqe.command = index | slot.uses << SLOT_BITS;
-            slot.expected_bytes = expected_bytes;
-            let mut in_capsule = None;
-            match data {
-                Some(data) if data.len() <= self.0.capsule_bytes.get() as usize => {
-                    sqe.sgl = Sgl::in_capsule(data.len() as u32);
-                    in_capsule = Some(data);
-                }
-                Some(data) => {
-                    sqe.sgl = Sgl::transport(data.len() as u32);
-                    slot.to_send = Some(data);
-                }
-                None => sqe.sgl = Sgl::transport(expected_bytes),
-            }
-            state.writer.command(&sqe, in_capsule);
-            wake(&mut state.sender);
+            sqe.flags |= fuse;
+            self.send(guard, sqe, Some(data), 0);
         }
+        Ok([self.answer(&guards[0]).await, self.answer(&guards[1]).await])
+    }
+
+    async fn reserve(&self) -> Result<Guard<'_>, HostError> {
+        let index = self.0.room.until(|| self.take_slot()).await?;
+        Ok(Guard { queue: self, index })
+    }
+
+    fn send(&self, guard: &Guard<'_>, mut sqe: Sqe, data: Option<SharedBuf>, expected_bytes: u32) {
+        let state = &mut *self.0.state.borrow_mut();
+        let slot = &mut state.slots[usize::from(guard.index)];
+        if !slot.busy {
+            return; // the queue failed since: the answer is there
+        }
+        sqe.command = guard.index | slot.uses << SLOT_BITS;
+        slot.expected_bytes = expected_bytes;
+        let mut in_capsule = None;
+        match data {
+            Some(data) if data.len() <= self.0.capsule_bytes.get() as usize => {
+                sqe.sgl = Sgl::in_capsule(data.len() as u32);
+                in_capsule = Some(data);
+            }
+            Some(data) => {
+                sqe.sgl = Sgl::transport(data.len() as u32);
+                slot.to_send = Some(data);
+            }
+            None => sqe.sgl = Sgl::transport(expected_bytes),
+        }
+        state.writer.command(&sqe, in_capsule);
+        wake(&mut state.sender);
+    }
+
+    async fn answer(&self, guard: &Guard<'_>) -> Result<Completion, HostError> {
         poll_fn(|cx| {
             let slot = &mut self.0.state.borrow_mut().slots[usize::from(guard.index)];
             match slot.answer.take() {

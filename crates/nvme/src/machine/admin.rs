@@ -35,8 +35,8 @@ pub(super) enum Outcome {
     Data(Vec<u8>, u64),
     /// It waits for an event.
     Parked,
-    /// It wants this command of the admin queue ended.
-    Abort(u16),
+    /// It wants this command of this queue aborted.
+    Abort { queue: u16, command: u16 },
     /// Done, and the controller's I/O queues must end.
     EndQueues,
 }
@@ -78,16 +78,11 @@ pub(super) fn execute(
             Some(event) => Outcome::Done(u64::from(event as u32)),
             None => Outcome::Parked,
         }),
-        admin::ABORT if controller.kind() == ControllerKind::Io => abort(sqe),
+        admin::ABORT if controller.kind() == ControllerKind::Io => {
+            Ok(Outcome::Abort { queue: sqe.cdw[0] as u16, command: (sqe.cdw[0] >> 16) as u16 })
+        }
         _ => Err(Status::INVALID_OPCODE.do_not_retry()),
     }
-}
-
-/// Only what is parked can be taken back: a command that was admitted is executed, and bit 0 of the result says
-/// "not aborted", as the specification allows.
-fn abort(sqe: &Sqe) -> Result<Outcome, Status> {
-    let (queue, command) = (sqe.cdw[0] as u16, (sqe.cdw[0] >> 16) as u16);
-    Ok(if queue == 0 { Outcome::Abort(command) } else { Outcome::Done(1) })
 }
 
 fn fabrics(controller: &mut Controller, sqe: &Sqe) -> Result<Outcome, Status> {

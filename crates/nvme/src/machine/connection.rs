@@ -5,19 +5,16 @@ use super::controller::Controller;
 use super::io::{Operation, Verb};
 use super::namespaces::NamespaceTable;
 use super::registry::{Admission, ControllerHandle, Refusal};
-use super::slots::{Plan, Slots, Stage};
+use super::slots::{Fused, Plan, Slots, Stage, Tag};
 use crate::limits;
 use crate::wire::pdu::{DataHeader, FatalError, IcReq, PduType, R2t, TermReq};
 use crate::wire::stream::{Data, Header, Item, PduReader, Side};
 use crate::wire::writer::PduWriter;
 use crate::wire::{AsyncEvent, Connect, ConnectData, Cqe, Sqe, Status, array_at, digest};
 use runtime::{IoBuf, SharedBuf};
+use std::fmt;
 use std::sync::Arc;
 use types::BLOCK_BYTES;
-
-/// A command under way, for whoever executes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag(pub(super) u16);
 
 /// A Connect to be judged. Nothing more is read before [`Connection::accept`] or [`Connection::refuse`].
 #[derive(Clone, Debug)]
@@ -68,6 +65,55 @@ pub enum Event {
 pub enum Change {
     /// The controller's I/O queues must end, on all cores; then [`Connection::queues_ended`] is called.
     EndQueues,
+    /// This command of this queue should be aborted; then [`Connection::complete_abort`] is called.
+    Abort {
+        /// The Abort command.
+        tag: Tag,
+        /// The queue; 0 is the admin queue itself.
+        queue: u16,
+        /// The number of the command.
+        command: u16,
+    },
+}
+
+/// What came of the wish to abort a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aborting {
+    /// It has ended as aborted.
+    Aborted,
+    /// It is not there, or with whoever executes it.
+    NotAborted,
+    /// It will end as aborted once the data has come that the host was asked for: [`Connection::is_under_way`].
+    Waits(Tag),
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The host broke a rule of the transport, and was told.
+    Broken {
+        /// Type of the PDU.
+        kind: u8,
+        /// Which rule.
+        fatal: FatalError,
+        /// FEI: the byte of the header, or the digest.
+        information: u32,
+    },
+    /// The host ended it with a TermReq.
+    ByHost(TermReq),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken { kind, fatal, information } => {
+                write!(f, "PDU of type {kind:#04x}: {fatal:?}, information {information}")
+            }
+            Self::ByHost(TermReq { status, information }) => {
+                write!(f, "the host says: fatal error {status}, information {information}")
+            }
+        }
+    }
 }
 
 pub(super) enum Phase {
@@ -86,6 +132,16 @@ enum Pending {
     Transfer(u16),
 }
 
+/// The command before was the first half of a fused pair.
+pub(super) enum FirstHalf {
+    /// It was not.
+    No,
+    /// It is in this slot and waits for its second half.
+    Waits(u16),
+    /// It was, and has failed already: so does its second half.
+    Failed,
+}
+
 /// See the module.
 pub struct Connection {
     reader: PduReader,
@@ -93,6 +149,10 @@ pub struct Connection {
     pub(super) phase: Phase,
     pub(super) slots: Slots,
     pending: Pending,
+    pub(super) first_half: FirstHalf,
+    ending: Option<Ending>,
+    /// Abort commands under way.
+    pub(super) aborts: u8,
     queue: u16,
     entries: u16,
     sq_head: u16,
@@ -116,6 +176,9 @@ impl Connection {
             phase: Phase::AwaitIcReq,
             slots: Slots::new(1),
             pending: Pending::Nobody,
+            first_half: FirstHalf::No,
+            ending: None,
+            aborts: 0,
             queue: 0,
             entries: 1,
             sq_head: 0,
@@ -169,6 +232,11 @@ impl Connection {
         matches!(self.phase, Phase::Terminated)
     }
 
+    /// Why the connection is over, if a rule was broken or the host said so.
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
     /// The controller this queue belongs to, once connected.
     pub fn controller(&self) -> Option<&Arc<ControllerHandle>> {
         match &self.phase {
@@ -203,6 +271,8 @@ impl Connection {
     fn terminate(&mut self, fatal: FatalError, information: u32, header: &[u8]) -> Event {
         let term = TermReq { status: fatal as u16, information };
         self.writer.terminate(PduType::C2hTermReq, &term, header);
+        let kind = header.first().copied().unwrap_or_default();
+        self.ending = Some(Ending::Broken { kind, fatal, information });
         self.phase = Phase::Terminated;
         Event::Terminated
     }
@@ -218,7 +288,8 @@ impl Connection {
             Header::Open(icreq) => self.on_icreq(&icreq),
             Header::Command(sqe, data_bytes) => self.on_command(sqe, data_bytes, namespaces),
             Header::Data(header) => self.on_transfer(&header),
-            Header::Terminate(_) => {
+            Header::Terminate(term) => {
+                self.ending = Some(Ending::ByHost(term));
                 self.phase = Phase::Terminated;
                 Some(Event::Terminated)
             }
@@ -259,18 +330,23 @@ impl Connection {
         if self.slots.is_full() {
             return self.terminate_here(FatalError::LimitExceeded, 0);
         }
-        match self.plan(&sqe, data_bytes, namespaces) {
+        let half = self.half_of(&sqe);
+        let before = self.first_half_before(half);
+        let planned = self.plan(&sqe, data_bytes, namespaces);
+        match planned.and_then(|planned| self.check_pair(half, &before, planned)) {
             Err(status) => {
                 if data_bytes > 0 {
                     self.reader.discard();
                     self.pending = Pending::Nobody;
                 }
+                self.half_refused(half, &before, status);
                 self.answer(sqe.command, sqe.nsid, status, 0);
                 None
             }
             Ok((plan, needs)) if data_bytes > 0 => {
                 let slot = self.slots.take(sqe.command, Stage::InCapsule, plan).expect("is not full");
                 self.slots.get_mut(slot).len_bytes = needs;
+                self.pair(half, &before, slot);
                 self.pending = Pending::Capsule(slot);
                 None
             }
@@ -281,18 +357,22 @@ impl Connection {
             Ok((plan, needs)) => {
                 let slot = self.slots.take(sqe.command, Stage::AwaitsGrant, plan).expect("is not full");
                 self.slots.get_mut(slot).len_bytes = needs;
-                Some(Event::WantsData(Tag(slot), needs))
+                self.pair(half, &before, slot);
+                Some(Event::WantsData(self.slots.tag(slot), needs))
             }
         }
     }
 
-    /// There is room for the command's data: asks the host for it, into a buffer of its own.
+    /// There is room for the command's data: asks the host for it, into a buffer of its own. Nothing is asked for a
+    /// command that has ended meanwhile.
     pub fn grant(&mut self, tag: Tag) {
-        let slot = self.slots.get_mut(tag.0);
-        assert_eq!(slot.stage, Stage::AwaitsGrant);
+        if self.is_terminated() || self.slots.find(tag).is_none_or(|slot| slot.stage != Stage::AwaitsGrant) {
+            return;
+        }
+        let slot = self.slots.get_mut(tag.slot);
         slot.stage = Stage::Receiving;
         slot.rest = Some(IoBuf::new(slot.len_bytes as usize));
-        let r2t = R2t { command: slot.command, transfer_tag: tag.0, offset_bytes: 0, len_bytes: slot.len_bytes };
+        let r2t = R2t { command: slot.command, transfer_tag: tag.slot, offset_bytes: 0, len_bytes: slot.len_bytes };
         self.receiving_bytes += r2t.len_bytes as usize;
         self.writer.r2t(&r2t);
     }
@@ -346,17 +426,28 @@ impl Connection {
     }
 
     /// A broken payload ends its command alone, and the host may try again (NVMe/TCP §3.3.1.1).
-    fn data_complete(&mut self, slot: u16, bytes: SharedBuf, intact: bool) -> Option<Event> {
-        if !intact {
-            self.complete(Tag(slot), Status::TRANSIENT_TRANSPORT, 0);
+    fn data_complete(&mut self, index: u16, bytes: SharedBuf, intact: bool) -> Option<Event> {
+        let slot = self.slots.get_mut(index);
+        if let Some(status) = slot.doom {
+            self.end(index, status, 0);
             return None;
         }
-        self.slots.get_mut(slot).stage = Stage::Executing;
-        Some(self.dispatch(slot, Some(bytes)))
+        if !intact {
+            self.let_partner_fail(index);
+            self.end(index, Status::TRANSIENT_TRANSPORT, 0);
+            return None;
+        }
+        if slot.fused != Fused::No {
+            slot.stage = Stage::Ready;
+            slot.data = Some(bytes);
+            return self.dispatch_pair(index);
+        }
+        slot.stage = Stage::Executing;
+        Some(self.dispatch(index, Some(bytes)))
     }
 
     fn dispatch(&mut self, index: u16, data: Option<SharedBuf>) -> Event {
-        let tag = Tag(index);
+        let tag = self.slots.tag(index);
         let plan = self.slots.get_mut(index).plan.take().expect("a command has a plan until it is dispatched");
         let plan = match plan {
             Plan::Connect(sqe) => {
@@ -409,7 +500,7 @@ impl Connection {
     pub fn execute_admin(&mut self, request: &AdminRequest, view: &AdminView<'_>) -> Option<Change> {
         let Phase::Admin(controller) = &mut self.phase else { return None };
         let data = request.data.as_deref().unwrap_or(&[]);
-        match admin::execute(controller, request.tag.0, &request.sqe, data, view) {
+        match admin::execute(controller, request.tag.slot, &request.sqe, data, view) {
             Ok(Outcome::Done(result)) => self.complete(request.tag, Status::SUCCESS, result),
             Ok(Outcome::Data(bytes, result)) => {
                 let len = bytes.len().min(request.sqe.sgl.len_bytes as usize);
@@ -419,38 +510,39 @@ impl Connection {
                 }
                 self.complete_with_data(request.tag, IoBuf::copy_of(&bytes[..len]).freeze(), None, result);
             }
-            Ok(Outcome::Parked) => self.slots.get_mut(request.tag.0).stage = Stage::Parked,
-            Ok(Outcome::Abort(command)) => {
-                let aborted = self.abort_parked(command);
-                self.complete(request.tag, Status::SUCCESS, u64::from(!aborted));
-            }
+            Ok(Outcome::Parked) => self.slots.get_mut(request.tag.slot).stage = Stage::Parked,
+            Ok(Outcome::Abort { queue, command }) => return self.begin_abort(request.tag, queue, command),
             Ok(Outcome::EndQueues) => {
                 self.complete(request.tag, Status::SUCCESS, 0);
                 return Some(Change::EndQueues);
             }
             Err(status) => {
-                controller.note_error(self.slots.get_mut(request.tag.0).command, request.sqe.nsid, status);
+                controller.note_error(self.slots.get_mut(request.tag.slot).command, request.sqe.nsid, status);
                 self.complete(request.tag, status, 0);
             }
         }
         None
     }
 
-    fn abort_parked(&mut self, command: u16) -> bool {
-        let found =
-            self.slots.in_stage(Stage::Parked).find(|slot| self.slots.get(*slot).is_some_and(|s| s.command == command));
-        let (Some(slot), Phase::Admin(controller)) = (found, &mut self.phase) else { return false };
-        if !controller.withdraw_event_request(slot) {
-            return false;
+    /// The I/O queues that [`Change::EndQueues`] asked to end have ended.
+    pub fn queues_ended(&mut self, now_ns: u64) {
+        if let Phase::Admin(controller) = &mut self.phase {
+            controller.queues_ended(now_ns);
         }
-        self.complete(Tag(slot), Status::ABORT_REQUESTED, 0);
-        true
     }
 
-    /// The I/O queues that [`Change::EndQueues`] asked to end have ended.
-    pub fn queues_ended(&mut self) {
+    /// The controller cannot go on: what [`Change::EndQueues`] asked for was not done in time, or its host is silent.
+    pub fn fail(&mut self) {
         if let Phase::Admin(controller) = &mut self.phase {
-            controller.queues_ended();
+            controller.fail();
+        }
+    }
+
+    /// When the host shut the controller down, on the node's clock.
+    pub fn shut_down_at_ns(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::Admin(controller) => controller.shut_down_at_ns(),
+            _ => None,
         }
     }
 
@@ -468,13 +560,24 @@ impl Connection {
         let Phase::Admin(controller) = &mut self.phase else { return };
         controller.raise(event);
         if let Some((slot, event)) = controller.next_event() {
-            self.complete(Tag(slot), Status::SUCCESS, u64::from(event as u32));
+            self.end(slot, Status::SUCCESS, u64::from(event as u32));
         }
     }
 
-    /// Ends a command without data.
+    /// Ends a command without data; of a fused pair both halves: one that failed has not been written.
     pub fn complete(&mut self, tag: Tag, status: Status, result: u64) {
-        let command = self.slots.release(tag.0);
+        match self.slots.get_mut(tag.slot).fused {
+            Fused::With(_) if !status.is_success() => {
+                self.complete_fused(tag, status, Status::ABORTED_FAILED_FUSED.do_not_retry());
+            }
+            Fused::With(_) => self.complete_fused(tag, status, status),
+            _ => self.end(tag.slot, status, result),
+        }
+    }
+
+    /// Ends the command in the slot.
+    pub(super) fn end(&mut self, slot: u16, status: Status, result: u64) {
+        let command = self.slots.release(slot);
         self.respond(command, status, result);
     }
 
@@ -487,7 +590,7 @@ impl Connection {
 
     /// Without SQ flow control a result of zero needs no completion: the data PDU says SUCCESS.
     fn complete_with_data(&mut self, tag: Tag, bytes: SharedBuf, digest: Option<u32>, result: u64) {
-        let command = self.slots.release(tag.0);
+        let command = self.slots.release(tag.slot);
         if self.is_terminated() {
             return;
         }

@@ -1,12 +1,11 @@
 //! A controller: its properties, features, events and logs. Owned by its admin queue.
 
-use super::registry::{ControllerHandle, ControllerId, Registry, accepted_keep_alive_ms};
+use super::features::Features;
+use super::registry::{ControllerHandle, ControllerId};
 use crate::limits;
 use crate::wire::identify::IDENTIFY_BYTES;
 use crate::wire::log::ErrorEntry;
-use crate::wire::{
-    AsyncEvent, Configuration, HOST_BEHAVIOR_BYTES, Property, SAVE, Status, controller_status, feature, property,
-};
+use crate::wire::{AsyncEvent, Configuration, Property, Status, controller_status, property};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -45,12 +44,9 @@ pub struct Controller {
     configuration: Configuration,
     status: u32,
     ending: Ending,
-    event_configuration: u32,
-    arbitration: u32,
-    temperature: [u32; 2],
-    error_recovery: u32,
-    write_atomicity: u32,
-    host_behavior: Box<[u8; HOST_BEHAVIOR_BYTES]>,
+    shut_down_at_ns: Option<u64>,
+    /// Values of its features.
+    pub(super) features: Features,
     /// Slots of parked async event requests.
     event_requests: VecDeque<u16>,
     /// Events nobody has asked for yet; one of each kind.
@@ -69,12 +65,8 @@ impl Controller {
             configuration: Configuration::default(),
             status: 0,
             ending: Ending::None,
-            event_configuration: 0,
-            arbitration: 6,
-            temperature: [0xFFFF, 0],
-            error_recovery: 0,
-            write_atomicity: 0,
-            host_behavior: Box::new([0; HOST_BEHAVIOR_BYTES]),
+            shut_down_at_ns: None,
+            features: Features::default(),
             event_requests: VecDeque::with_capacity(limits::MAX_EVENT_REQUESTS),
             waiting_events: Vec::new(),
             masked_events: Vec::new(),
@@ -107,7 +99,7 @@ impl Controller {
             property::CAPABILITIES => (CAPABILITIES, 8),
             property::VERSION => (u64::from(super::identify::VERSION), 4),
             property::CONFIGURATION => (u64::from(self.configuration.0), 4),
-            property::STATUS => (u64::from(self.status), 4),
+            property::STATUS => (u64::from(self.status_now()), 4),
             property::SUBSYSTEM_RESET => (0, 4),
             property::READY_TIMEOUTS => (u64::from(limits::READY_TIMEOUT_UNITS), 4),
             _ => return Err(Status::INVALID_FIELD.do_not_retry()),
@@ -116,6 +108,11 @@ impl Controller {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
         Ok(value)
+    }
+
+    /// CSTS: a shutdown that is under way says so.
+    fn status_now(&self) -> u32 {
+        if self.ending == Ending::Shutdown { self.status | controller_status::SHUTDOWN_UNDER_WAY } else { self.status }
     }
 
     /// Writes a property; only CC can be.
@@ -134,6 +131,7 @@ impl Controller {
         if !before.enabled() && next.enabled() {
             self.status = controller_status::READY;
             self.ending = Ending::None;
+            self.shut_down_at_ns = None;
             self.handle.set_enabled(next.has_entry_sizes());
         }
         Ok(Transition::None)
@@ -145,102 +143,35 @@ impl Controller {
         Transition::EndQueues
     }
 
+    /// The controller cannot go on, and says so (CSTS.CFS).
+    pub(super) fn fail(&mut self) {
+        self.handle.set_enabled(false);
+        self.status |= controller_status::FATAL;
+    }
+
+    /// When the host shut it down, on the node's clock.
+    pub(super) fn shut_down_at_ns(&self) -> Option<u64> {
+        self.shut_down_at_ns
+    }
+
     /// All I/O queues of a reset or shutdown have ended.
-    pub fn queues_ended(&mut self) {
+    pub fn queues_ended(&mut self, now_ns: u64) {
         match std::mem::replace(&mut self.ending, Ending::None) {
             Ending::None => {}
             Ending::Reset => {
                 self.status = 0;
-                self.event_configuration = 0;
+                self.features = Features::default();
                 self.waiting_events.clear();
                 self.masked_events.clear();
             }
             Ending::Shutdown => {
                 self.status |= controller_status::SHUTDOWN_COMPLETE;
+                self.shut_down_at_ns = Some(now_ns);
                 if !self.configuration.enabled() {
                     self.status &= !controller_status::READY;
                 }
             }
         }
-    }
-
-    /// Reads a feature's value (dword 0 of the completion) and data.
-    pub(super) fn get_feature(&self, registry: &Registry, cdw: &[u32; 6]) -> Result<(u32, Vec<u8>), Status> {
-        let invalid = Status::INVALID_FIELD.do_not_retry();
-        if cdw[0] >> 8 & 7 != 0 {
-            return Err(invalid); // saved, default and supported values are not told (ONCS bit 4)
-        }
-        let id = cdw[0] as u8;
-        self.check_feature(id)?;
-        let value = match id {
-            feature::ARBITRATION => self.arbitration,
-            feature::POWER_MANAGEMENT => 0,
-            feature::TEMPERATURE_THRESHOLD => self.temperature[usize::from(cdw[1] >> 20 & 3 == 1)],
-            feature::ERROR_RECOVERY => self.error_recovery,
-            feature::NUMBER_OF_QUEUES => {
-                let less_one = u32::from(registry.max_queues(self.id()).saturating_sub(1));
-                less_one | less_one << 16
-            }
-            feature::WRITE_ATOMICITY => self.write_atomicity,
-            feature::ASYNC_EVENT_CONFIGURATION => self.event_configuration,
-            feature::KEEP_ALIVE_TIMER => self.handle.keep_alive().map_or(0, |timeout| timeout.as_millis() as u32),
-            feature::HOST_BEHAVIOR => return Ok((0, self.host_behavior.to_vec())),
-            feature::HOST_IDENTIFIER if cdw[1] & crate::wire::EXTENDED_HOST_ID != 0 => {
-                return Ok((0, self.handle.host_id.to_vec()));
-            }
-            feature::HOST_IDENTIFIER => return Err(Status::HOST_ID_INCONSISTENT.do_not_retry()),
-            _ => return Err(invalid),
-        };
-        Ok((value, Vec::new()))
-    }
-
-    /// A discovery controller has two features.
-    fn check_feature(&self, id: u8) -> Result<(), Status> {
-        let allowed = self.kind() == ControllerKind::Io
-            || matches!(id, feature::ASYNC_EVENT_CONFIGURATION | feature::KEEP_ALIVE_TIMER);
-        if allowed { Ok(()) } else { Err(Status::INVALID_FIELD.do_not_retry()) }
-    }
-
-    /// Sets a feature; returns dword 0 of the completion.
-    pub(super) fn set_feature(&mut self, registry: &Registry, cdw: &[u32; 6], data: &[u8]) -> Result<u32, Status> {
-        let invalid = Status::INVALID_FIELD.do_not_retry();
-        if cdw[0] & SAVE != 0 {
-            return Err(Status::FEATURE_NOT_SAVEABLE.do_not_retry());
-        }
-        let (id, value) = (cdw[0] as u8, cdw[1]);
-        self.check_feature(id)?;
-        match id {
-            feature::ARBITRATION => self.arbitration = value,
-            feature::POWER_MANAGEMENT if value & 0x1F == 0 => {}
-            feature::TEMPERATURE_THRESHOLD => self.temperature[usize::from(value >> 20 & 3 == 1)] = value & 0xFFFF,
-            feature::ERROR_RECOVERY if value & 0x1_0000 == 0 => self.error_recovery = value,
-            feature::NUMBER_OF_QUEUES => return self.set_number_of_queues(registry, value),
-            feature::WRITE_ATOMICITY => self.write_atomicity = value & 1,
-            feature::ASYNC_EVENT_CONFIGURATION => self.event_configuration = value,
-            feature::KEEP_ALIVE_TIMER => {
-                let timeout_ms = accepted_keep_alive_ms(value).filter(|timeout| *timeout > 0);
-                self.handle.set_keep_alive_ms(timeout_ms.ok_or(Status::KEEP_ALIVE_INVALID.do_not_retry())?);
-            }
-            feature::HOST_BEHAVIOR if data.len() >= HOST_BEHAVIOR_BYTES && data[0] <= 1 => {
-                self.host_behavior.copy_from_slice(&data[..HOST_BEHAVIOR_BYTES]);
-            }
-            // Given by Connect (NVMe Base 2.0 §5.27.1.25).
-            feature::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE.do_not_retry()),
-            _ => return Err(invalid),
-        }
-        Ok(0)
-    }
-
-    fn set_number_of_queues(&self, registry: &Registry, value: u32) -> Result<u32, Status> {
-        let (submission, completion) = (value & 0xFFFF, value >> 16);
-        if submission == 0xFFFF || completion == 0xFFFF {
-            return Err(Status::INVALID_FIELD.do_not_retry());
-        }
-        let less_one = submission.min(completion).min(u32::from(limits::MAX_IO_QUEUES) - 1);
-        if !registry.set_max_queues(self.id(), less_one as u16 + 1) {
-            return Err(Status::COMMAND_SEQUENCE.do_not_retry());
-        }
-        Ok(less_one | less_one << 16)
     }
 
     /// Parks an async event request; `Some(event)` if one waits for it already.
@@ -264,7 +195,7 @@ impl Controller {
 
     /// Notes an event, once, if the host wants it.
     pub(super) fn raise(&mut self, event: AsyncEvent) {
-        let wanted = self.event_configuration & event.mask() != 0;
+        let wanted = self.features.wants(event);
         if wanted && !self.waiting_events.contains(&event) && !self.masked_events.contains(&event) {
             self.waiting_events.push(event);
         }

@@ -1,14 +1,15 @@
 //! Entry points for fuzzers, with stable names: a host that says anything to a whole target.
 
 use super::{
-    AdminView, Connection, Endpoints, Event, NamespaceInfo, NamespaceTable, Operation, Registry, Subsystem, Tag,
-    discard_ranges,
+    Aborting, AdminView, Change, Connection, Endpoints, Event, IoRequest, NamespaceInfo, NamespaceTable, Operation,
+    Registry, Subsystem, Tag, discard_ranges,
 };
 use crate::wire::log::{AnaState, Health};
 use crate::wire::pdu::{IcReq, PduType};
 use crate::wire::writer::PduWriter;
 use crate::wire::{Configuration, Connect, ConnectData, DYNAMIC_CONTROLLER, Property, Status, fabrics_type, property};
 use runtime::IoBuf;
+use std::collections::VecDeque;
 
 const NQN: &str = "nqn.2026-01.io.example:fuzz";
 
@@ -19,6 +20,7 @@ fn registry() -> Registry {
         model: "m".into(),
         firmware: "1".into(),
         controller_ids: 1..9,
+        open_by_default: true,
     })
 }
 
@@ -72,6 +74,51 @@ pub fn connection(bytes: &[u8]) {
     }
 }
 
+/// An I/O queue whose commands wait: for room, for their data, for their end, and are taken back meanwhile. The first byte
+/// says in what steps the stream comes; the first byte of each step, what happens before it.
+pub fn waiting(bytes: &[u8]) {
+    let Some((mode, bytes)) = bytes.split_first() else { return };
+    let (registry, namespaces) = (registry(), namespaces());
+    let mut admin = Connection::new();
+    run(&mut admin, &preamble(0, false, false), usize::MAX, &registry, &namespaces);
+    let mut io = Connection::new();
+    run(&mut io, &preamble(1, false, false), usize::MAX, &registry, &namespaces);
+    let (mut wanted, mut executing) = (VecDeque::new(), VecDeque::new());
+    for chunk in bytes.chunks(1 + usize::from(*mode)) {
+        match chunk[0] & 7 {
+            0 => wanted.pop_front().into_iter().for_each(|tag| io.grant(tag)),
+            1 => wanted.pop_back().into_iter().for_each(|tag| io.grant(tag)),
+            2 | 3 => drop(io.abort(u16::from(chunk[0] >> 3))),
+            _ => executing.pop_front().into_iter().for_each(|request: IoRequest| end(&mut io, request)),
+        }
+        if io.is_terminated() {
+            break;
+        }
+        io.feed(IoBuf::copy_of(chunk).freeze());
+        while let Some(event) = io.next(&namespaces) {
+            match event {
+                Event::WantsData(tag, _) => wanted.push_back(tag),
+                Event::Io(request) => executing.push_back(request),
+                Event::Admin(_) | Event::Connect(_) => unreachable!("an I/O queue that is connected"),
+                Event::Terminated => {}
+            }
+        }
+    }
+    // Whatever became of the connection, what was handed out comes back.
+    executing.into_iter().for_each(|request| end(&mut io, request));
+    io.drain(&mut Vec::new(), usize::MAX);
+}
+
+fn end(machine: &mut Connection, IoRequest { tag, operation, .. }: IoRequest) {
+    match operation {
+        Operation::Read { len_bytes, .. } => {
+            machine.complete_read(tag, IoBuf::zeroed(len_bytes as usize).freeze(), &[])
+        }
+        Operation::CompareAndWrite { .. } => machine.complete_fused(tag, Status::SUCCESS, Status::CAPACITY_EXCEEDED),
+        _ => machine.complete(tag, Status::SUCCESS, 0),
+    }
+}
+
 /// A host that does not even begin well.
 pub fn stranger(bytes: &[u8]) {
     run(&mut Connection::new(), bytes, 64, &registry(), &namespaces());
@@ -111,8 +158,13 @@ fn answer(machine: &mut Connection, event: Event, registry: &Registry, namespace
                 discovery_generation: 0,
                 now_ns: 0,
             };
-            if machine.execute_admin(&request, &view).is_some() {
-                machine.queues_ended();
+            match machine.execute_admin(&request, &view) {
+                None => {}
+                Some(Change::EndQueues) => machine.queues_ended(0),
+                Some(Change::Abort { tag, queue, command }) => {
+                    let aborted = queue == 0 && machine.abort(command) == Aborting::Aborted;
+                    machine.complete_abort(tag, aborted);
+                }
             }
         }
         Event::Io(request) => {
@@ -134,6 +186,10 @@ fn execute(machine: &mut Connection, tag: Tag, operation: Operation, size: u64) 
         }
         Operation::Write { offset_bytes, data } | Operation::Compare { offset_bytes, data } => {
             inside(offset_bytes, data.len() as u64);
+        }
+        Operation::CompareAndWrite { offset_bytes, expected, data } => {
+            inside(offset_bytes, data.len() as u64);
+            assert_eq!(expected.len(), data.len());
         }
         Operation::WriteZeroes { offset_bytes, len_bytes, .. } => inside(offset_bytes, u64::from(len_bytes)),
         Operation::Deallocate { ranges, block_shift } => {
@@ -172,6 +228,20 @@ mod tests {
             sqe.sgl = Sgl::in_capsule(512);
             writer.command(&sqe, Some(IoBuf::zeroed(512).freeze()));
         }
+        // A fused pair, a half without the other, and a pair whose first half waits for its data.
+        for (opcode, fuse, in_capsule) in [
+            (nvm::COMPARE, Sqe::FUSE_FIRST, true),
+            (nvm::WRITE, Sqe::FUSE_SECOND, true),
+            (nvm::COMPARE, Sqe::FUSE_FIRST, true),
+            (nvm::COMPARE, Sqe::FUSE_FIRST, false),
+            (nvm::WRITE, Sqe::FUSE_SECOND, true),
+        ] {
+            let mut half = Sqe::new(opcode, 1);
+            half.flags |= fuse;
+            half.sgl = if in_capsule { Sgl::in_capsule(512) } else { Sgl::transport(512) };
+            writer.command(&half, in_capsule.then(|| IoBuf::zeroed(512).freeze()));
+        }
+        writer.h2c_data(0, 1, 0, IoBuf::zeroed(512).freeze(), true);
         let mut write = Sqe::new(nvm::WRITE, 7);
         write.sgl = Sgl::transport(4096);
         writer.command(&write, None);
@@ -186,6 +256,15 @@ mod tests {
         for mode in [0, 1, 2, 3, 4, 5, 0x10, 0x94, 0xF8] {
             let good = corpus(mode);
             mutations(&[&good, &good, &good], 500, connection);
+        }
+    }
+
+    #[test]
+    fn commands_that_wait_end_once_whatever_becomes_of_them() {
+        for step in [0, 1, 2, 40, 71, 255] {
+            let mut good = corpus(0);
+            good[0] = step;
+            mutations(&[&good, &good, &good], 500, waiting);
         }
     }
 

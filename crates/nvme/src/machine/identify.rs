@@ -21,9 +21,13 @@ const ANA_CAPABILITIES: u8 = 1 << 0 | 1 << 2 | 1 << 4 | 1 << 6;
 const ATTRIBUTES: u32 = 1 << 0;
 /// SGLS: SGLs without alignment, offsets in the capsule, transport data blocks.
 const SGL_SUPPORT: u32 = 1 << 0 | 1 << 20 | 1 << 21;
-/// ONCS: compare, dataset management, write zeroes.
-const OPTIONAL_COMMANDS: u16 = 1 << 0 | 1 << 2 | 1 << 3;
-/// LPA: effects page, page offsets, supported pages.
+/// ONCS: compare, dataset management, write zeroes, the Select field of Get Features.
+const OPTIONAL_COMMANDS: u16 = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 4;
+/// FUSES: compare and write.
+const COMPARE_AND_WRITE: u16 = 1 << 0;
+/// log2 of the larger of the two formats.
+const LARGEST_BLOCK_SHIFT: u32 = 12;
+/// LPA: effects page, page offsets, pages 00h, 12h and 13h with scopes in 05h.
 const LOG_ATTRIBUTES: u8 = 1 << 1 | 1 << 2 | 1 << 5;
 /// FRMW: one slot, read-only.
 const FIRMWARE_UPDATES: u8 = 1 << 0 | 1 << 1;
@@ -83,6 +87,7 @@ fn identify_namespace(nsid: u32, namespace: Option<&NamespaceInfo>) -> Result<[u
         size_blocks: namespace.size_blocks,
         block_shift: namespace.block_shift,
         untorn_bytes: limits::UNTORN_BYTES,
+        compare_and_write_bytes: limits::COMPARE_AND_WRITE_BYTES,
         boundary_bytes: limits::BOUNDARY_BYTES,
         granularity_bytes: limits::GRANULARITY_BYTES,
         ana_group: nsid,
@@ -121,7 +126,7 @@ fn identify_controller(controller: &Controller, subsystem: &Subsystem) -> Identi
             cmic: MULTI_PATH,
             optional_events: NAMESPACE_NOTICES | ANA_NOTICES,
             retry_delay: [limits::RETRY_DELAY_UNITS, 0, 0],
-            abort_limit: 3,
+            abort_limit: limits::MAX_ABORTS - 1,
             firmware_updates: FIRMWARE_UPDATES,
             ana_transition_time: limits::ANA_TRANSITION_SECONDS,
             ana_capabilities: ANA_CAPABILITIES,
@@ -130,6 +135,8 @@ fn identify_controller(controller: &Controller, subsystem: &Subsystem) -> Identi
             namespaces: limits::MAX_NAMESPACES,
             max_allowed_namespaces: limits::MAX_NAMESPACES,
             optional_commands: OPTIONAL_COMMANDS,
+            fused_operations: COMPARE_AND_WRITE,
+            compare_and_write_blocks: (limits::COMPARE_AND_WRITE_BYTES >> LARGEST_BLOCK_SHIFT) as u16,
             subsystem: subsystem.nqn.clone(),
             io_capsule_units: (64 + limits::IO_CAPSULE_DATA_BYTES) / 16,
             io_response_units: 1,

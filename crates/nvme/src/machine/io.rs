@@ -69,6 +69,17 @@ pub enum Operation {
         /// What to compare with.
         data: SharedBuf,
     },
+    /// Write the bytes if the range holds the expected ones, both at once; ended with [`Connection::complete_fused`].
+    ///
+    /// [`Connection::complete_fused`]: super::Connection::complete_fused
+    CompareAndWrite {
+        /// First byte.
+        offset_bytes: u64,
+        /// What to compare with.
+        expected: SharedBuf,
+        /// What to write, as long.
+        data: SharedBuf,
+    },
     /// Make the range read as zeroes. `deallocate` allows to give the space back, which is done anyway.
     WriteZeroes {
         /// First byte.
@@ -110,9 +121,7 @@ pub(super) fn plan(sqe: &Sqe, namespaces: &NamespaceTable) -> Result<IoPlan, Sta
     if !known {
         return Err(Status::INVALID_OPCODE.do_not_retry());
     }
-    if sqe.fuse() != 0 {
-        return Err(Status::INVALID_FIELD.do_not_retry());
-    }
+    check_fuse(sqe)?;
     if sqe.opcode == nvm::FLUSH && sqe.nsid == ALL_NAMESPACES {
         return Ok(IoPlan { nsid: sqe.nsid, verb: Verb::Nothing, offset_bytes: 0, len_bytes: 0, block_shift: 0 });
     }
@@ -150,6 +159,17 @@ pub(super) fn plan(sqe: &Sqe, namespaces: &NamespaceTable) -> Result<IoPlan, Sta
     plan.offset_bytes = sqe.slba() << shift;
     plan.len_bytes = len_bytes as u32;
     fits(plan, &sqe.sgl)
+}
+
+/// The one fused operation is Compare and Write (NVM Command Set 1.0 §2.1.6.1), a compare first.
+fn check_fuse(sqe: &Sqe) -> Result<(), Status> {
+    let fits = match sqe.fuse() {
+        0 => true,
+        Sqe::FUSE_FIRST => sqe.opcode == nvm::COMPARE,
+        Sqe::FUSE_SECOND => sqe.opcode == nvm::WRITE,
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err(Status::INVALID_FIELD.do_not_retry()) }
 }
 
 /// The SGL has room for the data that the command moves.
@@ -202,9 +222,11 @@ mod tests {
         assert_eq!(status(&Sqe::new(nvm::FLUSH, 9)), Some(Status::INVALID_NAMESPACE));
         assert_eq!(status(&Sqe::new(nvm::FLUSH, 0)), Some(Status::INVALID_NAMESPACE));
         assert_eq!(status(&Sqe::new(nvm::FLUSH, 2)), Some(Status::ANA_INACCESSIBLE));
-        let mut fused = command(nvm::COMPARE, 0, 8, 4096);
-        fused.flags |= 1;
-        assert_eq!(status(&fused), Some(Status::INVALID_FIELD));
+        for (opcode, fuse) in [(nvm::WRITE, 1), (nvm::COMPARE, 2), (nvm::READ, 1), (nvm::COMPARE, 3), (nvm::FLUSH, 2)] {
+            let mut fused = command(opcode, 0, 8, 4096);
+            fused.flags |= fuse;
+            assert_eq!(status(&fused), Some(Status::INVALID_FIELD), "opcode {opcode}, FUSE {fuse}");
+        }
         let large = plan(&command(nvm::READ, 0, 257, 2 << 20), &table(12));
         assert_eq!(large.map_err(Status::code), Err(Status::INVALID_FIELD), "above MDTS");
     }

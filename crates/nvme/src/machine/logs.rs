@@ -5,13 +5,24 @@ use super::controller::{Controller, ControllerKind};
 use super::registry::Subsystem;
 use crate::limits::{MAX_NAMESPACES, MAX_TRANSFER_BYTES};
 use crate::wire::log::{
-    ErrorEntry, GetLogPage, encode_ana, encode_discovery, encode_effects, encode_firmware, encode_supported, page,
+    ErrorEntry, GetLogPage, encode_ana, encode_discovery, encode_effects, encode_features, encode_firmware,
+    encode_management, encode_supported, page,
 };
 use crate::wire::{ALL_NAMESPACES, Sqe, Status, admin, nvm};
 
-const IO_PAGES: [u8; 7] =
-    [page::SUPPORTED, page::ERROR, page::HEALTH, page::FIRMWARE, page::CHANGED_NAMESPACES, page::EFFECTS, page::ANA];
-const DISCOVERY_PAGES: [u8; 4] = [page::SUPPORTED, page::ERROR, page::HEALTH, page::DISCOVERY];
+const IO_PAGES: [u8; 9] = [
+    page::SUPPORTED,
+    page::ERROR,
+    page::HEALTH,
+    page::FIRMWARE,
+    page::CHANGED_NAMESPACES,
+    page::EFFECTS,
+    page::ANA,
+    page::FEATURES,
+    page::MANAGEMENT,
+];
+const DISCOVERY_PAGES: [u8; 6] =
+    [page::SUPPORTED, page::ERROR, page::HEALTH, page::FEATURES, page::MANAGEMENT, page::DISCOVERY];
 const ADMIN_COMMANDS: [u8; 7] = [
     admin::GET_LOG_PAGE,
     admin::IDENTIFY,
@@ -64,6 +75,8 @@ pub(super) fn log_page(
         page::FIRMWARE => encode_firmware(&mut bytes, &subsystem.firmware),
         page::CHANGED_NAMESPACES => bytes.extend_from_slice(&controller.take_changed_namespaces(get.retain_event)),
         page::EFFECTS => encode_effects(&mut bytes, &ADMIN_COMMANDS, &IO_COMMANDS),
+        page::FEATURES => encode_features(&mut bytes, controller.known_features().iter().map(|(id, _)| *id)),
+        page::MANAGEMENT => encode_management(&mut bytes),
         page::ANA => {
             let groups = view.namespaces.iter().map(|(nsid, info)| (nsid, info.ana));
             encode_ana(&mut bytes, view.ana_change_count, groups, get.specific & ANA_GROUPS_ONLY != 0);

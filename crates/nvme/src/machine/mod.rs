@@ -11,9 +11,12 @@
 //! A [`Connection`] is one queue. The admin queue owns its [`Controller`]; what the I/O queues on other cores must know
 //! of it is a [`ControllerHandle`], kept in the [`Registry`].
 
+mod abort;
 mod admin;
 mod connection;
 mod controller;
+mod features;
+mod fused;
 pub mod fuzz;
 mod identify;
 mod io;
@@ -24,8 +27,9 @@ mod registry;
 mod slots;
 
 pub use admin::AdminView;
-pub use connection::{AdminRequest, Change, ConnectRequest, Connection, Event, IoRequest, Tag};
+pub use connection::{Aborting, AdminRequest, Change, ConnectRequest, Connection, Ending, Event, IoRequest};
 pub use controller::{Controller, ControllerKind};
 pub use io::{Operation, discard_ranges};
 pub use namespaces::{NamespaceInfo, NamespaceTable};
 pub use registry::{Admission, ControllerHandle, ControllerId, Endpoints, Refusal, Registry, Subsystem};
+pub use slots::Tag;

@@ -40,6 +40,14 @@ impl NamespaceTable {
         self.entries[index] = Some(info);
     }
 
+    /// Those for which `keep` holds.
+    pub fn filtered(&self, keep: impl Fn(u32) -> bool) -> Self {
+        let of = |(nsid, info): (usize, &Option<NamespaceInfo>)| info.filter(|_| keep(nsid as u32));
+        let mut entries: Vec<_> = self.entries.iter().enumerate().map(of).collect();
+        entries.truncate(entries.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
+        Self { entries }
+    }
+
     /// All, by id.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &NamespaceInfo)> {
         self.entries.iter().enumerate().filter_map(|(nsid, info)| Some((nsid as u32, info.as_ref()?)))

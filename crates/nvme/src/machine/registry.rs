@@ -2,7 +2,9 @@
 //! or goes, never for a command.
 
 use super::controller::ControllerKind;
-use crate::limits::{MAX_ADMIN_QUEUE_ENTRIES, MAX_IO_QUEUES, MAX_KEEP_ALIVE, MAX_QUEUE_ENTRIES, MIN_KEEP_ALIVE};
+use crate::limits::{
+    DISCOVERY_TIMEOUT, MAX_ADMIN_QUEUE_ENTRIES, MAX_IO_QUEUES, MAX_KEEP_ALIVE, MAX_QUEUE_ENTRIES, MIN_KEEP_ALIVE,
+};
 use crate::wire::{Connect, ConnectData, DISCOVERY_NQN, DYNAMIC_CONTROLLER, InvalidParameter, Status};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -23,6 +25,8 @@ pub struct Subsystem {
     pub firmware: String,
     /// Controller ids this process may give, unique over all nodes.
     pub controller_ids: Range<u16>,
+    /// Whether every host may use a volume of which nobody has said which may.
+    pub open_by_default: bool,
 }
 
 /// A controller's number, as hosts see it.
@@ -91,7 +95,8 @@ impl ControllerHandle {
     /// Whether the host has been silent for longer than the keep alive timeout.
     pub fn is_silent(&self, now_ns: u64) -> bool {
         let silent_ns = now_ns.saturating_sub(self.last_heard_ns());
-        self.keep_alive().is_some_and(|timeout| u128::from(silent_ns) > timeout.as_nanos())
+        let timeout = self.keep_alive().or((self.kind == ControllerKind::Discovery).then_some(DISCOVERY_TIMEOUT));
+        timeout.is_some_and(|timeout| u128::from(silent_ns) > timeout.as_nanos())
     }
 }
 
@@ -116,6 +121,10 @@ pub struct Refusal {
 impl Refusal {
     fn new(status: Status) -> Self {
         Self { status: status.do_not_retry(), result: 0 }
+    }
+    /// The host may use nothing of the subsystem.
+    pub(crate) fn stranger() -> Self {
+        Self::new(Status::CONNECT_INVALID_HOST)
     }
     fn command(at: u16) -> Self {
         let status = Status::CONNECT_INVALID_PARAMETERS.do_not_retry();
@@ -369,6 +378,7 @@ mod tests {
             model: "m".into(),
             firmware: "1".into(),
             controller_ids: 1..4,
+            open_by_default: true,
         })
     }
 
@@ -450,6 +460,17 @@ mod tests {
         assert!(other_path.replaces.is_empty());
         let full = admit(&registry, &connect(0), &data(0xFFFF)).expect_err("no id left");
         assert_eq!(full.status, Status::CONNECT_BUSY);
+    }
+
+    #[test]
+    fn a_discovery_controller_without_a_keep_alive_timeout_is_silent_after_two_minutes() {
+        let registry = registry();
+        let connect = Connect { keep_alive_ms: 0, ..connect(0) };
+        let data = ConnectData { subsystem: Some(DISCOVERY_NQN.into()), ..data(0xFFFF) };
+        let discovery = admit(&registry, &connect, &data).expect("accepted").controller;
+        assert!(!discovery.is_silent(120_000_000_000) && discovery.is_silent(120_000_000_001));
+        let io = admit(&registry, &connect, &self::data(0xFFFF)).expect("accepted").controller;
+        assert!(!io.is_silent(u64::MAX), "it has none, and none is made up");
     }
 
     #[test]

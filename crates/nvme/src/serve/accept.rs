@@ -1,10 +1,12 @@
 //! From accept to Connect: what every connection goes through before its core is known.
 
+use super::complaints::Complaints;
 use super::{Handover, Order, Port, Target};
 use crate::limits::{CONNECT_TIMEOUT, MAX_UNCONNECTED};
 use crate::machine::{ConnectRequest, Connection, Endpoints, Event, NamespaceTable};
-use runtime::{MAX_SEND_PARTS, TcpListener, TcpStream, sleep, spawn, timeout};
-use std::cell::Cell;
+use runtime::{MAX_SEND_PARTS, TaskHandle, TcpListener, TcpStream, sleep, spawn, timeout};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use std::time::Duration;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) async fn accept(target: Arc<Target>, listener: TcpListener, port: Port) {
-    let unconnected = Rc::new(Cell::new(0));
+    let unconnected = Rc::new(Unconnected::default());
     loop {
         let Ok(stream) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
@@ -22,39 +24,54 @@ pub(super) async fn accept(target: Arc<Target>, listener: TcpListener, port: Por
         if target.has_stopped() {
             return;
         }
-        if unconnected.get() >= MAX_UNCONNECTED {
-            continue; // dropping the stream closes it
-        }
-        let place = Place::take(&unconnected);
-        let target = target.clone();
-        spawn(async move {
-            introduce(target, stream, port).await;
-            drop(place);
+        let (target, all) = (target.clone(), unconnected.clone());
+        let number = unconnected.next.replace(unconnected.next.get() + 1);
+        let task = spawn(async move {
+            introduce(&all, target, stream, port).await;
+            all.waiting.borrow_mut().remove(&number);
         });
+        unconnected.add(number, task);
     }
 }
 
-/// One of the places for connections that have not sent Connect.
-struct Place(Rc<Cell<usize>>);
+/// Connections that have not sent Connect, the oldest first. A host that means it has done so after some milliseconds:
+/// when there are too many it is the oldest that goes.
+#[derive(Default)]
+struct Unconnected {
+    next: Cell<u64>,
+    waiting: RefCell<BTreeMap<u64, TaskHandle>>,
+    complaints: Complaints,
+}
 
-impl Place {
-    fn take(count: &Rc<Cell<usize>>) -> Self {
-        count.set(count.get() + 1);
-        Self(count.clone())
+impl Unconnected {
+    fn add(&self, number: u64, task: TaskHandle) {
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.insert(number, task);
+        if waiting.len() > MAX_UNCONNECTED
+            && let Some((_, oldest)) = waiting.pop_first()
+        {
+            oldest.cancel(); // with its task the stream is dropped, which closes it
+            self.complaints
+                .tell(format_args!("{MAX_UNCONNECTED} NVMe connections have not sent Connect: the oldest is closed"));
+        }
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
-async fn introduce(target: Arc<Target>, stream: TcpStream, port: Port) {
+async fn introduce(all: &Unconnected, target: Arc<Target>, stream: TcpStream, port: Port) {
     let endpoints = Endpoints { host: stream.peer_address().ip(), target: stream.local_address() };
     let mut machine = Connection::new();
     let request = timeout(CONNECT_TIMEOUT, read_connect(&stream, &mut machine)).await;
-    let Ok(Some(request)) = request else { return };
+    let Ok(Some(request)) = request else {
+        let (at, seconds) = (endpoints.host, CONNECT_TIMEOUT.as_secs());
+        match machine.ending() {
+            Some(ending) => all.complaints.tell(format_args!("NVMe connection of {at} before Connect: {ending}")),
+            None if request.is_err() => {
+                all.complaints.tell(format_args!("NVMe connection of {at}: no Connect within {seconds} s"));
+            }
+            None => {}
+        }
+        return;
+    };
     let queue = request.connect.queue;
     let handover = Handover { stream: stream.detach(), machine, request, endpoints, port };
     // If the core is gone, so is the connection.

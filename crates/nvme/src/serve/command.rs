@@ -6,7 +6,7 @@ use crate::machine::{IoRequest, Operation, Tag, discard_ranges};
 use crate::wire::Status;
 use runtime::spawn;
 use std::rc::Rc;
-use volume::{IoError, Payload, Volume};
+use volume::{CompareAndWriteError, IoError, Payload, Volume};
 
 /// Admits a command.
 pub(super) fn start(connection: &Rc<Conn>, request: IoRequest) {
@@ -15,18 +15,23 @@ pub(super) fn start(connection: &Rc<Conn>, request: IoRequest) {
         connection.machine.borrow_mut().complete(tag, Status::SUCCESS, 0);
         return;
     }
-    let Some(volume) = connection.core.volume(nsid, &connection.session) else {
+    // Looked up now, not when its header came: its host may have been denied the volume while its data was on the way.
+    let Some(volume) = connection.volume(nsid) else {
         connection.machine.borrow_mut().complete(tag, Status::INVALID_NAMESPACE.do_not_retry(), 0);
         return;
     };
     let payload_bytes = payload_bytes(&operation);
     count(connection.core.counters(), &operation, payload_bytes);
     connection.core.budget.begin(payload_bytes);
-    let command = Command { connection: connection.clone(), volume, tag, payload_bytes };
+    connection.begun_on(nsid, payload_bytes);
+    let command = Command { connection: connection.clone(), volume, nsid, tag, payload_bytes };
     // A task is as large as its longest way through: the two that matter have one of their own.
     match operation {
         Operation::Read { offset_bytes, len_bytes } => spawn(command.read(offset_bytes, len_bytes)),
         Operation::Write { offset_bytes, data } => spawn(command.write(offset_bytes, Payload { bytes: data })),
+        Operation::CompareAndWrite { offset_bytes, expected, data } => {
+            spawn(command.compare_and_write(offset_bytes, Payload { bytes: expected }, Payload { bytes: data }))
+        }
         other => spawn(command.other(other)),
     };
 }
@@ -36,6 +41,7 @@ fn payload_bytes(operation: &Operation) -> usize {
     match operation {
         Operation::Read { len_bytes, .. } => *len_bytes as usize,
         Operation::Write { data, .. } | Operation::Compare { data, .. } => data.len(),
+        Operation::CompareAndWrite { expected, data, .. } => expected.len() + data.len(),
         Operation::Deallocate { ranges, .. } => ranges.len(),
         Operation::WriteZeroes { .. } | Operation::Flush | Operation::Nothing => 0,
     }
@@ -51,6 +57,12 @@ fn count(counters: &Counters, operation: &Operation, bytes: usize) {
             Counters::add(&counters.writes, 1);
             Counters::add(&counters.bytes_written, bytes as u64);
         }
+        Operation::CompareAndWrite { expected, data, .. } => {
+            Counters::add(&counters.reads, 1);
+            Counters::add(&counters.bytes_read, expected.len() as u64);
+            Counters::add(&counters.writes, 1);
+            Counters::add(&counters.bytes_written, data.len() as u64);
+        }
         _ => {}
     }
 }
@@ -60,6 +72,7 @@ fn count(counters: &Counters, operation: &Operation, bytes: usize) {
 struct Command {
     connection: Rc<Conn>,
     volume: Volume,
+    nsid: u32,
     tag: Tag,
     payload_bytes: usize,
 }
@@ -83,6 +96,20 @@ impl Command {
         self.answer(result);
     }
 
+    async fn compare_and_write(self, offset_bytes: u64, expected: Payload, payload: Payload) {
+        let (compare, write) = match self.volume.compare_and_write(offset_bytes, expected, payload).await {
+            Ok(()) => (Status::SUCCESS, Status::SUCCESS),
+            Err(CompareAndWriteError::Compare(error)) => {
+                (status_of(&error), Status::ABORTED_FAILED_FUSED.do_not_retry())
+            }
+            Err(CompareAndWriteError::Write(error)) => (Status::SUCCESS, status_of(&error)),
+        };
+        if !self.connection.has_ended() {
+            self.connection.machine.borrow_mut().complete_fused(self.tag, compare, write);
+            self.connection.output_changed();
+        }
+    }
+
     async fn other(self, operation: Operation) {
         let result = execute(&self.volume, operation).await;
         self.answer(result);
@@ -99,6 +126,7 @@ impl Command {
 
 impl Drop for Command {
     fn drop(&mut self) {
+        self.connection.ended_on(self.nsid, self.payload_bytes);
         self.connection.core.budget.end(self.payload_bytes);
     }
 }
@@ -117,7 +145,7 @@ async fn execute(volume: &Volume, operation: Operation) -> Result<(), IoError> {
             }
             Ok(())
         }
-        Operation::Read { .. } | Operation::Write { .. } | Operation::Nothing => {
+        Operation::Read { .. } | Operation::Write { .. } | Operation::CompareAndWrite { .. } | Operation::Nothing => {
             unreachable!("these have ways of their own")
         }
     }
@@ -129,6 +157,7 @@ fn status_of(error: &IoError) -> Status {
         IoError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.do_not_retry(),
         IoError::NoSpace(_) => Status::CAPACITY_EXCEEDED.do_not_retry(),
         IoError::Damaged(_) => Status::UNRECOVERED_READ.do_not_retry(),
+        IoError::ReadOnly => Status::WRITE_PROTECTED.do_not_retry(),
         IoError::CompareFailed(_) => Status::COMPARE_FAILURE.do_not_retry(),
         IoError::Gone(_) => Status::INVALID_NAMESPACE.do_not_retry(),
         // The host waits CRDT1, then tries again.

@@ -1,30 +1,59 @@
 //! What the connections of one core share: volumes, budget, the list of each other.
 
 use super::budget::Budget;
+use super::complaints::Complaints;
 use super::connection::Conn;
-use super::{Counters, Port, Target};
+use super::{ADMIN_CORE, Counters, Port, Portal, Target};
 use crate::limits::MAX_ADMIN_QUEUE_ENTRIES;
 use crate::machine::{ControllerHandle, Endpoints, NamespaceInfo, NamespaceTable, Tag};
 use crate::wire::DISCOVERY_NQN;
 use crate::wire::log::{AnaState, DiscoveryEntry, Health};
 use runtime::{TaskHandle, sleep, spawn};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use volume::{Directory, Session, Volume};
+use volume::{Directory, HostAccess, Session, Volume};
 
 /// How often silent hosts and stalled connections are looked for.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
-/// The namespaces of a directory and the volumes behind them.
+/// The namespaces of a directory, the volumes behind them, and who may see which.
 #[derive(Default)]
 struct Namespaces {
     generation: u64,
-    table: Rc<NamespaceTable>,
+    all: Rc<NamespaceTable>,
+    /// By namespace id, as `hosts`.
     volumes: Vec<Option<Volume>>,
+    hosts: Vec<HostAccess>,
+    visibility: Visibility,
+    /// What hosts see of a subsystem of which not everybody sees all, as far as they were asked for.
+    views: HashMap<String, Rc<NamespaceTable>>,
+}
+
+/// Who sees anything of the subsystem.
+#[derive(Default, PartialEq, Eq)]
+struct Visibility {
+    /// Everybody does.
+    to_all: bool,
+    /// Everybody sees all of it.
+    in_full: bool,
+    /// Hosts that are named.
+    to: BTreeSet<String>,
+}
+
+impl Namespaces {
+    fn view(&mut self, host: &str, open_by_default: bool) -> Rc<NamespaceTable> {
+        if self.visibility.in_full {
+            return self.all.clone();
+        }
+        let Self { all, hosts, views, .. } = self;
+        let sees = |nsid: u32| hosts[nsid as usize].allows(host, open_by_default);
+        let view = views.entry(host.to_owned());
+        view.or_insert_with(|| Rc::new(all.filtered(sees))).clone()
+    }
 }
 
 pub(super) struct Core {
@@ -38,6 +67,8 @@ pub(super) struct Core {
     /// Writes that wait until their data may be asked for, oldest first.
     ungranted: RefCell<VecDeque<(Weak<Conn>, Tag)>>,
     started: Cell<runtime::Instant>,
+    /// What is logged of hosts that broke rules.
+    pub complaints: Complaints,
 }
 
 impl Core {
@@ -51,6 +82,7 @@ impl Core {
             connections: RefCell::default(),
             ungranted: RefCell::default(),
             started: Cell::new(runtime::now()),
+            complaints: Complaints::default(),
         });
         core.load_namespaces();
         core
@@ -62,11 +94,16 @@ impl Core {
     }
 
     pub fn add(&self, connection: &Rc<Conn>) {
-        self.connections.borrow_mut().push(Rc::downgrade(connection));
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|other| other.strong_count() > 0);
+        connections.push(Rc::downgrade(connection));
     }
 
+    /// The connection is over. One whose commands still run stays known until they have ended.
     pub fn remove(&self, connection: &Rc<Conn>) {
-        self.connections.borrow_mut().retain(|other| other.as_ptr() != Rc::as_ptr(connection));
+        if !connection.has_running() {
+            self.connections.borrow_mut().retain(|other| other.as_ptr() != Rc::as_ptr(connection));
+        }
         self.ungranted.borrow_mut().retain(|(other, _)| other.as_ptr() != Rc::as_ptr(connection));
     }
 
@@ -83,6 +120,11 @@ impl Core {
         }
     }
 
+    /// The connection of a controller's queue, if it lives here.
+    pub fn queue_of(&self, controller: &Arc<ControllerHandle>, queue: u16) -> Option<Rc<Conn>> {
+        self.living().into_iter().find(|connection| connection.belongs_to(controller) && connection.queue() == queue)
+    }
+
     pub fn end_all(&self) {
         self.living().iter().for_each(|connection| connection.end());
     }
@@ -91,12 +133,41 @@ impl Core {
         &self.target.counters[self.index]
     }
 
-    /// The namespaces as of now.
-    pub fn table(&self) -> Rc<NamespaceTable> {
-        if self.directory.generation() != self.namespaces.borrow().generation {
+    fn open_by_default(&self) -> bool {
+        self.target.registry.subsystem().open_by_default
+    }
+
+    /// Counts up when namespaces change, or who may see them; what changed is known when this returns.
+    pub fn generation(&self) -> u64 {
+        let generation = self.directory.generation();
+        if generation != self.namespaces.borrow().generation {
             self.load_namespaces();
         }
-        self.namespaces.borrow().table.clone()
+        generation
+    }
+
+    /// What a host sees as of now.
+    pub fn view(&self, host: &str) -> Rc<NamespaceTable> {
+        self.generation();
+        self.namespaces.borrow_mut().view(host, self.open_by_default())
+    }
+
+    /// Whether a host sees anything of the subsystem.
+    pub fn is_visible(&self, host: &str) -> bool {
+        self.generation();
+        let namespaces = self.namespaces.borrow();
+        namespaces.visibility.to_all || namespaces.visibility.to.contains(host)
+    }
+
+    /// Returns when nothing runs here any more on a namespace for hosts that may not use it, and all that was called has
+    /// its place in the order.
+    pub async fn fence_hosts(self: Rc<Self>, nsid: u32) {
+        for connection in self.living() {
+            if !connection.sees(nsid) {
+                connection.until_idle_on(nsid).await;
+            }
+        }
+        self.directory.fence().await;
     }
 
     /// The volume behind a namespace.
@@ -108,7 +179,12 @@ impl Core {
     fn load_namespaces(&self) {
         let mut next = Namespaces { generation: self.directory.generation(), ..Namespaces::default() };
         let mut table = NamespaceTable::default();
-        for volume in self.directory.list() {
+        let open_by_default = self.open_by_default();
+        let volumes = self.directory.list();
+        // Where there is nothing yet, what comes decides.
+        let to_all = volumes.is_empty() && open_by_default;
+        next.visibility = Visibility { to_all, in_full: true, to: BTreeSet::new() };
+        for volume in volumes {
             let info = volume.info();
             let block_shift = info.block_size_bytes.trailing_zeros() as u8;
             let size_blocks = info.size_bytes >> block_shift;
@@ -118,16 +194,30 @@ impl Core {
                 let index = info.nsid as usize;
                 if next.volumes.len() <= index {
                     next.volumes.resize_with(index + 1, || None);
+                    next.hosts.resize(index + 1, HostAccess::Unset);
                 }
                 next.volumes[index] = Some(volume);
+                let is_open = info.hosts.is_open(open_by_default);
+                next.visibility.to_all |= is_open;
+                next.visibility.in_full &= is_open;
+                next.visibility.to.extend(info.hosts.listed().iter().cloned());
+                next.hosts[index] = info.hosts;
             }
         }
-        next.table = Rc::new(table);
+        next.all = Rc::new(table);
         let before = self.namespaces.replace(next);
-        let table = self.namespaces.borrow().table.clone();
-        let changed: Vec<u32> = table.changed_since(&before.table).collect();
-        if !changed.is_empty() {
-            self.living().iter().for_each(|connection| connection.namespaces_changed(&changed));
+        let connections = self.living();
+        connections.iter().for_each(|connection| connection.view_changed());
+        if before.visibility != self.namespaces.borrow().visibility {
+            self.discovery_changed();
+        }
+    }
+
+    /// The discovery log may say something else from now on. Its readers are here: admin queues live on one core.
+    pub fn discovery_changed(&self) {
+        if self.index == ADMIN_CORE {
+            self.target.discovery_generation.fetch_add(1, Ordering::Relaxed);
+            self.living().iter().for_each(|connection| connection.discovery_changed());
         }
     }
 
@@ -135,7 +225,7 @@ impl Core {
         loop {
             let seen = self.namespaces.borrow().generation;
             self.directory.changed(seen).await;
-            self.table();
+            self.generation();
         }
     }
 
@@ -143,7 +233,9 @@ impl Core {
     async fn watch(self: Rc<Self>) {
         loop {
             sleep(WATCH_PERIOD).await;
-            self.living().iter().for_each(|connection| connection.look_after());
+            let others_wait =
+                !self.budget.has_room() || !(self.budget.may_grant() || self.ungranted.borrow().is_empty());
+            self.living().iter().for_each(|connection| connection.look_after(others_wait));
         }
     }
 
@@ -179,23 +271,31 @@ impl Core {
         }
     }
 
-    /// The discovery log for a host that came by `endpoints`: listeners on any address are told as the one it used.
-    pub fn discovery(&self, endpoints: Endpoints) -> (u64, Vec<DiscoveryEntry>) {
+    /// Counts up with each change of the discovery log.
+    pub fn discovery_generation(&self) -> u64 {
+        self.target.discovery_generation.load(Ordering::Relaxed)
+    }
+
+    /// The discovery log for `host`, which came by `endpoints`: listeners on any address are told as the one it used.
+    /// Every port answers discovery; the subsystem is there for hosts that see anything of it.
+    pub fn discovery(&self, host: &str, endpoints: Endpoints) -> Vec<DiscoveryEntry> {
         let subsystem = &self.target.registry.subsystem().nqn;
+        let is_visible = self.is_visible(host);
         let mut entries = Vec::new();
-        for (index, (address, port)) in self.target.portals().iter().enumerate() {
+        for Portal { id, address, port } in self.target.portals().iter() {
             let ip = if address.ip().is_unspecified() { endpoints.target.ip() } else { address.ip() };
-            let is_discovery = *port == Port::Discovery;
-            entries.push(DiscoveryEntry {
+            let entry = |is_discovery: bool| DiscoveryEntry {
                 ipv6: ip.is_ipv6(),
                 is_discovery,
-                port_id: index as u16 + 1,
+                port_id: *id,
                 admin_queue_size: MAX_ADMIN_QUEUE_ENTRIES,
                 service: address.port().to_string(),
                 subsystem: if is_discovery { DISCOVERY_NQN.to_owned() } else { subsystem.clone() },
                 address: ip.to_string(),
-            });
+            };
+            entries.push(entry(true));
+            entries.extend((*port == Port::Io && is_visible).then(|| entry(false)));
         }
-        (self.target.portal_generation.load(Ordering::Relaxed), entries)
+        entries
     }
 }

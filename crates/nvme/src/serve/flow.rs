@@ -1,5 +1,6 @@
 //! The two tasks of a connection: one receives and admits, one sends.
 
+use super::budget::Budget;
 use super::command;
 use super::connection::Conn;
 use crate::limits::GHOST_CHECK_AFTER;
@@ -25,7 +26,10 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
     while !connection.has_ended() {
         match admit(connection) {
             Pause::Over => return,
-            Pause::Full => connection.core.budget.until(|budget| budget.has_room() || connection.has_ended()).await,
+            Pause::Full => {
+                let may_go_on = |budget: &Budget| budget.has_room() && connection.may_take_more();
+                connection.core.budget.until(|budget| may_go_on(budget) || connection.has_ended()).await;
+            }
             Pause::Starved => {
                 if !receive(connection).await {
                     return;
@@ -50,7 +54,7 @@ fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
         return true;
     }
     if connection.host_is_silent() {
-        connection.end_controller();
+        connection.end_silent();
         return false;
     }
     !connection.stream.has_ended()
@@ -60,15 +64,16 @@ fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
 async fn receive(connection: &Rc<Conn>) -> bool {
     let direct = connection.machine.borrow_mut().take_direct();
     if let Some(buf) = direct {
+        let buf_len = buf.len();
         let (result, buf) = connection.stream.recv_exact(buf).await;
         connection.machine.borrow_mut().give_direct(buf);
-        connection.progress.set(now());
+        connection.moved(buf_len);
         return result.is_ok();
     }
     match connection.stream.recv().await {
         Ok(bytes) if !bytes.is_empty() => {
+            connection.moved(bytes.len());
             connection.machine.borrow_mut().feed(bytes);
-            connection.progress.set(now());
             true
         }
         _ => false,
@@ -77,12 +82,12 @@ async fn receive(connection: &Rc<Conn>) -> bool {
 
 /// Admits all commands that have arrived, as far as there is room.
 fn admit(connection: &Rc<Conn>) -> Pause {
-    let namespaces = connection.core.table();
+    let namespaces = connection.namespaces();
     let pause = loop {
         if connection.has_ended() {
             break Pause::Over;
         }
-        if !connection.core.budget.has_room() {
+        if !connection.core.budget.has_room() || !connection.may_take_more() {
             break Pause::Full;
         }
         let event = connection.machine.borrow_mut().next(&namespaces);
@@ -106,7 +111,7 @@ fn admit(connection: &Rc<Conn>) -> Pause {
 
 /// Sends what gathers, all of one turn at once, until the connection ends.
 pub(super) async fn send_loop(connection: Rc<Conn>) {
-    let mut parts = Vec::with_capacity(MAX_SEND_PARTS);
+    let mut parts = Vec::new(); // grows with use: most connections are idle
     while !connection.has_ended() {
         poll_fn(|cx| {
             if connection.has_ended() || connection.machine.borrow().queued_bytes() > 0 {
@@ -124,7 +129,7 @@ pub(super) async fn send_loop(connection: Rc<Conn>) {
         connection.sending_bytes.set(bytes);
         let result = connection.stream.send(&mut parts).await;
         connection.sending_bytes.set(0);
-        connection.progress.set(now());
+        connection.moved(bytes);
         if result.is_err() {
             connection.end();
         }

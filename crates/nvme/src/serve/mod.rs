@@ -16,6 +16,7 @@
 mod accept;
 mod budget;
 mod command;
+mod complaints;
 mod connection;
 mod core;
 mod flow;
@@ -25,7 +26,7 @@ use crate::machine::{ConnectRequest, Connection, ControllerHandle, Endpoints, Re
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use runtime::{DetachedStream, TcpListener};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use volume::Directory;
 
@@ -51,8 +52,55 @@ enum Order {
         io_queues_only: bool,
         done: CrossSender<()>,
     },
+    /// Take back this command of this queue; whether it ended as aborted.
+    Abort {
+        controller: Arc<ControllerHandle>,
+        queue: u16,
+        command: u16,
+        done: CrossSender<bool>,
+    },
+    /// Return when nothing runs on this namespace for hosts that may not use it.
+    FenceHosts {
+        nsid: u32,
+        done: CrossSender<()>,
+    },
+    /// Somebody began or ended to listen: the discovery log changed.
+    PortalsChanged,
     Stop,
 }
+
+/// Somebody who listens.
+struct Portal {
+    /// Never given twice.
+    id: u16,
+    address: SocketAddr,
+    port: Port,
+}
+
+/// A portal in the list, until it is dropped.
+struct OpenPortal {
+    target: Arc<Target>,
+    id: u16,
+}
+
+impl OpenPortal {
+    fn new(target: Arc<Target>, address: SocketAddr, port: Port) -> Self {
+        let id = target.portal_ids.fetch_add(1, Ordering::Relaxed);
+        target.portals().push(Portal { id, address, port });
+        target.portals_changed();
+        Self { target, id }
+    }
+}
+
+impl Drop for OpenPortal {
+    fn drop(&mut self) {
+        self.target.portals().retain(|portal| portal.id != self.id);
+        self.target.portals_changed();
+    }
+}
+
+/// Where admin queues live, and with them what reads the discovery log.
+const ADMIN_CORE: usize = 0;
 
 /// A connection between accept and its core.
 struct Handover {
@@ -85,8 +133,9 @@ pub struct Target {
     registry: Registry,
     cores: Vec<CrossSender<Order>>,
     counters: Vec<Counters>,
-    portals: Mutex<Vec<(SocketAddr, Port)>>,
-    portal_generation: AtomicU64,
+    portals: Mutex<Vec<Portal>>,
+    portal_ids: AtomicU16,
+    discovery_generation: AtomicU64,
     stopped: AtomicBool,
 }
 
@@ -110,7 +159,8 @@ impl Target {
             cores: senders,
             counters: (0..cores).map(|_| Counters::default()).collect(),
             portals: Mutex::default(),
-            portal_generation: AtomicU64::new(0),
+            portal_ids: AtomicU16::new(1),
+            discovery_generation: AtomicU64::new(1),
             stopped: AtomicBool::new(false),
         });
         let worker = |(index, orders)| Worker { target: target.clone(), index, orders };
@@ -125,9 +175,19 @@ impl Target {
 
     /// Accepts connections; never ends by itself. Cancel it to stop listening.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, port: Port) {
-        self.portals().push((listener.local_address(), port));
-        self.portal_generation.fetch_add(1, Ordering::Relaxed);
+        let _open = OpenPortal::new(self.clone(), listener.local_address(), port);
         accept::accept(self, listener, port).await;
+    }
+
+    /// Returns when nothing runs any more on a namespace for hosts that may not use it: to be called when the volume's
+    /// directory entry says on every core who may. What such a host still sends is refused.
+    pub async fn fence_hosts(&self, nsid: u32) {
+        let (done, mut fenced) = cross(self.cores.len());
+        for core in &self.cores {
+            let _ = core.send(Order::FenceHosts { nsid, done: done.clone() }).await;
+        }
+        drop(done);
+        while fenced.recv().await.is_ok() {}
     }
 
     /// Closes all connections and ends the workers. Commands that were admitted are executed; their answers go nowhere.
@@ -139,17 +199,30 @@ impl Target {
         }
     }
 
+    fn portals_changed(&self) {
+        // A core with so many orders waiting has other troubles; the log itself is right all the same.
+        let _ = self.cores[ADMIN_CORE].try_send(Order::PortalsChanged);
+    }
+
     fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    fn portals(&self) -> MutexGuard<'_, Vec<(SocketAddr, Port)>> {
+    fn portals(&self) -> MutexGuard<'_, Vec<Portal>> {
         self.portals.lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
     /// The core that a queue belongs to.
     fn core_of(&self, queue: u16) -> &CrossSender<Order> {
         &self.cores[usize::from(queue) % self.cores.len()]
+    }
+
+    /// Takes a command of a controller back, if it waits; whether it ended as aborted.
+    async fn abort(&self, controller: &Arc<ControllerHandle>, queue: u16, command: u16) -> bool {
+        let (done, mut aborted) = cross(1);
+        let order = Order::Abort { controller: controller.clone(), queue, command, done };
+        // A core that has stopped, or does not know the queue, drops the sender.
+        self.core_of(queue).send(order).await.is_ok() && aborted.recv().await.unwrap_or(false)
     }
 
     /// Ends a controller's queues on all cores; returns when none of them admits a command any more.
@@ -188,6 +261,21 @@ impl Worker {
                         let _ = done.try_send(());
                     });
                 }
+                Order::Abort { controller, queue, command, done } => {
+                    if let Some(connection) = core.queue_of(&controller, queue) {
+                        runtime::spawn(async move {
+                            let _ = done.try_send(connection.take_back(command).await);
+                        });
+                    }
+                }
+                Order::FenceHosts { nsid, done } => {
+                    let core = core.clone();
+                    runtime::spawn(async move {
+                        core.fence_hosts(nsid).await;
+                        let _ = done.try_send(());
+                    });
+                }
+                Order::PortalsChanged => core.discovery_changed(),
                 Order::Serve(_) | Order::Stop => {}
             }
             if target.has_stopped() {

@@ -170,6 +170,10 @@ impl Sqe {
     pub fn block_count(&self) -> u32 {
         (self.cdw[2] & 0xFFFF) + 1
     }
+    /// FUSE: the first half of a fused pair.
+    pub const FUSE_FIRST: u8 = 1;
+    /// FUSE: its second half, the next command of the queue.
+    pub const FUSE_SECOND: u8 = 2;
     /// Write Zeroes: the range may be deallocated (DEAC).
     pub const DEALLOCATE: u32 = 1 << 25;
 }

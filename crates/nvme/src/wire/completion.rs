@@ -39,6 +39,8 @@ impl Status {
     pub const INTERNAL_ERROR: Self = generic(0x06);
     pub const ABORT_REQUESTED: Self = generic(0x07);
     pub const ABORTED_SQ_DELETION: Self = generic(0x08);
+    pub const ABORTED_FAILED_FUSED: Self = generic(0x09);
+    pub const ABORTED_MISSING_FUSED: Self = generic(0x0A);
     pub const INVALID_NAMESPACE: Self = generic(0x0B);
     pub const COMMAND_SEQUENCE: Self = generic(0x0C);
     pub const DATA_SGL_LENGTH_INVALID: Self = generic(0x0F);
@@ -47,6 +49,7 @@ impl Status {
     pub const HOST_ID_INCONSISTENT: Self = generic(0x18);
     pub const KEEP_ALIVE_EXPIRED: Self = generic(0x19);
     pub const KEEP_ALIVE_INVALID: Self = generic(0x1A);
+    pub const WRITE_PROTECTED: Self = generic(0x20);
     pub const TRANSIENT_TRANSPORT: Self = generic(0x22);
     pub const LBA_OUT_OF_RANGE: Self = generic(0x80);
     pub const CAPACITY_EXCEEDED: Self = generic(0x81);
@@ -105,6 +108,8 @@ impl fmt::Display for Status {
             Self::COMMAND_ID_CONFLICT => "command id conflict",
             Self::INTERNAL_ERROR => "internal error",
             Self::ABORT_REQUESTED => "abort requested",
+            Self::ABORTED_FAILED_FUSED => "aborted: the other half of the fused pair failed",
+            Self::ABORTED_MISSING_FUSED => "aborted: the other half of the fused pair is missing",
             Self::INVALID_NAMESPACE => "invalid namespace or format",
             Self::COMMAND_SEQUENCE => "command sequence error",
             Self::DATA_SGL_LENGTH_INVALID => "data length invalid",
@@ -113,6 +118,7 @@ impl fmt::Display for Status {
             Self::HOST_ID_INCONSISTENT => "host id inconsistent",
             Self::KEEP_ALIVE_EXPIRED => "keep alive expired",
             Self::KEEP_ALIVE_INVALID => "keep alive timeout invalid",
+            Self::WRITE_PROTECTED => "namespace is write protected",
             Self::TRANSIENT_TRANSPORT => "transient transport error",
             Self::LBA_OUT_OF_RANGE => "LBA out of range",
             Self::CAPACITY_EXCEEDED => "capacity exceeded",

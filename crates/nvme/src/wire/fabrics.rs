@@ -232,6 +232,10 @@ impl Configuration {
 pub mod controller_status {
     /// RDY.
     pub const READY: u32 = 1 << 0;
+    /// CFS: a fatal error; only a reset or the end of the connection leads out of it.
+    pub const FATAL: u32 = 1 << 1;
+    /// SHST: shutdown under way.
+    pub const SHUTDOWN_UNDER_WAY: u32 = 1 << 2;
     /// SHST: shutdown complete.
     pub const SHUTDOWN_COMPLETE: u32 = 2 << 2;
 }

@@ -19,6 +19,8 @@ pub mod feature {
 pub const HOST_BEHAVIOR_BYTES: usize = 512;
 /// Dword 11 of Host Identifier: 128 bits.
 pub const EXTENDED_HOST_ID: u32 = 1;
+/// Bytes of the 128-bit host identifier.
+pub const HOST_ID_BYTES: usize = 16;
 /// Dword 10 of Set Features: save over power cycles.
 pub const SAVE: u32 = 1 << 31;
 /// Bit of the async event configuration and of OAES: namespace attribute notices.
@@ -27,6 +29,38 @@ pub const NAMESPACE_NOTICES: u32 = 1 << 8;
 pub const ANA_NOTICES: u32 = 1 << 11;
 /// Bit of the async event configuration and of OAES: discovery log notices.
 pub const DISCOVERY_NOTICES: u32 = 1 << 31;
+
+/// Which value Get Features asks for: bits 8–10 of dword 10.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// As it is.
+    Current,
+    /// As it is where nobody has set it.
+    Default,
+    /// As it is after a reset.
+    Saved,
+    /// What can be done with it: [`feature_support`].
+    Supported,
+}
+
+impl Select {
+    /// Of dword 10; `None`: reserved.
+    pub fn of(cdw10: u32) -> Option<Self> {
+        Some(match cdw10 >> 8 & 7 {
+            0 => Self::Current,
+            1 => Self::Default,
+            2 => Self::Saved,
+            3 => Self::Supported,
+            _ => return None,
+        })
+    }
+}
+
+/// What can be done with a feature, as dword 0 of the completion.
+pub mod feature_support {
+    /// It can be changed.
+    pub const CHANGEABLE: u32 = 1 << 2;
+}
 
 /// An asynchronous event, as dword 0 of the completion of a request.
 ///

@@ -39,9 +39,10 @@ pub mod cns {
 /// | 128–133 | CRDT1–3, 100 ms | | 514–515 | MAXCMD |
 /// | 516–519 | NN | | 768–1023 | SUBNQN |
 /// | 520–521 | ONCS | | 1792–1795 | IOCCSZ, 16 bytes |
-/// | 525 | VWC | | 1796–1799 | IORCSZ, 16 bytes |
-/// | 536–539 | SGLS | | 1800–1801 | ICDOFF |
-/// | 540–543 | MNAN | | 1803 | MSDBD |
+/// | 522–523 | FUSES | | 1796–1799 | IORCSZ, 16 bytes |
+/// | 525 | VWC | | 1800–1801 | ICDOFF |
+/// | 532–533 | ACWU, less one | | 1803 | MSDBD |
+/// | 536–539 | SGLS | | 540–543 | MNAN |
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the names of the table
 pub struct IdentifyController {
@@ -69,6 +70,9 @@ pub struct IdentifyController {
     pub max_commands: u16,
     pub namespaces: u32,
     pub optional_commands: u16,
+    pub fused_operations: u16,
+    /// Not less one: 0 where there is no compare-and-write.
+    pub compare_and_write_blocks: u16,
     pub volatile_write_cache: u8,
     pub sgl_support: u32,
     pub max_allowed_namespaces: u32,
@@ -111,6 +115,8 @@ impl IdentifyController {
         put_u16(&mut b, 514, self.max_commands);
         put_u32(&mut b, 516, self.namespaces);
         put_u16(&mut b, 520, self.optional_commands);
+        put_u16(&mut b, 522, self.fused_operations);
+        put_u16(&mut b, 532, self.compare_and_write_blocks.saturating_sub(1));
         b[525] = self.volatile_write_cache;
         put_u32(&mut b, 536, self.sgl_support);
         put_u32(&mut b, 540, self.max_allowed_namespaces);
@@ -148,6 +154,8 @@ impl IdentifyController {
             max_commands: u16_at(b, 514),
             namespaces: u32_at(b, 516),
             optional_commands: u16_at(b, 520),
+            fused_operations: u16_at(b, 522),
+            compare_and_write_blocks: if u16_at(b, 522) & 1 != 0 { u16_at(b, 532).saturating_add(1) } else { 0 },
             volatile_write_cache: b[525],
             sgl_support: u32_at(b, 536),
             max_allowed_namespaces: u32_at(b, 540),
@@ -177,7 +185,7 @@ impl IdentifyController {
 /// | 25, 26 | NLBAF, FLBAS | one format |
 /// | 30 | NMIC | bit 0 shared |
 /// | 33 | DLFEAT | 001b: reads zero; bit 3 write zeroes may deallocate |
-/// | 34–35, 36–37 | NAWUN, NAWUPF | less one |
+/// | 34–35, 36–37, 38–39 | NAWUN, NAWUPF, NACWU | less one |
 /// | 40–41, 42–43, 44–45 | NABSN, NABO, NABSPF | less one |
 /// | 46–47 | NOIOB | logical blocks |
 /// | 48–63 | NVMCAP | bytes |
@@ -194,6 +202,8 @@ pub struct IdentifyNamespace {
     pub block_shift: u8,
     /// Bytes that are written all or nothing, within boundaries of the same size.
     pub untorn_bytes: u32,
+    /// Bytes that a compare-and-write does as one, wherever they begin.
+    pub compare_and_write_bytes: u32,
     /// Boundary that I/O should not cross.
     pub boundary_bytes: u32,
     /// Preferred granularity and alignment of writes and deallocation.
@@ -219,6 +229,7 @@ impl IdentifyNamespace {
         for at in [34, 36, 40, 44] {
             put_u16(&mut b, at, less_one(self.untorn_bytes));
         }
+        put_u16(&mut b, 38, less_one(self.compare_and_write_bytes));
         put_u16(&mut b, 46, blocks(self.boundary_bytes));
         put_u64(&mut b, 48, self.size_blocks << self.block_shift);
         for at in [64, 66, 68, 70] {
@@ -243,6 +254,7 @@ impl IdentifyNamespace {
             size_blocks: u64_at(b, 0),
             block_shift,
             untorn_bytes: bytes(u32::from(u16_at(b, 36)) + 1),
+            compare_and_write_bytes: bytes(u32::from(u16_at(b, 38)) + 1),
             boundary_bytes: bytes(u32::from(u16_at(b, 46))),
             granularity_bytes: bytes(u32::from(u16_at(b, 64)) + 1),
             ana_group: u32_at(b, 92),
@@ -343,6 +355,8 @@ mod tests {
             max_commands: 1024,
             namespaces: 1024,
             optional_commands: 13,
+            fused_operations: 1,
+            compare_and_write_blocks: 16,
             volatile_write_cache: 0,
             sgl_support: 0x10_0001,
             max_allowed_namespaces: 1024,
@@ -354,17 +368,22 @@ mod tests {
     }
 
     /// What a host derives from it (NVM command set 1.0, 2.1.4): 64 KiB, aligned to 64 KiB, in logical blocks of either
-    /// format, in normal operation and at a loss of power alike; compare-and-write says nothing of its own.
+    /// format, in normal operation and at a loss of power alike; a compare-and-write of as much, wherever it begins.
     #[test]
     fn untorn_writes_are_told_in_logical_blocks_of_either_format() {
         for (block_shift, blocks) in [(9, 128), (12, 16)] {
-            let namespace = IdentifyNamespace { block_shift, untorn_bytes: 64 << 10, ..IdentifyNamespace::default() };
+            let namespace = IdentifyNamespace {
+                block_shift,
+                untorn_bytes: 64 << 10,
+                compare_and_write_bytes: 64 << 10,
+                ..IdentifyNamespace::default()
+            };
             let page = namespace.encode();
             assert_eq!(page[24] & 2, 2, "NSFEAT: the fields of the namespace count");
-            for (name, at) in [("NAWUN", 34), ("NAWUPF", 36), ("NABSN", 40), ("NABSPF", 44)] {
+            for (name, at) in [("NAWUN", 34), ("NAWUPF", 36), ("NACWU", 38), ("NABSN", 40), ("NABSPF", 44)] {
                 assert_eq!(u16_at(&page, at) + 1, blocks, "{name}");
             }
-            assert_eq!((u16_at(&page, 38), u16_at(&page, 42)), (0, 0), "NACWU and NABO");
+            assert_eq!(u16_at(&page, 42), 0, "NABO");
             assert_eq!(IdentifyNamespace::decode(&page).map(|found| found.untorn_bytes), Some(64 << 10));
         }
     }
@@ -376,7 +395,7 @@ mod tests {
         assert_eq!(hex(&bytes[72..84]), "060000000b08020100000200");
         assert_eq!(
             hex(&bytes[512..544]),
-            "6644000400040000".to_owned() + "0d00000000000000" + "0000000000000000" + "0100100000040000"
+            "6644000400040000".to_owned() + "0d00010000000000" + "000000000f000000" + "0100100000040000"
         );
         assert_eq!(hex(&bytes[1792..1804]), "040400000100000000000001");
         assert_eq!(IdentifyController::decode(&bytes), controller());
@@ -390,13 +409,14 @@ mod tests {
             size_blocks: 0x20_0000,
             block_shift: 9,
             untorn_bytes: 65536,
+            compare_and_write_bytes: 65536,
             boundary_bytes: 1 << 20,
             granularity_bytes: 4096,
             ana_group: 5,
             nguid: [0xAB; 16],
         };
         let bytes = namespace.encode();
-        assert_eq!(hex(&bytes[24..48]), "120000000000010000097f007f0000007f0000007f000008");
+        assert_eq!(hex(&bytes[24..48]), "120000000000010000097f007f007f007f0000007f000008");
         assert_eq!(hex(&bytes[64..74]), "07000700070007007f00");
         assert_eq!(hex(&bytes[128..132]), "00000900");
         assert_eq!(IdentifyNamespace::decode(&bytes), Some(namespace));

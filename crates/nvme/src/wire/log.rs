@@ -12,6 +12,8 @@ pub mod page {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     pub const EFFECTS: u8 = 0x05;
     pub const ANA: u8 = 0x0C;
+    pub const FEATURES: u8 = 0x12;
+    pub const MANAGEMENT: u8 = 0x13;
     pub const DISCOVERY: u8 = 0x70;
 }
 
@@ -253,7 +255,7 @@ pub fn decode_ana(b: &[u8]) -> Vec<(u32, u8, Vec<u32>)> {
 /// | | | | 4–5 | PORTID |
 /// | | | | 6–7 | CNTLID |
 /// | | | | 8–9 | ASQSZ |
-/// | | | | 10–11 | EFLAGS |
+/// | | | | 10–11 | EFLAGS: discovery: 3, the same log everywhere, may stay connected |
 /// | | | | 32–63 | TRSVCID |
 /// | | | | 256–511 | SUBNQN |
 /// | | | | 512–767 | TRADDR |
@@ -281,6 +283,10 @@ impl DiscoveryEntry {
     pub const BYTES: usize = 1024;
     const SUBTYPE_NVM: u8 = 2;
     const SUBTYPE_THIS_DISCOVERY: u8 = 3;
+    /// EFLAGS, DUPRETINFO: every entry with this bit leads to the same log.
+    const SAME_LOG: u16 = 1 << 0;
+    /// EFLAGS, EPCSD: connections may stay and are told of changes.
+    const PERSISTENT: u16 = 1 << 1;
 
     /// Writes it.
     pub fn encode(&self) -> [u8; Self::BYTES] {
@@ -290,6 +296,7 @@ impl DiscoveryEntry {
         put_u16(&mut b, 4, self.port_id);
         put_u16(&mut b, 6, 0xFFFF);
         put_u16(&mut b, 8, self.admin_queue_size);
+        put_u16(&mut b, 10, if self.is_discovery { Self::SAME_LOG | Self::PERSISTENT } else { 0 });
         put_text(&mut b, 32, 32, &self.service, b' ');
         put_text(&mut b, 256, 256, &self.subsystem, 0);
         put_text(&mut b, 512, 256, &self.address, b' ');
@@ -326,17 +333,41 @@ pub fn decode_discovery_header(b: &[u8; DiscoveryEntry::BYTES]) -> (u64, u64) {
     (u64_at(b, 0), u64_at(b, 8))
 }
 
+/// Bits 20–31 of an entry of pages 05h and 12h: what a command or feature is about.
+pub mod scope {
+    /// A namespace.
+    pub const NAMESPACE: u32 = 1 << 20;
+    /// The controller.
+    pub const CONTROLLER: u32 = 1 << 21;
+}
+
 /// Commands supported and effects (page 05h, 4,096 bytes): 256 admin, then 256 I/O entries of 4 bytes.
-/// Bit 0: supported; bit 1: changes logical blocks.
+/// Bit 0: supported; bit 1: changes logical blocks; bits 20–31: [`scope`].
 pub fn encode_effects(page: &mut Vec<u8>, admin: &[u8], io: &[(u8, bool)]) {
     page.clear();
     page.resize(4096, 0);
     for opcode in admin {
-        put_u32(page, 4 * usize::from(*opcode), 1);
+        put_u32(page, 4 * usize::from(*opcode), 1 | scope::CONTROLLER);
     }
     for (opcode, changes) in io {
-        put_u32(page, 1024 + 4 * usize::from(*opcode), 1 | u32::from(*changes) << 1);
+        put_u32(page, 1024 + 4 * usize::from(*opcode), 1 | u32::from(*changes) << 1 | scope::NAMESPACE);
     }
+}
+
+/// Feature identifiers supported and effects (page 12h, 1,024 bytes): bit 0 of entry n says that feature n is there, bit 1
+/// that setting it changes user data (none does), bits 20–31 its [`scope`].
+pub fn encode_features(page: &mut Vec<u8>, ids: impl Iterator<Item = u8>) {
+    page.clear();
+    page.resize(1024, 0);
+    for id in ids {
+        put_u32(page, 4 * usize::from(id), 1 | scope::CONTROLLER);
+    }
+}
+
+/// NVMe-MI commands supported and effects (page 13h, 4,096 bytes): there are none.
+pub fn encode_management(page: &mut Vec<u8>) {
+    page.clear();
+    page.resize(4096, 0);
 }
 
 /// Supported log pages (page 00h, 1,024 bytes): bit 0 of entry n says that page n is there.

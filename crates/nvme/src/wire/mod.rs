@@ -22,7 +22,8 @@ pub use fabrics::{
     controller_status, fabrics_type, property,
 };
 pub use features::{
-    ANA_NOTICES, AsyncEvent, DISCOVERY_NOTICES, EXTENDED_HOST_ID, HOST_BEHAVIOR_BYTES, NAMESPACE_NOTICES, SAVE, feature,
+    ANA_NOTICES, AsyncEvent, DISCOVERY_NOTICES, EXTENDED_HOST_ID, HOST_BEHAVIOR_BYTES, HOST_ID_BYTES,
+    NAMESPACE_NOTICES, SAVE, Select, feature, feature_support,
 };
 
 /// Bytes as hexadecimal, for the golden tests.

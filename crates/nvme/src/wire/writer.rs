@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 
 /// Headers are gathered in pieces of this size: some 300 completions.
 const HEADER_CHUNK_BYTES: usize = 16 << 10;
+/// The first piece, of a connection that may never do more than connect; each is twice the one before.
+const FIRST_CHUNK_BYTES: usize = 1 << 10;
 /// No header with its digest and padding (PDO is one byte) is longer.
 const MAX_HEADER_ROOM: usize = 256;
 
@@ -18,6 +20,7 @@ const MAX_HEADER_ROOM: usize = 256;
 pub struct PduWriter {
     parts: VecDeque<SharedBuf>,
     open: Option<IoBuf>,
+    chunk_bytes: usize,
     used: usize,
     queued_bytes: usize,
     header_digest: bool,
@@ -37,6 +40,7 @@ impl PduWriter {
         Self {
             parts: VecDeque::new(),
             open: None,
+            chunk_bytes: FIRST_CHUNK_BYTES,
             used: 0,
             queued_bytes: 0,
             header_digest: false,
@@ -205,7 +209,8 @@ impl PduWriter {
         debug_assert!(bytes.len() <= MAX_HEADER_ROOM);
         if self.open.as_ref().is_none_or(|open| open.len() - self.used < bytes.len()) {
             self.cut();
-            self.open = Some(IoBuf::new(HEADER_CHUNK_BYTES));
+            self.open = Some(IoBuf::new(self.chunk_bytes));
+            self.chunk_bytes = (2 * self.chunk_bytes).min(HEADER_CHUNK_BYTES);
         }
         let open = self.open.as_mut().expect("made above");
         open[self.used..self.used + bytes.len()].copy_from_slice(bytes);

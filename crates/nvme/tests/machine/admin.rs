@@ -51,7 +51,8 @@ fn the_controller_tells_its_limits_truthfully() {
     assert_eq!(told.volatile_write_cache, 0, "writes are durable");
     assert_eq!((told.namespaces, told.max_allowed_namespaces, told.ana_group_count), (1024, 1024, 1024));
     assert_eq!(told.cmic & 0b1010, 0b1010, "several controllers, ANA");
-    assert_eq!(told.optional_commands, 0b1101);
+    assert_eq!(told.optional_commands, 0b1_1101);
+    assert_eq!((told.fused_operations, told.compare_and_write_blocks), (1, 16), "compare and write, 64 KiB of 4Kn");
 }
 
 #[test]
@@ -64,6 +65,7 @@ fn namespaces_are_shared_stable_and_tell_their_untorn_size() {
             size_blocks: BLOCKS,
             block_shift: shift,
             untorn_bytes: 64 << 10,
+            compare_and_write_bytes: 64 << 10,
             boundary_bytes: 1 << 20,
             granularity_bytes: 4096,
             ana_group: nsid,
@@ -108,6 +110,10 @@ fn log_pages_that_exist_and_the_right_error_for_the_rest() {
     assert_eq!(decode_ana(&ana), [(1, 1, vec![1]), (2, 1, vec![2])]);
     assert_eq!(log(&mut host, page::ANA, 16, 32, false).map(|page| page[0]), Ok(1), "from an offset");
     assert_eq!(log(&mut host, page::SUPPORTED, 0, 1024, false).map(|page| (page[0], page[4 * 0x0C])), Ok((1, 1)));
+    let features = log(&mut host, page::FEATURES, 0, 1024, false).expect("features");
+    let known: Vec<usize> = (0..256).filter(|id| features[4 * id] & 1 != 0).collect();
+    assert_eq!(known, [1, 2, 4, 5, 7, 0x0A, 0x0B, 0x0F, 0x16, 0x81]);
+    assert_eq!(log(&mut host, page::MANAGEMENT, 0, 4096, false), Ok(vec![0; 4096]), "no NVMe-MI");
     for unknown in [0x06, 0x0D, page::DISCOVERY, 0x80, 0xFF] {
         assert_eq!(log(&mut host, unknown, 0, 512, false), Err(Status::INVALID_LOG_PAGE), "page {unknown:02x}");
     }
@@ -144,6 +150,40 @@ fn features_are_kept_and_refused() {
     id.cdw[1] = 1;
     id.sgl = Sgl::transport(16);
     assert_eq!(host.read_command(id), Ok(vec![1; 16]));
+}
+
+/// What page 12h lists can be asked for in every way, and what it does not list in none.
+#[test]
+fn features_have_values_defaults_and_abilities() {
+    let (mut host, _) = admin_queue();
+    let ask = |host: &mut Host, id: u8, select: u32| {
+        let mut sqe = Sqe::new(admin::GET_FEATURES, 0);
+        sqe.cdw[0] = u32::from(id) | select << 8;
+        sqe.cdw[1] = u32::from(id == feature::HOST_IDENTIFIER);
+        sqe.sgl = Sgl::transport(4096);
+        host.queue_command(sqe, None);
+        let answers = host.exchange();
+        match answers.last() {
+            Some(Answer::Response(cqe)) if cqe.status.is_success() => Ok(cqe.result as u32),
+            Some(Answer::Response(cqe)) => Err(cqe.status.code()),
+            Some(Answer::Data(..)) => Ok(0),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(set_feature(&mut host, feature::ARBITRATION, 3, None), Ok(0));
+    assert_eq!(set_feature(&mut host, feature::TEMPERATURE_THRESHOLD, 1 << 20 | 77, None), Ok(0));
+    let values: Vec<_> = (0..3).map(|select| ask(&mut host, feature::ARBITRATION, select)).collect();
+    assert_eq!(values, [Ok(3), Ok(6), Ok(6)], "now, default, saved");
+    assert_eq!(get_feature(&mut host, feature::TEMPERATURE_THRESHOLD, 1 << 20), Ok(77));
+    assert_eq!(get_feature(&mut host, feature::TEMPERATURE_THRESHOLD, 0), Ok(0xFFFF));
+    assert_eq!(get_feature(&mut host, feature::TEMPERATURE_THRESHOLD, 2 << 20), Err(Status::INVALID_FIELD));
+    for id in 0..=255 {
+        let known = [1, 2, 4, 5, 7, 0x0A, 0x0B, 0x0F, 0x16, 0x81].contains(&id);
+        let can = if id == feature::HOST_IDENTIFIER { 0 } else { 1 << 2 };
+        assert_eq!(ask(&mut host, id, 3), if known { Ok(can) } else { Err(Status::INVALID_FIELD) }, "{id:02x}");
+        assert_eq!((0..3).all(|select| ask(&mut host, id, select).is_ok()), known, "{id:02x}");
+        assert_eq!(ask(&mut host, id, 4), Err(Status::INVALID_FIELD));
+    }
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn a_reset_ends_the_io_queues_before_the_status_says_so() {
     assert_eq!(host.changes, [Change::EndQueues]);
     assert_eq!(host.property(property::STATUS, 4) & 1, 1, "queues have not ended yet");
     assert_eq!(io.command(Sqe::new(nvm::FLUSH, 1), None).status.code(), Status::COMMAND_SEQUENCE);
-    host.machine.queues_ended();
+    host.machine.queues_ended(0);
     assert_eq!(host.property(property::STATUS, 4), 0);
     assert_eq!(host.command(Sqe::new(admin::KEEP_ALIVE, 0), None).status.code(), Status::COMMAND_SEQUENCE);
     host.enable();
@@ -146,8 +146,8 @@ fn a_shutdown_is_complete_when_the_io_queues_have_ended() {
     let value = u64::from(Configuration::ENABLE.0 | 1 << 14);
     let set = Property { size_bytes: Some(4), offset: property::CONFIGURATION, value };
     host.command(set.encode(fabrics_type::PROPERTY_SET), None);
-    assert_eq!(host.property(property::STATUS, 4) >> 2 & 3, 0);
-    host.machine.queues_ended();
+    assert_eq!(host.property(property::STATUS, 4) >> 2 & 3, 1, "under way");
+    host.machine.queues_ended(0);
     assert_eq!(host.property(property::STATUS, 4) >> 2 & 3, 2);
 }
 

@@ -1,8 +1,8 @@
 //! A target over memory: what `serve` does with sockets and volumes, done by hand.
 
 use nvme::machine::{
-    AdminView, Admission, Change, Connection, Endpoints, Event, NamespaceInfo, NamespaceTable, Operation, Refusal,
-    Registry, Subsystem, Tag, discard_ranges,
+    Aborting, AdminView, Admission, Change, Connection, Endpoints, Event, NamespaceInfo, NamespaceTable, Operation,
+    Refusal, Registry, Subsystem, Tag, discard_ranges,
 };
 use nvme::wire::log::{AnaState, DiscoveryEntry, Health};
 use nvme::wire::pdu::{DataHeader, IcReq, PduType, R2t, TermReq};
@@ -42,6 +42,7 @@ pub fn world() -> Rc<World> {
         model: "Example".into(),
         firmware: "0.1".into(),
         controller_ids: 1..100,
+        open_by_default: true,
     });
     let mut table = NamespaceTable::default();
     for (nsid, block_shift) in [(1, 9), (2, 12)] {
@@ -69,6 +70,8 @@ pub struct Host {
     pub wanted: Vec<(Tag, u32)>,
     pub hold_grants: bool,
     pub changes: Vec<Change>,
+    /// Aborts are kept among the changes instead of being tried here.
+    pub hold_changes: bool,
     pub terminated: bool,
     next_command: u16,
 }
@@ -91,6 +94,7 @@ impl Host {
             wanted: Vec::new(),
             hold_grants: false,
             changes: Vec::new(),
+            hold_changes: false,
             terminated: false,
             next_command: 0,
         }
@@ -98,16 +102,22 @@ impl Host {
 
     /// A host that has exchanged ICReq and ICResp.
     pub fn opened(world: &Rc<World>, digests: Digests, step: usize) -> Self {
+        Self::opened_aligned(world, digests, step, 4, 4)
+    }
+
+    /// One that asks for data at multiples of `wants` bytes, and pads its own to multiples of `pads`.
+    pub fn opened_aligned(world: &Rc<World>, digests: Digests, step: usize, wants: usize, pads: usize) -> Self {
         let mut host = Self::new(world);
         host.step = step;
-        let icreq = IcReq { pfv: 0, data_alignment: 0, header_digest: digests.0, data_digest: digests.1, limit: 0 };
+        let data_alignment = (wants / 4 - 1) as u8;
+        let icreq = IcReq { pfv: 0, data_alignment, header_digest: digests.0, data_digest: digests.1, limit: 0 };
         host.writer.ic(PduType::IcReq, &icreq);
         let answers = host.exchange();
         let [Answer::Open(icresp)] = &answers[..] else { panic!("{answers:?}") };
         assert_eq!((icresp.header_digest, icresp.data_digest), (digests.0, digests.1));
         assert_eq!(icresp.limit, nvme::limits::MAX_TRANSFER_BYTES);
-        host.writer.open(digests.0, digests.1, 4);
-        host.reader.open(digests.0, digests.1, 4);
+        host.writer.open(digests.0, digests.1, pads);
+        host.reader.open(digests.0, digests.1, wants);
         host
     }
 
@@ -249,7 +259,14 @@ impl Host {
                         discovery_generation: 7,
                         now_ns: 0,
                     };
-                    self.changes.extend(self.machine.execute_admin(&request, &view));
+                    match self.machine.execute_admin(&request, &view) {
+                        // `serve` asks the queue that is named: here there is none but this one.
+                        Some(Change::Abort { tag, queue, command }) if !self.hold_changes => {
+                            let aborted = queue == 0 && self.machine.abort(command) == Aborting::Aborted;
+                            self.machine.complete_abort(tag, aborted);
+                        }
+                        change => self.changes.extend(change),
+                    }
                 }
                 Event::Io(request) if self.hold => self.held.push((request.tag, request.nsid, request.operation)),
                 Event::Io(request) => self.execute(request.tag, request.nsid, request.operation),
@@ -283,6 +300,14 @@ impl Host {
             }
             Operation::Compare { offset_bytes, data } => {
                 if volume[offset_bytes as usize..][..data.len()] != data[..] {
+                    status = Status::COMPARE_FAILURE.do_not_retry();
+                }
+            }
+            Operation::CompareAndWrite { offset_bytes, expected, data } => {
+                let held = &mut volume[offset_bytes as usize..][..data.len()];
+                if held == &expected[..] {
+                    held.copy_from_slice(&data);
+                } else {
                     status = Status::COMPARE_FAILURE.do_not_retry();
                 }
             }

@@ -67,6 +67,43 @@ fn what_is_written_is_read_whatever_the_digests_and_the_cuts_of_the_stream() {
     }
 }
 
+/// The reader of the harness refuses data that does not begin at a multiple of what the host asked for (HPDA).
+#[test]
+fn data_comes_in_any_split_at_any_alignment_and_in_any_cuts_of_the_stream() {
+    let mut state = 0x5eed_u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for round in 0..120 {
+        let digests = ALL_DIGESTS[round % 4];
+        let world = world();
+        let (_admin, id) = Host::admin(&world, digests, usize::MAX);
+        let (wants, pads) = (4 * (1 + random(32)), 4 * (1 + random(32)));
+        let mut host = Host::opened_aligned(&world, digests, 1 + random(9000), wants, pads);
+        host.direct = random(2) == 0;
+        assert!(host.connect(1, 15, id, 4).status.is_success());
+        let data = pattern((1 + random(64)) << 12);
+        let mut sqe = command(nvm::WRITE, 2, 5, (data.len() >> 12) as u32);
+        sqe.sgl = Sgl::transport(data.len() as u32);
+        host.queue_command(sqe, None);
+        let answers = host.exchange();
+        let [Answer::R2t(r2t)] = answers[..] else { panic!("{answers:?}") };
+        let mut at = 0;
+        while at < data.len() {
+            // Multiples of four, as the specification asks, from a word to all of it.
+            let longest = 1 << random(16);
+            let len = (4 * (1 + random(longest))).min(data.len() - at);
+            let piece = crate::harness::shared(&data[at..at + len]);
+            host.writer.h2c_data(r2t.command, r2t.transfer_tag, at as u32, piece, at + len == data.len());
+            at += len;
+        }
+        let answers = host.exchange();
+        assert!(matches!(&answers[..], [Answer::Response(cqe)] if cqe.status.is_success()), "{round}: {answers:?}");
+        assert_eq!(host.read_command(read(2, 5, (data.len() >> 12) as u32)).as_deref(), Ok(&data[..]), "{round}");
+    }
+}
+
 #[test]
 fn a_whole_mebibyte_goes_both_ways() {
     let (mut host, _admin) = io_queue(Digests(true, true), usize::MAX);

@@ -6,5 +6,6 @@
 mod admin;
 mod connect;
 mod errors;
+mod fused;
 mod harness;
 mod io;

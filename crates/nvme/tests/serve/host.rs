@@ -115,6 +115,48 @@ fn zeroes_discard_compare_and_flush_reach_the_volume() {
 }
 
 #[test]
+fn compare_and_write_is_one_for_hosts_on_other_cores_and_connections() {
+    let cluster = cluster(11);
+    // A counter that fits the capsule and lies over two chunks, and one whose data is asked for.
+    for (offset, len) in [((1u64 << 20) - 4096, 8192usize), (4 << 20, 32 << 10)] {
+        let image = move |value: u64| {
+            let mut buf = runtime::IoBuf::new(len);
+            buf.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&value.to_le_bytes()));
+            buf.freeze()
+        };
+        let hosts: Vec<_> = (1..4)
+            .map(|host| {
+                let mut options = cluster.options(host);
+                options.io_queues = 2;
+                let (controller, namespace) = cluster.connect(options);
+                cluster.start(async move {
+                    let _controller = controller;
+                    let mut raised = 0;
+                    while raised < 10 {
+                        let bytes = namespace.read(offset, len as u32).await.expect("read");
+                        let value = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+                        let pair = namespace.compare_and_write(offset, image(value), image(value + 1));
+                        match pair.await.expect("answered") {
+                            (Ok(()), Ok(())) => raised += 1,
+                            (Err(compare), Err(write)) => {
+                                assert_eq!(compare.status().map(Status::code), Some(Status::COMPARE_FAILURE));
+                                assert_eq!(write.status().map(Status::code), Some(Status::ABORTED_FAILED_FUSED));
+                            }
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        cluster.pass(Duration::from_secs(2));
+        assert!(hosts.iter().all(|host| host.borrow().is_some()), "all have raised it ten times");
+        let (_controller, namespace) = cluster.connect(cluster.options(9));
+        let last = cluster.run(async move { namespace.read(offset, len as u32).await.expect("read") });
+        assert!(*last == *image(30), "a raise was lost");
+    }
+}
+
+#[test]
 fn a_host_is_told_of_namespaces_that_come_and_go() {
     let cluster = cluster(7);
     let (controller, namespace) = cluster.connect(cluster.options(1));

@@ -1,8 +1,14 @@
 //! The target on the runtime, with real volumes behind it: our own host over the simulated network, with faults, and
 //! over real sockets.
 
+mod aborts;
+mod access;
+mod endings;
 mod ghost_write;
 mod ghosts;
 mod host;
+mod hostile;
+mod logs;
 mod node;
+mod raw;
 mod sockets;

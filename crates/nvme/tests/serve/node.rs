@@ -23,6 +23,7 @@ pub fn subsystem() -> Subsystem {
         model: "Example".into(),
         firmware: "0.1".into(),
         controller_ids: 1..1000,
+        open_by_default: true,
     }
 }
 
@@ -43,6 +44,7 @@ pub async fn start(cores: Vec<runtime::CoreHandle>, ip: std::net::IpAddr, device
         address: ip.to_string(),
         cores,
         devices: vec![device.to_owned()],
+        blank: volume::Blank::Format,
         map: cluster::SimMap::new(),
     };
     let assembly = Assembly::start(options).await.expect("the node starts");

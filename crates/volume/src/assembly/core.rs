@@ -4,10 +4,11 @@ use super::devices::OpenDevice;
 use super::error::StartError;
 use crate::head::Head;
 use crate::spec::{LocalTable, TableLayout};
-use cluster::GroupRecord;
+use cluster::{GroupRecord, SlotTable};
 use replication::GroupShard;
 use runtime::Device;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -63,7 +64,22 @@ impl<'a> Deal<'a> {
         self.shards().find(|&(_, device, index)| is_home(device, index)).map_or(0, |(core, ..)| core)
     }
 
-    pub(super) fn plan(&self, core: u16, groups: &[GroupRecord], tables: &[Arc<TableLayout>]) -> CorePlan {
+    /// The table, with the core of each of its groups.
+    pub(super) fn layout(&self, id: u32, table: SlotTable, groups: &[GroupRecord]) -> TableLayout {
+        let of_group: BTreeMap<_, &GroupRecord> = groups.iter().map(|group| (group.id, group)).collect();
+        let home = |id| of_group.get(id).map_or(0, |group| self.core_of(group));
+        TableLayout { id, cores: table.groups().iter().map(home).collect(), table }
+    }
+
+    /// What a core is to start of the devices from the `first`th on.
+    pub(super) fn plan(
+        &self,
+        core: u16,
+        first: usize,
+        groups: &[GroupRecord],
+        tables: &[Arc<TableLayout>],
+    ) -> CorePlan {
+        let stores: Vec<StoreId> = self.devices[first..].iter().map(|device| device.store.store_id()).collect();
         let plan = |(_, device, index): (u16, &OpenDevice, ShardIndex)| {
             let store = device.store.clone();
             let lives_here =
@@ -71,7 +87,10 @@ impl<'a> Deal<'a> {
             let groups = groups.iter().filter(lives_here).cloned().collect();
             ShardPlan { path: device.path.clone(), index, groups, store }
         };
-        let shards = self.shards().filter(|&(its, ..)| its == core).map(plan).collect();
+        let is_due = |&(its, device, _): &(u16, &OpenDevice, ShardIndex)| {
+            its == core && stores.contains(&device.store.store_id())
+        };
+        let shards = self.shards().filter(is_due).map(plan).collect();
         CorePlan { shards, tables: tables.to_vec() }
     }
 }
@@ -121,17 +140,20 @@ pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) ->
             None => head.note_stopped(groups),
         }
     }
-    let group = |id: &GroupId| shards.iter().find_map(|shard: &OpenShard| shard.groups.group(*id));
-    let local = |layout: Arc<TableLayout>| {
-        let groups = layout.table.groups().iter().map(group).collect();
-        Rc::new(LocalTable { layout, groups })
-    };
-    head.set_tables(plan.tables.into_iter().map(local).collect());
     for shard in &shards {
         runtime::spawn(tell_troubles(Rc::downgrade(head), shard.groups.clone(), shard.path.clone()));
     }
-    head.set_shards(shards);
+    head.add_shards(shards);
+    plan.tables.into_iter().for_each(|layout| add_table(head, layout));
     Ok(reasons)
+}
+
+/// The core knows the table from now on, with its own groups in it.
+pub(super) fn add_table(head: &Head, layout: Arc<TableLayout>) {
+    let shards = head.shards();
+    let group = |id: &GroupId| shards.iter().find_map(|shard| shard.groups.group(*id));
+    let groups = layout.table.groups().iter().map(group).collect();
+    head.add_table(Rc::new(LocalTable { layout, groups }));
 }
 
 impl ShardPlan {

@@ -1,6 +1,7 @@
-//! Devices: found by what is on them, not by where they are; formatted only if the map says that nothing is on them.
+//! Devices: found by what is on them, not by where they are. One that was formatted and belongs to no cluster is
+//! claimed; a blank one is formatted only where the node may do that, and only if the map says that nothing is on it.
 
-use super::StartError;
+use super::{Blank, StartError};
 use cluster::{DeviceRecord, DeviceState, MapStore, activate_device, ensure, keys, list};
 use runtime::Device;
 use std::path::{Path, PathBuf};
@@ -22,47 +23,55 @@ impl OpenDevice {
     }
 }
 
-/// Opens the node's devices, and formats the new ones.
-pub(super) async fn open_all(
-    map: &Arc<dyn MapStore>,
-    cluster: ClusterId,
-    node: NodeId,
-    paths: &[PathBuf],
-) -> Result<Vec<OpenDevice>, StartError> {
-    if paths.is_empty() {
-        return Err(StartError::NoDevice);
-    }
-    let known: Vec<DeviceRecord> = list(&**map, keys::DEVICES).await?.into_iter().map(|found| found.record).collect();
-    let opener = Opener { map, cluster, node, known };
-    let mut devices = Vec::with_capacity(paths.len());
-    for path in paths {
-        devices.push(opener.open(path).await?);
-    }
-    Ok(devices)
-}
-
-struct Opener<'a> {
+/// Opens devices of a node.
+pub(super) struct Opener<'a> {
     map: &'a Arc<dyn MapStore>,
     cluster: ClusterId,
     node: NodeId,
+    blank: Blank,
     known: Vec<DeviceRecord>,
 }
 
-impl Opener<'_> {
-    async fn open(&self, path: &Path) -> Result<OpenDevice, StartError> {
+impl<'a> Opener<'a> {
+    pub(super) async fn new(
+        map: &'a Arc<dyn MapStore>,
+        cluster: ClusterId,
+        node: NodeId,
+        blank: Blank,
+    ) -> Result<Self, StartError> {
+        let known = list(&**map, keys::DEVICES).await?.into_iter().map(|found| found.record).collect();
+        Ok(Self { map, cluster, node, blank, known })
+    }
+
+    /// Opens one that is the cluster's, makes one the cluster's that nobody's is.
+    pub(super) async fn open(&self, path: &Path) -> Result<OpenDevice, StartError> {
         let failed = |error: std::io::Error| StartError::Device { path: path.to_owned(), message: error.to_string() };
         let device = Device::open(path).await.map_err(failed)?;
         let size_bytes = device.info().size_bytes;
         let broken = |error| StartError::Store { path: path.to_owned(), error };
         let store = match store::identify(&device).await.map_err(broken)? {
+            Some((store::UNCLAIMED, store)) => self.claim(path, &device, store).await?,
             Some((cluster, store)) => {
                 self.check(path, cluster, store)?;
                 Store::open(&device).await.map_err(broken)?
             }
+            None if self.blank == Blank::Refuse => return Err(StartError::NotFormatted { path: path.to_owned() }),
             None => self.format(path, &device).await?,
         };
         activate_device(&**self.map, store.store_id()).await?;
         Ok(OpenDevice { path: path.to_owned(), size_bytes, store })
+    }
+
+    /// Which store is there, without opening it: the cluster's or nobody's.
+    pub(super) async fn look(&self, path: &Path) -> Result<StoreId, StartError> {
+        let failed = |error: std::io::Error| StartError::Device { path: path.to_owned(), message: error.to_string() };
+        let device = Device::open(path).await.map_err(failed)?;
+        match store::identify(&device).await {
+            Ok(Some((store::UNCLAIMED, store))) => Ok(store),
+            Ok(Some((cluster, store))) => self.check(path, cluster, store).map(|()| store),
+            Ok(None) => Err(StartError::NotFormatted { path: path.to_owned() }),
+            Err(error) => Err(StartError::Store { path: path.to_owned(), error }),
+        }
     }
 
     /// The store must be this cluster's, and known to it.
@@ -77,6 +86,27 @@ impl Opener<'_> {
         Ok(())
     }
 
+    /// The device is formatted and nobody's. The map is told first: after a crash in between it is claimed again, and
+    /// a device that is the cluster's is always known to it.
+    async fn claim(&self, path: &Path, device: &Device, store: StoreId) -> Result<Arc<Store>, StartError> {
+        let shown = path.display().to_string();
+        let is_here = |record: &&DeviceRecord| record.node == self.node && record.path == shown;
+        if let Some(other) = self.known.iter().filter(is_here).find(|record| record.store != store) {
+            return Err(StartError::Replaced { path: path.to_owned(), store: other.store });
+        }
+        if !self.known.iter().any(|record| record.store == store) {
+            ensure(&**self.map, self.new_record(store, shown, device)).await?;
+        }
+        let broken = |error| StartError::Store { path: path.to_owned(), error };
+        store::claim(device, self.cluster).await.map_err(broken)?;
+        Store::open(device).await.map_err(broken)
+    }
+
+    fn new_record(&self, store: StoreId, path: String, device: &Device) -> DeviceRecord {
+        let size_bytes = device.info().size_bytes;
+        DeviceRecord { store, node: self.node, path, size_bytes, state: DeviceState::New }
+    }
+
     /// The device is blank. It is formatted unless the map knows of data on it; the map is told before, and that it is
     /// done afterwards, so that after a crash in between it is formatted again and after nothing else is.
     async fn format(&self, path: &Path, device: &Device) -> Result<Arc<Store>, StartError> {
@@ -88,26 +118,11 @@ impl Opener<'_> {
             }
             Some(record) => record.clone(),
             None => {
-                let record = DeviceRecord {
-                    store: StoreId(random_u128()),
-                    node: self.node,
-                    path: shown,
-                    size_bytes: device.info().size_bytes,
-                    state: DeviceState::New,
-                };
+                let record = self.new_record(StoreId(random_u128()), shown, device);
                 ensure(&**self.map, record).await?.record
             }
         };
-        let mut hash_key = [0; 32];
-        hash_key[..16].copy_from_slice(&random_u128().to_le_bytes());
-        hash_key[16..].copy_from_slice(&random_u128().to_le_bytes());
-        let options = FormatOptions {
-            cluster: self.cluster,
-            store: record.store,
-            hash_key,
-            segment_size_bytes: None,
-            shard_count: None,
-        };
+        let options = FormatOptions::with_random_key(self.cluster, record.store);
         store::format(device, &options).await.map_err(|error| StartError::Format { path: path.to_owned(), error })?;
         Store::open(device).await.map_err(|error| StartError::Store { path: path.to_owned(), error })
     }

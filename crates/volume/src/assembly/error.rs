@@ -55,6 +55,38 @@ pub enum StartError {
         /// The store that should be on it.
         store: StoreId,
     },
+    /// A blank device where none is formatted.
+    #[error("{path} is not formatted: see what is on it, then format it with `cairn device format {path}`")]
+    NotFormatted {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A newly formatted device where another one was.
+    #[error(
+        "{path} is newly formatted and the map says that store {store} is there: give back the device that it is on"
+    )]
+    Replaced {
+        /// Where.
+        path: PathBuf,
+        /// The store that should be there.
+        store: StoreId,
+    },
+    /// A device that volumes are on and the node was not started with.
+    #[error("volumes are on {path} (store {store}) already: name it in the node's file and start the node again")]
+    NeedsStart {
+        /// Where.
+        path: PathBuf,
+        /// The store on it.
+        store: StoreId,
+    },
+    /// A device that is open already.
+    #[error("{path} holds store {store}, which this node serves already")]
+    AlreadyServed {
+        /// Where.
+        path: PathBuf,
+        /// The store on it.
+        store: StoreId,
+    },
     /// A device that the map does not know.
     #[error("{path} holds store {store}, which the cluster's map does not know: put back the map that belongs to it")]
     UnknownStore {
@@ -104,13 +136,19 @@ pub enum VolumeError {
     BadBlockSize(InvalidInput),
     /// A volume of this name is there.
     #[error("a volume named {} exists already, of {} bytes", .0.name, .0.size_bytes)]
-    Exists(VolumeInfo),
+    Exists(Box<VolumeInfo>),
     /// No such volume.
     #[error("there is no volume named {0}")]
     NotFound(String),
     /// No such volume in the trash.
     #[error("there is no volume {0} in the trash")]
     NotInTrash(VolumeId),
+    /// The name of a host is none.
+    #[error("{0}")]
+    BadHost(InvalidInput),
+    /// The hosts of the volume cannot be changed like this.
+    #[error("{0}")]
+    Hosts(CatalogError),
     /// All namespace ids are taken.
     #[error("{0}")]
     Full(CatalogError),
@@ -186,6 +224,8 @@ impl From<CatalogError> for VolumeError {
             CatalogError::Input(input @ InvalidInput::Name(_)) => Self::BadName(input),
             CatalogError::Input(input @ InvalidInput::Size(_)) => Self::BadSize(input),
             CatalogError::Input(input @ InvalidInput::BlockSize(_)) => Self::BadBlockSize(input),
+            CatalogError::Input(input @ InvalidInput::Nqn(_)) => Self::BadHost(input),
+            CatalogError::OpenToAll(_) | CatalogError::TooManyHosts(_) => Self::Hosts(error),
             CatalogError::NotFound(name) => Self::NotFound(name),
             CatalogError::NotInTrash(id) => Self::NotInTrash(id),
             CatalogError::SubsystemFull(_) => Self::Full(error),

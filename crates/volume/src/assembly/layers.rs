@@ -93,7 +93,7 @@ impl Assembly {
             })
         });
         let of_cores = of_cores.await;
-        if of_cores.len() < usize::from(self.0.cores) {
+        if of_cores.len() < self.0.cores.len() {
             return Err(VolumeError::Layer("a core has ended".to_owned()));
         }
         Ok(of_cores.into_iter().flatten().collect())
@@ -107,8 +107,7 @@ impl Assembly {
     async fn end_layer(&self, ending: &EndingLayer) -> Result<(), VolumeError> {
         let _alone = self.0.ending.lock().await;
         let ending = *ending;
-        let groups =
-            self.0.tables.iter().find(|table| table.id == ending.table).map(|table| table.table.groups().len());
+        let groups = self.table(ending.table).map(|table| table.table.groups().len());
         for is_last in [false, true] {
             let outcomes = self.on_each_core(move |head| {
                 Box::pin(async move {

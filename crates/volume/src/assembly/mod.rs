@@ -15,6 +15,8 @@ mod core;
 mod devices;
 mod encryption;
 mod error;
+mod growth;
+mod hosts;
 mod layers;
 mod snapshots;
 mod status;
@@ -37,11 +39,11 @@ use crate::head::{Head, Lines, VolumeState};
 use crate::message::LocalFuture;
 use crate::spec::{TableLayout, VolumeSpec};
 use cluster::{
-    CatalogError, ClusterRecord, DEFAULT_POOL, GroupRecord, LayerRecord, MapStore, NewPool, NodeRecord, PoolRecord,
-    VolumeRecord, VolumeState as Life, begin_delete, begin_epochs, create_volume, ensure, ensure_pool, keys, list,
-    load_table, take_heads,
+    CatalogError, ClusterRecord, DEFAULT_POOL, GroupRecord, LayerRecord, MapStore, NodeRecord, PoolRecord,
+    VolumeRecord, VolumeState as Life, begin_delete, begin_epochs, create_volume, ensure, keys, list, load_table,
+    take_heads,
 };
-use devices::OpenDevice;
+use devices::{OpenDevice, Opener};
 use runtime::CoreHandle;
 use runtime::channel::{WaitList, cross};
 use std::cell::{Cell, RefCell};
@@ -60,6 +62,15 @@ const CLUSTER_VERSION: u32 = 1;
 /// At a clean stop, commands in flight get so long to end.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
+/// What becomes of a blank device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blank {
+    /// It is formatted, unless the map knows of data on it.
+    Format,
+    /// The node does not start: whoever says that nothing is on it formats it.
+    Refuse,
+}
+
 /// What a node is started with.
 pub struct NodeOptions {
     /// Which node of the cluster this is.
@@ -68,8 +79,10 @@ pub struct NodeOptions {
     pub address: String,
     /// Its cores; the caller runs on the first one.
     pub cores: Vec<CoreHandle>,
-    /// Its devices: block devices, or files that have their size. A blank one is formatted.
+    /// Its devices: block devices, or files that have their size.
     pub devices: Vec<PathBuf>,
+    /// What becomes of a blank one.
+    pub blank: Blank,
     /// The cluster's map.
     pub map: Arc<dyn MapStore>,
 }
@@ -83,9 +96,10 @@ struct Node {
     cluster: ClusterId,
     map: Arc<dyn MapStore>,
     head: Rc<Head>,
-    cores: u16,
-    devices: Vec<OpenDevice>,
-    tables: Vec<Arc<TableLayout>>,
+    cores: Vec<CoreHandle>,
+    /// In the order in which they came: their shards are dealt to the cores in that order.
+    devices: RefCell<Vec<OpenDevice>>,
+    tables: RefCell<Vec<Arc<TableLayout>>>,
     /// Volumes that are served, by name.
     volumes: RefCell<BTreeMap<String, VolumeInfo>>,
     /// Deleted volumes that are kept for a term.
@@ -112,23 +126,25 @@ impl Assembly {
     /// A device, store or map that cannot be opened, or does not belong together. A group that cannot start does not
     /// fail the node: [`status`](Self::status) says so.
     pub async fn start(options: NodeOptions) -> Result<Self, StartError> {
-        let NodeOptions { node, address, cores, devices, map } = options;
+        let NodeOptions { node, address, cores, devices: paths, blank, map } = options;
         assert!(!cores.is_empty(), "a node has a core");
         let cluster = ensure(&*map, new_cluster()).await?.record;
         ensure(&*map, NodeRecord { id: node, address }).await?;
-        let devices = devices::open_all(&map, cluster.id, node, &devices).await?;
-        let stores = devices.iter().map(|device| device.store.store_id()).collect();
-        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 1, min_in_sync: 1, stores };
-        let pool = ensure_pool(&*map, &pool).await?;
-        let StartedCores { head, tables, groups_missing, reasons } = start_cores(&map, &cores, &devices, &pool).await?;
+        let opener = Opener::new(&map, cluster.id, node, blank).await?;
+        let mut devices = Vec::with_capacity(paths.len());
+        for path in &paths {
+            devices.push(opener.open(path).await?);
+        }
+        growth::ensure_groups(&*map, &devices).await?;
+        let StartedCores { head, tables, groups_missing, reasons } = start_cores(&map, &cores, &devices).await?;
         let this = Self(Rc::new(Node {
             id: node,
             cluster: cluster.id,
             map,
             head,
-            cores: cores.len() as u16,
-            devices,
-            tables,
+            cores,
+            devices: RefCell::new(devices),
+            tables: RefCell::new(tables),
             volumes: RefCell::default(),
             trash: Trash::default(),
             deleting: RefCell::default(),
@@ -239,12 +255,13 @@ impl Assembly {
             Box::pin(async move { VolumeState::add(&head, spec) })
         })
         .await;
+        self.tell_snapshots(volume.id, None).await?;
         self.0.volumes.borrow_mut().insert(info.name.clone(), info);
         Ok(())
     }
 
     async fn spec(&self, volume: &VolumeRecord) -> Result<Arc<VolumeSpec>, VolumeError> {
-        let table = self.0.tables.iter().find(|table| table.id == volume.table).cloned();
+        let table = self.table(volume.table);
         let table = table.ok_or_else(|| VolumeError::NoTable { volume: volume.name.clone(), table: volume.table })?;
         let mut layers = Vec::with_capacity(volume.layers.len());
         for &id in &volume.layers {
@@ -257,6 +274,10 @@ impl Assembly {
         }
         let coding = self.coding(volume).await?;
         Ok(Arc::new(VolumeSpec::new(volume, table, layers, coding)))
+    }
+
+    fn table(&self, id: u32) -> Option<Arc<TableLayout>> {
+        self.0.tables.borrow().iter().find(|table| table.id == id).cloned()
     }
 
     /// How the volume's blocks are stored from now on.
@@ -273,8 +294,8 @@ impl Assembly {
         &self,
         make: impl Fn(Rc<Head>) -> Pin<Box<dyn Future<Output = T>>> + Send + Clone + 'static,
     ) -> Vec<T> {
-        let (told, mut all_told) = cross(usize::from(self.0.cores));
-        for core in 0..self.0.cores {
+        let (told, mut all_told) = cross(self.0.cores.len());
+        for core in 0..self.0.cores.len() as u16 {
             let (make, told) = (make.clone(), told.clone());
             self.0.head.spawn_on(core, move |head| {
                 Box::pin(async move {
@@ -283,8 +304,8 @@ impl Assembly {
                 })
             });
         }
-        let mut answers = Vec::with_capacity(usize::from(self.0.cores));
-        for _ in 0..self.0.cores {
+        let mut answers = Vec::with_capacity(self.0.cores.len());
+        for _ in &self.0.cores {
             answers.extend(all_told.recv().await.ok());
         }
         answers
@@ -349,24 +370,22 @@ async fn start_cores(
     map: &Arc<dyn MapStore>,
     cores: &[CoreHandle],
     devices: &[OpenDevice],
-    pool: &PoolRecord,
 ) -> Result<StartedCores, StartError> {
     let mut groups = Vec::new();
     for device in devices {
         groups.extend(begin_epochs(&**map, device.store.store_id()).await?);
     }
     let deal = core::Deal::new(devices, cores.len());
-    let table = load_table(&**map, pool.table).await?;
-    let of_group: BTreeMap<_, &GroupRecord> = groups.iter().map(|group| (group.id, group)).collect();
-    let home = |id| of_group.get(id).map_or(0, |group: &&GroupRecord| deal.core_of(group));
-    let layout = TableLayout { id: pool.table, cores: table.groups().iter().map(home).collect(), table };
-    let tables = vec![Arc::new(layout)];
+    let mut tables = Vec::new();
+    for id in growth::tables_in_use(&**map).await? {
+        tables.push(Arc::new(deal.layout(id, load_table(&**map, id).await?, &groups)));
+    }
 
     let (started, mut all_started) = cross(cores.len());
     let mut first = None;
     let barriers = core::Barrier::between(cores.len());
     for (index, (lines, barrier)) in Lines::between(cores.len()).into_iter().zip(barriers).enumerate() {
-        let plan = deal.plan(index as u16, &groups, &tables);
+        let plan = deal.plan(index as u16, 0, &groups, &tables);
         if index == 0 {
             first = Some((Head::start(lines), plan, barrier));
         } else {

@@ -9,12 +9,14 @@ use super::{Assembly, VolumeError};
 use crate::api::{Encryption, VolumeInfo};
 use crate::gate::Term;
 use crate::head::Head;
+use crate::snapshot::SnapshotInfo;
 use crate::spec::VolumeSpec;
 use cluster::{
-    CatalogError, NewTop, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot, grow_volume, keys,
-    name_snapshot, push_layer, roll_back, snapshot, snapshots, take_top,
+    CatalogError, LayerRecord, NewTop, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot,
+    grow_volume, keys, name_snapshot, push_layer, roll_back, snapshot, snapshots, take_top,
 };
 use replication::{GroupError, GroupShard};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +46,11 @@ impl Assembly {
             return Err(VolumeError::NotQuiet { volume: info.name, seconds: QUIET_WAIT.as_secs() });
         }
         // With a name it stays; without one, the new top takes what it holds.
-        Ok(name_snapshot(&*self.0.map, info.id, name, old_top).await?)
+        let taken = name_snapshot(&*self.0.map, info.id, name, old_top).await?;
+        if let Err(error) = self.tell_snapshots(info.id, None).await {
+            log::warn!("snapshot {volume}@{name} is taken, and cannot be read before the next one is: {error}");
+        }
+        Ok(taken)
     }
 
     /// The snapshots of a volume, by name.
@@ -53,12 +59,63 @@ impl Assembly {
         Ok(snapshots(&*self.0.map, info.id).await?)
     }
 
-    /// Deletes a snapshot; what only it held comes back in the background.
+    /// Deletes a snapshot; what only it held comes back in the background. Who reads it is told that it is gone; when
+    /// this returns nobody does.
     pub async fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
         let info = self.served(volume)?;
-        let deleted = delete_snapshot(&*self.0.map, info.id, name).await?;
-        self.tend_in_background(deleted.family);
+        snapshot(&*self.0.map, info.id, name).await?;
+        // Before the map forgets it: from then on its layer may end, and who still read through it would miss blocks.
+        self.tell_snapshots(info.id, Some(name)).await?;
+        match delete_snapshot(&*self.0.map, info.id, name).await {
+            Ok(deleted) => {
+                self.tend_in_background(deleted.family);
+                Ok(())
+            }
+            Err(error) => {
+                self.tell_snapshots(info.id, None).await?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Lets every core know the volume's snapshots, all but the one that is `leaving`. Returns when nobody reads others
+    /// any more.
+    pub(super) async fn tell_snapshots(&self, id: VolumeId, leaving: Option<&str>) -> Result<(), VolumeError> {
+        let mut parents: BTreeMap<LayerId, LayerId> = BTreeMap::new();
+        let mut infos = Vec::new();
+        for found in snapshots(&*self.0.map, id).await? {
+            if leaving == Some(found.name.as_str()) {
+                continue;
+            }
+            // Snapshots of one history share most of their layers: each record is fetched once.
+            let (mut layers, mut next) = (Vec::new(), found.layer);
+            while next != LayerId(0) {
+                layers.push(next);
+                next = match parents.get(&next) {
+                    Some(parent) => *parent,
+                    None => {
+                        let record = cluster::get::<LayerRecord>(&*self.0.map, &keys::layer(next)).await?;
+                        let missing = || VolumeError::NoLayer { volume: found.name.clone(), layer: next };
+                        let parent = record.ok_or_else(missing)?.record.parent;
+                        parents.insert(next, parent);
+                        parent
+                    }
+                };
+            }
+            let SnapshotRecord { name, size_bytes, created_at_ns, .. } = found;
+            infos.push(SnapshotInfo { name, size_bytes, created_at_ns, layers: layers.into() });
+        }
+        let infos: Arc<[SnapshotInfo]> = infos.into();
+        self.on_all_cores(move |head| {
+            let infos = infos.clone();
+            Box::pin(async move {
+                if let Some(volume) = head.directory.by_id(id) {
+                    volume.state.set_snapshots(&infos).await;
+                }
+            })
+        })
+        .await;
         Ok(())
     }
 
@@ -102,7 +159,7 @@ impl Assembly {
     /// [`VolumeError::Exists`] if there is a volume of this name.
     pub(super) fn check_free(&self, name: &str) -> Result<(), VolumeError> {
         let there = self.0.volumes.borrow().get(name).cloned();
-        there.map_or(Ok(()), |there| Err(VolumeError::Exists(there)))
+        there.map_or(Ok(()), |there| Err(VolumeError::Exists(Box::new(there))))
     }
 
     /// The layer that the volume's commands write to; of a locked volume that which they would write to.
@@ -216,9 +273,11 @@ async fn close(head: &Rc<Head>, id: VolumeId) {
 /// Opens the volume's gate on this core.
 fn open(head: &Rc<Head>, id: VolumeId, spec: Arc<VolumeSpec>) {
     let Some(volume) = head.directory.by_id(id) else { return };
-    let is_larger = spec.info.size_bytes != volume.size_bytes();
+    let before = volume.state.gate.term();
+    let is_told = |info: &VolumeInfo| (info.size_bytes, info.hosts.clone());
+    let is_other = is_told(&spec.info) != is_told(&before.spec.info);
     volume.state.gate.open(spec);
-    if is_larger {
+    if is_other {
         head.directory.bump();
     }
 }
@@ -249,8 +308,14 @@ mod tests {
         let node = world.add_node(1, SimNodeOptions::default());
         node.add_disk(DISK, 256 << 20, DiskOptions::default());
         let (cores, map) = (node.cores(), SimMap::new());
-        let options =
-            NodeOptions { node: NodeId(1), address: String::new(), cores, devices: vec![PathBuf::from(DISK)], map };
+        let options = NodeOptions {
+            node: NodeId(1),
+            address: String::new(),
+            cores,
+            devices: vec![PathBuf::from(DISK)],
+            blank: crate::Blank::Format,
+            map,
+        };
         let (assembly, spec) = run(&world, &node, async move {
             let assembly = Assembly::start(options).await.expect("the node starts");
             let new = NewVolume { name: "v".to_owned(), size_bytes: 1 << 20, block_size_bytes: 512 };
@@ -273,7 +338,8 @@ mod tests {
             node.spawn(0, async move {
                 // Part of a block: the rest of it is read, and that hangs.
                 let bytes = IoBuf::copy_of(&[2; 512]).freeze();
-                let part = Part { chunk: ChunkId(0), offset: 512, len: 512, work: Work::Write(bytes) };
+                let work = Work::Write(bytes);
+                let part = Part { chunk: ChunkId(0), offset: 512, len: 512, snapshot: None, work };
                 let place = spec.place_of(ChunkId(0));
                 let reply = serve(head, Request::AdmitAndRun { spec, place, access: Access::Write, part }).await;
                 assert!(reply.done().is_ok(), "written");

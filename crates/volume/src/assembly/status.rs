@@ -124,7 +124,7 @@ impl Assembly {
             deleting_volumes: node.deleting.borrow().len(),
             provisioned_bytes: self.provisioned_bytes(),
             trash: self.trash(),
-            devices: node.devices.iter().map(device_status).collect(),
+            devices: node.devices.borrow().iter().map(device_status).collect(),
             ..NodeStatus::default()
         };
         for core in self.on_each_core(|head| Box::pin(async move { core_status(&head) })).await {
@@ -147,7 +147,7 @@ impl Assembly {
                 device.device_bytes_read += shard.statistics.device_read_bytes;
             }
         }
-        for (device, open) in status.devices.iter().zip(&node.devices) {
+        for (device, open) in status.devices.iter().zip(node.devices.borrow().iter()) {
             let Some(failed) = open.store.failed() else { continue };
             // Its groups stopped for this very reason: it is told once, with the device.
             let text = failed.to_string();

@@ -15,11 +15,13 @@ impl Assembly {
     /// Watches for as long as the node lives.
     pub(super) fn watch_devices(&self) {
         let node = Rc::downgrade(&self.0);
-        let mut told = vec![(Fill::Room, false); self.0.devices.len()];
+        let mut told = Vec::new();
         runtime::spawn(async move {
             loop {
                 let Some(alive) = node.upgrade() else { return };
-                for (device, (fill, failed)) in alive.devices.iter().zip(&mut told) {
+                // One may have been added meanwhile.
+                told.resize(alive.devices.borrow().len(), (Fill::Room, false));
+                for (device, (fill, failed)) in alive.devices.borrow().iter().zip(&mut told) {
                     let status = device_status(device);
                     let level = next_level(*fill, &status);
                     if level != std::mem::replace(fill, level) {

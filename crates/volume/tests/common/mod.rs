@@ -2,6 +2,8 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod instant;
+pub mod locks;
+pub mod status;
 
 use cluster::{MapStore, SimMap};
 use runtime::SharedBuf;
@@ -43,6 +45,7 @@ impl Machine {
             address: "10.0.0.1".to_owned(),
             cores: self.node.cores(),
             devices: vec![PathBuf::from(DISK)],
+            blank: volume::Blank::Format,
             map: self.map.clone() as Arc<dyn MapStore>,
         }
     }

@@ -172,6 +172,7 @@ impl Clients {
             let done = match random_u64() % 16 {
                 0..9 => self.write(door, subject, first, count).await,
                 9 | 10 => self.zero(door, subject, first, count).await,
+                11 => self.look(door, subject, first, count).await,
                 _ => self.read(door, subject, first, count).await.map(drop),
             };
             match done {
@@ -348,6 +349,26 @@ impl Clients {
             Err(_) => self.ledger().history.refused(id),
         }
         answer
+    }
+
+    /// Asks whether the blocks are a hole. If they are told to be, that is a read of zeroes, to be judged as one; if not
+    /// nothing was learned.
+    pub async fn look(&self, door: &Door, subject: &Subject, first: u64, count: u64) -> Result<(), Trouble> {
+        let block_bytes = self.profile.block_bytes;
+        let id = self.start(Action::Read(Vec::new()), subject, first, count);
+        let asked = self.asked(door, subject, first, count);
+        let is_hole = door.is_hole(first * block_bytes, (count * block_bytes) as u32);
+        let answer = self.ask(door, is_hole).await;
+        match answer {
+            // Of a door that cannot be asked there is no answer to be judged.
+            Ok(None) => {}
+            _ => self.judge_end(subject, asked, &answer),
+        }
+        match answer {
+            Ok(Some(true)) => self.ledger().history.answered(id, vec![Value::ZERO; count as usize]),
+            _ => self.ledger().history.refused(id),
+        }
+        answer.map(drop)
     }
 
     /// What blocks hold; `None` if it is nothing that anybody wrote, which ends the run.

@@ -3,6 +3,7 @@
 use super::lock::Lock;
 use super::machine::{NBD_PORT, NQN, NVME_PORT, VOLUME};
 use nbd::client::{Client, ClientError};
+use nbd::wire::transmission::allocation;
 use nvme::host::{Controller, HostError, HostIdentity, Namespace, Options};
 use runtime::{SharedBuf, random_u64};
 use std::cell::{Cell, RefCell};
@@ -121,7 +122,9 @@ impl Door {
     /// Connects through NBD.
     pub async fn nbd(address: IpAddr, lock: Lock) -> Result<Self, Trouble> {
         let structured = random_u64().is_multiple_of(2);
-        Ok(Self::Nbd(Client::connect((address, NBD_PORT).into(), VOLUME, structured).await?, lock))
+        let contexts: &[&str] = if structured { &[nbd::machine::ALLOCATION] } else { &[] };
+        let client = Client::connect_with((address, NBD_PORT).into(), VOLUME, structured, contexts).await?;
+        Ok(Self::Nbd(client, lock))
     }
 
     /// What it is called.
@@ -166,8 +169,29 @@ impl Door {
                 self.within(offset_bytes + len_bytes, client.trim(offset_bytes, len_bytes as u32).await)
             }
             Self::Nbd(client, _) => {
-                self.within(offset_bytes + len_bytes, client.write_zeroes(offset_bytes, len_bytes as u32).await)
+                let keep_space = random_u64().is_multiple_of(4);
+                let zeroes = client.write_zeroes(offset_bytes, len_bytes as u32, keep_space);
+                self.within(offset_bytes + len_bytes, zeroes.await)
             }
+        }
+    }
+
+    /// Whether block status calls all of the range a hole; `None` if this way cannot be asked.
+    pub async fn is_hole(&self, offset_bytes: u64, len_bytes: u32) -> Result<Option<bool>, Trouble> {
+        match self {
+            Self::Core(core) => {
+                let extents = core.volume().block_status(offset_bytes, len_bytes.into(), &[], 1).await?;
+                Ok(Some(!extents[0].is_stored && extents[0].len_bytes == u64::from(len_bytes)))
+            }
+            Self::Nbd(client, _) if !client.info().contexts.is_empty() => {
+                let one = random_u64().is_multiple_of(2);
+                let status = client.block_status(offset_bytes, len_bytes, one).await;
+                let status = self.within(offset_bytes + u64::from(len_bytes), status)?;
+                let extent = status.first().and_then(|status| status.extents.first());
+                let extent = extent.ok_or_else(|| Trouble::Wrong("a status without an extent".to_owned()))?;
+                Ok(Some(extent.flags & allocation::ZERO != 0 && extent.len_bytes == len_bytes))
+            }
+            Self::Nvme(_) | Self::Nbd(..) => Ok(None),
         }
     }
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use types::NodeId;
-use volume::{Assembly, NewVolume, NodeOptions, StartError};
+use volume::{Assembly, Blank, NewVolume, NodeOptions, StartError};
 
 pub const DISK: &str = "disk";
 /// Large enough for four shards, so that every core has some: a smaller device is one shard's, and no core would ever
@@ -87,7 +87,8 @@ async fn serve(node: &SimNode, profile: Profile, map: Arc<SimMap>) -> Result<Ser
     let (cores, address) = (node.cores(), node.ip());
     let core_count = cores.len();
     let devices = vec![PathBuf::from(DISK)];
-    let options = NodeOptions { node: NodeId(1), address: address.to_string(), cores, devices, map };
+    let options =
+        NodeOptions { node: NodeId(1), address: address.to_string(), cores, devices, blank: Blank::Format, map };
     let assembly = Assembly::start(options).await?;
     lock::make_ready(&assembly, &profile).await?;
     let volumes = assembly.volumes();
@@ -123,5 +124,6 @@ fn subsystem() -> Subsystem {
         model: "Cairn".to_owned(),
         firmware: "0".to_owned(),
         controller_ids: 1..1000,
+        open_by_default: true,
     }
 }

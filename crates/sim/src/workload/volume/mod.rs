@@ -53,6 +53,7 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::UntornSplit,
         Mutant::LockedOnOneCore,
         Mutant::DiscardRevealsBelow,
+        Mutant::StatusOfTopOnly,
         Mutant::RollbackKeepsNewer,
         Mutant::CloneSharesTop,
         Mutant::GrowthForgotten,

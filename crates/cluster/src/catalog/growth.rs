@@ -1,0 +1,100 @@
+//! A pool that gets another device.
+
+use super::setup::{GROUPS_PER_DEVICE, ensure_table, load_table};
+use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
+use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
+use crate::records::{GroupRecord, GroupState, PoolRecord, Record, SlotTablePiece, keys};
+use crate::slots::SlotTable;
+use crate::typed::{encode, get, list};
+use types::{Epoch, GroupId, StoreId};
+
+/// Gives a device that comes to a pool of one copy its groups: as many as one of a new pool has. What a crash left of
+/// an earlier try is completed. The pool's volumes know nothing of them before [`deal_again`].
+///
+/// # Errors
+/// A pool that is not there, or keeps more copies than one: there, groups move to the device instead.
+pub async fn add_groups(map: &dyn MapStore, pool: &str, store: StoreId) -> Result<(), CatalogError> {
+    let pool = pool_of_one_copy(map, pool).await?;
+    for _ in 0..ATTEMPTS_MAX {
+        let there = list::<GroupRecord>(map, keys::GROUPS).await?;
+        let has = there.iter().filter(|group| group.record.primary == store).count() as u32;
+        let first = there.iter().map(|group| group.record.id.0).max().unwrap_or(0) + 1;
+        let missing: Vec<_> = (first..).map(GroupId).take(GROUPS_PER_DEVICE.saturating_sub(has) as usize).collect();
+        let mut is_done = true;
+        for batch in missing.chunks(TRANSACTION_OPERATIONS_MAX) {
+            let mut transaction = Transaction::new();
+            for id in batch {
+                let record = group_on(*id, &pool, store);
+                transaction = transaction.expect_absent(record.key()).put(record.key(), encode(&record));
+            }
+            is_done = matches!(attempt(map, transaction).await?, Attempt::Done);
+            if !is_done {
+                break;
+            }
+        }
+        if is_done {
+            return Ok(());
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
+async fn pool_of_one_copy(map: &dyn MapStore, name: &str) -> Result<PoolRecord, CatalogError> {
+    let pool = get::<PoolRecord>(map, &keys::pool(name)).await?.ok_or_else(|| CatalogError::NoPool(name.to_owned()))?;
+    if pool.record.replicas != 1 {
+        let why = format!("it keeps {} copies: devices cannot be added to it yet", pool.record.replicas);
+        return Err(CatalogError::BadRecord { key: keys::pool(name), why });
+    }
+    Ok(pool.record)
+}
+
+fn group_on(id: GroupId, pool: &PoolRecord, store: StoreId) -> GroupRecord {
+    GroupRecord {
+        id,
+        table: pool.table,
+        pool: pool.name.clone(),
+        epoch: Epoch(0),
+        primary: store,
+        in_sync: vec![store],
+        eligible: Vec::new(),
+        joining: Vec::new(),
+        members: vec![store],
+        min_in_sync: pool.min_in_sync,
+        state: GroupState::Active,
+    }
+}
+
+/// A new slot table over all groups of the pool if the one it has leaves some out; `weight` says how much of a volume
+/// each device should hold. Volumes that are made from now on use it, those that are there keep theirs. Returns the
+/// pool as it is then.
+pub async fn deal_again(
+    map: &dyn MapStore,
+    pool: &str,
+    weight: impl Fn(StoreId) -> u64,
+) -> Result<PoolRecord, CatalogError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let found = get::<PoolRecord>(map, &keys::pool(pool)).await?;
+        let found = found.ok_or_else(|| CatalogError::NoPool(pool.to_owned()))?;
+        let dealt = load_table(map, found.record.table).await?;
+        let groups = list::<GroupRecord>(map, keys::GROUPS).await?.into_iter().map(|group| group.record);
+        let groups: Vec<GroupRecord> = groups.filter(|group| group.pool == pool).collect();
+        if groups.iter().all(|group| dealt.groups().contains(&group.id)) {
+            return Ok(found.record);
+        }
+        let led = |store| groups.iter().filter(|group| group.primary == store).count() as u64;
+        let weights: Vec<_> =
+            groups.iter().map(|group| (group.id, weight(group.primary) / led(group.primary))).collect();
+        // What a crash left of a table that no pool ever named stays behind, under a number of its own.
+        let mut table = found.record.table + 1;
+        while !list::<SlotTablePiece>(map, &keys::table(table)).await?.is_empty() {
+            table += 1;
+        }
+        ensure_table(map, table, &SlotTable::deal_by_weight(&weights)).await?;
+        let next = PoolRecord { table, ..found.record };
+        let transaction = Transaction::new().expect(next.key(), found.modified).put(next.key(), encode(&next));
+        if let Attempt::Done = attempt(map, transaction).await? {
+            return Ok(next);
+        }
+    }
+    Err(CatalogError::Contended)
+}

@@ -1,0 +1,134 @@
+//! Another device for a pool, at a start and while the node serves: new groups on it, and a new slot table for the
+//! volumes that are made from now on.
+
+use super::core::{self, Barrier, Deal};
+use super::devices::{OpenDevice, Opener};
+use super::{Assembly, Blank, StartError};
+use crate::spec::TableLayout;
+use cluster::{
+    DEFAULT_POOL, GroupRecord, MapStore, NewPool, PoolRecord, VolumeRecord, add_groups, begin_epochs, deal_again,
+    ensure_pool, keys, list, load_table,
+};
+use runtime::channel::cross;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use types::{GroupId, StoreId};
+
+/// Makes the pool if there is none, and groups and a table for devices that have come since.
+pub(super) async fn ensure_groups(map: &dyn MapStore, devices: &[OpenDevice]) -> Result<PoolRecord, StartError> {
+    if devices.is_empty() {
+        return Err(StartError::NoDevice);
+    }
+    let stores: Vec<StoreId> = devices.iter().map(|device| device.store.store_id()).collect();
+    let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 1, min_in_sync: 1, stores: stores.clone() };
+    ensure_pool(map, &pool).await?;
+    for store in stores {
+        add_groups(map, DEFAULT_POOL, store).await?;
+    }
+    Ok(deal_again(map, DEFAULT_POOL, |store| room_of(devices, store)).await?)
+}
+
+/// What is left on the device, in bytes: it gets as large a share of new volumes. Nothing where it is not here.
+fn room_of(devices: &[OpenDevice], store: StoreId) -> u64 {
+    let device = devices.iter().find(|device| device.store.store_id() == store);
+    device.map_or(0, |device| {
+        let usage = device.store.usage();
+        usage.new_blocks_until_bytes.saturating_sub(usage.live_bytes)
+    })
+}
+
+/// The pools' tables and those that volumes were made with.
+pub(super) async fn tables_in_use(map: &dyn MapStore) -> Result<BTreeSet<u32>, StartError> {
+    let pools = list::<PoolRecord>(map, keys::POOLS).await?;
+    let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
+    let of_pools = pools.into_iter().map(|pool| pool.record.table);
+    Ok(of_pools.chain(volumes.into_iter().map(|volume| volume.record.table)).collect())
+}
+
+async fn groups_of_all(map: &dyn MapStore) -> Result<impl Iterator<Item = GroupRecord>, StartError> {
+    Ok(list::<GroupRecord>(map, keys::GROUPS).await?.into_iter().map(|group| group.record))
+}
+
+impl Assembly {
+    /// Whether [`add_device`](Self::add_device) would take the device: nothing is changed.
+    ///
+    /// # Errors
+    /// A device that is not formatted, another cluster's, served already, or that volumes have been on already.
+    pub async fn check_device(&self, path: &Path) -> Result<(), StartError> {
+        let map = &self.0.map;
+        let store = Opener::new(map, self.0.cluster, self.0.id, Blank::Refuse).await?.look(path).await?;
+        if self.0.devices.borrow().iter().any(|there| there.store.store_id() == store) {
+            return Err(StartError::AlreadyServed { path: path.to_owned(), store });
+        }
+        let of_store: Vec<GroupId> =
+            groups_of_all(&**map).await?.filter(|g| g.primary == store).map(|g| g.id).collect();
+        let is_dealt = |table: &Arc<TableLayout>| table.table.groups().iter().any(|group| of_store.contains(group));
+        if self.0.tables.borrow().iter().any(is_dealt) {
+            return Err(StartError::NeedsStart { path: path.to_owned(), store });
+        }
+        Ok(())
+    }
+
+    /// Takes another device into the node while it serves. When this returns, new volumes use it; those that are there
+    /// stay where they are.
+    ///
+    /// # Errors
+    /// As [`check_device`](Self::check_device), or a device that fails. The node serves on as before; what had been
+    /// begun is completed by the next try, or the next start with the device.
+    pub async fn add_device(&self, path: &Path) -> Result<(), StartError> {
+        let _alone = self.0.changing.lock().await;
+        self.check_device(path).await?;
+        let map = &self.0.map;
+        let opener = Opener::new(map, self.0.cluster, self.0.id, Blank::Refuse).await?;
+        let device = opener.open(path).await?;
+        let store = device.store.store_id();
+        add_groups(&**map, DEFAULT_POOL, store).await?;
+        let groups = begin_epochs(&**map, store).await?;
+        self.0.devices.borrow_mut().push(device);
+        if let Err(error) = self.start_last_device(&groups).await {
+            self.0.devices.borrow_mut().pop();
+            return Err(error);
+        }
+        let pool = deal_again(&**map, DEFAULT_POOL, |store| room_of(&self.0.devices.borrow(), store)).await?;
+        let table = load_table(&**map, pool.table).await?;
+        let all: Vec<GroupRecord> = groups_of_all(&**map).await?.collect();
+        let layout = {
+            let devices = self.0.devices.borrow();
+            Arc::new(Deal::new(&devices, self.0.cores.len()).layout(pool.table, table, &all))
+        };
+        let told = layout.clone();
+        self.on_all_cores(move |head| {
+            let layout = told.clone();
+            Box::pin(async move { core::add_table(&head, layout) })
+        })
+        .await;
+        self.0.tables.borrow_mut().push(layout);
+        Ok(())
+    }
+
+    /// Opens the shards of the device that came last and starts its groups, each on its core.
+    async fn start_last_device(&self, groups: &[GroupRecord]) -> Result<(), StartError> {
+        let cores = self.0.cores.len();
+        let plans: Vec<_> = {
+            let devices = self.0.devices.borrow();
+            let deal = Deal::new(&devices, cores);
+            (0..cores as u16).map(|core| deal.plan(core, devices.len() - 1, groups, &[])).collect()
+        };
+        let (started, mut all_started) = cross(cores);
+        for (core, (plan, barrier)) in plans.into_iter().zip(Barrier::between(cores)).enumerate() {
+            let started = started.clone();
+            self.0.head.spawn_on(core as u16, move |head| {
+                Box::pin(async move {
+                    let outcome = core::start(&head, plan, barrier).await;
+                    let _ = started.send(outcome).await;
+                })
+            });
+        }
+        for _ in 0..cores {
+            let reasons = all_started.recv().await.map_err(|_| StartError::CoreEnded)??;
+            reasons.iter().for_each(|reason| log::warn!("{reason}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,23 @@
+//! Which NVMe hosts may use a volume: here only what the map says is changed and told to every core. The doors ask it of
+//! each command, and the NVMe target waits until nothing runs any more of a host that was denied.
+
+use super::{Assembly, VolumeError};
+use crate::api::VolumeInfo;
+use cluster::{HostChange, change_hosts};
+
+impl Assembly {
+    /// Changes which hosts may use a volume; every core's directory says so when this returns. `open_by_default`: who may
+    /// use a volume of which nobody has said anything.
+    pub async fn change_hosts(
+        &self,
+        volume: &str,
+        change: &HostChange,
+        open_by_default: bool,
+    ) -> Result<VolumeInfo, VolumeError> {
+        let _alone = self.0.changing.lock().await;
+        let info = self.served(volume)?;
+        let changed = change_hosts(&*self.0.map, info.id, change, open_by_default).await?;
+        self.refresh(&changed).await?;
+        self.served(volume)
+    }
+}

@@ -1,0 +1,66 @@
+//! Counters that many clients raise with compare-and-write and nothing else: each raise that is reported counts once.
+
+use super::{Machine, new_volume, payload};
+use runtime::channel::cross;
+use volume::{CompareAndWriteError, IoError, Volume};
+
+const CHUNK: u64 = 1 << 20;
+const CLIENTS: u64 = 4;
+const RAISES: u64 = 12;
+/// Where a counter begins and how many bytes it fills: part of a block, in one chunk of either core, over two chunks.
+const COUNTERS: [(u64, usize); 4] =
+    [(512, 512), (CHUNK + 8192, 4096), (2 * CHUNK - 512, 1024), (3 * CHUNK - 65536, 131_072)];
+
+/// `value`, as many bytes wide as the counter: all of them must be there.
+fn image(value: u64, len: usize) -> Vec<u8> {
+    value.to_le_bytes().repeat(len / 8)
+}
+
+async fn read(volume: &Volume, offset: u64, len: usize) -> u64 {
+    let bytes = volume.read(offset, len as u32).await.expect("readable").bytes;
+    let value = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+    assert!(bytes[..] == image(value, len)[..], "a counter that is written in part");
+    value
+}
+
+/// Raises the counter once; whether this client did it.
+async fn raise(volume: &Volume, offset: u64, len: usize) -> bool {
+    let value = read(volume, offset, len).await;
+    let (expected, next) = (payload(&image(value, len)), payload(&image(value + 1, len)));
+    match volume.compare_and_write(offset, expected, next).await {
+        Ok(()) => true,
+        Err(CompareAndWriteError::Compare(IoError::CompareFailed(at))) => {
+            assert!((offset..offset + len as u64).contains(&at), "byte {at}");
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Clients on two cores raise each counter until each has raised it so often; no raise may be lost.
+pub fn no_raise_is_lost(seed: u64) {
+    let machine = Machine::with_disk(seed, 2, 4 << 30);
+    let assembly = machine.start();
+    machine.run(async move {
+        assembly.create_volume(new_volume("v", 8 << 20)).await.expect("made");
+        for (offset, len) in COUNTERS {
+            let (done, mut all_done) = cross::<()>(1);
+            for client in 0..CLIENTS {
+                let done = done.clone();
+                assembly.spawn_on(client as usize % 2, move |directory| async move {
+                    let volume = directory.by_name("v").expect("served");
+                    let mut raised = 0;
+                    while raised < RAISES {
+                        raised += u64::from(raise(&volume, offset, len).await);
+                    }
+                    drop(done);
+                });
+            }
+            drop(done);
+            while all_done.recv().await.is_ok() {}
+            let volume = assembly.directory().by_name("v").expect("served");
+            assert_eq!(read(&volume, offset, len).await, CLIENTS * RAISES, "raises were lost at {offset}, seed {seed}");
+        }
+        assembly.stop().await;
+    });
+}
