@@ -68,6 +68,11 @@ pub(crate) enum Command {
     Trash(TrashCommand),
     /// How the cluster is, and why
     Status,
+    /// Where the time of a volume's I/O goes: by stage, and for the slowest commands of the last minutes
+    Why {
+        /// The volume
+        volume: VolumeName,
+    },
 }
 
 #[derive(Debug, Subcommand)]

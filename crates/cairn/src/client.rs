@@ -4,7 +4,7 @@ use crate::Failure;
 use node::admin::types::{
     AddDevice, AllowHost, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device,
     ErrorBody, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, UnlockVolume,
-    Volume,
+    Volume, VolumeLatency,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -40,6 +40,10 @@ impl Client {
 
     pub(crate) fn volume(&self, name: &str) -> Result<Volume, Failure> {
         self.read(self.agent.get(self.url(&format!("/v1/volumes/{name}"))).call())
+    }
+
+    pub(crate) fn latency(&self, volume: &str) -> Result<VolumeLatency, Failure> {
+        self.read(self.agent.get(self.url(&format!("/v1/volumes/{volume}/latency"))).call())
     }
 
     pub(crate) fn create_volume(&self, volume: &CreateVolume) -> Result<Volume, Failure> {

@@ -21,6 +21,7 @@ mod snapshot;
 mod status;
 mod trash;
 mod volume;
+mod why;
 
 use args::{Command, DeviceCommand, NodeCommand, Request, UsageError};
 use client::Client;
@@ -81,6 +82,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Device(DeviceCommand::Ls) => device::list(&client()?, format),
         Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Status => status::run(&client()?, format),
+        Command::Why { volume } => why::run(&client()?, volume.as_str(), format),
     }
 }
 

@@ -27,4 +27,4 @@ mod outbox;
 pub mod serve;
 pub mod wire;
 
-pub use serve::{Worker, WorkerHandle, serve, worker};
+pub use serve::{ConnectionCount, Worker, WorkerHandle, serve, worker};

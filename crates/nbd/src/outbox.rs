@@ -52,6 +52,8 @@ pub(crate) struct Outbox {
     sealed: VecDeque<Sealed>,
     /// Bytes of all small pieces.
     small_bytes: usize,
+    /// Bytes of all pieces.
+    bytes: usize,
     load: Load,
 }
 
@@ -65,9 +67,15 @@ impl Outbox {
         self.small_bytes
     }
 
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Queues a copy of `bytes`.
     pub(crate) fn push_bytes(&mut self, mut bytes: &[u8]) {
         self.small_bytes += bytes.len();
+        self.bytes += bytes.len();
         while !bytes.is_empty() {
             if self.used == PAGE_BYTES {
                 self.seal();
@@ -87,6 +95,7 @@ impl Outbox {
 
     /// Queues `data` itself.
     pub(crate) fn push_data(&mut self, data: SharedBuf) {
+        self.bytes += data.len();
         self.open.push(Piece::Data(data));
     }
 
@@ -114,6 +123,7 @@ impl Outbox {
         let count = self.sealed.len().min(parts_max.saturating_sub(parts.len()));
         for Sealed { bytes, is_small } in self.sealed.drain(..count) {
             self.small_bytes -= if is_small { bytes.len() } else { 0 };
+            self.bytes -= bytes.len();
             parts.push(bytes);
         }
         if self.sealed.is_empty() { std::mem::take(&mut self.load) } else { Load::default() }

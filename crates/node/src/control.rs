@@ -12,6 +12,7 @@
 use crate::keys::{KeyRequest, SecretChange};
 use crate::size::ByteSize;
 use crate::snapshots::SnapshotRequest;
+use crate::traffic::Traffic;
 use crate::volume_spec::{SnapshotName, VolumeName, VolumeSpec};
 use cluster::{Compression, PoolRecord, SnapshotRecord};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
@@ -61,6 +62,8 @@ pub enum Request {
     AddDevice(PathBuf, Answer<()>),
     /// How things are.
     Status(Reply<ClusterStatus>),
+    /// What clients do.
+    Traffic(Reply<Traffic>),
     /// Close the doors and the stores, and answer nothing any more.
     Stop(Reply<()>),
 }
@@ -285,6 +288,11 @@ impl ControlHandle {
     /// How things are.
     pub async fn status(&self) -> Result<ClusterStatus, ControlError> {
         self.ask(Request::Status).await
+    }
+
+    /// What clients do, and where the time of their commands goes.
+    pub async fn traffic(&self) -> Result<Traffic, ControlError> {
+        self.ask(Request::Traffic).await
     }
 
     /// Closes the doors and the stores: what is in flight is answered, nothing new is taken.

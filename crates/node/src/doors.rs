@@ -79,9 +79,27 @@ pub(crate) struct Doors {
     /// The NVMe/TCP target.
     pub(crate) target: Arc<Target>,
     listening: Vec<TaskHandle>,
+    nbd_connections: Vec<nbd::ConnectionCount>,
+}
+
+/// How many clients there are.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Clients {
+    /// Controllers that NVMe hosts have connected.
+    pub(crate) nvme_controllers: usize,
+    /// Connections of NBD clients.
+    pub(crate) nbd_connections: usize,
 }
 
 impl Doors {
+    /// How many clients there are now.
+    pub(crate) fn clients(&self) -> Clients {
+        Clients {
+            nvme_controllers: self.target.controllers().len(),
+            nbd_connections: self.nbd_connections.iter().map(nbd::ConnectionCount::get).sum(),
+        }
+    }
+
     /// Lets clients in. Called on core 0.
     pub(crate) fn open(assembly: &Assembly, bound: Bound, node: NodeId, core_count: usize, any_host: bool) -> Self {
         let (nvme, nbd) = (bound.nvme.local_address(), bound.nbd.local_address());
@@ -100,8 +118,9 @@ impl Doors {
         for (core, worker) in workers.into_iter().enumerate() {
             assembly.spawn_on(core, move |directory| worker.run(directory));
         }
+        let nbd_connections = handles.iter().map(nbd::WorkerHandle::count).collect();
         listening.push(runtime::spawn(nbd::serve(bound.nbd, handles)));
-        Self { nqn, nvme, nbd, target, listening }
+        Self { nqn, nvme, nbd, target, listening, nbd_connections }
     }
 
     /// Takes no new client and ends the connections there are; what was admitted is executed.

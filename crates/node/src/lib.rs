@@ -34,12 +34,14 @@ mod hosts;
 pub mod keys;
 mod local_node;
 pub mod log;
+mod metrics;
 pub mod secret;
 pub mod service;
 pub mod size;
 pub mod snapshots;
 #[cfg(test)]
 mod testing;
+pub mod traffic;
 pub mod volume_spec;
 
 pub use cluster::Compression;

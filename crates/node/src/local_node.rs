@@ -189,6 +189,10 @@ impl LocalNode {
                     let cluster: ClusterId = self.assembly.cluster_id();
                     drop(reply.send(ClusterStatus { cluster, node: self.assembly.status().await }));
                 }
+                Request::Traffic(reply) => {
+                    let clients = self.doors.as_ref().map(Doors::clients).unwrap_or_default();
+                    runtime::spawn(crate::traffic::answer(self.assembly.clone(), clients, reply));
+                }
                 Request::Stop(reply) => {
                     self.stop().await;
                     let _ = reply.send(());

@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 use store::format::LayerRecord;
-use store::{AppendError, BlockCoding, Content, Entry, EntryKind, GroupRecovery, KnownBlock, ReadError, Want};
+use store::{AppendError, AppendTimes, BlockCoding, Content, Entry, EntryKind, GroupRecovery, KnownBlock, ReadError, Want};
 use types::{BlockRange, ChunkId, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
 
 /// What a head says of itself with every request.
@@ -170,46 +170,17 @@ impl Group {
         }
     }
 
-    /// Reads committed blocks: into `buf`, where plain ones are wanted and none is compressed, with one crc32c per
-    /// block to `checksums`. The buffer comes back in any case.
-    pub async fn read(
-        &self,
-        stamp: Stamp<'_>,
-        sought: Sought<'_>,
-        buf: IoBuf,
-        checksums: &mut Vec<u32>,
-    ) -> (Result<Content, GroupError>, IoBuf) {
-        if let Err(error) = self.ready_to_read(stamp).await {
-            return (Err(error), buf);
-        }
-        let Some(shard) = self.shard.upgrade() else { return (Err(self.stopped_error()), buf) };
-        let Sought { layers, chunk, range, want } = sought;
-        let (result, buf) = shard.store().read_stored(layers, chunk, range, want, buf, checksums).await;
-        (result.map_err(|error| self.read_error(error)), buf)
-    }
-
-    /// What is known of each block, committed ones only; replaces what `known` held. `sought.want` means nothing here.
-    pub async fn known_blocks(
-        &self,
-        stamp: Stamp<'_>,
-        sought: Sought<'_>,
-        known: &mut Vec<KnownBlock>,
-    ) -> Result<(), GroupError> {
-        self.ready_to_read(stamp).await?;
-        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
-        let Sought { layers, chunk, range, .. } = sought;
-        shard.store().known_blocks(layers, chunk, range, known).map_err(|error| self.read_error(error))
-    }
-
-    /// Lets a reader in.
-    async fn ready_to_read(&self, stamp: Stamp<'_>) -> Result<(), GroupError> {
+    /// Lets a reader in, which is to read in this turn.
+    pub async fn reader(&self, stamp: Stamp<'_>) -> Result<Reader<'_>, GroupError> {
         loop {
             self.wait_for_room(0).await?;
             match self.enter(stamp)? {
-                Some(raised_at) => return self.wait_for_commit_of_another(raised_at).await,
+                Some(raised_at) => break self.wait_for_commit_of_another(raised_at).await?,
                 None => Box::pin(self.wait_for_segments()).await?,
             }
         }
+        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        Ok(Reader { group: self, shard })
     }
 
     #[cold]
@@ -225,15 +196,17 @@ impl Group {
         self.shard.upgrade().is_none_or(|shard| shard.store().holds(layer, chunk))
     }
 
-    /// Resolves when the entry is committed. Only who was given `seq` may wait for it.
+    /// Resolves when the entry is committed, with the times of its way to the device. Only who was given `seq` may wait
+    /// for it.
     ///
     /// # Errors
     /// The group stopped: the outcome is unknown.
-    pub async fn wait_committed(&self, seq: Seq) -> Result<(), GroupError> {
+    pub async fn wait_committed(&self, seq: Seq) -> Result<AppendTimes, GroupError> {
         poll_fn(|cx| {
             let mut window = self.window.borrow_mut();
             if window.committed() >= seq {
-                return Poll::Ready(Ok(()));
+                // Who waits is woken by the settling of its record and runs before the next is settled.
+                return Poll::Ready(Ok(self.shard.upgrade().map(|shard| shard.settled()).unwrap_or_default()));
             }
             if self.stopped.get().is_some() {
                 return Poll::Ready(Err(self.stopped_error()));
@@ -439,6 +412,34 @@ impl Group {
     fn stopped_error(&self) -> GroupError {
         let reason = self.stopped.get().cloned().unwrap_or_else(|| "its shard was closed".to_owned());
         GroupError::Stopped { group: self.id, reason }
+    }
+}
+
+/// A reader that was let in.
+pub struct Reader<'a> {
+    group: &'a Group,
+    shard: Rc<GroupShard>,
+}
+
+impl Reader<'_> {
+    /// Reads committed blocks: into `buf`, where plain ones are wanted and none is compressed, with one crc32c per
+    /// block to `checksums`. The buffer comes back in any case.
+    pub async fn read(
+        self,
+        sought: Sought<'_>,
+        buf: IoBuf,
+        checksums: &mut Vec<u32>,
+    ) -> (Result<Content, GroupError>, IoBuf) {
+        let Sought { layers, chunk, range, want } = sought;
+        let (result, buf) = self.shard.store().read_stored(layers, chunk, range, want, buf, checksums).await;
+        (result.map_err(|error| self.group.read_error(error)), buf)
+    }
+
+    /// What is known of each block, committed ones only; replaces what `known` held. `sought.want` means nothing here.
+    pub fn known_blocks(self, sought: Sought<'_>, known: &mut Vec<KnownBlock>) -> Result<(), GroupError> {
+        let Sought { layers, chunk, range, .. } = sought;
+        let result = self.shard.store().known_blocks(layers, chunk, range, known);
+        result.map_err(|error| self.group.read_error(error))
     }
 }
 

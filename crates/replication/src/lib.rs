@@ -26,5 +26,5 @@ mod shard;
 mod window;
 
 pub use error::{GroupError, StartError};
-pub use group::{Group, GroupRef, Place, Sought, Stamp};
+pub use group::{Group, GroupRef, Place, Reader, Sought, Stamp};
 pub use shard::GroupShard;

@@ -5,10 +5,10 @@ use crate::group::{Group, GroupRef};
 use cluster::{GroupRecord, decode};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use store::{AppendError, Entry, LogPosition, Recovery, Shard};
+use store::{AppendError, AppendTimes, Entry, LogPosition, Recovery, Shard};
 use types::{Epoch, GroupId, LayerId, Mutant, Seq, StoreId, mutant};
 
 /// The epoch of a group's first start.
@@ -30,6 +30,8 @@ pub struct GroupShard {
     /// In the order of the log; the front becomes durable first.
     queued: RefCell<VecDeque<Queued>>,
     layers: RefCell<HashSet<LayerId, FixedState>>,
+    /// Times of the record that was settled last.
+    settled: Cell<AppendTimes>,
 }
 
 impl GroupShard {
@@ -48,6 +50,7 @@ impl GroupShard {
             by_id: RefCell::default(),
             queued: RefCell::default(),
             layers: RefCell::new(recovery.layers.iter().map(|record| record.layer).collect()),
+            settled: Cell::default(),
         });
         let known: HashMap<GroupId, usize, FixedState> =
             recovery.groups.iter().enumerate().map(|(index, group)| (group.group, index)).collect();
@@ -92,6 +95,11 @@ impl GroupShard {
         group
     }
 
+    /// Times of the record whose entries were committed last: of theirs, to who waited for one of them and asks at once.
+    pub(crate) fn settled(&self) -> AppendTimes {
+        self.settled.get()
+    }
+
     /// A group of this shard.
     pub fn group(&self, id: GroupId) -> Option<GroupRef> {
         let index = *self.by_id.borrow().get(&id)?;
@@ -128,6 +136,7 @@ impl GroupShard {
 
     /// Everything through `durable` is on the device.
     fn settle(&self, durable: LogPosition) {
+        self.settled.set(self.shard.last_append());
         loop {
             let next = {
                 let mut queued = self.queued.borrow_mut();

@@ -1,7 +1,7 @@
 //! What is handed to the store to be appended.
 
 use crate::format::{LayerRecord, StoredLength};
-use runtime::SharedBuf;
+use runtime::{Instant, SharedBuf};
 use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
 
 /// Most blocks of one [`EntryKind::Write`]: 128 KiB. Seven of the largest fill a record to 7/8, while one entry stays
@@ -12,6 +12,15 @@ pub const MAX_ENTRY_BLOCKS: u16 = 32;
 pub const MAX_GROUP_RECORD_BYTES: usize = 64 << 10;
 /// Most chunks of one [`EntryKind::Merge`] or [`EntryKind::LayerDelete`].
 pub const MAX_ENTRY_CHUNKS: usize = crate::format::entry::MAX_ENTRY_CHUNKS;
+
+/// When a record was handed to the device, and when it was known to be durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AppendTimes {
+    /// The write began.
+    pub issued: Instant,
+    /// The write, those before it and the flush behind them had ended.
+    pub durable: Instant,
+}
 
 /// One entry of a group's order.
 #[derive(Clone, Debug)]

@@ -62,7 +62,7 @@ mod synthetic;
 
 pub use create::{FormatOptions, UNCLAIMED, claim, erase, format, identify};
 pub use entry::{
-    BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS, MAX_GROUP_RECORD_BYTES,
+    AppendTimes, BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS, MAX_GROUP_RECORD_BYTES,
 };
 pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
 pub use index::LayerUsage;

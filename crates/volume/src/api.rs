@@ -5,13 +5,14 @@ pub use crate::checksums::BlockChecksums;
 use crate::command::{Command, Finished};
 pub use crate::directory::Directory;
 use crate::head::{Head, Running, VolumeState};
+use crate::latency::{Door, Flight, Operation};
 use crate::part::{Done, Work};
 pub use crate::session::Session;
 use crate::snapshot::{SnapshotInfo, SnapshotState};
 use crate::status::{BlockExtent, SnapshotMark};
 use crate::zeroes::Zeroing;
 use cluster::{Compression, HostAccess};
-use runtime::{IoBuf, SharedBuf};
+use runtime::{Instant, IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -211,6 +212,11 @@ impl Volume {
     /// Its name, today; of a snapshot that of its volume.
     pub fn name(&self) -> &str {
         &self.state.info.name
+    }
+
+    /// A command of a client, whose header came at `received` and which is called next.
+    pub fn flight(&self, door: Door, operation: Operation, received: Instant) -> Flight {
+        Flight::new(&self.state.recorder, door, operation, received)
     }
 
     /// Its NVMe namespace id.

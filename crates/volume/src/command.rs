@@ -10,16 +10,20 @@
 
 use crate::admission::{Access, TicketId};
 use crate::api::{IoError, Volume};
+use crate::gate::Entered;
 use crate::head::{Call, Head, Running, VolumeState};
-use crate::message::{Reply, Request};
+use crate::latency::{self, Moments};
+use crate::message::{Outcome, Reply, Request};
 use crate::part::{self, Done, Part, blocks_around, local_group};
 use crate::session::Session;
 use crate::spec::VolumeSpec;
 use replication::{GroupError, GroupRef};
+use runtime::{Instant, now};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
+use store::AppendTimes;
 use types::{CHUNK_BYTES, ChunkId, Seq, VolumeId};
 
 /// A ticket on this core. Given up when dropped; if an entry of the command is still on its way then, only once that
@@ -29,6 +33,7 @@ pub(crate) struct Admitted {
     /// `None`: handed to another core.
     ticket: Option<TicketId>,
     on_its_way: Option<(GroupRef, Seq)>,
+    moments: Moments,
 }
 
 impl Admitted {
@@ -38,12 +43,12 @@ impl Admitted {
     }
 
     fn with(head: &Rc<Head>, ticket: TicketId) -> Self {
-        Self { head: head.clone(), ticket: Some(ticket), on_its_way: None }
+        Self { head: head.clone(), ticket: Some(ticket), on_its_way: None, moments: Moments::default() }
     }
 
     /// For a part that changes nothing, beside the ticket that its command holds and goes on holding.
     fn onlooker(head: &Rc<Head>) -> Self {
-        Self { head: head.clone(), ticket: None, on_its_way: None }
+        Self { head: head.clone(), ticket: None, on_its_way: None, moments: Moments::default() }
     }
 
     fn is_granted(&self) -> bool {
@@ -51,9 +56,17 @@ impl Admitted {
     }
 
     /// Resolves when it is the command's turn.
-    async fn granted(&self) {
+    async fn granted(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        poll_fn(|cx| self.head.admission.poll_granted(ticket, cx.waker())).await;
+        if !self.is_granted() {
+            poll_fn(|cx| self.head.admission.poll_granted(ticket, cx.waker())).await;
+            self.moments.admitted(now());
+        }
+    }
+
+    /// The device was asked for what is read, and when it was there.
+    pub(crate) fn read_at(&mut self, (asked, done): (Instant, Instant)) {
+        self.moments.device(asked, done);
     }
 
     /// Somebody else gives the ticket up.
@@ -79,7 +92,7 @@ impl Admitted {
         let Some((group, seq)) = &self.on_its_way else { return Ok(()) };
         let result = group.wait_committed(*seq).await;
         self.on_its_way = None;
-        result
+        result.map(|AppendTimes { issued, durable }| self.moments.device(issued, durable))
     }
 }
 
@@ -126,6 +139,7 @@ impl Target {
 /// A command that was called.
 pub(crate) struct Command {
     running: Running,
+    called: Instant,
     stage: Stage,
 }
 
@@ -133,8 +147,11 @@ enum Stage {
     Here(Admitted, Target, Part),
     There(Call),
     /// Two chunks. Boxed: rare, and large.
-    Both(Pin<Box<dyn Future<Output = Result<Finished, IoError>>>>),
+    Both(Pin<Box<dyn Future<Output = Ended>>>),
 }
+
+/// What a command came to, and how it got on.
+type Ended = (Result<Finished, IoError>, Moments);
 
 /// What a command came to: one part or two.
 pub(crate) struct Finished(pub(crate) Done, pub(crate) Option<Done>);
@@ -174,22 +191,27 @@ impl Command {
             let request = Request::AdmitAndRun { spec: term.spec.clone(), place: target.place, access, part: first };
             Stage::There(Call::send(&head, target.core, request))
         };
-        Ok(Self { running, stage })
+        Ok(Self { running, called: now(), stage })
     }
 
     /// Does it.
     // Not an `async fn`: that one keeps its arguments twice, and each command's task would carry both.
     pub(crate) fn finish(self) -> impl Future<Output = Result<Finished, IoError>> {
-        let Self { running, stage } = self;
+        let Self { running, called, stage } = self;
         async move {
-            let finished = match stage {
+            let (finished, moments) = match stage {
                 Stage::Here(mut hold, target, part) => {
                     hold.granted().await;
-                    run_here(running.volume(), target, part, &mut hold).await.map(|done| Finished(done, None))
+                    let result = run_here(running.volume(), target, part, &mut hold).await;
+                    (result.map(|done| Finished(done, None)), hold.moments)
                 }
-                Stage::There(call) => call.answer().await.done().map(|done| Finished(done, None)),
+                Stage::There(call) => {
+                    let Outcome { result, moments } = call.answer().await.done();
+                    (result.map(|done| Finished(done, None)), moments)
+                }
                 Stage::Both(both) => both.await,
             };
+            latency::note(Moments::called(called).with(moments));
             finished.map_err(|error| running.volume().explain(error))
         }
     }
@@ -203,9 +225,19 @@ fn run_here<'a>(
 ) -> impl Future<Output = Result<Done, IoError>> + 'a {
     let group = local_group(&volume.table.groups, target.place);
     async move {
-        let entered = volume.gate.enter().await;
+        let entered = enter_gate(volume, hold).await;
         part::run(entered.spec(), group?, part, hold).await
     }
+}
+
+/// Waits for the volume's gate as for a turn.
+async fn enter_gate(volume: &VolumeState, hold: &mut Admitted) -> Entered {
+    let had_to_wait = volume.gate.is_closed();
+    let entered = volume.gate.enter().await;
+    if had_to_wait {
+        hold.moments.admitted(now());
+    }
+    entered
 }
 
 /// On its way into the order of a chunk.
@@ -243,11 +275,18 @@ impl Pair {
         Self { head, volume, access, parts, first: entering, second }
     }
 
-    async fn finish(self, session: Session) -> Result<Finished, IoError> {
+    async fn finish(self, session: Session) -> Ended {
+        let mut moments = Moments::default();
+        let result = self.run(session, &mut moments).await;
+        (result, moments)
+    }
+
+    async fn run(self, session: Session, moments: &mut Moments) -> Result<Finished, IoError> {
         let Self { head, volume, access, parts, first, second } = self;
         let first = first.turn(&head).await;
         let second = second.unwrap_or_else(|| Entering::begin(&head, &volume, access, &parts[1]));
         let second = second.turn(&head).await;
+        moments.admitted(now());
         // If not, newer commands may have been done on the second chunk meanwhile.
         session.may_be_admitted()?;
         let [(mut first_part, first_target), (mut second_part, second_target)] = parts;
@@ -265,7 +304,8 @@ impl Pair {
         let first = first.run(&volume, first_target, first_part);
         let second = second.run(&volume, second_target, second_part);
         let (first, second) = join(first, second).await;
-        Ok(Finished(first?, Some(second?)))
+        *moments = moments.with(first.moments).with(second.moments);
+        Ok(Finished(first.result?, Some(second.result?)))
     }
 }
 
@@ -282,7 +322,7 @@ impl Entering {
 
     async fn turn(self, head: &Rc<Head>) -> Hold {
         match self {
-            Self::Here(hold) => {
+            Self::Here(mut hold) => {
                 hold.granted().await;
                 Hold::Here(hold)
             }
@@ -302,14 +342,17 @@ impl Hold {
             Self::There(hold) => {
                 let spec = volume.gate.term().spec.clone();
                 let request = Request::Look { spec, place: target.place, part };
-                Call::send(&hold.head, target.core, request).answer().await.done()
+                Call::send(&hold.head, target.core, request).answer().await.done().result
             }
         }
     }
 
-    async fn run(self, volume: &VolumeState, target: Target, part: Part) -> Result<Done, IoError> {
+    async fn run(self, volume: &VolumeState, target: Target, part: Part) -> Outcome {
         match self {
-            Self::Here(mut hold) => run_here(volume, target, part, &mut hold).await,
+            Self::Here(mut hold) => {
+                let result = run_here(volume, target, part, &mut hold).await;
+                Outcome { result, moments: hold.moments }
+            }
             Self::There(mut hold) => {
                 // The other core gives the ticket up when it has done its part.
                 let ticket = hold.ticket.take().expect("handed over once");
@@ -346,46 +389,41 @@ async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
 pub(crate) async fn serve(head: Rc<Head>, request: Request) -> Reply {
     match request {
         Request::Admit { volume, chunk, range, access } => {
-            let hold = Admitted::with(&head, head.admission.enter((volume, chunk), range, access));
+            let mut hold = Admitted::with(&head, head.admission.enter((volume, chunk), range, access));
             hold.granted().await;
             Reply::Granted(hold.hand_over())
         }
         Request::AdmitAndRun { spec, place, access, part } => {
             let mut hold = Admitted::enter(&head, spec.info.id, &part, access);
             hold.granted().await;
-            Reply::Done(run_for_another(&head, &spec, place, part, &mut hold).await)
+            hold.moments.admitted(now()); // also the way here was a wait
+            Reply::Done(run_for_another(&head, &spec, place, part, hold).await)
         }
         Request::Look { spec, place, part } => {
-            let mut onlooker = Admitted::onlooker(&head);
-            Reply::Done(run_for_another(&head, &spec, place, part, &mut onlooker).await)
+            Reply::Done(run_for_another(&head, &spec, place, part, Admitted::onlooker(&head)).await)
         }
         Request::Run { spec, place, ticket, part } => {
-            let mut hold = Admitted::with(&head, ticket);
-            Reply::Done(run_for_another(&head, &spec, place, part, &mut hold).await)
+            Reply::Done(run_for_another(&head, &spec, place, part, Admitted::with(&head, ticket)).await)
         }
     }
 }
 
-async fn run_for_another(
-    head: &Head,
-    spec: &VolumeSpec,
-    place: usize,
-    part: Part,
-    hold: &mut Admitted,
-) -> Result<Done, IoError> {
+async fn run_for_another(head: &Head, spec: &VolumeSpec, place: usize, part: Part, mut hold: Admitted) -> Outcome {
     let table = head.table(spec.table.id);
-    let group = local_group(table.as_ref().map_or(&[], |table| &table.groups), place)?;
-    match head.volume_of(&spec.info) {
+    let group = local_group(table.as_ref().map_or(&[], |table| &table.groups), place);
+    let result = match (group, head.volume_of(&spec.info)) {
+        (Err(error), _) => Err(error),
         // What the volume is here and now: on the asking core it may have been something else.
-        Some(volume) => {
-            let entered = volume.gate.enter().await;
-            part::run(entered.spec(), group, part, hold).await
+        (Ok(group), Some(volume)) => {
+            let entered = enter_gate(&volume, &mut hold).await;
+            part::run(entered.spec(), group, part, &mut hold).await
         }
         // It is being added: until that is over nothing else of it changes. What changes it then waits for this part,
         // as it waits for those inside the gate.
-        None => {
+        (Ok(group), None) => {
             let _stray = head.strays.enter(spec);
-            part::run(spec, group, part, hold).await
+            part::run(spec, group, part, &mut hold).await
         }
-    }
+    };
+    Outcome { result, moments: hold.moments }
 }

@@ -53,6 +53,11 @@ impl Gate {
         self.term.borrow().clone()
     }
 
+    /// Whether who comes now has to wait.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
     /// Lets a part in, as soon as the gate is open.
     pub(crate) async fn enter(&self) -> Entered {
         if self.closed.get() {

@@ -7,6 +7,7 @@ use crate::assembly::OpenShard;
 use crate::coding::Coder;
 use crate::command::serve;
 use crate::gate::{Gate, Strays};
+use crate::latency::{Latencies, Recorder};
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
 use crate::session::Session;
 use crate::snapshot::{Reading, SnapshotState};
@@ -70,6 +71,8 @@ pub(crate) struct Head {
     pub(crate) strays: Strays,
     /// What compresses and encrypts.
     pub(crate) coder: RefCell<Coder>,
+    /// Where the time of this core's commands went.
+    pub(crate) latencies: Rc<RefCell<Latencies>>,
     /// What lies in the trash, in words.
     pub(crate) in_trash: RefCell<String>,
     /// Volumes that are not served here any more, while commands of them may still come from other cores.
@@ -93,6 +96,7 @@ impl Head {
             groups_stopped: Cell::default(),
             strays: Strays::default(),
             coder: RefCell::new(Coder::new()),
+            latencies: Rc::default(),
             in_trash: RefCell::default(),
             leaving: RefCell::default(),
             orphans: RefCell::default(),
@@ -343,6 +347,7 @@ pub(crate) struct VolumeState {
     pub(crate) info: VolumeInfo,
     pub(crate) gate: Gate,
     pub(crate) table: Rc<LocalTable>,
+    pub(crate) recorder: Rc<Recorder>,
     /// Its snapshots.
     pub(crate) snapshots: RefCell<Vec<Rc<SnapshotState>>>,
     head: Weak<Head>,
@@ -363,6 +368,7 @@ impl VolumeState {
             info: spec.info.clone(),
             gate: Gate::new(spec),
             table,
+            recorder: Recorder::new(head.index, &head.latencies),
             snapshots: RefCell::default(),
             head: Rc::downgrade(head),
             gone: Cell::new(false),

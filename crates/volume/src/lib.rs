@@ -29,6 +29,7 @@ mod directory;
 mod fused;
 mod gate;
 mod head;
+pub mod latency;
 mod message;
 mod part;
 mod session;

@@ -3,6 +3,7 @@
 use crate::admission::{Access, TicketId};
 use crate::api::IoError;
 use crate::head::Head;
+use crate::latency::Moments;
 use crate::part::{Done, Part};
 use crate::spec::VolumeSpec;
 use std::future::Future;
@@ -48,7 +49,13 @@ pub(crate) enum Request {
 /// What it is answered.
 pub(crate) enum Reply {
     Granted(TicketId),
-    Done(Result<Done, IoError>),
+    Done(Outcome),
+}
+
+/// What a part came to, and how it got on.
+pub(crate) struct Outcome {
+    pub(crate) result: Result<Done, IoError>,
+    pub(crate) moments: Moments,
 }
 
 impl Reply {
@@ -63,9 +70,9 @@ impl Reply {
 
     /// # Panics
     /// If a ticket was asked for.
-    pub(crate) fn done(self) -> Result<Done, IoError> {
+    pub(crate) fn done(self) -> Outcome {
         match self {
-            Self::Done(done) => done,
+            Self::Done(outcome) => outcome,
             Self::Granted(_) => unreachable!("a part was asked for"),
         }
     }

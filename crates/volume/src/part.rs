@@ -12,8 +12,8 @@ use crate::command::Admitted;
 use crate::spec::VolumeSpec;
 use crate::status::{BlockExtent, extents_of};
 use replication::{GroupError, GroupRef, Place, Sought};
-use runtime::{IoBuf, SharedBuf};
-use std::cell::RefCell;
+use runtime::{Instant, IoBuf, SharedBuf, now};
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use store::{Content, StoredBlocks, Want};
 use types::{BLOCK_BYTES, BlockRange, ChunkId, LayerId, Mutant, mutant};
@@ -97,13 +97,14 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
     let Part { chunk, offset, len, snapshot, work } = part;
     let layers = snapshot.as_deref().unwrap_or(&spec.info.layers);
     let stores_zeroes = matches!(work, Work::Fill(_));
-    let runner = Runner { spec, group, chunk, layers, stores_zeroes, coder: &head.coder };
+    let runner = Runner { spec, group, chunk, layers, stores_zeroes, coder: &head.coder, read_at: Cell::default() };
     let writes = matches!(work, Work::Write(_) | Work::Fill(_) | Work::Zero { .. });
     assert!(snapshot.is_none() || !writes, "a snapshot stays as it is");
     match work {
         Work::Read(buf) => {
             let mut checksums = crate::checksums::take();
             let (result, buf) = runner.read(blocks_around(offset, len), buf, &mut checksums).await;
+            hold.read_at(runner.read_at.get());
             result.map(|()| Done::Read(buf, checksums))
         }
         Work::Write(bytes) => runner.write(offset, &bytes, hold).await.map(|()| Done::Plain),
@@ -111,7 +112,11 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
         // case.
         Work::Fill(bytes) => Box::pin(runner.write(offset, &bytes, hold)).await.map(|()| Done::Plain),
         Work::Zero { partial } => Box::pin(runner.zero(offset, len, partial, hold)).await.map(|()| Done::Plain),
-        Work::Compare(bytes) => Box::pin(runner.compare(offset, &bytes)).await,
+        Work::Compare(bytes) => {
+            let compared = Box::pin(runner.compare(offset, &bytes)).await;
+            hold.read_at(runner.read_at.get());
+            compared
+        }
         Work::CompareAndWrite(expected, bytes) => {
             Box::pin(runner.compare_and_write(offset, &expected, &bytes, hold)).await
         }
@@ -128,6 +133,8 @@ struct Runner<'a> {
     /// Whether blocks of nothing but zeroes are stored.
     stores_zeroes: bool,
     coder: &'a RefCell<Coder>,
+    /// When the device was asked for what is read, and when it was there.
+    read_at: Cell<(Instant, Instant)>,
 }
 
 impl Runner<'_> {
@@ -135,7 +142,13 @@ impl Runner<'_> {
         let Self { spec, group, chunk, layers, .. } = self;
         let want = if spec.coding.key.is_some() { Want::Stored } else { Want::Plain };
         let sought = Sought { layers, chunk: *chunk, range, want };
-        let (result, mut buf) = group.read(spec.stamp(), sought, buf, checksums).await;
+        let reader = match group.reader(spec.stamp()).await {
+            Ok(reader) => reader,
+            Err(error) => return (Err(io_error(error)), buf),
+        };
+        let asked = now();
+        let (result, mut buf) = reader.read(sought, buf, checksums).await;
+        self.read_at.set((asked, now()));
         let result = match result {
             Ok(Content::Plain) => Ok(()),
             Ok(Content::Stored(stored)) => self.decode(range, stored, &mut buf, checksums),
@@ -266,7 +279,8 @@ impl Runner<'_> {
         let range = blocks_around(offset, len);
         let mut known = Vec::new();
         let sought = Sought { layers, chunk: *chunk, range, want: Want::Stored };
-        group.known_blocks(spec.stamp(), sought, &mut known).await.map_err(io_error)?;
+        let reader = group.reader(spec.stamp()).await.map_err(io_error)?;
+        reader.known_blocks(sought, &mut known).map_err(io_error)?;
         Ok(extents_of(&known, layers, since, offset, len))
     }
 

@@ -290,6 +290,16 @@ impl Machine {
         self.outbox.small_bytes() >= OUTPUT_BYTES_MAX
     }
 
+    /// Whether a write has begun whose payload is not all there.
+    pub fn awaits_payload(&self) -> bool {
+        matches!(self.phase, Phase::Payload(_))
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn output_bytes(&self) -> usize {
+        self.outbox.bytes()
+    }
+
     /// Whether bytes wait to be sent.
     pub fn has_output(&self) -> bool {
         !self.outbox.is_empty()

@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
+use volume::latency::{Door, Flight, Operation, Unsent, timed};
 use volume::{Directory, IoError, Payload, Session, SnapshotMark, Volume};
 
 /// Parts of one send: what the runtime gathers in one call.
@@ -49,6 +50,12 @@ pub(super) struct Connection {
     pauses: Cell<u64>,
     /// Sends that carried answers, so far.
     sends: Cell<u64>,
+    /// When the header of the request came that is read now.
+    received: Cell<Instant>,
+    /// Parts of requests whose answer waits to be sent.
+    unsent: Unsent,
+    /// Bytes of the send that is under way.
+    sending_bytes: Cell<usize>,
     reader: Cell<Option<TaskHandle>>,
     /// Since when the send that is under way waits for the client.
     sending_since: Cell<Option<Instant>>,
@@ -72,6 +79,9 @@ impl Connection {
             pulse,
             pauses,
             sends: Cell::new(0),
+            received: Cell::new(runtime::now()),
+            unsent: Unsent::default(),
+            sending_bytes: Cell::new(0),
             reader: Cell::new(None),
             sending_since: Cell::new(None),
             output: WaitList::default(),
@@ -111,6 +121,11 @@ impl Connection {
         if self.sending_since.get().is_some_and(|since| runtime::now().since(since) > time) {
             self.abort();
         }
+    }
+
+    /// Gives the memory of a busy time back.
+    pub(super) fn shrink(&self) {
+        self.unsent.shrink();
     }
 
     /// Resolves when the connection is closed.
@@ -198,6 +213,7 @@ impl Connection {
         if let Some(bytes) = held.pop_front() {
             return Some(Input::new(bytes));
         }
+        let is_within_request = self.machine.borrow().awaits_payload();
         let direct = self.machine.borrow_mut().direct_receive();
         let input = match direct {
             None => self.receive().await?,
@@ -208,6 +224,9 @@ impl Connection {
                 Input::new(IoBuf::new(0).freeze())
             }
         };
+        if !is_within_request {
+            self.received.set(runtime::now());
+        }
         let pauses = self.pulse.look();
         if self.pauses.replace(pauses) == pauses || self.outlive_pause(held).await { Some(input) } else { None }
     }
@@ -254,29 +273,36 @@ impl Connection {
                 self.start_write(volume, ticket, offset_bytes, bytes);
             }
             Event::Flush { ticket } => {
+                let flight = self.flight(volume, Operation::Flush);
                 let volume = volume.clone();
-                self.start(ticket, false, async move { volume.flush().await });
+                self.start(ticket, flight, false, async move { volume.flush().await });
             }
             Event::Trim { ticket, offset_bytes, len_bytes } => {
+                let flight = self.flight(volume, Operation::Discard).of_range(offset_bytes, len_bytes.into());
                 let volume = volume.clone();
-                self.start(ticket, false, async move { volume.discard(offset_bytes, len_bytes.into()).await });
+                self.start(ticket, flight, false, async move { volume.discard(offset_bytes, len_bytes.into()).await });
             }
-            Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored: false } => {
+            Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored } => {
+                let flight = self.flight(volume, Operation::WriteZeroes).of_range(offset_bytes, len_bytes.into());
                 let volume = volume.clone();
-                self.start(ticket, true, async move { volume.write_zeroes(offset_bytes, len_bytes.into()).await });
-            }
-            Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored: true } => {
-                let volume = volume.clone();
-                self.start(ticket, true, async move { volume.store_zeroes(offset_bytes, len_bytes.into()).await });
+                self.start(ticket, flight, true, async move {
+                    match is_stored {
+                        false => volume.write_zeroes(offset_bytes, len_bytes.into()).await,
+                        true => volume.store_zeroes(offset_bytes, len_bytes.into()).await,
+                    }
+                });
             }
             Event::BlockStatus { ticket, offset_bytes, len_bytes, extents_max } => {
                 self.charge(Load { commands: 1, bytes: self.machine.borrow().status_bytes() });
+                let flight = self.flight(volume, Operation::BlockStatus).of_range(offset_bytes, len_bytes.into());
                 let status = volume.block_status(offset_bytes, len_bytes.into(), marks, extents_max as usize);
                 let connection = self.clone();
                 runtime::spawn(async move {
-                    let result = status.await.map_err(|error| failure(&error, false));
+                    let (result, moments) = timed(status).await;
+                    let flight = flight.answered(moments, result.is_err());
+                    let result = result.map_err(|error| failure(&error, false));
                     connection.machine.borrow_mut().status_done(ticket, result);
-                    connection.output.wake_all();
+                    connection.answered(flight);
                 });
             }
             Event::Opened { .. } | Event::Full | Event::Disconnect => unreachable!("handled by the reader"),
@@ -284,22 +310,26 @@ impl Connection {
     }
 
     fn start_read(self: &Rc<Self>, volume: &Volume, ticket: Ticket, offset_bytes: u64, len_bytes: u32) {
+        let flight = self.flight(volume, Operation::Read).of_range(offset_bytes, len_bytes.into());
         let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
-            let result = volume.read(offset_bytes, len_bytes).await;
+            let (result, moments) = timed(volume.read(offset_bytes, len_bytes)).await;
+            let flight = flight.answered(moments, result.is_err());
             let result = result.map(|data| data.bytes).map_err(|error| failure(&error, false));
             connection.machine.borrow_mut().read_done(ticket, offset_bytes, result);
-            connection.output.wake_all();
+            connection.answered(flight);
         });
     }
 
     fn start_write(self: &Rc<Self>, volume: &Volume, ticket: Ticket, offset_bytes: u64, bytes: SharedBuf) {
-        let (connection, volume) = (self.clone(), volume.clone());
         let len_bytes = bytes.len() as u64;
+        let flight = self.flight(volume, Operation::Write).of_range(offset_bytes, len_bytes);
+        let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
-            let result = volume.write(offset_bytes, Payload { bytes }).await;
+            let (result, moments) = timed(volume.write(offset_bytes, Payload { bytes })).await;
+            let flight = flight.answered(moments, result.is_err());
             connection.discharge(Load { commands: 0, bytes: len_bytes });
-            connection.answer(ticket, result.map_err(|error| failure(&error, true)));
+            connection.answer(ticket, flight, result.map_err(|error| failure(&error, true)));
         });
     }
 
@@ -307,20 +337,36 @@ impl Connection {
     fn start(
         self: &Rc<Self>,
         ticket: Ticket,
+        flight: Flight,
         writes: bool,
         request: impl Future<Output = Result<(), IoError>> + 'static,
     ) {
         self.charge(Load { commands: 1, bytes: 0 });
         let connection = self.clone();
         runtime::spawn(async move {
-            let result = request.await;
-            connection.answer(ticket, result.map_err(|error| failure(&error, writes)));
+            let (result, moments) = timed(request).await;
+            let flight = flight.answered(moments, result.is_err());
+            connection.answer(ticket, flight, result.map_err(|error| failure(&error, writes)));
         });
     }
 
-    fn answer(&self, ticket: Ticket, result: Result<(), Failure>) {
+    fn answer(&self, ticket: Ticket, flight: Flight, result: Result<(), Failure>) {
         self.machine.borrow_mut().done(ticket, result);
+        self.answered(flight);
+    }
+
+    /// A part of the request that is being read, as the volume's flight recorder keeps it.
+    fn flight(&self, volume: &Volume, operation: Operation) -> Flight {
+        volume.flight(Door::Nbd, operation, self.received.get())
+    }
+
+    /// What the part came to waits to be sent. Of a request of several parts the answer may come with the last one:
+    /// then an earlier part counts as sent with what was queued before it.
+    fn answered(&self, flight: Flight) {
         self.output.wake_all();
+        if self.state.get() != State::Closed {
+            self.unsent.push(self.machine.borrow().output_bytes() + self.sending_bytes.get(), flight);
+        }
     }
 
     /// Sends what the machine has, all of a turn at once, until the connection is closed or has nothing more to say.
@@ -346,11 +392,15 @@ impl Connection {
             while self.machine.borrow().has_output() {
                 let was_full = self.machine.borrow().is_full();
                 let sent = self.machine.borrow_mut().take_output(&mut parts, SEND_PARTS_MAX);
+                let bytes = parts.iter().map(|part| part.len()).sum();
+                self.sending_bytes.set(bytes);
                 self.sending_since.set(Some(runtime::now()));
                 if self.stream.send(&mut parts).await.is_err() {
                     return;
                 }
                 self.sending_since.set(None);
+                self.sending_bytes.set(0);
+                self.unsent.sent(bytes);
                 self.sends.set(self.sends.get() + 1);
                 self.discharge(sent);
                 if was_full {

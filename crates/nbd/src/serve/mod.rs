@@ -58,6 +58,24 @@ pub struct WorkerHandle {
     connections: Arc<AtomicUsize>,
 }
 
+/// How many connections one core has.
+#[derive(Clone)]
+pub struct ConnectionCount(Arc<AtomicUsize>);
+
+impl ConnectionCount {
+    /// As of now.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl WorkerHandle {
+    /// What tells how many connections the core has; it does not keep the worker.
+    pub fn count(&self) -> ConnectionCount {
+        ConnectionCount(self.connections.clone())
+    }
+}
+
 /// Serves connections on one core.
 pub struct Worker {
     receiver: CrossReceiver<DetachedStream>,
@@ -100,7 +118,7 @@ impl Worker {
         let pulse = Rc::new(Pulse::default());
         let beating = pulse.clone();
         let beat = runtime::spawn(async move { beating.beat().await });
-        let watch = runtime::spawn(end_stalled(connections.clone(), budget.clone()));
+        let watch = runtime::spawn(look_after(connections.clone(), budget.clone()));
         while let Ok(stream) = self.receiver.recv().await {
             let connection = Connection::new(stream.attach(), directory.clone(), budget.clone(), pulse.clone());
             connections.borrow_mut().push(connection.clone());
@@ -124,10 +142,11 @@ impl Worker {
     }
 }
 
-/// Ends clients that hold the core's budget with answers they do not take.
-async fn end_stalled(connections: Connections, budget: Rc<Budget>) {
+/// Ends clients that hold the core's budget with answers they do not take, and gives memory back.
+async fn look_after(connections: Connections, budget: Rc<Budget>) {
     loop {
         runtime::sleep(STALL_CHECK_PERIOD).await;
+        connections.borrow().iter().for_each(|connection| connection.shrink());
         if budget.is_exhausted() {
             connections.borrow().iter().for_each(|connection| connection.abort_if_stalled(STALL_TIME_MAX));
         }

@@ -32,6 +32,11 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "not_found", message, "what there is stands in /v1/openapi.json")
     }
 
+    pub(super) fn not_ready(reasons: &[String]) -> Self {
+        let message = format!("not all of it serves: {}", reasons.join("; "));
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message, "`cairn status` says what to do")
+    }
+
     pub(super) fn method_not_allowed(method: &str, path: &str) -> Self {
         let message = format!("{path} does not take {method}");
         let hint = "what it takes stands in /v1/openapi.json";

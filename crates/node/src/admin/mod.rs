@@ -1,4 +1,5 @@
-//! The admin HTTP API: JSON under `/v1/`, OpenAPI at `/v1/openapi.json`, liveness at `/healthz`.
+//! The admin HTTP API: JSON under `/v1/`, OpenAPI at `/v1/openapi.json`, liveness at `/healthz`, readiness at `/readyz`,
+//! Prometheus metrics at `/metrics`.
 //!
 //! Runs on the process's own tokio thread, never on a core of the data path, and asks those by message.
 
@@ -7,6 +8,7 @@ mod error;
 mod hosts;
 mod keys;
 mod listener;
+mod observe;
 mod server;
 mod snapshots;
 pub mod types;
@@ -14,3 +16,5 @@ mod view;
 
 pub use server::{ADMIN_PATHS, Admin};
 pub use view::Addresses;
+#[cfg(test)]
+pub(crate) use view::status as status_of;

@@ -5,11 +5,12 @@ use super::error::ApiError;
 use super::hosts;
 use super::keys;
 use super::listener::BoundedListener;
+use super::observe;
 use super::snapshots;
 use super::types::{
     AddDevice, AllowHost, Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume,
-    Device, ErrorBody, ErrorDetail, Health, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Secret, SecretKind,
-    Snapshot, Status, TrashedVolume, UnlockVolume, Usage, Volume,
+    Device, ErrorBody, ErrorDetail, Health, Hosts, OperationLatency, Pool, RekeyVolume, ResizeVolume, RestoreVolume,
+    Secret, SecretKind, SlowIo, Snapshot, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
@@ -33,10 +34,11 @@ use utoipa::OpenApi;
 const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 20] = [
+pub const ADMIN_PATHS: [&str; 23] = [
     "/v1/devices",
     "/v1/volumes",
     "/v1/volumes/{name}",
+    "/v1/volumes/{name}/latency",
     "/v1/volumes/{name}/hosts",
     "/v1/volumes/{name}/hosts/{host}",
     "/v1/volumes/{name}/unlock",
@@ -54,6 +56,8 @@ pub const ADMIN_PATHS: [&str; 20] = [
     "/v1/trash/{id}/restore",
     "/v1/status",
     "/healthz",
+    "/readyz",
+    "/metrics",
 ];
 
 /// What the routes need.
@@ -104,8 +108,11 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         list_trash,
         restore_volume,
         empty_trash,
-        get_status,
-        get_health
+        observe::get_latency,
+        observe::get_status,
+        observe::get_health,
+        observe::get_readiness,
+        observe::get_metrics
     ),
     components(schemas(
         Volume,
@@ -125,6 +132,10 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         CreateSnapshot,
         CloneSnapshot,
         ChangedRange,
+        VolumeLatency,
+        OperationLatency,
+        SlowIo,
+        StageTimes,
         TrashedVolume,
         RestoreVolume,
         Status,
@@ -167,9 +178,12 @@ impl Admin {
             .route("/v1/trash", get(list_trash))
             .route("/v1/trash/{id}", delete(empty_trash))
             .route("/v1/trash/{id}/restore", post(restore_volume))
-            .route("/v1/status", get(get_status))
+            .route("/v1/volumes/{name}/latency", get(observe::get_latency))
+            .route("/v1/status", get(observe::get_status))
             .route("/v1/openapi.json", get(|| async { Json(Document::openapi()) }))
-            .route("/healthz", get(get_health))
+            .route("/healthz", get(observe::get_health))
+            .route("/readyz", get(observe::get_readiness))
+            .route("/metrics", get(observe::get_metrics))
             .fallback(|uri: Uri| async move { ApiError::no_such_path(uri.path()) })
             .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
                 ApiError::method_not_allowed(method.as_str(), uri.path())
@@ -280,20 +294,6 @@ async fn empty_trash(State(admin): Shared, id: IdPath) -> Result<StatusCode, Api
     admin.control.empty_trash(VolumeId(id)).await?;
     log::info!("volume {id} is out of the trash and deleted for good");
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// How the cluster is.
-#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), (status = 503, body = ErrorBody)))]
-async fn get_status(State(admin): Shared) -> Result<Json<Status>, ApiError> {
-    let (volumes, pools) = (admin.control.list_volumes().await?, admin.control.list_pools().await?);
-    Ok(Json(view::status(&admin.control.status().await?, &volumes, &pools)))
-}
-
-/// Whether this process answers and its control core does.
-#[utoipa::path(get, path = "/healthz", responses((status = 200, body = String), (status = 503, body = ErrorBody)))]
-async fn get_health(State(admin): Shared) -> Result<&'static str, ApiError> {
-    admin.control.list_volumes().await?;
-    Ok("ok\n")
 }
 
 #[cfg(test)]

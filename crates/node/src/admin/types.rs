@@ -122,6 +122,75 @@ pub struct ChangedRange {
     pub length_bytes: u64,
 }
 
+/// Where the time of a volume's commands went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VolumeLatency {
+    /// The volume.
+    #[schema(example = "data")]
+    pub volume: String,
+    /// How far back this goes: one to two minutes, or since the node serves the volume.
+    pub seconds: u64,
+    /// For `read`, `write` and `other` (flush, discard, zeroes, block status).
+    pub operations: Vec<OperationLatency>,
+    /// The slowest commands of that time, the slowest first.
+    pub slowest: Vec<SlowIo>,
+}
+
+/// What the commands of one kind come to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OperationLatency {
+    /// Which.
+    #[schema(example = "write")]
+    pub operation: String,
+    /// How many there were.
+    pub count: u64,
+    /// Those that were answered with an error.
+    pub failed: u64,
+    /// Bytes that they were about.
+    pub bytes: u64,
+    /// Time they were in each stage, added up.
+    pub stages: StageTimes,
+}
+
+/// Time in each stage of a command's life, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StageTimes {
+    /// Until the volume was asked: its data came from the host, or the core had taken on all it may.
+    pub receive_ns: u64,
+    /// Until it was the command's turn: others overlapped, the volume has a limit, another core had to be asked.
+    pub admit_ns: u64,
+    /// Until the device was asked: a record was under way before it, or space was being cleaned.
+    pub queue_ns: u64,
+    /// Until it was durable, or read.
+    pub device_ns: u64,
+    /// Until the kernel had the answer.
+    pub send_ns: u64,
+}
+
+/// A command that took long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SlowIo {
+    /// `nvme` or `nbd`.
+    #[schema(example = "nvme")]
+    pub door: String,
+    /// What it was.
+    #[schema(example = "compare-and-write")]
+    pub operation: String,
+    /// Its first byte; 0, if it has no range.
+    pub offset_bytes: u64,
+    /// How many bytes it was about.
+    pub length_bytes: u64,
+    /// Whether it was answered with an error.
+    pub failed: bool,
+    /// The core of its connection.
+    pub core: u16,
+    /// When it ended, RFC 3339.
+    #[schema(example = "2026-05-04T12:00:00.000Z")]
+    pub ended_at: String,
+    /// Where its time went.
+    pub stages: StageTimes,
+}
+
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

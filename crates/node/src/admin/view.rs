@@ -79,7 +79,7 @@ pub(super) fn trashed(volume: &volume::TrashedVolume) -> TrashedVolume {
 }
 
 /// The cluster at one glance. What the floors below say comes first.
-pub(super) fn status(status: &ClusterStatus, volumes: &[VolumeInfo], pools: &[PoolRecord]) -> Status {
+pub(crate) fn status(status: &ClusterStatus, volumes: &[VolumeInfo], pools: &[PoolRecord]) -> Status {
     let node = &status.node;
     let mut reasons = node.reasons.clone();
     let mut health = if reasons.is_empty() { Health::Healthy } else { Health::Degraded };

@@ -47,6 +47,13 @@ pub struct Tag {
     generation: u16,
 }
 
+impl Tag {
+    /// Its place among the commands of its queue: below the queue's size, and no other command's that is under way.
+    pub fn place(self) -> usize {
+        usize::from(self.slot)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Slot {
     pub stage: Stage,

@@ -4,12 +4,13 @@ use super::Counters;
 use super::connection::Conn;
 use crate::machine::{IoRequest, Operation, Tag, discard_ranges};
 use crate::wire::Status;
-use runtime::spawn;
+use runtime::{Instant, spawn};
 use std::rc::Rc;
+use volume::latency::{Door, Flight, Operation as Recorded, timed};
 use volume::{CompareAndWriteError, IoError, Payload, Volume};
 
-/// Admits a command.
-pub(super) fn start(connection: &Rc<Conn>, request: IoRequest) {
+/// Admits a command. What came with its header came at `received`.
+pub(super) fn start(connection: &Rc<Conn>, request: IoRequest, received: Instant) {
     let IoRequest { tag, nsid, operation } = request;
     if matches!(operation, Operation::Nothing) {
         connection.machine.borrow_mut().complete(tag, Status::SUCCESS, 0);
@@ -24,16 +25,38 @@ pub(super) fn start(connection: &Rc<Conn>, request: IoRequest) {
     count(connection.core.counters(), &operation, payload_bytes);
     connection.core.budget.begin(payload_bytes);
     connection.begun_on(nsid, payload_bytes);
+    let flight = flight(&volume, &operation, connection.take_header(tag).unwrap_or(received));
     let command = Command { connection: connection.clone(), volume, nsid, tag, payload_bytes };
     // A task is as large as its longest way through: the two that matter have one of their own.
     match operation {
-        Operation::Read { offset_bytes, len_bytes } => spawn(command.read(offset_bytes, len_bytes)),
-        Operation::Write { offset_bytes, data } => spawn(command.write(offset_bytes, Payload { bytes: data })),
+        Operation::Read { offset_bytes, len_bytes } => spawn(command.read(flight, offset_bytes, len_bytes)),
+        Operation::Write { offset_bytes, data } => spawn(command.write(flight, offset_bytes, Payload { bytes: data })),
         Operation::CompareAndWrite { offset_bytes, expected, data } => {
-            spawn(command.compare_and_write(offset_bytes, Payload { bytes: expected }, Payload { bytes: data }))
+            spawn(command.compare_and_write(flight, offset_bytes, Payload { bytes: expected }, Payload { bytes: data }))
         }
-        other => spawn(command.other(other)),
+        other => spawn(command.other(flight, other)),
     };
+}
+
+/// The command as the volume's flight recorder keeps it.
+fn flight(volume: &Volume, operation: &Operation, received: Instant) -> Flight {
+    let (recorded, offset_bytes, len_bytes) = match operation {
+        Operation::Read { offset_bytes, len_bytes } => (Recorded::Read, *offset_bytes, u64::from(*len_bytes)),
+        Operation::Write { offset_bytes, data } => (Recorded::Write, *offset_bytes, data.len() as u64),
+        Operation::Compare { offset_bytes, data } => (Recorded::Compare, *offset_bytes, data.len() as u64),
+        Operation::CompareAndWrite { offset_bytes, data, .. } => {
+            (Recorded::CompareAndWrite, *offset_bytes, data.len() as u64)
+        }
+        Operation::WriteZeroes { offset_bytes, len_bytes, .. } => {
+            (Recorded::WriteZeroes, *offset_bytes, u64::from(*len_bytes))
+        }
+        Operation::Deallocate { ranges, block_shift } => {
+            let first = discard_ranges(ranges, *block_shift).next().map_or(0, |(offset_bytes, _)| offset_bytes);
+            (Recorded::Discard, first, discard_ranges(ranges, *block_shift).map(|(_, len_bytes)| len_bytes).sum())
+        }
+        Operation::Flush | Operation::Nothing => (Recorded::Flush, 0, 0),
+    };
+    volume.flight(Door::Nvme, recorded, received).of_range(offset_bytes, len_bytes)
 }
 
 /// Bytes the command holds while it is executed.
@@ -78,26 +101,30 @@ struct Command {
 }
 
 impl Command {
-    async fn read(self, offset_bytes: u64, len_bytes: u32) {
-        match self.volume.read(offset_bytes, len_bytes).await {
+    async fn read(self, flight: Flight, offset_bytes: u64, len_bytes: u32) {
+        let (result, moments) = timed(self.volume.read(offset_bytes, len_bytes)).await;
+        let flight = flight.answered(moments, result.is_err());
+        match result {
             Ok(data) if !self.connection.has_ended() => {
                 let mut machine = self.connection.machine.borrow_mut();
                 machine.complete_read(self.tag, data.bytes, &data.block_checksums);
                 drop(machine);
-                self.connection.output_changed();
+                self.connection.answered(flight);
             }
             Ok(_) => {}
-            Err(error) => self.answer(Err(error)),
+            Err(error) => self.answer(flight, Err(error)),
         }
     }
 
-    async fn write(self, offset_bytes: u64, payload: Payload) {
-        let result = self.volume.write(offset_bytes, payload).await;
-        self.answer(result);
+    async fn write(self, flight: Flight, offset_bytes: u64, payload: Payload) {
+        let (result, moments) = timed(self.volume.write(offset_bytes, payload)).await;
+        self.answer(flight.answered(moments, result.is_err()), result);
     }
 
-    async fn compare_and_write(self, offset_bytes: u64, expected: Payload, payload: Payload) {
-        let (compare, write) = match self.volume.compare_and_write(offset_bytes, expected, payload).await {
+    async fn compare_and_write(self, flight: Flight, offset_bytes: u64, expected: Payload, payload: Payload) {
+        let (result, moments) = timed(self.volume.compare_and_write(offset_bytes, expected, payload)).await;
+        let flight = flight.answered(moments, result.is_err());
+        let (compare, write) = match result {
             Ok(()) => (Status::SUCCESS, Status::SUCCESS),
             Err(CompareAndWriteError::Compare(error)) => {
                 (status_of(&error), Status::ABORTED_FAILED_FUSED.do_not_retry())
@@ -106,20 +133,20 @@ impl Command {
         };
         if !self.connection.has_ended() {
             self.connection.machine.borrow_mut().complete_fused(self.tag, compare, write);
-            self.connection.output_changed();
+            self.connection.answered(flight);
         }
     }
 
-    async fn other(self, operation: Operation) {
-        let result = execute(&self.volume, operation).await;
-        self.answer(result);
+    async fn other(self, flight: Flight, operation: Operation) {
+        let (result, moments) = timed(execute(&self.volume, operation)).await;
+        self.answer(flight.answered(moments, result.is_err()), result);
     }
 
-    fn answer(&self, result: Result<(), IoError>) {
+    fn answer(&self, flight: Flight, result: Result<(), IoError>) {
         if !self.connection.has_ended() {
             let status = result.map_or_else(|error| status_of(&error), |()| Status::SUCCESS);
             self.connection.machine.borrow_mut().complete(self.tag, status, 0);
-            self.connection.output_changed();
+            self.connection.answered(flight);
         }
     }
 }

@@ -21,6 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+use volume::latency::{Flight, Unsent};
 use volume::{Session, Volume};
 
 /// A host that reconnects may come before its old connection for the same queue has been seen to end: its Connect is
@@ -41,6 +42,10 @@ pub(super) struct Conn {
     pub sent: WaitList,
     /// Data that was asked for has come.
     transferred: WaitList,
+    /// Commands whose answer waits to be sent.
+    pub unsent: Unsent,
+    /// When the headers came of the commands that wait for their data, by the place of the tag.
+    headers: RefCell<Vec<Option<Instant>>>,
     /// Bytes being sent, and all that the core's budget knows as unsent.
     pub sending_bytes: Cell<usize>,
     pub unsent_bytes: Cell<usize>,
@@ -91,6 +96,8 @@ pub(super) async fn serve(core: Rc<Core>, handover: Handover) {
         sender: RefCell::default(),
         sent: WaitList::default(),
         transferred: WaitList::default(),
+        unsent: Unsent::default(),
+        headers: RefCell::default(),
         sending_bytes: Cell::new(0),
         unsent_bytes: Cell::new(0),
         granted_bytes: Cell::new(0),
@@ -210,6 +217,29 @@ impl Conn {
         if granted != self.granted_bytes.get() && !self.has_ended() {
             self.core.budget.granted(self.granted_bytes.replace(granted), granted);
             self.transferred.wake_all();
+        }
+    }
+
+    /// The header of a command came, whose data is still to come.
+    pub fn header_received(&self, tag: Tag, at: Instant) {
+        let mut headers = self.headers.borrow_mut();
+        let place = tag.place();
+        if headers.len() <= place {
+            headers.resize(place + 1, None);
+        }
+        headers[place] = Some(at);
+    }
+
+    /// When the header of a command came, if its data came later.
+    pub fn take_header(&self, tag: Tag) -> Option<Instant> {
+        self.headers.borrow_mut().get_mut(tag.place()).and_then(Option::take)
+    }
+
+    /// A command was answered; the answer waits to be sent.
+    pub fn answered(&self, flight: Flight) {
+        self.output_changed();
+        if !self.has_ended() {
+            self.unsent.push(self.unsent_bytes.get(), flight);
         }
     }
 
@@ -420,6 +450,7 @@ impl Conn {
             self.end_controller();
             return;
         }
+        self.unsent.shrink();
         self.look_after_transfer(others_wait);
     }
 

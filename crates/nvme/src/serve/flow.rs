@@ -23,8 +23,10 @@ enum Pause {
 /// Receives and admits until the connection ends.
 pub(super) async fn receive_loop(connection: &Rc<Conn>) {
     let mut looked = now();
+    let mut received = looked;
     while !connection.has_ended() {
-        match admit(connection) {
+        let pause = admit(connection, received);
+        match pause {
             Pause::Over => return,
             Pause::Full => {
                 let may_go_on = |budget: &Budget| budget.has_room() && connection.may_take_more();
@@ -38,6 +40,9 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
         }
         if !is_alive(connection, &mut looked) {
             return;
+        }
+        if matches!(pause, Pause::Starved) {
+            received = looked;
         }
     }
 }
@@ -80,8 +85,8 @@ async fn receive(connection: &Rc<Conn>) -> bool {
     }
 }
 
-/// Admits all commands that have arrived, as far as there is room.
-fn admit(connection: &Rc<Conn>) -> Pause {
+/// Admits all commands that have arrived, the last of them at `received`, as far as there is room.
+fn admit(connection: &Rc<Conn>, received: Instant) -> Pause {
     let namespaces = connection.namespaces();
     let pause = loop {
         if connection.has_ended() {
@@ -93,13 +98,17 @@ fn admit(connection: &Rc<Conn>) -> Pause {
         let event = connection.machine.borrow_mut().next(&namespaces);
         match event {
             None => break Pause::Starved,
-            Some(Event::Io(request)) => command::start(connection, request),
+            Some(Event::Io(request)) => command::start(connection, request, received),
             Some(Event::Admin(request)) => connection.admin(&request),
-            Some(Event::WantsData(tag, _)) if connection.core.budget.may_grant() => {
-                connection.machine.borrow_mut().grant(tag);
-                connection.transfers_changed();
+            Some(Event::WantsData(tag, _)) => {
+                connection.header_received(tag, received);
+                if connection.core.budget.may_grant() {
+                    connection.machine.borrow_mut().grant(tag);
+                    connection.transfers_changed();
+                } else {
+                    connection.core.queue_for_grant(connection, tag);
+                }
             }
-            Some(Event::WantsData(tag, _)) => connection.core.queue_for_grant(connection, tag),
             Some(Event::Terminated) => break Pause::Over,
             Some(Event::Connect(_)) => unreachable!("a connected queue refuses Connect itself"),
         }
@@ -130,8 +139,9 @@ pub(super) async fn send_loop(connection: Rc<Conn>) {
         let result = connection.stream.send(&mut parts).await;
         connection.sending_bytes.set(0);
         connection.moved(bytes);
-        if result.is_err() {
-            connection.end();
+        match result {
+            Ok(()) => connection.unsent.sent(bytes),
+            Err(_) => connection.end(),
         }
         connection.output_changed();
         if connection.unsent_bytes.get() == 0 {

@@ -369,6 +369,7 @@ fn start(
         durable: Cell::default(),
         // Everything read was made durable before it was read, and what is missing is accepted.
         durable_record: Cell::new(RecordSeq(findings.next_seq.0 - 1)),
+        last_append: Cell::default(),
         durable_changed: WaitList::default(),
         room_changed: WaitList::default(),
         throttled_at: Cell::default(),

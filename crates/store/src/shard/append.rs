@@ -22,12 +22,12 @@ use super::batch::{Batch, Progress, Stamp};
 use super::records::{Place, Records};
 use super::watchdog::Asked;
 use super::{ShardCore, State};
-use crate::entry::LogPosition;
+use crate::entry::{AppendTimes, LogPosition};
 use crate::format::record::{MAX_APPENDS_IN_FLIGHT, record_length_bytes};
 use crate::format::{
     Generation, RecordKind, RecordPlace, RecordPointer, RecordSeq, SegmentHeader, SegmentIndex, Stream,
 };
-use runtime::{IoBuf, SharedBuf, sleep, turn_end, wall_clock_ns};
+use runtime::{Instant, IoBuf, SharedBuf, now, sleep, turn_end, wall_clock_ns};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
@@ -276,6 +276,7 @@ impl State {
             wall_time_ns: wall_clock_ns(),
         };
         batch.encode(&core.store.key, &place, block_size_bytes, &stamp);
+        batch.issued = now();
         let pointer = RecordPointer { seq, generation, segment, offset_bytes: start };
         let blocks_at = start + batch.blocks_offset_bytes(block_size_bytes) as u32;
         let blocks = core.store.geometry.unit_at(segment, blocks_at);
@@ -361,18 +362,19 @@ impl State {
         self.log.next_seq
     }
 
-    /// Forgets that records through `seq` were under way; returns the last entry's position.
-    fn retire(&mut self, through: RecordSeq) -> LogPosition {
-        let mut last = LogPosition(0);
+    /// Forgets that records through `seq` were under way; returns the last entry's position, and when the last of them
+    /// was issued.
+    fn retire(&mut self, through: RecordSeq) -> (LogPosition, Instant) {
+        let (mut last, mut issued) = (LogPosition(0), Instant::default());
         while self.log.in_flight.front().is_some_and(|batch| batch.seq <= through) {
             let mut batch = self.log.in_flight.pop_front().expect("looked at just above");
-            last = batch.last;
+            (last, issued) = (batch.last, batch.issued);
             batch.retire();
             if self.log.spare.len() < SPARE_BATCHES {
                 self.log.spare.push(batch);
             }
         }
-        last
+        (last, issued)
     }
 
     /// Puts the refused record and all behind it back to the front of the queue. Returns false if one of them was
@@ -509,7 +511,8 @@ async fn make_durable(core: &Rc<ShardCore>) {
         if core.store.failed().is_some() {
             return;
         }
-        let last = core.state.borrow_mut().retire(through);
+        let (last, issued) = core.state.borrow_mut().retire(through);
+        core.last_append.set(AppendTimes { issued, durable: now() });
         core.durable_record.set(through);
         core.state.borrow_mut().apply_moves(through);
         core.tell_use(&core.state.borrow());

@@ -15,7 +15,7 @@ use crate::format::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, blocks_offset
 use crate::format::{
     Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, SegmentIndex, StoredBlock, Stream,
 };
-use runtime::{IoBuf, SharedBuf};
+use runtime::{Instant, IoBuf, SharedBuf};
 
 /// Room for header and entries. One-block writes fill a record after 256 entries of 88 bytes: 23 KiB; the rest is for
 /// records of groups and for checkpoint entries.
@@ -55,6 +55,8 @@ pub(crate) struct Batch {
     /// How long it may become: what its segment has room for.
     room_bytes: usize,
     pub(crate) progress: Progress,
+    /// When it was handed to the device.
+    pub(crate) issued: Instant,
     /// Once it is issued: its segment, and the last record there before it.
     pub(crate) behind: Option<(SegmentIndex, RecordSeq)>,
     /// Whether this is the second try, elsewhere.
@@ -135,6 +137,7 @@ impl Batch {
             stream: Stream::Hot,
             room_bytes: 0,
             progress: Progress::Gathering,
+            issued: Instant::default(),
             behind: None,
             retried: false,
             last: LogPosition(0),

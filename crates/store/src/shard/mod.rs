@@ -39,7 +39,7 @@ pub(crate) use {
     watchdog::Watchdog,
 };
 
-use crate::entry::{BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
+use crate::entry::{AppendTimes, BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
 use crate::error::AppendError;
 use crate::format::{
     DeviceUnit, EntryFlags, EntryHead, EntryKind as Kind, LayerRecord, LeafKey, RecordKind, RecordSeq, StoredBlock,
@@ -86,6 +86,8 @@ pub(crate) struct ShardCore {
     pub(crate) state: RefCell<State>,
     pub(crate) durable: Cell<LogPosition>,
     pub(crate) durable_record: Cell<RecordSeq>,
+    /// Of the record that became durable last.
+    pub(crate) last_append: Cell<AppendTimes>,
     /// Something became durable, failed, or was closed.
     pub(crate) durable_changed: WaitList,
     /// There may be room for what was refused with [`AppendError::Busy`].
@@ -312,6 +314,11 @@ impl Shard {
                 _ => core.check_open().err().map(Err),
             })
             .await
+    }
+
+    /// When the last record of [`durable_through`](Self::durable_through) went to the device and was durable.
+    pub fn last_append(&self) -> AppendTimes {
+        self.core.last_append.get()
     }
 
     /// Applies the entries of `group` up to `through` to the index, in order. Reads see them from now on.

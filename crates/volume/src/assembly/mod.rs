@@ -17,6 +17,7 @@ mod encryption;
 mod error;
 mod growth;
 mod hosts;
+mod latency;
 mod layers;
 mod snapshots;
 mod status;

@@ -342,7 +342,7 @@ mod tests {
                 let part = Part { chunk: ChunkId(0), offset: 512, len: 512, snapshot: None, work };
                 let place = spec.place_of(ChunkId(0));
                 let reply = serve(head, Request::AdmitAndRun { spec, place, access: Access::Write, part }).await;
-                assert!(reply.done().is_ok(), "written");
+                assert!(reply.done().result.is_ok(), "written");
                 done.set(true);
             });
         }
