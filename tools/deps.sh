@@ -8,7 +8,7 @@ set -eu
 packages=(build-essential ca-certificates git make libssl-dev pkg-config)
 tests=(
     # clients of the end-to-end tests
-    fio libnbd-bin nbdkit python3-libnbd qemu-utils nvme-cli python3
+    fio libnbd-bin nbdkit python3-libnbd qemu-utils nvme-cli python3 curl
     # the guest with the Linux kernel's NVMe/TCP initiator (tools/kernel-client)
     qemu-system-x86 e2fsprogs dpkg apt xz-utils zstd lz4
     # counting system calls and instructions

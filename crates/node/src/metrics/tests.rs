@@ -41,7 +41,7 @@ fn what_the_node_says_is_told_under_its_names() {
     let text = text(&scrape());
     let has = |line: &str| assert!(text.lines().any(|told| told == line), "no line {line} in\n{text}");
     has("# TYPE cairn_device_written_bytes_total counter");
-    has(r#"cairn_device_size_bytes{device="/dev/a \"b\"\\c",store="00000000000000ab"} 1000"#);
+    has(r#"cairn_device_size_bytes{device="/dev/a \"b\"\\c",store="000000000000000000000000000000ab"} 1000"#);
     has(r#"cairn_health{state="unavailable"} 1"#);
     has(r#"cairn_health{state="healthy"} 0"#);
     has("cairn_groups_serving 1");

@@ -93,6 +93,11 @@ impl Cluster {
         self.world.run_on(&self.client, 0, client).expect("the client ends")
     }
 
+    /// Runs something on the first core of the storage node to its end.
+    pub fn on_storage<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> T {
+        self.world.run_on(&self.storage, 0, work).expect("it ends")
+    }
+
     /// Options of host number `host`.
     pub fn options(&self, host: u8) -> Options {
         options(host)
