@@ -13,7 +13,9 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 use store::format::LayerRecord;
-use store::{AppendError, AppendTimes, BlockCoding, Content, Entry, EntryKind, GroupRecovery, KnownBlock, ReadError, Want};
+use store::{
+    AppendError, AppendTimes, BlockCoding, Content, Entry, EntryKind, GroupRecovery, KnownBlock, ReadError, Want,
+};
 use types::{BlockRange, ChunkId, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
 
 /// What a head says of itself with every request.

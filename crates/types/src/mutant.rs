@@ -90,6 +90,8 @@ pub enum Mutant {
     UntornSplit,
     /// Volume: a compare-and-write is a compare and then a write, and others may come in between.
     CompareAndWriteSplit,
+    /// Volume: what was compared before a rollback is written after it.
+    ComparedBeforeRollback,
     /// Volume: who locks a volume takes it away from the first core only.
     LockedOnOneCore,
     /// Volume: what is discarded in a layer does not hide what lies in those below.

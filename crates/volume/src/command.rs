@@ -176,13 +176,20 @@ impl Command {
         let chunk = ChunkId((offset / CHUNK_BYTES) as u32);
         let within = (offset % CHUNK_BYTES) as u32;
         let first_len = len.min(CHUNK_BYTES as u32 - within);
-        let first = Part { chunk, offset: within, len: first_len, snapshot: snapshot(), work: work(0, first_len) };
+        let first = Part {
+            chunk,
+            offset: within,
+            len: first_len,
+            snapshot: snapshot(),
+            compared: None,
+            work: work(0, first_len),
+        };
         let term = volume.gate.term();
         let target = Target::of(&term.spec, chunk);
         let stage = if first_len < len {
             let rest = len - first_len;
             let (chunk, work) = (ChunkId(chunk.0 + 1), work(first_len, rest));
-            let second = Part { chunk, offset: 0, len: rest, snapshot: snapshot(), work };
+            let second = Part { chunk, offset: 0, len: rest, snapshot: snapshot(), compared: None, work };
             let pair = Pair::begin(head, volume.clone(), access, first, second);
             Stage::Both(Box::pin(pair.finish(session.clone())))
         } else if target.core == head.index {
@@ -295,9 +302,11 @@ impl Pair {
             let looked =
                 join(first.look(&volume, first_target, looks), second.look(&volume, second_target, more)).await;
             match looked {
-                (Ok(Done::Plain), Ok(Done::Plain)) => {}
+                (Ok(Done::Same(first)), Ok(Done::Same(second))) => {
+                    (first_part.compared, second_part.compared) = (Some(first), Some(second));
+                }
                 (Ok(done @ Done::Differs(_)), _) => return Ok(Finished(done, None)),
-                (Ok(plain), Ok(done)) => return Ok(Finished(plain, Some(done))),
+                (Ok(same), Ok(done)) => return Ok(Finished(same, Some(done))),
                 (Err(error), _) | (_, Err(error)) => return Ok(Finished(Done::NotCompared(error), None)),
             }
         }

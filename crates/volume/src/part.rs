@@ -30,6 +30,8 @@ pub(crate) struct Part {
     pub(crate) len: u32,
     /// What is read, newest first, if it is a snapshot and not the volume as it is.
     pub(crate) snapshot: Option<Arc<[LayerId]>>,
+    /// Of a write whose range was compared before: the volume's top layer then.
+    pub(crate) compared: Option<LayerId>,
     pub(crate) work: Work,
 }
 
@@ -59,12 +61,20 @@ impl Part {
         self.work = Work::Write(bytes.clone());
         Some(compare)
     }
+
+    /// Whether the volume was rolled back since it was compared. Then it stands in the order before the rollback, which
+    /// took back what it would have written: nothing is left to do.
+    fn is_taken_back(&self, spec: &VolumeSpec) -> bool {
+        self.compared.is_some_and(|top| !spec.info.layers.contains(&top)) && !mutant(Mutant::ComparedBeforeRollback)
+    }
 }
 
 /// What came of it.
 pub(crate) enum Done {
     /// It is done.
     Plain,
+    /// The bytes are the same; this was the volume's top layer.
+    Same(LayerId),
     /// The buffer of a read, and one checksum per block.
     Read(IoBuf, Vec<u32>),
     /// The bytes differ, first at this byte of the part.
@@ -93,8 +103,11 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
         // It is in no directory; should one reach it all the same, nothing is stored in clear.
         return Err(IoError::Unavailable(format!("volume {} is locked", spec.info.name)));
     }
+    if part.is_taken_back(spec) {
+        return Ok(Done::Plain);
+    }
     let head = hold.head().clone();
-    let Part { chunk, offset, len, snapshot, work } = part;
+    let Part { chunk, offset, len, snapshot, work, .. } = part;
     let layers = snapshot.as_deref().unwrap_or(&spec.info.layers);
     let stores_zeroes = matches!(work, Work::Fill(_));
     let runner = Runner { spec, group, chunk, layers, stores_zeroes, coder: &head.coder, read_at: Cell::default() };
@@ -292,7 +305,7 @@ impl Runner<'_> {
         result?;
         let stored = &stored[(offset % BLOCK) as usize..][..bytes.len()];
         let differs = stored.iter().zip(bytes.iter()).position(|(stored, wanted)| stored != wanted);
-        Ok(differs.map_or(Done::Plain, |at| Done::Differs(at as u32)))
+        Ok(differs.map_or(Done::Same(self.spec.top()), |at| Done::Differs(at as u32)))
     }
 
     /// Both under the one place in the chunk's order that the command holds: nothing comes between them.
@@ -304,7 +317,7 @@ impl Runner<'_> {
         hold: &mut Admitted,
     ) -> Result<Done, IoError> {
         match self.compare(offset, expected).await {
-            Ok(Done::Plain) => self.write(offset, bytes, hold).await.map(|()| Done::Plain),
+            Ok(Done::Same(_)) => self.write(offset, bytes, hold).await.map(|()| Done::Plain),
             Ok(other) => Ok(other),
             Err(error) => Ok(Done::NotCompared(error)),
         }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::locks::no_raise_is_lost;
+use common::locks::{is_before_or_after_a_rollback, no_raise_is_lost};
 use common::{Machine, new_volume, payload};
 use volume::{CompareAndWriteError, IoError};
 
@@ -11,6 +11,11 @@ const CHUNK: u64 = 1 << 20;
 #[test]
 fn nothing_comes_between_compare_and_write() {
     (1..=4).for_each(no_raise_is_lost);
+}
+
+#[test]
+fn a_rollback_does_not_come_between_compare_and_write_either() {
+    (1..=4).for_each(is_before_or_after_a_rollback);
 }
 
 #[test]

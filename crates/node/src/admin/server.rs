@@ -10,7 +10,8 @@ use super::snapshots;
 use super::types::{
     AddDevice, AllowHost, Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume,
     Device, ErrorBody, ErrorDetail, Health, Hosts, OperationLatency, Pool, RekeyVolume, ResizeVolume, RestoreVolume,
-    Secret, SecretKind, SlowIo, Snapshot, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
+    Secret, SecretKind, SlowIo, Snapshot, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume,
+    VolumeLatency,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;

@@ -35,7 +35,8 @@ fn system(name: libc::c_int) -> u64 {
 /// CPU time and resident bytes of a line of `/proc/PID/stat`.
 fn parse(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<(Duration, u64)> {
     // The name stands in parentheses and may hold anything, spaces and parentheses too.
-    let fields: Vec<u64> = stat.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+    let fields: Vec<u64> =
+        stat.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
     let ticks = fields.get(STAT_USER_TICKS)? + fields.get(STAT_SYSTEM_TICKS)?;
     let cpu = Duration::from_millis((ticks * 1000).checked_div(ticks_per_second)?);
     Some((cpu, fields.get(STAT_RESIDENT_PAGES)? * page_bytes))

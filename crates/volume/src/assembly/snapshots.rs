@@ -339,7 +339,7 @@ mod tests {
                 // Part of a block: the rest of it is read, and that hangs.
                 let bytes = IoBuf::copy_of(&[2; 512]).freeze();
                 let work = Work::Write(bytes);
-                let part = Part { chunk: ChunkId(0), offset: 512, len: 512, snapshot: None, work };
+                let part = Part { chunk: ChunkId(0), offset: 512, len: 512, snapshot: None, compared: None, work };
                 let place = spec.place_of(ChunkId(0));
                 let reply = serve(head, Request::AdmitAndRun { spec, place, access: Access::Write, part }).await;
                 assert!(reply.done().result.is_ok(), "written");

@@ -214,7 +214,8 @@ impl Flight {
     pub fn sent(self, at: Instant) {
         let Self { recorder, door, operation, failed, len_bytes, offset_bytes, received, moments } = self;
         let stages = StageTimes::of(received, &moments, at);
-        recorder.record(at, &SlowIo { door, operation, offset_bytes, len_bytes, failed, stages, core: 0, ended_at_ns: 0 });
+        recorder
+            .record(at, &SlowIo { door, operation, offset_bytes, len_bytes, failed, stages, core: 0, ended_at_ns: 0 });
     }
 }
 

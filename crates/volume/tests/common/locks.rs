@@ -1,7 +1,8 @@
 //! Counters that many clients raise with compare-and-write and nothing else: each raise that is reported counts once.
 
-use super::{Machine, new_volume, payload};
+use super::{Machine, Random, new_volume, payload};
 use runtime::channel::cross;
+use std::time::Duration;
 use volume::{CompareAndWriteError, IoError, Volume};
 
 const CHUNK: u64 = 1 << 20;
@@ -60,6 +61,38 @@ pub fn no_raise_is_lost(seed: u64) {
             while all_done.recv().await.is_ok() {}
             let volume = assembly.directory().by_name("v").expect("served");
             assert_eq!(read(&volume, offset, len).await, CLIENTS * RAISES, "raises were lost at {offset}, seed {seed}");
+        }
+        assembly.stop().await;
+    });
+}
+
+/// A compare-and-write over two chunks of two cores while the volume is rolled back: whichever of the two comes first,
+/// what the snapshot holds is there afterwards, for it never holds what is compared with.
+pub fn is_before_or_after_a_rollback(seed: u64) {
+    let machine = Machine::with_disk(seed, 2, 4 << 30);
+    let assembly = machine.start();
+    machine.run(async move {
+        assembly.create_volume(new_volume("v", 8 << 20)).await.expect("made");
+        let volume = assembly.directory().by_name("v").expect("served");
+        let (random, len) = (Random::new(seed), 16384);
+        let image = |round: u64, what: u64| payload(&image(round << 8 | what, len));
+        for round in 0..24 {
+            let offset = (1 + round % 7) * CHUNK - 8192;
+            volume.write(offset, image(round, 1)).await.expect("written");
+            assembly.create_snapshot("v", "s").await.expect("taken");
+            volume.write(offset, image(round, 2)).await.expect("written");
+            let (done, mut ended) = cross::<bool>(1);
+            let swap = volume.compare_and_write(offset, image(round, 2), image(round, 3));
+            runtime::spawn(async move {
+                let _ = done.send(swap.await.is_ok()).await;
+            });
+            runtime::sleep(Duration::from_micros(random.below(400))).await;
+            assembly.roll_back("v", "s").await.expect("rolled back");
+            let swapped = ended.recv().await.expect("told");
+            let read = volume.read(offset, len as u32).await.expect("readable").bytes;
+            let expected = image(round, 1).bytes;
+            assert!(read[..] == expected[..], "round {round}, swapped {swapped}: written after the rollback");
+            assembly.delete_snapshot("v", "s").await.expect("deleted");
         }
         assembly.stop().await;
     });
