@@ -216,7 +216,11 @@ pub(crate) fn tell<T>(reply: Answer<T>, outcome: Result<T, VolumeError>) {
 }
 
 fn tell_start(reply: Answer<()>, outcome: Result<(), volume::StartError>) {
-    let _ = reply.send(outcome.map_err(|error| ControlError::Refused(error.to_string())));
+    use volume::StartError::{CoreEnded, Map};
+    let _ = reply.send(outcome.map_err(|error| match error {
+        Map(_) | CoreEnded => ControlError::Unavailable(error.to_string()),
+        _ => ControlError::Refused(error.to_string()),
+    }));
 }
 
 pub(crate) fn new_volume(spec: &VolumeSpec) -> NewVolume {

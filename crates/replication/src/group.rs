@@ -7,7 +7,7 @@ use cluster::GroupRecord;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use runtime::channel::WaitList;
-use runtime::{IoBuf, SharedBuf};
+use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
@@ -172,17 +172,31 @@ impl Group {
         }
     }
 
-    /// Lets a reader in, which is to read in this turn.
-    pub async fn reader(&self, stamp: Stamp<'_>) -> Result<Reader<'_>, GroupError> {
+    /// Lets a reader in, which is to read in this turn; and says since when it could, if it had to wait.
+    pub async fn reader(&self, stamp: Stamp<'_>) -> Result<(Reader<'_>, Option<Instant>), GroupError> {
+        let mut waited = None;
+        if !self.lets_read(stamp)? {
+            Box::pin(self.wait_to_read(stamp)).await?;
+            waited = Some(now());
+        }
+        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        Ok((Reader { group: self, shard }, waited))
+    }
+
+    /// Whether a reader need not wait.
+    fn lets_read(&self, stamp: Stamp<'_>) -> Result<bool, GroupError> {
+        let has_room = self.room_now(0).transpose()?.is_some();
+        Ok(has_room && self.enter(stamp)?.is_some_and(|raised_at| self.committed() >= raised_at))
+    }
+
+    async fn wait_to_read(&self, stamp: Stamp<'_>) -> Result<(), GroupError> {
         loop {
             self.wait_for_room(0).await?;
             match self.enter(stamp)? {
-                Some(raised_at) => break self.wait_for_commit_of_another(raised_at).await?,
-                None => Box::pin(self.wait_for_segments()).await?,
+                Some(raised_at) => return self.wait_for_commit_of_another(raised_at).await,
+                None => self.wait_for_segments().await?,
             }
         }
-        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
-        Ok(Reader { group: self, shard })
     }
 
     #[cold]
@@ -241,16 +255,18 @@ impl Group {
 
     /// Waits until the group serves and an entry of `bytes` may be queued.
     pub(crate) async fn wait_for_room(&self, bytes: usize) -> Result<(), GroupError> {
-        let ready = || {
-            if self.stopped.get().is_some() {
-                return Some(Err(self.stopped_error()));
-            }
-            (self.serving.get() && self.window.borrow().has_room(bytes)).then_some(Ok(()))
-        };
-        match ready() {
+        match self.room_now(bytes) {
             Some(ready) => ready,
-            None => self.room.until(ready).await,
+            None => self.room.until(|| self.room_now(bytes)).await,
         }
+    }
+
+    /// Whether it serves and an entry of `bytes` may be queued; nothing, if not yet.
+    fn room_now(&self, bytes: usize) -> Option<Result<(), GroupError>> {
+        if self.stopped.get().is_some() {
+            return Some(Err(self.stopped_error()));
+        }
+        (self.serving.get() && self.window.borrow().has_room(bytes)).then_some(Ok(()))
     }
 
     /// Waits until the store has cleaned more.

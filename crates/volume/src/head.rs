@@ -22,7 +22,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::ReadError;
-use types::{LayerId, Seq, VolumeId};
+use types::{LayerId, Seq, StoreId, VolumeId};
 
 /// Messages between two cores before the sender's own queue takes over.
 const LINE_MESSAGES: usize = 4096;
@@ -122,6 +122,11 @@ impl Head {
     /// Shards of this core that are open and whose groups have started.
     pub(crate) fn add_shards(&self, shards: Vec<OpenShard>) {
         self.shards.borrow_mut().extend(shards.into_iter().map(Rc::new));
+    }
+
+    /// Forgets the shards of a store.
+    pub(crate) fn take_shards(&self, store: StoreId) -> Vec<Rc<OpenShard>> {
+        self.shards.borrow_mut().extract_if(.., |shard| shard.store == store).collect()
     }
 
     /// Groups of a shard that was not opened, because an assertion stopped its store.

@@ -146,7 +146,7 @@ struct Runner<'a> {
     /// Whether blocks of nothing but zeroes are stored.
     stores_zeroes: bool,
     coder: &'a RefCell<Coder>,
-    /// When the device was asked for what is read, and when it was there.
+    /// When the device was asked for what is read (zero: without a wait), and when it was there.
     read_at: Cell<(Instant, Instant)>,
 }
 
@@ -155,13 +155,12 @@ impl Runner<'_> {
         let Self { spec, group, chunk, layers, .. } = self;
         let want = if spec.coding.key.is_some() { Want::Stored } else { Want::Plain };
         let sought = Sought { layers, chunk: *chunk, range, want };
-        let reader = match group.reader(spec.stamp()).await {
-            Ok(reader) => reader,
+        let (reader, waited) = match group.reader(spec.stamp()).await {
+            Ok(let_in) => let_in,
             Err(error) => return (Err(io_error(error)), buf),
         };
-        let asked = now();
         let (result, mut buf) = reader.read(sought, buf, checksums).await;
-        self.read_at.set((asked, now()));
+        self.read_at.set((waited.unwrap_or_default(), now()));
         let result = match result {
             Ok(Content::Plain) => Ok(()),
             Ok(Content::Stored(stored)) => self.decode(range, stored, &mut buf, checksums),
@@ -292,7 +291,7 @@ impl Runner<'_> {
         let range = blocks_around(offset, len);
         let mut known = Vec::new();
         let sought = Sought { layers, chunk: *chunk, range, want: Want::Stored };
-        let reader = group.reader(spec.stamp()).await.map_err(io_error)?;
+        let (reader, _) = group.reader(spec.stamp()).await.map_err(io_error)?;
         reader.known_blocks(sought, &mut known).map_err(io_error)?;
         Ok(extents_of(&known, layers, since, offset, len))
     }

@@ -15,6 +15,7 @@ use volume::BlockExtent;
 
 /// Contexts that one connection may choose: each multiplies what is answered.
 pub const CONTEXTS_MAX: usize = 16;
+const _: () = assert!(CONTEXTS_MAX <= volume::MARKS_MAX, "each is a mark of a block status");
 /// Extents of one answer: a client that wants to know more asks again behind them. 16 KiB in each context.
 pub const STATUS_EXTENTS_MAX: u32 = 2048;
 

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
-use volume::latency::{Door, Flight, Operation, Unsent, timed};
+use volume::latency::{Answered, Door, Flight, Operation, Unsent};
 use volume::{Directory, IoError, Payload, Session, SnapshotMark, Volume};
 
 /// Parts of one send: what the runtime gathers in one call.
@@ -298,11 +298,10 @@ impl Connection {
                 let status = volume.block_status(offset_bytes, len_bytes.into(), marks, extents_max as usize);
                 let connection = self.clone();
                 runtime::spawn(async move {
-                    let (result, moments) = timed(status).await;
-                    let flight = flight.answered(moments, result.is_err());
+                    let (result, command) = flight.time(status).await;
                     let result = result.map_err(|error| failure(&error, false));
                     connection.machine.borrow_mut().status_done(ticket, result);
-                    connection.answered(flight);
+                    connection.answered(command);
                 });
             }
             Event::Opened { .. } | Event::Full | Event::Disconnect => unreachable!("handled by the reader"),
@@ -313,11 +312,10 @@ impl Connection {
         let flight = self.flight(volume, Operation::Read).of_range(offset_bytes, len_bytes.into());
         let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
-            let (result, moments) = timed(volume.read(offset_bytes, len_bytes)).await;
-            let flight = flight.answered(moments, result.is_err());
+            let (result, command) = flight.time(volume.read(offset_bytes, len_bytes)).await;
             let result = result.map(|data| data.bytes).map_err(|error| failure(&error, false));
             connection.machine.borrow_mut().read_done(ticket, offset_bytes, result);
-            connection.answered(flight);
+            connection.answered(command);
         });
     }
 
@@ -326,10 +324,9 @@ impl Connection {
         let flight = self.flight(volume, Operation::Write).of_range(offset_bytes, len_bytes);
         let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
-            let (result, moments) = timed(volume.write(offset_bytes, Payload { bytes })).await;
-            let flight = flight.answered(moments, result.is_err());
+            let (result, command) = flight.time(volume.write(offset_bytes, Payload { bytes })).await;
             connection.discharge(Load { commands: 0, bytes: len_bytes });
-            connection.answer(ticket, flight, result.map_err(|error| failure(&error, true)));
+            connection.answer(ticket, command, result.map_err(|error| failure(&error, true)));
         });
     }
 
@@ -344,15 +341,14 @@ impl Connection {
         self.charge(Load { commands: 1, bytes: 0 });
         let connection = self.clone();
         runtime::spawn(async move {
-            let (result, moments) = timed(request).await;
-            let flight = flight.answered(moments, result.is_err());
-            connection.answer(ticket, flight, result.map_err(|error| failure(&error, writes)));
+            let (result, command) = flight.time(request).await;
+            connection.answer(ticket, command, result.map_err(|error| failure(&error, writes)));
         });
     }
 
-    fn answer(&self, ticket: Ticket, flight: Flight, result: Result<(), Failure>) {
+    fn answer(&self, ticket: Ticket, command: Answered, result: Result<(), Failure>) {
         self.machine.borrow_mut().done(ticket, result);
-        self.answered(flight);
+        self.answered(command);
     }
 
     /// A part of the request that is being read, as the volume's flight recorder keeps it.
@@ -362,10 +358,10 @@ impl Connection {
 
     /// What the part came to waits to be sent. Of a request of several parts the answer may come with the last one:
     /// then an earlier part counts as sent with what was queued before it.
-    fn answered(&self, flight: Flight) {
+    fn answered(&self, command: Answered) {
         self.output.wake_all();
         if self.state.get() != State::Closed {
-            self.unsent.push(self.machine.borrow().output_bytes() + self.sending_bytes.get(), flight);
+            self.unsent.push(self.machine.borrow().output_bytes() + self.sending_bytes.get(), command);
         }
     }
 

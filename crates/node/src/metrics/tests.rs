@@ -50,7 +50,7 @@ fn what_the_node_says_is_told_under_its_names() {
     has(r#"cairn_volume_operations_total{volume="v",operation="write"} 0"#);
     has("cairn_nvme_controllers 2");
     has("cairn_nbd_connections 7");
-    has(r#"cairn_io_stage_seconds_bucket{door="nvme",operation="write",stage="device",le="0.000001"} 0"#);
+    has(r#"cairn_io_stage_seconds_bucket{door="nvme",operation="write",stage="device",le="0.000001024"} 0"#);
     has(r#"cairn_io_stage_seconds_bucket{door="nbd",operation="other",stage="send",le="+Inf"} 0"#);
     assert!(text.contains("\nprocess_resident_memory_bytes "), "this process says how large it is");
 }

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!            bytes                          Event::Connect   ──► Registry::admit ──► accept / refuse
-//!   socket ────────► Connection ──────────► Event::Admin     ──► execute_admin(view)
-//!          ◄────────  (one queue)           Event::Io        ──► a volume ──► complete / complete_read
-//!            parts                          Event::Change    ──► end queues on all cores, then tell
+//!   socket ────────► Connection ──────────► Event::Admin     ──► execute_admin(view) ──► Change: end queues, abort
+//!          ◄────────  (one queue)           Event::WantsData ──► grant, when there is room
+//!            parts                          Event::Io        ──► a volume ──► complete, complete_read, complete_fused
 //! ```
 //!
 //! A [`Connection`] is one queue. The admin queue owns its [`Controller`]; what the I/O queues on other cores must know

@@ -6,7 +6,7 @@ use crate::machine::{IoRequest, Operation, Tag, discard_ranges};
 use crate::wire::Status;
 use runtime::{Instant, spawn};
 use std::rc::Rc;
-use volume::latency::{Door, Flight, Operation as Recorded, timed};
+use volume::latency::{Answered, Door, Flight, Operation as Recorded};
 use volume::{CompareAndWriteError, IoError, Payload, Volume};
 
 /// Admits a command. What came with its header came at `received`.
@@ -101,29 +101,33 @@ struct Command {
 }
 
 impl Command {
-    async fn read(self, flight: Flight, offset_bytes: u64, len_bytes: u32) {
-        let (result, moments) = timed(self.volume.read(offset_bytes, len_bytes)).await;
-        let flight = flight.answered(moments, result.is_err());
-        match result {
-            Ok(data) if !self.connection.has_ended() => {
-                let mut machine = self.connection.machine.borrow_mut();
-                machine.complete_read(self.tag, data.bytes, &data.block_checksums);
-                drop(machine);
-                self.connection.answered(flight);
+    #[allow(clippy::manual_async_fn, reason = "an `async fn` keeps its arguments twice")]
+    fn read(self, flight: Flight, offset_bytes: u64, len_bytes: u32) -> impl Future<Output = ()> {
+        async move {
+            let (result, command) = flight.time(self.volume.read(offset_bytes, len_bytes)).await;
+            match result {
+                Ok(data) if !self.connection.has_ended() => {
+                    let mut machine = self.connection.machine.borrow_mut();
+                    machine.complete_read(self.tag, data.bytes, &data.block_checksums);
+                    drop(machine);
+                    self.connection.answered(command);
+                }
+                Ok(_) => {}
+                Err(error) => self.answer(command, Err(error)),
             }
-            Ok(_) => {}
-            Err(error) => self.answer(flight, Err(error)),
         }
     }
 
-    async fn write(self, flight: Flight, offset_bytes: u64, payload: Payload) {
-        let (result, moments) = timed(self.volume.write(offset_bytes, payload)).await;
-        self.answer(flight.answered(moments, result.is_err()), result);
+    #[allow(clippy::manual_async_fn, reason = "as above")]
+    fn write(self, flight: Flight, offset_bytes: u64, payload: Payload) -> impl Future<Output = ()> {
+        async move {
+            let (result, command) = flight.time(self.volume.write(offset_bytes, payload)).await;
+            self.answer(command, result);
+        }
     }
 
     async fn compare_and_write(self, flight: Flight, offset_bytes: u64, expected: Payload, payload: Payload) {
-        let (result, moments) = timed(self.volume.compare_and_write(offset_bytes, expected, payload)).await;
-        let flight = flight.answered(moments, result.is_err());
+        let (result, command) = flight.time(self.volume.compare_and_write(offset_bytes, expected, payload)).await;
         let (compare, write) = match result {
             Ok(()) => (Status::SUCCESS, Status::SUCCESS),
             Err(CompareAndWriteError::Compare(error)) => {
@@ -133,20 +137,20 @@ impl Command {
         };
         if !self.connection.has_ended() {
             self.connection.machine.borrow_mut().complete_fused(self.tag, compare, write);
-            self.connection.answered(flight);
+            self.connection.answered(command);
         }
     }
 
     async fn other(self, flight: Flight, operation: Operation) {
-        let (result, moments) = timed(execute(&self.volume, operation)).await;
-        self.answer(flight.answered(moments, result.is_err()), result);
+        let (result, command) = flight.time(execute(&self.volume, operation)).await;
+        self.answer(command, result);
     }
 
-    fn answer(&self, flight: Flight, result: Result<(), IoError>) {
+    fn answer(&self, command: Answered, result: Result<(), IoError>) {
         if !self.connection.has_ended() {
             let status = result.map_or_else(|error| status_of(&error), |()| Status::SUCCESS);
             self.connection.machine.borrow_mut().complete(self.tag, status, 0);
-            self.connection.answered(flight);
+            self.connection.answered(command);
         }
     }
 }

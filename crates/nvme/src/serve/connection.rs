@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
-use volume::latency::{Flight, Unsent};
+use volume::latency::{Answered, Unsent};
 use volume::{Session, Volume};
 
 /// A host that reconnects may come before its old connection for the same queue has been seen to end: its Connect is
@@ -44,8 +44,9 @@ pub(super) struct Conn {
     transferred: WaitList,
     /// Commands whose answer waits to be sent.
     pub unsent: Unsent,
-    /// When the headers came of the commands that wait for their data, by the place of the tag.
-    headers: RefCell<Vec<Option<Instant>>>,
+    /// When the headers came of the commands that wait for their data, by the place of the tag. Who ends without its
+    /// data leaves its own behind.
+    headers: RefCell<Vec<Option<(Tag, Instant)>>>,
     /// Bytes being sent, and all that the core's budget knows as unsent.
     pub sending_bytes: Cell<usize>,
     pub unsent_bytes: Cell<usize>,
@@ -227,19 +228,20 @@ impl Conn {
         if headers.len() <= place {
             headers.resize(place + 1, None);
         }
-        headers[place] = Some(at);
+        headers[place] = Some((tag, at));
     }
 
     /// When the header of a command came, if its data came later.
     pub fn take_header(&self, tag: Tag) -> Option<Instant> {
-        self.headers.borrow_mut().get_mut(tag.place()).and_then(Option::take)
+        let (of, at) = self.headers.borrow_mut().get_mut(tag.place())?.take()?;
+        (of == tag).then_some(at)
     }
 
     /// A command was answered; the answer waits to be sent.
-    pub fn answered(&self, flight: Flight) {
+    pub fn answered(&self, command: Answered) {
         self.output_changed();
         if !self.has_ended() {
-            self.unsent.push(self.unsent_bytes.get(), flight);
+            self.unsent.push(self.unsent_bytes.get(), command);
         }
     }
 

@@ -3,8 +3,8 @@
 use crate::node::{Cluster, cluster, options, pattern};
 use crate::raw::{Raw, bare_controller};
 use nvme::host::Namespace;
-use nvme::wire::nvm;
 use nvme::wire::pdu::{DataHeader, PduType};
+use nvme::wire::{Sqe, admin, nvm};
 use runtime::sim::SimDisk;
 use std::path::Path;
 use std::time::Duration;
@@ -134,6 +134,40 @@ fn a_host_that_is_slow_to_send_shows_in_receive() {
     let slowest = told(&cluster, 1).slowest;
     assert_eq!(slowest.len(), 1);
     assert_held_up(&slowest[0], Stage::Receive);
+    drop(controller);
+}
+
+#[test]
+fn a_write_that_ended_before_its_data_came_is_not_told_of_the_next_command_in_its_place() {
+    let cluster = cluster(16);
+    let controller = bare_controller(&cluster);
+    let (address, id, nsid) = (cluster.address(), controller.id(), cluster.served.nsids[1]);
+    let aborter = controller.clone();
+    cluster.run(async move {
+        let raw = Raw::queue(address, id, 15).await;
+        raw.io(nvm::WRITE, nsid, 1, 16);
+        raw.send().await;
+        let r2t = raw.read(24).await;
+        let transfer_tag = u16::from_le_bytes([r2t[10], r2t[11]]);
+        let mut abort = Sqe::new(admin::ABORT, 0);
+        abort.cdw[0] = 1 | 1 << 16; // queue and command
+        let aborted = runtime::spawn(async move { drop(aborter.admin_command(abort, 0).await) });
+        runtime::sleep(LONG).await;
+        let len = 16 << 12;
+        let header = DataHeader { flags: 4, command: 1, transfer_tag, offset_bytes: 0, len_bytes: len };
+        raw.send_bytes(&header.encode(PduType::H2cData, 24, 24 + len)).await;
+        raw.send_bytes(&vec![7; len as usize]).await;
+        raw.read(24).await;
+        drop(aborted);
+        raw.io(nvm::READ, nsid, 2, 1);
+        raw.send().await;
+        raw.read(24 + 4096).await;
+        runtime::sleep(SHORT).await;
+    });
+    let told = told(&cluster, 1);
+    assert_eq!(told.totals[Class::Write as usize].operations, 0, "it was aborted: {told:?}");
+    let read = told.slowest.iter().find(|io| io.operation == Operation::Read).expect("kept");
+    assert!(read.stages.total() < SHORT, "{read:?}");
     drop(controller);
 }
 

@@ -201,6 +201,13 @@ async fn tell_troubles(head: Weak<Head>, groups: Rc<GroupShard>, path: PathBuf) 
     }
 }
 
+/// Closes the core's shards of a store and forgets them: the node does not take it after all.
+pub(super) async fn abandon(head: &Head, store: StoreId) {
+    for shard in head.take_shards(store) {
+        shard.groups.store().close().await;
+    }
+}
+
 /// Closes the core's shards: what is queued becomes durable first.
 pub(super) async fn close(head: &Head) {
     for shard in head.shards() {

@@ -87,6 +87,8 @@ impl Assembly {
         let groups = begin_epochs(&**map, store).await?;
         self.0.devices.borrow_mut().push(device);
         if let Err(error) = self.start_last_device(&groups).await {
+            // Some cores may have opened their shards of it: the next try opens all of them anew.
+            self.on_all_cores(move |head| Box::pin(async move { core::abandon(&head, store).await })).await;
             self.0.devices.borrow_mut().pop();
             return Err(error);
         }
@@ -125,10 +127,13 @@ impl Assembly {
                 })
             });
         }
+        let mut result = Ok(());
         for _ in 0..cores {
-            let reasons = all_started.recv().await.map_err(|_| StartError::CoreEnded)??;
-            reasons.iter().for_each(|reason| log::warn!("{reason}"));
+            match all_started.recv().await.unwrap_or(Err(StartError::CoreEnded)) {
+                Ok(reasons) => reasons.iter().for_each(|reason| log::warn!("{reason}")),
+                Err(error) => result = Err(error),
+            }
         }
-        Ok(())
+        result
     }
 }

@@ -1,6 +1,6 @@
 //! One command, from its door and back to it.
 
-use super::moments::Moments;
+use super::moments::{Moments, Timed};
 use super::recorder::Recorder;
 use runtime::Instant;
 use std::rc::Rc;
@@ -171,51 +171,68 @@ impl StageTimes {
     }
 }
 
-/// A command of a volume on its way. Counted when its answer is [sent](Self::sent); dropped before, its host is gone
-/// and it counts for nothing.
+/// A command of a volume on its way.
 pub struct Flight {
     recorder: Rc<Recorder>,
+    received: Instant,
+    offset_bytes: u64,
+    len_bytes: u64,
     door: Door,
     operation: Operation,
-    failed: bool,
-    len_bytes: u64,
-    offset_bytes: u64,
-    received: Instant,
-    moments: Moments,
 }
 
 impl Flight {
     pub(crate) fn new(recorder: &Rc<Recorder>, door: Door, operation: Operation, received: Instant) -> Self {
-        Self {
-            recorder: recorder.clone(),
-            door,
-            operation,
-            failed: false,
-            len_bytes: 0,
-            offset_bytes: 0,
-            received,
-            moments: Moments::default(),
-        }
+        Self { recorder: recorder.clone(), received, offset_bytes: 0, len_bytes: 0, door, operation }
     }
 
     /// What it is about.
-    pub fn of_range(mut self, offset_bytes: u64, len_bytes: u64) -> Self {
-        (self.offset_bytes, self.len_bytes) = (offset_bytes, len_bytes);
-        self
+    pub fn of_range(self, offset_bytes: u64, len_bytes: u64) -> Self {
+        Self { offset_bytes, len_bytes, ..self }
     }
 
-    /// The volume has answered.
-    pub fn answered(mut self, moments: Moments, failed: bool) -> Self {
-        (self.moments, self.failed) = (moments, failed);
-        self
+    /// Runs the call of the volume.
+    pub fn time<F: Future<Output = Result<T, E>>, T, E>(self, call: F) -> Timed<F> {
+        Timed::new(self, call)
+    }
+
+    pub(super) fn answered(self, moments: Moments, failed: bool) -> Answered {
+        Answered { flight: self, moments, failed }
+    }
+}
+
+/// A command that its volume has answered. Counted when its answer is [sent](Self::sent); dropped before, its host is
+/// gone and it counts for nothing.
+pub struct Answered {
+    flight: Flight,
+    moments: Moments,
+    failed: bool,
+}
+
+impl Answered {
+    #[cfg(test)]
+    pub(super) fn moments(&self) -> Moments {
+        self.moments
     }
 
     /// The kernel has the answer.
-    pub fn sent(self, at: Instant) {
-        let Self { recorder, door, operation, failed, len_bytes, offset_bytes, received, moments } = self;
-        let stages = StageTimes::of(received, &moments, at);
-        recorder
-            .record(at, &SlowIo { door, operation, offset_bytes, len_bytes, failed, stages, core: 0, ended_at_ns: 0 });
+    pub(super) fn sent(&self, at: Instant) {
+        let Self { flight, moments, failed } = self;
+        let Flight { recorder, received, offset_bytes, len_bytes, door, operation } = flight;
+        let stages = StageTimes::of(*received, moments, at);
+        recorder.record(
+            at,
+            &SlowIo {
+                door: *door,
+                operation: *operation,
+                offset_bytes: *offset_bytes,
+                len_bytes: *len_bytes,
+                failed: *failed,
+                stages,
+                core: recorder.core(),
+                ended_at_ns: 0,
+            },
+        );
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-/// Buckets: up to 1 µs, 2 µs, 4 µs, … 16.8 s, and all above.
+/// Buckets: up to 1.024 µs, 2.048 µs, 4.096 µs, … 17.2 s, and all above.
 pub const BUCKETS: usize = 26;
+/// The first bucket's bound, as a power of two: to find a bucket is to count bits.
+const FIRST_BOUND_BITS: u32 = 10;
 
 /// The longest duration of a bucket; `None`: of the last, which has no bound.
 pub fn bucket_bound(bucket: usize) -> Option<Duration> {
-    (bucket + 1 < BUCKETS).then(|| Duration::from_micros(1 << bucket))
+    (bucket + 1 < BUCKETS).then(|| Duration::from_nanos(1 << (FIRST_BOUND_BITS as usize + bucket)))
 }
 
 /// How many durations fell into each bucket, and what they add up to.
@@ -22,7 +24,7 @@ pub struct Histogram {
 impl Histogram {
     /// Counts one.
     pub(super) fn add(&mut self, ns: u64) {
-        let bits = ns.div_ceil(1000).max(1).next_power_of_two().trailing_zeros();
+        let bits = u64::BITS - (ns.saturating_sub(1) >> FIRST_BOUND_BITS).leading_zeros();
         self.counts[(bits as usize).min(BUCKETS - 1)] += 1;
         self.sum_ns += ns;
     }

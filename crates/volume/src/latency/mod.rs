@@ -25,9 +25,9 @@ mod moments;
 mod recorder;
 mod unsent;
 
-pub use flight::{Class, Door, Flight, Operation, SlowIo, Stage, StageTimes};
+pub use flight::{Answered, Class, Door, Flight, Operation, SlowIo, Stage, StageTimes};
 pub use histogram::{BUCKETS, Histogram, bucket_bound};
-pub use moments::timed;
+pub use moments::Timed;
 pub(crate) use moments::{Moments, note};
 pub(crate) use recorder::Recorder;
 pub use recorder::{ClassTotals, Latencies, VolumeLatency};

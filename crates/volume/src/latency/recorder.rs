@@ -148,6 +148,16 @@ impl Recorder {
         Rc::new(this)
     }
 
+    /// One that was never told the time.
+    #[cfg(test)]
+    pub(super) fn silent() -> Rc<Self> {
+        Rc::new(Self { core: 0, latencies: Rc::default(), kept: RefCell::default() })
+    }
+
+    pub(super) fn core(&self) -> u16 {
+        self.core
+    }
+
     /// A command is over.
     pub(super) fn record(&self, now: Instant, io: &SlowIo) {
         self.latencies.borrow_mut().add(io);
@@ -159,7 +169,7 @@ impl Recorder {
         totals.bytes += io.len_bytes;
         totals.stages.add(&io.stages);
         if kept.current.slowest.len() < SLOWEST_KEPT || io.stages.total_ns() > kept.current.least_ns {
-            kept.current.keep(&SlowIo { core: self.core, ended_at_ns: wall_clock_ns(), ..*io });
+            kept.current.keep(&SlowIo { ended_at_ns: wall_clock_ns(), ..*io });
         }
     }
 
