@@ -164,17 +164,32 @@ impl NodeConfig {
 }
 
 /// Names another device in a node's file, durably; the rest of the file stays as it is, comments too. One that is named
-/// already is not named again.
+/// already is not named again. Returns what the file said before, if it says more now: [`put_back`] takes it.
 ///
 /// # Errors
-/// A file that is not there, cannot be written, or is none of a node.
-pub fn append_device(file: &Path, device: &Path) -> Result<(), ConfigError> {
+/// A file that is not there, cannot be written, or is none of a node; it is left as it was.
+pub fn append_device(file: &Path, device: &Path) -> Result<Option<String>, ConfigError> {
     if NodeConfig::read(file)?.devices.iter().any(|there| there.path == device) {
-        return Ok(());
+        return Ok(None);
     }
     let entry = DeviceList { device: vec![DeviceConfig { path: device.to_owned() }] };
-    files::append_toml(file, &entry)?;
-    NodeConfig::read(file).map(drop)
+    let (before, after) = files::with_tables(file, &entry)?;
+    if let Err(error) = toml::from_str::<NodeConfig>(&after) {
+        let why = error.message();
+        let what =
+            format!("no [[device]] can be put behind what stands in it ({why}): write each device as a [[device]]");
+        return Err(ConfigError::Value { path: file.to_owned(), what });
+    }
+    files::replace(file, after.as_bytes())?;
+    Ok(Some(before))
+}
+
+/// Makes a node's file say again what it said before [`append_device`].
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn put_back(file: &Path, before: &str) -> Result<(), ConfigError> {
+    Ok(files::replace(file, before.as_bytes())?)
 }
 
 /// As it stands in the file.

@@ -74,16 +74,17 @@ pub(crate) fn write_toml<T: Serialize>(path: &Path, heading: &str, value: &T) ->
     replace(path, format!("# {heading}\n\n{body}").as_bytes())
 }
 
-/// Puts tables behind what stands in a TOML file, durably.
-pub(crate) fn append_toml<T: Serialize>(path: &Path, tables: &T) -> Result<(), FileError> {
+/// What stands in a TOML file, and the same with tables put behind it.
+pub(crate) fn with_tables<T: Serialize>(path: &Path, tables: &T) -> Result<(String, String), FileError> {
     let before = fs::read_to_string(path).map_err(during("read", path))?;
     let tables = toml::to_string(tables)
         .map_err(|error| FileError::Content { path: path.to_owned(), what: error.to_string().replace('\n', " ") })?;
-    replace(path, format!("{}\n\n{tables}", before.trim_end()).as_bytes())
+    let after = format!("{}\n\n{tables}", before.trim_end());
+    Ok((before, after))
 }
 
 /// Replaces a file, durably.
-fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
+pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let new = path.with_extension("new");
     let mut file = File::create(&new).map_err(during("create", &new))?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(during("write", &new))?;

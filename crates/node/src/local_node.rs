@@ -152,20 +152,39 @@ impl LocalNode {
         Ok((Self { assembly, doors: Some(doors), any_host }, started))
     }
 
-    /// The control task: one request after the other (long ones as tasks of their own), until the one to stop.
+    /// Carries an order out as a task of its own: it may wait for others, and the questions behind it must not.
+    fn spawn<T: 'static, F: Future<Output = Result<T, VolumeError>> + 'static>(
+        &self,
+        reply: Answer<T>,
+        order: impl FnOnce(Assembly) -> F,
+    ) {
+        let carried_out = order(self.assembly.clone());
+        runtime::spawn(async move { tell(reply, carried_out.await) });
+    }
+
+    /// The control task: answers what it can at once, and carries orders out as tasks of their own, until the one to
+    /// stop.
     async fn answer(mut self, mut requests: CrossReceiver<Request>) {
         while let Ok(request) = requests.recv().await {
             // Nobody may be waiting for an answer any more: the order was carried out all the same.
             match request {
                 Request::ListVolumes(reply) => drop(reply.send(self.assembly.volumes())),
-                Request::CreateVolume(spec, reply) => tell(reply, self.assembly.create_volume(new_volume(&spec)).await),
-                Request::DeleteVolume(name, reply) => tell(reply, self.assembly.delete_volume(name.as_str()).await),
-                Request::TrashVolume(name, reply) => tell(reply, self.assembly.trash_volume(name.as_str()).await),
-                Request::ListTrash(reply) => drop(reply.send(self.assembly.trash())),
-                Request::RestoreVolume(id, name, reply) => {
-                    tell(reply, self.assembly.restore_volume(id, name.as_ref().map(VolumeName::as_str)).await);
+                Request::CreateVolume(spec, reply) => {
+                    self.spawn(reply, |assembly| async move { assembly.create_volume(new_volume(&spec)).await });
                 }
-                Request::EmptyTrash(id, reply) => tell(reply, self.assembly.empty_trash(id).await),
+                Request::DeleteVolume(name, reply) => {
+                    self.spawn(reply, |assembly| async move { assembly.delete_volume(name.as_str()).await });
+                }
+                Request::TrashVolume(name, reply) => {
+                    self.spawn(reply, |assembly| async move { assembly.trash_volume(name.as_str()).await });
+                }
+                Request::ListTrash(reply) => drop(reply.send(self.assembly.trash())),
+                Request::RestoreVolume(id, name, reply) => self.spawn(reply, move |assembly| async move {
+                    assembly.restore_volume(id, name.as_ref().map(VolumeName::as_str)).await
+                }),
+                Request::EmptyTrash(id, reply) => {
+                    self.spawn(reply, move |assembly| async move { assembly.empty_trash(id).await });
+                }
                 Request::Snapshots(request) => {
                     runtime::spawn(crate::snapshots::answer(self.assembly.clone(), request));
                 }

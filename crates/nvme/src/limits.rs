@@ -26,6 +26,9 @@ pub const MAX_NAMESPACES: u32 = 1024;
 pub const BOUNDARY_BYTES: u32 = 1 << 20;
 /// Writes up to this size that do not cross a multiple of it are all or nothing (NAWUPF, NABSPF).
 pub const UNTORN_BYTES: u32 = 64 << 10;
+/// Discovery controllers at a time; for one more the oldest ends. Far above what hosts that stay for notices need, and a
+/// small part of the controller ids.
+pub const MAX_DISCOVERY_CONTROLLERS: usize = 128;
 /// Compare-and-writes up to this size, wherever they begin, are one operation for every other command (NACWU; ACWU in
 /// blocks of the larger format). Larger ones are too: they are told no more than is told of writes.
 pub const COMPARE_AND_WRITE_BYTES: u32 = UNTORN_BYTES;

@@ -7,7 +7,7 @@ use runtime::sim::{DiskFaults, DiskOptions};
 use std::path::Path;
 use store::{FormatOptions, UNCLAIMED};
 use types::{CHUNK_BYTES, StoreId};
-use volume::{Assembly, NodeOptions};
+use volume::{Assembly, NodeOptions, StartError};
 
 const OTHER_DISK: &str = "/other";
 const CHUNKS: u64 = 32;
@@ -58,4 +58,15 @@ fn a_device_that_fails_while_it_is_added_is_taken_by_the_next_try() {
     let failed = (0..12).filter(|seed| add_with_faults(*seed)).count();
     println!("{failed} of 12 first tries failed");
     assert!((1..12).contains(&failed), "some fail and some do not");
+}
+
+#[test]
+fn a_device_that_is_named_twice_is_opened_once() {
+    let machine = Machine::new(1, 2);
+    for _ in 0..2 {
+        let options = NodeOptions { devices: vec![DISK.into(), DISK.into()], ..machine.options() };
+        let started = machine.run(async move { Assembly::start(options).await.map(drop) });
+        assert!(matches!(started, Err(StartError::AlreadyServed { .. })), "{started:?}");
+    }
+    machine.start();
 }

@@ -186,7 +186,7 @@ impl Connection {
     async fn transfer(self: &Rc<Self>, opened: &Opened, mut input: Input) -> State {
         let mut held = VecDeque::new();
         loop {
-            if !self.wait_for_room().await {
+            if !self.wait_for_room(&mut held).await {
                 return State::Closed;
             }
             let event = self.machine.borrow_mut().next(&mut input, &self.directory);
@@ -232,7 +232,7 @@ impl Connection {
     }
 
     /// Waits until another request may begin. Returns whether the connection and its host are still there.
-    async fn wait_for_room(&self) -> bool {
+    async fn wait_for_room(&self, held: &mut VecDeque<SharedBuf>) -> bool {
         let has_room = || self.budget.has_room(self.load.get()) || self.load.get().commands == 0;
         let may_go_on = || has_room() && !self.machine.borrow().is_full() || self.is_over();
         if may_go_on() {
@@ -240,7 +240,12 @@ impl Connection {
         }
         let (began, sends) = (runtime::now(), self.sends.get());
         self.budget.wait(may_go_on).await;
-        if runtime::now().since(began) > ALIVE_FOR { self.outlive_back_pressure(sends).await } else { !self.is_over() }
+        if runtime::now().since(began) <= ALIVE_FOR {
+            return !self.is_over();
+        }
+        // All there is may be a write whose payload is still being read: no answer to it comes before that is.
+        let is_answerless = self.machine.borrow().awaits_payload() && self.load.get().commands <= 1;
+        if is_answerless { self.outlive_pause(held).await } else { self.outlive_back_pressure(sends).await }
     }
 
     /// Resolves when an answer has been sent since `sends` were; at once if there is none to wait for.

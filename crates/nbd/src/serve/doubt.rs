@@ -9,7 +9,8 @@
 //!   [`SILENCE`] (whatever was queued, an end too, has arrived by then), or more has come than a connection without its
 //!   host can still deliver;
 //! - **after back-pressure**: an answer was sent since, and the time for a reset to come back has passed. A socket that
-//!   is closed answers any byte with a reset.
+//!   is closed answers any byte with a reset. Where no answer can come, since the one request under way is a write whose
+//!   payload is still being read, it is as after a pause.
 
 use super::connection::Connection;
 use runtime::{IoBuf, SharedBuf};

@@ -4,7 +4,7 @@ use super::error::ApiError;
 use super::server::Shared;
 use super::types::{AddDevice, Device, ErrorBody};
 use super::view;
-use crate::config;
+use crate::config::{self, ConfigError};
 use crate::control::ControlError;
 use axum::Json;
 use axum::extract::State;
@@ -17,6 +17,19 @@ use std::path::PathBuf;
     (status = 200, body = Vec<Device>), (status = 503, body = ErrorBody)))]
 pub(super) async fn list_devices(State(admin): Shared) -> Result<Json<Vec<Device>>, ApiError> {
     Ok(Json(admin.control.status().await?.node.devices.iter().map(view::device).collect()))
+}
+
+/// One device after the other: the node's file must not lose what another order puts into it.
+static ADDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Does something with the node's file, which blocks.
+async fn change_file<T: Send + 'static>(
+    change: impl FnOnce() -> Result<T, ConfigError> + Send + 'static,
+) -> Result<T, ControlError> {
+    match tokio::task::spawn_blocking(change).await {
+        Ok(changed) => changed.map_err(|error| ControlError::Refused(error.to_string())),
+        Err(error) => Err(ControlError::Unavailable(error.to_string())),
+    }
 }
 
 /// Gives a formatted device to the node: it is named in the node's file, so that the next start knows it, and volumes
@@ -34,16 +47,18 @@ pub(super) async fn add_device(
         let what = format!("{} is no absolute path: write where the node finds it, from / on", path.display());
         return Err(ControlError::Refused(what).into());
     }
+    let _alone = ADDING.lock().await;
     admin.control.check_device(path.clone()).await?;
     // First the file: a device that volumes are on must be there after the next start.
     let (file, named) = (admin.config_path.clone(), path.clone());
-    let written = tokio::task::spawn_blocking(move || config::append_device(&file, &named)).await;
-    match written {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => return Err(ControlError::Refused(error.to_string()).into()),
-        Err(error) => return Err(ControlError::Unavailable(error.to_string()).into()),
+    let before = change_file(move || config::append_device(&file, &named)).await?;
+    let added = admin.control.add_device(path.clone()).await;
+    if let (Err(ControlError::Refused(_)), Some(before)) = (&added, before) {
+        // It was not taken, so the next start must not ask for it. Any other error leaves open whether it was.
+        let file = admin.config_path.clone();
+        change_file(move || config::put_back(&file, &before)).await?;
     }
-    admin.control.add_device(path.clone()).await?;
+    added?;
     log::info!("device {} added", path.display());
     let devices = admin.control.status().await?.node.devices;
     let added = devices.iter().find(|device| device.path == path).map(view::device);

@@ -439,7 +439,8 @@ impl Connection {
         }
         if slot.fused != Fused::No {
             slot.stage = Stage::Ready;
-            slot.data = Some(bytes);
+            // A copy: it may wait long for the other half, and would keep a whole receive buffer of the core.
+            slot.data = Some(IoBuf::copy_of(&bytes).freeze());
             return self.dispatch_pair(index);
         }
         slot.stage = Stage::Executing;
@@ -486,7 +487,14 @@ impl Connection {
             0 => Phase::Admin(Box::new(Controller::new(handle))),
             _ => Phase::Io(handle),
         };
+        if admission.no_flow_control {
+            // How the host is told that it was switched off (NVMe over Fabrics 1.1 §3.3); reserved from then on.
+            self.sq_head = u16::MAX;
+        }
         self.complete(request.tag, Status::SUCCESS, u64::from(id.0));
+        if admission.no_flow_control {
+            self.sq_head = 0;
+        }
     }
 
     /// Answers a Connect with no.

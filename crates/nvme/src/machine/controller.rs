@@ -217,11 +217,12 @@ impl Controller {
         self.masked_events.retain(|event| event.log_page() != page);
     }
 
-    /// Notes namespaces that came, went or changed.
+    /// Notes namespaces that came, went or changed; whether there was one. Also of one that is noted already the host
+    /// is told, unless it knows (masked): it may have been noted while the host wanted no notice.
     pub(super) fn note_changed_namespaces(&mut self, nsids: impl Iterator<Item = u32>) -> bool {
-        let before = self.changed_namespaces.len();
-        self.changed_namespaces.extend(nsids);
-        self.changed_namespaces.len() > before
+        let mut any = false;
+        self.changed_namespaces.extend(nsids.inspect(|_| any = true));
+        any
     }
 
     /// The page of changed namespaces; reading clears it unless the event is retained.

@@ -29,6 +29,8 @@ const COMPARE_AND_WRITE: u16 = 1 << 0;
 const LARGEST_BLOCK_SHIFT: u32 = 12;
 /// LPA: effects page, page offsets, pages 00h, 12h and 13h with scopes in 05h.
 const LOG_ATTRIBUTES: u8 = 1 << 1 | 1 << 2 | 1 << 5;
+/// LPA of a discovery controller, which has no effects page.
+const DISCOVERY_LOG_ATTRIBUTES: u8 = 1 << 2 | 1 << 5;
 /// FRMW: one slot, read-only.
 const FIRMWARE_UPDATES: u8 = 1 << 0 | 1 << 1;
 
@@ -117,6 +119,7 @@ fn identify_controller(controller: &Controller, subsystem: &Subsystem) -> Identi
     match controller.kind() {
         ControllerKind::Discovery => IdentifyController {
             controller_type: 2,
+            log_attributes: DISCOVERY_LOG_ATTRIBUTES,
             optional_events: DISCOVERY_NOTICES,
             subsystem: DISCOVERY_NQN.to_owned(),
             ..common

@@ -3,7 +3,8 @@
 
 use super::controller::ControllerKind;
 use crate::limits::{
-    DISCOVERY_TIMEOUT, MAX_ADMIN_QUEUE_ENTRIES, MAX_IO_QUEUES, MAX_KEEP_ALIVE, MAX_QUEUE_ENTRIES, MIN_KEEP_ALIVE,
+    DISCOVERY_TIMEOUT, MAX_ADMIN_QUEUE_ENTRIES, MAX_DISCOVERY_CONTROLLERS, MAX_IO_QUEUES, MAX_KEEP_ALIVE,
+    MAX_QUEUE_ENTRIES, MIN_KEEP_ALIVE,
 };
 use crate::wire::{Connect, ConnectData, DISCOVERY_NQN, DYNAMIC_CONTROLLER, InvalidParameter, Status};
 use std::net::{IpAddr, SocketAddr};
@@ -250,17 +251,22 @@ impl Registry {
         }
         let keep_alive_ms = accepted_keep_alive_ms(connect.keep_alive_ms).ok_or(Refusal::command(at::KEEP_ALIVE))?;
         let mut inner = self.lock();
-        let replaces = inner
-            .controllers
-            .iter()
-            .map(|entry| &entry.handle)
-            .filter(|old| {
-                (old.kind, old.host_nqn.as_str(), old.host_id) == (ControllerKind::Io, host, data.host_id)
-                    && kind == ControllerKind::Io
-                    && old.endpoints == endpoints
-            })
-            .cloned()
-            .collect();
+        let handles = || inner.controllers.iter().map(|entry| &entry.handle);
+        let replaces = match kind {
+            ControllerKind::Io => {
+                let is_older = |old: &&Arc<ControllerHandle>| {
+                    (old.kind, old.host_nqn.as_str(), old.host_id) == (ControllerKind::Io, host, data.host_id)
+                        && old.endpoints == endpoints
+                };
+                handles().filter(is_older).cloned().collect()
+            }
+            // Whoever reaches the port may discover, under any name: the oldest gives way before ids run out.
+            ControllerKind::Discovery => {
+                let all: Vec<_> = handles().filter(|old| old.kind == kind && !old.has_ended()).collect();
+                let surplus = (all.len() + 1).saturating_sub(MAX_DISCOVERY_CONTROLLERS);
+                all[..surplus].iter().map(|old| Arc::clone(old)).collect()
+            }
+        };
         let id =
             inner.free_id(&self.subsystem.controller_ids).ok_or(Refusal { status: Status::CONNECT_BUSY, result: 0 })?;
         let handle = Arc::new(ControllerHandle {
@@ -401,6 +407,28 @@ mod tests {
 
     fn refused(connect: Connect, data: ConnectData) -> Refusal {
         admit(&registry(), &connect, &data).expect_err("refused")
+    }
+
+    #[test]
+    fn discovery_controllers_leave_ids_for_hosts_whoever_asks() {
+        let ids = 1..3 + MAX_DISCOVERY_CONTROLLERS as u16;
+        let registry = Registry::new(Subsystem { controller_ids: ids, ..registry().subsystem().clone() });
+        let mut seen = Vec::new();
+        for number in 0..2 * MAX_DISCOVERY_CONTROLLERS {
+            let stranger = ConnectData {
+                subsystem: Some(DISCOVERY_NQN.into()),
+                host: Some(format!("nqn.stranger.{number}")),
+                ..data(DYNAMIC_CONTROLLER)
+            };
+            let admitted = admit(&registry, &connect(0), &stranger).expect("the oldest gives way");
+            for older in &admitted.replaces {
+                assert!(Arc::ptr_eq(older, &seen[number - MAX_DISCOVERY_CONTROLLERS]), "the oldest");
+                older.end();
+                registry.queue_gone(older, 0);
+            }
+            seen.push(admitted.controller);
+        }
+        admit(&registry, &connect(0), &data(DYNAMIC_CONTROLLER)).expect("a host");
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(super) struct Conn {
     /// When the headers came of the commands that wait for their data, by the place of the tag. Who ends without its
     /// data leaves its own behind.
     headers: RefCell<Vec<Option<(Tag, Instant)>>>,
+    /// Nothing is read, since the core or this connection has taken on all it may.
+    pub paused: Cell<bool>,
     /// Bytes being sent, and all that the core's budget knows as unsent.
     pub sending_bytes: Cell<usize>,
     pub unsent_bytes: Cell<usize>,
@@ -99,6 +101,7 @@ pub(super) async fn serve(core: Rc<Core>, handover: Handover) {
         transferred: WaitList::default(),
         unsent: Unsent::default(),
         headers: RefCell::default(),
+        paused: Cell::new(false),
         sending_bytes: Cell::new(0),
         unsent_bytes: Cell::new(0),
         granted_bytes: Cell::new(0),
@@ -459,7 +462,9 @@ impl Conn {
     fn look_after_transfer(&self, others_wait: bool) {
         let moved = self.moved_bytes.get();
         let (looks, moved_before) = self.stalled.get();
-        if self.sending_bytes.get() == 0 && !self.machine.borrow().awaits_data() {
+        // What does not come because it is not read is no fault of the host.
+        let awaits_host = self.machine.borrow().awaits_data() && !self.paused.get();
+        if self.sending_bytes.get() == 0 && !awaits_host {
             self.stalled.set((0, moved));
             return self.transfer_ended();
         }

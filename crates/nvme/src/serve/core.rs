@@ -51,8 +51,14 @@ impl Namespaces {
         }
         let Self { all, hosts, views, .. } = self;
         let sees = |nsid: u32| hosts[nsid as usize].allows(host, open_by_default);
-        let view = views.entry(host.to_owned());
-        view.or_insert_with(|| Rc::new(all.filtered(sees))).clone()
+        if let Some(view) = views.get(host) {
+            return view.clone();
+        }
+        // Those that nobody holds are of hosts that are gone: names cost a stranger nothing.
+        views.retain(|_, view| Rc::strong_count(view) > 1);
+        let view = Rc::new(all.filtered(sees));
+        views.insert(host.to_owned(), view.clone());
+        view
     }
 }
 

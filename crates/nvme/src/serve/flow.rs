@@ -29,8 +29,9 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
         match pause {
             Pause::Over => return,
             Pause::Full => {
-                let may_go_on = |budget: &Budget| budget.has_room() && connection.may_take_more();
-                connection.core.budget.until(|budget| may_go_on(budget) || connection.has_ended()).await;
+                connection.paused.set(true);
+                connection.core.budget.until(|budget| may_go_on(connection, budget) || connection.has_ended()).await;
+                connection.paused.set(false);
             }
             Pause::Starved => {
                 if !receive(connection).await {
@@ -85,6 +86,12 @@ async fn receive(connection: &Rc<Conn>) -> bool {
     }
 }
 
+/// Whether another command may be taken. Of an admin queue always: it moves no data, and a Keep Alive that lay unread
+/// behind the I/O of others would end a controller whose host is well.
+fn may_go_on(connection: &Conn, budget: &Budget) -> bool {
+    connection.is_admin() || (budget.has_room() && connection.may_take_more())
+}
+
 /// Admits all commands that have arrived, the last of them at `received`, as far as there is room.
 fn admit(connection: &Rc<Conn>, received: Instant) -> Pause {
     let namespaces = connection.namespaces();
@@ -92,7 +99,7 @@ fn admit(connection: &Rc<Conn>, received: Instant) -> Pause {
         if connection.has_ended() {
             break Pause::Over;
         }
-        if !connection.core.budget.has_room() || !connection.may_take_more() {
+        if !may_go_on(connection, &connection.core.budget) {
             break Pause::Full;
         }
         let event = connection.machine.borrow_mut().next(&namespaces);

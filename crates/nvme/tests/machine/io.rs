@@ -120,7 +120,9 @@ fn without_flow_control_a_read_is_one_pdu_and_with_it_two() {
     let (_admin, id) = Host::admin(&world, Digests(false, false), usize::MAX);
     for (queue, attributes, pdus) in [(1, 0, 2), (2, 4, 1)] {
         let mut host = Host::opened(&world, Digests(false, false), usize::MAX);
-        assert!(host.connect(queue, 3, id, attributes).status.is_success());
+        let connected = host.connect(queue, 3, id, attributes);
+        assert!(connected.status.is_success());
+        assert_eq!(connected.sq_head, if pdus == 2 { 1 } else { 0xFFFF }, "so the host knows that it was switched off");
         let mut heads = Vec::new();
         for _ in 0..5 {
             host.queue_command(read(1, 0, 1), None);

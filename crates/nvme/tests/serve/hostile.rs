@@ -10,6 +10,7 @@ use nvme::wire::writer::PduWriter;
 use nvme::wire::{Sgl, Sqe, nvm};
 use runtime::TcpStream;
 use runtime::sim::Random;
+use std::path::Path;
 use std::time::Duration;
 
 const MIB: u32 = 1 << 20;
@@ -269,4 +270,32 @@ fn oversized_and_misplaced_pdus_are_told_and_closed_and_cut_ones_are_forgotten()
     let read = cluster.run(async move { namespace.1.read(0, 4096).await.expect("read") });
     assert!(read.iter().all(|byte| *byte == 0), "part of a PDU was executed");
     good.is_served(&cluster, Duration::from_secs(1));
+}
+
+/// The target's own fault: what it did not read while it had taken on all it may counts against nobody.
+#[test]
+fn a_device_that_stands_still_for_ten_seconds_costs_no_host_its_connection() {
+    keep();
+    let cluster = cluster(9);
+    let mut options = options(7);
+    options.io_queues = 4;
+    options.keep_alive = Duration::from_secs(5);
+    let (controller, namespace) = cluster.connect(options);
+    let disk = cluster.storage.disk(Path::new("/disk")).expect("there");
+    disk.set_hanging(true);
+    // More than one core takes on at once.
+    let written: Vec<_> = (0..160)
+        .map(|number: u64| {
+            let namespace = namespace.clone();
+            cluster.start(async move { namespace.write(number % 60 * u64::from(MIB), pattern(MIB as usize, 1)).await })
+        })
+        .collect();
+    cluster.pass(Duration::from_secs(10));
+    assert!(written.iter().all(|written| written.borrow().is_none()), "the device stands still");
+    disk.set_hanging(false);
+    cluster.pass(Duration::from_secs(20));
+    for (number, written) in written.iter().enumerate() {
+        assert_eq!(written.borrow_mut().take().map(|result| result.is_ok()), Some(true), "write {number}");
+    }
+    drop((controller, namespace));
 }

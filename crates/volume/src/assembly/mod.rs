@@ -134,7 +134,13 @@ impl Assembly {
         let opener = Opener::new(&map, cluster.id, node, blank).await?;
         let mut devices = Vec::with_capacity(paths.len());
         for path in &paths {
-            devices.push(opener.open(path).await?);
+            let device = opener.open(path).await?;
+            let store = device.store.store_id();
+            if devices.iter().any(|there: &OpenDevice| there.store.store_id() == store) {
+                // Two logs on one device would overwrite each other.
+                return Err(StartError::AlreadyServed { path: path.clone(), store });
+            }
+            devices.push(device);
         }
         growth::ensure_groups(&*map, &devices).await?;
         let StartedCores { head, tables, groups_missing, reasons } = start_cores(&map, &cores, &devices).await?;
