@@ -2,9 +2,9 @@
 
 use crate::Failure;
 use node::admin::types::{
-    AddDevice, AllowHost, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device,
-    ErrorBody, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, UnlockVolume,
-    Volume,
+    AddDevice, AllowHost, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression, CreateSnapshot,
+    CreateVolume, Device, ErrorBody, Hosts, Pool, RekeyVolume, RestoreVolume, Snapshot, Status, TrashedVolume,
+    UnlockVolume, Volume,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -77,8 +77,7 @@ impl Client {
         self.accept(answer).map(drop)
     }
 
-    pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<Volume, Failure> {
-        let asked = ResizeVolume { size_bytes };
+    pub(crate) fn change_volume(&self, name: &str, asked: &ChangeVolume) -> Result<Volume, Failure> {
         self.read(self.agent.patch(self.url(&format!("/v1/volumes/{name}"))).send_json(asked))
     }
 

@@ -34,6 +34,7 @@ mod hosts;
 pub mod keys;
 mod local_node;
 pub mod log;
+pub mod rates;
 pub mod secret;
 pub mod service;
 pub mod size;

@@ -7,7 +7,7 @@ use super::{ALIVE_FOR, NEGOTIATION_TIME_MAX};
 use crate::machine::{Event, Failure, Input, Load, Machine, Ticket, parts};
 use runtime::channel::WaitList;
 use runtime::{Instant, IoBuf, SharedBuf, TaskHandle, TcpStream};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ enum State {
 }
 
 /// What a connection has opened.
-struct Opened {
-    volume: Volume,
+pub(super) struct Opened {
+    pub(super) volume: Volume,
     /// Where in its history the snapshots are that block status tells of.
     marks: Box<[SnapshotMark]>,
 }
@@ -40,8 +40,12 @@ pub(super) struct Connection {
     budget: Rc<Budget>,
     /// This connection's share of the budget.
     load: Cell<Load>,
+    /// What of it waits for the volume's limit, beside that.
+    held: Cell<Load>,
     machine: RefCell<Machine>,
     state: Cell<State>,
+    /// The node is stopping: what waits for the volume's limit is refused.
+    stopping: Cell<bool>,
     /// Ends when the connection is closed.
     session: Session,
     pulse: Rc<Pulse>,
@@ -66,8 +70,10 @@ impl Connection {
             directory,
             budget,
             load: Cell::default(),
+            held: Cell::default(),
             machine: RefCell::new(Machine::new()),
             state: Cell::new(State::Open),
+            stopping: Cell::new(false),
             session: Session::default(),
             pulse,
             pauses,
@@ -94,6 +100,7 @@ impl Connection {
 
     /// Reads nothing more; answers what is in flight, then closes.
     pub(super) fn stop(&self) {
+        self.stopping.set(true);
         if let Some(reader) = self.reader.take() {
             reader.cancel();
         }
@@ -130,7 +137,7 @@ impl Connection {
 
     async fn read(self: Rc<Self>) {
         let state = match runtime::timeout(NEGOTIATION_TIME_MAX, self.negotiate()).await {
-            Ok(Some((opened, input))) => self.transfer(&opened, input).await,
+            Ok(Some((opened, input))) => self.transfer(&Rc::new(opened), input).await,
             Ok(None) => State::Draining,
             Err(_) => State::Closed,
         };
@@ -168,7 +175,7 @@ impl Connection {
     }
 
     /// Admits requests until the connection ends; returns what is to become of it.
-    async fn transfer(self: &Rc<Self>, opened: &Opened, mut input: Input) -> State {
+    async fn transfer(self: &Rc<Self>, opened: &Rc<Opened>, mut input: Input) -> State {
         let mut held = VecDeque::new();
         loop {
             if !self.wait_for_room().await {
@@ -178,7 +185,7 @@ impl Connection {
             match event {
                 Ok(Some(Event::Disconnect)) | Err(_) => return State::Draining,
                 Ok(Some(Event::Full)) => self.output.wake_all(), // and wait for room
-                Ok(Some(event)) => self.admit(opened, event),
+                Ok(Some(event)) => self.admit_in_turn(opened, event),
                 Ok(None) => {
                     if self.machine.borrow().has_output() {
                         self.output.wake_all(); // a refusal needs no task to answer it
@@ -215,6 +222,7 @@ impl Connection {
     /// Waits until another request may begin. Returns whether the connection and its host are still there.
     async fn wait_for_room(&self) -> bool {
         let has_room = || self.budget.has_room(self.load.get()) || self.load.get().commands == 0;
+        let has_room = || has_room() && self.budget.may_hold(self.held.get());
         let may_go_on = || has_room() && !self.machine.borrow().is_full() || self.is_over();
         if may_go_on() {
             return true;
@@ -235,12 +243,30 @@ impl Connection {
         self.state.get() != State::Open
     }
 
+    /// Whether answers go nowhere any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.get() == State::Closed
+    }
+
+    /// Whether the node is stopping.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    pub(super) fn machine(&self) -> RefMut<'_, Machine> {
+        self.machine.borrow_mut()
+    }
+
+    pub(super) fn wake_sender(&self) {
+        self.output.wake_all();
+    }
+
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
     /// Hands a request to the volume.
-    fn admit(self: &Rc<Self>, opened: &Opened, event: Event) {
+    pub(super) fn admit(self: &Rc<Self>, opened: &Opened, event: Event) {
         let Opened { volume, marks } = opened;
         match event {
             Event::Read { ticket, offset_bytes, len_bytes } => {
@@ -360,7 +386,23 @@ impl Connection {
         }
     }
 
-    fn charge(&self, load: Load) {
+    /// A request begins to wait for the volume's limit.
+    pub(super) fn hold(&self, load: Load) {
+        let mut held = self.held.get();
+        held += load;
+        self.held.set(held);
+        self.budget.hold(load);
+    }
+
+    /// It waits no more.
+    pub(super) fn unhold(&self, load: Load) {
+        let mut held = self.held.get();
+        held -= load;
+        self.held.set(held);
+        self.budget.unhold(load);
+    }
+
+    pub(super) fn charge(&self, load: Load) {
         let mut own = self.load.get();
         own += load;
         self.load.set(own);

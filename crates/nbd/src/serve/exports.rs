@@ -1,6 +1,6 @@
 //! The volumes of a core as exports.
 
-use crate::machine::{Export, Exports, Failure, Listed};
+use crate::machine::{Export, Exports, Failure, Listed, Missing};
 use crate::wire::Errno;
 use volume::{Directory, IoError, Volume};
 
@@ -16,12 +16,17 @@ impl Exports for Directory {
         let mut list = Vec::new();
         for volume in Directory::list(self) {
             let name = volume.name();
-            list.push(Listed { name: name.to_owned(), description: description(false, name, volume.size_bytes()) });
+            list.push(Listed { name: name.clone(), description: description(false, &name, volume.size_bytes()) });
             list.extend(volume.snapshots().iter().map(|snapshot| {
                 let name = format!("{name}@{}", snapshot.name);
                 Listed { description: description(true, &name, snapshot.size_bytes), name }
             }));
         }
+        list.extend(self.locked().iter().map(|name| Listed {
+            name: name.clone(),
+            description: format!("Cairn volume {name}, locked: nobody can open it before `cairn volume unlock`"),
+        }));
+        list.sort_by(|a, b| a.name.cmp(&b.name));
         list
     }
 
@@ -30,16 +35,22 @@ impl Exports for Directory {
         marks.into_iter().map(|(name, _)| name).collect()
     }
 
-    fn why_missing(&self, name: &str) -> String {
+    fn why_missing(&self, name: &str) -> Missing {
         let (volume, snapshot) = name.split_once('@').map_or((name, None), |(volume, name)| (volume, Some(name)));
+        let locked = self.locked();
+        // The default export of a node whose only volume is locked.
+        let volume = match locked.first() {
+            Some(only) if name.is_empty() && locked.len() == 1 && Directory::list(self).is_empty() => only,
+            _ => volume,
+        };
         match snapshot {
-            _ if self.is_locked(volume) => {
-                format!("volume {volume} is locked: cairn volume unlock {volume} --key-file PATH")
+            _ if locked.contains(volume) => {
+                Missing::Locked(format!("volume {volume} is locked: cairn volume unlock {volume} --key-file PATH"))
             }
             Some(snapshot) if self.by_name(volume).is_some() => {
-                format!("volume {volume} has no snapshot named {snapshot}; LIST names all")
+                Missing::Unknown(format!("volume {volume} has no snapshot named {snapshot}; LIST names all"))
             }
-            _ => "there is no volume of this name; LIST names all".to_owned(),
+            _ => Missing::Unknown("there is no volume of this name; LIST names all".to_owned()),
         }
     }
 }

@@ -31,6 +31,7 @@ fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
         compression: cluster::Compression::Off,
         encryption: volume::Encryption::Off,
         hosts: volume::HostAccess::Unset,
+        limits: volume::Limits::default(),
     }
 }
 
@@ -83,7 +84,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
     while let Ok(request) = requests.recv().await {
         match request {
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
-            Request::CreateVolume(spec, reply) => {
+            Request::CreateVolume(spec, limits, reply) => {
                 let there = volumes.iter().find(|volume| volume.name == spec.name.as_str());
                 let answer = match there {
                     Some(there) => Err(ControlError::Exists {
@@ -91,7 +92,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                         size_bytes: there.size_bytes,
                         block_size_bytes: there.block_size_bytes,
                     }),
-                    None => Ok(info(volumes.len() as u64 + 1, &spec)),
+                    None => Ok(VolumeInfo { limits, ..info(volumes.len() as u64 + 1, &spec) }),
                 };
                 volumes.extend(answer.clone());
                 let _ = reply.send(answer);
@@ -230,6 +231,7 @@ fn a_volume_is_made_seen_and_deleted() {
             "name": "data", "size_bytes": 1 << 30, "block_size_bytes": 512, "nqn": "nqn.test", "nsid": 1,
             "nguid": nguid, "nvme_addresses": ["127.0.0.1:4420"], "nbd_uri": "nbd://127.0.0.1:10809/data",
             "nbd_uris": ["nbd://127.0.0.1:10809/data"], "layers": [3, 1],
+            "limits": {"iops": null, "bytes_per_second": null, "burst_ms": null},
             "pool": "default", "compression": "off", "encrypted": false, "locked": false, "any_host": false, "hosts": [],
         });
         assert_eq!((status, &made), (201, &expected));
@@ -368,17 +370,43 @@ impl Snapshots {
                 let ranges = vec![volume::ByteRange { offset_bytes: 4096, length_bytes }];
                 let _ = reply.send(place(&volume, &from).map(|_| ranges));
             }
-            SnapshotRequest::Resize(volume, size, reply) => {
+            SnapshotRequest::Change(volume, change, reply) => {
                 let found = volumes.iter_mut().find(|info| info.name == volume.as_str());
-                let resized = found.map(|info| {
-                    info.size_bytes = size.0;
+                let changed = found.map(|info| {
+                    info.size_bytes = change.size_bytes.unwrap_or(info.size_bytes);
+                    info.limits = info.limits.changed(&change.limits).expect("allowed");
+                    info.name = change.name.unwrap_or(info.name.clone());
                     info.clone()
                 });
-                let _ = reply.send(resized.ok_or(ControlError::NotFound(volume.to_string())));
+                let _ = reply.send(changed.ok_or(ControlError::NotFound(volume.to_string())));
             }
             SnapshotRequest::Usage(reply) => drop(reply.send(Ok(Default::default()))),
         }
     }
+}
+
+#[test]
+fn a_volume_is_changed_in_what_is_named_and_in_nothing_else() {
+    with_server(|at| async move {
+        let limits = json!({"iops": 100});
+        let make = json!({"name": "data", "size_bytes": 1 << 30, "limits": limits});
+        let (status, made) = ask(at, "POST", "/v1/volumes", Some(make)).await;
+        let told = json!({"iops": 100, "bytes_per_second": null, "burst_ms": 100});
+        assert_eq!((status, &made["limits"]), (201, &told));
+        let change = json!({"limits": {"bytes_per_second": 1 << 20, "burst_ms": 5000}});
+        let (status, changed) = ask(at, "PATCH", "/v1/volumes/data", Some(change)).await;
+        let told = json!({"iops": 100, "bytes_per_second": 1 << 20, "burst_ms": 5000});
+        assert_eq!((status, &changed["limits"]), (200, &told));
+        let change = json!({"name": "other", "limits": {"iops": null, "burst_ms": null}});
+        let (status, changed) = ask(at, "PATCH", "/v1/volumes/data", Some(change)).await;
+        let told = json!({"iops": null, "bytes_per_second": 1 << 20, "burst_ms": 100});
+        assert_eq!((status, &changed["name"], &changed["limits"]), (200, &json!("other"), &told));
+        assert_eq!(changed["size_bytes"], json!(1 << 30));
+        for nonsense in [json!({}), json!({"limits": {}}), json!({"name": "No"}), json!({"limits": {"iops": -1}})] {
+            let (status, refused) = ask(at, "PATCH", "/v1/volumes/other", Some(nonsense.clone())).await;
+            assert!([400, 422].contains(&status), "{nonsense}: {status} {refused}");
+        }
+    });
 }
 
 #[test]

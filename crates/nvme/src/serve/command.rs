@@ -2,6 +2,7 @@
 
 use super::Counters;
 use super::connection::Conn;
+use super::hold;
 use crate::machine::{IoRequest, Operation, Tag, discard_ranges};
 use crate::wire::Status;
 use runtime::spawn;
@@ -10,7 +11,7 @@ use volume::{CompareAndWriteError, IoError, Payload, Volume};
 
 /// Admits a command.
 pub(super) fn start(connection: &Rc<Conn>, request: IoRequest) {
-    let IoRequest { tag, nsid, operation } = request;
+    let IoRequest { tag, nsid, operation, is_paid } = request;
     if matches!(operation, Operation::Nothing) {
         connection.machine.borrow_mut().complete(tag, Status::SUCCESS, 0);
         return;
@@ -20,6 +21,14 @@ pub(super) fn start(connection: &Rc<Conn>, request: IoRequest) {
         connection.machine.borrow_mut().complete(tag, Status::INVALID_NAMESPACE.do_not_retry(), 0);
         return;
     };
+    if !is_paid
+        && let Some(cost) = hold::cost(&operation)
+        && let Some(turn) = volume.hold(cost, || hold::is_over(connection, nsid))
+    {
+        let held_bytes = hold::held_bytes(&operation);
+        let request = IoRequest { tag, nsid, operation, is_paid: true };
+        return hold::wait(connection, turn, held_bytes, |connection| start(connection, request));
+    }
     let payload_bytes = payload_bytes(&operation);
     count(connection.core.counters(), &operation, payload_bytes);
     connection.core.budget.begin(payload_bytes);

@@ -4,8 +4,8 @@ use super::core::Core;
 use super::flow;
 use super::{Handover, Port};
 use crate::limits::{
-    ABORT_TIMEOUT, MAX_CONNECTION_PAYLOAD_BYTES, RESET_TIMEOUT, SHUTDOWN_TIMEOUT, STALLED_BYTES, STALLED_SECONDS,
-    TERMINATION_TIMEOUT, TRANSFER_MIN_BYTES, TRANSFER_TIMEOUT,
+    ABORT_TIMEOUT, MAX_CONNECTION_HELD_BYTES, MAX_CONNECTION_PAYLOAD_BYTES, RESET_TIMEOUT, SHUTDOWN_TIMEOUT,
+    STALLED_BYTES, STALLED_SECONDS, TERMINATION_TIMEOUT, TRANSFER_MIN_BYTES, TRANSFER_TIMEOUT,
 };
 use crate::machine::{
     Aborting, AdminRequest, AdminView, Admission, Change, ConnectRequest, Connection, ControllerHandle, ControllerKind,
@@ -56,6 +56,8 @@ pub(super) struct Conn {
     view: RefCell<(u64, Rc<NamespaceTable>)>,
     /// Payload of the commands that run.
     executing_bytes: Cell<usize>,
+    /// Commands that wait for their volumes' limits, and memory that they hold.
+    held: Cell<(usize, usize)>,
     /// Commands that run, by namespace id.
     running: RefCell<Vec<u32>>,
     idle: WaitList,
@@ -99,6 +101,7 @@ pub(super) async fn serve(core: Rc<Core>, handover: Handover) {
         stalled: Cell::default(),
         view: RefCell::new((core.generation(), core.view(&admission.controller.host_nqn))),
         executing_bytes: Cell::new(0),
+        held: Cell::default(),
         running: RefCell::default(),
         idle: WaitList::default(),
         discovery: RefCell::default(),
@@ -321,7 +324,27 @@ impl Conn {
 
     /// Whether so little is executed and waits to be sent that another command may be read.
     pub fn may_take_more(&self) -> bool {
-        self.executing_bytes.get() + self.unsent_bytes.get() < MAX_CONNECTION_PAYLOAD_BYTES
+        self.executing_bytes.get() + self.unsent_bytes.get() < MAX_CONNECTION_PAYLOAD_BYTES && self.may_hold_more()
+    }
+
+    /// Whether so little waits for limits that another command may: one without any goes on however much others have.
+    fn may_hold_more(&self) -> bool {
+        let (commands, bytes) = self.held.get();
+        commands == 0 || (bytes < MAX_CONNECTION_HELD_BYTES && self.core.budget.may_hold())
+    }
+
+    /// A command begins to wait for its volume's limit.
+    pub fn hold_begins(&self, bytes: usize) {
+        let held = self.held.get();
+        self.held.set((held.0 + 1, held.1 + bytes));
+        self.core.budget.hold(bytes);
+    }
+
+    /// It waits no more.
+    pub fn hold_ends(&self, bytes: usize) {
+        let held = self.held.get();
+        self.held.set((held.0 - 1, held.1 - bytes));
+        self.core.budget.unhold(bytes);
     }
 
     /// Executes an admin command.
@@ -426,7 +449,8 @@ impl Conn {
     fn look_after_transfer(&self, others_wait: bool) {
         let moved = self.moved_bytes.get();
         let (looks, moved_before) = self.stalled.get();
-        if self.sending_bytes.get() == 0 && !self.machine.borrow().awaits_data() {
+        // What a limit keeps from being read is not the host's fault.
+        if !self.may_hold_more() || self.sending_bytes.get() == 0 && !self.machine.borrow().awaits_data() {
             self.stalled.set((0, moved));
             return self.transfer_ended();
         }

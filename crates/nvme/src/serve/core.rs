@@ -15,7 +15,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use volume::{Directory, HostAccess, Session, Volume};
+use volume::{Cost, Directory, Held, HostAccess, Session, Volume};
 
 /// How often silent hosts and stalled connections are looked for.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
@@ -173,6 +173,11 @@ impl Core {
     /// The volume behind a namespace.
     pub fn volume(&self, nsid: u32, session: &Session) -> Option<Volume> {
         Some(self.namespaces.borrow().volumes.get(nsid as usize)?.as_ref()?.of_session(session))
+    }
+
+    /// As [`Volume::hold`], of the volume behind a namespace.
+    pub fn hold<F: Fn() -> bool + 'static>(&self, nsid: u32, cost: Cost, is_over: impl FnOnce() -> F) -> Option<Held> {
+        self.namespaces.borrow().volumes.get(nsid as usize)?.as_ref()?.hold(cost, is_over)
     }
 
     /// Reads the directory anew and tells hosts of namespaces that changed.

@@ -3,6 +3,7 @@
 use super::budget::Budget;
 use super::command;
 use super::connection::Conn;
+use super::hold;
 use crate::limits::GHOST_CHECK_AFTER;
 use crate::machine::{Connection, Event};
 use runtime::{Instant, MAX_SEND_PARTS, TcpStream, now, turn_end};
@@ -44,7 +45,7 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
 
 /// After a wait of any kind: whether what has come, or is still unread, may be executed. A host that gave up this
 /// connection may have sent the same commands on another one since and gone on from there.
-fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
+pub(super) fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
     let now = now();
     let waited = now.since(std::mem::replace(looked, now));
     if connection.has_ended() {
@@ -95,6 +96,7 @@ fn admit(connection: &Rc<Conn>) -> Pause {
             None => break Pause::Starved,
             Some(Event::Io(request)) => command::start(connection, request),
             Some(Event::Admin(request)) => connection.admin(&request),
+            Some(Event::WantsData(tag, _)) if hold::holds_write(connection, tag) => {}
             Some(Event::WantsData(tag, _)) if connection.core.budget.may_grant() => {
                 connection.machine.borrow_mut().grant(tag);
                 connection.transfers_changed();

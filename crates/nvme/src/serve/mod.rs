@@ -20,6 +20,7 @@ mod complaints;
 mod connection;
 mod core;
 mod flow;
+mod hold;
 
 use crate::limits;
 use crate::machine::{ConnectRequest, Connection, ControllerHandle, Endpoints, Registry, Subsystem};

@@ -8,6 +8,7 @@ mod ghost_write;
 mod ghosts;
 mod host;
 mod hostile;
+mod limits;
 mod logs;
 mod node;
 mod raw;
