@@ -202,7 +202,7 @@ impl LocalNode {
 
     async fn stop(&mut self) {
         if let Some(doors) = self.doors.take() {
-            doors.close();
+            doors.close().await;
         }
         self.assembly.stop().await;
     }

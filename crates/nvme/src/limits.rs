@@ -86,6 +86,9 @@ pub const STALLED_BYTES: usize = 1 << 20;
 /// Payload of one connection that is executed or waits to be sent; over it nothing more is read of it, so that a host
 /// that does not read leaves room for others.
 pub const MAX_CONNECTION_PAYLOAD_BYTES: usize = MAX_CORE_PAYLOAD_BYTES / 4;
+/// At a stop of the node, commands that were admitted have so long to be answered: half of what a stop may take less
+/// what the stores need.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_millis(700);
 /// An Abort of a command whose data is on its way is answered after this time in any case.
 pub const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// After a wait of this long the socket is asked whether it has ended before anything that came is executed.

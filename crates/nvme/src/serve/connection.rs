@@ -313,6 +313,12 @@ impl Conn {
         self.idle.until(|| is_idle().then_some(())).await;
     }
 
+    /// Returns when no command of this connection runs and all answers have been sent.
+    pub async fn until_answered(&self) {
+        self.idle.until(|| (!self.has_running()).then_some(())).await;
+        self.sent.until(|| (self.unsent_bytes.get() == 0 || self.has_ended()).then_some(())).await;
+    }
+
     /// So many bytes came or went.
     pub fn moved(&self, bytes: usize) {
         self.moved_bytes.set(self.moved_bytes.get() + bytes as u64);
@@ -324,7 +330,8 @@ impl Conn {
 
     /// Whether so little is executed and waits to be sent that another command may be read.
     pub fn may_take_more(&self) -> bool {
-        self.executing_bytes.get() + self.unsent_bytes.get() < MAX_CONNECTION_PAYLOAD_BYTES && self.may_hold_more()
+        let holds = self.executing_bytes.get() + self.unsent_bytes.get();
+        holds < MAX_CONNECTION_PAYLOAD_BYTES && self.may_hold_more() && !self.core.is_draining()
     }
 
     /// Whether so little waits for limits that another command may: one without any goes on however much others have.

@@ -27,9 +27,14 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
     while !connection.has_ended() {
         match admit(connection) {
             Pause::Over => return,
+            Pause::Full if connection.core.is_draining() => return discard(connection).await,
             Pause::Full => {
                 let may_go_on = |budget: &Budget| budget.has_room() && connection.may_take_more();
-                connection.core.budget.until(|budget| may_go_on(budget) || connection.has_ended()).await;
+                let room = connection
+                    .core
+                    .budget
+                    .until(|budget| may_go_on(budget) || connection.has_ended() || connection.core.is_draining());
+                room.await;
             }
             Pause::Starved => {
                 if !receive(connection).await {
@@ -41,6 +46,12 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
             return;
         }
     }
+}
+
+/// The node is stopping: what comes is thrown away, until the connection ends. What stood unread when the socket is closed
+/// would make the system reset the connection, and answers under way be lost.
+async fn discard(connection: &Rc<Conn>) {
+    while !connection.has_ended() && connection.stream.recv().await.is_ok_and(|bytes| !bytes.is_empty()) {}
 }
 
 /// After a wait of any kind: whether what has come, or is still unread, may be executed. A host that gave up this
