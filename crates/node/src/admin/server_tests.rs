@@ -323,6 +323,58 @@ fn status_and_health_answer_and_the_document_names_every_path() {
     });
 }
 
+/// The paths that the router is told, as they stand in its source: it cannot be asked.
+fn routes() -> Vec<&'static str> {
+    let after = include_str!("server.rs").split(".route(").skip(1);
+    after.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next()).collect()
+}
+
+/// Everything that a document refers to.
+fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get("$ref").and_then(Value::as_str));
+            fields.values().for_each(|field| references(field, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_document_has_every_route_with_its_methods_and_every_schema() {
+    with_server(|at| async move {
+        let (_, document) = ask(at, "GET", "/v1/openapi.json", None).await;
+        let paths = document["paths"].as_object().expect("paths");
+        let routes: Vec<_> = routes().into_iter().filter(|path| *path != "/v1/openapi.json").collect();
+        assert!(routes.contains(&"/v1/volumes/{name}") && routes.len() == paths.len(), "{routes:?} and {paths:?}");
+        for path in routes {
+            let documented = paths.get(path).unwrap_or_else(|| panic!("{path} is not in the document"));
+            let real = path.replace("{id}", "1").replace('{', "").replace('}', "");
+            for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+                let (status, _) = raw(at, &format!("{method} {real} HTTP/1.1"), "").await;
+                let is_documented = documented.get(method.to_lowercase()).is_some();
+                assert_eq!(status != 405, is_documented, "{method} {path}: {status}");
+            }
+            for (method, operation) in documented.as_object().expect("methods") {
+                let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+                for name in names {
+                    let told =
+                        operation["parameters"].as_array().is_some_and(|all| all.iter().any(|p| p["name"] == name));
+                    assert!(told, "{method} {path} does not say what {name} is");
+                }
+            }
+        }
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.contains(&"#/components/schemas/ChangeLimits"), "{found:?}");
+        for reference in found {
+            let pointer = reference.strip_prefix('#').expect("within the document");
+            assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+        }
+    });
+}
+
 /// Snapshots as a control core without volumes of its own would have them.
 #[derive(Default)]
 struct Snapshots(Vec<(String, SnapshotRecord)>);
