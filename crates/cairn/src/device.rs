@@ -118,7 +118,7 @@ fn not_opened(path: &Path, error: &std::io::Error) -> Failure {
         ErrorKind::PermissionDenied => format!("{path} may not be opened ({error}): run this as its owner or as root"),
         ErrorKind::InvalidInput | ErrorKind::IsADirectory => {
             format!(
-                "{path} is neither a block device nor a regular file: of a demo's directory D it is D/node-1/device-1.img"
+                "{path} is neither a block device nor a regular file: in a demo's directory it is node-1/device-1.img"
             )
         }
         _ => format!("{path} cannot be opened ({error}): look at the device and at the system's log"),

@@ -89,8 +89,8 @@ pub(crate) const VOLUME_RENAME: &str = "\
 Examples:
   cairn volume rename data db
 
-NVMe hosts and open NBD connections go on; NBD clients that come later open the new name. Its namespace, snapshots, hosts and
-limits stay its own. Refuses a name that another volume has.";
+NVMe hosts and open NBD connections go on; NBD clients that come later open the new name. Its namespace, snapshots,
+hosts and limits stay its own. Refuses a name that another volume has.";
 
 pub(crate) const VOLUME_UNLOCK: &str = "\
 Examples:
@@ -149,8 +149,8 @@ Examples:
   cairn device format /dev/nvme1n1
   truncate -s 100G disk.img && cairn device format disk.img
 
-Everything on it is lost. Refuses a device that is mounted, open or part of something, and, without --force, one on which
-anything is.";
+Everything on it is lost. Refuses a device that is mounted, open or part of something, and, without --force, one on
+which anything is.";
 
 pub(crate) const DEVICE_CHECK: &str = "\
 Examples:

@@ -13,7 +13,8 @@ pub struct Limits {
     /// Bytes read and written in a second; `None`: as many as there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
-    /// What was not used in the last so many milliseconds may be used at once; `None`: [`BURST_DEFAULT`](Self::BURST_DEFAULT).
+    /// What was not used in the last so many milliseconds may be used at once; `None`:
+    /// [`BURST_DEFAULT`](Self::BURST_DEFAULT).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst_ms: Option<u64>,
 }

@@ -12,6 +12,7 @@ impl Exports for Directory {
         Some(Export { name: info.name, description, size_bytes: info.size_bytes, is_read_only })
     }
 
+    /// Locked volumes are not among them: what is listed can be opened, and clients that list open all of it.
     fn list(&self) -> Vec<Listed> {
         let mut list = Vec::new();
         for volume in Directory::list(self) {
@@ -22,11 +23,6 @@ impl Exports for Directory {
                 Listed { description: description(true, &name, snapshot.size_bytes), name }
             }));
         }
-        list.extend(self.locked().iter().map(|name| Listed {
-            name: name.clone(),
-            description: format!("Cairn volume {name}, locked: nobody can open it before `cairn volume unlock`"),
-        }));
-        list.sort_by(|a, b| a.name.cmp(&b.name));
         list
     }
 

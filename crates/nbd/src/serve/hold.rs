@@ -11,8 +11,8 @@ use crate::wire::Errno;
 use std::rc::{Rc, Weak};
 use volume::{Cost, Held};
 
-/// What an event takes of its volume's limits; `None`: it is never held. Each part of a write moves its bytes, the first
-/// is the command.
+/// What an event takes of its volume's limits; `None`: it is never held. Each part of a write moves its bytes, the
+/// first is the command.
 fn cost(event: &Event) -> Option<Cost> {
     match event {
         Event::Read { len_bytes, .. } | Event::WriteZeroes { len_bytes, is_stored: true, .. } => {

@@ -48,8 +48,8 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
     }
 }
 
-/// The node is stopping: what comes is thrown away, until the connection ends. What stood unread when the socket is closed
-/// would make the system reset the connection, and answers under way be lost.
+/// The node is stopping: what comes is thrown away, until the connection ends. What stood unread when the socket is
+/// closed would make the system reset the connection, and answers under way be lost.
 async fn discard(connection: &Rc<Conn>) {
     while !connection.has_ended() && connection.stream.recv().await.is_ok_and(|bytes| !bytes.is_empty()) {}
 }

@@ -1,9 +1,9 @@
 //! Commands that wait for their volume's limit.
 //!
 //! They are not executed: they count in no budget of what is, so that they take nothing from other volumes, and nobody
-//! who changes or takes away a volume waits for them. When its turn has come a command begins as if it came then. A write
-//! whose data is to be asked for waits before it is, and holds no memory meanwhile; what others hold is bounded, by not
-//! reading the connections on that they came.
+//! who changes or takes away a volume waits for them. When its turn has come a command begins as if it came then. A
+//! write whose data is to be asked for waits before it is, and holds no memory meanwhile; what others hold is bounded,
+//! by not reading the connections on that they came.
 
 use super::connection::Conn;
 use super::flow::is_alive;

@@ -342,7 +342,7 @@ impl Administrator {
                 VolumeError::SnapshotExists(_)
                 | VolumeError::HasSnapshots(_)
                 | VolumeError::NoSnapshot(_)
-                | VolumeError::Smaller(_),
+                | VolumeError::Smaller { .. },
             ) => {}
             Err(error) => return Err(error.into()),
         }
