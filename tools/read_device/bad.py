@@ -5,9 +5,13 @@ class Bad(Exception):
     """Bytes that are not what they should be; the text says how."""
 
 
-def require(condition, what):
+class Unreadable(Bad):
+    """Bytes that are what they should be, and that this program cannot read."""
+
+
+def require(condition, what, kind=Bad):
     if not condition:
-        raise Bad(what)
+        raise kind(what)
 
 
 def all_zero(data):

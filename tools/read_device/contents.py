@@ -1,6 +1,6 @@
 """All shards of a device together."""
 
-from .bad import all_zero, require
+from .bad import Unreadable, all_zero, require
 from .formats import BLOCK, CHUNK_BLOCKS, CODECS, MIB, UNIT, ZEROES
 from .lz4 import lz4_decode
 from .shard import Shard
@@ -49,11 +49,11 @@ class Contents:
         """The 4,096 bytes of a block."""
         data = self.reader.device.read(location * UNIT, (stored & 15) * UNIT)
         require(crc32c(data) == crc, "its sum is wrong")
-        require(not self.is_encrypted(layer), "it is encrypted")
+        require(not self.is_encrypted(layer), "it is encrypted", Unreadable)
         codec = stored >> 4
         if codec == 0:
             return data
-        require(codec == 1, f"it is compressed with {CODECS[codec]}, which Python's library cannot undo")
+        require(codec == 1, f"it is compressed with {CODECS[codec]}, which Python's library cannot undo", Unreadable)
         length = int.from_bytes(data[:2], "little")
         require(length + 2 <= len(data) and all_zero(data[2 + length:]), "its compressed length is wrong")
         return lz4_decode(data[2:2 + length], BLOCK)

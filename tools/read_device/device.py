@@ -49,6 +49,8 @@ class Device:
 class Damage:
     """Something is wrong: what, and where if that is known."""
 
+    LABEL = "DAMAGE"
+
     def __init__(self, what, segment=None, offset=None, device_offset=None):
         self.what, self.segment, self.offset, self.device_offset = what, segment, offset, device_offset
 
@@ -60,6 +62,12 @@ class Damage:
         if self.segment is not None:
             place += f", segment {self.segment} offset {self.offset}"
         return f"{place}: {self.what}" if place else self.what
+
+
+class LeftOut(Damage):
+    """Nothing is wrong with it, and it could not be read."""
+
+    LABEL = "LEFT OUT"
 
 
 class Reader:

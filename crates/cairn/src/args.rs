@@ -1,13 +1,15 @@
 //! The command line: what may be said, and one line for what may not.
 
+use crate::help;
 use crate::output::Format;
-use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use node::Compression;
 use node::config::{CORES_MAX, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
 use node::demo_directory::check_device_size;
+use node::rates::{Bandwidth, Burst, Iops};
 use node::size::ByteSize;
-use node::volume_spec::{BlockSize, SnapshotName, SnapshotPath, VolumeName, VolumeSpec, check_volume_size};
+use node::volume_spec::{BlockSize, SnapshotName, SnapshotPath, VolumeName, VolumeSpec, check_volume_size, shortened};
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,7 +21,7 @@ const ADMIN_VARIABLE: &str = "CAIRN_ADMIN";
 
 /// Cairn: a distributed block store for NVMe flash.
 #[derive(Debug, Parser)]
-#[command(name = "cairn", version, disable_help_subcommand = true, args_override_self = true)]
+#[command(name = "cairn", version, args_override_self = true, help_template = help::OVERVIEW)]
 pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "URL", value_parser = admin_url, help = format!(
         "Admin API of the cluster [env: {ADMIN_VARIABLE}; default: http://127.0.0.1:{DEFAULT_ADMIN_PORT}]"))]
@@ -37,21 +39,22 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a whole cluster of one node from one directory, until Ctrl-C
+    #[command(after_help = help::DEMO)]
     Demo(DemoArguments),
     /// What a machine of a cluster runs
     #[command(subcommand)]
     Node(NodeCommand),
-    /// Volumes: create, ls, info, resize, unlock, lock, rekey, delete
+    /// Volumes: create, ls, info, resize, set, rename, unlock, lock, rekey, delete
     #[command(subcommand)]
     Volume(VolumeCommand),
     /// NVMe hosts that may use volumes: allow, deny, ls
-    #[command(subcommand)]
+    #[command(subcommand, after_help = help::HOST)]
     Host(HostCommand),
     /// Pools: ls, info, set
     #[command(subcommand)]
     Pool(PoolCommand),
     /// Snapshots of volumes: create, ls, delete, rollback, changes
-    #[command(subcommand)]
+    #[command(subcommand, after_help = help::SNAPSHOT)]
     Snapshot(SnapshotCommand),
     /// Make a volume of a snapshot: it begins with what that holds, and shares its space
     Clone {
@@ -64,7 +67,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Device(DeviceCommand),
     /// Deleted volumes that can still be restored: ls, restore, empty
-    #[command(subcommand)]
+    #[command(subcommand, after_help = help::TRASH)]
     Trash(TrashCommand),
     /// How the cluster is, and why
     Status,
@@ -78,6 +81,7 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
     /// Serve the node that a file describes, until Ctrl-C
+    #[command(after_help = help::NODE_RUN)]
     Run {
         /// The node's file: docs/node.md says what may stand in it
         #[arg(long, value_name = "FILE")]
@@ -88,6 +92,7 @@ pub(crate) enum NodeCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeviceCommand {
     /// Make a device an empty store that a node may take: everything on it is lost
+    #[command(after_help = help::DEVICE_FORMAT)]
     Format {
         /// A block device, or a file that has its size
         path: PathBuf,
@@ -103,6 +108,7 @@ pub(crate) enum DeviceCommand {
     /// List the devices of the cluster
     Ls,
     /// Read all of a device that no node has open, and say what is damaged, where, and what it means
+    #[command(after_help = help::DEVICE_CHECK)]
     Check {
         /// A block device or a file, for example D/node-1/device-1.img
         path: PathBuf,
@@ -115,11 +121,12 @@ pub(crate) enum DeviceCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
     /// Make a volume; it takes space only for what is written
+    #[command(after_help = help::VOLUME_CREATE)]
     Create {
         /// 1 to 63 of a-z, 0-9, '.', '_', '-'
         name: VolumeName,
         /// 1M to 64T, whole 4K; K, M, G, T are powers of 1,024
-        #[arg(long, value_parser = volume_size)]
+        #[arg(long, value_parser = volume_size, allow_hyphen_values = true)]
         size: ByteSize,
         /// Logical block of the NVMe namespace: 512 or 4096 (the physical one is 4096 in both)
         #[arg(long, default_value_t, value_name = "512|4096")]
@@ -132,6 +139,8 @@ pub(crate) enum VolumeCommand {
         /// Every NVMe host may use it; else, where `cairn node run` serves it, none may until `cairn host allow`
         #[arg(long)]
         any_host: bool,
+        #[command(flatten)]
+        limits: LimitArguments,
     },
     /// List the volumes
     Ls,
@@ -141,14 +150,32 @@ pub(crate) enum VolumeCommand {
         name: VolumeName,
     },
     /// Make a volume larger, while it is in use
+    #[command(after_help = help::VOLUME_RESIZE)]
     Resize {
         /// Its name
         name: VolumeName,
         /// Its new size, not less than it has: whole 4K; K, M, G, T are powers of 1,024
-        #[arg(long, value_parser = volume_size)]
+        #[arg(long, value_parser = volume_size, allow_hyphen_values = true)]
         size: ByteSize,
     },
+    /// Change what a volume may do in a second, while it is in use
+    #[command(after_help = help::VOLUME_SET)]
+    Set {
+        /// Its name
+        name: VolumeName,
+        #[command(flatten)]
+        limits: LimitArguments,
+    },
+    /// Give a volume another name, while it is in use
+    #[command(after_help = help::VOLUME_RENAME)]
+    Rename {
+        /// What it is called
+        old: VolumeName,
+        /// What it is called from now on
+        new: VolumeName,
+    },
     /// Serve an encrypted volume and its clones, until they are locked or the node stops
+    #[command(after_help = help::VOLUME_UNLOCK)]
     Unlock {
         /// Its name
         name: VolumeName,
@@ -161,6 +188,7 @@ pub(crate) enum VolumeCommand {
         name: VolumeName,
     },
     /// Change what opens an encrypted volume and its clones: at once, no data is written again
+    #[command(after_help = help::VOLUME_REKEY)]
     Rekey {
         /// Its name
         name: VolumeName,
@@ -173,6 +201,7 @@ pub(crate) enum VolumeCommand {
         add: bool,
     },
     /// Delete a volume: it can be restored from the trash for 24 hours, and takes its space until then
+    #[command(after_help = help::VOLUME_DELETE)]
     Delete {
         /// Its name
         name: VolumeName,
@@ -192,6 +221,27 @@ pub(crate) struct SecretArguments {
     /// A file with the passphrase that opens it, 8 to 1024 bytes; -: standard input
     #[arg(long, value_name = "PATH")]
     pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+/// What a volume may do in a second.
+#[derive(Debug, Args)]
+#[group(id = "limits", multiple = true)]
+pub(crate) struct LimitArguments {
+    /// Commands in a second, over all hosts; who asks for more waits
+    #[arg(long, value_name = "N|none", allow_hyphen_values = true)]
+    pub(crate) iops: Option<Iops>,
+    /// Bytes read and written in a second, for example 200M/s
+    #[arg(long, value_name = "SIZE/s|none", allow_hyphen_values = true)]
+    pub(crate) bandwidth: Option<Bandwidth>,
+    /// What was not used in the last so long may be used at once [default: 100ms]
+    #[arg(long, value_name = "DURATION|none", allow_hyphen_values = true)]
+    pub(crate) burst: Option<Burst>,
+}
+
+impl LimitArguments {
+    fn is_empty(&self) -> bool {
+        self.iops.is_none() && self.bandwidth.is_none() && self.burst.is_none()
+    }
 }
 
 /// What is to open a volume that is made.
@@ -255,6 +305,7 @@ pub(crate) enum PoolCommand {
         name: String,
     },
     /// Change a pool
+    #[command(after_help = help::POOL_SET)]
     Set {
         /// Its name
         #[arg(value_parser = pool_name)]
@@ -329,9 +380,9 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "D")]
     pub(crate) dir: Option<PathBuf>,
     /// Size of the device, a sparse file [default of a new directory: 4G]
-    #[arg(long, value_name = "SIZE", value_parser = device_size)]
+    #[arg(long, value_name = "SIZE", value_parser = device_size, allow_hyphen_values = true)]
     pub(crate) device_size: Option<ByteSize>,
-    /// A volume that must be there; repeatable [default of a new directory: demo:1G]
+    /// A volume that must be there, unless the first call made it; repeatable [default of a new directory: demo:1G]
     #[arg(long = "volume", value_name = "NAME:SIZE[:512|4096]")]
     pub(crate) volumes: Vec<VolumeSpec>,
     #[arg(long, value_name = "P", help = format!(
@@ -432,26 +483,66 @@ pub(crate) struct UsageError(pub(crate) String);
 
 /// Reads the command line.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request, UsageError> {
-    let arguments = match Arguments::try_parse_from(words) {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
-        Err(error) => return instead(&error),
+        Err(error) => return instead(&error, &words),
     };
-    if let Command::Demo(demo) = &arguments.command {
-        check_distinct(&demo.volumes)?;
+    match &arguments.command {
+        Command::Demo(demo) => check_demo(demo)?,
+        Command::Volume(VolumeCommand::Set { limits, .. }) if limits.is_empty() => {
+            return Err(UsageError("nothing is to be set: give --iops, --bandwidth or --burst".to_owned()));
+        }
+        _ => {}
     }
     Ok(Request::Run(Box::new(arguments)))
 }
 
 /// What clap's "errors" come to: help and version are no errors, the others become one line.
-fn instead(error: &clap::Error) -> Result<Request, UsageError> {
+fn instead(error: &clap::Error, words: &[OsString]) -> Result<Request, UsageError> {
     let text = error.to_string();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Request::Show(text)),
+    let line = match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return Ok(Request::Show(text)),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            Err(UsageError("a command is missing: `cairn --help` and `cairn volume --help` show them".to_owned()))
+            format!("a command is missing: {}", commands_of(words))
         }
-        _ => Err(UsageError(one_line(&text))),
+        ErrorKind::InvalidSubcommand => {
+            let unknown = match error.get(ContextKind::InvalidSubcommand) {
+                Some(ContextValue::String(word)) => shortened(word),
+                _ => String::new(),
+            };
+            format!("there is no command '{unknown}': {}", commands_of(words))
+        }
+        _ => one_line(&without_long_words(error, text)),
+    };
+    Err(UsageError(line))
+}
+
+/// What clap says, with what was written cut where it is long.
+fn without_long_words(error: &clap::Error, text: String) -> String {
+    let cut = |text: String, kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => text.replace(word.as_str(), &shortened(word)),
+        _ => text,
+    };
+    [ContextKind::InvalidValue, ContextKind::InvalidArg].into_iter().fold(text, cut)
+}
+
+/// The commands of the group that the words lead to.
+fn commands_of(words: &[OsString]) -> String {
+    let mut group = Arguments::command();
+    group.build();
+    let mut path = vec!["cairn".to_owned()];
+    for word in words.iter().skip(1).filter_map(|word| word.to_str()) {
+        let Some(next) = group.find_subcommand(word).filter(|next| next.has_subcommands()).cloned() else { continue };
+        if word != "help" {
+            path.push(word.to_owned());
+        }
+        group = next;
     }
+    let names: Vec<&str> =
+        group.get_subcommands().map(clap::Command::get_name).filter(|name| *name != "help").collect();
+    let path = path.join(" ");
+    format!("`{path}` has {}; `{} help` explains them", names.join(", "), path)
 }
 
 /// Clap's paragraphs (what is wrong, tips, the usage where it helps) as one line.
@@ -459,8 +550,11 @@ fn one_line(text: &str) -> String {
     let (message, usage) = text.split_once("Usage:").unwrap_or((text, ""));
     let words = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
     let paragraphs = message.split("\n\n").map(words);
-    let told: Vec<String> =
-        paragraphs.filter(|part| !part.is_empty() && !part.starts_with("For more information")).collect();
+    // What clap advises about values that look like flags helps nobody here.
+    let is_told = |part: &String| {
+        !part.is_empty() && !part.starts_with("For more information") && !part.starts_with("tip: to pass")
+    };
+    let told: Vec<String> = paragraphs.filter(is_told).collect();
     let message = told.join("; ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
     match usage.lines().next().map(str::trim) {
@@ -472,6 +566,22 @@ fn one_line(text: &str) -> String {
 fn device_size(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error: <ByteSize as FromStr>::Err| error.to_string())?;
     check_device_size(size).map(|()| size).map_err(|error| error.to_string())
+}
+
+fn check_demo(demo: &DemoArguments) -> Result<(), UsageError> {
+    let ports = [
+        ("--nvme-port", demo.nvme_port),
+        ("--nbd-port", demo.nbd_port),
+        ("--admin-port", demo.admin_port),
+        ("--discovery-port", demo.discovery_port),
+    ];
+    for (index, (flag, port)) in ports.iter().enumerate() {
+        let same = ports[..index].iter().find(|(_, other)| other == port && port.is_some_and(|port| port != 0));
+        if let (Some((other, _)), Some(port)) = (same, port) {
+            return Err(UsageError(format!("{other} and {flag} are both {port}: give each server a port of its own")));
+        }
+    }
+    check_distinct(&demo.volumes)
 }
 
 fn check_distinct(volumes: &[VolumeSpec]) -> Result<(), UsageError> {
@@ -496,7 +606,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        use clap::CommandFactory;
         Arguments::command().debug_assert();
     }
 
@@ -555,7 +664,21 @@ mod tests {
             ("demo --nvme-port 65536", "65536"),
             ("demo --listen localhost", "IP addresses"),
             ("volume create v", "write: cairn volume create --size <SIZE> <NAME>"),
-            ("volumes ls", "; tip: "),
+            ("volumes ls", "there is no command 'volumes': `cairn` has demo, node, volume,"),
+            ("volume lss", "there is no command 'lss': `cairn volume` has create, ls, info,"),
+            ("volume", "`cairn volume` has create, ls"),
+            ("help volumes", "volume"),
+            ("volume create v --size -5G", "'-5G' is not a size"),
+            ("volume create v --size 5GB", "write G or GiB"),
+            ("volume create v --size 1G --pool p", "--pool"),
+            ("volume create v --size 1G --iops -1", "'-1' is not a number of IOPS"),
+            ("volume set v --iops 0", "from 1 to 100000000"),
+            ("volume set v --bandwidth 1K/s", "64K/s to 1T/s"),
+            ("volume set v --burst 10", "'10' is not a time"),
+            ("volume set v", "nothing is to be set"),
+            ("volume rename a", "<NEW>"),
+            ("volume rename a B", "'B' is not a volume name"),
+            ("demo --nvme-port 5000 --nbd-port 5000", "--nvme-port and --nbd-port are both 5000"),
             ("status -o yaml", "yaml"),
             ("trash", "a command is missing"),
             ("trash restore", "<NAME>"),
@@ -577,6 +700,47 @@ mod tests {
             let UsageError(text) = read(line).unwrap_err();
             assert!(text.contains(named) && !text.contains('\n'), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn a_long_word_is_not_echoed_whole() {
+        let long = "x".repeat(5000);
+        for line in
+            [format!("volume info {}", long.to_uppercase()), format!("volume {long}"), format!("volume info --{long}")]
+        {
+            let UsageError(text) = read(&line).unwrap_err();
+            assert!(text.len() < 500, "{} bytes: {text}", text.len());
+        }
+    }
+
+    fn shown(line: &str) -> String {
+        match parse(std::iter::once("cairn").chain(line.split_whitespace()).map(OsString::from)) {
+            Ok(Request::Show(text)) => text,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn help_names_every_command_and_is_not_coloured() {
+        let overview = shown("--help");
+        for command in Arguments::command().get_subcommands() {
+            let line = format!("  {}", command.get_name());
+            let told = overview.lines().find(|told| told.starts_with(&line)).unwrap_or_default();
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(told.ends_with(&about) && !about.is_empty(), "{line}: {told:?}, {about:?}");
+            let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+            let listed = about.split_once(": ").map_or("", |(_, listed)| listed);
+            if !names.is_empty() && command.get_name() != "node" {
+                assert_eq!(listed, names.join(", "), "{line}");
+            }
+        }
+        assert_eq!(shown("help"), overview);
+        for line in ["help volume", "help volume create", "volume create --help", "help demo", "help host allow"] {
+            let text = shown(line);
+            assert!(text.contains("Usage:") && !text.contains('\u{1b}'), "{line}: {text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 160), "{line}: {text}");
+        }
+        assert!(shown("help volume create").contains("Examples:") && shown("help volume set").contains("64K/s"));
     }
 
     #[test]

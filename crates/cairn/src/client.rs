@@ -2,9 +2,9 @@
 
 use crate::Failure;
 use node::admin::types::{
-    AddDevice, AllowHost, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume, Device,
-    ErrorBody, Hosts, Pool, RekeyVolume, ResizeVolume, RestoreVolume, Snapshot, Status, TrashedVolume, UnlockVolume,
-    Volume, VolumeLatency,
+    AddDevice, AllowHost, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression, CreateSnapshot,
+    CreateVolume, Device, ErrorBody, Hosts, Pool, RekeyVolume, RestoreVolume, Snapshot, Status, TrashedVolume,
+    UnlockVolume, Volume, VolumeLatency,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -81,8 +81,7 @@ impl Client {
         self.accept(answer).map(drop)
     }
 
-    pub(crate) fn resize_volume(&self, name: &str, size_bytes: u64) -> Result<Volume, Failure> {
-        let asked = ResizeVolume { size_bytes };
+    pub(crate) fn change_volume(&self, name: &str, asked: &ChangeVolume) -> Result<Volume, Failure> {
         self.read(self.agent.patch(self.url(&format!("/v1/volumes/{name}"))).send_json(asked))
     }
 

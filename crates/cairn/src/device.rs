@@ -8,6 +8,7 @@ use node::admin::types::Device as DeviceInfo;
 use node::size::ByteSize;
 use runtime::Device;
 use serde::Serialize;
+use std::io::ErrorKind;
 use std::path::Path;
 use store::OpenError;
 use store::check::{CheckOptions, Checked, Finding, Severity};
@@ -92,7 +93,7 @@ fn read(path: &Path, options: CheckOptions) -> Result<Checked, Failure> {
     let path = path.to_owned();
     let work = async move {
         // A device that is in use is refused here.
-        let device = Device::open(&path).await.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        let device = Device::open(&path).await.map_err(|error| not_opened(&path, &error))?;
         store::check::check(&device, options).await.map_err(|error| match error {
             OpenError::Superblock(FormatError::Magic { .. }) => Failure::new(format!(
                 "{} is not a Cairn device: there is no superblock at either end; name the device or file itself",
@@ -102,6 +103,26 @@ fn read(path: &Path, options: CheckOptions) -> Result<Checked, Failure> {
         })
     };
     runtime::uring::block_on(work).map_err(Failure::of)?
+}
+
+/// What the system says, with what to do about it.
+fn not_opened(path: &Path, error: &std::io::Error) -> Failure {
+    let path = path.display();
+    Failure::new(match error.kind() {
+        ErrorKind::NotFound => {
+            format!("there is nothing at {path}: name a block device or file, of a demo D/node-1/device-1.img")
+        }
+        ErrorKind::ResourceBusy => {
+            format!("{path} is in use: stop the node that serves it, or unmount it, then check it")
+        }
+        ErrorKind::PermissionDenied => format!("{path} may not be opened ({error}): run this as its owner or as root"),
+        ErrorKind::InvalidInput | ErrorKind::IsADirectory => {
+            format!(
+                "{path} is neither a block device nor a regular file: in a demo's directory it is node-1/device-1.img"
+            )
+        }
+        _ => format!("{path} cannot be opened ({error}): look at the device and at the system's log"),
+    })
 }
 
 fn report(path: &Path, checked: &Checked) -> Report {

@@ -4,6 +4,7 @@
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster; demo, node, device format and device check do without
 //!   volume, host, pool, snapshot, trash, status, device, format, demo, node      one room per command
+//!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
 //! ```
 //!
@@ -13,6 +14,7 @@ mod args;
 mod client;
 mod device;
 mod format;
+mod help;
 mod host;
 mod output;
 mod pool;

@@ -36,7 +36,8 @@ fn text(status: &Status) -> String {
     text += "\n";
     for pool in &status.pools {
         let (replicas, compression) = (pool.replicas, compression_name(pool.compression));
-        text += &format!("pool     {}: {replicas} replicas, compression {compression}\n", pool.name);
+        let copies = if replicas == 1 { "1 copy".to_owned() } else { format!("{replicas} copies") };
+        text += &format!("pool     {}: {copies} of each block, compression {compression}\n", pool.name);
     }
     text += &capacity(&status.capacity);
     text += &format!("groups   {} of {} serve\n", status.groups_serving, status.groups);

@@ -1,30 +1,52 @@
-//! `cairn volume create|ls|info|resize|unlock|lock|rekey|delete`.
+//! `cairn volume create|ls|info|resize|set|rename|unlock|lock|rekey|delete`.
 
 use crate::Failure;
 use crate::args::{SecretArguments, VolumeCommand};
 use crate::client::Client;
 use crate::output::{Format, show, table};
-use node::admin::types::{Compression, CreateVolume, RekeyVolume, Secret, UnlockVolume, Volume};
+use node::admin::types::{ChangeVolume, Compression, CreateVolume, Limits, RekeyVolume, Secret, UnlockVolume, Volume};
+use node::rates::{Time, limit_change};
 use node::secret::{read_key_file, read_passphrase_file};
 use node::size::ByteSize;
 use serde_json::json;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Result<(), Failure> {
     match command {
-        VolumeCommand::Create { name, size, block_size, encrypt: _, secret, any_host } => {
+        VolumeCommand::Create { name, size, block_size, encrypt: _, secret, any_host, limits } => {
+            let change = limit_change(limits.iops, limits.bandwidth, limits.burst);
             let volume = client.create_volume(&CreateVolume {
                 name: name.to_string(),
                 size_bytes: size.0,
                 block_size_bytes: block_size.bytes(),
                 secret: secret_in(secret.key_file, secret.passphrase_file)?,
                 any_host,
+                limits: Limits {
+                    iops: change.iops.flatten(),
+                    bytes_per_second: change.bytes_per_second.flatten(),
+                    burst_ms: change.burst_ms.flatten(),
+                },
             })?;
             show(format, &volume, details)
         }
         VolumeCommand::Ls => show(format, &client.volumes()?, |volumes| list(volumes)),
         VolumeCommand::Info { name } => show(format, &client.volume(name.as_str())?, details),
-        VolumeCommand::Resize { name, size } => show(format, &client.resize_volume(name.as_str(), size.0)?, details),
+        VolumeCommand::Resize { name, size } => {
+            let asked = ChangeVolume { size_bytes: Some(size.0), ..ChangeVolume::default() };
+            show(format, &client.change_volume(name.as_str(), &asked)?, details)
+        }
+        VolumeCommand::Set { name, limits } => {
+            let change = limit_change(limits.iops, limits.bandwidth, limits.burst);
+            let asked = ChangeVolume { limits: Some(change.into()), ..ChangeVolume::default() };
+            let told = |volume: &Volume| format!("{name}: {}\n", limits_of(&volume.limits));
+            show(format, &client.change_volume(name.as_str(), &asked)?, told)
+        }
+        VolumeCommand::Rename { old, new } => {
+            let asked = ChangeVolume { name: Some(new.to_string()), ..ChangeVolume::default() };
+            let told = |_: &Volume| format!("{old} is called {new} from now on\n");
+            show(format, &client.change_volume(old.as_str(), &asked)?, told)
+        }
         VolumeCommand::Unlock { name, secret } => {
             let asked = UnlockVolume { secret: secret_of(secret)? };
             show(format, &client.unlock_volume(name.as_str(), &asked)?, |_| format!("{name} is unlocked\n"))
@@ -80,9 +102,22 @@ pub(crate) fn compression_name(compression: Compression) -> &'static str {
 /// Whether it is encrypted and can be used, in a word.
 fn encryption(volume: &Volume) -> &'static str {
     match (volume.encrypted, volume.locked) {
-        (false, _) => "off",
-        (true, false) => "on",
+        (false, _) => "no",
+        (true, false) => "yes",
         (true, true) => "locked",
+    }
+}
+
+/// What it may do in a second, in words.
+fn limits_of(limits: &Limits) -> String {
+    let iops = limits.iops.map(|iops| format!("{iops} IOPS"));
+    let bandwidth = limits.bytes_per_second.map(|bytes| format!("{}/s", ByteSize(bytes)));
+    let rates: Vec<String> = iops.into_iter().chain(bandwidth).collect();
+    match limits.burst_ms {
+        Some(burst) if !rates.is_empty() => {
+            format!("{}, bursts of {}", rates.join(" and "), Time(Duration::from_millis(burst)))
+        }
+        _ => "none".to_owned(),
     }
 }
 
@@ -107,7 +142,7 @@ fn list(volumes: &[Volume]) -> String {
 pub(crate) fn details(volume: &Volume) -> String {
     let mut text = format!(
         "name        {}\nsize        {} ({} bytes)\nblock size  {}\nnqn         {}\nnsid        {}\nnguid       {}\n\
-         nvme        {}\nnbd         {}\nlayers      {}\npool        {}\ncompressed  {}\nencrypted   {}\nhosts       {}\n",
+         nvme        {}\nnbd         {}\nlayers      {}\npool        {}\ncompressed  {}\nencrypted   {}\nlimits      {}\nhosts       {}\n",
         volume.name,
         ByteSize(volume.size_bytes),
         volume.size_bytes,
@@ -121,10 +156,10 @@ pub(crate) fn details(volume: &Volume) -> String {
         volume.pool,
         compression_name(volume.compression),
         match encryption(volume) {
-            "locked" => "yes, and locked: `cairn volume unlock` serves it",
-            "on" => "yes",
-            _ => "no",
+            "locked" => format!("yes, and locked: `cairn volume unlock {} --key-file PATH` serves it", volume.name),
+            told => told.to_owned(),
         },
+        limits_of(&volume.limits),
         crate::host::who(volume.any_host, &volume.hosts),
     );
     if let Some(usage) = volume.usage {
@@ -135,6 +170,9 @@ pub(crate) fn details(volume: &Volume) -> String {
             usage.shared_bytes,
             usage.stored_bytes
         );
+    }
+    if volume.locked {
+        return text; // nobody gets in
     }
     if let Some((host, port)) = volume.nvme_addresses.first().and_then(|address| address.rsplit_once(':')) {
         let host = host.trim_matches(['[', ']']);

@@ -14,13 +14,13 @@ pub(crate) fn run(client: &Client, volume: &str, format: Format) -> Result<(), F
 const STAGES: [(&str, &str, &str); 5] = [
     (
         "receive",
-        "the data of writes came slowly from the host, or the core had taken on all it may",
-        "look at the network and at the CPU of this node; more cores serve more (`--cores`)",
+        "the volume's limit held commands back, or the data of writes came slowly, or the core had taken on all it may",
+        "`cairn volume info` shows the limits; look at the network, and at the CPU of this node (`--cores`)",
     ),
     (
         "admit",
-        "commands waited for others that overlap them, for a limit of the volume, or for another core",
-        "`cairn volume info` shows the volume's limits; a guest that writes the same blocks over and over waits for itself",
+        "commands waited for others that overlap them, for a snapshot, or for another core",
+        "a guest that writes the same blocks over and over waits for itself",
     ),
     (
         "queue",

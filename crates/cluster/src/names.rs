@@ -1,5 +1,6 @@
 //! What comes from outside: names and sizes, checked before they are in the map.
 
+use crate::records::Limits;
 use types::BLOCK_BYTES;
 
 /// Longest name: a DNS label, and it fits every protocol's name field.
@@ -23,6 +24,18 @@ pub enum InvalidInput {
     /// The block size.
     #[error("a block size of {0} bytes is not allowed: give 512 or 4096")]
     BlockSize(u32),
+    /// Commands in a second.
+    #[error("a limit of {0} IOPS is not allowed: give a number from 1 to {IOPS_LIMIT_MAX}, or none")]
+    Iops(u64),
+    /// Bytes in a second.
+    #[error("a bandwidth of {0} bytes/s is not allowed: give 64K/s to 1T/s, or none")]
+    Bandwidth(u64),
+    /// How long unused allowance is kept.
+    #[error("a burst of {0} ms is not allowed: give 10ms to 1h")]
+    Burst(u64),
+    /// Nothing that could be saved up.
+    #[error("a burst needs a limit: give iops or bandwidth with it")]
+    BurstAlone,
     /// The name of a host.
     #[error(
         "{0:?} is no NVMe host: write its NQN as `cat /etc/nvme/hostnqn` on the host shows it, \
@@ -74,6 +87,35 @@ fn is_nqn(nqn: &str) -> bool {
 pub fn check_volume_size(size_bytes: u64) -> Result<(), InvalidInput> {
     let allowed = (VOLUME_BYTES_MIN..=VOLUME_BYTES_MAX).contains(&size_bytes);
     if allowed && size_bytes.is_multiple_of(BLOCK_BYTES as u64) { Ok(()) } else { Err(InvalidInput::Size(size_bytes)) }
+}
+
+/// Most commands in a second that a limit may allow: more than a node does, so it limits nothing.
+pub const IOPS_LIMIT_MAX: u64 = 100_000_000;
+/// Smallest bandwidth: the largest command of 1 MiB then has the volume for sixteen seconds, half of the time after which
+/// hosts give a command up.
+pub const BANDWIDTH_LIMIT_MIN: u64 = 64 << 10;
+/// Largest bandwidth in bytes per second.
+pub const BANDWIDTH_LIMIT_MAX: u64 = 1 << 40;
+/// Shortest burst in ms: less than a timer may be late would cost a part of the rate.
+pub const BURST_MS_MIN: u64 = 10;
+/// Longest burst in ms.
+pub const BURST_MS_MAX: u64 = 60 * 60 * 1000;
+
+/// Checks what a volume may do in a second.
+pub fn check_limits(limits: &Limits) -> Result<(), InvalidInput> {
+    match *limits {
+        Limits { iops: Some(iops), .. } if !(1..=IOPS_LIMIT_MAX).contains(&iops) => Err(InvalidInput::Iops(iops)),
+        Limits { bytes_per_second: Some(bytes), .. }
+            if !(BANDWIDTH_LIMIT_MIN..=BANDWIDTH_LIMIT_MAX).contains(&bytes) =>
+        {
+            Err(InvalidInput::Bandwidth(bytes))
+        }
+        Limits { burst_ms: Some(burst), .. } if !(BURST_MS_MIN..=BURST_MS_MAX).contains(&burst) => {
+            Err(InvalidInput::Burst(burst))
+        }
+        Limits { burst_ms: Some(_), .. } if limits.is_unset() => Err(InvalidInput::BurstAlone),
+        _ => Ok(()),
+    }
 }
 
 /// Checks a volume's logical block: 512 or 4,096.

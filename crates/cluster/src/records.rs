@@ -20,8 +20,10 @@
 
 mod id_format;
 mod key;
+mod limits;
 
 pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
+pub use limits::{LimitChange, Limits};
 
 use id_format::{hex, hex_list, number, number_list, optional_number};
 use serde::{Deserialize, Serialize};
@@ -321,6 +323,9 @@ pub struct VolumeRecord {
     /// The NVMe hosts that may use it.
     #[serde(default, skip_serializing_if = "HostAccess::is_unset")]
     pub hosts: HostAccess,
+    /// What it may do in a second.
+    #[serde(default, skip_serializing_if = "Limits::is_unset")]
+    pub limits: Limits,
     /// Oldest first; the last one is written to.
     #[serde(with = "number_list")]
     pub layers: Vec<LayerId>,
@@ -506,8 +511,9 @@ record! {
     PoolRecord [schema 2]: self => keys::pool(&self.name),
     SlotTablePiece: self => format!("{}{:04x}", keys::table(self.table), self.piece),
     GroupRecord: self => keys::group(self.id),
-    // 2: a volume may be in the trash. 3: it may be encrypted. 4: it may be for some hosts only.
-    VolumeRecord [schema 4]: self => keys::volume(self.id),
+    // 2: a volume may be in the trash. 3: it may be encrypted. 4: it may be for some hosts only. 5: what it does
+    // in a second may be limited.
+    VolumeRecord [schema 5]: self => keys::volume(self.id),
     LayerRecord: self => keys::layer(self.id),
     SnapshotRecord: self => keys::snapshot(self.volume, &self.name),
     Reference: self => self.taken.clone(),

@@ -1,9 +1,10 @@
 //! Decisions on the map, in the simulator: with answers that get lost, and nodes that crash between two steps.
 
 use cluster::{
-    CatalogError, DEFAULT_POOL, GroupRecord, HostAccess, HostChange, MapFaults, MapStore, NSID_MAX, NewPool, NewVolume,
-    SimMap, VolumeRecord, VolumeState, add_groups, begin_delete, begin_epochs, change_hosts, create_volume, deal_again,
-    empty_trash, ensure_pool, finish_delete, keys, list, load_table, restore_volume, take_heads, trash_volume,
+    CatalogError, DEFAULT_POOL, GroupRecord, HostAccess, HostChange, LimitChange, Limits, MapFaults, MapStore,
+    NSID_MAX, NewPool, NewVolume, SimMap, VolumeChange, VolumeRecord, VolumeState, add_groups, begin_delete,
+    begin_epochs, change_hosts, change_volume, create_volume, deal_again, empty_trash, ensure_pool, finish_delete,
+    keys, list, load_table, restore_volume, take_heads, trash_volume,
 };
 use runtime::sim::{NodeOptions, SimNode, World};
 use std::future::Future;
@@ -60,7 +61,7 @@ async fn patient<T>(ask: impl AsyncFn() -> Result<T, CatalogError>) -> T {
 }
 
 fn new(name: &str) -> NewVolume {
-    NewVolume { name: name.to_owned(), size_bytes: 1 << 20, block_size_bytes: 512 }
+    NewVolume { name: name.to_owned(), size_bytes: 1 << 20, block_size_bytes: 512, limits: Limits::default() }
 }
 
 async fn volumes(map: &dyn MapStore) -> Vec<VolumeRecord> {
@@ -311,7 +312,7 @@ fn hosts_are_allowed_and_denied_once_whatever_answers_are_lost() {
         here.pool(1);
         let map = here.map.clone();
         let id = here.run(async move {
-            let new = NewVolume { name: "a".into(), size_bytes: 1 << 20, block_size_bytes: 512 };
+            let new = new("a");
             create_volume(&*map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made").id
         });
         here.lose_answers();
@@ -341,7 +342,7 @@ fn one_host_is_not_denied_what_all_may_use_and_a_list_has_its_limit() {
     here.pool(1);
     let map = here.map.clone();
     here.run(async move {
-        let new = NewVolume { name: "a".into(), size_bytes: 1 << 20, block_size_bytes: 512 };
+        let new = new("a");
         let id = create_volume(&*map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made").id;
         let nqn = |number: usize| format!("nqn.2026-01.io.example:{number:03}");
         let deny = HostChange::Deny(nqn(0));
@@ -369,7 +370,7 @@ fn a_device_that_comes_later_gets_groups_and_a_share_of_new_volumes() {
         let here = Here::new(seed);
         here.pool(1);
         let map = here.map.clone();
-        let new = NewVolume { name: "before".to_owned(), size_bytes: 1 << 30, block_size_bytes: 4096 };
+        let new = NewVolume { size_bytes: 1 << 30, block_size_bytes: 4096, ..new("before") };
         let before = here.run(async move { create_volume(&*map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made") });
         here.lose_answers();
         // Some tries are cut off on their way.
@@ -405,5 +406,49 @@ fn a_device_that_comes_later_gets_groups_and_a_share_of_new_volumes() {
         let map = here.map.clone();
         let again = here.run(async move { deal_again(&*map, DEFAULT_POOL, |_| 1).await.expect("nothing to do") });
         assert_eq!(again.table, pool.table, "dealt once");
+    }
+}
+
+/// Renamed back and forth, larger and with other limits each time, while requests and answers get lost: each change is
+/// whole, and the name is taken once.
+#[test]
+fn a_change_of_a_volume_is_one_transaction_that_may_be_asked_again() {
+    for seed in 0..20 {
+        let here = Here::new(seed);
+        here.pool(1);
+        let map = here.map.clone();
+        let made = here.run(async move {
+            create_volume(&*map, &new("c"), DEFAULT_POOL, NodeId(1)).await.expect("made");
+            create_volume(&*map, &new("a"), DEFAULT_POOL, NodeId(1)).await.expect("made")
+        });
+        here.lose_answers();
+        let map = here.map.clone();
+        here.run(async move {
+            for round in 1..=4_u64 {
+                let name = if round % 2 == 1 { "b" } else { "a" };
+                let limits = LimitChange { iops: Some(Some(round)), ..LimitChange::default() };
+                let size_bytes = Some((1 + round) << 20);
+                let change = VolumeChange { name: Some(name.to_owned()), size_bytes, limits };
+                let changed = patient(async || change_volume(&*map, made.id, &change).await).await;
+                assert_eq!((changed.name.as_str(), changed.size_bytes), (name, (1 + round) << 20));
+                assert_eq!((changed.limits.iops, changed.nsid, &changed.nguid), (Some(round), made.nsid, &made.nguid));
+                assert!(volumes(&*map).await.contains(&changed));
+                let names = loop {
+                    if let Ok(names) = map.list("volume-names/").await {
+                        break names.items.into_iter().map(|item| item.key).collect::<Vec<_>>();
+                    }
+                };
+                let mut expected = vec![format!("volume-names/{name}"), "volume-names/c".to_owned()];
+                expected.sort();
+                assert_eq!(names, expected);
+            }
+            let taken = loop {
+                match change_volume(&*map, made.id, &VolumeChange::name("c")).await {
+                    Err(CatalogError::Map(cluster::MapError::Unknown)) => {}
+                    other => break other,
+                }
+            };
+            assert_eq!(taken, Err(CatalogError::Exists("c".to_owned())));
+        });
     }
 }

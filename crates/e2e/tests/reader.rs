@@ -343,6 +343,9 @@ fn the_reader_opens_lz4_and_judges_zstd_and_what_is_encrypted() {
         let out = image.to_str().expect("plain letters");
         let (said, status) = reader_says(&["extract", "--layer", &layer, "--out", out], &device);
         assert_eq!(status, DAMAGED, "an encrypted volume cannot be extracted: {said}");
+        let damage = said["damage"].as_array().expect("a list");
+        let told = damage[0]["what"].as_str().unwrap_or_default();
+        assert!(damage.len() == 1 && told.contains(&format!("{blocks} blocks")), "one line for all of them: {said}");
     };
     runtime::uring::block_on(run).expect("io_uring works here");
 }

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, VolumeId};
-use volume::{ByteRange, HostChange, NodeStatus, Secret, TrashedVolume, VolumeInfo, VolumeUsage};
+use volume::{ByteRange, HostChange, Limits, NodeStatus, Secret, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage};
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
 pub const REQUESTS_MAX: usize = 256;
@@ -39,7 +39,7 @@ pub enum Request {
     /// All volumes, by name.
     ListVolumes(Reply<Vec<VolumeInfo>>),
     /// Make a volume.
-    CreateVolume(VolumeSpec, Answer<VolumeInfo>),
+    CreateVolume(VolumeSpec, Limits, Answer<VolumeInfo>),
     /// Delete a volume for good.
     DeleteVolume(VolumeName, Answer<()>),
     /// Put a volume into the trash.
@@ -52,7 +52,7 @@ pub enum Request {
     EmptyTrash(VolumeId, Answer<()>),
     /// Change which NVMe hosts may use a volume.
     ChangeHosts(VolumeName, HostChange, Answer<VolumeInfo>),
-    /// Something about snapshots, clones, sizes or usage.
+    /// Something about snapshots, clones, changes of volumes or usage.
     Snapshots(SnapshotRequest),
     /// Something about encrypted volumes or pools.
     Keys(KeyRequest),
@@ -120,6 +120,16 @@ pub enum ControlError {
     /// No pool of this name.
     #[error("there is no pool '{0}'")]
     NoPool(String),
+    /// It only grows.
+    #[error("volume '{volume}' has {is} and cannot become smaller ({asked})")]
+    Smaller {
+        /// The volume.
+        volume: String,
+        /// Its size.
+        is: ByteSize,
+        /// The size asked for.
+        asked: ByteSize,
+    },
     /// What was asked cannot be.
     #[error("{0}")]
     Refused(String),
@@ -152,8 +162,8 @@ impl ControlHandle {
     }
 
     /// Makes a volume; it can be used when this returns.
-    pub async fn create_volume(&self, spec: VolumeSpec) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::CreateVolume(spec, reply)).await?
+    pub async fn create_volume(&self, spec: VolumeSpec, limits: Limits) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::CreateVolume(spec, limits, reply)).await?
     }
 
     /// Deletes a volume for good; nobody can use it when this returns.
@@ -230,14 +240,19 @@ impl ControlHandle {
         self.ask(|reply| Request::Snapshots(SnapshotRequest::Changes(volume, from, to, reply))).await?
     }
 
-    /// Makes a volume larger.
-    pub async fn resize_volume(&self, volume: VolumeName, size: ByteSize) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::Snapshots(SnapshotRequest::Resize(volume, size, reply))).await?
+    /// Changes a volume's name, size or limits.
+    pub async fn change_volume(&self, volume: VolumeName, change: VolumeChange) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::Snapshots(SnapshotRequest::Change(volume, change, reply))).await?
     }
 
     /// Makes an encrypted volume that opens with the secret; it can be used when this returns.
-    pub async fn create_encrypted_volume(&self, spec: VolumeSpec, secret: Secret) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::Keys(KeyRequest::Create(spec, secret, reply))).await?
+    pub async fn create_encrypted_volume(
+        &self,
+        spec: VolumeSpec,
+        limits: Limits,
+        secret: Secret,
+    ) -> Result<VolumeInfo, ControlError> {
+        self.ask(|reply| Request::Keys(KeyRequest::Create(spec, limits, secret, reply))).await?
     }
 
     /// Unlocks a volume and its family; they can be used when this returns.

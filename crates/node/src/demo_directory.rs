@@ -179,10 +179,16 @@ impl DemoDirectory {
         warn_of_little_room(&config)?;
         apply_wishes(&mut config, options);
         config.key_files.extend(options.key_files.iter().cloned());
-        let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { options.volumes.clone() };
+        let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { later_volumes(options, &demo_file) };
         let completion = Completion { path: demo_path, file: demo_file };
         Ok(Self { config, config_path: node_path, wanted_volumes, is_new, completion, lock })
     }
+}
+
+/// Volumes that are named now and were not by the first call: what that made may have another name or size by now, or be
+/// deleted, and stays so.
+fn later_volumes(options: &DemoOptions, file: &DemoFile) -> Vec<VolumeSpec> {
+    options.volumes.iter().filter(|volume| !file.first_volumes.contains(volume)).cloned().collect()
 }
 
 /// Whether a device may have this size.
@@ -376,6 +382,18 @@ mod tests {
         let other = DemoDirectory::open(&DemoOptions { nvme_port: Some(0), ..options(&temp) }).unwrap();
         assert_eq!(other.config.nvme_port, 0);
         assert_eq!(other.config.listen, config.listen);
+    }
+
+    #[test]
+    fn what_the_first_call_made_is_not_made_again() {
+        let temp = TempDir::new();
+        let volumes = vec!["a:1G".parse().unwrap(), "b:2G".parse().unwrap()];
+        let first = DemoOptions { volumes, ..options(&temp) };
+        served(&first);
+        assert!(DemoDirectory::open(&first).unwrap().wanted_volumes.is_empty(), "one of them may be renamed by now");
+        let volumes = vec!["a:1G".parse().unwrap(), "c:1G".parse().unwrap(), "b:3G".parse().unwrap()];
+        let later = DemoDirectory::open(&DemoOptions { volumes: volumes.clone(), ..options(&temp) }).unwrap();
+        assert_eq!(later.wanted_volumes, volumes[1..]);
     }
 
     #[test]

@@ -123,11 +123,13 @@ impl Doors {
         Self { nqn, nvme, nbd, target, listening, nbd_connections }
     }
 
-    /// Takes no new client and ends the connections there are; what was admitted is executed.
-    pub(crate) fn close(self) {
+    /// Takes no new client and nothing new of those there are, answers what was admitted, and ends their connections. NBD
+    /// connections do so by themselves once nobody listens.
+    pub(crate) async fn close(self) {
         for task in self.listening {
             task.cancel();
         }
+        self.target.drain().await;
         self.target.stop();
     }
 }

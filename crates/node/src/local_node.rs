@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use types::ClusterId;
-use volume::{Assembly, Blank, NewVolume, NodeOptions, VolumeError};
+use volume::{Assembly, Blank, Limits, NewVolume, NodeOptions, VolumeError};
 
 /// What the node is started with.
 pub(crate) struct NodePlan {
@@ -169,8 +169,10 @@ impl LocalNode {
             // Nobody may be waiting for an answer any more: the order was carried out all the same.
             match request {
                 Request::ListVolumes(reply) => drop(reply.send(self.assembly.volumes())),
-                Request::CreateVolume(spec, reply) => {
-                    self.spawn(reply, |assembly| async move { assembly.create_volume(new_volume(&spec)).await });
+                Request::CreateVolume(spec, limits, reply) => {
+                    self.spawn(reply, move |assembly| async move {
+                        assembly.create_volume(new_volume(&spec, limits)).await
+                    });
                 }
                 Request::DeleteVolume(name, reply) => {
                     self.spawn(reply, |assembly| async move { assembly.delete_volume(name.as_str()).await });
@@ -223,7 +225,7 @@ impl LocalNode {
 
     async fn stop(&mut self) {
         if let Some(doors) = self.doors.take() {
-            doors.close();
+            doors.close().await;
         }
         self.assembly.stop().await;
     }
@@ -242,8 +244,9 @@ fn tell_start(reply: Answer<()>, outcome: Result<(), volume::StartError>) {
     }));
 }
 
-pub(crate) fn new_volume(spec: &VolumeSpec) -> NewVolume {
-    NewVolume { name: spec.name.to_string(), size_bytes: spec.size.0, block_size_bytes: spec.block_size.bytes() }
+pub(crate) fn new_volume(spec: &VolumeSpec, limits: Limits) -> NewVolume {
+    let VolumeSpec { name, size, block_size } = spec;
+    NewVolume { name: name.to_string(), size_bytes: size.0, block_size_bytes: block_size.bytes(), limits }
 }
 
 /// Leaves a volume alone that is there as wanted, makes one that is not.
@@ -260,7 +263,7 @@ async fn ensure_volume(assembly: &Assembly, wanted: &VolumeSpec) -> Result<(), S
             asked: wanted.size,
             asked_block: wanted.block_size.bytes(),
         }),
-        None => match assembly.create_volume(new_volume(wanted)).await {
+        None => match assembly.create_volume(new_volume(wanted, Limits::default())).await {
             Ok(_) => Ok(()),
             Err(source) => Err(StartError::Volume { name, source: source.into() }),
         },
@@ -283,6 +286,9 @@ pub(crate) fn control_error(error: VolumeError) -> ControlError {
         VolumeError::NoSnapshot(name) => ControlError::NoSnapshot(name),
         VolumeError::SnapshotExists(name) => ControlError::SnapshotExists(name),
         VolumeError::HasSnapshots(error) => ControlError::HasSnapshots(error.to_string()),
+        VolumeError::Smaller { volume, is_bytes, asked_bytes } => {
+            ControlError::Smaller { volume, is: ByteSize(is_bytes), asked: ByteSize(asked_bytes) }
+        }
         error @ (VolumeError::NotQuiet { .. } | VolumeError::Layer(_)) => ControlError::Unavailable(error.to_string()),
         VolumeError::Map(error) => ControlError::Unavailable(error.to_string()),
         other => ControlError::Refused(other.to_string()),

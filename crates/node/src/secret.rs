@@ -15,6 +15,9 @@ use zeroize::Zeroizing;
 pub fn read_key_file(path: &Path) -> Result<Secret, FileError> {
     let file = File::open(path).map_err(during("open", path))?;
     let bytes = read_at_most(file, KEY_FILE_BYTES_MAX).map_err(during("read", path))?;
+    if bytes.len() > KEY_FILE_BYTES_MAX {
+        return Err(too_long(path, "key file", KEY_FILE_BYTES_MAX));
+    }
     secret(path, SecretKind::KeyFile, bytes)
 }
 
@@ -37,6 +40,9 @@ pub fn read_passphrase_file(path: &Path) -> Result<Secret, FileError> {
             bytes.pop();
         }
     }
+    if bytes.len() > PASSPHRASE_BYTES_MAX {
+        return Err(too_long(path, "passphrase", PASSPHRASE_BYTES_MAX));
+    }
     secret(path, SecretKind::Passphrase, bytes)
 }
 
@@ -45,6 +51,12 @@ fn read_at_most(from: impl Read, bytes_max: usize) -> std::io::Result<Zeroizing<
     let mut bytes = Zeroizing::new(Vec::with_capacity(bytes_max + 1));
     from.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// How long it is nobody has looked.
+fn too_long(path: &Path, what: &str, bytes_max: usize) -> FileError {
+    let what = format!("has more than {bytes_max} bytes, the most that a {what} may have: name a shorter file");
+    FileError::Content { path: path.to_owned(), what }
 }
 
 fn secret(path: &Path, kind: SecretKind, bytes: Zeroizing<Vec<u8>>) -> Result<Secret, FileError> {
@@ -90,11 +102,14 @@ mod tests {
         }
         std::fs::write(&path, "k".repeat(31) + "\n").unwrap();
         assert_eq!(read_key_file(&path).unwrap().bytes().len(), 32);
-        for (bytes, named) in [(31, "31 bytes"), (KEY_FILE_BYTES_MAX + 1, "65537 bytes")] {
+        for (bytes, named) in [(31, "31 bytes cannot be: it has 32 to 65536"), (1 << 20, "has more than 65536 bytes")] {
             std::fs::write(&path, vec![1; bytes]).unwrap();
             let error = read_key_file(&path).unwrap_err().to_string();
-            assert!(error.contains(named) && error.contains("32 to 65536"), "{error}");
+            assert!(error.contains(named), "{error}");
         }
+        std::fs::write(&path, vec![b'p'; PASSPHRASE_BYTES_MAX + 1]).unwrap();
+        let error = read_passphrase_file(&path).unwrap_err().to_string();
+        assert!(error.contains("has more than 1024 bytes"), "{error}");
         let error = read_key_file(&directory.path().join("nothing")).unwrap_err().to_string();
         assert!(error.contains("nothing is there"), "{error}");
     }

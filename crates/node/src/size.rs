@@ -1,4 +1,4 @@
-//! Sizes as people write them: `4096`, `64K`, `1M`, `4G`, `2T`, each a power of 1,024.
+//! Sizes as people write them: `4096`, `64K`, `1M`, `4G` or `4GiB`, `2T`, each a power of 1,024.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,6 +18,9 @@ pub enum SizeError {
     /// No number, or an unknown suffix.
     #[error("'{0}' is not a size: write a whole number and K, M, G or T (powers of 1,024), for example 10G")]
     Unreadable(String),
+    /// A suffix that means another power to everybody else.
+    #[error("'{0}': GB and the like stand for powers of 1,000 elsewhere: write G or GiB, which are powers of 1,024")]
+    Decimal(String),
     /// More than 64 bits.
     #[error("'{0}' is larger than any size there is")]
     TooLarge(String),
@@ -28,14 +31,20 @@ impl FromStr for ByteSize {
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
         let unreadable = || SizeError::Unreadable(text.to_owned());
-        let last = text.chars().last().ok_or_else(unreadable)?;
-        let suffix = SUFFIXES.iter().find(|(letter, _)| *letter == last.to_ascii_uppercase());
-        let (digits, shift) = match suffix {
-            Some((_, shift)) => (&text[..text.len() - 1], *shift),
-            None => (text, 0),
+        let (digits, unit) = text.split_at(text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len()));
+        let mut letters = unit.chars();
+        let shift = match letters.next().map(|letter| letter.to_ascii_uppercase()) {
+            None => 0,
+            Some(first) => {
+                let known = SUFFIXES.iter().find(|(letter, _)| *letter == first);
+                known.map(|(_, shift)| *shift).ok_or_else(unreadable)?
+            }
         };
-        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(unreadable());
+        match letters.as_str() {
+            _ if digits.is_empty() => return Err(unreadable()),
+            "" | "i" | "iB" => {}
+            "B" | "b" => return Err(SizeError::Decimal(text.to_owned())),
+            _ => return Err(unreadable()),
         }
         let number: u64 = digits.parse().map_err(|_| SizeError::TooLarge(text.to_owned()))?;
         let bytes = number.checked_mul(1 << shift).ok_or_else(|| SizeError::TooLarge(text.to_owned()))?;
@@ -92,15 +101,20 @@ mod tests {
 
     #[test]
     fn suffixes_are_powers_of_1024() {
-        for (text, bytes) in [("4096", 4096), ("64K", 65_536), ("1M", 1 << 20), ("4g", 4 << 30), ("64T", 64 << 40)] {
+        for (text, bytes) in
+            [("4096", 4096), ("64K", 65_536), ("1M", 1 << 20), ("4g", 4 << 30), ("64T", 64 << 40), ("4GiB", 4 << 30)]
+        {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }
     }
 
     #[test]
     fn what_is_no_size_is_refused() {
-        for text in ["", "G", "1.5G", "-1G", "+1G", "1 G", "1GB", "0x10", "ten", "1\u{663}"] {
+        for text in ["", "G", "1.5G", "-1G", "+1G", "1 G", "GiB", "1GG", "1iB", "0x10", "ten", "1\u{663}"] {
             assert_eq!(text.parse::<ByteSize>(), Err(SizeError::Unreadable(text.into())), "{text:?}");
+        }
+        for text in ["1GB", "500mb"] {
+            assert_eq!(text.parse::<ByteSize>(), Err(SizeError::Decimal(text.into())), "{text:?}");
         }
         for text in ["99999999999999999999", "16777216T"] {
             assert_eq!(text.parse::<ByteSize>(), Err(SizeError::TooLarge(text.into())), "{text:?}");

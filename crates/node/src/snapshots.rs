@@ -1,16 +1,15 @@
-//! Orders about snapshots, clones, sizes and usage: what the admin API asks of the control core, and how that answers.
+//! Orders about snapshots, clones, changes of volumes and usage: what the admin API asks of the control core, and how that answers.
 //!
 //! Each is a task of its own: a snapshot waits for commands to end, a list of changes walks the index, and neither may
 //! keep the other orders waiting. What must not happen at once is kept apart by the assembly.
 
 use crate::control::Answer;
 use crate::local_node::tell;
-use crate::size::ByteSize;
 use crate::volume_spec::{SnapshotName, VolumeName};
 use cluster::SnapshotRecord;
 use std::collections::BTreeMap;
 use types::VolumeId;
-use volume::{Assembly, ByteRange, VolumeInfo, VolumeUsage};
+use volume::{Assembly, ByteRange, VolumeChange, VolumeInfo, VolumeUsage};
 
 /// What the control core is asked.
 #[derive(Debug)]
@@ -27,15 +26,15 @@ pub enum SnapshotRequest {
     Clone(VolumeName, SnapshotName, VolumeName, Answer<VolumeInfo>),
     /// What changed from one to another, or until now.
     Changes(VolumeName, SnapshotName, Option<SnapshotName>, Answer<Vec<ByteRange>>),
-    /// Make a volume larger.
-    Resize(VolumeName, ByteSize, Answer<VolumeInfo>),
+    /// Change a volume's name, size or limits.
+    Change(VolumeName, VolumeChange, Answer<VolumeInfo>),
     /// What each volume takes.
     Usage(Answer<BTreeMap<VolumeId, VolumeUsage>>),
 }
 
 /// Carries an order out. Nobody may be waiting for the answer any more: it was carried out all the same.
 pub(crate) async fn answer(assembly: Assembly, request: SnapshotRequest) {
-    use SnapshotRequest::{Changes, Clone, Create, Delete, List, Resize, RollBack, Usage};
+    use SnapshotRequest::{Change, Changes, Clone, Create, Delete, List, RollBack, Usage};
     match request {
         List(volume, reply) => tell(reply, assembly.snapshots(volume.as_str()).await),
         Create(volume, name, reply) => tell(reply, assembly.create_snapshot(volume.as_str(), name.as_str()).await),
@@ -48,7 +47,7 @@ pub(crate) async fn answer(assembly: Assembly, request: SnapshotRequest) {
             let to = to.as_ref().map(SnapshotName::as_str);
             tell(reply, assembly.changed_blocks(volume.as_str(), from.as_str(), to).await);
         }
-        Resize(volume, size, reply) => tell(reply, assembly.resize_volume(volume.as_str(), size.0).await),
+        Change(volume, change, reply) => tell(reply, assembly.change_volume(volume.as_str(), &change).await),
         Usage(reply) => tell(reply, assembly.usage().await),
     }
 }

@@ -7,6 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 use types::BLOCK_BYTES;
 
+/// Of what is refused so much is shown: enough to know it again.
+const SHOWN_CHARS_MAX: usize = 40;
+
 /// A volume's name: `[a-z0-9][a-z0-9._-]{0,62}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -81,6 +84,13 @@ pub enum SpecError {
     Shape(String),
 }
 
+/// Text of somebody's, short enough to be told.
+pub fn shortened(text: &str) -> String {
+    let mut chars = text.chars();
+    let told: String = chars.by_ref().take(SHOWN_CHARS_MAX).collect();
+    if chars.next().is_some() { format!("{told}…") } else { told }
+}
+
 impl VolumeName {
     /// The name as text.
     pub fn as_str(&self) -> &str {
@@ -92,7 +102,7 @@ impl FromStr for VolumeName {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        cluster::check_name(text).map_err(|_| SpecError::Name(text.to_owned()))?;
+        cluster::check_name(text).map_err(|_| SpecError::Name(shortened(text)))?;
         Ok(Self(text.to_owned()))
     }
 }
@@ -108,7 +118,7 @@ impl FromStr for SnapshotName {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        cluster::check_name(text).map_err(|_| SpecError::SnapshotName(text.to_owned()))?;
+        cluster::check_name(text).map_err(|_| SpecError::SnapshotName(shortened(text)))?;
         Ok(Self(text.to_owned()))
     }
 }
@@ -123,7 +133,7 @@ impl FromStr for SnapshotPath {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let (volume, snapshot) = text.split_once('@').ok_or_else(|| SpecError::SnapshotPath(text.to_owned()))?;
+        let (volume, snapshot) = text.split_once('@').ok_or_else(|| SpecError::SnapshotPath(shortened(text)))?;
         Ok(Self { volume: volume.parse()?, snapshot: snapshot.parse()? })
     }
 }
@@ -259,9 +269,12 @@ mod tests {
         for name in ["a", "0", "demo", "db-1.main_x", longest.as_str()] {
             assert_eq!(name.parse::<VolumeName>().unwrap().as_str(), name);
         }
-        let too_long = "a".repeat(64);
-        for name in ["", "-a", ".a", "_a", "A", "a b", "a/b", "ä", "a\n", too_long.as_str()] {
+        for name in ["", "-a", ".a", "_a", "A", "a b", "a/b", "ä", "a\n"] {
             assert_eq!(name.parse::<VolumeName>(), Err(SpecError::Name(name.into())));
+        }
+        for length in [64, 100_000] {
+            let shown = SpecError::Name("a".repeat(SHOWN_CHARS_MAX) + "…");
+            assert_eq!("a".repeat(length).parse::<VolumeName>(), Err(shown), "not all of it is echoed");
         }
     }
 

@@ -60,6 +60,14 @@ pub const ERROR_LOG_ENTRIES: usize = 64;
 pub const MAX_CORE_COMMANDS: usize = 4096;
 /// Payload of the commands of one core; over it nothing more is read, and no write is asked for its data.
 pub const MAX_CORE_PAYLOAD_BYTES: usize = 64 << 20;
+/// Commands of one core that wait for their volumes' limits; over it connections that such commands came on are read no
+/// further. As many as may be executed: they hold little but themselves.
+pub const MAX_CORE_HELD_COMMANDS: usize = MAX_CORE_COMMANDS;
+/// Memory that such commands may hold on one core, beside that of those that are executed.
+pub const MAX_CORE_HELD_BYTES: usize = MAX_CORE_PAYLOAD_BYTES / 4;
+/// The same for one connection: a queue of Linux (128 commands) that is full of the longest in-capsule writes fits twice,
+/// so that its other namespaces go on.
+pub const MAX_CONNECTION_HELD_BYTES: usize = 4 << 20;
 /// ICReq and Connect must have come this long after the connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that have not sent Connect yet; more are closed at once.
@@ -81,6 +89,9 @@ pub const STALLED_BYTES: usize = 1 << 20;
 /// Payload of one connection that is executed or waits to be sent; over it nothing more is read of it, so that a host
 /// that does not read leaves room for others.
 pub const MAX_CONNECTION_PAYLOAD_BYTES: usize = MAX_CORE_PAYLOAD_BYTES / 4;
+/// At a stop of the node, commands that were admitted have so long to be answered: half of what a stop may take less
+/// what the stores need.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_millis(700);
 /// An Abort of a command whose data is on its way is answered after this time in any case.
 pub const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// After a wait of this long the socket is asked whether it has ended before anything that came is executed.

@@ -14,7 +14,7 @@ use runtime::{Device, IoBuf, wall_clock_ns};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Poll, Waker};
 use types::{ClusterId, GroupId, Incarnation, ShardIndex, StoreId};
@@ -54,6 +54,8 @@ pub struct Store {
     clean_below: AtomicU32,
     /// Shards that can make nothing free, a bit each.
     exhausted: AtomicU32,
+    /// Somebody was told that new blocks are refused.
+    refusing: AtomicBool,
 }
 
 /// The superblock as it will be written next, and who writes it.
@@ -149,6 +151,7 @@ impl Store {
             space: Space::of(&geometry),
             for_long_passes: AtomicU32::new(0),
             exhausted: AtomicU32::new(0),
+            refusing: AtomicBool::new(false),
             clean_below: AtomicU32::new(0),
         }))
     }
@@ -209,6 +212,27 @@ impl Store {
             used_bytes: u64::from(total - self.pool.free_count()) * segment,
             live_bytes,
         }
+    }
+
+    /// Whether new blocks would be taken, and so many bytes of them.
+    pub fn takes_new_blocks(&self, bytes: u64) -> bool {
+        let Usage { live_bytes, new_blocks_until_bytes, .. } = self.usage();
+        live_bytes + bytes < new_blocks_until_bytes && !self.is_exhausted()
+    }
+
+    /// New blocks are refused from now on; whether nobody was told so yet.
+    pub fn begin_refusing(&self) -> bool {
+        !self.refusing.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether somebody was told that new blocks are refused.
+    pub fn is_refusing(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed)
+    }
+
+    /// New blocks are taken again: the next time that they are not is told as the first was.
+    pub fn end_refusing(&self) {
+        self.refusing.store(false, Ordering::Relaxed);
     }
 
     /// The cleaner works while fewer segments are free, or hold nothing, than this: at first half to three quarters of

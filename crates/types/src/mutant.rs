@@ -100,6 +100,8 @@ pub enum Mutant {
     StatusOfTopOnly,
     /// Volume: a snapshot is deleted while it is read: its layer may end under the reader.
     SnapshotReadersNotAwaited,
+    /// Volume: a command that waits obeys the limit that the volume had when it began to wait.
+    OldLimitObeyed,
     /// Map: a rollback leaves what was written since the snapshot.
     RollbackKeepsNewer,
     /// Map: a clone is written to in the layer of its snapshot.

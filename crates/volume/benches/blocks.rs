@@ -90,7 +90,12 @@ async fn run_on_all(assembly: &Assembly, cores: usize, depth: usize, write: bool
 async fn measure(options: NodeOptions) {
     let cores = options.cores.len();
     let assembly = Assembly::start(options).await.expect("the node starts");
-    let new = NewVolume { name: "v".to_owned(), size_bytes: BLOCKS * 4096, block_size_bytes: 4096 };
+    let new = NewVolume {
+        name: "v".to_owned(),
+        size_bytes: BLOCKS * 4096,
+        block_size_bytes: 4096,
+        limits: cluster::Limits::default(),
+    };
     assembly.create_volume(new).await.expect("made");
     let volume = assembly.directory().by_name("v").expect("served");
     run(&volume, 128, true).await;

@@ -5,13 +5,15 @@ pub use crate::checksums::BlockChecksums;
 use crate::command::{Command, Finished};
 pub use crate::directory::Directory;
 use crate::head::{Head, Running, VolumeState};
+use crate::hold::Held;
 use crate::latency::{Door, Flight, Operation};
+use crate::limit::Cost;
 use crate::part::{Done, Work};
 pub use crate::session::Session;
 use crate::snapshot::{SnapshotInfo, SnapshotState};
 use crate::status::{BlockExtent, SnapshotMark};
 use crate::zeroes::Zeroing;
-use cluster::{Compression, HostAccess};
+use cluster::{Compression, HostAccess, Limits};
 use runtime::{Instant, IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
@@ -47,6 +49,8 @@ pub struct VolumeInfo {
     pub encryption: Encryption,
     /// The NVMe hosts that may use it.
     pub hosts: HostAccess,
+    /// What it may do in a second.
+    pub limits: Limits,
 }
 
 /// Whether a volume is encrypted, and whether its key is here.
@@ -204,14 +208,24 @@ impl Volume {
         self.state.let_in(self.snapshot.as_ref(), offset_bytes, len_bytes)
     }
 
+    /// To be asked once for each command, before it is called: whether the volume's limit lets it begin. `None`: now.
+    /// Else what is returned resolves when it may, in the order of the calls on this core; nothing of the command is
+    /// admitted until then. It also resolves, soon after, when there is nothing to wait for: what `is_over` makes says so, or the
+    /// volume has no limit any more, or is gone. A snapshot shares the limit of its volume.
+    ///
+    /// Without a limit this is one look at what the command looks at anyway.
+    pub fn hold<F: Fn() -> bool + 'static>(&self, cost: Cost, is_over: impl FnOnce() -> F) -> Option<Held> {
+        self.state.hold(cost, is_over)
+    }
+
     /// Its id.
     pub fn id(&self) -> VolumeId {
         self.state.info.id
     }
 
     /// Its name, today; of a snapshot that of its volume.
-    pub fn name(&self) -> &str {
-        &self.state.info.name
+    pub fn name(&self) -> String {
+        self.state.name()
     }
 
     /// A command of a client, whose header came at `received` and which is called next.

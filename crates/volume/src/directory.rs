@@ -33,7 +33,7 @@ impl Directory {
     /// The volume of this name.
     pub fn by_name(&self, name: &str) -> Option<Volume> {
         let volumes = self.0.volumes.borrow();
-        let found = volumes.binary_search_by(|volume| volume.name().cmp(name));
+        let found = volumes.binary_search_by(|volume| volume.name().as_str().cmp(name));
         found.ok().map(|index| volumes[index].clone())
     }
 
@@ -45,6 +45,11 @@ impl Directory {
     /// Whether there is a volume of this name that nobody can use until its key is given.
     pub fn is_locked(&self, name: &str) -> bool {
         self.0.locked.borrow().contains(name)
+    }
+
+    /// Names of the volumes that nobody can use until their keys are given.
+    pub fn locked(&self) -> Arc<BTreeSet<String>> {
+        self.0.locked.borrow().clone()
     }
 
     pub(crate) fn set_locked(&self, names: Arc<BTreeSet<String>>) {
@@ -105,6 +110,11 @@ impl Directory {
         };
         self.bump();
         Some(removed)
+    }
+
+    /// Volumes have other names: the list is in their order again.
+    pub(crate) fn sort(&self) {
+        self.0.volumes.borrow_mut().sort_by_key(Volume::name);
     }
 
     /// The volume of this id.

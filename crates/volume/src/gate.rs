@@ -14,6 +14,7 @@
 //! A part that another core asked for while the volume is not known here (it is being added) finds no gate.
 //! It acts under what it was sent with, and is counted among the [`Strays`]: who closes a gate waits for these too.
 
+use crate::limit::Limiter;
 use crate::spec::VolumeSpec;
 use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
@@ -56,6 +57,11 @@ impl Gate {
     /// Whether who comes now has to wait.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
+    }
+
+    /// What the volume may do in a second, if that is limited.
+    pub(crate) fn limiter(&self) -> Option<Arc<Limiter>> {
+        self.term.borrow().spec.limiter.clone()
     }
 
     /// Lets a part in, as soon as the gate is open.
@@ -205,6 +211,7 @@ mod tests {
             compression: Compression::Off,
             encryption: Encryption::Off,
             hosts: cluster::HostAccess::Any,
+            limits: cluster::Limits::default(),
         };
         let table = SlotTable::from_runs(&SlotTable::deal(&[GroupId(1)])).expect("a table");
         let table = Arc::new(TableLayout { id: 1, cores: vec![0], table });
@@ -215,6 +222,7 @@ mod tests {
             table,
             layer_records: Vec::new(),
             coding: Coding::default(),
+            limiter: None,
         })
     }
 

@@ -7,6 +7,7 @@ use crate::assembly::OpenShard;
 use crate::coding::Coder;
 use crate::command::serve;
 use crate::gate::{Gate, Strays};
+use crate::hold::Line;
 use crate::latency::{Latencies, Recorder};
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
 use crate::session::Session;
@@ -348,9 +349,11 @@ impl Drop for Call {
 
 /// A volume as one core sees it.
 pub(crate) struct VolumeState {
-    /// What of it never changes while it is served; its size as it was first.
+    /// What of it never changes while it is served; its name, size and limits as they were first.
     pub(crate) info: VolumeInfo,
     pub(crate) gate: Gate,
+    /// Commands that wait for its limit.
+    pub(crate) line: Line,
     pub(crate) table: Rc<LocalTable>,
     pub(crate) recorder: Rc<Recorder>,
     /// Its snapshots.
@@ -372,6 +375,7 @@ impl VolumeState {
         let state = Self {
             info: spec.info.clone(),
             gate: Gate::new(spec),
+            line: Line::default(),
             table,
             recorder: Recorder::new(head.index, &head.latencies),
             snapshots: RefCell::default(),
@@ -402,6 +406,16 @@ impl VolumeState {
         Some(leaving.swap_remove(place))
     }
 
+    /// Its name, today.
+    pub(crate) fn name(&self) -> String {
+        self.gate.term().spec.info.name.clone()
+    }
+
+    /// Whether it was taken away from this core.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
     /// The error as a client is told it: one for lack of space names what lies in the trash.
     #[cold]
     pub(crate) fn explain(&self, error: IoError) -> IoError {
@@ -423,9 +437,9 @@ impl VolumeState {
     ) -> Result<(Rc<Head>, Running), IoError> {
         // First of all: of a volume that is gone the size means nothing any more.
         let Some(head) = self.head.upgrade().filter(|_| !self.gone.get()) else {
-            return Err(IoError::Gone(format!("volume {} was deleted or locked", self.info.name)));
+            return Err(IoError::Gone(format!("volume {} was deleted or locked", self.name())));
         };
-        let reading = snapshot.map(|snapshot| snapshot.let_in(&self.info.name)).transpose()?;
+        let reading = snapshot.map(|snapshot| snapshot.let_in(|| self.name())).transpose()?;
         let size_bytes =
             snapshot.map_or_else(|| self.gate.term().spec.info.size_bytes, |snapshot| snapshot.info.size_bytes);
         if offset_bytes.checked_add(len_bytes).is_none_or(|end| end > size_bytes) {

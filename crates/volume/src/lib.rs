@@ -29,7 +29,9 @@ mod directory;
 mod fused;
 mod gate;
 mod head;
+mod hold;
 pub mod latency;
+mod limit;
 mod message;
 mod part;
 mod session;
@@ -43,10 +45,12 @@ pub use assembly::{
     Assembly, Blank, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, StartError,
     TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
 };
-pub use cluster::{HostAccess, HostChange};
+pub use cluster::{HostAccess, HostChange, LimitChange, Limits, VolumeChange};
 pub use coding::{
     DataKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, KeyPlace, PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN,
     Secret,
 };
+pub use hold::Held;
+pub use limit::Cost;
 pub use snapshot::SnapshotInfo;
 pub use status::{BlockExtent, MARKS_MAX, SnapshotMark};

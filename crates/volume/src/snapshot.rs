@@ -50,9 +50,9 @@ impl SnapshotState {
     }
 
     /// Lets a command in.
-    pub(crate) fn let_in(self: &Rc<Self>, volume: &str) -> Result<Reading, IoError> {
+    pub(crate) fn let_in(self: &Rc<Self>, volume: impl FnOnce() -> String) -> Result<Reading, IoError> {
         if self.gone.get() {
-            return Err(IoError::Gone(format!("snapshot {volume}@{} was deleted", self.info.name)));
+            return Err(IoError::Gone(format!("snapshot {}@{} was deleted", volume(), self.info.name)));
         }
         self.running.set(self.running.get() + 1);
         Ok(Reading(self.clone()))

@@ -2,6 +2,7 @@
 
 use crate::api::{Encryption, VolumeInfo};
 use crate::coding::Coding;
+use crate::limit::Limiter;
 use cluster::{Compression, SlotTable, VolumeRecord, slot_of};
 use replication::{GroupRef, Stamp};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub(crate) fn volume_info(record: &VolumeRecord) -> VolumeInfo {
         compression: Compression::default(),
         encryption: if record.key.is_some() { Encryption::Locked } else { Encryption::Off },
         hosts: record.hosts.clone(),
+        limits: record.limits,
     }
 }
 
@@ -59,6 +61,8 @@ pub(crate) struct VolumeSpec {
     pub(crate) layer_records: Vec<LayerRecord>,
     /// How blocks are stored.
     pub(crate) coding: Coding,
+    /// What keeps the volume's limits.
+    pub(crate) limiter: Option<Arc<Limiter>>,
 }
 
 impl VolumeSpec {
@@ -67,6 +71,7 @@ impl VolumeSpec {
         table: Arc<TableLayout>,
         layer_records: Vec<LayerRecord>,
         coding: Coding,
+        limiter: Option<Arc<Limiter>>,
     ) -> Self {
         Self {
             info: info_with(record, &coding),
@@ -75,6 +80,7 @@ impl VolumeSpec {
             table,
             layer_records,
             coding,
+            limiter,
         }
     }
 

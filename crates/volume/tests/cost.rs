@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use types::NodeId;
-use volume::{Assembly, NodeOptions, Payload, Volume};
+use volume::{Assembly, Cost, NodeOptions, Payload, Volume};
 
 #[global_allocator]
 static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
@@ -55,6 +55,7 @@ async fn work(volume: Volume, shared: Rc<Shared>, seed: u64) {
         shared.left.set(shared.left.get() - 1);
         shared.running.set(shared.running.get() + 1);
         let offset = random.below(BLOCKS) * 4096;
+        assert!(volume.hold(Cost::of(4096), || || false).is_none(), "as a door asks, of a volume without a limit");
         match shared.order.get() {
             Order::Read => drop(volume.read(offset, 4096).await.expect("readable")),
             _ => {

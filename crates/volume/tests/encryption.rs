@@ -13,7 +13,9 @@ use runtime::channel::cross;
 use std::sync::Arc;
 use std::time::Duration;
 use types::KeyId;
-use volume::{Assembly, DataKey, Encryption, IoError, KeyError, Secret, StartError, VolumeError, VolumeInfo};
+use volume::{
+    Assembly, DataKey, Encryption, IoError, KeyError, Secret, StartError, VolumeChange, VolumeError, VolumeInfo,
+};
 
 const SIZE: u64 = 2 << 20;
 
@@ -189,7 +191,10 @@ fn what_moves_no_data_works_on_a_locked_volume() {
         assembly.clone_volume("a", "second", "b").await.expect("made");
         assert_eq!(assembly.changed_blocks("a", "first", None).await.expect("told")[0].length_bytes, SIZE);
         assembly.roll_back("a", "first").await.expect("rolled back");
-        assert_eq!(assembly.resize_volume("a", 2 * SIZE).await.expect("grown").size_bytes, 2 * SIZE);
+        assert_eq!(
+            assembly.change_volume("a", &VolumeChange::size(2 * SIZE)).await.expect("grown").size_bytes,
+            2 * SIZE
+        );
         assembly.delete_snapshot("a", "first").await.expect("deleted");
         let trashed = assembly.trash_volume("b").await.expect("in the trash");
         assert!(!assembly.directory().is_locked("b"));

@@ -6,7 +6,7 @@ mod common;
 use cluster::{LayerRecord, MapFaults, keys, list};
 use common::{Machine, new_volume, payload};
 use std::time::Duration;
-use volume::{Assembly, VolumeError};
+use volume::{Assembly, VolumeChange, VolumeError};
 
 const SIZE: u64 = 8 << 20;
 /// Of 1,024.
@@ -44,7 +44,7 @@ fn round(seed: u64, rolls_back: bool) -> bool {
         write(&assembly, 1, 3).await;
         // What looks at the map again, and what ends the layers that it does not want.
         match seed % 3 {
-            0 => drop(assembly.resize_volume("v", 2 * SIZE).await.expect("grown")),
+            0 => drop(assembly.change_volume("v", &VolumeChange::size(2 * SIZE)).await.expect("grown")),
             1 => assembly.delete_snapshot("v", "s").await.expect("deleted"),
             _ => {}
         }

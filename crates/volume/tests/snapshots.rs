@@ -7,7 +7,7 @@ use cluster::{LayerRecord, MapStore, keys, list};
 use common::{Machine, Random, first_difference, new_volume, payload, read_all};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use volume::{Assembly, ByteRange, Volume, VolumeError};
+use volume::{Assembly, ByteRange, Volume, VolumeChange, VolumeError};
 
 const SIZE: u64 = 2 << 20;
 const MOST_VOLUMES: usize = 4;
@@ -98,7 +98,10 @@ async fn administer(assembly: &Assembly, model: &mut Model, random: &Random) {
             let volume = model.some_volume(random);
             let content = model.volumes.get_mut(&volume).expect("picked");
             let size = content.len() as u64 + 4096 * random.below(40);
-            assert_eq!(assembly.resize_volume(&volume, size).await.expect("grown").size_bytes, size);
+            assert_eq!(
+                assembly.change_volume(&volume, &VolumeChange::size(size)).await.expect("grown").size_bytes,
+                size
+            );
             content.resize(size as usize, 0);
         }
         _ if model.volumes.len() > 1 => {
@@ -308,8 +311,14 @@ fn what_is_asked_for_wrongly_is_said() {
         assert_eq!(assembly.roll_back("w", "s").await, Err(VolumeError::NoSnapshot("s".to_owned())));
         assert_eq!(assembly.delete_snapshot("w", "s").await, Err(VolumeError::NoSnapshot("s".to_owned())));
         assert!(matches!(assembly.clone_volume("v", "s", "w").await, Err(VolumeError::Exists(_))));
-        assert!(matches!(assembly.resize_volume("v", SIZE - 4096).await, Err(VolumeError::Smaller(_))));
-        assert!(matches!(assembly.resize_volume("v", SIZE + 1).await, Err(VolumeError::BadSize(_))));
+        assert!(matches!(
+            assembly.change_volume("v", &VolumeChange::size(SIZE - 4096)).await,
+            Err(VolumeError::Smaller { .. })
+        ));
+        assert!(matches!(
+            assembly.change_volume("v", &VolumeChange::size(SIZE + 1)).await,
+            Err(VolumeError::BadSize(_))
+        ));
         assert!(matches!(assembly.delete_volume("v").await, Err(VolumeError::HasSnapshots(_))));
         assert!(served(&assembly, "v").write(0, payload(&[1; 512])).await.is_ok(), "it is served as before");
         let names: Vec<_> = assembly.snapshots("v").await.expect("listed").into_iter().map(|s| s.name).collect();

@@ -5,7 +5,7 @@ mod common;
 
 use common::status::{a_deleted_snapshot_is_right_or_gone, is_read_only, told_blocks_are_the_stored_ones};
 use common::{Machine, new_volume, payload};
-use volume::IoError;
+use volume::{IoError, VolumeChange};
 
 #[test]
 fn what_is_told_of_blocks_is_exact() {
@@ -26,7 +26,7 @@ fn a_snapshot_keeps_its_size_and_its_name() {
         let volume = assembly.directory().by_name("v").expect("served");
         volume.write(0, payload(&[7; 4096])).await.expect("written");
         assembly.create_snapshot("v", "s").await.expect("taken");
-        assembly.resize_volume("v", 8 << 20).await.expect("grown");
+        assembly.change_volume("v", &VolumeChange::size(8 << 20)).await.expect("grown");
         let snapshot = volume.snapshot("s").expect("served");
         assert_eq!((snapshot.size_bytes(), volume.size_bytes()), (3 << 20, 8 << 20));
         assert_eq!(snapshot.info().name, "v@s");

@@ -4,6 +4,7 @@
 //! makes carries something only it can have written (a random id), or doing it twice is harmless (an epoch that
 //! nobody used is skipped).
 
+mod change;
 mod groups;
 mod growth;
 mod hosts;
@@ -13,14 +14,15 @@ mod snapshots;
 mod trash;
 mod volumes;
 
+pub use change::{VolumeChange, change_volume};
 pub use groups::begin_epochs;
 pub use growth::{add_groups, deal_again};
 pub use hosts::{HostChange, change_hosts};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table};
 pub use snapshots::{
-    EndingLayer, NewTop, NextEnding, chain_of, clone_volume, delete_snapshot, finish_ending, grow_volume,
-    name_snapshot, next_ending, push_layer, roll_back, snapshot, snapshots, take_top,
+    EndingLayer, NewTop, NextEnding, chain_of, clone_volume, delete_snapshot, finish_ending, name_snapshot,
+    next_ending, push_layer, roll_back, snapshot, snapshots, take_top,
 };
 pub use trash::{TRASH_TERM, empty_trash, restore_volume, trash_volume};
 pub use volumes::{
@@ -89,8 +91,10 @@ pub enum CatalogError {
         snapshots: Vec<String>,
     },
     /// Volumes only grow.
-    #[error("the volume has {is_bytes} bytes and cannot become smaller ({asked_bytes} bytes): give a larger size")]
+    #[error("volume {volume} has {is_bytes} bytes and cannot become smaller ({asked_bytes} bytes)")]
     Smaller {
+        /// The volume.
+        volume: String,
         /// Its size.
         is_bytes: u64,
         /// The size asked for.

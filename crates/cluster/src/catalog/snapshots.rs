@@ -16,7 +16,7 @@
 use super::volumes::{Ids, begin_volume, make};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, NewVolume, RETRY_WAIT, attempt};
 use crate::map::{MapError, MapStore, Outcome, Revision, TRANSACTION_OPERATIONS_MAX, Transaction};
-use crate::names::{check_name, check_volume_size};
+use crate::names::check_name;
 use crate::records::{LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
 use crate::typed::{Versioned, encode, get, list};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ pub enum NextEnding {
     Nothing,
 }
 
-async fn volume(map: &dyn MapStore, id: VolumeId) -> Result<Versioned<VolumeRecord>, CatalogError> {
+pub(super) async fn volume(map: &dyn MapStore, id: VolumeId) -> Result<Versioned<VolumeRecord>, CatalogError> {
     let found = get::<VolumeRecord>(map, &keys::volume(id)).await?;
     found.filter(|found| found.record.state == VolumeState::Online).ok_or(CatalogError::Gone(id))
 }
@@ -242,6 +242,8 @@ pub async fn clone_volume(
             name: new_name.to_owned(),
             size_bytes: from.size_bytes,
             block_size_bytes: origin.record.block_size_bytes,
+            // A copy is no way around the limits of what it is a copy of.
+            limits: origin.record.limits,
         };
         let (mut begun, ids) = match begin_volume(map, &new, &origin.record.pool, head, &nguid).await? {
             Ok(begun) => begun,
@@ -267,37 +269,6 @@ pub async fn clone_volume(
         }
     }
     Err(CatalogError::Contended)
-}
-
-/// Makes a volume larger.
-///
-/// # Errors
-/// If the size is not allowed, or less than it is.
-pub async fn grow_volume(map: &dyn MapStore, id: VolumeId, size_bytes: u64) -> Result<VolumeRecord, CatalogError> {
-    check_volume_size(size_bytes)?;
-    for _ in 0..ATTEMPTS_MAX {
-        let found = volume(map, id).await?;
-        if size_bytes < found.record.size_bytes {
-            return Err(CatalogError::Smaller { is_bytes: found.record.size_bytes, asked_bytes: size_bytes });
-        }
-        let grown = VolumeRecord { size_bytes, ..found.record };
-        let transaction = Transaction::new().expect(grown.key(), found.modified).put(grown.key(), encode(&grown));
-        if mutant(Mutant::GrowthForgotten) {
-            return Ok(grown);
-        }
-        if size_bytes == grown.size_bytes && found_is_same(&grown, map).await? {
-            return Ok(grown);
-        }
-        if let Attempt::Done = attempt(map, transaction).await? {
-            return Ok(grown);
-        }
-    }
-    Err(CatalogError::Contended)
-}
-
-/// Whether the map says this very record.
-async fn found_is_same(record: &VolumeRecord, map: &dyn MapStore) -> Result<bool, CatalogError> {
-    Ok(get::<VolumeRecord>(map, &record.key()).await?.is_some_and(|found| found.record == *record))
 }
 
 /// A layer of a family that nobody wants and that can end now: those without a child first, for what they hold needs no

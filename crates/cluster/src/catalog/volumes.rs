@@ -3,9 +3,10 @@
 use super::keys::{forget_history, let_go};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
-use crate::names::{check_block_size, check_name, check_volume_size};
+use crate::names::{check_block_size, check_limits, check_name, check_volume_size};
 use crate::records::{
-    Allocator, HostAccess, KeyRecord, LayerRecord, PoolRecord, Record, Reference, VolumeRecord, VolumeState, keys,
+    Allocator, HostAccess, KeyRecord, LayerRecord, Limits, PoolRecord, Record, Reference, VolumeRecord, VolumeState,
+    keys,
 };
 use crate::typed::{Versioned, encode, get, list};
 use std::collections::BTreeSet;
@@ -25,6 +26,8 @@ pub struct NewVolume {
     pub size_bytes: u64,
     /// Logical block: 512 or 4,096.
     pub block_size_bytes: u32,
+    /// What it may do in a second.
+    pub limits: Limits,
 }
 
 /// Makes a volume with `head` as its head, in its first epoch.
@@ -95,6 +98,7 @@ pub(super) async fn begin_volume(
     check_name(&new.name)?;
     check_volume_size(new.size_bytes)?;
     check_block_size(new.block_size_bytes)?;
+    check_limits(&new.limits)?;
     if let Some(taken) = get::<Reference>(map, &keys::volume_name(&new.name)).await? {
         let found = get::<VolumeRecord>(map, &keys::volume(taken.record.volume)).await?;
         return match found {
@@ -120,6 +124,7 @@ pub(super) async fn begin_volume(
         family_seed: 0,
         key: None,
         hosts: HostAccess::Unset,
+        limits: new.limits,
         layers: vec![ids.layer()],
         head,
         volume_epoch: VolumeEpoch(1),

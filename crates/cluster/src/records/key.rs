@@ -83,7 +83,7 @@ impl Record for KeyRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Compression, HostAccess, PoolRecord, VolumeRecord};
+    use crate::records::{Compression, HostAccess, Limits, PoolRecord, VolumeRecord};
     use crate::typed::{decode, encode};
 
     #[test]
@@ -97,8 +97,23 @@ mod tests {
         assert_eq!(read.key, None);
         let keyed = VolumeRecord { key: Some(KeyId(3)), ..read };
         let text = String::from_utf8(encode(&keyed)).expect("JSON");
-        assert!(text.contains(r#""key":3"#) && text.contains(r#""schema":4"#), "older programs refuse it: {text}");
+        assert!(text.contains(r#""key":3"#) && text.contains(r#""schema":5"#), "older programs refuse it: {text}");
         assert_eq!(decode::<VolumeRecord>("volumes/1", text.as_bytes()), Ok(keyed));
+    }
+
+    #[test]
+    fn a_volume_from_before_there_were_limits_has_none_and_keeps_those_it_gets() {
+        let volume = br#"{"schema":4,"id":1,"name":"v","pool":"default","table":1,"size_bytes":1048576,
+            "block_size_bytes":512,"subsystem":"default","nsid":1,"nguid":"01","family":1,"family_seed":7,"layers":[1],
+            "head":1,"volume_epoch":1,"created_at_ns":1,"project":"default","state":"online"}"#;
+        let read = decode::<VolumeRecord>("volumes/1", volume).expect("a volume");
+        assert!(read.limits.is_unset());
+        assert!(!String::from_utf8(encode(&read)).expect("JSON").contains("limits"), "nothing is said of none");
+        let limits = Limits { iops: Some(5), bytes_per_second: None, burst_ms: Some(1000) };
+        let limited = VolumeRecord { limits, ..read };
+        let text = String::from_utf8(encode(&limited)).expect("JSON");
+        assert!(text.contains(r#""limits":{"iops":5,"burst_ms":1000}"#), "{text}");
+        assert_eq!(decode::<VolumeRecord>("volumes/1", text.as_bytes()), Ok(limited));
     }
 
     #[test]

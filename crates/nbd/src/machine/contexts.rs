@@ -119,7 +119,7 @@ impl Machine {
             return self.refuse(asked, reply::ERR_INVALID, "contexts need structured replies: ask for those first");
         }
         let Some(export) = exports.find(request.export) else {
-            return self.refuse(asked, reply::ERR_UNKNOWN, &exports.why_missing(request.export));
+            return self.refuse_missing(asked, &exports.why_missing(request.export));
         };
         let dirty = exports.snapshots(&export.name).into_iter().map(Context::Dirty);
         let all: Vec<Context> = [Context::Allocation].into_iter().chain(dirty).collect();

@@ -21,6 +21,7 @@ mod tests;
 
 pub use crate::outbox::Load;
 use crate::outbox::Outbox;
+use crate::wire::handshake::reply;
 use crate::wire::{BadMagic, Errno};
 use commands::Commands;
 pub use commands::Ticket;
@@ -72,6 +73,25 @@ pub struct Listed {
     pub description: String,
 }
 
+/// Why an export cannot be opened, in words for its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// There is none of this name.
+    Unknown(String),
+    /// There is, and nobody may use it now.
+    Locked(String),
+}
+
+impl Missing {
+    /// What the protocol says, and the words.
+    fn reply(&self) -> (u32, &str) {
+        match self {
+            Self::Unknown(why) => (reply::ERR_UNKNOWN, why),
+            Self::Locked(why) => (reply::ERR_POLICY, why),
+        }
+    }
+}
+
 /// Where names are looked up while a connection negotiates.
 pub trait Exports {
     /// The export of this name; the empty name asks for the default one.
@@ -80,9 +100,9 @@ pub trait Exports {
     fn list(&self) -> Vec<Listed>;
     /// The snapshots since which an export may be asked what has changed; `name` is its canonical one.
     fn snapshots(&self, name: &str) -> Vec<String>;
-    /// Why there is no export of this name.
-    fn why_missing(&self, _name: &str) -> String {
-        "there is no volume of this name; LIST names all".to_owned()
+    /// Why no export of this name can be opened.
+    fn why_missing(&self, _name: &str) -> Missing {
+        Missing::Unknown("there is no volume of this name; LIST names all".to_owned())
     }
 }
 

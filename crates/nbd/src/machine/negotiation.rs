@@ -1,7 +1,8 @@
 //! The handshake: flags, then options until one opens an export.
 
 use super::{
-    Event, Export, Exports, Input, Listed, Machine, OPTION_BYTES_MAX, OPTION_BYTES_SKIPPED_MAX, Phase, Step, Violation,
+    Event, Export, Exports, Input, Listed, Machine, Missing, OPTION_BYTES_MAX, OPTION_BYTES_SKIPPED_MAX, Phase, Step,
+    Violation,
 };
 use super::{REQUEST_BYTES_MAX, REQUEST_BYTES_MIN, REQUEST_BYTES_PREFERRED};
 use crate::wire::handshake::{
@@ -122,7 +123,7 @@ impl Machine {
             return Step::Again;
         };
         let Some(export) = exports.find(request.name) else {
-            self.refuse(option, reply::ERR_UNKNOWN, &exports.why_missing(request.name));
+            self.refuse_missing(option, &exports.why_missing(request.name));
             return Step::Again;
         };
         let size = ExportSize { size_bytes: export.size_bytes, flags: self.export_flags(&export) };
@@ -180,6 +181,11 @@ impl Machine {
         self.outbox.push_bytes(&ReplyHeader { option, reply: reply::INFO, len_bytes }.encode());
         self.outbox.push_bytes(&kind.to_be_bytes());
         self.outbox.push_bytes(data);
+    }
+
+    pub(super) fn refuse_missing(&mut self, option: u32, missing: &Missing) {
+        let (error, why) = missing.reply();
+        self.refuse(option, error, why);
     }
 
     pub(super) fn refuse(&mut self, option: u32, error: u32, message: &str) {

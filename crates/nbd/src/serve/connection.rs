@@ -7,7 +7,7 @@ use super::{ALIVE_FOR, NEGOTIATION_TIME_MAX};
 use crate::machine::{Event, Failure, Input, Load, Machine, Ticket, parts};
 use runtime::channel::WaitList;
 use runtime::{Instant, IoBuf, SharedBuf, TaskHandle, TcpStream};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ enum State {
 }
 
 /// What a connection has opened.
-struct Opened {
-    volume: Volume,
+pub(super) struct Opened {
+    pub(super) volume: Volume,
     /// Where in its history the snapshots are that block status tells of.
     marks: Box<[SnapshotMark]>,
 }
@@ -41,8 +41,12 @@ pub(super) struct Connection {
     budget: Rc<Budget>,
     /// This connection's share of the budget.
     load: Cell<Load>,
+    /// What of it waits for the volume's limit, beside that.
+    held: Cell<Load>,
     machine: RefCell<Machine>,
     state: Cell<State>,
+    /// The node is stopping: what waits for the volume's limit is refused.
+    stopping: Cell<bool>,
     /// Ends when the connection is closed.
     session: Session,
     pulse: Rc<Pulse>,
@@ -73,8 +77,10 @@ impl Connection {
             directory,
             budget,
             load: Cell::default(),
+            held: Cell::default(),
             machine: RefCell::new(Machine::new()),
             state: Cell::new(State::Open),
+            stopping: Cell::new(false),
             session: Session::default(),
             pulse,
             pauses,
@@ -104,6 +110,7 @@ impl Connection {
 
     /// Reads nothing more; answers what is in flight, then closes.
     pub(super) fn stop(&self) {
+        self.stopping.set(true);
         if let Some(reader) = self.reader.take() {
             reader.cancel();
         }
@@ -145,7 +152,7 @@ impl Connection {
 
     async fn read(self: Rc<Self>) {
         let state = match runtime::timeout(NEGOTIATION_TIME_MAX, self.negotiate()).await {
-            Ok(Some((opened, input))) => self.transfer(&opened, input).await,
+            Ok(Some((opened, input))) => self.transfer(&Rc::new(opened), input).await,
             Ok(None) => State::Draining,
             Err(_) => State::Closed,
         };
@@ -183,7 +190,7 @@ impl Connection {
     }
 
     /// Admits requests until the connection ends; returns what is to become of it.
-    async fn transfer(self: &Rc<Self>, opened: &Opened, mut input: Input) -> State {
+    async fn transfer(self: &Rc<Self>, opened: &Rc<Opened>, mut input: Input) -> State {
         let mut held = VecDeque::new();
         loop {
             if !self.wait_for_room(&mut held).await {
@@ -193,7 +200,7 @@ impl Connection {
             match event {
                 Ok(Some(Event::Disconnect)) | Err(_) => return State::Draining,
                 Ok(Some(Event::Full)) => self.output.wake_all(), // and wait for room
-                Ok(Some(event)) => self.admit(opened, event),
+                Ok(Some(event)) => self.admit_in_turn(opened, event),
                 Ok(None) => {
                     if self.machine.borrow().has_output() {
                         self.output.wake_all(); // a refusal needs no task to answer it
@@ -234,6 +241,7 @@ impl Connection {
     /// Waits until another request may begin. Returns whether the connection and its host are still there.
     async fn wait_for_room(&self, held: &mut VecDeque<SharedBuf>) -> bool {
         let has_room = || self.budget.has_room(self.load.get()) || self.load.get().commands == 0;
+        let has_room = || has_room() && self.budget.may_hold(self.held.get());
         let may_go_on = || has_room() && !self.machine.borrow().is_full() || self.is_over();
         if may_go_on() {
             return true;
@@ -259,36 +267,61 @@ impl Connection {
         self.state.get() != State::Open
     }
 
+    /// Whether answers go nowhere any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.get() == State::Closed
+    }
+
+    /// Whether the node is stopping.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    pub(super) fn machine(&self) -> RefMut<'_, Machine> {
+        self.machine.borrow_mut()
+    }
+
+    pub(super) fn wake_sender(&self) {
+        self.output.wake_all();
+    }
+
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Hands a request to the volume.
-    fn admit(self: &Rc<Self>, opened: &Opened, event: Event) {
+    /// When the header of the request came that is read now.
+    pub(super) fn received(&self) -> Instant {
+        self.received.get()
+    }
+
+    /// Hands a request to the volume whose header came at `received`.
+    pub(super) fn admit(self: &Rc<Self>, opened: &Opened, event: Event, received: Instant) {
         let Opened { volume, marks } = opened;
         match event {
             Event::Read { ticket, offset_bytes, len_bytes } => {
                 self.charge(Load { commands: 1, bytes: len_bytes.into() });
                 for (at, len) in parts(offset_bytes, len_bytes) {
-                    self.start_read(volume, ticket, at, len);
+                    self.start_read(volume, ticket, received, (at, len));
                 }
             }
             Event::Write { ticket, is_first, offset_bytes, bytes } => {
                 self.charge(Load { commands: is_first.into(), bytes: bytes.len() as u64 });
-                self.start_write(volume, ticket, offset_bytes, bytes);
+                self.start_write(volume, ticket, received, (offset_bytes, bytes));
             }
             Event::Flush { ticket } => {
-                let flight = self.flight(volume, Operation::Flush);
+                let flight = volume.flight(Door::Nbd, Operation::Flush, received);
                 let volume = volume.clone();
                 self.start(ticket, flight, false, async move { volume.flush().await });
             }
             Event::Trim { ticket, offset_bytes, len_bytes } => {
-                let flight = self.flight(volume, Operation::Discard).of_range(offset_bytes, len_bytes.into());
+                let flight =
+                    volume.flight(Door::Nbd, Operation::Discard, received).of_range(offset_bytes, len_bytes.into());
                 let volume = volume.clone();
                 self.start(ticket, flight, false, async move { volume.discard(offset_bytes, len_bytes.into()).await });
             }
             Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored } => {
-                let flight = self.flight(volume, Operation::WriteZeroes).of_range(offset_bytes, len_bytes.into());
+                let flight =
+                    volume.flight(Door::Nbd, Operation::WriteZeroes, received).of_range(offset_bytes, len_bytes.into());
                 let volume = volume.clone();
                 self.start(ticket, flight, true, async move {
                     match is_stored {
@@ -299,7 +332,8 @@ impl Connection {
             }
             Event::BlockStatus { ticket, offset_bytes, len_bytes, extents_max } => {
                 self.charge(Load { commands: 1, bytes: self.machine.borrow().status_bytes() });
-                let flight = self.flight(volume, Operation::BlockStatus).of_range(offset_bytes, len_bytes.into());
+                let flight =
+                    volume.flight(Door::Nbd, Operation::BlockStatus, received).of_range(offset_bytes, len_bytes.into());
                 let status = volume.block_status(offset_bytes, len_bytes.into(), marks, extents_max as usize);
                 let connection = self.clone();
                 runtime::spawn(async move {
@@ -313,8 +347,9 @@ impl Connection {
         }
     }
 
-    fn start_read(self: &Rc<Self>, volume: &Volume, ticket: Ticket, offset_bytes: u64, len_bytes: u32) {
-        let flight = self.flight(volume, Operation::Read).of_range(offset_bytes, len_bytes.into());
+    fn start_read(self: &Rc<Self>, volume: &Volume, ticket: Ticket, received: Instant, range: (u64, u32)) {
+        let (offset_bytes, len_bytes) = range;
+        let flight = volume.flight(Door::Nbd, Operation::Read, received).of_range(offset_bytes, len_bytes.into());
         let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
             let (result, command) = flight.time(volume.read(offset_bytes, len_bytes)).await;
@@ -324,9 +359,10 @@ impl Connection {
         });
     }
 
-    fn start_write(self: &Rc<Self>, volume: &Volume, ticket: Ticket, offset_bytes: u64, bytes: SharedBuf) {
+    fn start_write(self: &Rc<Self>, volume: &Volume, ticket: Ticket, received: Instant, data: (u64, SharedBuf)) {
+        let (offset_bytes, bytes) = data;
         let len_bytes = bytes.len() as u64;
-        let flight = self.flight(volume, Operation::Write).of_range(offset_bytes, len_bytes);
+        let flight = volume.flight(Door::Nbd, Operation::Write, received).of_range(offset_bytes, len_bytes);
         let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
             let (result, command) = flight.time(volume.write(offset_bytes, Payload { bytes })).await;
@@ -354,11 +390,6 @@ impl Connection {
     fn answer(&self, ticket: Ticket, command: Answered, result: Result<(), Failure>) {
         self.machine.borrow_mut().done(ticket, result);
         self.answered(command);
-    }
-
-    /// A part of the request that is being read, as the volume's flight recorder keeps it.
-    fn flight(&self, volume: &Volume, operation: Operation) -> Flight {
-        volume.flight(Door::Nbd, operation, self.received.get())
     }
 
     /// What the part came to waits to be sent. Of a request of several parts the answer may come with the last one:
@@ -411,7 +442,23 @@ impl Connection {
         }
     }
 
-    fn charge(&self, load: Load) {
+    /// A request begins to wait for the volume's limit.
+    pub(super) fn hold(&self, load: Load) {
+        let mut held = self.held.get();
+        held += load;
+        self.held.set(held);
+        self.budget.hold(load);
+    }
+
+    /// It waits no more.
+    pub(super) fn unhold(&self, load: Load) {
+        let mut held = self.held.get();
+        held -= load;
+        self.held.set(held);
+        self.budget.unhold(load);
+    }
+
+    pub(super) fn charge(&self, load: Load) {
         let mut own = self.load.get();
         own += load;
         self.load.set(own);

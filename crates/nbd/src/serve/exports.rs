@@ -1,6 +1,6 @@
 //! The volumes of a core as exports.
 
-use crate::machine::{Export, Exports, Failure, Listed};
+use crate::machine::{Export, Exports, Failure, Listed, Missing};
 use crate::wire::Errno;
 use volume::{Directory, IoError, Volume};
 
@@ -12,11 +12,12 @@ impl Exports for Directory {
         Some(Export { name: info.name, description, size_bytes: info.size_bytes, is_read_only })
     }
 
+    /// Locked volumes are not among them: what is listed can be opened, and clients that list open all of it.
     fn list(&self) -> Vec<Listed> {
         let mut list = Vec::new();
         for volume in Directory::list(self) {
             let name = volume.name();
-            list.push(Listed { name: name.to_owned(), description: description(false, name, volume.size_bytes()) });
+            list.push(Listed { name: name.clone(), description: description(false, &name, volume.size_bytes()) });
             list.extend(volume.snapshots().iter().map(|snapshot| {
                 let name = format!("{name}@{}", snapshot.name);
                 Listed { description: description(true, &name, snapshot.size_bytes), name }
@@ -30,16 +31,22 @@ impl Exports for Directory {
         marks.into_iter().map(|(name, _)| name).collect()
     }
 
-    fn why_missing(&self, name: &str) -> String {
+    fn why_missing(&self, name: &str) -> Missing {
         let (volume, snapshot) = name.split_once('@').map_or((name, None), |(volume, name)| (volume, Some(name)));
+        let locked = self.locked();
+        // The default export of a node whose only volume is locked.
+        let volume = match locked.first() {
+            Some(only) if name.is_empty() && locked.len() == 1 && Directory::list(self).is_empty() => only,
+            _ => volume,
+        };
         match snapshot {
-            _ if self.is_locked(volume) => {
-                format!("volume {volume} is locked: cairn volume unlock {volume} --key-file PATH")
+            _ if locked.contains(volume) => {
+                Missing::Locked(format!("volume {volume} is locked: cairn volume unlock {volume} --key-file PATH"))
             }
             Some(snapshot) if self.by_name(volume).is_some() => {
-                format!("volume {volume} has no snapshot named {snapshot}; LIST names all")
+                Missing::Unknown(format!("volume {volume} has no snapshot named {snapshot}; LIST names all"))
             }
-            _ => "there is no volume of this name; LIST names all".to_owned(),
+            _ => Missing::Unknown("there is no volume of this name; LIST names all".to_owned()),
         }
     }
 }

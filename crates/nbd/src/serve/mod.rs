@@ -12,6 +12,7 @@ mod budget;
 mod connection;
 mod doubt;
 mod exports;
+mod hold;
 mod pulse;
 
 use budget::Budget;

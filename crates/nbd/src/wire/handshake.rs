@@ -61,6 +61,8 @@ pub mod reply {
     const ERROR: u32 = 1 << 31;
     /// The option is not known here.
     pub const ERR_UNSUP: u32 = ERROR | 1;
+    /// The server may not do it: here, a volume is locked.
+    pub const ERR_POLICY: u32 = ERROR | 2;
     /// The option's data makes no sense.
     pub const ERR_INVALID: u32 = ERROR | 3;
     /// There is no such export.

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use std::borrow::Cow;
 use volume::KeyError;
 
 /// An error and its HTTP status.
@@ -15,12 +16,22 @@ pub(super) struct ApiError {
     pub(super) status: StatusCode,
     code: &'static str,
     message: String,
-    hint: &'static str,
+    hint: Cow<'static, str>,
 }
 
 impl ApiError {
-    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>, hint: &'static str) -> Self {
-        Self { status, code, message: message.into(), hint }
+    pub(super) fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { status, code, message: message.into(), hint: hint.into() }
+    }
+
+    /// The same with other advice, if it is this error.
+    pub(super) fn advise(self, code: &str, hint: impl Into<Cow<'static, str>>) -> Self {
+        if self.code == code { Self { hint: hint.into(), ..self } } else { self }
     }
 
     pub(super) fn bad_request(message: impl Into<String>, hint: &'static str) -> Self {
@@ -46,7 +57,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let error = ErrorDetail { code: self.code.to_owned(), message: self.message, hint: self.hint.to_owned() };
+        let error = ErrorDetail { code: self.code.to_owned(), message: self.message, hint: self.hint.into_owned() };
         (self.status, Json(ErrorBody { error })).into_response()
     }
 }
@@ -57,7 +68,7 @@ impl From<ControlError> for ApiError {
             ControlError::Exists { .. } => (
                 StatusCode::CONFLICT,
                 "volume_exists",
-                "choose another name (`--as` where you restore one), or delete that one first with `cairn volume delete`",
+                "choose another name, or give that one another with `cairn volume rename`",
             ),
             ControlError::NotFound(_) => {
                 (StatusCode::NOT_FOUND, "volume_not_found", "`cairn volume ls` shows the volumes there are")
@@ -93,6 +104,11 @@ impl From<ControlError> for ApiError {
             ControlError::NoPool(_) => {
                 (StatusCode::NOT_FOUND, "pool_not_found", "`cairn pool ls` shows those there are")
             }
+            ControlError::Smaller { .. } => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "smaller",
+                "volumes only grow: what is discarded takes no space, whatever the size",
+            ),
             ControlError::Refused(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "refused", "change what you asked for, or make room for it")
             }

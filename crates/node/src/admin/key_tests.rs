@@ -33,9 +33,10 @@ impl Keys {
             Ok(found.clone())
         };
         match request {
-            KeyRequest::Create(spec, secret, reply) => {
+            KeyRequest::Create(spec, limits, secret, reply) => {
                 self.secrets = vec![secret];
-                volumes.push(VolumeInfo { encryption: Encryption::Unlocked, ..info(volumes.len() as u64 + 1, &spec) });
+                let made = info(volumes.len() as u64 + 1, &spec);
+                volumes.push(VolumeInfo { encryption: Encryption::Unlocked, limits, ..made });
                 let _ = reply.send(Ok(volumes[volumes.len() - 1].clone()));
             }
             KeyRequest::Unlock(name, secret, reply) => {

@@ -3,6 +3,7 @@
 //!
 //! Runs on the process's own tokio thread, never on a core of the data path, and asks those by message.
 
+mod change;
 mod devices;
 mod error;
 mod hosts;

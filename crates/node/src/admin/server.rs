@@ -1,5 +1,6 @@
 //! The routes, and the socket they are served on.
 
+use super::change;
 use super::devices;
 use super::error::ApiError;
 use super::hosts;
@@ -8,10 +9,10 @@ use super::listener::BoundedListener;
 use super::observe;
 use super::snapshots;
 use super::types::{
-    AddDevice, AllowHost, Capacity, ChangePool, ChangedRange, CloneSnapshot, Compression, CreateSnapshot, CreateVolume,
-    Device, ErrorBody, ErrorDetail, Health, Hosts, OperationLatency, Pool, RekeyVolume, ResizeVolume, RestoreVolume,
-    Secret, SecretKind, SlowIo, Snapshot, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume,
-    VolumeLatency,
+    AddDevice, AllowHost, Capacity, ChangeLimits, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
+    CreateSnapshot, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, OperationLatency, Pool,
+    RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot, StageTimes, Status, TrashedVolume, UnlockVolume,
+    Usage, Volume, VolumeLatency,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
@@ -88,7 +89,7 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         create_volume,
         get_volume,
         delete_volume,
-        snapshots::resize_volume,
+        change::change_volume,
         snapshots::list_snapshots,
         snapshots::create_snapshot,
         snapshots::delete_snapshot,
@@ -121,7 +122,9 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         CreateVolume,
         AllowHost,
         Hosts,
-        ResizeVolume,
+        ChangeVolume,
+        ChangeLimits,
+        Limits,
         Secret,
         SecretKind,
         UnlockVolume,
@@ -162,7 +165,7 @@ impl Admin {
     fn router(self) -> Router {
         Router::new()
             .route("/v1/volumes", get(list_volumes).post(create_volume))
-            .route("/v1/volumes/{name}", get(get_volume).patch(snapshots::resize_volume).delete(delete_volume))
+            .route("/v1/volumes/{name}", get(get_volume).patch(change::change_volume).delete(delete_volume))
             .route("/v1/volumes/{name}/snapshots", get(snapshots::list_snapshots).post(snapshots::create_snapshot))
             .route("/v1/volumes/{name}/snapshots/{snapshot}", delete(snapshots::delete_snapshot))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/rollback", post(snapshots::roll_back))
@@ -214,9 +217,10 @@ async fn create_volume(
     let Json(asked) = body?;
     let name: VolumeName = asked.name.parse()?;
     let spec = VolumeSpec::new(name.clone(), ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
+    let limits = asked.limits.asked();
     let info = match &asked.secret {
-        Some(secret) => admin.control.create_encrypted_volume(spec, keys::secret_of(secret)?).await?,
-        None => admin.control.create_volume(spec).await?,
+        Some(secret) => admin.control.create_encrypted_volume(spec, limits, keys::secret_of(secret)?).await?,
+        None => admin.control.create_volume(spec, limits).await?,
     };
     let info = if asked.any_host { hosts::allow(&admin, name, "any".to_owned()).await? } else { info };
     let encrypted = if asked.secret.is_some() { ", encrypted" } else { "" };
@@ -282,7 +286,9 @@ async fn restore_volume(
     let Path(id) = id?;
     let Json(RestoreVolume { name }) = body?;
     let name = name.map(|name| name.parse()).transpose()?;
-    let info = admin.control.restore_volume(VolumeId(id), name).await?;
+    let restored = admin.control.restore_volume(VolumeId(id), name).await;
+    let hint = "restore it under another name: `cairn trash restore NAME --as NEW`";
+    let info = restored.map_err(|error| ApiError::from(error).advise("volume_exists", hint))?;
     log::info!("volume {} restored from the trash", info.name);
     Ok(Json(admin.addresses.volume(&info, None)))
 }

@@ -32,6 +32,7 @@ fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
         compression: cluster::Compression::Off,
         encryption: volume::Encryption::Off,
         hosts: volume::HostAccess::Unset,
+        limits: volume::Limits::default(),
     }
 }
 
@@ -84,7 +85,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
     while let Ok(request) = requests.recv().await {
         match request {
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
-            Request::CreateVolume(spec, reply) => {
+            Request::CreateVolume(spec, limits, reply) => {
                 let there = volumes.iter().find(|volume| volume.name == spec.name.as_str());
                 let answer = match there {
                     Some(there) => Err(ControlError::Exists {
@@ -92,7 +93,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                         size_bytes: there.size_bytes,
                         block_size_bytes: there.block_size_bytes,
                     }),
-                    None => Ok(info(volumes.len() as u64 + 1, &spec)),
+                    None => Ok(VolumeInfo { limits, ..info(volumes.len() as u64 + 1, &spec) }),
                 };
                 volumes.extend(answer.clone());
                 let _ = reply.send(answer);
@@ -232,6 +233,7 @@ fn a_volume_is_made_seen_and_deleted() {
             "name": "data", "size_bytes": 1 << 30, "block_size_bytes": 512, "nqn": "nqn.test", "nsid": 1,
             "nguid": nguid, "nvme_addresses": ["127.0.0.1:4420"], "nbd_uri": "nbd://127.0.0.1:10809/data",
             "nbd_uris": ["nbd://127.0.0.1:10809/data"], "layers": [3, 1],
+            "limits": {"iops": null, "bytes_per_second": null, "burst_ms": null},
             "pool": "default", "compression": "off", "encrypted": false, "locked": false, "any_host": false, "hosts": [],
         });
         assert_eq!((status, &made), (201, &expected));
@@ -323,6 +325,58 @@ fn status_and_health_answer_and_the_document_names_every_path() {
     });
 }
 
+/// The paths that the router is told, as they stand in its source: it cannot be asked.
+fn routes() -> Vec<&'static str> {
+    let after = include_str!("server.rs").split(".route(").skip(1);
+    after.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next()).collect()
+}
+
+/// Everything that a document refers to.
+fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get("$ref").and_then(Value::as_str));
+            fields.values().for_each(|field| references(field, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_document_has_every_route_with_its_methods_and_every_schema() {
+    with_server(|at| async move {
+        let (_, document) = ask(at, "GET", "/v1/openapi.json", None).await;
+        let paths = document["paths"].as_object().expect("paths");
+        let routes: Vec<_> = routes().into_iter().filter(|path| *path != "/v1/openapi.json").collect();
+        assert!(routes.contains(&"/v1/volumes/{name}") && routes.len() == paths.len(), "{routes:?} and {paths:?}");
+        for path in routes {
+            let documented = paths.get(path).unwrap_or_else(|| panic!("{path} is not in the document"));
+            let real = path.replace("{id}", "1").replace(['{', '}'], "");
+            for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+                let (status, _) = raw(at, &format!("{method} {real} HTTP/1.1"), "").await;
+                let is_documented = documented.get(method.to_lowercase()).is_some();
+                assert_eq!(status != 405, is_documented, "{method} {path}: {status}");
+            }
+            for (method, operation) in documented.as_object().expect("methods") {
+                let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+                for name in names {
+                    let told =
+                        operation["parameters"].as_array().is_some_and(|all| all.iter().any(|p| p["name"] == name));
+                    assert!(told, "{method} {path} does not say what {name} is");
+                }
+            }
+        }
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.contains(&"#/components/schemas/ChangeLimits"), "{found:?}");
+        for reference in found {
+            let pointer = reference.strip_prefix('#').expect("within the document");
+            assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+        }
+    });
+}
+
 /// Snapshots as a control core without volumes of its own would have them.
 #[derive(Default)]
 struct Snapshots(Vec<(String, SnapshotRecord)>);
@@ -370,17 +424,43 @@ impl Snapshots {
                 let ranges = vec![volume::ByteRange { offset_bytes: 4096, length_bytes }];
                 let _ = reply.send(place(&volume, &from).map(|_| ranges));
             }
-            SnapshotRequest::Resize(volume, size, reply) => {
+            SnapshotRequest::Change(volume, change, reply) => {
                 let found = volumes.iter_mut().find(|info| info.name == volume.as_str());
-                let resized = found.map(|info| {
-                    info.size_bytes = size.0;
+                let changed = found.map(|info| {
+                    info.size_bytes = change.size_bytes.unwrap_or(info.size_bytes);
+                    info.limits = info.limits.changed(&change.limits).expect("allowed");
+                    info.name = change.name.unwrap_or(info.name.clone());
                     info.clone()
                 });
-                let _ = reply.send(resized.ok_or(ControlError::NotFound(volume.to_string())));
+                let _ = reply.send(changed.ok_or(ControlError::NotFound(volume.to_string())));
             }
             SnapshotRequest::Usage(reply) => drop(reply.send(Ok(Default::default()))),
         }
     }
+}
+
+#[test]
+fn a_volume_is_changed_in_what_is_named_and_in_nothing_else() {
+    with_server(|at| async move {
+        let limits = json!({"iops": 100});
+        let make = json!({"name": "data", "size_bytes": 1 << 30, "limits": limits});
+        let (status, made) = ask(at, "POST", "/v1/volumes", Some(make)).await;
+        let told = json!({"iops": 100, "bytes_per_second": null, "burst_ms": 100});
+        assert_eq!((status, &made["limits"]), (201, &told));
+        let change = json!({"limits": {"bytes_per_second": 1 << 20, "burst_ms": 5000}});
+        let (status, changed) = ask(at, "PATCH", "/v1/volumes/data", Some(change)).await;
+        let told = json!({"iops": 100, "bytes_per_second": 1 << 20, "burst_ms": 5000});
+        assert_eq!((status, &changed["limits"]), (200, &told));
+        let change = json!({"name": "other", "limits": {"iops": null, "burst_ms": null}});
+        let (status, changed) = ask(at, "PATCH", "/v1/volumes/data", Some(change)).await;
+        let told = json!({"iops": null, "bytes_per_second": 1 << 20, "burst_ms": 100});
+        assert_eq!((status, &changed["name"], &changed["limits"]), (200, &json!("other"), &told));
+        assert_eq!(changed["size_bytes"], json!(1 << 30));
+        for nonsense in [json!({}), json!({"limits": {}}), json!({"name": "No"}), json!({"limits": {"iops": -1}})] {
+            let (status, refused) = ask(at, "PATCH", "/v1/volumes/other", Some(nonsense.clone())).await;
+            assert!([400, 422].contains(&status), "{nonsense}: {status} {refused}");
+        }
+    });
 }
 
 #[test]

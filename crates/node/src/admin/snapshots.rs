@@ -2,11 +2,10 @@
 
 use super::error::ApiError;
 use super::server::{NamePath, Shared, name_of};
-use super::types::{ChangedRange, CloneSnapshot, CreateSnapshot, ErrorBody, ResizeVolume, Snapshot, Volume};
-use crate::control::ControlHandle;
+use super::types::{ChangedRange, CloneSnapshot, CreateSnapshot, ErrorBody, Snapshot, Volume};
+use crate::control::{ControlError, ControlHandle};
 use crate::log::utc_of_ns;
-use crate::size::ByteSize;
-use crate::volume_spec::{SnapshotName, VolumeName, check_volume_size};
+use crate::volume_spec::{SnapshotName, VolumeName};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, RawQuery, State};
@@ -21,6 +20,14 @@ type PairPath = Result<Path<(String, String)>, PathRejection>;
 fn pair_of(path: PairPath) -> Result<(VolumeName, SnapshotName), ApiError> {
     let Path((volume, snapshot)) = path?;
     Ok((volume.parse()?, snapshot.parse()?))
+}
+
+/// An error about a snapshot of this volume, with advice that names it.
+fn of_volume(volume: &VolumeName) -> impl Fn(ControlError) -> ApiError {
+    move |error| {
+        let hint = format!("`cairn snapshot ls {volume}` shows those there are");
+        ApiError::from(error).advise("snapshot_not_found", hint)
+    }
 }
 
 fn snapshot_view(volume: &VolumeName, snapshot: &SnapshotRecord) -> Snapshot {
@@ -69,7 +76,7 @@ pub(super) async fn create_snapshot(
     (status = 204), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn delete_snapshot(State(admin): Shared, path: PairPath) -> Result<StatusCode, ApiError> {
     let (volume, snapshot) = pair_of(path)?;
-    admin.control.delete_snapshot(volume.clone(), snapshot.clone()).await?;
+    admin.control.delete_snapshot(volume.clone(), snapshot.clone()).await.map_err(of_volume(&volume))?;
     log::info!("snapshot {volume}@{snapshot} deleted");
     Ok(StatusCode::NO_CONTENT)
 }
@@ -80,7 +87,7 @@ pub(super) async fn delete_snapshot(State(admin): Shared, path: PairPath) -> Res
     (status = 204), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
 pub(super) async fn roll_back(State(admin): Shared, path: PairPath) -> Result<StatusCode, ApiError> {
     let (volume, snapshot) = pair_of(path)?;
-    admin.control.roll_back(volume.clone(), snapshot.clone()).await?;
+    admin.control.roll_back(volume.clone(), snapshot.clone()).await.map_err(of_volume(&volume))?;
     log::info!("volume {volume} rolled back to {volume}@{snapshot}");
     Ok(StatusCode::NO_CONTENT)
 }
@@ -97,7 +104,8 @@ pub(super) async fn clone_snapshot(
 ) -> Result<(StatusCode, Json<Volume>), ApiError> {
     let (volume, snapshot) = pair_of(path)?;
     let Json(CloneSnapshot { name }) = body?;
-    let info = admin.control.clone_volume(volume.clone(), snapshot.clone(), name.parse()?).await?;
+    let cloned = admin.control.clone_volume(volume.clone(), snapshot.clone(), name.parse()?).await;
+    let info = cloned.map_err(of_volume(&volume))?;
     log::info!("volume {name} made of {volume}@{snapshot}");
     Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))
 }
@@ -128,25 +136,8 @@ pub(super) async fn list_changes(
     query: RawQuery,
 ) -> Result<Json<Vec<ChangedRange>>, ApiError> {
     let (volume, from) = pair_of(path)?;
-    let ranges = admin.control.changes(volume, from, until(query)?).await?;
+    let ranges = admin.control.changes(volume.clone(), from, until(query)?).await.map_err(of_volume(&volume))?;
     let view =
         |range: volume::ByteRange| ChangedRange { offset_bytes: range.offset_bytes, length_bytes: range.length_bytes };
     Ok(Json(ranges.into_iter().map(view).collect()))
-}
-
-/// Makes a volume larger, while hosts use it.
-#[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path)), request_body = ResizeVolume,
-    responses((status = 200, body = Volume), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
-    (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
-pub(super) async fn resize_volume(
-    State(admin): Shared,
-    name: NamePath,
-    body: Result<Json<ResizeVolume>, JsonRejection>,
-) -> Result<Json<Volume>, ApiError> {
-    let volume = name_of(name)?;
-    let Json(ResizeVolume { size_bytes }) = body?;
-    let size = check_volume_size(ByteSize(size_bytes))?;
-    let info = admin.control.resize_volume(volume.clone(), size).await?;
-    log::info!("volume {volume} has {size_bytes} bytes from now on");
-    Ok(Json(admin.addresses.volume(&info, None)))
 }

@@ -35,6 +35,9 @@ pub struct Volume {
     pub nbd_uri: String,
     /// The same on all nodes.
     pub nbd_uris: Vec<String>,
+    /// What it may do in a second.
+    #[serde(default)]
+    pub limits: Limits,
     /// Ids of its layers in the store, newest first: what tools that read a device call its contents.
     #[schema(example = json!([1]))]
     pub layers: Vec<u64>,
@@ -104,13 +107,96 @@ pub struct CloneSnapshot {
     pub name: String,
 }
 
-/// What a volume is to be from now on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// What of a volume is to be other from now on; what is not named stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ResizeVolume {
+pub struct ChangeVolume {
+    /// What it is called: `[a-z0-9][a-z0-9._-]{0,62}`, and no other volume is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "data-2026")]
+    pub name: Option<String>,
     /// Its size: a multiple of 4096, not less than it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = 21_474_836_480_u64)]
-    pub size_bytes: u64,
+    pub size_bytes: Option<u64>,
+    /// What it may do in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<ChangeLimits>,
+}
+
+/// Limits that are to be others; what is not named stays, what is `null` is taken away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeLimits {
+    /// Commands in a second, 1 to 100000000.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "named")]
+    #[schema(value_type = Option<u64>, example = 5000)]
+    pub iops: Option<Option<u64>>,
+    /// Bytes read and written in a second, 65536 to 1099511627776.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "named")]
+    #[schema(value_type = Option<u64>, example = 209_715_200)]
+    pub bytes_per_second: Option<Option<u64>>,
+    /// Unused allowance of the last so many milliseconds may be used at once, 10 to 3600000; 100 if it is taken away.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "named")]
+    #[schema(value_type = Option<u64>, example = 100)]
+    pub burst_ms: Option<Option<u64>>,
+}
+
+/// A field that is there, `null` or not.
+fn named<'a, D: serde::Deserializer<'a>>(field: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(field).map(Some)
+}
+
+impl From<ChangeLimits> for cluster::LimitChange {
+    fn from(change: ChangeLimits) -> Self {
+        let ChangeLimits { iops, bytes_per_second, burst_ms } = change;
+        Self { iops, bytes_per_second, burst_ms }
+    }
+}
+
+impl From<cluster::LimitChange> for ChangeLimits {
+    fn from(change: cluster::LimitChange) -> Self {
+        let cluster::LimitChange { iops, bytes_per_second, burst_ms } = change;
+        Self { iops, bytes_per_second, burst_ms }
+    }
+}
+
+/// What a volume may do in a second, over all hosts and both protocols. Who asks for more waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Commands in a second; `null`: no limit.
+    #[serde(default)]
+    #[schema(example = 5000)]
+    pub iops: Option<u64>,
+    /// Bytes read and written in a second; `null`: no limit.
+    #[serde(default)]
+    #[schema(example = 209_715_200)]
+    pub bytes_per_second: Option<u64>,
+    /// Unused allowance of the last so many milliseconds may be used at once; `null` where nothing is limited, or, in a
+    /// request, for the default of 100.
+    #[serde(default)]
+    #[schema(example = 100)]
+    pub burst_ms: Option<u64>,
+}
+
+impl Limits {
+    /// As they are told: with the burst that holds.
+    pub(super) fn of(limits: cluster::Limits) -> Self {
+        let burst_ms = (!limits.is_unset()).then(|| limits.burst().as_millis() as u64);
+        Self { iops: limits.iops, bytes_per_second: limits.bytes_per_second, burst_ms }
+    }
+
+    /// As they are asked for.
+    pub(super) fn asked(self) -> cluster::Limits {
+        let Self { iops, bytes_per_second, burst_ms } = self;
+        cluster::Limits { iops, bytes_per_second, burst_ms }
+    }
+
+    /// Whether there is none.
+    pub fn is_unset(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A stretch of a volume that was written, zeroed or discarded.
@@ -155,9 +241,10 @@ pub struct OperationLatency {
 /// Time in each stage of a command's life, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StageTimes {
-    /// Until the volume was asked: its data came from the host, or the core had taken on all it may.
+    /// Until the volume was asked: its data came from the host, the volume has a limit, or the core had taken on all it
+    /// may.
     pub receive_ns: u64,
-    /// Until it was the command's turn: others overlapped, the volume has a limit, another core had to be asked.
+    /// Until it was the command's turn: others overlapped, a snapshot was taken, another core had to be asked.
     pub admit_ns: u64,
     /// Until the device was asked: a record was under way before it, or space was being cleaned.
     pub queue_ns: u64,
@@ -211,6 +298,9 @@ pub struct CreateVolume {
     /// Every NVMe host may use it, whatever is the rule of the node.
     #[serde(default)]
     pub any_host: bool,
+    /// What it may do in a second; without, as much as there is.
+    #[serde(default, skip_serializing_if = "Limits::is_unset")]
+    pub limits: Limits,
 }
 
 /// An NVMe host that may use a volume from now on.

@@ -1,6 +1,6 @@
 //! What is inside, as the API shows it.
 
-use super::types::{Capacity, Device, Health, Pool, Status, TrashedVolume, Usage, Volume};
+use super::types::{Capacity, Device, Health, Limits, Pool, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
 use cluster::PoolRecord;
@@ -39,6 +39,7 @@ impl Addresses {
             nvme_addresses: vec![self.nvme.to_string()],
             nbd_uris: vec![nbd_uri.clone()],
             nbd_uri,
+            limits: Limits::of(info.limits),
             layers: info.layers.iter().map(|layer| layer.0).collect(),
             pool: info.pool.to_string(),
             compression: info.compression.into(),
@@ -233,6 +234,7 @@ mod tests {
             compression: cluster::Compression::Lz4,
             encryption: Encryption::Locked,
             hosts: volume::HostAccess::Unset,
+            limits: volume::Limits::default(),
         }
     }
 

@@ -27,6 +27,7 @@ fn scrape() -> Scrape {
         compression: ::cluster::Compression::Off,
         encryption: Encryption::Locked,
         hosts: HostAccess::Unset,
+        limits: ::cluster::Limits::default(),
     };
     let cluster = crate::control::ClusterStatus { cluster: ClusterId(5), node: node.clone() };
     let status = crate::admin::status_of(&cluster, std::slice::from_ref(&info), &[pool("default")]);

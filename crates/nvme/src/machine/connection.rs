@@ -2,7 +2,7 @@
 
 use super::admin::{self, AdminView, Outcome};
 use super::controller::Controller;
-use super::io::{Operation, Verb};
+use super::io::{IoPlan, Operation, Verb};
 use super::namespaces::NamespaceTable;
 use super::registry::{Admission, ControllerHandle, Refusal};
 use super::slots::{Fused, Plan, Slots, Stage, Tag};
@@ -43,6 +43,8 @@ pub struct IoRequest {
     pub nsid: u32,
     /// What to do.
     pub operation: Operation,
+    /// It was taken from its volume's limits: [`Connection::pay_write`].
+    pub is_paid: bool,
 }
 
 /// What came out of the bytes.
@@ -363,6 +365,15 @@ impl Connection {
         }
     }
 
+    /// A write that waits until its data is asked for: its namespace and length. It is taken from its volume's limits
+    /// now, and says so when its data has come. `None`: something else, to be taken from them then.
+    pub fn pay_write(&mut self, tag: Tag) -> Option<(u32, u32)> {
+        let slot = self.slots.find(tag).filter(|slot| slot.stage == Stage::AwaitsGrant && slot.fused == Fused::No)?;
+        let Some(Plan::Io(IoPlan { nsid, verb: Verb::Write, len_bytes, .. })) = slot.plan else { return None };
+        self.slots.get_mut(tag.slot).is_paid = true;
+        Some((nsid, len_bytes))
+    }
+
     /// There is room for the command's data: asks the host for it, into a buffer of its own. Nothing is asked for a
     /// command that has ended meanwhile.
     pub fn grant(&mut self, tag: Tag) {
@@ -471,7 +482,8 @@ impl Connection {
             (Verb::Nothing, _) => Operation::Nothing,
             (Verb::Write | Verb::Compare | Verb::Deallocate { .. }, None) => unreachable!("these have data"),
         };
-        Event::Io(IoRequest { tag, nsid: plan.nsid, operation })
+        let is_paid = self.slots.get_mut(index).is_paid;
+        Event::Io(IoRequest { tag, nsid: plan.nsid, operation, is_paid })
     }
 
     /// Answers a Connect with yes: the connection is a queue of the admitted controller.

@@ -99,7 +99,7 @@ impl Connection {
         let expected = compare.expect("the first half compares");
         let (second, IoPlan { nsid, offset_bytes, .. }, data) = write.expect("the second half writes");
         let operation = Operation::CompareAndWrite { offset_bytes, expected, data };
-        Some(Event::Io(IoRequest { tag: self.slots.tag(second), nsid, operation }))
+        Some(Event::Io(IoRequest { tag: self.slots.tag(second), nsid, operation, is_paid: false }))
     }
 
     /// Ends a compare-and-write: how its compare ended, and how its write.

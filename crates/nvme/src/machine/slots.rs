@@ -68,6 +68,8 @@ pub(super) struct Slot {
     pub rest: Option<IoBuf>,
     /// No data digest has failed.
     pub intact: bool,
+    /// It was taken from its volume's limits.
+    pub is_paid: bool,
     pub fused: Fused,
     /// The data of a half that is ready.
     pub data: Option<SharedBuf>,
@@ -86,6 +88,7 @@ impl Slot {
             received: None,
             rest: None,
             intact: true,
+            is_paid: false,
             fused: Fused::No,
             data: None,
             doom: None,
@@ -128,6 +131,7 @@ impl Slots {
         slot.command = command;
         slot.plan = Some(plan);
         slot.intact = true;
+        slot.is_paid = false;
         slot.fused = Fused::No;
         slot.doom = None;
         Some(index)

@@ -1,7 +1,7 @@
 //! What one core has taken on: commands and payload. Over the limit nothing more is read, and no write is asked for
 //! its data.
 
-use crate::limits::{MAX_CORE_COMMANDS, MAX_CORE_PAYLOAD_BYTES};
+use crate::limits::{MAX_CORE_COMMANDS, MAX_CORE_HELD_BYTES, MAX_CORE_HELD_COMMANDS, MAX_CORE_PAYLOAD_BYTES};
 use runtime::channel::WaitList;
 use std::cell::Cell;
 
@@ -13,6 +13,8 @@ pub(super) struct Budget {
     executing_bytes: Cell<usize>,
     granted_bytes: Cell<usize>,
     unsent_bytes: Cell<usize>,
+    /// Commands that wait for their volumes' limits, and memory that they hold.
+    held: Cell<(usize, usize)>,
     waiters: Cell<usize>,
     changed: WaitList,
 }
@@ -27,6 +29,25 @@ impl Budget {
     /// Room to ask for the data of another write.
     pub fn may_grant(&self) -> bool {
         self.executing_bytes.get() + self.unsent_bytes.get() + self.granted_bytes.get() < MAX_CORE_PAYLOAD_BYTES
+    }
+
+    /// Room for another command that waits for its volume's limit.
+    pub fn may_hold(&self) -> bool {
+        let (commands, bytes) = self.held.get();
+        commands < MAX_CORE_HELD_COMMANDS && bytes < MAX_CORE_HELD_BYTES
+    }
+
+    /// A command begins to wait for its volume's limit.
+    pub fn hold(&self, bytes: usize) {
+        let held = self.held.get();
+        self.held.set((held.0 + 1, held.1 + bytes));
+    }
+
+    /// It waits no more.
+    pub fn unhold(&self, bytes: usize) {
+        let held = self.held.get();
+        self.held.set((held.0 - 1, held.1 - bytes));
+        self.wake();
     }
 
     /// Waits until `ready`, asked again whenever something was given back.

@@ -2,6 +2,7 @@
 
 use super::Counters;
 use super::connection::Conn;
+use super::hold;
 use crate::machine::{IoRequest, Operation, Tag, discard_ranges};
 use crate::wire::Status;
 use runtime::{Instant, spawn};
@@ -11,7 +12,7 @@ use volume::{CompareAndWriteError, IoError, Payload, Volume};
 
 /// Admits a command. What came with its header came at `received`.
 pub(super) fn start(connection: &Rc<Conn>, request: IoRequest, received: Instant) {
-    let IoRequest { tag, nsid, operation } = request;
+    let IoRequest { tag, nsid, operation, is_paid } = request;
     if matches!(operation, Operation::Nothing) {
         connection.machine.borrow_mut().complete(tag, Status::SUCCESS, 0);
         return;
@@ -21,6 +22,14 @@ pub(super) fn start(connection: &Rc<Conn>, request: IoRequest, received: Instant
         connection.machine.borrow_mut().complete(tag, Status::INVALID_NAMESPACE.do_not_retry(), 0);
         return;
     };
+    if !is_paid
+        && let Some(cost) = hold::cost(&operation)
+        && let Some(turn) = volume.hold(cost, || hold::is_over(connection, nsid))
+    {
+        let held_bytes = hold::held_bytes(&operation);
+        let request = IoRequest { tag, nsid, operation, is_paid: true };
+        return hold::wait(connection, turn, held_bytes, move |connection| start(connection, request, received));
+    }
     let payload_bytes = payload_bytes(&operation);
     count(connection.core.counters(), &operation, payload_bytes);
     connection.core.budget.begin(payload_bytes);

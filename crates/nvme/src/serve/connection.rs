@@ -4,8 +4,8 @@ use super::core::Core;
 use super::flow;
 use super::{Handover, Port};
 use crate::limits::{
-    ABORT_TIMEOUT, MAX_CONNECTION_PAYLOAD_BYTES, RESET_TIMEOUT, SHUTDOWN_TIMEOUT, STALLED_BYTES, STALLED_SECONDS,
-    TERMINATION_TIMEOUT, TRANSFER_MIN_BYTES, TRANSFER_TIMEOUT,
+    ABORT_TIMEOUT, MAX_CONNECTION_HELD_BYTES, MAX_CONNECTION_PAYLOAD_BYTES, RESET_TIMEOUT, SHUTDOWN_TIMEOUT,
+    STALLED_BYTES, STALLED_SECONDS, TERMINATION_TIMEOUT, TRANSFER_MIN_BYTES, TRANSFER_TIMEOUT,
 };
 use crate::machine::{
     Aborting, AdminRequest, AdminView, Admission, Change, ConnectRequest, Connection, ControllerHandle, ControllerKind,
@@ -64,6 +64,8 @@ pub(super) struct Conn {
     view: RefCell<(u64, Rc<NamespaceTable>)>,
     /// Payload of the commands that run.
     executing_bytes: Cell<usize>,
+    /// Commands that wait for their volumes' limits, and memory that they hold.
+    held: Cell<(usize, usize)>,
     /// Commands that run, by namespace id.
     running: RefCell<Vec<u32>>,
     idle: WaitList,
@@ -110,6 +112,7 @@ pub(super) async fn serve(core: Rc<Core>, handover: Handover) {
         stalled: Cell::default(),
         view: RefCell::new((core.generation(), core.view(&admission.controller.host_nqn))),
         executing_bytes: Cell::new(0),
+        held: Cell::default(),
         running: RefCell::default(),
         idle: WaitList::default(),
         discovery: RefCell::default(),
@@ -345,6 +348,12 @@ impl Conn {
         self.idle.until(|| is_idle().then_some(())).await;
     }
 
+    /// Returns when no command of this connection runs and all answers have been sent.
+    pub async fn until_answered(&self) {
+        self.idle.until(|| (!self.has_running()).then_some(())).await;
+        self.sent.until(|| (self.unsent_bytes.get() == 0 || self.has_ended()).then_some(())).await;
+    }
+
     /// So many bytes came or went.
     pub fn moved(&self, bytes: usize) {
         self.moved_bytes.set(self.moved_bytes.get() + bytes as u64);
@@ -356,7 +365,28 @@ impl Conn {
 
     /// Whether so little is executed and waits to be sent that another command may be read.
     pub fn may_take_more(&self) -> bool {
-        self.executing_bytes.get() + self.unsent_bytes.get() < MAX_CONNECTION_PAYLOAD_BYTES
+        let holds = self.executing_bytes.get() + self.unsent_bytes.get();
+        holds < MAX_CONNECTION_PAYLOAD_BYTES && self.may_hold_more() && !self.core.is_draining()
+    }
+
+    /// Whether so little waits for limits that another command may: one without any goes on however much others have.
+    fn may_hold_more(&self) -> bool {
+        let (commands, bytes) = self.held.get();
+        commands == 0 || (bytes < MAX_CONNECTION_HELD_BYTES && self.core.budget.may_hold())
+    }
+
+    /// A command begins to wait for its volume's limit.
+    pub fn hold_begins(&self, bytes: usize) {
+        let held = self.held.get();
+        self.held.set((held.0 + 1, held.1 + bytes));
+        self.core.budget.hold(bytes);
+    }
+
+    /// It waits no more.
+    pub fn hold_ends(&self, bytes: usize) {
+        let held = self.held.get();
+        self.held.set((held.0 - 1, held.1 - bytes));
+        self.core.budget.unhold(bytes);
     }
 
     /// Executes an admin command.

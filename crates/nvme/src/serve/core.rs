@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::complaints::Complaints;
 use super::connection::Conn;
 use super::{ADMIN_CORE, Counters, Port, Portal, Target};
-use crate::limits::MAX_ADMIN_QUEUE_ENTRIES;
+use crate::limits::{DRAIN_TIMEOUT, MAX_ADMIN_QUEUE_ENTRIES};
 use crate::machine::{ControllerHandle, Endpoints, NamespaceInfo, NamespaceTable, Tag};
 use crate::wire::DISCOVERY_NQN;
 use crate::wire::log::{AnaState, DiscoveryEntry, Health};
@@ -15,8 +15,10 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use volume::{Directory, HostAccess, Session, Volume};
+use volume::{Cost, Directory, Held, HostAccess, Session, Volume};
 
+/// At a stop, what the last answers get to arrive before their connections are closed: a reset may overtake them.
+const ANSWERS_TRAVEL: Duration = Duration::from_millis(20);
 /// How often silent hosts and stalled connections are looked for.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
@@ -75,6 +77,8 @@ pub(super) struct Core {
     started: Cell<runtime::Instant>,
     /// What is logged of hosts that broke rules.
     pub complaints: Complaints,
+    /// The node is stopping: nothing more is admitted.
+    draining: Cell<bool>,
 }
 
 impl Core {
@@ -89,6 +93,7 @@ impl Core {
             ungranted: RefCell::default(),
             started: Cell::new(runtime::now()),
             complaints: Complaints::default(),
+            draining: Cell::default(),
         });
         core.load_namespaces();
         core
@@ -129,6 +134,27 @@ impl Core {
     /// The connection of a controller's queue, if it lives here.
     pub fn queue_of(&self, controller: &Arc<ControllerHandle>, queue: u16) -> Option<Rc<Conn>> {
         self.living().into_iter().find(|connection| connection.belongs_to(controller) && connection.queue() == queue)
+    }
+
+    /// Whether nothing more is to be admitted.
+    pub fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Admits nothing more; returns when what was admitted has been answered, or has not been in time.
+    pub async fn drain(&self) {
+        self.draining.set(true);
+        self.budget.wake();
+        let connections = self.living();
+        let answered = async {
+            for connection in &connections {
+                connection.until_answered().await;
+            }
+        };
+        let _ = runtime::timeout(DRAIN_TIMEOUT, answered).await;
+        if !connections.is_empty() {
+            sleep(ANSWERS_TRAVEL).await;
+        }
     }
 
     pub fn end_all(&self) {
@@ -179,6 +205,11 @@ impl Core {
     /// The volume behind a namespace.
     pub fn volume(&self, nsid: u32, session: &Session) -> Option<Volume> {
         Some(self.namespaces.borrow().volumes.get(nsid as usize)?.as_ref()?.of_session(session))
+    }
+
+    /// As [`Volume::hold`], of the volume behind a namespace.
+    pub fn hold<F: Fn() -> bool + 'static>(&self, nsid: u32, cost: Cost, is_over: impl FnOnce() -> F) -> Option<Held> {
+        self.namespaces.borrow().volumes.get(nsid as usize)?.as_ref()?.hold(cost, is_over)
     }
 
     /// Reads the directory anew and tells hosts of namespaces that changed.

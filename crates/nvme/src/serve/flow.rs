@@ -3,6 +3,7 @@
 use super::budget::Budget;
 use super::command;
 use super::connection::Conn;
+use super::hold;
 use crate::limits::GHOST_CHECK_AFTER;
 use crate::machine::{Connection, Event};
 use runtime::{Instant, MAX_SEND_PARTS, TcpStream, now, turn_end};
@@ -28,9 +29,12 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
         let pause = admit(connection, received);
         match pause {
             Pause::Over => return,
+            Pause::Full if connection.core.is_draining() => return discard(connection).await,
             Pause::Full => {
                 connection.paused.set(true);
-                connection.core.budget.until(|budget| may_go_on(connection, budget) || connection.has_ended()).await;
+                let core = &connection.core;
+                let may_look = |budget: &Budget| may_go_on(connection, budget) || core.is_draining();
+                core.budget.until(|budget| may_look(budget) || connection.has_ended()).await;
                 connection.paused.set(false);
             }
             Pause::Starved => {
@@ -48,9 +52,15 @@ pub(super) async fn receive_loop(connection: &Rc<Conn>) {
     }
 }
 
+/// The node is stopping: what comes is thrown away, until the connection ends. What stood unread when the socket is
+/// closed would make the system reset the connection, and answers under way be lost.
+async fn discard(connection: &Rc<Conn>) {
+    while !connection.has_ended() && connection.stream.recv().await.is_ok_and(|bytes| !bytes.is_empty()) {}
+}
+
 /// After a wait of any kind: whether what has come, or is still unread, may be executed. A host that gave up this
 /// connection may have sent the same commands on another one since and gone on from there.
-fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
+pub(super) fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
     let now = now();
     let waited = now.since(std::mem::replace(looked, now));
     if connection.has_ended() {
@@ -89,7 +99,8 @@ async fn receive(connection: &Rc<Conn>) -> bool {
 /// Whether another command may be taken. Of an admin queue always: it moves no data, and a Keep Alive that lay unread
 /// behind the I/O of others would end a controller whose host is well.
 fn may_go_on(connection: &Conn, budget: &Budget) -> bool {
-    connection.is_admin() || (budget.has_room() && connection.may_take_more())
+    let is_served = connection.is_admin() && !connection.core.is_draining();
+    is_served || (budget.has_room() && connection.may_take_more())
 }
 
 /// Admits all commands that have arrived, the last of them at `received`, as far as there is room.
@@ -109,6 +120,9 @@ fn admit(connection: &Rc<Conn>, received: Instant) -> Pause {
             Some(Event::Admin(request)) => connection.admin(&request),
             Some(Event::WantsData(tag, _)) => {
                 connection.header_received(tag, received);
+                if hold::holds_write(connection, tag) {
+                    continue;
+                }
                 if connection.core.budget.may_grant() {
                     connection.machine.borrow_mut().grant(tag);
                     connection.transfers_changed();

@@ -20,6 +20,7 @@ mod complaints;
 mod connection;
 mod core;
 mod flow;
+mod hold;
 
 use crate::limits;
 use crate::machine::{ConnectRequest, Connection, ControllerHandle, Endpoints, Registry, Subsystem};
@@ -62,6 +63,10 @@ enum Order {
     /// Return when nothing runs on this namespace for hosts that may not use it.
     FenceHosts {
         nsid: u32,
+        done: CrossSender<()>,
+    },
+    /// Admit nothing more; return when what was admitted is answered, or after a while.
+    Drain {
         done: CrossSender<()>,
     },
     /// Somebody began or ended to listen: the discovery log changed.
@@ -190,6 +195,18 @@ impl Target {
         while fenced.recv().await.is_ok() {}
     }
 
+    /// Admits nothing more on any core; returns when what was admitted has been answered, after
+    /// [`DRAIN_TIMEOUT`](limits::DRAIN_TIMEOUT) in any case. To be called before [`stop`](Self::stop), while the volumes
+    /// are still there.
+    pub async fn drain(&self) {
+        let (done, mut drained) = cross(self.cores.len());
+        for core in &self.cores {
+            let _ = core.send(Order::Drain { done: done.clone() }).await;
+        }
+        drop(done);
+        while drained.recv().await.is_ok() {}
+    }
+
     /// Closes all connections and ends the workers. Commands that were admitted are executed; their answers go nowhere.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
@@ -272,6 +289,13 @@ impl Worker {
                     let core = core.clone();
                     runtime::spawn(async move {
                         core.fence_hosts(nsid).await;
+                        let _ = done.try_send(());
+                    });
+                }
+                Order::Drain { done } => {
+                    let core = core.clone();
+                    runtime::spawn(async move {
+                        core.drain().await;
                         let _ = done.try_send(());
                     });
                 }

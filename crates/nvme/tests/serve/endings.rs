@@ -1,7 +1,7 @@
 //! Resets and shutdowns: bounded in time, whatever a core or a host does.
 
 use crate::logs::{assert_logged, keep};
-use crate::node::cluster;
+use crate::node::{cluster, options, pattern};
 use crate::raw::{Raw, bare_controller};
 use nvme::host::Controller;
 use nvme::limits;
@@ -78,4 +78,45 @@ fn a_termreq_of_the_host_closes_the_connection_at_once_and_is_logged() {
     cluster.pass(Duration::from_millis(200));
     assert_eq!(*closed.borrow(), Some(Vec::new()));
     assert_logged(&["queue 1", "the host says", "fatal error 4", "information 12"]);
+}
+
+/// A stop under load: of what was sent everything that was done is answered, and nothing else is.
+#[test]
+fn a_drain_answers_what_was_admitted() {
+    const BLOCKS: u64 = 4000;
+    for seed in 0..4 {
+        let cluster = cluster(seed);
+        let (_controller, namespace) = cluster.connect(options(1));
+        let answered: Vec<_> = (0..BLOCKS)
+            .map(|block| {
+                let namespace = namespace.clone();
+                cluster.start(async move { namespace.write(block * 4096, pattern(4096, 7)).await.is_ok() })
+            })
+            .collect();
+        cluster.pass(Duration::from_millis(5 + 3 * seed));
+        let (served, began) = (cluster.served.clone(), cluster.world.now());
+        let stop = async move {
+            served.target.drain().await;
+            served.target.stop();
+        };
+        cluster.world.run_on(&cluster.storage, 0, stop).expect("the node goes on");
+        assert!(cluster.world.now() - began < Duration::from_millis(500), "{:?}", cluster.world.now() - began);
+        cluster.pass(Duration::from_secs(1));
+        let served = cluster.served.clone();
+        let read = async move {
+            let volume = served.assembly.directory().by_name("a").expect("served");
+            let mut written = Vec::new();
+            for block in 0..BLOCKS {
+                let read = volume.read(block * 4096, 4096).await.expect("readable");
+                written.push(read.bytes.iter().any(|byte| *byte != 0));
+            }
+            written
+        };
+        let written = cluster.world.run_on(&cluster.storage, 0, read).expect("the node goes on");
+        let answered: Vec<bool> = answered.iter().map(|answer| *answer.borrow() == Some(true)).collect();
+        let done = answered.iter().filter(|is_answered| **is_answered).count();
+        assert!(done > 0 && done < BLOCKS as usize, "seed {seed}: stopped in the middle, {done} were answered");
+        let differs = answered.iter().zip(&written).position(|(answered, written)| answered != written);
+        assert_eq!(differs, None, "seed {seed}: a block is written and its write is not answered");
+    }
 }

@@ -1,10 +1,9 @@
 //! Our host and the target together: every kind of command, every kind of transfer.
 
-use crate::node::{NQN, VOLUME_BYTES, cluster, connect, options, pattern};
+use crate::node::{NQN, VOLUME_BYTES, cluster, connect, new_volume, options, pattern};
 use nvme::host::{Controller, HostError, discover};
 use nvme::wire::{NAMESPACE_NOTICES, Sqe, Status, admin, feature};
 use std::time::Duration;
-use volume::NewVolume;
 
 #[test]
 fn both_ports_list_the_subsystem() {
@@ -179,7 +178,7 @@ fn a_host_is_told_of_namespaces_that_come_and_go() {
     let nsid = cluster
         .world
         .run_on(&cluster.storage, 0, async move {
-            let new = NewVolume { name: "c".into(), size_bytes: 1 << 20, block_size_bytes: 4096 };
+            let new = new_volume("c", 1 << 20, 4096);
             served.assembly.create_volume(new).await.expect("a third volume").nsid
         })
         .expect("created");

@@ -151,14 +151,13 @@ fn a_write_that_ended_before_its_data_came_is_not_told_of_the_next_command_in_it
         let transfer_tag = u16::from_le_bytes([r2t[10], r2t[11]]);
         let mut abort = Sqe::new(admin::ABORT, 0);
         abort.cdw[0] = 1 | 1 << 16; // queue and command
-        let aborted = runtime::spawn(async move { drop(aborter.admin_command(abort, 0).await) });
+        runtime::spawn(async move { drop(aborter.admin_command(abort, 0).await) });
         runtime::sleep(LONG).await;
         let len = 16 << 12;
         let header = DataHeader { flags: 4, command: 1, transfer_tag, offset_bytes: 0, len_bytes: len };
         raw.send_bytes(&header.encode(PduType::H2cData, 24, 24 + len)).await;
         raw.send_bytes(&vec![7; len as usize]).await;
         raw.read(24).await;
-        drop(aborted);
         raw.io(nvm::READ, nsid, 2, 1);
         raw.send().await;
         raw.read(24 + 4096).await;

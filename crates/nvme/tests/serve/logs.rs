@@ -37,7 +37,7 @@ pub fn assert_logged(words: &[&str]) {
     });
 }
 
-/// Lines that were logged.
-pub fn count() -> usize {
-    LINES.with_borrow(Vec::len)
+/// Lines that were logged with this in them.
+pub fn count(text: &str) -> usize {
+    LINES.with_borrow(|lines| lines.iter().filter(|line| line.contains(text)).count())
 }

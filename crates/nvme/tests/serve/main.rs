@@ -9,6 +9,7 @@ mod ghosts;
 mod host;
 mod hostile;
 mod latency;
+mod limits;
 mod logs;
 mod node;
 mod raw;

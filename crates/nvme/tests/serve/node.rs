@@ -1,5 +1,6 @@
 //! A simulated storage node with volumes and an NVMe/TCP target, and a client node.
 
+use cluster::Limits;
 use nvme::host::{Controller, HostError, HostIdentity, Namespace, Options};
 use nvme::machine::Subsystem;
 use nvme::serve::{Port, Target};
@@ -27,6 +28,10 @@ pub fn subsystem() -> Subsystem {
     }
 }
 
+pub fn new_volume(name: &str, size_bytes: u64, block_size_bytes: u32) -> NewVolume {
+    NewVolume { name: name.into(), size_bytes, block_size_bytes, limits: Limits::default() }
+}
+
 /// Two volumes: NSID of the first with 512-byte blocks, of the second with 4 KiB blocks.
 pub struct Served {
     pub target: Arc<Target>,
@@ -50,7 +55,7 @@ pub async fn start(cores: Vec<runtime::CoreHandle>, ip: std::net::IpAddr, device
     let assembly = Assembly::start(options).await.expect("the node starts");
     let mut nsids = [0; 2];
     for (nsid, (name, block_size_bytes)) in nsids.iter_mut().zip([("a", 512), ("b", 4096)]) {
-        let new = NewVolume { name: name.into(), size_bytes: VOLUME_BYTES, block_size_bytes };
+        let new = new_volume(name, VOLUME_BYTES, block_size_bytes);
         *nsid = assembly.create_volume(new).await.expect("a volume").nsid;
     }
     let (target, workers) = Target::new(subsystem(), count);

@@ -45,7 +45,7 @@ pub(super) fn open(path: &Path) -> io::Result<Arc<OpenFile>> {
     if !is_file && !metadata.file_type().is_block_device() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{} is neither a block device nor a regular file", path.display()),
+            "it is neither a block device nor a regular file: name one of these",
         ));
     }
     let identity = if is_file {
@@ -77,7 +77,7 @@ fn open_file(path: &Path) -> io::Result<OpenFile> {
     if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         let error = io::Error::last_os_error();
         if error.raw_os_error() == Some(libc::EWOULDBLOCK) {
-            return Err(in_use(path));
+            return Err(in_use());
         }
         return Err(error);
     }
@@ -101,7 +101,7 @@ fn file_block_size(metadata: &std::fs::Metadata) -> u32 {
 fn open_block_device(path: &Path, device: u64) -> io::Result<OpenFile> {
     // O_EXCL on a block device: refused while it is mounted or open exclusively.
     let file = open_with(path, libc::O_DIRECT | libc::O_EXCL)
-        .map_err(|error| if error.raw_os_error() == Some(libc::EBUSY) { in_use(path) } else { error })?;
+        .map_err(|error| if error.raw_os_error() == Some(libc::EBUSY) { in_use() } else { error })?;
     let mut size_bytes = 0u64;
     let mut logical = 0i32;
     let mut physical = 0u32;
@@ -111,7 +111,7 @@ fn open_block_device(path: &Path, device: u64) -> io::Result<OpenFile> {
     // A drive that shows 512-byte sectors on 4 KiB ones rewrites their neighbours: a power loss would tear those.
     let sector = (logical as u32).max(physical.min(LARGEST_SECTOR));
     if !(SMALLEST_SECTOR..=LARGEST_SECTOR).contains(&sector) {
-        let what = format!("{} has sectors of {sector} bytes: 512 to 4,096 are supported", path.display());
+        let what = format!("it has sectors of {sector} bytes: 512 to 4,096 are supported");
         return Err(io::Error::new(io::ErrorKind::Unsupported, what));
     }
     let info = DeviceInfo {
@@ -123,8 +123,8 @@ fn open_block_device(path: &Path, device: u64) -> io::Result<OpenFile> {
     Ok(OpenFile { file, path: path.to_owned(), info, in_memory: false })
 }
 
-fn in_use(path: &Path) -> io::Error {
-    io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is in use by another process", path.display()))
+fn in_use() -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, "it is in use by another process: end that first")
 }
 
 fn ask<T>(file: &File, request: libc::c_ulong, answer: &mut T) -> io::Result<()> {

@@ -487,6 +487,11 @@ impl ShardCore {
             self.counters.borrow_mut().throttled += 1;
             self.throttled_at.set(Some(now()));
         }
+        if let AppendError::NoSpace { live_bytes, usable_bytes } = error
+            && self.store.begin_refusing()
+        {
+            self.troubles.tell(Trouble::Full { live_bytes: *live_bytes, usable_bytes: *usable_bytes });
+        }
     }
 
     fn check_space(&self, state: &State, entry: &Entry) -> Result<(), AppendError> {

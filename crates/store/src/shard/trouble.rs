@@ -25,12 +25,23 @@ pub enum Trouble {
         /// So far.
         took: Duration,
     },
+    /// The store refuses new blocks from now on. Told once, by the first shard that does, until
+    /// [`Store::end_refusing`](crate::Store::end_refusing).
+    Full {
+        /// Bytes of what lives.
+        live_bytes: u64,
+        /// Bytes that can be stored.
+        usable_bytes: u64,
+    },
 }
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damage(error) => error.fmt(f),
+            Self::Full { live_bytes, usable_bytes } => {
+                write!(f, "full: {live_bytes} of {usable_bytes} bytes live, new blocks are refused")
+            }
             Self::Slow { took } => write!(f, "slow: an append is under way for {:.1} s", took.as_secs_f32()),
         }
     }

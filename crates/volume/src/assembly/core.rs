@@ -2,6 +2,7 @@
 
 use super::devices::OpenDevice;
 use super::error::StartError;
+use super::watch::remedy;
 use crate::head::Head;
 use crate::spec::{LocalTable, TableLayout};
 use cluster::{GroupRecord, SlotTable};
@@ -197,6 +198,7 @@ async fn tell_troubles(head: Weak<Head>, groups: Rc<GroupShard>, path: PathBuf) 
         match trouble {
             Trouble::Damage(error) => log::error!("{}", head.describe_damage(&path, &error)),
             Trouble::Slow { .. } => log::warn!("{} is {trouble}", path.display()),
+            Trouble::Full { .. } => log::error!("{} is {trouble}{}", path.display(), remedy(&head.in_trash.borrow())),
         }
     }
 }

@@ -143,6 +143,9 @@ pub enum VolumeError {
     /// No such volume in the trash.
     #[error("there is no volume {0} in the trash")]
     NotInTrash(VolumeId),
+    /// A limit is not allowed.
+    #[error("{0}")]
+    BadLimit(InvalidInput),
     /// The name of a host is none.
     #[error("{0}")]
     BadHost(InvalidInput),
@@ -192,8 +195,15 @@ pub enum VolumeError {
     #[error("{0}")]
     HasSnapshots(CatalogError),
     /// Volumes only grow.
-    #[error("{0}")]
-    Smaller(CatalogError),
+    #[error("volume {volume} has {is_bytes} bytes and cannot become smaller ({asked_bytes} bytes)")]
+    Smaller {
+        /// The volume.
+        volume: String,
+        /// Its size.
+        is_bytes: u64,
+        /// The size asked for.
+        asked_bytes: u64,
+    },
     /// Its commands did not end: no snapshot was taken.
     #[error("commands of volume {volume} did not end within {seconds} s: no snapshot was taken, try again")]
     NotQuiet {
@@ -225,6 +235,7 @@ impl From<CatalogError> for VolumeError {
             CatalogError::Input(input @ InvalidInput::Size(_)) => Self::BadSize(input),
             CatalogError::Input(input @ InvalidInput::BlockSize(_)) => Self::BadBlockSize(input),
             CatalogError::Input(input @ InvalidInput::Nqn(_)) => Self::BadHost(input),
+            CatalogError::Input(input) => Self::BadLimit(input),
             CatalogError::OpenToAll(_) | CatalogError::TooManyHosts(_) => Self::Hosts(error),
             CatalogError::NotFound(name) => Self::NotFound(name),
             CatalogError::NotInTrash(id) => Self::NotInTrash(id),
@@ -233,7 +244,7 @@ impl From<CatalogError> for VolumeError {
             CatalogError::NoSnapshot(name) => Self::NoSnapshot(name),
             CatalogError::SnapshotExists(name) => Self::SnapshotExists(name),
             CatalogError::HasSnapshots { .. } => Self::HasSnapshots(error),
-            CatalogError::Smaller { .. } => Self::Smaller(error),
+            CatalogError::Smaller { volume, is_bytes, asked_bytes } => Self::Smaller { volume, is_bytes, asked_bytes },
             other => Self::Map(other),
         }
     }

@@ -37,6 +37,7 @@ use crate::api::{Encryption, VolumeInfo};
 use crate::coding::{Coding, DataKey, VolumeKey};
 use crate::directory::Directory;
 use crate::head::{Head, Lines, VolumeState};
+use crate::limit::Limiter;
 use crate::message::LocalFuture;
 use crate::spec::{TableLayout, VolumeSpec};
 use cluster::{
@@ -280,7 +281,15 @@ impl Assembly {
             layers.push(layer_record(&found.record));
         }
         let coding = self.coding(volume).await?;
-        Ok(Arc::new(VolumeSpec::new(volume, table, layers, coding)))
+        Ok(Arc::new(VolumeSpec::new(volume, table, layers, coding, self.limiter(volume))))
+    }
+
+    /// What keeps the volume's limits: what did so far, unless they are others now.
+    fn limiter(&self, volume: &VolumeRecord) -> Option<Arc<Limiter>> {
+        let served = self.0.head.directory.by_id(volume.id);
+        let so_far = served.and_then(|volume| volume.state.gate.limiter());
+        let is_same = |limiter: &Arc<Limiter>| limiter.limits() == volume.limits;
+        so_far.filter(is_same).or_else(|| Limiter::new(volume.limits, runtime::now()).map(Arc::new))
     }
 
     fn table(&self, id: u32) -> Option<Arc<TableLayout>> {

@@ -12,8 +12,8 @@ use crate::head::Head;
 use crate::snapshot::SnapshotInfo;
 use crate::spec::VolumeSpec;
 use cluster::{
-    CatalogError, LayerRecord, NewTop, SnapshotRecord, VolumeRecord, check_name, clone_volume, delete_snapshot,
-    grow_volume, keys, name_snapshot, push_layer, roll_back, snapshot, snapshots, take_top,
+    CatalogError, LayerRecord, NewTop, SnapshotRecord, VolumeChange, VolumeRecord, change_volume, check_name,
+    clone_volume, delete_snapshot, keys, name_snapshot, push_layer, roll_back, snapshot, snapshots, take_top,
 };
 use replication::{GroupError, GroupShard};
 use std::collections::BTreeMap;
@@ -140,13 +140,18 @@ impl Assembly {
         self.served(new_name)
     }
 
-    /// Makes a volume larger, while it is in use.
-    pub async fn resize_volume(&self, volume: &str, size_bytes: u64) -> Result<VolumeInfo, VolumeError> {
+    /// Changes what a volume is called, how large it is, or what it may do in a second, while it is in use. Every core
+    /// goes on with it as it is then when this returns.
+    pub async fn change_volume(&self, volume: &str, change: &VolumeChange) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
         let info = self.served(volume)?;
-        let grown = grow_volume(&*self.0.map, info.id, size_bytes).await?;
-        self.refresh(&grown).await?;
-        self.served(volume)
+        if let Some(name) = change.name.as_ref().filter(|name| **name != info.name) {
+            self.check_free(name)?;
+        }
+        let changed = change_volume(&*self.0.map, info.id, change).await?;
+        self.refresh(&changed).await?;
+        self.tell_locked().await;
+        self.served(&changed.name)
     }
 
     /// A volume that is served here, or would be if it were not locked.
@@ -181,7 +186,11 @@ impl Assembly {
     pub(super) async fn refresh(&self, volume: &VolumeRecord) -> Result<(), VolumeError> {
         let spec = self.spec(volume).await?;
         let id = volume.id;
-        self.0.volumes.borrow_mut().insert(spec.info.name.clone(), spec.info.clone());
+        {
+            let mut volumes = self.0.volumes.borrow_mut();
+            volumes.retain(|_, info| info.id != id); // it may have had another name
+            volumes.insert(spec.info.name.clone(), spec.info.clone());
+        }
         self.on_all_cores(move |head| {
             let spec = spec.clone();
             Box::pin(async move { open(&head, id, spec) })
@@ -274,10 +283,11 @@ async fn close(head: &Rc<Head>, id: VolumeId) {
 fn open(head: &Rc<Head>, id: VolumeId, spec: Arc<VolumeSpec>) {
     let Some(volume) = head.directory.by_id(id) else { return };
     let before = volume.state.gate.term();
-    let is_told = |info: &VolumeInfo| (info.size_bytes, info.hosts.clone());
+    let is_told = |info: &VolumeInfo| (info.name.clone(), info.size_bytes, info.hosts.clone());
     let is_other = is_told(&spec.info) != is_told(&before.spec.info);
     volume.state.gate.open(spec);
     if is_other {
+        head.directory.sort();
         head.directory.bump();
     }
 }
@@ -318,7 +328,8 @@ mod tests {
         };
         let (assembly, spec) = run(&world, &node, async move {
             let assembly = Assembly::start(options).await.expect("the node starts");
-            let new = NewVolume { name: "v".to_owned(), size_bytes: 1 << 20, block_size_bytes: 512 };
+            let limits = cluster::Limits::default();
+            let new = NewVolume { name: "v".to_owned(), size_bytes: 1 << 20, block_size_bytes: 512, limits };
             let id = assembly.create_volume(new).await.expect("made").id;
             let volume = assembly.directory().by_name("v").expect("served");
             volume.write(0, crate::Payload { bytes: IoBuf::copy_of(&[1; 4096]).freeze() }).await.expect("written");

@@ -4,10 +4,13 @@ use super::Assembly;
 use super::status::{DeviceStatus, Fill, device_status};
 use std::rc::Rc;
 use std::time::Duration;
+use store::Store;
 
 /// How often the fill is looked at: a fast device takes gigabytes in that time, a small part of what is left from the
 /// first warning on.
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+/// How often while a device is full: who waits for room wants to know when there is some.
+const FULL_WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// A level counts as left only this much below it, so that a device at its edge does not fill the log.
 const SLACK_PERCENT: u64 = 2;
 
@@ -23,9 +26,16 @@ impl Assembly {
                 told.resize(alive.devices.borrow().len(), (Fill::Room, false));
                 for (device, (fill, failed)) in alive.devices.borrow().iter().zip(&mut told) {
                     let status = device_status(device);
-                    let level = next_level(*fill, &status);
-                    if level != std::mem::replace(fill, level) {
-                        tell(level, &status, &alive.head.in_trash.borrow());
+                    // The shard that refused first has said so already.
+                    let before = if device.store.is_refusing() { Fill::Full } else { *fill };
+                    let level = level_of(before, &status, &device.store);
+                    *fill = level;
+                    match level {
+                        Fill::Full => drop(device.store.begin_refusing()),
+                        Fill::Room | Fill::Warning => device.store.end_refusing(),
+                    }
+                    if level != before {
+                        tell(before, level, &status, &alive.head.in_trash.borrow());
                     }
                     if let Some(why) = &status.failed
                         && !std::mem::replace(failed, true)
@@ -33,11 +43,18 @@ impl Assembly {
                         log::error!("{}: {why}: it serves nothing any more", status.path.display());
                     }
                 }
+                let is_full = told.iter().any(|(fill, _)| *fill == Fill::Full);
                 drop(alive);
-                runtime::sleep(WATCH_INTERVAL).await;
+                runtime::sleep(if is_full { FULL_WATCH_INTERVAL } else { WATCH_INTERVAL }).await;
             }
         });
     }
+}
+
+/// What is to be told of a device: full as soon as it has refused new blocks, whatever it holds, until it takes them.
+fn level_of(told: Fill, status: &DeviceStatus, store: &Store) -> Fill {
+    let takes_some = store.takes_new_blocks(status.capacity_bytes / 100 * SLACK_PERCENT);
+    if store.is_refusing() && !takes_some { Fill::Full } else { next_level(told, status) }
 }
 
 /// Up at once, down only when the level is left for good.
@@ -50,19 +67,19 @@ fn next_level(told: Fill, device: &DeviceStatus) -> Fill {
     DeviceStatus { live_bytes: with_slack, ..device.clone() }.fill().min(told)
 }
 
-fn tell(level: Fill, device: &DeviceStatus, in_trash: &str) {
-    let (path, percent) = (device.path.display(), device.used_percent());
+/// What to do about a device that has no room.
+pub(super) fn remedy(in_trash: &str) -> String {
     let trash = if in_trash.is_empty() { String::new() } else { format!(" (in the trash: {in_trash})") };
-    match level {
-        Fill::Room => log::info!("{path} is {percent} % full: there is room again"),
-        Fill::Warning => {
-            log::warn!("{path} is {percent} % full: delete or discard data, or add a device{trash}");
-        }
-        Fill::Full => {
-            log::error!(
-                "{path} is {percent} % full, new blocks are refused: delete or discard data, or add a device{trash}"
-            );
-        }
+    format!(": delete or discard data, or add a device{trash}")
+}
+
+fn tell(before: Fill, level: Fill, device: &DeviceStatus, in_trash: &str) {
+    let is = format!("{} is {} % full", device.path.display(), device.used_percent());
+    match (before, level) {
+        (_, Fill::Room) => log::info!("{is}: there is room again"),
+        (Fill::Full, Fill::Warning) => log::warn!("{is}: new blocks are taken again{}", remedy(in_trash)),
+        (_, Fill::Warning) => log::warn!("{is}{}", remedy(in_trash)),
+        (_, Fill::Full) => log::error!("{is}, new blocks are refused{}", remedy(in_trash)),
     }
 }
 

@@ -9,8 +9,8 @@
 //!
 //! | stage | ends when | what takes long in it |
 //! |---|---|---|
-//! | receive | the volume is asked | data on its way from the host, a core that has taken on all it may |
-//! | admit | it is the command's turn | overlapping commands, a limit of the volume, a snapshot being taken, another core |
+//! | receive | the volume is asked | data on its way from the host, a limit of the volume, a core that has taken on all it may |
+//! | admit | it is the command's turn | overlapping commands, a snapshot being taken, another core |
 //! | queue | the device is asked | the record before it, space that is being cleaned, a part of a block that is read first |
 //! | device | it is durable, or read and verified | the device |
 //! | send | the kernel has the answer | a host that does not read, a core with much to do |

@@ -2,10 +2,11 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod instant;
+pub mod limits;
 pub mod locks;
 pub mod status;
 
-use cluster::{MapStore, SimMap};
+use cluster::{Limits, MapStore, SimMap};
 use runtime::SharedBuf;
 use runtime::buf::IoBuf;
 use runtime::sim::{self, DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
@@ -71,7 +72,7 @@ impl Machine {
 }
 
 pub fn new_volume(name: &str, size_bytes: u64) -> NewVolume {
-    NewVolume { name: name.to_owned(), size_bytes, block_size_bytes: 512 }
+    NewVolume { name: name.to_owned(), size_bytes, block_size_bytes: 512, limits: Limits::default() }
 }
 
 /// What a test does follows from its seed and nothing else.

@@ -151,7 +151,7 @@ impl Clients {
             Err(error) => Err(error),
         };
         match done {
-            Ok(()) => self.history.borrow_mut().done(id),
+            Ok(_) => self.history.borrow_mut().done(id),
             Err(GroupError::Stopped { .. }) => {} // nobody knows what became of it
             Err(error) => self.fail("error", error),
         }
@@ -163,7 +163,10 @@ impl Clients {
         let mut checksums = Vec::new();
         let buf = IoBuf::new(range.bytes());
         let sought = Sought { layers: &[LAYER], chunk: target.chunk, range, want: Want::Plain };
-        let (result, buf) = target.group.read(self.stamp(head), sought, buf, &mut checksums).await;
+        let (result, buf) = match target.group.reader(self.stamp(head)).await {
+            Ok((reader, _)) => reader.read(sought, buf, &mut checksums).await,
+            Err(error) => (Err(error), buf),
+        };
         match result {
             Ok(Content::Stored(_)) => self.fail("contents", "blocks are said to be compressed"),
             Ok(Content::Plain) => self.answer(id, first, &buf, &checksums),

@@ -15,7 +15,7 @@ use runtime::random_u64;
 use std::sync::Arc;
 use std::time::Duration;
 use types::BLOCK_BYTES;
-use volume::{Assembly, VolumeError};
+use volume::{Assembly, VolumeChange, VolumeError};
 
 /// Snapshots there may be at once.
 const MOST_SNAPSHOTS: usize = 5;
@@ -311,7 +311,7 @@ impl Administrator {
         }
         let bytes = sure_bytes + (1 + random_u64() % left.div_ceil(2)) * BLOCK_BYTES as u64;
         self.clients.ledger().model.size.asked_bytes = bytes;
-        let grown = self.assembly.resize_volume(VOLUME, bytes).await?;
+        let grown = self.assembly.change_volume(VOLUME, &VolumeChange::size(bytes)).await?;
         if grown.size_bytes != bytes {
             self.clients.fail("model", format!("the volume grew to {} bytes, not {bytes}", grown.size_bytes));
         }
@@ -330,7 +330,10 @@ impl Administrator {
             2 => ("a rollback to nothing", self.assembly.roll_back(VOLUME, "never").await),
             _ => {
                 let smaller = sure_bytes - BLOCK_BYTES as u64;
-                ("a volume becomes smaller", self.assembly.resize_volume(VOLUME, smaller).await.map(drop))
+                (
+                    "a volume becomes smaller",
+                    self.assembly.change_volume(VOLUME, &VolumeChange::size(smaller)).await.map(drop),
+                )
             }
         };
         match answer {
@@ -339,7 +342,7 @@ impl Administrator {
                 VolumeError::SnapshotExists(_)
                 | VolumeError::HasSnapshots(_)
                 | VolumeError::NoSnapshot(_)
-                | VolumeError::Smaller(_),
+                | VolumeError::Smaller { .. },
             ) => {}
             Err(error) => return Err(error.into()),
         }

@@ -4,7 +4,7 @@
 
 use super::client::{Clients, Ledger};
 use super::door::{Door, Trouble};
-use super::machine::{Serving, TIGHT_NEW_BLOCKS_BYTES};
+use super::machine::{Serving, TIGHT_NEW_BLOCKS_BYTES, new_volume};
 use super::model::Subject;
 use super::profile;
 use crate::history::ATOMIC_BYTES;
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use types::{BLOCK_BYTES, CHUNK_BYTES};
-use volume::{Assembly, NewVolume, VolumeError};
+use volume::{Assembly, VolumeError};
 
 const NAME: &str = "hoard";
 /// A piece is written and discarded as a whole, and all or nothing.
@@ -134,7 +134,7 @@ impl Hoarder {
             };
             subject
         });
-        let new = NewVolume { name: subject.name.clone(), size_bytes: VOLUME_BYTES, block_size_bytes: 4096 };
+        let new = new_volume(&subject.name, 4096);
         match self.assembly.create_volume(new).await {
             Ok(_) | Err(VolumeError::Exists(_)) => {}
             Err(error) => return Err(self.refused(error)),

@@ -2,7 +2,7 @@
 
 use super::lock;
 use super::profile::{Profile, VOLUME_BYTES};
-use cluster::{MapFaults, SimMap};
+use cluster::{Limits, MapFaults, SimMap};
 use nvme::machine::Subsystem;
 use nvme::serve::{Port, Target};
 use runtime::TcpListener;
@@ -100,7 +100,7 @@ async fn serve(node: &SimNode, profile: Profile, map: Arc<SimMap>) -> Result<Ser
 
 /// A volume of the size that all have.
 pub fn new_volume(name: &str, block_size_bytes: u32) -> NewVolume {
-    NewVolume { name: name.to_owned(), size_bytes: VOLUME_BYTES, block_size_bytes }
+    NewVolume { name: name.to_owned(), size_bytes: VOLUME_BYTES, block_size_bytes, limits: Limits::default() }
 }
 
 fn open_doors(assembly: &Assembly, address: IpAddr, core_count: usize) {

@@ -1,0 +1,160 @@
+//! What `cairn help …` says beyond the flags: what a command does, units, examples, what it refuses.
+
+/// All commands by what they are about; a test holds it against those there are.
+pub(crate) const OVERVIEW: &str = "\
+{about}
+
+{usage-heading} {usage}
+
+Serving:
+  demo      Serve a whole cluster of one node from one directory, until Ctrl-C
+  node      What a machine of a cluster runs
+  device    Devices: format, add, ls, check
+
+Volumes:
+  volume    Volumes: create, ls, info, resize, set, rename, unlock, lock, rekey, delete
+  host      NVMe hosts that may use volumes: allow, deny, ls
+  snapshot  Snapshots of volumes: create, ls, delete, rollback, changes
+  clone     Make a volume of a snapshot: it begins with what that holds, and shares its space
+  trash     Deleted volumes that can still be restored: ls, restore, empty
+
+The cluster:
+  status    How the cluster is, and why
+  pool      Pools: ls, info, set
+
+  help      Explain a command: `cairn help volume create`
+
+Options:
+{options}
+
+Sizes are whole numbers with K, M, G or T, powers of 1,024: 10G, or 10GiB. An error is one line on standard error
+that says what is wrong and what to do; the exit status is 1, for a wrong command line 2. Nothing is coloured.
+";
+
+pub(crate) const DEMO: &str = "\
+Examples:
+  cairn demo                                   a device of 4G with a volume demo of 1G, from before or new
+  cairn demo --dir /srv/cairn --device-size 100G --volume data:50G --volume logs:20G:4096
+  cairn demo --nvme-port 0 --nbd-port 0 --admin-port 0    any free ports; the line `ready` says which
+  cairn demo --listen 0.0.0.0                  lets other machines in, at this start
+
+The first call makes the directory; later ones open it. --volume names what must be there: what is not is made, but of
+what the first call made nothing is made again, for it may have been renamed or deleted since.
+
+Refuses a directory that another process serves, a device of another size than it has, a volume that is there
+with another size, and two servers on one port.";
+
+pub(crate) const NODE_RUN: &str = "\
+Examples:
+  cairn device format /dev/nvme1n1
+  printf '[[device]]\\npath = \"/dev/nvme1n1\"\\n' > node.toml
+  cairn node run --config node.toml
+
+docs/node.md has every field of the file. Refuses devices that are not formatted, or of another cluster.";
+
+pub(crate) const VOLUME_CREATE: &str = "\
+Units:
+  --size       1M to 64T, whole 4K; it takes space only for what is written
+  --iops       commands in a second, 1 to 100,000,000
+  --bandwidth  bytes in a second, 64K/s to 1T/s
+  --burst      10ms to 1h, as 500ms, 10s, 5m, 1h
+
+Examples:
+  cairn volume create data --size 100G
+  cairn volume create data --size 100G --iops 5000 --bandwidth 200M/s
+  cairn volume create secret --size 10G --encrypt --key-file disk.key
+
+Refuses a name that another volume has (`cairn volume rename` gives it another). A volume is encrypted from the
+start or never; keep a copy of the key file, without it the data is lost.";
+
+pub(crate) const VOLUME_RESIZE: &str = "\
+Examples:
+  cairn volume resize data --size 200G
+
+NVMe hosts are told; NBD clients connect again to see it. Refuses a smaller size: volumes only grow.";
+
+pub(crate) const VOLUME_SET: &str = "\
+The limits are the volume's: over all hosts and both protocols together. Who asks for more waits; nothing fails. Running
+I/O obeys within a second. What is not named stays as it is.
+
+Examples:
+  cairn volume set data --iops 5000 --bandwidth 200M/s
+  cairn volume set data --burst 10s     what was not used in the last 10 s may be used at once
+  cairn volume set data --iops none     no limit of commands any more
+
+Refuses a burst without a limit, and numbers out of range: 1 to 100,000,000 IOPS, 64K/s to 1T/s, 10ms to 1h.
+docs/qos.md says what counts and who waits.";
+
+pub(crate) const VOLUME_RENAME: &str = "\
+Examples:
+  cairn volume rename data db
+
+NVMe hosts and open NBD connections go on; NBD clients that come later open the new name. Its namespace, snapshots,
+hosts and limits stay its own. Refuses a name that another volume has.";
+
+pub(crate) const VOLUME_UNLOCK: &str = "\
+Examples:
+  cairn volume unlock secret --key-file disk.key
+  pass show disk | cairn volume unlock secret --passphrase-file -
+
+After each start of the node encrypted volumes are locked, unless it was given the key file.";
+
+pub(crate) const VOLUME_REKEY: &str = "\
+Examples:
+  cairn volume rekey secret --key-file old.key --new-key-file new.key
+  cairn volume rekey secret --key-file a.key --new-key-file b.key --add    both open it
+  cairn volume rekey secret --key-file a.key --remove                      if another one opens it
+
+Refuses to remove the last one.";
+
+pub(crate) const VOLUME_DELETE: &str = "\
+Examples:
+  cairn volume delete data          into the trash: `cairn trash restore data` brings it back within 24 hours
+  cairn volume delete data --now    for good: its space comes back
+
+Refuses a volume that has snapshots: delete those first.";
+
+pub(crate) const HOST: &str = "\
+Examples, with the host's name as `cat /etc/nvme/hostnqn` shows it on the host:
+  cairn host allow data nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
+  cairn host allow data any     every host
+  cairn host deny data any      only those that are named
+
+NBD clients have no name: whoever reaches that port may use every volume.";
+
+pub(crate) const SNAPSHOT: &str = "\
+A snapshot is written VOLUME@NAME. Over NBD it is an export of its own, read only.
+
+Examples:
+  cairn snapshot create data@monday
+  cairn snapshot ls data
+  cairn snapshot changes data@monday --to tuesday
+  cairn clone data@monday copy
+  cairn snapshot rollback data@monday    unmount first";
+
+pub(crate) const TRASH: &str = "\
+Examples:
+  cairn trash ls
+  cairn trash restore data --as data-again
+  cairn trash empty data                 for good: its space comes back; without a name all of them";
+
+pub(crate) const POOL_SET: &str = "\
+Examples:
+  cairn pool set default --compression lz4
+
+What is stored stays as it is, and readable.";
+
+pub(crate) const DEVICE_FORMAT: &str = "\
+Examples:
+  cairn device format /dev/nvme1n1
+  truncate -s 100G disk.img && cairn device format disk.img
+
+Everything on it is lost. Refuses a device that is mounted, open or part of something, and, without --force, one on
+which anything is.";
+
+pub(crate) const DEVICE_CHECK: &str = "\
+Examples:
+  cairn device check ~/.local/share/cairn/demo/node-1/device-1.img
+  cairn device check /dev/nvme1n1 --repair
+
+Ends with 0 only if all is well. Refuses a device that a node has open: stop it first.";
