@@ -1,6 +1,7 @@
 #!/bin/bash
-# Clients of all kinds at once, on one node: each writes to a volume (or its part of one) and verifies it while all others do; then
-# the node is killed with some of them under way, is started again, and each finds everything that it was told is written.
+# Clients of all kinds at once, on one node: each writes to a volume (or its part of one) and verifies it while all
+# others do; then the node is killed with some of them under way, is started again, and each finds all that it was told
+# is written.
 # Time: 420 s (half a minute; the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 need together nbdcopy qemu-img qemu-io qemu-nbd nbdkit fio nbdsh qemu-system-x86_64 mkfs.ext4 dpkg-deb apt-get || finish
@@ -14,7 +15,7 @@ start_demo --device-size 6G --cores 2 "${volumes[@]}" --volume own-digests:64M:4
 server=nbd://127.0.0.1:$nbd_port
 
 # The clients: NAME PHASE URI. `write` writes and compares at once, `verify` compares only.
-image() { [ -e "$work/$1.raw" ] || { head -c 40M /dev/urandom; head -c 8M /dev/zero; head -c 16M /dev/urandom; } > "$work/$1.raw"; }
+image() { { head -c 40M /dev/urandom; head -c 8M /dev/zero; head -c 16M /dev/urandom; } > "$work/$1.raw"; }
 same_as_image() { nbdcopy "${@:2}" - | cmp - "$work/$1.raw"; }
 nbdcopy_() { [ "$1" = verify ] || nbdcopy "$work/nbdcopy.raw" "$2" && same_as_image nbdcopy "$2"; }
 connections() {
@@ -38,14 +39,15 @@ qemu_io() {
         local at=$((number * 262144 + 512)) length=$((number * 1024 + 512))
         writes+=(-c "write -q -P $number $at $length") reads+=(-c "read -q -P $number $at $length")
     done
-    { [ "$1" = verify ] || qemu-io -f raw "${writes[@]}" "$2"; } && qemu-io -f raw "${reads[@]}" "$2" > "$work/qemu-io.out" &&
-        cat "$work/qemu-io.out" && ! grep -q -i 'fail\|error' "$work/qemu-io.out"
+    { [ "$1" = verify ] || qemu-io -f raw "${writes[@]}" "$2"; } &&
+        qemu-io -f raw "${reads[@]}" "$2" > "$work/qemu-io.out" && cat "$work/qemu-io.out" &&
+        ! grep -q -i 'fail\|error' "$work/qemu-io.out"
 }
 libnbd() { /usr/bin/python3 "$root/e2e/together-nbd.py" "$1" "$2" "$3"; }
 fio_job() { # fio_job NAME PHASE URI OPTIONS...
     local only=(); [ "$2" = verify ] && only=(--verify_only=1)
-    fio --name="$1" --ioengine=nbd --uri="$3" --rw=randwrite --verify=crc32c --verify_fatal=1 --do_verify=1 --eta=never \
-        "${only[@]}" "${@:4}"
+    fio --name="$1" --ioengine=nbd --uri="$3" --rw=randwrite --verify=crc32c --verify_fatal=1 --do_verify=1 \
+        --eta=never "${only[@]}" "${@:4}"
 }
 nbdkit_() {
     local script='nbdcopy "$uri" - | cmp - "$image"'
@@ -86,7 +88,9 @@ all() {
     local name pids=()
     for name in $names; do client "$name" "$1" > "$work/$name.$1" 2>&1 < /dev/null & pids+=($!); done
     for name in $names; do
-        if wait "${pids[0]}"; then pass "$name: $2"; else fail "$name: $2"; tail -n 10 "$work/$name.$1" | sed 's/^/      /'; fi
+        if wait "${pids[0]}"; then pass "$name: $2"; else
+            fail "$name: $2"; tail -n 10 "$work/$name.$1" | sed 's/^/      /'
+        fi
         pids=("${pids[@]:1}")
     done
 }

@@ -9,6 +9,8 @@ packages=(build-essential ca-certificates git make libssl-dev pkg-config)
 tests=(
     # clients of the end-to-end tests
     fio libnbd-bin nbdkit python3-libnbd qemu-utils nvme-cli python3
+    # what README.md uses besides, and a network of its own to run that in
+    curl jq iproute2
     # the guest with the Linux kernel's NVMe/TCP initiator (tools/kernel-client)
     qemu-system-x86 e2fsprogs dpkg apt xz-utils zstd lz4
     # counting system calls and instructions

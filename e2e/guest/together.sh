@@ -1,6 +1,6 @@
 #!/bin/bash
-# In the guest: the kernel as one of the clients of together.sh. It writes by ext4, waits for the host to kill the node and start
-# it again while it goes on writing, and finds everything.
+# In the guest: the kernel as one of the clients of together.sh. It writes by ext4, waits for the host to kill the node
+# and start it again while it goes on writing, and finds everything.
 #   together.sh ADDRESS PORT NQN NSID
 # Hook of the host: killed (returns when the node was killed and is there again).
 set -u
@@ -10,7 +10,8 @@ failures=0
 check() {
     local what=$1; shift
     if "$@" > /tmp/check.out 2>&1; then echo "PASS: $what"; else
-        echo "FAIL: $what (exit status $?)"; head -n 20 /tmp/check.out | sed 's/^/    /'; failures=$((failures + 1)); return 1
+        echo "FAIL: $what (exit status $?)"; head -n 20 /tmp/check.out | sed 's/^/    /'
+        failures=$((failures + 1)); return 1
     fi
 }
 device_of() {
@@ -24,8 +25,8 @@ device_of() {
     return 1
 }
 fio_job() {
-    check "the kernel: fio $1" fio --name=job --directory=/mnt/x --size=8m --rw=randwrite --bs=4k --iodepth=16 --direct=1 \
-        --ioengine=libaio --verify=crc32c --verify_fatal=1 --eta=never "${@:2}"
+    check "the kernel: fio $1" fio --name=job --directory=/mnt/x --size=8m --rw=randwrite --bs=4k --iodepth=16 \
+        --direct=1 --ioengine=libaio --verify=crc32c --verify_fatal=1 --eta=never "${@:2}"
 }
 
 modprobe nvme-tcp
@@ -39,7 +40,15 @@ fio_job "writes at random, verified"
 cp -a /etc /mnt/x/etc && sync
 (cd /mnt/x && find . -xdev -type f -exec sha256sum {} +) > /tmp/sums
 # What is under way when the node dies: the kernel sends it again.
-(n=0; while [ ! -e /tmp/stop ]; do n=$((n + 1)); head -c 262144 /dev/urandom > "/mnt/x/$n" && sync -f "/mnt/x/$n" || echo "$n" >> /tmp/lost; sleep 0.2; done) &
+write_on() {
+    local n=0
+    while [ ! -e /tmp/stop ]; do
+        n=$((n + 1))
+        head -c 262144 /dev/urandom > "/mnt/x/$n" && sync -f "/mnt/x/$n" || echo "$n" >> /tmp/lost
+        sleep 0.2
+    done
+}
+write_on &
 writer=$!
 check "the kernel: the node is killed and started" kc-host hook killed
 sleep 2
