@@ -13,6 +13,8 @@ tests=(
     curl jq iproute2
     # the guest with the Linux kernel's NVMe/TCP initiator (tools/kernel-client)
     qemu-system-x86 e2fsprogs dpkg apt xz-utils zstd lz4
+    # the boot loader of a disk that such a guest boots from
+    syslinux mtools
     # counting system calls and instructions
     strace valgrind
 )
