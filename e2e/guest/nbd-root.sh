@@ -9,7 +9,7 @@ check() { # check WHAT COMMAND...
 }
 sum() { sha256sum "$1" | cut -d' ' -f1; }
 
-# Only the boot loader adds this word: QEMU, which knows no kernel here, has run SeaBIOS, and that the loader on the export.
+# Only the boot loader adds this word: QEMU, which knows no kernel here, has run SeaBIOS, and that the export's loader.
 check "the boot loader on the export has loaded the kernel" grep -q '^BOOT_IMAGE=vmlinuz ' /proc/cmdline
 check "and the initramfs" grep -q ' initrd=initrd' /proc/cmdline
 check "the root is the export's ext4" grep -q '^/dev/vda2 / ext4 rw' /proc/mounts
