@@ -1,7 +1,7 @@
 #!/bin/bash
 # NVMe/TCP as the Linux kernel speaks it: a guest with a stock kernel (tools/kernel-client) connects to `cairn demo`.
 #   KERNEL_CLIENT_KERNEL=backports e2e/kernel-nvme.sh     with a newer kernel, and its atomic writes
-# Time: 900 s (four minutes; the first run builds the guest from Debian packages)
+# Time: 900 s (five minutes; the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 need kernel-client qemu-system-x86_64 python3 mkfs.ext4 dpkg-deb apt-get || finish
 
@@ -50,9 +50,10 @@ guest matrix --smp 2 "$root/e2e/guest/nvme-matrix.sh" 10.0.2.2 "$nvme_port" "$nq
 # And the initiator's commands one by one, with fio's verification, with both digests and two I/O queues.
 guest commands --smp 2 "$root/tools/kernel-client/examples/connect-and-verify.sh" 10.0.2.2 "$nvme_port" "$nqn" \
     mb=8 ns="$large" connect="-i 2 -g -G"
-# Linux passes the limits of atomic writes on since 6.11, and its native multipath not even then.
+# Linux knows atomic writes since 6.11, its native multipath not even in 6.12.
 if [ "${KERNEL_CLIENT_KERNEL:-stable}" != stable ]; then
-    guest atomic --append nvme_core.multipath=N "$root/e2e/guest/nvme-atomic.sh" 10.0.2.2 "$nvme_port" "$nqn" "$small" "$large"
+    guest atomic --append nvme_core.multipath=N "$root/e2e/guest/nvme-atomic.sh" 10.0.2.2 "$nvme_port" "$nqn" \
+        "$small" "$large"
 fi
 stop_demo
 

@@ -71,7 +71,7 @@ for feature in 1 4 5 7 11 15 22; do
 done
 answered get-feature "$controller" -f 0x0b -H
 answered set-feature "$controller" -f 0x0b -v 0x900
-# Not `show-regs`: nvme-cli 2.3 gives up at the first register that fabrics do not have, whose refusal says "do not retry".
+# Not `show-regs`: nvme-cli 2.3 gives up at the first register that fabrics do not have and prints memory it has freed.
 for offset in 0 8 0x14 0x1c; do answered get-property "$controller" --offset=$offset; done
 answered show-hostnqn
 answered ns-rescan "$controller"
