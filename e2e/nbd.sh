@@ -1,7 +1,7 @@
 #!/bin/bash
 # NBD as backup tools and virtual machines use it: snapshots as exports, block status, incremental copies, a guest that boots
 # from a volume.
-# Time: 420 s (the first run builds the guest from Debian packages)
+# Time: 300 s (one minute; the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 
 # nbdsh is a module of Debian's Python.

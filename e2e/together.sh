@@ -2,7 +2,7 @@
 # Clients of all kinds at once, on one node: each writes to a volume (or its part of one) and verifies it while all
 # others do; then the node is killed with some of them under way, is started again, and each finds all that it was told
 # is written.
-# Time: 420 s (half a minute; the first run builds the guest from Debian packages)
+# Time: 300 s (half a minute; the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 need together nbdcopy qemu-img qemu-io qemu-nbd nbdkit fio nbdsh qemu-system-x86_64 mkfs.ext4 dpkg-deb apt-get || finish
 load=$(dirname "$cairn")/verified-load
@@ -107,7 +107,7 @@ start_own() {
         "$load" "${admin#http://}" "$name" "$door" "$mib" 4000 "$work/go" > "$work/$name.out" 2> "$work/$name.err" &
         own_pids+=($!)
     done
-    "$root/tools/kernel-client/kernel-client" run --timeout 360 --smp 1 --out "$work/guest" \
+    "$root/tools/kernel-client/kernel-client" run --timeout 240 --smp 1 --out "$work/guest" \
         --hook 'killed=touch "$work/guest.waits"; until [ -e "$work/again" ]; do sleep 0.2; done' \
         "$root/e2e/guest/together.sh" 10.0.2.2 "$nvme_port" "$(field kernel nqn)" "$(field kernel nsid)" \
         > "$work/kernel.out" 2> "$work/kernel.err" &
