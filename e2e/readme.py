@@ -336,6 +336,8 @@ def run_guest(readme, place, first, last):
 
 
 def main():
+    # What was started ends too when this is told to.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if sys.argv[1:2] == ["run"] and len(sys.argv) == 5:
             run_all(*(os.path.abspath(path) for path in sys.argv[2:]))

@@ -290,7 +290,7 @@ def measure_doors():
 # Connections and volumes of each shape, the first one being what the others are held against. All have the same bytes,
 # and either the same depth over all connections or the same on each.
 SHAPES = [(1, 1), (16, 1), (256, 1), (64, 100), (64, 1000)]
-SHAPE_CONTROLLERS_MAX, SHAPE_MIB = 64, 1000
+SHAPE_MIB = 1000
 SHAPE_DEPTHS = {"512 over all": lambda connections: 512, "16 on each": lambda connections: 16 * connections}
 
 
@@ -338,13 +338,12 @@ def measure_shapes():
 
 
 def shape_load(demo, connections, volumes, depth, pattern, digests, fill):
-    controllers = min(connections, SHAPE_CONTROLLERS_MAX)
     info = [demo.ask("volume", "info", f"v{n}", "-o", "json") for n in {0, volumes - 1}]
     nsid = min(volume["nsid"] for volume in info)
     if max(volume["nsid"] for volume in info) != nsid + volumes - 1:
         sys.exit("bench: the volumes' namespaces are not in a row")
-    words = ["--namespaces", volumes, "--controllers", controllers, "--queues", connections // controllers,
-             *(["--fill"] if fill else []), *(["--digests"] if digests else [])]
+    words = ["--namespaces", volumes, "--controllers", connections, *(["--fill"] if fill else []),
+             *(["--digests"] if digests else [])]
     return bench("nvme", info[0]["nvme_addresses"][0], info[0]["nqn"], nsid, *words, depth=depth, pattern=pattern,
                  pids=[demo.process.pid])
 

@@ -2,6 +2,7 @@
 
 use nvme::host::{Controller, HostIdentity, Namespace, Options};
 use runtime::SharedBuf;
+use runtime::sim::Random;
 use std::io;
 use std::net::SocketAddr;
 
@@ -31,8 +32,9 @@ pub struct HostsOptions {
 
 /// Open namespaces, dealt to the controllers in turn.
 pub struct Hosts {
-    /// The controllers live as long as they are held.
-    _controllers: Vec<Controller>,
+    /// They live as long as they are held.
+    controllers: Vec<Controller>,
+    /// Each number's controller is the one of that number, counted round.
     namespaces: Vec<Namespace>,
     /// The first so many are each another volume.
     volumes: usize,
@@ -55,12 +57,22 @@ impl Hosts {
             let nsid = options.nsid + number % options.namespaces;
             namespaces.push(controller.namespace(nsid).await.map_err(io::Error::other)?);
         }
-        Ok(Self { _controllers: controllers, namespaces, volumes: options.namespaces as usize })
+        Ok(Self { controllers, namespaces, volumes: options.namespaces as usize })
     }
 
-    /// The open namespaces, all of one size; some are of the same volume by another controller.
-    pub fn namespaces(&self) -> &[Namespace] {
-        &self.namespaces
+    /// Bytes of each namespace.
+    pub fn namespace_bytes(&self) -> u64 {
+        self.namespaces[0].size_bytes()
+    }
+
+    /// Where one of the load's workers sends its next request: always by the same controller, as a program of that host
+    /// does, to one of its namespaces at random. A worker that went from host to host would leave each connection with
+    /// single requests, which no real hosts do.
+    pub fn namespace(&self, worker: u32, random: &Random) -> &Namespace {
+        let controllers = self.controllers.len();
+        let first = worker as usize % controllers;
+        let mine = (self.namespaces.len() - first).div_ceil(controllers);
+        &self.namespaces[first + controllers * random.below(mine as u64) as usize]
     }
 
     /// Writes all volumes from end to end, so that reads find something.

@@ -183,11 +183,9 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
             if fill {
                 hosts.fill(payload).await?;
             }
-            let (blocks, payload) = (hosts.namespaces()[0].size_bytes() / u64::from(bytes), payload(bytes));
-            let result = load::run(options, move |_, random| {
-                let namespaces = hosts.namespaces();
-                let namespace = namespaces[random.below(namespaces.len() as u64) as usize].clone();
-                let payload = payload.clone();
+            let (blocks, payload) = (hosts.namespace_bytes() / u64::from(bytes), payload(bytes));
+            let result = load::run(options, move |worker, random| {
+                let (namespace, payload) = (hosts.namespace(worker, random).clone(), payload.clone());
                 let offset = random.below(blocks) * u64::from(bytes);
                 async move {
                     match pattern {
