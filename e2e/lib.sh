@@ -1,7 +1,7 @@
 # What the end-to-end scripts share. Sourced, not run.
 #
-#   start_demo OPTIONS...   starts `cairn demo` on $work/d with free ports (or those of the options, all three); sets demo_pid,
-#                           admin, nvme_port, nbd_port
+#   start_demo OPTIONS...   starts `cairn demo` on $work/d with free ports (or those of the options, all three); sets
+#                           demo_pid, admin, nvme_port, nbd_port
 #   stop_demo               SIGTERM, and fails unless it exits with 0 in time
 #   check WHAT COMMAND...   runs it; its output is shown only if it fails
 #   need NAME TOOL...       without one of the tools the proof NAME is skipped, which is a failure unless

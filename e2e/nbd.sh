@@ -1,6 +1,6 @@
 #!/bin/bash
-# NBD as backup tools and virtual machines use it: snapshots as exports, block status, incremental copies, a guest that boots
-# from a volume.
+# NBD as backup tools and virtual machines use it: snapshots as exports, block status, incremental copies, a guest that
+# boots from a volume.
 # Time: 300 s (one minute; the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 
@@ -132,8 +132,8 @@ if need guest qemu-system-x86_64 qemu-img syslinux mformat mcopy debugfs dpkg-de
     guest() { # guest NAME ARGS...: boots from the export and shows what the guest says
         local name=$1; shift
         mkdir -p "$work/$name"
-        "$kernel_client" run --timeout 200 --boot "$server/boot" --out "$work/$name" "$root/e2e/guest/nbd-root.sh" "$@" \
-            > "$work/$name.out" 2> "$work/$name.err"
+        "$kernel_client" run --timeout 200 --boot "$server/boot" --out "$work/$name" \
+            "$root/e2e/guest/nbd-root.sh" "$@" > "$work/$name.out" 2> "$work/$name.err"
         local status=$?
         sed 's/^/      /' "$work/$name.out"
         passed=$((passed + $(grep -c '^PASS:' "$work/$name.out"))) failed=$((failed + $(grep -c '^FAIL:' "$work/$name.out")))

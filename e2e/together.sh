@@ -98,7 +98,7 @@ all() {
 # Our own hosts and client go on over the kill; so does the kernel.
 own="own-nbd:nbd:64 own-nvme:nvme:32 own-digests:nvme-digests:64"
 own_pids=()
-end_clients() { [ ${#own_pids[@]} = 0 ] || kill -KILL "${own_pids[@]}" 2> /dev/null; }
+end_clients() { [ ${#own_pids[@]} = 0 ] || kill -TERM "${own_pids[@]}" 2> /dev/null; }
 trap 'end_clients; cleanup' EXIT
 start_own() {
     local entry name door mib

@@ -4,7 +4,7 @@
 Contestants alternate, every figure is the median of three runs, and a ping-pong over loopback TCP is run before each
 round to tell the machine's state. Prints tables in Markdown and keeps all single results in out/bench.json.
 
-    tools/bench.py [--quick] [store] [doors] [shapes] [open] [coding] [layers] [life]    default: all; life takes longest
+    tools/bench.py [--quick] [store] [doors] [shapes] [open] [coding] [layers] [life]    default: all; life is longest
 """
 
 import json
@@ -332,8 +332,8 @@ def measure_shapes():
                      f"{m['per_machine_core']:,.0f}", f"{m['per_machine_core'] / first['per_machine_core']:.0%}",
                      f"{m['per_target_core']:,.0f}", f"{m['per_target_core'] / first['per_target_core']:.0%}"])
     table("Connections and volumes, NVMe/TCP, one core, memory",
-          ["digests", "depth", "4 KiB", "connections", "volumes", "IOPS", "p99 µs", "CPU µs, machine", "CPU µs, target",
-           "IOPS per core of the machine", "of the first", "IOPS per target core", "of the first"], rows)
+          ["digests", "depth", "4 KiB", "connections", "volumes", "IOPS", "p99 µs", "CPU µs, machine",
+           "CPU µs, target", "IOPS per core of the machine", "of the first", "IOPS per target core", "of the first"], rows)
     print(f"\nMachine: {'; '.join(states)}.")
 
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# In the guest, Linux 6.11 or newer: writes that must not be torn (RWF_ATOMIC). The kernel has seen how large they may be,
-# takes one of that size, and refuses what could be torn. It overwrites both namespaces. The guest's native multipath must
-# be off (nvme_core.multipath=N): with it 6.12 shows limits of 0 and takes no such write.
+# In the guest, Linux 6.11 or newer: writes that must not be torn (RWF_ATOMIC). The kernel has seen how large they may
+# be, takes one of that size, and refuses what could be torn. It overwrites both namespaces. The guest's native multipath
+# must be off (nvme_core.multipath=N): with it 6.12 shows limits of 0 and takes no such write.
 #   nvme-atomic.sh ADDRESS PORT NQN NSID NSID
 set -u
 [ $# = 5 ] || { sed -n 2,5p "$0"; exit 2; }

@@ -1,6 +1,7 @@
 #!/bin/bash
-# In the guest: each format by each kind of digest, raw and under each file system: fio verifies 4 KiB at random, 128 KiB
-# in order and a mix of sizes, reads and writes, trims, and what was trimmed reads as zeroes. It overwrites both namespaces.
+# In the guest: each format by each kind of digest, raw and under each file system: fio verifies 4 KiB at random,
+# 128 KiB in order and a mix of sizes, reads and writes, trims, and what was trimmed reads as zeroes. It overwrites both
+# namespaces.
 #   nvme-matrix.sh ADDRESS PORT NQN NSID NSID
 set -u
 [ $# = 5 ] || { sed -n 2,5p "$0"; exit 2; }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# In the guest: the commands of nvme-cli that a person types to look around, each of which must be answered; and those for
-# what Cairn does not have, each of which must be refused as such and harm nobody.
+# In the guest: the commands of nvme-cli that a person types to look around, each of which must be answered; and those
+# for what Cairn does not have, each of which must be refused as such and harm nobody.
 #   nvme-typed.sh ADDRESS PORT NQN NSID
 set -u
 [ $# = 4 ] || { sed -n 2,4p "$0"; exit 2; }
