@@ -32,12 +32,17 @@ host=(-t tcp -a "$address" -s "$port")
 says "$nqn" discover "${host[@]}"
 says "$nqn" discover "${host[@]}" -o json
 answered connect "${host[@]}" -n "$nqn" || exit 1
+# The device of a namespace has any number, whichever is found first.
+shopt -s extglob
 for try in $(seq 100); do
-    device=$(ls -d /dev/nvme*n"$nsid" 2> /dev/null | head -n 1)
-    [ -b "$device" ] && break
+    for device in /sys/block/nvme+([0-9])n*; do
+        [ "$(cat "$device/nsid" 2> /dev/null)" = "$nsid" ] && break 2
+    done
     sleep 0.1
 done
-controller=${device%n"$nsid"}
+device=/dev/${device##*/}
+controller=$(basename "$(dirname "$(grep -lxF "$nqn" /sys/class/nvme/nvme*/subsysnqn | head -n 1)")")
+controller=/dev/$controller
 says Cairn list
 says Cairn list -v
 says "$device" list -o json
