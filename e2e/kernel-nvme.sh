@@ -1,6 +1,7 @@
 #!/bin/bash
 # NVMe/TCP as the Linux kernel speaks it: a guest with a stock kernel (tools/kernel-client) connects to `cairn demo`.
-# Time: 780 s (the first run builds the guest from Debian packages)
+#   KERNEL_CLIENT_KERNEL=backports e2e/kernel-nvme.sh     with a newer kernel, and its atomic writes
+# Time: 900 s (five minutes; the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 need kernel-client qemu-system-x86_64 python3 mkfs.ext4 dpkg-deb apt-get || finish
 
@@ -42,9 +43,18 @@ keep_demo() {
 
 # As much of a session as people have: discover, connect, file system, trim, reconnect in four ways, compare.
 guest session "$root/e2e/guest/nvme-session.sh" 10.0.2.2 "$nvme_port" "$nqn" "$small" "$large"
+# What a person types to look around, and what Cairn refuses.
+guest typed "$root/e2e/guest/nvme-typed.sh" 10.0.2.2 "$nvme_port" "$nqn" "$small"
+# Both formats by each kind of digest, raw and under ext4 and XFS.
+guest matrix --smp 2 "$root/e2e/guest/nvme-matrix.sh" 10.0.2.2 "$nvme_port" "$nqn" "$small" "$large"
 # And the initiator's commands one by one, with fio's verification, with both digests and two I/O queues.
 guest commands --smp 2 "$root/tools/kernel-client/examples/connect-and-verify.sh" 10.0.2.2 "$nvme_port" "$nqn" \
     mb=8 ns="$large" connect="-i 2 -g -G"
+# Linux knows atomic writes since 6.11, its native multipath not even in 6.12.
+if [ "${KERNEL_CLIENT_KERNEL:-stable}" != stable ]; then
+    guest atomic --append nvme_core.multipath=N "$root/e2e/guest/nvme-atomic.sh" 10.0.2.2 "$nvme_port" "$nqn" \
+        "$small" "$large"
+fi
 stop_demo
 
 # What changes under a host: size, access, and the node itself.

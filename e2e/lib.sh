@@ -1,6 +1,7 @@
 # What the end-to-end scripts share. Sourced, not run.
 #
-#   start_demo OPTIONS...   starts `cairn demo` on $work/d with free ports; sets demo_pid, admin, nvme_port, nbd_port
+#   start_demo OPTIONS...   starts `cairn demo` on $work/d with free ports (or those of the options, all three); sets
+#                           demo_pid, admin, nvme_port, nbd_port
 #   stop_demo               SIGTERM, and fails unless it exits with 0 in time
 #   check WHAT COMMAND...   runs it; its output is shown only if it fails
 #   need NAME TOOL...       without one of the tools the proof NAME is skipped, which is a failure unless
@@ -42,7 +43,9 @@ need() {
 
 start_demo() {
     : > "$work/ready"
-    "$cairn" demo --dir "$work/d" --nvme-port 0 --nbd-port 0 --admin-port 0 "$@" > "$work/ready" 2>> "$work/demo.log" &
+    local ports=(--nvme-port 0 --nbd-port 0 --admin-port 0)
+    [[ " $* " == *" --nvme-port "* ]] && ports=()
+    "$cairn" demo --dir "$work/d" "${ports[@]}" "$@" > "$work/ready" 2>> "$work/demo.log" &
     demo_pid=$!
     local tries
     for tries in $(seq 300); do

@@ -4,10 +4,11 @@
 Contestants alternate, every figure is the median of three runs, and a ping-pong over loopback TCP is run before each
 round to tell the machine's state. Prints tables in Markdown and keeps all single results in out/bench.json.
 
-    tools/bench.py [--quick] [store] [doors] [open] [coding] [layers] [life]      default: all; life takes longest
+    tools/bench.py [--quick] [store] [doors] [shapes] [open] [coding] [layers] [life]    default: all; life is longest
 """
 
 import json
+import math
 import os
 import shutil
 import statistics
@@ -19,7 +20,8 @@ import time
 RUNS = 3
 SECONDS = 3
 MIB, GIB = 1 << 20, 1 << 30
-BENCH, CAIRN = "target/release/cairn-bench", "target/release/cairn"
+RELEASE = os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release")
+BENCH, CAIRN = os.path.join(RELEASE, "cairn-bench"), os.path.join(RELEASE, "cairn")
 MEMORY = "/dev/shm"
 # SPDK 26.09-pre, NVMe/TCP, one core, aio on a file in memory, 4 KiB at depth 128, on a machine of this kind: what the
 # doors are held against.
@@ -223,7 +225,7 @@ class Demo:
             self.stop()
             sys.exit("bench: the demo did not become ready")
         self.admin = dict(word.split("=", 1) for word in ready.split() if "=" in word)["admin"]
-        self.info = self.ask("volume", "info", "v", "-o", "json") if volumes else None
+        self.info = self.ask("volume", "info", "v", "-o", "json") if volumes and volumes[0].startswith("v:") else None
         run(["fallocate", "--length", size, os.path.join(self.folder, "node-1", "device-1.img")])
 
     def ask(self, *words):
@@ -283,6 +285,67 @@ def measure_doors():
     print(f"\nIOPS per target core at depth 128, of those of SPDK's target on a file in memory ({SPDK_PER_CORE['read']:,} reads, "
           f"{SPDK_PER_CORE['write']:,} writes; measured once on a machine of this kind, NVMe/TCP, busy polling): {shares}.")
     print(f"\nMachine: {'; '.join(states)}.")
+
+
+# Connections and volumes of each shape, the first one being what the others are held against. All have the same bytes,
+# and either the same depth over all connections or the same on each.
+SHAPES = [(1, 1), (16, 1), (256, 1), (64, 100), (64, 1000)]
+SHAPE_MIB = 1000
+SHAPE_DEPTHS = {"512 over all": lambda connections: 512, "16 on each": lambda connections: 16 * connections}
+
+
+def measure_shapes():
+    """4 KiB at random over NVMe/TCP by one or many connections and on one or many volumes, digests off and on: what an
+    I/O costs, of the whole machine. Writes begin on a fresh device each time."""
+    patterns, states = ("read", "write"), []
+    cases = [(digests, depth) for digests in (False, True) for depth in SHAPE_DEPTHS]
+    seen = {(*case, pattern, shape): [] for case in cases for pattern in patterns for shape in SHAPES}
+    for _ in range(RUNS):
+        states.append(machine_state())
+        for shape in SHAPES:
+            for pattern in patterns:
+                demo = None
+                for digests, depth in cases:
+                    fresh = demo is None or pattern == "write"
+                    if fresh:
+                        if demo is not None:
+                            demo.stop()
+                        size = SHAPE_MIB // shape[1]
+                        demo = Demo(MEMORY, 6 * GIB, volumes=[f"v{n}:{size}M" for n in range(shape[1])])
+                    try:
+                        result = shape_load(demo, *shape, SHAPE_DEPTHS[depth](shape[0]), pattern, digests, fresh)
+                    except BaseException:
+                        demo.stop()
+                        raise
+                    # Nothing is left of what others kept busy before and have not done since: no figure.
+                    result["per_machine_core"] = 1e6 / (result["machine_cpu_us"] or math.nan)
+                    result["target_us"] = result["process_cpu_us"][0]
+                    result["per_target_core"] = result["iops_per_process_core"][0]
+                    seen[digests, depth, pattern, shape].append(
+                        keep(f"shape {shape} depth {depth} {pattern} {'digests' if digests else ''}", **result))
+                demo.stop()
+    rows = []
+    for (digests, depth, pattern, shape), rounds in seen.items():
+        m, first = medians(rounds), medians(seen[digests, depth, pattern, SHAPES[0]])
+        rows.append(["on" if digests else "off", depth, pattern, *map(str, shape),
+                     f"{m['iops']:,.0f}", f"{m['p99_us']:.0f}", f"{m['machine_cpu_us']:.1f}", f"{m['target_us']:.1f}",
+                     f"{m['per_machine_core']:,.0f}", f"{m['per_machine_core'] / first['per_machine_core']:.0%}",
+                     f"{m['per_target_core']:,.0f}", f"{m['per_target_core'] / first['per_target_core']:.0%}"])
+    table("Connections and volumes, NVMe/TCP, one core, memory",
+          ["digests", "depth", "4 KiB", "connections", "volumes", "IOPS", "p99 µs", "CPU µs, machine",
+           "CPU µs, target", "IOPS per core of the machine", "of the first", "IOPS per target core", "of the first"], rows)
+    print(f"\nMachine: {'; '.join(states)}.")
+
+
+def shape_load(demo, connections, volumes, depth, pattern, digests, fill):
+    info = [demo.ask("volume", "info", f"v{n}", "-o", "json") for n in {0, volumes - 1}]
+    nsid = min(volume["nsid"] for volume in info)
+    if max(volume["nsid"] for volume in info) != nsid + volumes - 1:
+        sys.exit("bench: the volumes' namespaces are not in a row")
+    words = ["--namespaces", volumes, "--controllers", connections, *(["--fill"] if fill else []),
+             *(["--digests"] if digests else [])]
+    return bench("nvme", info[0]["nvme_addresses"][0], info[0]["nqn"], nsid, *words, depth=depth, pattern=pattern,
+                 pids=[demo.process.pid])
 
 
 def replace_demo(old):
@@ -515,7 +578,7 @@ def main():
     wanted = [word for word in sys.argv[1:] if not word.startswith("--")]
     if "--quick" in sys.argv:
         RUNS, SECONDS = 1, 1
-    if set(wanted) - {"store", "doors", "open", "coding", "layers", "life"}:
+    if set(wanted) - {"store", "doors", "shapes", "open", "coding", "layers", "life"}:
         sys.exit(__doc__)
     os.makedirs("out", exist_ok=True)
     print(f"Medians of {RUNS}, {SECONDS} s each, {os.cpu_count()} cores, Linux {os.uname().release}.")
@@ -525,6 +588,8 @@ def main():
             measure_store("disk", folder)
     if not wanted or "doors" in wanted:
         measure_doors()
+    if not wanted or "shapes" in wanted:
+        measure_shapes()
     if not wanted or "open" in wanted:
         measure_open()
     if not wanted or "coding" in wanted:

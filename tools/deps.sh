@@ -8,9 +8,13 @@ set -eu
 packages=(build-essential ca-certificates git make libssl-dev pkg-config)
 tests=(
     # clients of the end-to-end tests
-    fio libnbd-bin nbdkit python3-libnbd qemu-utils nvme-cli python3 curl
+    fio libnbd-bin nbdkit python3-libnbd qemu-utils nvme-cli python3
+    # what README.md uses besides, and a network of its own to run that in
+    curl jq iproute2
     # the guest with the Linux kernel's NVMe/TCP initiator (tools/kernel-client)
     qemu-system-x86 e2fsprogs dpkg apt xz-utils zstd lz4
+    # the boot loader of a disk that such a guest boots from
+    syslinux mtools
     # counting system calls and instructions
     strace valgrind
 )

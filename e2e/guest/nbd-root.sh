@@ -1,5 +1,6 @@
 #!/bin/bash
-# In a guest whose root file system lies on an NBD export: `first` writes and notes what, `again` finds it after a restart.
+# In a guest that has booted from an NBD export, firmware first: `first` writes and notes what, `again` finds it after a
+# restart.
 # Arguments: first|again SHA256 (again).
 failed=0
 check() { # check WHAT COMMAND...
@@ -8,7 +9,10 @@ check() { # check WHAT COMMAND...
 }
 sum() { sha256sum "$1" | cut -d' ' -f1; }
 
-check "the root is the export's ext4" grep -q '^/dev/vda / ext4 rw' /proc/mounts
+# Only the boot loader adds this word: QEMU, which knows no kernel here, has run SeaBIOS, and that the export's loader.
+check "the boot loader on the export has loaded the kernel" grep -q '^BOOT_IMAGE=vmlinuz ' /proc/cmdline
+check "and the initramfs" grep -q ' initrd=initrd' /proc/cmdline
+check "the root is the export's ext4" grep -q '^/dev/vda2 / ext4 rw' /proc/mounts
 case $1 in
     first)
         check "64 MiB of noise are written" dd if=/dev/urandom of=/root/noise bs=1M count=64 conv=fsync status=none

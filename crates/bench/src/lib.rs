@@ -19,6 +19,7 @@
 //! Main types: [`load::LoadOptions`] and [`load::LoadResult`], [`cpu::CpuMeter`], [`store_load::StoreLoad`].
 
 pub mod cpu;
+pub mod hosts;
 pub mod life;
 pub mod load;
 pub mod ping_pong;

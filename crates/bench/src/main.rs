@@ -1,6 +1,7 @@
 //! `cairn-bench`: one measurement per call; `tools/bench.sh` makes the tables of `docs/performance.md` of them.
 
 use bench::cpu::CpuMeter;
+use bench::hosts::{Hosts, HostsOptions};
 use bench::life::LifeOptions;
 use bench::load::{self, LoadOptions, LoadResult};
 use bench::store_load::StoreLoad;
@@ -88,17 +89,26 @@ enum Target {
         /// The file.
         file: PathBuf,
     },
-    /// An NVMe/TCP namespace. Its contents are overwritten.
+    /// NVMe/TCP namespaces, one or many. Their contents are overwritten.
     Nvme {
         /// HOST:PORT.
         address: SocketAddr,
         /// The subsystem.
         nqn: String,
-        /// The namespace.
+        /// The namespace, or the first of `--namespaces`.
         nsid: u32,
-        /// Connections (I/O queues).
+        /// Namespaces, with ids in a row and of one size, over which the load is spread.
+        #[arg(long, default_value_t = 1)]
+        namespaces: u32,
+        /// Controllers, each of a host of its own, over which the namespaces are dealt.
+        #[arg(long, default_value_t = 1)]
+        controllers: u32,
+        /// Connections (I/O queues) of each controller.
         #[arg(long, default_value_t = 1)]
         queues: u16,
+        /// Write all namespaces from end to end before.
+        #[arg(long)]
+        fill: bool,
         /// Header and data digests.
         #[arg(long)]
         digests: bool,
@@ -165,12 +175,17 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
         }
         Target::Fill { file, span, synthetic } => fill(&file, span, synthetic).await,
         Target::Open { file } => measure_open(&file).await,
-        Target::Nvme { address, nqn, nsid, queues, digests } => {
+        Target::Nvme { address, nqn, nsid, namespaces, controllers, queues, fill, digests } => {
             options.pids.push(std::process::id());
-            let namespace = connect_nvme(address, &nqn, nsid, queues, digests, options.depth).await?;
-            let (blocks, payload) = (namespace.1.size_bytes() / u64::from(bytes), payload(bytes));
-            let result = load::run(options, move |_, random| {
-                let (namespace, payload) = (namespace.1.clone(), payload.clone());
+            let depth = options.depth;
+            let wanted = HostsOptions { address, nqn, nsid, namespaces, controllers, queues, digests, depth };
+            let hosts = Hosts::connect(&wanted).await?;
+            if fill {
+                hosts.fill(payload).await?;
+            }
+            let (blocks, payload) = (hosts.namespace_bytes() / u64::from(bytes), payload(bytes));
+            let result = load::run(options, move |worker, random| {
+                let (namespace, payload) = (hosts.namespace(worker, random).clone(), payload.clone());
                 let offset = random.below(blocks) * u64::from(bytes);
                 async move {
                     match pattern {
@@ -222,29 +237,6 @@ fn to_json(result: &LoadResult) -> serde_json::Value {
     json["process_cpu_us"] = processes.map(|n| result.process_cpu_us_per_operation(n)).collect();
     json["iops_per_process_core"] = result.cpu.process_cores.iter().map(|cores| result.iops / cores).collect();
     json
-}
-
-/// The controller (which lives as long as it is held) and the namespace.
-async fn connect_nvme(
-    address: SocketAddr,
-    nqn: &str,
-    nsid: u32,
-    queues: u16,
-    digests: bool,
-    depth: u32,
-) -> io::Result<(nvme::host::Controller, nvme::host::Namespace)> {
-    let host = nvme::host::HostIdentity {
-        nqn: "nqn.2014-08.org.nvmexpress:uuid:6b1f6f0e-0c0e-4b83-8a5c-5e0f0a8f2b11".to_owned(),
-        id: [0x42; 16],
-    };
-    let mut options = nvme::host::Options::new(host, nqn);
-    options.io_queues = queues;
-    options.queue_depth = depth.div_ceil(u32::from(queues)).clamp(1, 1000) as u16 + 1;
-    options.header_digest = digests;
-    options.data_digest = digests;
-    let controller = nvme::host::Controller::connect(address, &options).await.map_err(io::Error::other)?;
-    let namespace = controller.namespace(nsid).await.map_err(io::Error::other)?;
-    Ok((controller, namespace))
 }
 
 /// Fills a store with blocks in random order, or makes that up, and closes it.

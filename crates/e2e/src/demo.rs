@@ -46,6 +46,27 @@ pub struct Served {
     pub size_bytes: u64,
 }
 
+impl Served {
+    /// What the cluster whose admin API is at `admin` says of a volume.
+    ///
+    /// # Panics
+    /// If there is no such answer.
+    pub fn of(admin: SocketAddr, name: &str) -> Self {
+        let info = admin::get(admin, &format!("/v1/volumes/{name}"));
+        let text = |key: &str| info[key].as_str().unwrap_or_else(|| panic!("{key} in {info}")).to_owned();
+        let uri = text("nbd_uri");
+        let nbd = uri.strip_prefix("nbd://").and_then(|rest| rest.split('/').next()).and_then(|at| at.parse().ok());
+        let nvme = info["nvme_addresses"][0].as_str().and_then(|at| at.parse().ok());
+        Self {
+            nbd: nbd.unwrap_or_else(|| panic!("nbd_uri in {info}")),
+            nvme: nvme.unwrap_or_else(|| panic!("nvme_addresses in {info}")),
+            nqn: text("nqn"),
+            nsid: info["nsid"].as_u64().unwrap_or_else(|| panic!("nsid in {info}")) as u32,
+            size_bytes: info["size_bytes"].as_u64().unwrap_or_else(|| panic!("size_bytes in {info}")),
+        }
+    }
+}
+
 /// A running process. Dropping it kills it; its directory stays.
 #[derive(Debug)]
 pub struct Demo {
@@ -87,18 +108,7 @@ impl Demo {
 
     /// What it says of a volume.
     pub fn volume(&self, name: &str) -> Served {
-        let info = admin::get(self.admin, &format!("/v1/volumes/{name}"));
-        let text = |key: &str| info[key].as_str().unwrap_or_else(|| panic!("{key} in {info}")).to_owned();
-        let uri = text("nbd_uri");
-        let nbd = uri.strip_prefix("nbd://").and_then(|rest| rest.split('/').next()).and_then(|at| at.parse().ok());
-        let nvme = info["nvme_addresses"][0].as_str().and_then(|at| at.parse().ok());
-        Served {
-            nbd: nbd.unwrap_or_else(|| panic!("nbd_uri in {info}")),
-            nvme: nvme.unwrap_or_else(|| panic!("nvme_addresses in {info}")),
-            nqn: text("nqn"),
-            nsid: info["nsid"].as_u64().unwrap_or_else(|| panic!("nsid in {info}")) as u32,
-            size_bytes: info["size_bytes"].as_u64().unwrap_or_else(|| panic!("size_bytes in {info}")),
-        }
+        Served::of(self.admin, name)
     }
 
     /// What the cluster says of itself.

@@ -57,7 +57,11 @@ impl Disk {
 
     /// As [`nvme`](Self::nvme), with so many I/O queues, each a connection.
     pub async fn nvme_with(served: &Served, io_queues: u16, digests: bool) -> Result<Self, DiskError> {
-        let host = HostIdentity { nqn: "nqn.2026-01.test:e2e".into(), id: *b"cairn-e2e-host-1" };
+        // A host of its own per process: a host that connects anew ends the controller that it had.
+        let process = std::process::id();
+        let mut id = *b"cairn-e2e-host-1";
+        id[12..].copy_from_slice(&process.to_le_bytes());
+        let host = HostIdentity { nqn: format!("nqn.2026-01.test:e2e-{process}"), id };
         let options =
             Options { io_queues, header_digest: digests, data_digest: digests, ..Options::new(host, &served.nqn) };
         let controller = Controller::connect(served.nvme, &options).await?;

@@ -19,6 +19,8 @@
 //! - [`waves`]: requests for counting what they cost.
 //! - [`raw`]: an NBD connection that misbehaves as told; [`admin`]: the requests of the API that tests make.
 //!
+//! The binary `verified-load` is such a load as a process of its own, for scripts (`e2e/together.sh`).
+//!
 //! **Promises.** What was acknowledged and cannot be read back fails the test and is named: volume, sector, version.
 //! Every wait has a deadline; ports and directories are the test's own.
 //!

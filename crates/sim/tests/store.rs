@@ -25,6 +25,13 @@ fn crashes_of_a_node_lose_nothing_that_was_acknowledged() {
     assert!(total.crashes >= 200 && total.answered >= 5_000, "{total:?}");
 }
 
+/// The seed that found it: an NVMe/TCP host, which cannot ask for block status, was judged to have been answered while the
+/// volume was locked.
+#[test]
+fn what_a_door_cannot_be_asked_is_no_answer_of_a_locked_volume() {
+    assert!(crashes("volume", 1000..1001).locks > 0);
+}
+
 #[test]
 fn a_run_is_the_same_run_twice() {
     for name in ["store", "volume"] {

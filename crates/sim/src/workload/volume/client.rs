@@ -358,7 +358,8 @@ impl Clients {
         let id = self.start(Action::Read(Vec::new()), subject, first, count);
         let asked = self.asked(door, subject, first, count);
         let is_hole = door.is_hole(first * block_bytes, (count * block_bytes) as u32);
-        let answer = self.ask(door, is_hole).await;
+        // Of a door that tells no status nothing was asked, locked or not.
+        let answer = if door.tells_status() { self.ask(door, is_hole).await } else { is_hole.await };
         match answer {
             // Of a door that cannot be asked there is no answer to be judged.
             Ok(None) => {}

@@ -176,14 +176,23 @@ impl Door {
         }
     }
 
-    /// Whether block status calls all of the range a hole; `None` if this way cannot be asked.
+    /// Whether this way can be asked for block status.
+    pub fn tells_status(&self) -> bool {
+        match self {
+            Self::Core(_) => true,
+            Self::Nvme(_) => false,
+            Self::Nbd(client, _) => !client.info().contexts.is_empty(),
+        }
+    }
+
+    /// Whether block status calls all of the range a hole; `None` if this way [cannot be asked](Self::tells_status).
     pub async fn is_hole(&self, offset_bytes: u64, len_bytes: u32) -> Result<Option<bool>, Trouble> {
         match self {
             Self::Core(core) => {
                 let extents = core.volume().block_status(offset_bytes, len_bytes.into(), &[], 1).await?;
                 Ok(Some(!extents[0].is_stored && extents[0].len_bytes == u64::from(len_bytes)))
             }
-            Self::Nbd(client, _) if !client.info().contexts.is_empty() => {
+            Self::Nbd(client, _) if self.tells_status() => {
                 let one = random_u64().is_multiple_of(2);
                 let status = client.block_status(offset_bytes, len_bytes, one).await;
                 let status = self.within(offset_bytes + u64::from(len_bytes), status)?;
