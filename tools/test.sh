@@ -57,7 +57,7 @@ stage unit 1730 cargo test --workspace --no-fail-fast -- --test-threads="$thread
 stage mutants 900 cargo test --workspace \
     --features cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants \
     --test power_loss --test ghost_mutant --test stopped_store --test layers_mutants --test cleaning_mutants --test instant_mutants \
-    --test locks_mutants --test status_mutants
+    --test locks_mutants --test status_mutants --test limits_mutants
 for script in e2e/*.sh; do
     name=$(basename "$script" .sh)
     [ "$name" = lib ] && continue

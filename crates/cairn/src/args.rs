@@ -489,7 +489,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request
         Err(error) => return instead(&error, &words),
     };
     match &arguments.command {
-        Command::Demo(demo) => check_demo(demo)?,
+        Command::Demo(demo) => check_distinct(&demo.volumes)?,
         Command::Volume(VolumeCommand::Set { limits, .. }) if limits.is_empty() => {
             return Err(UsageError("nothing is to be set: give --iops, --bandwidth or --burst".to_owned()));
         }
@@ -566,22 +566,6 @@ fn one_line(text: &str) -> String {
 fn device_size(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error: <ByteSize as FromStr>::Err| error.to_string())?;
     check_device_size(size).map(|()| size).map_err(|error| error.to_string())
-}
-
-fn check_demo(demo: &DemoArguments) -> Result<(), UsageError> {
-    let ports = [
-        ("--nvme-port", demo.nvme_port),
-        ("--nbd-port", demo.nbd_port),
-        ("--admin-port", demo.admin_port),
-        ("--discovery-port", demo.discovery_port),
-    ];
-    for (index, (flag, port)) in ports.iter().enumerate() {
-        let same = ports[..index].iter().find(|(_, other)| other == port && port.is_some_and(|port| port != 0));
-        if let (Some((other, _)), Some(port)) = (same, port) {
-            return Err(UsageError(format!("{other} and {flag} are both {port}: give each server a port of its own")));
-        }
-    }
-    check_distinct(&demo.volumes)
 }
 
 fn check_distinct(volumes: &[VolumeSpec]) -> Result<(), UsageError> {
@@ -678,7 +662,6 @@ mod tests {
             ("volume set v", "nothing is to be set"),
             ("volume rename a", "<NEW>"),
             ("volume rename a B", "'B' is not a volume name"),
-            ("demo --nvme-port 5000 --nbd-port 5000", "--nvme-port and --nbd-port are both 5000"),
             ("status -o yaml", "yaml"),
             ("trash", "a command is missing"),
             ("trash restore", "<NAME>"),

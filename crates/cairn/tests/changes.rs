@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::json;
-use support::{Serving, TempDir, failure, run};
+use support::{Serving, TempDir, failure, refused, run};
 
 const DEMO: [&str; 6] = ["--device-size", "512M", "--volume", "a:16M", "--volume", "b:16M"];
 
@@ -81,6 +81,9 @@ fn an_error_says_what_is_wrong_in_units_and_names() {
         let line = failure(&demo.run(arguments), 1);
         assert!(line.contains(told) && !line.contains(untold), "{arguments:?}: {line}");
     }
+    let two = refused(support::demo(&temp.path().join("two"), &["--nvme-port", "5000", "--nbd-port", "5000"]));
+    let line = failure(&two, 1);
+    assert!(line.contains("nvme_port and nbd_port are both 5000: give each server a port of its own"), "{line}");
     let line = failure(&demo.run(&["volume", "info", &long]), 2);
     assert!(line.len() < 400, "{line}");
     let status = demo.run(&["status"]);

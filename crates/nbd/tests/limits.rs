@@ -124,7 +124,7 @@ fn bytes(len: usize, byte: u8) -> SharedBuf {
 #[test]
 fn a_neighbour_goes_on_at_full_rate_and_the_limit_is_kept() {
     let cluster = cluster(1);
-    let beside = cluster.flood(&cluster.connect("b"), 16, 4096);
+    let beside = cluster.flood(&cluster.connect("b"), 4, 4096);
     cluster.world.run_for(SECOND / 10);
     let alone = cluster.in_time(&beside, SECOND);
     cluster.limit("a", iops(20));

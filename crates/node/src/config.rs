@@ -159,6 +159,22 @@ impl NodeConfig {
         if self.devices.is_empty() {
             return Err("no [[device]] is named: a node needs at least one".to_owned());
         }
+        self.check_ports()
+    }
+
+    /// Whether each server has a port of its own; 0 is one.
+    pub(crate) fn check_ports(&self) -> Result<(), String> {
+        let ports = [
+            ("nvme_port", self.nvme_port),
+            ("nbd_port", self.nbd_port),
+            ("admin_port", self.admin_port),
+            ("discovery_port", self.discovery_port.unwrap_or(0)),
+        ];
+        for (index, (name, port)) in ports.iter().enumerate() {
+            if let Some((other, _)) = ports[..index].iter().find(|(_, other)| other == port && *port != 0) {
+                return Err(format!("{other} and {name} are both {port}: give each server a port of its own"));
+            }
+        }
         Ok(())
     }
 }
@@ -262,6 +278,7 @@ mod tests {
             ("node = 1", "node = 0", "node"),
             ("node = 1", "node = 1\nshelf = 3", "shelf"),
             ("nvme_port = 0", "nvme_port = 70000", "line 5: invalid value: integer `70000`"),
+            ("nbd_port = 0", "nbd_port = 8420\ndiscovery_port = 8420", "nbd_port and discovery_port are both 8420"),
             ("lock = ", "look = ", "look"),
         ] {
             let error = read(&MINIMAL.replace(from, to)).unwrap_err();

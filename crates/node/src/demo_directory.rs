@@ -178,6 +178,7 @@ impl DemoDirectory {
         check_parts(&config, demo_file.device_size, is_new)?;
         warn_of_little_room(&config)?;
         apply_wishes(&mut config, options);
+        config.check_ports().map_err(|what| ConfigError::Value { path: node_path.clone(), what })?;
         config.key_files.extend(options.key_files.iter().cloned());
         let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { later_volumes(options, &demo_file) };
         let completion = Completion { path: demo_path, file: demo_file };
@@ -382,6 +383,11 @@ mod tests {
         let other = DemoDirectory::open(&DemoOptions { nvme_port: Some(0), ..options(&temp) }).unwrap();
         assert_eq!(other.config.nvme_port, 0);
         assert_eq!(other.config.listen, config.listen);
+        drop(other);
+        // The default of another one.
+        let error =
+            DemoDirectory::open(&DemoOptions { nbd_port: Some(5000), ..options(&temp) }).unwrap_err().to_string();
+        assert!(error.contains("nvme_port and nbd_port are both 5000"), "{error}");
     }
 
     #[test]

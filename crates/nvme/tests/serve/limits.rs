@@ -82,7 +82,7 @@ fn what_waits_takes_nothing_of_the_core_s_budget() {
     let neighbour = Options { io_queues: 2, ..options(99) };
     let (address, nsid) = (cluster.address(), cluster.served.nsids[1]);
     let (_controller, b) = cluster.run(async move { connect(address, &neighbour, nsid).await.expect("connected") });
-    let beside = flood(&cluster, &b, 16, 4096);
+    let beside = flood(&cluster, &b, 4, 4096);
     cluster.pass(SECOND / 10);
     let alone = in_time(&cluster, &beside, SECOND / 2);
     let mut floods = Vec::new();
