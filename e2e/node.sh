@@ -3,6 +3,8 @@
 # Time: 120 s.
 . "$(dirname "$0")/lib.sh"
 
+need node losetup mkfs.ext4 mount umount fio python3 || finish
+
 refused() { local what=$1; shift; ! "$@" > "$work/refused.out" 2>&1 && grep -q -- "$what" "$work/refused.out"; }
 device() { truncate -s "${2:-512M}" "$work/$1"; "$cairn" device format "$work/$1"; }
 status() { "$cairn" status -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
@@ -41,11 +43,13 @@ check "with --force it is nobody's" "$cairn" device format "$work/tail" --force
 check "a Cairn store is not formatted again" refused "a Cairn store" "$cairn" device format "$work/tail"
 check "but by --force" "$cairn" device format "$work/tail" --force
 loop=$(losetup --find --show "$work/ext4")
+trap 'umount "$work/mnt"; losetup --detach "$loop"; cleanup' EXIT
 check "what a loop device uses is not formatted, whatever is said" \
     refused "loop device" "$cairn" device format "$work/ext4" --force
 mkdir "$work/mnt" && mount "$loop" "$work/mnt"
 check "what is mounted is not formatted, whatever is said" refused "the mount at" "$cairn" device format "$loop" --force
 umount "$work/mnt"; losetup --detach "$loop"
+trap cleanup EXIT
 
 truncate -s 512M "$work/blank"
 ports='nvme_port = 0

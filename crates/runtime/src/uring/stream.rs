@@ -23,6 +23,12 @@ const RECEIVES_IN_A_ROW_MAX: usize = 8;
 /// Sends before the other tasks have their turn: one who only sends, to a peer that keeps up, would never wait.
 const SENDS_AT_ONCE_MAX: u32 = 32;
 
+/// Seconds of silence after which the kernel asks whether the other end is there, seconds between questions, and how
+/// many go unanswered before the connection has failed: two minutes, after which a host that lost its power holds
+/// nothing here any more.
+const KEEP_ALIVE: [(libc::c_int, libc::c_int); 3] =
+    [(libc::TCP_KEEPIDLE, 60), (libc::TCP_KEEPINTVL, 10), (libc::TCP_KEEPCNT, 6)];
+
 /// A connection of the current core.
 #[derive(Clone)]
 pub struct UringStream(Rc<Inner>);
@@ -50,6 +56,7 @@ impl UringStream {
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true)?;
+        keep_alive(&stream)?;
         let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
         Ok(Self::with(UringDetached { socket: OwnedFd::from(stream), peer, local, left_over: None }))
     }
@@ -372,4 +379,43 @@ fn encode_address(address: SocketAddr) -> (Box<libc::sockaddr_storage>, libc::so
         }
     };
     (storage, len as libc::socklen_t)
+}
+
+/// Has the kernel end the connection when its other end is gone without a word (tcp(7)).
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    let mut options = vec![(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)];
+    options.extend(KEEP_ALIVE.map(|(name, value)| (libc::IPPROTO_TCP, name, value)));
+    for (level, name, value) in options {
+        let (pointer, len) = (std::ptr::from_ref(&value), size_of_val(&value) as libc::socklen_t);
+        // SAFETY: pointer and length are of `value`, which lives through the call.
+        if unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, pointer.cast(), len) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_asked_whether_it_lives() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let read = |level, name| {
+            let (mut value, mut len) = (0_i32, size_of::<i32>() as libc::socklen_t);
+            let pointer = std::ptr::from_mut(&mut value).cast();
+            // SAFETY: pointers and length are of the two locals.
+            let result = unsafe { libc::getsockopt(stream.as_raw_fd(), level, name, pointer, &raw mut len) };
+            assert_eq!(result, 0, "{}", io::Error::last_os_error());
+            value
+        };
+        assert_eq!(read(libc::SOL_SOCKET, libc::SO_KEEPALIVE), 0, "nobody else sets it");
+        keep_alive(&stream).expect("the options are known");
+        assert_eq!(read(libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1);
+        for (name, value) in KEEP_ALIVE {
+            assert_eq!(read(libc::IPPROTO_TCP, name), value);
+        }
+    }
 }
