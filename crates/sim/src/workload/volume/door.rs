@@ -176,6 +176,15 @@ impl Door {
         }
     }
 
+    /// Whether this way can be asked for [`is_hole`](Self::is_hole).
+    pub fn tells_holes(&self) -> bool {
+        match self {
+            Self::Core(_) => true,
+            Self::Nbd(client, _) => !client.info().contexts.is_empty(),
+            Self::Nvme(_) => false,
+        }
+    }
+
     /// Whether block status calls all of the range a hole; `None` if this way cannot be asked.
     pub async fn is_hole(&self, offset_bytes: u64, len_bytes: u32) -> Result<Option<bool>, Trouble> {
         match self {
