@@ -71,7 +71,8 @@ pub(crate) enum Command {
     Trash(TrashCommand),
     /// How the cluster is, and why
     Status,
-    /// Where the time of a volume's I/O goes: by stage, and for the slowest commands of the last minutes
+    /// Where the time of a volume's I/O goes, and its slowest commands
+    #[command(after_help = help::WHY)]
     Why {
         /// The volume
         volume: VolumeName,

@@ -20,6 +20,7 @@ Volumes:
 
 The cluster:
   status    How the cluster is, and why
+  why       Where the time of a volume's I/O goes, and its slowest commands
   pool      Pools: ls, info, set
 
   help      Explain a command: `cairn help volume create`
@@ -113,6 +114,16 @@ Examples:
   cairn volume delete data --now    for good: its space comes back
 
 Refuses a volume that has snapshots: delete those first.";
+
+pub(crate) const WHY: &str = "\
+Every command is timed, always, in five stages: receive, admit, queue, device, send. Shown are the means of the last one
+to two minutes, the slowest commands of that time, and the stage that most of theirs went into, with what to look at.
+
+Examples:
+  cairn why data
+  cairn why data -o json    the same for programs, times in nanoseconds
+
+docs/metrics.md says what takes long in which stage. Nothing is reset by looking.";
 
 pub(crate) const HOST: &str = "\
 Examples, with the host's name as `cat /etc/nvme/hostnqn` shows it on the host:
