@@ -141,7 +141,7 @@ fn a_secret_that_cannot_be_is_refused_before_anything_is_made() {
     let demo = Serving::demo(temp.path(), &SMALL);
     for (flag, path, named) in [
         ("--key-file", secrets.file("short", &[1; 31]), "32 to 65536"),
-        ("--key-file", secrets.file("long", &[1; 65_537]), "32 to 65536"),
+        ("--key-file", secrets.file("long", &[1; 65_537]), "more than 65536 bytes"),
         ("--passphrase-file", secrets.file("word", b"sesame\n"), "8 to 1024"),
         ("--key-file", "/nowhere/key".to_owned(), "nothing is there"),
     ] {
