@@ -80,7 +80,7 @@ pub enum StartError {
         store: StoreId,
     },
     /// A device that is open already.
-    #[error("{path} holds store {store}, which this node has open already, by another name: name each device once")]
+    #[error("{path} holds store {store}, which this node serves already, maybe by another name: name each device once")]
     AlreadyServed {
         /// Where.
         path: PathBuf,
