@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use types::{BLOCK_BYTES, CHUNK_BYTES};
-use volume::{Assembly, VolumeError};
+use volume::{Assembly, NewVolume, VolumeError};
 
 const NAME: &str = "hoard";
 /// A piece is written and discarded as a whole, and all or nothing.
@@ -134,7 +134,7 @@ impl Hoarder {
             };
             subject
         });
-        let new = new_volume(&subject.name, 4096);
+        let new = NewVolume { size_bytes: VOLUME_BYTES, ..new_volume(&subject.name, 4096) };
         match self.assembly.create_volume(new).await {
             Ok(_) | Err(VolumeError::Exists(_)) => {}
             Err(error) => return Err(self.refused(error)),
