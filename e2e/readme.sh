@@ -2,6 +2,8 @@
 # Every command of README.md, executed: as a new user would, in an empty directory, on the default ports; what needs a
 # kernel module or disks of one's own in a guest. Then READMEs with an error in them, each of which must be noticed.
 # Time: 360 s (one and a half minutes; the first run builds the guest from Debian packages)
+# A reader's make is no child of `make test`: that one would say which directories it enters.
+unset MAKEFLAGS MFLAGS MAKELEVEL
 # The default ports are free in a network of one's own.
 [ -n "${README_NETWORK:-}" ] || { export README_NETWORK=1; exec unshare --net "$0" "$@"; }
 . "$(dirname "$0")/lib.sh"
