@@ -62,6 +62,12 @@ impl<'a> Opener<'a> {
         Ok(OpenDevice { path: path.to_owned(), size_bytes, store })
     }
 
+    /// Which store is there, whoever's it is; `None`: none, or it cannot be told.
+    pub(super) async fn store_on(path: &Path) -> Option<StoreId> {
+        let device = Device::open(path).await.ok()?;
+        store::identify(&device).await.ok()?.map(|(_, store)| store)
+    }
+
     /// Which store is there, without opening it: the cluster's or nobody's.
     pub(super) async fn look(&self, path: &Path) -> Result<StoreId, StartError> {
         let failed = |error: std::io::Error| StartError::Device { path: path.to_owned(), message: error.to_string() };

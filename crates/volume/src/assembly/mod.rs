@@ -135,13 +135,13 @@ impl Assembly {
         let opener = Opener::new(&map, cluster.id, node, blank).await?;
         let mut devices = Vec::with_capacity(paths.len());
         for path in &paths {
-            let device = opener.open(path).await?;
-            let store = device.store.store_id();
-            if devices.iter().any(|there: &OpenDevice| there.store.store_id() == store) {
-                // Two logs on one device would overwrite each other.
+            // Two logs on one device would overwrite each other.
+            let is_open =
+                |store: &types::StoreId| devices.iter().any(|there: &OpenDevice| there.store.store_id() == *store);
+            if let Some(store) = Opener::store_on(path).await.filter(is_open) {
                 return Err(StartError::AlreadyServed { path: path.clone(), store });
             }
-            devices.push(device);
+            devices.push(opener.open(path).await?);
         }
         growth::ensure_groups(&*map, &devices).await?;
         let StartedCores { head, tables, groups_missing, reasons } = start_cores(&map, &cores, &devices).await?;
