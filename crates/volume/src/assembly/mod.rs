@@ -57,7 +57,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use trash::Trash;
-use types::{ClusterId, KeyId, NodeId, VolumeId};
+use types::{ClusterId, KeyId, NodeId, StoreId, VolumeId};
 
 /// Formats that this program writes into a new cluster.
 const CLUSTER_VERSION: u32 = 1;
@@ -136,9 +136,10 @@ impl Assembly {
         let mut devices = Vec::with_capacity(paths.len());
         for path in &paths {
             // Two logs on one device would overwrite each other.
-            let is_open =
-                |store: &types::StoreId| devices.iter().any(|there: &OpenDevice| there.store.store_id() == *store);
-            if let Some(store) = Opener::store_on(path).await.filter(is_open) {
+            let is_open = |store: &StoreId| devices.iter().any(|there: &OpenDevice| there.store.store_id() == *store);
+            if !devices.is_empty()
+                && let Some(store) = Opener::store_on(path).await.filter(is_open)
+            {
                 return Err(StartError::AlreadyServed { path: path.clone(), store });
             }
             devices.push(opener.open(path).await?);
