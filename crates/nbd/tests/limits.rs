@@ -12,6 +12,8 @@ use volume::{Assembly, LimitChange, NewVolume, VolumeChange};
 
 const SECOND: Duration = Duration::from_secs(1);
 const VOLUME_BYTES: u64 = 64 << 20;
+/// Four parts of a request.
+const LONG: usize = 4 << 20;
 /// Behind all that is flooded.
 const LAST: u64 = VOLUME_BYTES - 4096;
 
@@ -202,4 +204,29 @@ fn what_waits_ends_with_its_connection() {
     cluster.limit("a", iops(1_000_000));
     cluster.world.run_for(2 * SECOND);
     assert!(cluster.is_untouched());
+}
+
+/// A long write of which a part is done and the rest unread while the core has no room: no answer can come before it is
+/// read on, and it is.
+#[test]
+fn a_write_that_was_not_read_on_for_want_of_room_ends() {
+    let cluster = cluster(5);
+    let disk = cluster.storage.disk(std::path::Path::new("/disk")).expect("there");
+    let last = cluster.connect("b");
+    let others: Vec<_> = (0..6).map(|_| cluster.connect("a")).collect();
+    disk.set_hanging(true);
+    let written: Vec<_> = (0..36_u64)
+        .map(|number| {
+            let client = others[number as usize % others.len()].clone();
+            cluster.start(async move { client.write(number % 15 * LONG as u64, bytes(LONG, 1), false).await })
+        })
+        .collect();
+    cluster.world.run_for(SECOND / 2);
+    let long = cluster.start(async move { last.write(0, bytes(LONG, 2), false).await });
+    cluster.world.run_for(SECOND);
+    assert!(long.borrow().is_none(), "the disk stands still");
+    disk.set_hanging(false);
+    cluster.world.run_for(20 * SECOND);
+    assert_eq!(*long.borrow(), Some(Ok(())));
+    assert!(written.iter().all(|written| *written.borrow() == Some(Ok(()))), "the others', too");
 }

@@ -69,7 +69,7 @@ fn flight(volume: &Volume, operation: &Operation, received: Instant) -> Flight {
 }
 
 /// Bytes the command holds while it is executed.
-fn payload_bytes(operation: &Operation) -> usize {
+pub(super) fn payload_bytes(operation: &Operation) -> usize {
     match operation {
         Operation::Read { len_bytes, .. } => *len_bytes as usize,
         Operation::Write { data, .. } | Operation::Compare { data, .. } => data.len(),

@@ -5,6 +5,7 @@
 //! write whose data is to be asked for waits before it is, and holds no memory meanwhile; what others hold is bounded,
 //! by not reading the connections on that they came.
 
+use super::command::payload_bytes;
 use super::connection::Conn;
 use super::flow::is_alive;
 use crate::machine::{Operation, Tag};
@@ -26,14 +27,9 @@ pub(super) fn cost(operation: &Operation) -> Option<Cost> {
     }
 }
 
-/// Memory that it holds while it waits.
+/// Memory that it holds while it waits: a read has none before it begins.
 pub(super) fn held_bytes(operation: &Operation) -> usize {
-    match operation {
-        Operation::Write { data, .. } | Operation::Compare { data, .. } => data.len(),
-        Operation::CompareAndWrite { expected, data, .. } => expected.len() + data.len(),
-        Operation::Deallocate { ranges, .. } => ranges.len(),
-        Operation::Read { .. } | Operation::WriteZeroes { .. } | Operation::Flush | Operation::Nothing => 0,
-    }
+    if matches!(operation, Operation::Read { .. }) { 0 } else { payload_bytes(operation) }
 }
 
 /// Whether a command of this connection on this namespace has nothing to wait for: nobody is there to be answered, or
