@@ -22,6 +22,7 @@
 mod error;
 mod group;
 mod layers;
+pub mod protocol;
 mod shard;
 mod window;
 

@@ -108,6 +108,46 @@ pub enum Mutant {
     CloneSharesTop,
     /// Map: a volume's new size is told and not kept.
     GrowthForgotten,
+    /// Replication: a record names its primary, and not which of its lives.
+    LifeNotNamed,
+    /// Replication: a new primary counts as told what was told to an earlier one.
+    OldAnswerCounts,
+    /// Replication: histories are compared by their lengths, not by their epochs.
+    NumberWithoutEpoch,
+    /// Replication: a new primary goes on from its own log, whatever the others hold.
+    OwnHistoryWins,
+    /// Replication: a new primary begins its epoch before enough others have told what they hold.
+    BeginsAlone,
+    /// Replication: a member takes entries and questions of an epoch that is over.
+    FenceIgnored,
+    /// Replication: a member commits what it is told, also where nobody has compared its log.
+    CommitNumberAhead,
+    /// Replication: a member acknowledges what is not durable yet.
+    PreparedBeforeDurable,
+    /// Replication: what an earlier life of a member acknowledged goes on counting.
+    IncarnationIgnored,
+    /// Replication: who is being added counts only once the map has answered.
+    AddedCountsLate,
+    /// Replication: who is being removed counts no more, before the map has answered.
+    RemovedCountsNoMore,
+    /// Replication: members that are catching up count towards the least number in sync.
+    JoiningCounts,
+    /// Replication: a primary commits alone, however few are in sync.
+    LastOneStanding,
+    /// Replication: a change of the record without an answer is taken for one that was not made.
+    UnknownTakenForNo,
+    /// Replication: a member asks for the lead while what it granted to the primary lasts.
+    LeaseNotAwaited,
+    /// Replication: a store that starts has granted nothing.
+    GrantForgottenByRestart,
+    /// Replication: a primary reads although its lease is over.
+    ReadPastLease,
+    /// Replication: a primary beside which others are eligible reads without its session in the map.
+    SessionIgnored,
+    /// Replication: a new primary reads before all that its predecessors prepared is committed.
+    ServedBeforeBegun,
+    /// Replication: who held everything when too few were in sync stays eligible when others commit again.
+    EligibleForEver,
 }
 
 #[cfg(feature = "mutants")]

@@ -1,0 +1,51 @@
+//! `cairn-model [MINUTES] [SEED]`: looks at more states than `make test` has time for.
+
+use model::Bounds;
+use model::search::{Found, Limits, all, long_ways};
+use std::time::{Duration, Instant};
+
+fn main() {
+    #[cfg(feature = "mutants")]
+    if std::env::args().nth(1).as_deref() == Some("mutants") {
+        return mutants();
+    }
+    let number = |index| std::env::args().nth(index).and_then(|text: String| text.parse::<u64>().ok());
+    let (minutes, seed) = (number(1).unwrap_or(20), number(2).unwrap_or(1));
+    let time = Duration::from_secs(minutes * 60 / (2 * Bounds::ALL.len() as u64));
+    let limits = Limits { states: usize::MAX, time };
+    let mut is_well = true;
+    for (about, bounds) in Bounds::ALL {
+        let begin = Instant::now();
+        let mut tell = |how: &str, found: &Found| {
+            let Found { states, different, depth, .. } = found;
+            println!(
+                "{about}, {how}: {states} states, {different} different, {depth} steps, {} s",
+                begin.elapsed().as_secs()
+            );
+            if let Some(broken) = &found.broken {
+                println!("BROKEN: {}\n{}", broken.rule, broken.way.join("\n"));
+                is_well = false;
+            }
+        };
+        tell("all", &all(bounds, limits));
+        tell("long ways", &long_ways(bounds, limits, seed));
+    }
+    std::process::exit(i32::from(!is_well));
+}
+
+/// Each broken rule in each of the bounds: where it shows, and how soon.
+#[cfg(feature = "mutants")]
+fn mutants() {
+    use model::mutants::{MUTANTS, Shows, caught};
+    let seconds = std::env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(10);
+    for (mutant, _) in MUTANTS {
+        for (index, (about, _)) in Bounds::ALL.iter().enumerate() {
+            for shows in [Shows::Far(index)] {
+                let begin = Instant::now();
+                let (states, broken) = caught(*mutant, shows, Duration::from_secs(seconds));
+                let rule = broken.map_or("-", |broken| broken.rule);
+                println!("{mutant:?}, {about}: {states} states, {} ms: {rule}", begin.elapsed().as_millis());
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A store with a log, and the member that runs on it while it is up.
+
+use replication::protocol::{History, Member, Membership, Timing};
+use runtime::Instant;
+use types::{Epoch, Incarnation, Seq, StoreId};
+
+/// Leases and grants last one step of the clock.
+pub const TIMING: Timing = Timing { lease: Instant(1), grant: Instant(1) };
+
+/// What an entry says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Value {
+    /// An epoch begins.
+    Start,
+    /// The record, as an entry.
+    Record(Membership),
+    /// A client's write, each another.
+    Write(u8),
+}
+
+/// An entry with the epoch in which it was given its place.
+pub type Entry = (Epoch, Value);
+
+/// A store: what is on its device outlives its member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// Its life: counted up at each start.
+    pub life: Incarnation,
+    /// All that is appended; lost behind `durable` in a crash.
+    pub log: Vec<Entry>,
+    /// How many of them are durable.
+    pub durable: usize,
+    /// While it is up.
+    pub member: Option<Member>,
+}
+
+impl Node {
+    /// A store that is not up.
+    pub fn new(log: Vec<Entry>) -> Self {
+        Self { life: Incarnation(0), durable: log.len(), log, member: None }
+    }
+
+    /// The process ends; of what was not durable nothing is left.
+    pub fn crash(&mut self) {
+        self.member = None;
+        self.log.truncate(self.durable);
+    }
+
+    /// A new life, with the newest record that the log knows.
+    pub fn start(&mut self, me: StoreId, now: Instant) {
+        self.life.0 += 1;
+        let mut history = History::default();
+        self.log.iter().for_each(|(epoch, _)| history.push(*epoch));
+        let record = self.log.iter().rev().find_map(|(_, value)| match value {
+            Value::Record(record) => Some(record.clone()),
+            Value::Start | Value::Write(_) => None,
+        });
+        let record = record.expect("every log begins with a record");
+        self.member = Some(Member::start(me, self.life, TIMING, record, history, Seq(0), true, now));
+    }
+
+    /// The entries of these sequences.
+    pub fn entries(&self, (first, last): (Seq, Seq)) -> Vec<Entry> {
+        self.log[first.0 as usize - 1..last.0 as usize].to_vec()
+    }
+}

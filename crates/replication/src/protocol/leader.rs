@@ -1,0 +1,440 @@
+//! The primary's side of a group.
+
+use super::member::{Effect, Member, Role, Session};
+use super::{History, Membership, Message, Place};
+use runtime::Instant;
+use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
+
+/// Entries that begin an epoch: its start, and the record.
+const BEGIN_ENTRIES: u64 = 2;
+
+/// How long things last, on this member's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Timing {
+    /// From the sending of a beat that was answered: so long the primary may read.
+    pub lease: Instant,
+    /// From the answering of a beat: so long nobody else leads. At least the lease, by the slowest clock.
+    pub grant: Instant,
+}
+
+/// A change of the record that the map was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Change {
+    pub(super) record: Membership,
+    pub(super) session: Session,
+    /// Who is added by it, and counts already (R3).
+    pub(super) adds: Option<StoreId>,
+}
+
+/// What the primary knows of another member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Peer {
+    store: StoreId,
+    /// Which of its lives told its history; what an earlier one said counts for nothing (R9).
+    incarnation: Incarnation,
+    /// What it told, in this reign.
+    told: Option<History>,
+    whole: bool,
+    /// Durable there and equal to this log through here.
+    prepared: Seq,
+    /// Sent through here.
+    sent: Seq,
+    /// When the last beat that it granted was sent, and the last that it refused.
+    granted: Option<Instant>,
+    refused: Option<Instant>,
+}
+
+/// How far a reign has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Asks the others for their histories.
+    Asking,
+    /// Its log becomes as long as this member's, which ends there.
+    Fetching(StoreId, Place),
+    /// Has the longest log of all that told, and gives out nothing before enough are in sync: until then another may turn
+    /// up that holds more.
+    Ready,
+    /// Gives out sequences.
+    Leading,
+}
+
+/// A reign.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Leader {
+    phase: Phase,
+    /// The reign's first epoch: what was said in an earlier one was not said to it.
+    since: Epoch,
+    /// The reign's first entries go through here: nothing is read before they are committed (R6).
+    begun: Seq,
+    peers: Vec<Peer>,
+}
+
+impl Leader {
+    fn peer(&mut self, store: StoreId) -> Option<&mut Peer> {
+        self.peers.iter_mut().find(|peer| peer.store == store)
+    }
+
+    fn is_of_reign(&self, epoch: Epoch) -> bool {
+        epoch >= self.since || mutant(Mutant::OldAnswerCounts)
+    }
+
+    /// Whether it has followed this reign.
+    pub(super) fn has_told(&self, store: StoreId) -> bool {
+        self.peers.iter().any(|peer| peer.store == store && peer.told.is_some())
+    }
+}
+
+impl Member {
+    /// The reign begins: the map says so.
+    pub(super) fn lead(&mut self) {
+        let others: Vec<_> = self.record.members().filter(|store| *store != self.me).collect();
+        let peer = |store| Peer {
+            store,
+            incarnation: Incarnation(0),
+            told: None,
+            whole: false,
+            prepared: Seq(0),
+            sent: Seq(0),
+            granted: None,
+            refused: None,
+        };
+        let peers = others.iter().copied().map(peer).collect();
+        self.role =
+            Role::Leader(Box::new(Leader { phase: Phase::Asking, since: self.record.epoch, begun: Seq(0), peers }));
+        others.into_iter().for_each(|store| self.ask(store));
+        self.go_on(false);
+    }
+
+    fn ask(&mut self, store: StoreId) {
+        self.effects.push(Effect::Send(store, Message::Ask { record: self.record.clone() }, None));
+    }
+
+    /// A member has told its history.
+    pub(super) fn told(
+        &mut self,
+        from: StoreId,
+        incarnation: Incarnation,
+        epoch: Epoch,
+        history: &History,
+        whole: bool,
+    ) {
+        let (log, me_epoch) = (self.log.clone(), self.record.epoch);
+        let Role::Leader(leader) = &mut self.role else { return };
+        let phase = leader.phase;
+        // One of an earlier epoch of this reign will do: since then only this primary could have changed the log.
+        let is_of_reign = leader.is_of_reign(epoch) && epoch <= me_epoch;
+        let Some(peer) = leader.peer(from).filter(|peer| is_of_reign && peer.incarnation <= incarnation) else {
+            return;
+        };
+        peer.incarnation = incarnation;
+        peer.told = Some(history.clone());
+        peer.whole = whole;
+        peer.prepared = if whole { log.agreement(history) } else { Seq(0) };
+        peer.sent = peer.prepared;
+        match phase {
+            Phase::Leading => {
+                self.send_to(from);
+                self.advance_commit();
+            }
+            Phase::Asking | Phase::Fetching(..) | Phase::Ready => self.go_on(false),
+        }
+    }
+
+    /// Goes on towards the reign's first entry: when all have told that may hold something, or `time_is_over`.
+    pub fn go_on(&mut self, time_is_over: bool) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        if leader.phase == Phase::Leading {
+            return;
+        }
+        let holds_all = |store: StoreId| self.record.in_sync.contains(&store) || self.record.eligible.contains(&store);
+        let of_those = || leader.peers.iter().filter(|peer| holds_all(peer.store) && peer.whole);
+        let missing = leader.peers.iter().any(|peer| holds_all(peer.store) && !(peer.told.is_some() && peer.whole));
+        if leader.phase == Phase::Asking && missing && !time_is_over {
+            return;
+        }
+        let told = of_those().filter_map(|peer| Some((peer.told.as_ref()?.end(), peer.store)));
+        match told.max().filter(|(end, _)| *end > self.log.end()) {
+            Some((end, store)) if !mutant(Mutant::OwnHistoryWins) => {
+                leader.phase = Phase::Fetching(store, end);
+                let told = leader.peer(store).and_then(|peer| peer.told.as_ref()).expect("it told");
+                let behind = self.log.agreement(told);
+                let message = Message::Fetch { record: self.record.clone(), behind };
+                self.effects.push(Effect::Send(store, message, None));
+            }
+            _ => self.is_ready(),
+        }
+    }
+
+    /// Nobody that told holds more. The others get what they lack; when all in sync have told, and are enough, the reign
+    /// begins.
+    fn is_ready(&mut self) {
+        self.set_phase(Phase::Ready);
+        self.match_all();
+        let Role::Leader(leader) = &self.role else { return };
+        let told = |store: &StoreId| *store == self.me || leader.has_told(*store);
+        if self.record.may_commit() && self.record.in_sync.iter().all(told) || mutant(Mutant::BeginsAlone) {
+            self.set_phase(Phase::Leading);
+            self.begin_epoch();
+            self.advance_commit();
+        }
+    }
+
+    fn set_phase(&mut self, phase: Phase) {
+        if let Role::Leader(leader) = &mut self.role {
+            leader.phase = phase;
+        }
+    }
+
+    /// Entries of the longest log have come.
+    pub(super) fn fetched(&mut self, before: Place, entries: &[Epoch]) {
+        let Role::Leader(leader) = &self.role else { return };
+        let Phase::Fetching(_, longest) = leader.phase else { return };
+        if before.1 > self.log.last() || self.log.epoch_at(before.1) != before.0 || !self.append(before, entries) {
+            return;
+        }
+        if self.log.end() >= longest {
+            self.is_ready();
+        }
+    }
+
+    /// The epoch's first entries. Only the first epoch of a reign has to wait for them.
+    pub(super) fn begin_epoch(&mut self) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        if leader.phase != Phase::Leading {
+            return self.go_on(true);
+        }
+        let first = Seq(self.log.last().0 + 1);
+        (0..BEGIN_ENTRIES).for_each(|_| self.log.push(self.record.epoch));
+        if leader.begun == Seq(0) {
+            leader.begun = self.log.last();
+        }
+        self.effects.push(Effect::Begin(first, self.record.clone()));
+        self.flush();
+    }
+
+    /// Each member that told its history is sent what it lacks, from where its log and this one, as it is now, agree.
+    fn match_all(&mut self) {
+        let log = self.log.clone();
+        let Role::Leader(leader) = &mut self.role else { return };
+        for peer in leader.peers.iter_mut().filter(|peer| peer.whole) {
+            if let Some(history) = &peer.told {
+                peer.prepared = peer.prepared.max(log.agreement(history)).min(log.last());
+                peer.sent = peer.prepared;
+            }
+        }
+        self.flush();
+    }
+
+    // ---- order -----------------------------------------------------------------------------------------------------
+
+    /// The place of the next entry, if this member gives out places.
+    pub fn next_place(&self) -> Option<Place> {
+        match &self.role {
+            Role::Leader(leader) if leader.phase == Phase::Leading => {
+                Some((self.record.epoch, Seq(self.log.last().0 + 1)))
+            }
+            _ => None,
+        }
+    }
+
+    /// An entry was appended at [`next_place`](Self::next_place).
+    pub fn appended(&mut self) {
+        self.log.push(self.record.epoch);
+    }
+
+    /// Sends each member what it has not been sent.
+    pub fn flush(&mut self) {
+        let Role::Leader(leader) = &self.role else { return };
+        let last = self.log.last();
+        let due = leader.peers.iter().filter(|peer| peer.told.is_some() && peer.whole && peer.sent < last);
+        let due: Vec<_> = due.map(|peer| peer.store).collect();
+        due.into_iter().for_each(|store| self.send_to(store));
+    }
+
+    /// What was sent may be lost: from the last acknowledged entry on it is sent again, or the history is asked for.
+    pub fn resend(&mut self, store: StoreId) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        let phase = leader.phase;
+        let Some(peer) = leader.peer(store) else { return };
+        if peer.told.is_none() {
+            self.ask(store);
+        } else if matches!(phase, Phase::Leading | Phase::Ready) && peer.whole {
+            peer.sent = peer.prepared;
+            self.send_to(store);
+        } else if matches!(phase, Phase::Fetching(from, _) if from == store) {
+            self.go_on(true);
+        }
+    }
+
+    /// A member that told its history is silent: what it has and nobody else cannot be waited for.
+    pub fn is_silent(&mut self, store: StoreId) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        if matches!(leader.phase, Phase::Fetching(from, _) if from == store) {
+            if let Some(peer) = leader.peer(store) {
+                peer.told = None;
+            }
+            self.go_on(true);
+        }
+    }
+
+    fn send_to(&mut self, store: StoreId) {
+        let last = self.log.last();
+        let Role::Leader(leader) = &mut self.role else { return };
+        let Some(peer) = leader.peer(store) else { return };
+        if peer.told.is_none() || !peer.whole {
+            return;
+        }
+        let before = (self.log.epoch_at(peer.sent), peer.sent);
+        let entries = (peer.sent < last).then_some((Seq(peer.sent.0 + 1), last));
+        peer.sent = last;
+        let message = Message::Prepare { record: self.record.clone(), before, commit: self.committed };
+        self.effects.push(Effect::Send(store, message, entries));
+    }
+
+    /// A member has something durable.
+    pub(super) fn prepared(&mut self, from: StoreId, incarnation: Incarnation, epoch: Epoch, through: Seq) {
+        let (last, mine) = (self.log.last(), self.record.epoch);
+        let Role::Leader(leader) = &mut self.role else { return };
+        let is_of_reign = leader.is_of_reign(epoch) && epoch <= mine;
+        let Some(peer) = leader.peer(from).filter(|_| is_of_reign) else { return };
+        if peer.incarnation != incarnation && !mutant(Mutant::IncarnationIgnored) {
+            // It has started anew and may have lost what it acknowledged (R9).
+            peer.told = None;
+            peer.prepared = Seq(0);
+            return self.ask(from);
+        }
+        if peer.told.is_some() && through <= last {
+            peer.prepared = peer.prepared.max(through);
+            self.advance_commit();
+        }
+    }
+
+    /// The network says that a member has started anew.
+    pub fn restarted(&mut self, store: StoreId, incarnation: Incarnation) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        let Some(peer) = leader.peer(store) else { return };
+        if peer.incarnation < incarnation && peer.told.is_some() && !mutant(Mutant::IncarnationIgnored) {
+            (peer.told, peer.prepared, peer.granted) = (None, Seq(0), None);
+            self.ask(store);
+        }
+    }
+
+    // ---- commit ----------------------------------------------------------------------------------------------------
+
+    /// The other members that count (R3).
+    fn counting(&self) -> impl Iterator<Item = StoreId> + '_ {
+        let added = self.change.as_ref().and_then(|change| change.adds);
+        let added = added.filter(|_| !mutant(Mutant::AddedCountsLate));
+        let stays = |store: &StoreId| match &self.change {
+            Some(change) if mutant(Mutant::RemovedCountsNoMore) => change.record.in_sync.contains(store),
+            _ => true,
+        };
+        self.record.in_sync.iter().copied().filter(stays).chain(added).filter(|store| *store != self.me)
+    }
+
+    /// Commits what is prepared on all that count.
+    pub(super) fn advance_commit(&mut self) {
+        let Role::Leader(leader) = &self.role else { return };
+        if leader.phase != Phase::Leading {
+            return;
+        }
+        let mut in_sync = self.record.in_sync.len();
+        if mutant(Mutant::JoiningCounts) {
+            in_sync += leader.peers.iter().filter(|peer| peer.told.is_some()).count();
+        }
+        if in_sync < self.record.min_in_sync && !mutant(Mutant::LastOneStanding) {
+            return;
+        }
+        let prepared =
+            |store| leader.peers.iter().find(|peer| peer.store == store).map_or(Seq(0), |peer| peer.prepared);
+        let commit = self.counting().map(prepared).fold(self.durable, Seq::min);
+        if commit > self.committed {
+            self.committed = commit;
+            self.effects.push(Effect::Commit(commit));
+        }
+    }
+
+    /// Tells a member the commit number, if it has been sent everything: else it goes with that.
+    pub fn tell_commit(&mut self, store: StoreId) {
+        let last = self.log.last();
+        if let Role::Leader(leader) = &mut self.role
+            && leader.phase == Phase::Leading
+            && leader.peer(store).is_some_and(|peer| peer.sent == last)
+        {
+            self.send_to(store);
+        }
+    }
+
+    // ---- who counts ------------------------------------------------------------------------------------------------
+
+    /// Members that are silent or slow are to be removed. One change is under way at a time.
+    pub fn remove(&mut self, gone: &[StoreId]) {
+        let gone: Vec<_> = self.record.in_sync.iter().copied().filter(|store| gone.contains(store)).collect();
+        if self.change.is_some() || gone.is_empty() || gone.contains(&self.me) || !self.may_change() {
+            return;
+        }
+        let record = self.record.without(&gone);
+        self.propose(Change { record, session: Session::Any, adds: None });
+    }
+
+    /// A member that has all there is, is to count.
+    pub fn add(&mut self, store: StoreId) {
+        if self.change.is_some() || self.record.in_sync.contains(&store) || !self.has_all(store) {
+            return;
+        }
+        let record = self.record.with(store);
+        self.propose(Change { record, session: Session::Any, adds: Some(store) });
+    }
+
+    /// Whether it has the longest log of all that may hold something.
+    fn may_change(&self) -> bool {
+        matches!(&self.role, Role::Leader(leader) if matches!(leader.phase, Phase::Leading | Phase::Ready))
+    }
+
+    /// Through where a member must have prepared to be added: all that may be committed.
+    fn needed(&self, leader: &Leader) -> Seq {
+        match leader.phase {
+            Phase::Leading => self.committed.max(leader.begun),
+            _ => self.log.last(),
+        }
+    }
+
+    /// Whether a member lacks nothing that is committed.
+    fn has_all(&self, store: StoreId) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        let peer = leader.peers.iter().find(|peer| peer.store == store);
+        self.may_change() && peer.is_some_and(|peer| peer.told.is_some() && peer.prepared >= self.needed(leader))
+    }
+
+    // ---- reading ---------------------------------------------------------------------------------------------------
+
+    /// A beat that was sent to a member's node at `sent` was answered, with an exception for this group or not.
+    pub fn beat_answered(&mut self, store: StoreId, incarnation: Incarnation, sent: Instant, is_granted: bool) {
+        let Role::Leader(leader) = &mut self.role else { return };
+        let Some(peer) = leader.peer(store) else { return };
+        if peer.incarnation != incarnation {
+            return;
+        }
+        let at = if is_granted { &mut peer.granted } else { &mut peer.refused };
+        *at = (*at).max(Some(sent));
+    }
+
+    /// Whether an index that is read in this very turn is that of the group (R7). `session_until`: so long this node's session in the
+    /// map lasts at least.
+    pub fn may_read(&self, now: Instant, session_until: Instant) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        let begun = leader.begun > Seq(0) && self.committed >= leader.begun;
+        if leader.phase != Phase::Leading || !begun && !mutant(Mutant::ServedBeforeBegun) {
+            return false;
+        }
+        let lease = |store: StoreId| {
+            let peer = leader.peers.iter().find(|peer| peer.store == store);
+            peer.is_some_and(|peer| {
+                peer.granted > peer.refused && peer.granted.is_some_and(|sent| now.0 < sent.0 + self.timing.lease.0)
+            })
+        };
+        let has_leases = self.counting().all(lease) || mutant(Mutant::ReadPastLease);
+        let has_session = self.record.eligible.is_empty() || now < session_until || mutant(Mutant::SessionIgnored);
+        has_leases && has_session
+    }
+}

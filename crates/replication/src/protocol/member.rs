@@ -1,0 +1,425 @@
+//! One member's side of a group.
+
+use super::leader::{Change, Leader, Timing};
+use super::{History, Membership, Message, Place};
+use runtime::Instant;
+use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Entries behind it are forgotten; none of them is committed.
+    Cut(Seq),
+    /// Of the entries that came with the message, those behind the first so many are appended.
+    Append(usize),
+    /// Everything up to here is committed: the index takes it in.
+    Commit(Seq),
+    /// The first entries of the epoch are appended, from this sequence on: its start, and the record.
+    Begin(Seq, Membership),
+    /// A message goes to a member, with the entries of these sequences, if any.
+    Send(StoreId, Message, Option<(Seq, Seq)>),
+    /// The map is asked to replace the record of the epoch before by this one; again and again until it answers (R12).
+    Propose(Membership, Session),
+    /// The member cannot take part any more.
+    Stop(Refusal),
+}
+
+/// Whether a change may be made only when a session in the map is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Session {
+    /// It needs no session to be over.
+    Any,
+    /// That of this store's node must be over, in the same transaction.
+    Over(StoreId),
+}
+
+/// Why a member cannot take part any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// A primary says that what is committed here is not in its log.
+    CommittedLost(Place),
+    /// The map says less than this member knows (R11).
+    MapWentBack {
+        /// The map's epoch.
+        map: Epoch,
+        /// This member's.
+        known: Epoch,
+    },
+}
+
+/// What the member does at present.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Role {
+    Follower,
+    /// Wants to lead: grants nothing for this group, and waits for the end of what it granted.
+    Candidate,
+    /// The map says that it leads, by a change that this incarnation asked for.
+    Leader(Box<Leader>),
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    pub(super) me: StoreId,
+    life: Incarnation,
+    pub(super) timing: Timing,
+    /// The newest record that is known.
+    pub(super) record: Membership,
+    /// All that is appended.
+    pub(super) log: History,
+    pub(super) durable: Seq,
+    pub(super) committed: Seq,
+    /// Nothing before the log's end is missing (R15).
+    pub(super) whole: bool,
+    pub(super) role: Role,
+    /// A change of the record that the map was asked for and has not answered.
+    pub(super) change: Option<Change>,
+    /// Of a follower: equal to the primary's through here, in this epoch.
+    matched: Seq,
+    /// Of a follower: what the primary says is committed.
+    told_commit: Seq,
+    /// When a beat of a member's node was answered last, so that its primaries may read (R8).
+    grants: Vec<(StoreId, Instant)>,
+    /// The record's primary will not read any more: it is dead, or gave the group up.
+    primary_gone: bool,
+    pub(super) effects: Vec<Effect>,
+}
+
+impl Member {
+    /// A store has started: with what its log holds, and the newest record that log or map know.
+    #[expect(clippy::too_many_arguments, reason = "each is another thing that a start knows")]
+    pub fn start(
+        me: StoreId,
+        life: Incarnation,
+        timing: Timing,
+        record: Membership,
+        log: History,
+        committed: Seq,
+        whole: bool,
+        now: Instant,
+    ) -> Self {
+        let others = record.members().filter(|store| *store != me);
+        // What an earlier incarnation granted is not known any more (R8).
+        let grants = others.map(|store| (store, now)).collect();
+        let durable = log.last();
+        let mut member = Self {
+            me,
+            life,
+            timing,
+            record,
+            log,
+            durable,
+            committed,
+            whole,
+            role: Role::Follower,
+            change: None,
+            matched: Seq(0),
+            told_commit: Seq(0),
+            grants,
+            primary_gone: false,
+            effects: Vec::new(),
+        };
+        if mutant(Mutant::GrantForgottenByRestart) {
+            member.grants.clear();
+        }
+        if mutant(Mutant::OldEpochAfterRestart) && member.record.primary == me && member.record.epoch > Epoch(0) {
+            member.lead();
+        }
+        member
+    }
+
+    /// What is to be done by now.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Whether the map says that this life of the member leads, serving or not.
+    pub fn leads(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
+    /// Whether this change waits for the map's answer.
+    pub fn asked_for(&self, record: &Membership) -> bool {
+        self.change.as_ref().is_some_and(|change| change.record == *record)
+    }
+
+    /// The newest record that is known.
+    pub fn record(&self) -> &Membership {
+        &self.record
+    }
+
+    /// What is appended.
+    pub fn log(&self) -> &History {
+        &self.log
+    }
+
+    /// Everything up to here is committed.
+    pub fn committed(&self) -> Seq {
+        self.committed
+    }
+
+    /// Whether a change of the record waits for the map's answer.
+    pub fn change_under_way(&self) -> bool {
+        self.change.is_some()
+    }
+
+    // ---- the map -------------------------------------------------------------------------------------------------
+
+    /// The map says so, or another member that has it from there.
+    pub fn learn(&mut self, record: &Membership) {
+        if record.epoch <= self.record.epoch {
+            return;
+        }
+        if self.change.as_ref().is_some_and(|change| change.record == *record) {
+            return self.changed();
+        }
+        self.step_down();
+        self.record = record.clone();
+    }
+
+    /// A linearizable look at the map: it never says less than is known, unless it went back in time (R11).
+    pub fn looked(&mut self, record: &Membership) {
+        if record.epoch < self.record.epoch {
+            let refusal = Refusal::MapWentBack { map: record.epoch, known: self.record.epoch };
+            self.step_down();
+            self.effects.push(Effect::Stop(refusal));
+        } else {
+            self.learn(record);
+        }
+    }
+
+    /// The map has made the change that was asked for.
+    pub fn changed(&mut self) {
+        let Some(Change { record, .. }) = self.change.take() else { return };
+        let was_leader = matches!(self.role, Role::Leader(_));
+        self.record = record;
+        if was_leader {
+            self.begin_epoch();
+            self.advance_commit();
+        } else {
+            self.lead();
+        }
+    }
+
+    /// The map refused it: the record had changed, to this one.
+    pub fn conflicted(&mut self, current: &Membership) {
+        let record = self.change.as_ref().map(|change| change.record.clone());
+        if record.as_ref() == Some(current) {
+            return self.changed();
+        }
+        self.change = None;
+        self.learn(current);
+        if let Role::Candidate = self.role {
+            self.role = Role::Follower;
+        }
+    }
+
+    /// No answer came. The request may still be done (R12).
+    pub fn unanswered(&mut self) {
+        if mutant(Mutant::UnknownTakenForNo) {
+            self.change = None;
+            if let Role::Candidate = self.role {
+                self.role = Role::Follower;
+            }
+        } else if let Some(change) = &self.change {
+            self.effects.push(Effect::Propose(change.record.clone(), change.session));
+        }
+    }
+
+    fn step_down(&mut self) {
+        self.role = Role::Follower;
+        self.change = None;
+        self.matched = Seq(0);
+        self.told_commit = Seq(0);
+        self.primary_gone = false;
+    }
+
+    // ---- taking over -----------------------------------------------------------------------------------------------
+
+    /// The primary is silent, or is this store's earlier life: from now on nothing is granted for this group.
+    pub fn campaign(&mut self) {
+        if self.change.is_none() && !matches!(self.role, Role::Leader(_)) {
+            self.role = Role::Candidate;
+        }
+    }
+
+    /// The primary was heard again before the map was asked.
+    pub fn abandon(&mut self) {
+        if self.change.is_none() && matches!(self.role, Role::Candidate) {
+            self.role = Role::Follower;
+        }
+    }
+
+    /// The record's primary reads no more: its supervisor says that it is dead, or it said itself that it gave the group up.
+    pub fn primary_is_gone(&mut self) {
+        self.primary_gone = true;
+    }
+
+    /// Asks the map for the lead, if it is this member's and everything granted to the primary is over (R8).
+    pub fn propose_to_lead(&mut self, now: Instant) {
+        if !matches!(self.role, Role::Candidate) || self.change.is_some() || !self.whole {
+            return;
+        }
+        let primary = self.record.primary;
+        let is_over = primary == self.me || self.primary_gone || self.grant_over(primary) <= now;
+        if !is_over && !mutant(Mutant::LeaseNotAwaited) {
+            return;
+        }
+        let (record, session) = if self.record.in_sync.contains(&self.me) {
+            (self.record.led_by(self.me, self.life), Session::Any)
+        } else if self.record.eligible.contains(&self.me) {
+            (self.record.rescued_by(self.me, self.life), Session::Over(primary))
+        } else {
+            return;
+        };
+        self.propose(Change { record, session, adds: None });
+    }
+
+    pub(super) fn propose(&mut self, change: Change) {
+        self.effects.push(Effect::Propose(change.record.clone(), change.session));
+        self.change = Some(change);
+    }
+
+    /// When everything is over that was granted to `store`.
+    fn grant_over(&self, store: StoreId) -> Instant {
+        let granted = self.grants.iter().find(|(other, _)| *other == store);
+        granted.map_or(Instant(0), |(_, at)| Instant(at.0 + self.timing.grant.0))
+    }
+
+    /// Whether a beat of `store`'s node may be answered without an exception for this group; if so, it is granted (R8).
+    pub fn grant(&mut self, store: StoreId, now: Instant) -> bool {
+        let grants = match &self.role {
+            Role::Candidate => false,
+            // It may believe that it leads, until it has told its history in this reign.
+            Role::Leader(leader) => leader.has_told(store),
+            Role::Follower => true,
+        };
+        if grants {
+            match self.grants.iter_mut().find(|(other, _)| *other == store) {
+                Some((_, at)) => *at = now,
+                None => self.grants.push((store, now)),
+            }
+        }
+        grants
+    }
+
+    // ---- following -------------------------------------------------------------------------------------------------
+
+    /// A message has come. `entries`: epochs of those that came with it.
+    pub fn receive(&mut self, from: StoreId, incarnation: Incarnation, message: &Message, entries: &[Epoch]) {
+        match message {
+            Message::Refused { record } => self.learn(record),
+            Message::Prepare { record, before, commit } => {
+                if self.follows(from, record) {
+                    self.prepare(from, *before, entries, *commit);
+                }
+            }
+            Message::Ask { record } => {
+                if self.follows(from, record) {
+                    self.tell(from);
+                }
+            }
+            Message::Fetch { record, behind } => {
+                if self.follows(from, record) {
+                    let before = (self.log.epoch_at(*behind), *behind);
+                    let message = Message::Fetched { epoch: self.record.epoch, before };
+                    let entries = (*behind < self.durable).then_some((Seq(behind.0 + 1), self.durable));
+                    self.effects.push(Effect::Send(from, message, entries));
+                }
+            }
+            Message::Told { epoch, history, whole } if *epoch <= self.record.epoch => {
+                self.told(from, incarnation, *epoch, history, *whole);
+            }
+            Message::Prepared { epoch, through } => self.prepared(from, incarnation, *epoch, *through),
+            Message::Fetched { epoch, before } if *epoch == self.record.epoch => self.fetched(*before, entries),
+            Message::Told { .. } | Message::Fetched { .. } => {}
+        }
+    }
+
+    /// Whether the sender leads, as far as is known; else it is told (R5).
+    fn follows(&mut self, from: StoreId, record: &Membership) -> bool {
+        self.learn(record);
+        if record.epoch < self.record.epoch && !mutant(Mutant::FenceIgnored) {
+            self.effects.push(Effect::Send(from, Message::Refused { record: self.record.clone() }, None));
+            return false;
+        }
+        !matches!(self.role, Role::Leader(_)) && (from == self.record.primary || mutant(Mutant::FenceIgnored))
+    }
+
+    /// What is durable here: only that would be there after a crash.
+    fn tell(&mut self, to: StoreId) {
+        let mut history = self.log.clone();
+        history.cut(self.durable);
+        let message = Message::Told { epoch: self.record.epoch, history, whole: self.whole };
+        self.effects.push(Effect::Send(to, message, None));
+    }
+
+    fn prepare(&mut self, from: StoreId, before: Place, entries: &[Epoch], commit: Seq) {
+        if before.1 > self.log.last() || self.log.epoch_at(before.1) != before.0 {
+            // Something is missing here, or was never there: the primary finds out what (R2, R13).
+            return self.tell(from);
+        }
+        if !self.append(before, entries) {
+            return;
+        }
+        self.matched = self.matched.max(Seq(before.1.0 + entries.len() as u64));
+        self.told_commit = self.told_commit.max(commit);
+        self.settle();
+        self.acknowledge();
+    }
+
+    /// Takes entries behind `before` into the log; false if that is impossible.
+    pub(super) fn append(&mut self, before: Place, entries: &[Epoch]) -> bool {
+        let place = |index: usize| Seq(before.1.0 + 1 + index as u64);
+        let is_here = |(index, epoch): (usize, &Epoch)| {
+            place(index) <= self.log.last() && self.log.epoch_at(place(index)) == *epoch
+        };
+        let known = entries.iter().enumerate().take_while(|entry| is_here(*entry)).count();
+        if known < entries.len() && self.log.last() >= place(known) {
+            let through = Seq(place(known).0 - 1);
+            if through < self.committed {
+                let lost = (self.log.epoch_at(self.committed), self.committed);
+                self.effects.push(Effect::Stop(Refusal::CommittedLost(lost)));
+                return false;
+            }
+            self.log.cut(through);
+            self.durable = self.durable.min(through);
+            self.effects.push(Effect::Cut(through));
+        }
+        entries[known..].iter().for_each(|epoch| self.log.push(*epoch));
+        if known < entries.len() {
+            self.effects.push(Effect::Append(known));
+        }
+        true
+    }
+
+    /// Commits what may be committed by what is known (R4).
+    fn settle(&mut self) {
+        let known = if mutant(Mutant::CommitNumberAhead) { self.log.last() } else { self.matched };
+        let commit = self.told_commit.min(known).min(self.durable);
+        if commit > self.committed {
+            self.committed = commit;
+            self.effects.push(Effect::Commit(commit));
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        let durable = if mutant(Mutant::PreparedBeforeDurable) { self.log.last() } else { self.durable };
+        let through = self.matched.min(durable);
+        let message = Message::Prepared { epoch: self.record.epoch, through };
+        self.effects.push(Effect::Send(self.record.primary, message, None));
+    }
+
+    /// Everything appended up to here is durable.
+    pub fn is_durable(&mut self, through: Seq) {
+        self.durable = self.durable.max(through.min(self.log.last()));
+        match self.role {
+            Role::Leader(_) => self.advance_commit(),
+            _ if self.matched > Seq(0) => {
+                self.settle();
+                self.acknowledge();
+            }
+            _ => {}
+        }
+    }
+}

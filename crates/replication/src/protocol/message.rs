@@ -1,0 +1,62 @@
+//! What members of a group say to each other.
+
+use super::{History, Membership};
+use types::Seq;
+
+/// One message; sender and its incarnation travel with it. Entries themselves are carried beside [`Message::Prepare`] and
+/// [`Message::Fetched`] by whoever moves them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Message {
+    /// Entries in order, behind the one at `before`. Without entries: what is committed.
+    Prepare {
+        /// The sender's record.
+        record: Membership,
+        /// Epoch and sequence of the entry before the first.
+        before: Place,
+        /// Everything up to here is committed.
+        commit: Seq,
+    },
+    /// Everything through here is durable and equal to the primary's, in the epoch of that record.
+    Prepared {
+        /// The epoch in which it was compared.
+        epoch: types::Epoch,
+        /// Through here.
+        through: Seq,
+    },
+    /// Tell me your history, and follow this record.
+    Ask {
+        /// The sender's record.
+        record: Membership,
+    },
+    /// What the member's log holds durably.
+    Told {
+        /// The epoch in which it was asked.
+        epoch: types::Epoch,
+        /// Epochs, and how far.
+        history: History,
+        /// Whether nothing before that is missing (R15).
+        whole: bool,
+    },
+    /// Send me entries from here on: you have the longest log.
+    Fetch {
+        /// The sender's record.
+        record: Membership,
+        /// The last place that both have.
+        behind: Seq,
+    },
+    /// Entries that were asked for, in order, behind the one at `before`.
+    Fetched {
+        /// The epoch in which they were asked for.
+        epoch: types::Epoch,
+        /// Epoch and sequence of the entry before the first.
+        before: Place,
+    },
+    /// There is a later record.
+    Refused {
+        /// It.
+        record: Membership,
+    },
+}
+
+/// An entry's place, named with the epoch that owns it.
+pub type Place = (types::Epoch, Seq);

@@ -1,0 +1,20 @@
+//! The protocol of a group, as one member sees it: pure decisions, no I/O, no clock of its own (docs/replication.md).
+//!
+//! ```text
+//!   messages, durable entries, the map's answers, time ──► Member ──► effects: append, cut, commit, send, ask the map
+//! ```
+//!
+//! Whoever holds a [`Member`] carries out what [`Member::take_effects`] gives, in order: the shipped node with a store, a
+//! network and the map; the model checker with lists.
+
+mod history;
+mod leader;
+mod member;
+mod membership;
+mod message;
+
+pub use history::History;
+pub use leader::Timing;
+pub use member::{Effect, Member, Refusal, Session};
+pub use membership::Membership;
+pub use message::{Message, Place};
