@@ -31,6 +31,6 @@ pub use map::*;
 pub use names::*;
 pub use records::*;
 pub use redb_map::RedbMap;
-pub use sim_map::{MapFaults, SimMap};
+pub use sim_map::{MapBackup, MapCounts, MapFaults, SimMap};
 pub use slots::{SLOTS, SlotRun, SlotTable, TableError, slot_of};
 pub use typed::{Versioned, decode, encode, get, list};
