@@ -30,12 +30,15 @@ impl Here {
         self.world.run_on(&self.node, 0, future).expect("the world goes on")
     }
 
-    /// One request in eight never arrives, one answer in eight is lost.
+    /// One request in eight never arrives, one answer in eight is lost, one request in eight is done after its caller
+    /// was told that this is unknown.
     fn lose_answers(&self) {
         self.map.set_faults(MapFaults {
             latency_max: Duration::from_millis(5),
             requests_lost: 128,
             answers_lost: 128,
+            requests_late: 128,
+            late_max: Duration::from_secs(1),
             ..MapFaults::NONE
         });
     }
