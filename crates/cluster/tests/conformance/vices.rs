@@ -312,6 +312,21 @@ fn a_watch_that_is_cut_off_says_so_and_goes_on_without_a_gap() {
 }
 
 #[test]
+fn what_a_watch_is_being_told_does_not_arrive_where_the_node_is_cut_off_meanwhile() {
+    let cluster = Cluster::new(17, 2);
+    let start = cluster.on(2, async |map| put(&*map, "a", "0").await);
+    cluster.map.set_faults(MapFaults { latency_max: SECOND, ..MapFaults::NONE });
+    let told = cluster.begin(1, async move |map| map.watch("a", start).next().await);
+    cluster.world.run_for(Duration::from_micros(1));
+    cluster.map.set_cut_off(NodeId(1), true);
+    cluster.world.run_for(SECOND * 2);
+    assert_eq!(*told.borrow(), None);
+    cluster.map.set_cut_off(NodeId(1), false);
+    cluster.world.run_for(SECOND * 2);
+    assert_eq!(plain(&told.take().expect("an answer").expect("told"), start), [(0, "a", Some("0"))]);
+}
+
+#[test]
 fn who_is_cut_off_loses_its_lease() {
     let cluster = Cluster::new(13, 2);
     let _kept = cluster.begin(1, async |map| {
