@@ -9,8 +9,9 @@
 //!   map       the MapStore trait ── redb_map (one process), sim_map (simulated clusters); etcd later
 //! ```
 //!
-//! **Promises.** Every decision is one compare-and-swap or is safe to do again: an answer that was lost is read back.
-//! Ids are never reused. What comes from outside (names, sizes) is validated here, before it is in the map.
+//! **Promises.** Every decision is one compare-and-swap or is safe to do again. One whose answer was lost is sent again
+//! until it is known to be done or never to be: what was told as failed does not happen later. Ids are never reused.
+//! What comes from outside (names, sizes) is validated here, before it is in the map.
 //!
 //! **Never.** Nothing here is on the path of a read or a write: I/O goes on while the map is unreachable.
 //!
@@ -31,6 +32,6 @@ pub use map::*;
 pub use names::*;
 pub use records::*;
 pub use redb_map::RedbMap;
-pub use sim_map::{MapFaults, SimMap};
+pub use sim_map::{MapBackup, MapCounts, MapFaults, SimMap};
 pub use slots::{SLOTS, SlotRun, SlotTable, TableError, slot_of};
 pub use typed::{Versioned, decode, encode, get, list};

@@ -10,6 +10,11 @@ pub const TRANSACTION_OPERATIONS_MAX: usize = 128;
 pub const VALUE_BYTES_MAX: usize = 256 << 10;
 /// Longest key.
 pub const KEY_BYTES_MAX: usize = 512;
+/// A request over a network has its answer by then, or [`MapError::Unknown`]: half of a session's 10 s, so that a
+/// renewal that got none can be sent once more before the session ends.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+/// A watch that has heard nothing of the store for so long, not even that nothing happened, says so.
+pub const WATCH_SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// The map's clock: +1 with every transaction that changed something. 0 is "before the first".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,7 +136,8 @@ pub struct Event {
 /// What the map's store may answer instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// No answer: whether the request was done is **unknown**; read back before acting on it.
+    /// No answer: whether the request was done is **unknown**, and it may still be on its way: a look that finds it not
+    /// done proves nothing. Send the same compare-and-swap again until it is committed or a conflict.
     #[error("the cluster map did not answer; whether the request was done is unknown")]
     Unknown,
     /// The history a watch asked for is gone: list again and watch from there.
@@ -139,6 +145,16 @@ pub enum MapError {
     Compacted {
         /// The oldest revision that a watch may begin with.
         oldest: Revision,
+    },
+    /// A watch cannot hear the store: what it told last may be old by now. It goes on where it is asked again.
+    #[error("the cluster map was not heard of for {} s: what is known of it may be old", WATCH_SILENCE_MAX.as_secs())]
+    Silent,
+    /// The store went back in time, as one that was restored from a backup does: revisions that were seen may be given
+    /// again, for something else. List again and watch from there.
+    #[error("the cluster map went back to revision {}: it was restored from a backup; list again", revision.0)]
+    WentBack {
+        /// Where it is now.
+        revision: Revision,
     },
     /// No such lease: it ended.
     #[error("the lease {} does not exist: it has ended", .0.0)]
@@ -155,22 +171,31 @@ pub enum MapError {
 pub type MapFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MapError>> + 'a>>;
 
 /// A small store with compare-and-swap, watches and leases. One handle serves all cores. A node by itself asks for no
-/// watch and no lease; several nodes need both, and what they need is fixed here and in the tests of all backends.
+/// watch and no lease; several nodes need both, and what they need is fixed here and in the suite that every backend
+/// runs (`tests/conformance`).
+///
+/// Reads are linearizable: they see every transaction that was committed before they were asked.
 ///
 /// Any error other than [`MapError::Refused`], [`MapError::NoLease`] and [`MapError::Compacted`] leaves it open
-/// whether a transaction was done.
+/// whether a request was done, or will be; so does dropping its future.
 pub trait MapStore: Send + Sync {
+    /// Every request has ended by then.
+    fn request_deadline(&self) -> Duration {
+        REQUEST_DEADLINE
+    }
     /// The key, if it is there.
     fn get(&self, key: &str) -> MapFuture<'_, Option<KeyValue>>;
     /// All keys that begin with `prefix`.
     fn list(&self, prefix: &str) -> MapFuture<'_, Listing>;
     /// Compare and change.
     fn transact(&self, transaction: Transaction) -> MapFuture<'_, Outcome>;
-    /// The changes of keys that begin with `prefix`, in order and without a gap, from revision `from` on.
+    /// The changes of keys that begin with `prefix`, in order and without a gap, from revision `from` on: one that was
+    /// seen, or the next.
     fn watch(&self, prefix: &str, from: Revision) -> Box<dyn Watch>;
     /// Forgets the history up to and including `through`; what the keys hold now stays.
     fn compact(&self, through: Revision) -> MapFuture<'_, ()>;
-    /// A new lease that ends `time_to_live` after it was last kept alive.
+    /// A new lease that ends `time_to_live` after it was last kept alive: never earlier, and later where the store was
+    /// away or had a new leader.
     fn grant(&self, time_to_live: Duration) -> MapFuture<'_, LeaseId>;
     /// Begins the lease's time anew.
     fn keep_alive(&self, lease: LeaseId) -> MapFuture<'_, ()>;
@@ -180,6 +205,11 @@ pub trait MapStore: Send + Sync {
 
 /// A watch; dropping it ends it.
 pub trait Watch {
-    /// The next changes: at least one; all changes of one transaction come together.
+    /// The next changes: at least one; all changes of one transaction come together. A call that is dropped loses
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`MapError::Silent`]: nothing is lost, ask again. [`MapError::Compacted`] and [`MapError::WentBack`]: list again
+    /// and begin another watch.
     fn next(&mut self) -> MapFuture<'_, Vec<Event>>;
 }

@@ -2,7 +2,8 @@
 //!
 //! redb is synchronous and waits for fsync, which no core may do: one thread owns the file and a [`MapState`] that
 //! mirrors it. Requests reach it by a queue and answers go back to the asking core. A transaction is answered after
-//! its fsync. The thread ends when the last handle is dropped.
+//! its fsync. The thread ends when the last handle is dropped. Requests and watches are for tasks of a core: its clock
+//! keeps their deadlines.
 //!
 //! | table     | key                  | value                                        |
 //! |-----------|----------------------|----------------------------------------------|
@@ -12,11 +13,12 @@
 //! | `meta`    | `revision` `compacted` `lease` `version` | number                   |
 
 use crate::map::{
-    Event, KeyValue, LeaseId, Listing, MapError, MapFuture, MapStore, Outcome, Revision, Transaction, Watch,
+    Event, KeyValue, LeaseId, Listing, MapError, MapFuture, MapStore, Outcome, Revision, Transaction,
+    WATCH_SILENCE_MAX, Watch,
 };
-use crate::state::{Lease, MapState};
+use crate::state::{Lease, MapState, Told};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use runtime::channel::{CrossSender, cross};
+use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -31,10 +33,13 @@ const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 const VERSION: u64 = 1;
 /// The thread looks for ended leases at least this often once one exists.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
+/// A file has no network that loses answers: what takes longer is a disk that hangs. The kernel gives it up after 30 s.
+const DEADLINE: Duration = Duration::from_secs(30);
 /// redb's cache: the map is mirrored in memory, so the file needs next to none.
 const CACHE_BYTES: usize = 1 << 20;
 
 type Reply<T> = CrossSender<Result<T, MapError>>;
+type Answer<T> = CrossReceiver<Result<T, MapError>>;
 
 enum Request {
     Get(String, Reply<Option<KeyValue>>),
@@ -51,12 +56,18 @@ enum Request {
 struct Waiting {
     prefix: String,
     from: Revision,
-    reply: Reply<Vec<Event>>,
+    /// When it is told that nothing happened: who hears not even that knows that the disk hangs.
+    until: Instant,
+    reply: Reply<Told>,
 }
 
 /// See the module. Clones share the file.
 #[derive(Clone)]
-pub struct RedbMap(Sender<Request>);
+pub struct RedbMap {
+    requests: Sender<Request>,
+    deadline: Duration,
+    silence_max: Duration,
+}
 
 impl RedbMap {
     /// Opens the file, or makes it.
@@ -75,19 +86,28 @@ impl RedbMap {
         let thread = thread::Builder::new().name("map".to_owned());
         let keeper = Keeper { database, state, waiting: Vec::new(), failed: None, started: Instant::now() };
         thread.spawn(move || keeper.run(&receiver)).map_err(storage)?;
-        Ok(Arc::new(Self(sender)))
+        Ok(Arc::new(Self { requests: sender, deadline: DEADLINE, silence_max: WATCH_SILENCE_MAX }))
     }
 
     fn ask<T: Send + 'static>(&self, request: impl FnOnce(Reply<T>) -> Request + 'static) -> MapFuture<'_, T> {
         Box::pin(async move {
-            let (reply, mut answer) = cross(1);
-            self.0.send(request(reply)).map_err(|_| MapError::Unknown)?;
-            answer.recv().await.unwrap_or(Err(MapError::Unknown))
+            let mut answer = self.send(request)?;
+            let answer = runtime::timeout(self.deadline, answer.recv()).await;
+            answer.map_or(Err(MapError::Unknown), |answer| answer.unwrap_or(Err(MapError::Unknown)))
         })
+    }
+
+    fn send<T: Send>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<Answer<T>, MapError> {
+        let (reply, answer) = cross(1);
+        self.requests.send(request(reply)).map_err(|_| MapError::Unknown)?;
+        Ok(answer)
     }
 }
 
 impl MapStore for RedbMap {
+    fn request_deadline(&self) -> Duration {
+        self.deadline
+    }
     fn get(&self, key: &str) -> MapFuture<'_, Option<KeyValue>> {
         let key = key.to_owned();
         self.ask(|reply| Request::Get(key, reply))
@@ -100,7 +120,7 @@ impl MapStore for RedbMap {
         self.ask(|reply| Request::Transact(transaction, reply))
     }
     fn watch(&self, prefix: &str, from: Revision) -> Box<dyn Watch> {
-        Box::new(RedbWatch { map: self.clone(), prefix: prefix.to_owned(), from })
+        Box::new(RedbWatch { map: self.clone(), prefix: prefix.to_owned(), from, asked: None })
     }
     fn compact(&self, through: Revision) -> MapFuture<'_, ()> {
         self.ask(move |reply| Request::Compact(through, reply))
@@ -120,17 +140,37 @@ struct RedbWatch {
     map: RedbMap,
     prefix: String,
     from: Revision,
+    /// What the thread was asked for; also after a call was dropped that waited for it.
+    asked: Option<Answer<Told>>,
+}
+
+impl RedbWatch {
+    async fn told(&mut self) -> Result<Told, MapError> {
+        let silence_max = self.map.silence_max;
+        let answer = match &mut self.asked {
+            Some(answer) => answer,
+            None => {
+                let (prefix, from, until) = (self.prefix.clone(), self.from, Instant::now() + silence_max / 2);
+                let asked = self.map.send(|reply| Request::Watch(Waiting { prefix, from, until, reply }))?;
+                self.asked.insert(asked)
+            }
+        };
+        let told = runtime::timeout(silence_max, answer.recv()).await.map_err(|_| MapError::Silent)?;
+        self.asked = None;
+        told.unwrap_or(Err(MapError::Unknown))
+    }
 }
 
 impl Watch for RedbWatch {
     fn next(&mut self) -> MapFuture<'_, Vec<Event>> {
         Box::pin(async move {
-            let (prefix, from) = (self.prefix.clone(), self.from);
-            let events = self.map.ask(move |reply| Request::Watch(Waiting { prefix, from, reply })).await?;
-            if let Some(last) = events.last() {
-                self.from = Revision(last.revision.0 + 1);
+            loop {
+                let told = self.told().await?;
+                self.from = told.next;
+                if !told.events.is_empty() {
+                    return Ok(told.events);
+                }
             }
-            Ok(events)
         })
     }
 }
@@ -148,8 +188,7 @@ struct Keeper {
 impl Keeper {
     fn run(mut self, requests: &Receiver<Request>) {
         loop {
-            let wait = self.state.next_end().map_or(IDLE_WAIT, |end| end.saturating_sub(self.now()));
-            match requests.recv_timeout(wait.min(IDLE_WAIT)) {
+            match requests.recv_timeout(self.wait()) {
                 Ok(request) => self.serve(request),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -165,6 +204,13 @@ impl Keeper {
 
     fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// How long nothing is to be done if nobody asks.
+    fn wait(&self) -> Duration {
+        let lease = self.state.next_end().map(|end| end.saturating_sub(self.now()));
+        let watcher = self.waiting.iter().map(|waiting| waiting.until.saturating_duration_since(Instant::now())).min();
+        lease.into_iter().chain(watcher).fold(IDLE_WAIT, Duration::min)
     }
 
     fn serve(&mut self, request: Request) {
@@ -237,10 +283,13 @@ impl Keeper {
 
     fn tell_watchers(&mut self) {
         let mut still = Vec::new();
-        for waiting in std::mem::take(&mut self.waiting) {
+        for mut waiting in std::mem::take(&mut self.waiting) {
             let told = self.alive().and_then(|()| self.state.events(&waiting.prefix, waiting.from));
             match told {
-                Ok(events) if events.is_empty() => still.push(waiting),
+                Ok(told) if told.events.is_empty() && Instant::now() < waiting.until => {
+                    waiting.from = told.next;
+                    still.push(waiting);
+                }
                 told => answer(&waiting.reply, told),
             }
         }
@@ -347,4 +396,53 @@ fn load(database: &Database) -> Result<MapState, redb::Error> {
         state.leases.insert(LeaseId(lease.value()), Lease { time_to_live, ends_at: time_to_live });
     }
     Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A map whose thread hangs.
+    fn hanging() -> (RedbMap, Receiver<Request>) {
+        let (requests, thread) = channel();
+        let short = Duration::from_millis(20);
+        (RedbMap { requests, deadline: short, silence_max: short }, thread)
+    }
+
+    /// Long beside what such a map waits, and short beside what a map waits for.
+    const SOON: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn a_disk_that_hangs_holds_no_request_beyond_its_deadline() {
+        let (map, _thread) = hanging();
+        let answer = async move { runtime::timeout(SOON, map.get("a")).await };
+        assert_eq!(runtime::uring::block_on(answer).expect("io_uring is there"), Ok(Err(MapError::Unknown)));
+    }
+
+    /// Idle for several times what makes a watch say that it hears nothing, and while others' keys are compacted away.
+    #[test]
+    fn a_watch_to_whom_nothing_happens_is_not_told_that_the_map_hangs() {
+        let path = std::env::temp_dir().join(format!("cairn-map-idle-{}.redb", std::process::id()));
+        let map = RedbMap::open(&path).expect("a new file");
+        let map = RedbMap { silence_max: Duration::from_millis(400), ..(*map).clone() };
+        let told = runtime::uring::block_on(async move {
+            let put = |key: &'static str| Transaction::new().put(key, Vec::new());
+            let mut watch = map.watch("a", Revision(1));
+            assert_eq!(map.transact(put("b")).await, Ok(Outcome::Committed(Revision(1))));
+            let idle = runtime::timeout(Duration::from_millis(1500), watch.next()).await;
+            assert_eq!(idle, Err(runtime::Elapsed));
+            map.compact(Revision(1)).await.expect("an answer");
+            map.transact(put("a")).await.expect("an answer");
+            watch.next().await
+        });
+        std::fs::remove_file(&path).expect("it was there");
+        assert_eq!(told.expect("io_uring is there").expect("no gap").len(), 1);
+    }
+
+    #[test]
+    fn a_watch_of_a_map_that_hangs_says_that_it_hears_nothing() {
+        let (map, _thread) = hanging();
+        let told = async move { runtime::timeout(SOON, map.watch("", Revision(1)).next()).await };
+        assert_eq!(runtime::uring::block_on(told).expect("io_uring is there"), Ok(Err(MapError::Silent)));
+    }
 }

@@ -16,8 +16,16 @@ pub(crate) struct Lease {
     pub(crate) ends_at: Duration,
 }
 
+/// What a watch is told.
+pub(crate) struct Told {
+    /// What has happened; empty: nothing yet.
+    pub(crate) events: Vec<Event>,
+    /// Where it goes on.
+    pub(crate) next: Revision,
+}
+
 /// Time here is what the owner's clock says, since any fixed start.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct MapState {
     pub(crate) revision: Revision,
     /// History up to and including this is gone.
@@ -105,13 +113,19 @@ impl MapState {
         events
     }
 
-    /// What a watch of `prefix` from `from` on is told now; empty: nothing yet.
-    pub(crate) fn events(&self, prefix: &str, from: Revision) -> Result<Vec<Event>, MapError> {
+    /// What a watch of `prefix` from `from` on is told now. Where it goes on is past what happened to other keys too:
+    /// what is compacted of that is no gap.
+    pub(crate) fn events(&self, prefix: &str, from: Revision) -> Result<Told, MapError> {
+        let next = Revision(self.revision.0 + 1);
+        if from > next {
+            return Err(MapError::WentBack { revision: self.revision });
+        }
         if from <= self.compacted {
             return Err(MapError::Compacted { oldest: Revision(self.compacted.0 + 1) });
         }
         let start = self.history.partition_point(|event| event.revision < from);
-        Ok(self.history.range(start..).filter(|event| event.key.starts_with(prefix)).cloned().collect())
+        let events = self.history.range(start..).filter(|event| event.key.starts_with(prefix));
+        Ok(Told { events: events.cloned().collect(), next })
     }
 
     pub(crate) fn compact(&mut self, through: Revision) {
@@ -131,7 +145,7 @@ impl MapState {
 
     pub(crate) fn keep_alive(&mut self, lease: LeaseId, now: Duration) -> Result<(), MapError> {
         let entry = self.leases.get_mut(&lease).ok_or(MapError::NoLease(lease))?;
-        entry.ends_at = now + entry.time_to_live;
+        entry.ends_at = entry.ends_at.max(now + entry.time_to_live);
         Ok(())
     }
 
@@ -141,6 +155,17 @@ impl MapState {
         let held = self.items.values().filter(|item| item.lease == Some(lease));
         let changes = held.map(|item| Change::Delete { key: item.key.clone() }).collect();
         Ok(self.apply(changes))
+    }
+
+    /// All leases begin their time anew, as after a change of the store's leader, who does not know when they began.
+    pub(crate) fn begin_leases_anew(&mut self, now: Duration) {
+        self.leases.values_mut().for_each(|lease| lease.ends_at = now + lease.time_to_live);
+    }
+
+    /// Ends all leases at once and takes their keys away, as part of no transaction.
+    pub(crate) fn forget_leases(&mut self) {
+        self.leases.clear();
+        self.items.retain(|_, item| item.lease.is_none());
     }
 
     /// A lease whose time is over.

@@ -60,3 +60,16 @@ pub async fn list<T: Record>(map: &dyn MapStore, prefix: &str) -> Result<Vec<Ver
         |item: crate::KeyValue| Ok(Versioned { record: decode(&item.key, &item.value)?, modified: item.modified });
     listing.items.into_iter().map(versioned).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::ClusterRecord;
+
+    #[test]
+    fn a_record_of_a_later_schema_is_refused_not_guessed() {
+        let error = decode::<ClusterRecord>("cluster", br#"{"schema":9,"id":"00","more":1}"#);
+        let Err(CatalogError::BadRecord { why, .. }) = error else { panic!("{error:?}") };
+        assert!(why.contains("schema 9"), "{why}");
+    }
+}

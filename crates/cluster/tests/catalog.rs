@@ -30,10 +30,17 @@ impl Here {
         self.world.run_on(&self.node, 0, future).expect("the world goes on")
     }
 
-    /// One request in eight never arrives, one answer in eight is lost.
+    /// One request in eight never arrives, one answer in eight is lost, one request in eight is done after its caller
+    /// was told that this is unknown.
     fn lose_answers(&self) {
-        let latency_max = Duration::from_millis(5);
-        self.map.set_faults(MapFaults { latency_max, requests_lost: 128, answers_lost: 128 });
+        self.map.set_faults(MapFaults {
+            latency_max: Duration::from_millis(5),
+            requests_lost: 128,
+            answers_lost: 128,
+            requests_late: 128,
+            late_max: Duration::from_secs(1),
+            ..MapFaults::NONE
+        });
     }
 
     fn pool(&self, stores: u128) {
@@ -274,11 +281,13 @@ fn lost_answers_neither_lose_nor_double_a_volume_of_the_trash() {
     for seed in 0..20 {
         let here = Here::new(300 + seed);
         here.pool(1);
+        let map = here.map.clone();
+        let made = here.run(async move { create_volume(&*map, &new("a"), DEFAULT_POOL, NodeId(1)).await });
+        let id = made.expect("made").id;
         here.lose_answers();
         let map = here.map.clone();
         here.run(async move {
             let map: &dyn MapStore = &*map;
-            let id = patient(async || create_volume(map, &new("a"), DEFAULT_POOL, NodeId(1)).await).await.id;
             for round in 0..10 {
                 let (name, next) = (format!("v{round}"), format!("v{}", round + 1));
                 let name = if round == 0 { "a" } else { &name };
@@ -387,7 +396,7 @@ fn a_device_that_comes_later_gets_groups_and_a_share_of_new_volumes() {
             let weight = |store| if store == StoreId(2) { 300 } else { 100 };
             patient(async || deal_again(&*map, DEFAULT_POOL, weight).await).await
         });
-        here.map.set_faults(MapFaults::default());
+        here.map.set_faults(MapFaults::NONE);
         let (map, table) = (here.map.clone(), pool.table);
         let (groups, dealt) = here.run(async move {
             let groups = list::<GroupRecord>(&*map, keys::GROUPS).await.expect("an answer");

@@ -1,14 +1,16 @@
 //! Decisions on the map, each as compare-and-swap transactions that may be done again.
 //!
-//! A transaction whose answer was lost may have been done. So each decision reads back before it acts on it: what it
-//! makes carries something only it can have written (a random id), or doing it twice is harmless (an epoch that
-//! nobody used is skipped).
+//! A transaction whose answer was lost may have been done, or be done later. So it is sent again until it is known to
+//! be done or never to be (`settle`), and only then does a decision read what became of it: what it makes carries
+//! something only it can have written (a random id), or doing it twice is harmless (an epoch that nobody used is
+//! skipped).
 
 mod change;
 mod groups;
 mod growth;
 mod hosts;
 mod keys;
+mod settle;
 mod setup;
 mod snapshots;
 mod trash;
@@ -19,6 +21,7 @@ pub use groups::begin_epochs;
 pub use growth::{add_groups, deal_again};
 pub use hosts::{HostChange, change_hosts};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
+pub use settle::settle;
 pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table};
 pub use snapshots::{
     EndingLayer, NewTop, NextEnding, chain_of, clone_volume, delete_snapshot, finish_ending, name_snapshot,
@@ -121,19 +124,14 @@ pub enum CatalogError {
 enum Attempt {
     /// It is done.
     Done,
-    /// It may or may not be done: read again and see.
+    /// It is done and was not heard of, or will never be done: read again and see.
     ReadAgain,
 }
 
-/// Sends `transaction`; a conflict or a lost answer asks for another look.
+/// Sends `transaction`, in the way of [`settle`]; a conflict asks for another look.
 async fn attempt(map: &dyn MapStore, transaction: Transaction) -> Result<Attempt, CatalogError> {
-    match map.transact(transaction).await {
-        Ok(Outcome::Committed(_)) => Ok(Attempt::Done),
-        Ok(Outcome::Conflict) => Ok(Attempt::ReadAgain),
-        Err(MapError::Unknown) => {
-            runtime::sleep(RETRY_WAIT).await;
-            Ok(Attempt::ReadAgain)
-        }
-        Err(error) => Err(error.into()),
+    match settle(map, transaction).await? {
+        Outcome::Committed(_) => Ok(Attempt::Done),
+        Outcome::Conflict => Ok(Attempt::ReadAgain),
     }
 }
