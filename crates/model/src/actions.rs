@@ -43,3 +43,29 @@ pub enum Action {
     /// A store starts.
     Start(usize),
 }
+
+/// Kinds of steps.
+pub const KINDS: usize = 15;
+
+impl Action {
+    /// Its kind, below [`KINDS`], and the member at which it happens.
+    pub fn kind(&self) -> (usize, usize) {
+        match self {
+            Self::Deliver(flight) => (0, flight.to()),
+            Self::Write(at) => (1, *at),
+            Self::Durable(at) => (2, *at),
+            Self::Beat(at, _) => (3, *at),
+            Self::Tick => (4, 0),
+            Self::Campaign(at) => (5, *at),
+            Self::Propose(at) => (6, *at),
+            Self::AskOver(at) => (7, *at),
+            Self::Remove(at, _) => (8, *at),
+            Self::Add(at, _) => (9, *at),
+            Self::TellCommit(at, _) => (10, *at),
+            Self::MapTakes(at, ..) => (11, *at),
+            Self::Unanswered(at) | Self::Learn(at) => (12, *at),
+            Self::Renew(at) => (13, *at),
+            Self::Crash(at, _) | Self::Start(at) => (14, *at),
+        }
+    }
+}

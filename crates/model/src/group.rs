@@ -1,7 +1,7 @@
 //! A group of three, and everything that may happen to it.
 
 use crate::actions::Action;
-use crate::node::{Entry, Node, TIMING, Value};
+use crate::node::{Entry, Node, SETTINGS, Value};
 use replication::protocol::{Effect, Membership, Message, Refusal, Session};
 use runtime::Instant;
 use stateright::{Model, Property};
@@ -12,8 +12,12 @@ use types::{Epoch, Incarnation, Seq, StoreId};
 /// How much may happen.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Members; two must be in sync.
+    /// Members.
     pub members: usize,
+    /// So many must be in sync.
+    pub min_in_sync: usize,
+    /// Whether the first member begins alone in sync, another being eligible; else all are in sync.
+    pub begins_alone: bool,
     /// Writes of clients.
     pub writes: u8,
     /// Crashes.
@@ -39,6 +43,8 @@ pub struct Bounds {
 impl Bounds {
     const DEEP: Self = Self {
         members: 3,
+        min_in_sync: 2,
+        begins_alone: false,
         writes: 2,
         crashes: 2,
         tail_losses: 0,
@@ -51,13 +57,15 @@ impl Bounds {
         reads: false,
     };
     /// What is searched, by name: each looks at one side of the protocol, so that the number of states stays within reason.
-    pub const ALL: [(&str, Self); 6] = [
+    pub const ALL: [(&str, Self); 8] = [
         ("take-overs", Self { changes: false, ..Self::DEEP }),
         ("members out and in", Self { crashes: 1, ..Self::DEEP }),
-        ("slow devices", Self { slow_devices: true, changes: false, ..Self::DEEP }),
-        ("leases", Self { reads: true, ticks: 3, unanswered: 0, changes: false, ..Self::DEEP }),
-        ("leases, out and in", Self { reads: true, ticks: 3, watches: true, ..Self::DEEP }),
-        ("a member loses its tail", Self { crashes: 2, tail_losses: 1, ..Self::DEEP }),
+        ("slow devices", Self { slow_devices: true, ..Self::DEEP }),
+        ("leases", Self { reads: true, ticks: 3, unanswered: 0, crashes: 1, epochs: 4, ..Self::DEEP }),
+        ("alone", Self { begins_alone: true, reads: true, watches: true, ticks: 2, epochs: 7, ..Self::DEEP }),
+        ("a member loses its tail", Self { tail_losses: 1, slow_devices: true, ..Self::DEEP }),
+        ("two members", Self { members: 2, min_in_sync: 1, reads: true, ticks: 2, ..Self::DEEP }),
+        ("four members", Self { members: 4, begins_alone: true, watches: true, epochs: 7, ..Self::DEEP }),
     ];
 }
 
@@ -92,6 +100,16 @@ pub enum Flight {
     },
 }
 
+impl Flight {
+    /// Where it goes.
+    pub fn to(&self) -> usize {
+        match self {
+            Self::Message { to, .. } => *to,
+            Self::Granted { to, .. } => to.0,
+        }
+    }
+}
+
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
@@ -106,6 +124,10 @@ pub struct State {
     crashes: u8,
     tail_losses: u8,
     unanswered: u8,
+    /// By receiver and sender: the last life that was heard.
+    heard: Vec<Vec<Incarnation>>,
+    /// Members whose device lied.
+    lied: Vec<bool>,
     /// What clients were told is written, and what may have been read.
     acknowledged: Vec<Entry>,
     /// The first rule that was broken.
@@ -198,9 +220,11 @@ impl State {
             if !is_primary {
                 return self.break_rule("a member commits what its primary has not");
             }
-            let holds = |node: &&Node| node.durable >= prefix.len() && node.log[..prefix.len()] == prefix[..];
-            let lied = usize::from(self.tail_losses);
-            if self.nodes.iter().filter(holds).count() + lied < self.record.min_in_sync {
+            // Of a device that lied the primary can know nothing before it hears of the member's new life.
+            let is_new = |node: &Node, heard: Incarnation| node.member.is_none() || heard < node.life;
+            let is_excused = |other: usize| self.lied[other] && is_new(&self.nodes[other], self.heard[index][other]);
+            let holds = |other: &usize| self.nodes[*other].holds(&prefix) || is_excused(*other);
+            if (0..self.nodes.len()).filter(holds).count() < self.record.min_in_sync {
                 self.break_rule("acknowledged with too few copies");
             }
             self.acknowledged = prefix;
@@ -216,6 +240,12 @@ impl State {
                     return self.break_rule("two entries have one epoch and sequence");
                 }
             }
+        }
+        let may_lead = self.record.in_sync.iter().chain(&self.record.eligible);
+        let lacks =
+            |store: &StoreId| !self.lied[number(*store)] && !self.nodes[number(*store)].holds(&self.acknowledged);
+        if may_lead.copied().any(|store| lacks(&store)) {
+            return self.break_rule("who may lead lacks what was acknowledged");
         }
         let until = |index: usize| self.sessions_until[index];
         let is_stale = |(index, node): (usize, &Node)| {
@@ -265,7 +295,7 @@ impl Group {
             primary: stores[0],
             life: Incarnation(1),
             in_sync: stores.clone(),
-            min_in_sync: 2,
+            min_in_sync: bounds.min_in_sync,
             ..Membership::default()
         };
         // All begin with the record in their logs; the first has to take the lead as anybody has.
@@ -285,22 +315,39 @@ impl Group {
             crashes: 0,
             tail_losses: 0,
             unanswered: 0,
+            heard: vec![vec![Incarnation(0); stores.len()]; stores.len()],
+            lied: vec![false; stores.len()],
             acknowledged: Vec::new(),
             broken: None,
             take_over_at: None,
         }
     }
 
+    /// How many members it has.
+    pub fn members(&self) -> usize {
+        self.bounds.members
+    }
+
     /// The first member leads, and everything begun is committed everywhere.
     fn led(&self) -> State {
-        let mut state = self.next_state(&self.led, Action::Campaign(0)).expect("it may lead");
+        let mut state = self.settled(self.next_state(&self.led, Action::Campaign(0)).expect("it may lead"));
+        for gone in (1..self.bounds.members).filter(|_| self.bounds.begins_alone) {
+            let asked = self.next_state(&state, Action::Remove(0, gone)).expect("it may be removed");
+            state = self.settled(asked);
+        }
+        state.flights = BTreeSet::new();
+        state.take_over_at = None;
+        state
+    }
+
+    /// Whatever is on its way has arrived.
+    fn settled(&self, mut state: State) -> State {
         loop {
             let mut actions = Vec::new();
             self.actions(&state, &mut actions);
             let is_due = |action: &Action| {
                 matches!(action, Action::Deliver(_) | Action::MapTakes(_, _, _, true) | Action::Durable(_))
-                    || *action == Action::TellCommit(0, 1)
-                    || *action == Action::TellCommit(0, 2)
+                    || matches!(action, Action::TellCommit(0, _))
             };
             // Here each message arrives once: what was told long ago would be told for ever.
             let once = |action: Action| {
@@ -312,12 +359,9 @@ impl Group {
             };
             match actions.into_iter().filter(is_due).find_map(once) {
                 Some(next) => state = next,
-                None => break,
+                None => return state,
             }
         }
-        state.flights = BTreeSet::new();
-        state.take_over_at = None;
-        state
     }
 }
 
@@ -427,7 +471,7 @@ impl Model for Group {
                 let now = state.now;
                 // What can have no effect any more is forgotten, so that fewer states differ.
                 state.flights.retain(|flight| match **flight {
-                    Flight::Granted { sent, is_granted, .. } => !is_granted || now.0 < sent.0 + TIMING.lease.0,
+                    Flight::Granted { sent, is_granted, .. } => !is_granted || now.0 < sent.0 + SETTINGS.lease.0,
                     Flight::Message { .. } => true,
                 });
                 0
@@ -487,6 +531,11 @@ impl Model for Group {
                 index
             }
             Action::Renew(index) => {
+                if now >= state.sessions_until[index] {
+                    // It may be over. A new one begins with a look at the map.
+                    let record = state.record.clone();
+                    state.nodes[index].member.as_mut()?.looked(&record);
+                }
                 state.sessions_until[index] = Instant(now.0 + 1);
                 index
             }
@@ -497,6 +546,7 @@ impl Model for Group {
                     node.log.truncate(kept);
                     node.durable = kept;
                     state.tail_losses += 1;
+                    state.lied[index] = true;
                 }
                 state.crashes += 1;
                 index
@@ -550,6 +600,8 @@ impl State {
         match *flight {
             Flight::Message { from, life, to, ref message, ref entries } => {
                 let epochs: Vec<_> = entries.iter().map(|(epoch, _)| *epoch).collect();
+                let heard = &mut self.heard[to][from];
+                *heard = (*heard).max(life);
                 let member = self.nodes[to].member.as_mut()?;
                 member.receive(store(from), life, message, &epochs);
                 self.carry_out(to, entries);

@@ -38,7 +38,10 @@ fn main() {
 fn mutants() {
     use model::mutants::{MUTANTS, Shows, caught};
     let seconds = std::env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(10);
-    for (mutant, _) in MUTANTS {
+    let only = std::env::args().nth(3);
+    for (mutant, _) in
+        MUTANTS.iter().filter(|(mutant, _)| only.as_ref().is_none_or(|only| format!("{mutant:?}") == *only))
+    {
         for (index, (about, _)) in Bounds::ALL.iter().enumerate() {
             for shows in [Shows::Far(index)] {
                 let begin = Instant::now();

@@ -1,11 +1,11 @@
 //! A store with a log, and the member that runs on it while it is up.
 
-use replication::protocol::{History, Member, Membership, Timing};
+use replication::protocol::{History, Member, Membership, Settings};
 use runtime::Instant;
 use types::{Epoch, Incarnation, Seq, StoreId};
 
-/// Leases and grants last one step of the clock.
-pub const TIMING: Timing = Timing { lease: Instant(1), grant: Instant(1) };
+/// Leases and grants last one step of the clock, and few entries fit into a message.
+pub const SETTINGS: Settings = Settings { lease: Instant(1), grant: Instant(1), batch_entries_max: 2 };
 
 /// What an entry says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,7 +56,12 @@ impl Node {
             Value::Start | Value::Write(_) => None,
         });
         let record = record.expect("every log begins with a record");
-        self.member = Some(Member::start(me, self.life, TIMING, record, history, Seq(0), true, now));
+        self.member = Some(Member::start(me, self.life, SETTINGS, record, history, Seq(0), true, now));
+    }
+
+    /// Whether it holds these entries durably, from the first on.
+    pub fn holds(&self, entries: &[Entry]) -> bool {
+        self.durable >= entries.len() && self.log[..entries.len()] == *entries
     }
 
     /// The entries of these sequences.

@@ -1,9 +1,8 @@
 //! Two ways through the states: all of them, nearest first; and long ways, drawn from a seed.
 
-use crate::actions::Action;
+use crate::actions::{Action, KINDS};
 use crate::group::{Bounds, Group, State};
 use stateright::{Checker, HasDiscoveries, Model};
-use std::mem::discriminant;
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -93,6 +92,7 @@ impl Way {
     fn walk(group: &Group, seed: u64) -> Self {
         let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut way = Self(vec![(group.init_states().swap_remove(0), None)]);
+        let likings = Likings::draw(&mut draws, group.members());
         let mut actions = Vec::new();
         while way.0.len() <= WAY_STEPS_MAX && way.last().broken().is_none() {
             actions.clear();
@@ -101,7 +101,7 @@ impl Way {
                 if actions.is_empty() {
                     return way;
                 }
-                let action = actions.swap_remove(draws.choose(&actions));
+                let action = actions.swap_remove(likings.choose(&mut draws, &actions));
                 if let Some(next) = way.step(group, &action).filter(|next| group.within_boundary(next)) {
                     break (next, Some(action));
                 }
@@ -164,21 +164,43 @@ impl Draws {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as usize % count
     }
 
-    /// Draws a kind of step first, then one of that kind: messages are many, and would leave no room for anything else; but
-    /// every second step is one, if there are any, because they move things on.
-    fn choose(&mut self, actions: &[Action]) -> usize {
-        let mut kinds = Vec::new();
-        for action in actions {
-            if !kinds.contains(&discriminant(action)) {
-                kinds.push(discriminant(action));
-            }
-        }
-        let message = actions.iter().find(|action| matches!(action, Action::Deliver(_))).map(discriminant);
-        let kind = match message {
-            Some(message) if self.below(2) == 0 => message,
-            _ => kinds[self.below(kinds.len())],
-        };
-        let of_kind: Vec<_> = (0..actions.len()).filter(|&index| discriminant(&actions[index]) == kind).collect();
-        of_kind[self.below(of_kind.len())]
+    /// The index of one of these, each as often as its weight says; the first if none has any.
+    fn weighted(&mut self, weights: &[usize]) -> usize {
+        let mut left = self.below(weights.iter().sum::<usize>().max(1));
+        let chosen = weights.iter().position(|weight| {
+            let is_it = left < *weight;
+            left = left.saturating_sub(*weight);
+            is_it
+        });
+        chosen.unwrap_or(0)
+    }
+}
+
+/// What a way likes to do. Each way has likings of its own (swarm testing): where everything is equally likely, what takes a dozen steps
+/// of few kinds never happens.
+struct Likings {
+    kinds: [usize; KINDS],
+    members: Vec<usize>,
+}
+
+impl Likings {
+    fn draw(draws: &mut Draws, members: usize) -> Self {
+        let mut kinds = [0; KINDS];
+        kinds.iter_mut().for_each(|kind| *kind = [0, 1, 2, 8][draws.below(4)]);
+        // Without messages, durable entries and the map nothing moves on.
+        [0, 2, 11].into_iter().for_each(|kind| kinds[kind] = [4, 16][draws.below(2)]);
+        // Some are hard of hearing.
+        let members = (0..members).map(|_| [0, 1, 4, 4][draws.below(4)]).collect();
+        Self { kinds, members }
+    }
+
+    fn choose(&self, draws: &mut Draws, actions: &[Action]) -> usize {
+        let (mut of_kind, kinds): (Vec<_>, Vec<_>) = (vec![0; KINDS], actions.iter().map(Action::kind).collect());
+        kinds.iter().for_each(|(kind, at)| of_kind[*kind] += self.members[*at]);
+        let present: Vec<_> = (0..KINDS).map(|kind| if of_kind[kind] > 0 { self.kinds[kind] } else { 0 }).collect();
+        let chosen = draws.weighted(&present);
+        let weights: Vec<_> =
+            kinds.iter().map(|(kind, at)| if *kind == chosen { self.members[*at] } else { 0 }).collect();
+        draws.weighted(&weights)
     }
 }

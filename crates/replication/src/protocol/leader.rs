@@ -8,13 +8,15 @@ use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
 /// Entries that begin an epoch: its start, and the record.
 const BEGIN_ENTRIES: u64 = 2;
 
-/// How long things last, on this member's clock.
+/// How long things last, on this member's clock, and how much is sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Timing {
+pub struct Settings {
     /// From the sending of a beat that was answered: so long the primary may read.
     pub lease: Instant,
     /// From the answering of a beat: so long nobody else leads. At least the lease, by the slowest clock.
     pub grant: Instant,
+    /// Most entries of one message.
+    pub batch_entries_max: u64,
 }
 
 /// A change of the record that the map was asked for.
@@ -158,11 +160,15 @@ impl Member {
                 leader.phase = Phase::Fetching(store, end);
                 let told = leader.peer(store).and_then(|peer| peer.told.as_ref()).expect("it told");
                 let behind = self.log.agreement(told);
-                let message = Message::Fetch { record: self.record.clone(), behind };
-                self.effects.push(Effect::Send(store, message, None));
+                self.fetch(store, behind);
             }
             _ => self.is_ready(),
         }
+    }
+
+    fn fetch(&mut self, store: StoreId, behind: Seq) {
+        let message = Message::Fetch { record: self.record.clone(), behind };
+        self.effects.push(Effect::Send(store, message, None));
     }
 
     /// Nobody that told holds more. The others get what they lack; when all in sync have told, and are enough, the reign
@@ -188,12 +194,13 @@ impl Member {
     /// Entries of the longest log have come.
     pub(super) fn fetched(&mut self, before: Place, entries: &[Epoch]) {
         let Role::Leader(leader) = &self.role else { return };
-        let Phase::Fetching(_, longest) = leader.phase else { return };
+        let Phase::Fetching(store, longest) = leader.phase else { return };
         if before.1 > self.log.last() || self.log.epoch_at(before.1) != before.0 || !self.append(before, entries) {
             return;
         }
-        if self.log.end() >= longest {
-            self.is_ready();
+        match self.log.end() >= longest {
+            true => self.is_ready(),
+            false => self.fetch(store, Seq(before.1.0 + entries.len() as u64)),
         }
     }
 
@@ -284,11 +291,17 @@ impl Member {
         if peer.told.is_none() || !peer.whole {
             return;
         }
-        let before = (self.log.epoch_at(peer.sent), peer.sent);
-        let entries = (peer.sent < last).then_some((Seq(peer.sent.0 + 1), last));
-        peer.sent = last;
-        let message = Message::Prepare { record: self.record.clone(), before, commit: self.committed };
-        self.effects.push(Effect::Send(store, message, entries));
+        loop {
+            let before = (self.log.epoch_at(peer.sent), peer.sent);
+            let through = last.min(Seq(peer.sent.0 + self.settings.batch_entries_max));
+            let entries = (peer.sent < through).then_some((Seq(peer.sent.0 + 1), through));
+            peer.sent = through;
+            let message = Message::Prepare { record: self.record.clone(), before, commit: self.committed };
+            self.effects.push(Effect::Send(store, message, entries));
+            if through == last {
+                return;
+            }
+        }
     }
 
     /// A member has something durable.
@@ -430,7 +443,7 @@ impl Member {
         let lease = |store: StoreId| {
             let peer = leader.peers.iter().find(|peer| peer.store == store);
             peer.is_some_and(|peer| {
-                peer.granted > peer.refused && peer.granted.is_some_and(|sent| now.0 < sent.0 + self.timing.lease.0)
+                peer.granted > peer.refused && peer.granted.is_some_and(|sent| now.0 < sent.0 + self.settings.lease.0)
             })
         };
         let has_leases = self.counting().all(lease) || mutant(Mutant::ReadPastLease);

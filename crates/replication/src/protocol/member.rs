@@ -1,6 +1,6 @@
 //! One member's side of a group.
 
-use super::leader::{Change, Leader, Timing};
+use super::leader::{Change, Leader, Settings};
 use super::{History, Membership, Message, Place};
 use runtime::Instant;
 use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
@@ -62,7 +62,7 @@ pub(super) enum Role {
 pub struct Member {
     pub(super) me: StoreId,
     life: Incarnation,
-    pub(super) timing: Timing,
+    pub(super) settings: Settings,
     /// The newest record that is known.
     pub(super) record: Membership,
     /// All that is appended.
@@ -91,7 +91,7 @@ impl Member {
     pub fn start(
         me: StoreId,
         life: Incarnation,
-        timing: Timing,
+        settings: Settings,
         record: Membership,
         log: History,
         committed: Seq,
@@ -105,7 +105,7 @@ impl Member {
         let mut member = Self {
             me,
             life,
-            timing,
+            settings,
             record,
             log,
             durable,
@@ -283,7 +283,7 @@ impl Member {
     /// When everything is over that was granted to `store`.
     fn grant_over(&self, store: StoreId) -> Instant {
         let granted = self.grants.iter().find(|(other, _)| *other == store);
-        granted.map_or(Instant(0), |(_, at)| Instant(at.0 + self.timing.grant.0))
+        granted.map_or(Instant(0), |(_, at)| Instant(at.0 + self.settings.grant.0))
     }
 
     /// Whether a beat of `store`'s node may be answered without an exception for this group; if so, it is granted (R8).
@@ -323,7 +323,8 @@ impl Member {
                 if self.follows(from, record) {
                     let before = (self.log.epoch_at(*behind), *behind);
                     let message = Message::Fetched { epoch: self.record.epoch, before };
-                    let entries = (*behind < self.durable).then_some((Seq(behind.0 + 1), self.durable));
+                    let through = self.durable.min(Seq(behind.0 + self.settings.batch_entries_max));
+                    let entries = (*behind < through).then_some((Seq(behind.0 + 1), through));
                     self.effects.push(Effect::Send(from, message, entries));
                 }
             }
@@ -355,7 +356,8 @@ impl Member {
     }
 
     fn prepare(&mut self, from: StoreId, before: Place, entries: &[Epoch], commit: Seq) {
-        if before.1 > self.log.last() || self.log.epoch_at(before.1) != before.0 {
+        let has_it = self.log.epoch_at(before.1) == before.0 || mutant(Mutant::NumberWithoutEpoch);
+        if before.1 > self.log.last() || !has_it {
             // Something is missing here, or was never there: the primary finds out what (R2, R13).
             return self.tell(from);
         }

@@ -14,7 +14,7 @@ mod membership;
 mod message;
 
 pub use history::History;
-pub use leader::Timing;
+pub use leader::Settings;
 pub use member::{Effect, Member, Refusal, Session};
 pub use membership::Membership;
 pub use message::{Message, Place};
