@@ -185,28 +185,28 @@ class Shard:
 
     def counted(self, log, committed_only):
         """The entries that are committed, or prepared: {(group, sequence): entry}."""
-        kept, newest_epoch = {}, {}
+        kept, epoch_of_pass = {}, {}
         for record in log:
             for entry in record.entries:
                 if entry.kind == GROUP_STATE and entry.sequence == self.root.checkpoint:
-                    newest_epoch[entry.group] = max(self.groups[entry.group].epochs, default=0)
+                    epoch_of_pass[entry.group] = max(self.groups[entry.group].epochs, default=0)
                 elif record.kind == LOG:
-                    self.place(entry, kept.setdefault(entry.group, []), newest_epoch)
+                    self.place(entry, kept.setdefault(entry.group, []), epoch_of_pass)
         counted = {}
         for number, entries in kept.items():
             if entries:
                 counted.update(self.counted_of(number, {entry.sequence: entry for entry in entries}, committed_only))
         return counted
 
-    def place(self, entry, kept, newest_epoch):
-        """Puts an entry into its group's order: what was not committed and has its sequence or a higher one is void."""
+    def place(self, entry, kept, epoch_of_pass):
+        """Puts an entry into its group's order: what was not committed and has its sequence or a higher one, or a newer
+        epoch, is void."""
         group = self.groups.setdefault(entry.group, Group())
-        if entry.epoch < newest_epoch.get(entry.group, 0):
+        committed = next((one.epoch for one in reversed(kept) if one.sequence <= group.said), 0)
+        if entry.epoch < max(committed, epoch_of_pass.get(entry.group, 0)):
             return
-        while kept and kept[-1].sequence >= entry.sequence and kept[-1].sequence > group.said:
+        while kept and kept[-1].sequence > group.said and (kept[-1].sequence >= entry.sequence or kept[-1].epoch > entry.epoch):
             kept.pop()
-        if entry.kind == EPOCH_START:
-            newest_epoch[entry.group] = entry.epoch
         group.said = max(group.said, entry.commit)
         group.committed = max(group.committed, entry.commit)
         kept.append(entry)

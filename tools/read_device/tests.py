@@ -206,6 +206,14 @@ class Replay(unittest.TestCase):
         shard = replayed(write(1, 0, [4000]), write(2, 1, [5000]), start, write(3, 2, [6000], epoch=2))
         self.assertEqual([self.place(shard, block) for block in range(3)], [4000, ABSENT, 6000])
 
+    def test_an_older_epoch_takes_the_place_of_what_was_cut(self):
+        steps = write(1, 0, [4000]), entry(3, sequence=2, epoch=3, layer=0), write(3, 1, [5000], epoch=3), write(2, 2, [6000], epoch=2)
+        shard = replayed(*steps)
+        self.assertEqual([self.place(shard, block) for block in range(3)], [4000, ABSENT, 6000])
+        # Not where it was committed.
+        shard = replayed(*steps[:3], write(4, 3, [7000], commit=3, epoch=3), write(3, 2, [6000], epoch=2))
+        self.assertEqual([self.place(shard, block) for block in range(4)], [4000, 5000, ABSENT, 7000])
+
     def test_behind_a_hole_nothing_counts(self):
         shard = replayed(write(1, 0, [4000]), write(3, 1, [5000]))
         self.assertEqual([self.place(shard, block) for block in range(2)], [4000, ABSENT])

@@ -108,6 +108,10 @@ pub enum Mutant {
     CloneSharesTop,
     /// Map: a volume's new size is told and not kept.
     GrowthForgotten,
+    /// Store: prepared entries that are cut stay in their group's order.
+    CutForgotten,
+    /// Store: a leaf that is being installed is to be trusted from the begin.
+    InstallEndTrustedEarly,
 }
 
 #[cfg(feature = "mutants")]

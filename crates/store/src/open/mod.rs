@@ -83,10 +83,7 @@ pub struct GroupRecovery {
 
 impl GroupRecovery {
     fn of(id: GroupId, group: &Group, damaged: bool) -> Self {
-        let mut seen = group.own.clone();
-        for entry in &group.prepared {
-            seen.see(entry.seq, entry.epoch, &entry.action);
-        }
+        let seen = group.seen();
         Self {
             group: id,
             record: (!seen.record.is_empty()).then_some(seen.record),

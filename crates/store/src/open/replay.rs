@@ -9,7 +9,7 @@ use crate::format::{
     DeviceUnit, Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordKind,
     RecordPointer, RecordSeq, SegmentUse, ShardRoot, StoredBlock,
 };
-use crate::shard::{Action, Merge, Place, Prepared, State, Sums, raise, sorted_ids};
+use crate::shard::{Action, Group, Merge, Place, Prepared, State, Sums, raise, sorted_ids};
 use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, mutant};
 
 /// What replay keeps of a group besides its order.
@@ -227,6 +227,11 @@ impl Replay {
             EntryBody::LayerDelete(chunks) => Action::LayerDelete(head.layer, chunks.iter().collect()),
             _ => Action::Noop,
         };
+        // A store takes no entry behind one of a newer epoch: that one was cut.
+        let applied = self.state.groups.get(&head.group).map_or(Epoch(0), Group::applied_epoch);
+        if head.epoch >= applied {
+            self.state.drop_last_while(head.group, |last| last.epoch > head.epoch);
+        }
         let (before, epoch) = self
             .state
             .groups

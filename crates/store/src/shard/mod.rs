@@ -9,6 +9,7 @@ mod known;
 mod layers;
 mod moves;
 mod pass;
+mod prepared;
 mod read;
 mod records;
 mod segments;
@@ -167,19 +168,11 @@ impl State {
     /// Returns false if the entry is of an epoch that no longer owns its sequence: it is void.
     pub(crate) fn place_entry(&mut self, group: GroupId, entry: Prepared) -> bool {
         guard::at(entry.record);
-        let of = self.groups.entry(group).or_default();
-        if entry.epoch < of.last_epoch() {
+        if entry.epoch < self.groups.entry(group).or_default().last_epoch() {
             return false;
         }
-        while let Some(last) = of.prepared.back()
-            && last.seq >= entry.seq
-        {
-            let dropped = of.prepared.pop_back().expect("looked at just above");
-            self.records.release(dropped.record);
-            if let Action::Write { sums, .. } = dropped.action {
-                sums.recycle(&mut self.spare_sums);
-            }
-        }
+        self.drop_last_while(group, |last| last.seq >= entry.seq);
+        let of = self.groups.get_mut(&group).expect("entered just above");
         self.records.hold(entry.record);
         of.prepared.push_back(entry);
         true
@@ -536,12 +529,12 @@ impl ShardCore {
 impl State {
     /// Encodes the entry into the record that gathers and notes it in its group's order.
     fn queue(&mut self, entry: Entry) -> LogPosition {
-        let expected = self.groups.get(&entry.group).map_or(Seq(0), Group::prepared_through);
-        let committed = self.groups.get(&entry.group).map_or(Seq(0), |of| of.committed);
+        let of = self.groups.entry(entry.group).or_default();
+        let (expected, committed) = (of.prepared_through(), of.committed);
         assert!(entry.seq > committed, "group {} seq {} is committed up to {committed}", entry.group, entry.seq);
         assert!(
-            entry.seq.0 <= expected.0 + 1 || expected.0 == 0,
-            "group {} seq {} leaves a hole behind {expected}",
+            of.may_take(entry.seq),
+            "group {} seq {} leaves a hole behind {expected}, or what was cut",
             entry.group,
             entry.seq
         );

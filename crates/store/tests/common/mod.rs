@@ -3,6 +3,7 @@
 
 pub mod cleaning;
 pub mod layers;
+pub mod members;
 pub mod moments;
 pub mod openings;
 pub mod reader;
