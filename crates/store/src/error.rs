@@ -189,6 +189,14 @@ pub enum ReadError {
         /// What is wrong with it.
         message: Arc<str>,
     },
+    /// What the group holds of this chunk is being received from another member, or was when that was broken off.
+    #[error("layer {layer} chunk {chunk}: it was not received whole from another member of its group")]
+    Untrusted {
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkId,
+    },
     /// The store serves nothing any more: what is stored may be well.
     #[error("{reason}")]
     Stopped {
@@ -218,10 +226,12 @@ pub(crate) enum ReadPlace {
 impl ReadError {
     pub(crate) fn place(&self) -> ReadPlace {
         match *self {
-            Self::Checksum { offset_bytes, .. } | Self::Io { offset_bytes, .. } | Self::Prepared { offset_bytes, .. } => {
-                ReadPlace::Device { offset_bytes }
+            Self::Checksum { offset_bytes, .. }
+            | Self::Io { offset_bytes, .. }
+            | Self::Prepared { offset_bytes, .. } => ReadPlace::Device { offset_bytes },
+            Self::IndexLost { layer, chunk } | Self::Untrusted { layer, chunk } | Self::Codec { layer, chunk, .. } => {
+                ReadPlace::Chunk(layer, chunk)
             }
-            Self::IndexLost { layer, chunk } | Self::Codec { layer, chunk, .. } => ReadPlace::Chunk(layer, chunk),
             Self::Stopped { .. } => ReadPlace::Nowhere,
         }
     }
@@ -232,6 +242,7 @@ impl ReadError {
             Self::Checksum { layer, .. }
             | Self::Io { layer, .. }
             | Self::IndexLost { layer, .. }
+            | Self::Untrusted { layer, .. }
             | Self::Codec { layer, .. } => Some(layer),
             Self::Prepared { .. } | Self::Stopped { .. } => None,
         }

@@ -153,8 +153,8 @@ fn prepared_entries_are_read_back_as_they_were_prepared() {
     rig.run(async {
         let (shard, _) = open_whole().await;
         let (asked, whole) = (one_of_each(), usize::MAX);
-        let last = asked.iter().cloned().map(|entry| shard.prepare(entry).expect("there is room")).last();
-        assert!(shard.durable_through() < last.expect("some were asked for"), "they are on their way");
+        let positions: Vec<_> = asked.iter().map(|one| shard.prepare(one.clone()).expect("there is room")).collect();
+        assert!(shard.durable_through() < positions[0], "they are on their way");
         let all = shard.prepared_entries(GROUP, Seq(1), whole).await.expect("readable");
         assert_eq!(text_of(&all), text_of(&asked));
         // Behind a commit, and in parts: one at least.

@@ -112,6 +112,10 @@ pub enum Mutant {
     CutForgotten,
     /// Store: a leaf that is being installed is to be trusted from the begin.
     InstallEndTrustedEarly,
+    /// Store: a pass writes a leaf without what is on its way to it.
+    InstallMissedByPass,
+    /// Store: an entry that is left out of a leaf under an install is not noted.
+    LeftOutForgotten,
 }
 
 #[cfg(feature = "mutants")]

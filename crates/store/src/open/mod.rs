@@ -77,6 +77,8 @@ pub struct GroupRecovery {
     pub prepared_through: Seq,
     /// The highest epoch of each volume, prepared ones included.
     pub volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
+    /// What this member keeps for itself: the last that became durable. None: nothing.
+    pub member_state: Option<Vec<u8>>,
     /// Records are damaged that may have held entries of this group: it must not serve what is here.
     pub damaged: bool,
 }
@@ -91,6 +93,7 @@ impl GroupRecovery {
             committed: group.committed,
             prepared_through: group.prepared_through(),
             volume_epochs: seen.volume_epochs,
+            member_state: Some(seen.member.1).filter(|state| !state.is_empty()),
             damaged,
         }
     }

@@ -109,6 +109,8 @@ pub(crate) struct Group {
     pub(crate) cut_from: Option<Seq>,
     /// What the applied entries say of the group itself.
     pub(crate) own: OwnState,
+    /// States of this member that were queued or found.
+    pub(crate) member_states: u64,
 }
 
 impl Group {
@@ -146,6 +148,8 @@ pub(crate) struct OwnState {
     pub(crate) volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
     /// The record; empty if none is known.
     pub(crate) record: Vec<u8>,
+    /// What this member keeps for itself, with its number; 0: nothing.
+    pub(crate) member: (u64, Vec<u8>),
 }
 
 impl OwnState {

@@ -72,12 +72,7 @@ impl Shard {
     ///
     /// # Errors
     /// What the device returns twice that is not what was written; a store that has failed, a shard that was closed.
-    pub async fn prepared_entries(
-        &self,
-        group: GroupId,
-        from: Seq,
-        max_bytes: usize,
-    ) -> Result<Vec<Entry>, ReadError> {
+    pub async fn prepared_entries(&self, group: GroupId, from: Seq, max_bytes: usize) -> Result<Vec<Entry>, ReadError> {
         let core = &self.core;
         let stopped = || {
             let reason = core.check_open().err().map_or_else(|| told(&"it has ended"), |error| told(&error));
@@ -172,12 +167,7 @@ impl ShardCore {
     }
 
     /// Reads one durable record, and adds what is wanted of it.
-    async fn read_entries(
-        &self,
-        group: GroupId,
-        wanted: &[Wanted],
-        entries: &mut Vec<Entry>,
-    ) -> Result<(), ReadError> {
+    async fn read_entries(&self, group: GroupId, wanted: &[Wanted], entries: &mut Vec<Entry>) -> Result<(), ReadError> {
         let pointer = self.state.borrow_mut().records.place(wanted[0].record).pointer;
         let mut last = Ok(());
         for _ in 0..ATTEMPTS {
@@ -259,9 +249,7 @@ fn entry_of(found: &format::Entry<'_>, bytes: &SharedBuf) -> Result<Entry, Strin
             let (bytes, coding) = blocks_of(found, bytes)?;
             EntryKind::Write { range: range(), bytes, coding }
         }
-        EntryBody::Zero => {
-            EntryKind::Zero { range: range(), hides_below: head.flags.has(EntryFlags::HIDES_BELOW) }
-        }
+        EntryBody::Zero => EntryKind::Zero { range: range(), hides_below: head.flags.has(EntryFlags::HIDES_BELOW) },
         EntryBody::EpochStart => EntryKind::EpochStart,
         EntryBody::VolumeEpoch(volume) => EntryKind::VolumeEpoch { volume: *volume },
         EntryBody::GroupRecord(record) => EntryKind::GroupRecord { record: IoBuf::copy_of(record).freeze() },
