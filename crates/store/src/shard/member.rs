@@ -14,8 +14,8 @@
 //! as left out, for replay will come to it behind the begin.
 //!
 //! **A pass under way** would write a leaf without what is on its way to it behind the record that brings this, and
-//! replay, which takes a leaf for newer than all before it, would lose it. So the walk of a pass leaves such leaves out,
-//! they are written when nothing is on its way to them any more, and the pass ends after that.
+//! replay, which takes a leaf for newer than all before it, would lose it. So the walk of a pass leaves such leaves
+//! out, they are written when nothing is on its way to them any more, and the pass ends after that.
 
 use super::{BlockSum, Group, Shard, State, Sums, guard};
 use crate::entry::{Entry, EntryKind, LogPosition};

@@ -402,8 +402,8 @@ const ZEROES: BlockRange = BlockRange { first: 96, count: 8 };
 /// Overwritten by each entry of the order.
 const BUSY_BLOCK: u32 = 150;
 
-/// One leaf is installed, with passes and entries of the order beside it. Each loss of power leaves it as it was, or not
-/// to be trusted, or as it shall be. Returns how many of each there were.
+/// One leaf is installed, with passes and entries of the order beside it. Each loss of power leaves it as it was, or
+/// not to be trusted, or as it shall be. Returns how many of each there were.
 pub fn an_install_at_every_moment(seed: u64) -> [u64; 3] {
     let rig = rig_for(seed);
     let shard = rig.run(async {
