@@ -21,6 +21,9 @@ class Contents:
         self.chunks = {}
         for layer, chunk in sorted(self.leaves):
             self.chunks.setdefault(layer, []).append(chunk)
+            if self.leaves[layer, chunk].untrusted:
+                self.reader.notes.append(f"chunk {chunk}, layer {layer}, was not received whole from another member: what "
+                                         "is read of it is not what its group holds")
 
     def shown(self, layer):
         """(chunk, block, (layer, location, stored length, crc)) of all that the layer shows, its own and its parents'."""

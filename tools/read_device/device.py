@@ -7,7 +7,7 @@ import struct
 
 from .bad import Bad, all_zero, require
 from .formats import (
-    BLOCK, CHECKPOINT, FOREVER, KIB, LEAF, MIB, MOVE, MOVED, RECORD, RECORD_MAX, STREAMS, UNIT, WRITE, Record, Segment, entry_at, round_up,
+    BLOCK, CHECKPOINT, FOREVER, INSTALL, KIB, LEAF, MIB, MOVE, MOVED, RECORD, RECORD_MAX, STREAMS, UNIT, WRITE, Record, Segment, entry_at, round_up,
     segment_at, sums_of, superblock_at,
 )
 from .sums import crc32c
@@ -244,7 +244,7 @@ class Reader:
 
         for entry in record.entries:
             at = entry.data - start
-            if entry.kind in (WRITE, MOVED):
+            if entry.kind in (WRITE, INSTALL, MOVED):
                 for index, (crc, stored) in enumerate(sums_of(entry)):
                     length = (stored & 15) * UNIT
                     if crc32c(data[at:at + length]) != crc:

@@ -11,6 +11,7 @@ KIB, MIB = 1 << 10, 1 << 20
 BLOCK, CHUNK_BLOCKS, UNIT = 4096, 256, 512
 VERSION = 1
 RECORD_MAX = MIB
+MEMBER_STATE_MAX = 4 * KIB
 FOREVER = 1 << 64
 ABSENT, ZEROES = 0, 1
 CODECS = {0: "raw", 1: "lz4", 2: "zstd"}
@@ -75,14 +76,18 @@ def segment_at(data, number, superblock):
     return Segment(number, generation, first, incarnation, created, shard, stream)
 
 
-# Which of an entry's fields each kind uses: Order, Layer, Chunk, Blocks, Key, Pass, Group. And in which kind of record.
+# Which of an entry's fields each kind uses: Order, Layer, Chunk, Blocks, Key, Pass, Group, Member (group and commit),
+# Number. And in which kind of record.
 LOG, CHECKPOINT, OPENING, MOVE = range(4)
 WRITE, ZERO, EPOCH_START, VOLUME_EPOCH, GROUP_RECORD, LAYER, NOOP, MERGE, LAYER_DELETE = range(1, 10)
+MEMBER_STATE, INSTALL_BEGIN, INSTALL, INSTALL_ZERO, INSTALL_END = range(10, 15)
 OPEN, MOVED = 16, 17
 PASS_BEGIN, LEAF, GROUP_STATE, LAYER_STATE, MERGE_STATE, SEGMENTS, PASS_END = range(32, 39)
 KINDS = {
     WRITE: ("OLCBK", LOG), ZERO: ("OLCB", LOG), EPOCH_START: ("O", LOG), VOLUME_EPOCH: ("O", LOG), GROUP_RECORD: ("O", LOG),
     LAYER: ("OL", LOG), NOOP: ("O", LOG), MERGE: ("OL", LOG), LAYER_DELETE: ("OL", LOG),
+    MEMBER_STATE: ("MN", LOG), INSTALL_BEGIN: ("MLC", LOG), INSTALL: ("MLCBK", LOG), INSTALL_ZERO: ("MLCB", LOG),
+    INSTALL_END: ("MLC", LOG),
     OPEN: ("", OPENING), MOVED: ("LCBK", MOVE),
     PASS_BEGIN: ("P", CHECKPOINT), LEAF: ("PLC", CHECKPOINT), GROUP_STATE: ("PG", CHECKPOINT),
     LAYER_STATE: ("P", CHECKPOINT), MERGE_STATE: ("P", CHECKPOINT), SEGMENTS: ("P", CHECKPOINT), PASS_END: ("P", CHECKPOINT),
@@ -103,21 +108,26 @@ def entry_at(data, at, record_kind):
     used = KINDS[kind][0]
     require(length == 80 + (payload + 7) // 8 * 8 and at + length <= len(data), "an entry's length is wrong")
     require(not zero and not ec and all_zero(spare) and all_zero(data[at + 80 + payload:at + length]), "padding is not zero")
-    require(flags == 0 or (flags == 1 and kind in (ZERO, MERGE)), "an entry's flags are not known")
-    require("O" in used or not (epoch or commit or volume_epoch or atomic), "a field that is not used is not zero")
-    require("O" in used or "G" in used or not group, "a field that is not used is not zero")
+    require(flags == 0 or (flags == 1 and kind in (ZERO, INSTALL_ZERO, MERGE)), "an entry's flags are not known")
+    require("O" in used or not (epoch or volume_epoch or atomic), "a field that is not used is not zero")
+    require("O" in used or "M" in used or not commit, "a field that is not used is not zero")
+    require("O" in used or "G" in used or "M" in used or not group, "a field that is not used is not zero")
     require(("L" in used or not layer) and ("C" in used or not chunk), "a field that is not used is not zero")
     require("B" in used or not (first or blocks), "a field that is not used is not zero")
     require("K" in used or not key, "a field that is not used is not zero")
-    require(sequence > commit if "O" in used else ("P" in used) == (sequence > 0), "an entry's sequence is wrong")
+    require(sequence > commit if "O" in used else ("P" in used or "N" in used) == (sequence > 0), "an entry's sequence is wrong")
     require(first + blocks <= CHUNK_BLOCKS, "an entry's blocks run over their chunk")
     body = data[at + 80:at + 80 + payload]
     data_length = 0
-    if kind in (WRITE, MOVED):
+    if kind in (WRITE, INSTALL, MOVED):
         require(payload == (10 if kind == MOVED else 5) * blocks, "a payload's length is wrong")
         stored = body[4 * blocks:5 * blocks]
         require(all(stored_is_sound(byte) for byte in stored), "a stored length is wrong")
         data_length = sum(byte & 15 for byte in stored) * UNIT
+    elif kind in (INSTALL_BEGIN, INSTALL_ZERO, INSTALL_END):
+        require(payload == (8 if kind == INSTALL_END else 0), "a payload's length is wrong")
+    elif kind == MEMBER_STATE:
+        require(payload <= MEMBER_STATE_MAX, "a payload's length is wrong")
     elif kind == LEAF:
         require(payload == 8, "a payload's length is wrong")
         data_length = (int.from_bytes(body[:4], "little") + 7) // 8 * 8
@@ -148,7 +158,7 @@ def round_up(value, step):
 
 
 def sums_of(entry):
-    """(crc32c, stored length) of each block of a write or a move."""
+    """(crc32c, stored length) of each block of a write, an install or a move."""
     count = entry.blocks
     return zip(struct.unpack_from(f"<{count}I", entry.payload), entry.payload[4 * count:5 * count])
 
@@ -156,10 +166,12 @@ def sums_of(entry):
 class Leaf:
     """Where the blocks of a layer's chunk are: location in the low 40 bits, stored length above; and their sums."""
 
-    __slots__ = ("last_sequence", "since", "places", "sums")
+    __slots__ = ("last_sequence", "untrusted", "since", "places", "sums")
 
     def __init__(self):
         self.last_sequence = 0
+        # An install of it has begun and not ended: entries up to the last sequence are left out.
+        self.untrusted = False
         # The record that it was read from: moves in earlier ones are in it.
         self.since = 0
         self.places, self.sums = array("Q", bytes(8 * CHUNK_BLOCKS)), array("I", bytes(4 * CHUNK_BLOCKS))
@@ -173,9 +185,11 @@ class Leaf:
 
 
 def leaf_from(data):
-    require(len(data) >= 16 and all_zero(data[13:16]), "a leaf is malformed")
+    require(len(data) >= 16 and data[13] <= 1 and all_zero(data[14:16]), "a leaf is malformed")
     leaf = Leaf()
     leaf.last_sequence, stored_blocks, runs, shape = struct.unpack_from("<QHHB", data)
+    leaf.untrusted = data[13] == 1
+    require(leaf.last_sequence < 1 << 63, "a leaf's last sequence is wrong")
     if shape == 1:
         at, sums = 16 + 8 * runs, 0
         require(len(data) == at + 4 * stored_blocks, "a leaf's length is wrong")

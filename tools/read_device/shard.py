@@ -5,11 +5,14 @@ import struct
 from .bad import Bad, require
 from .device import Damage
 from .formats import (
-    ABSENT, CHECKPOINT, CHUNK_BLOCKS, EPOCH_START, GROUP_STATE, LAYER, LAYER_DELETE, LAYER_STATE, LEAF, LOG,
-    MERGE, MERGE_STATE, MOVED, OPENING, PASS_END, SEGMENTS, UNIT, WRITE, ZERO, ZEROES, Leaf, chunks_of, layer_from,
+    ABSENT, CHECKPOINT, CHUNK_BLOCKS, EPOCH_START, FOREVER, GROUP_STATE, INSTALL, INSTALL_BEGIN, INSTALL_END, INSTALL_ZERO, LAYER, LAYER_DELETE, LAYER_STATE, LEAF, LOG,
+    MEMBER_STATE, MERGE, MERGE_STATE, MOVED, OPENING, PASS_END, SEGMENTS, UNIT, WRITE, ZERO, ZEROES, Leaf, chunks_of, layer_from,
     leaf_from, sums_of,
 )
 from .sums import crc32c
+
+
+MEMBER = MEMBER_STATE, INSTALL_BEGIN, INSTALL, INSTALL_ZERO, INSTALL_END
 
 
 class Group:
@@ -17,6 +20,8 @@ class Group:
         self.committed, self.epochs, self.volumes, self.prepared = 0, {}, {}, 0
         # Of the commit numbers, what the log has said so far.
         self.said = 0
+        # What the member keeps for itself, with its number.
+        self.member_state = 0, b""
 
 
 class Shard:
@@ -154,7 +159,7 @@ class Shard:
                                 f"leaf of chunk {entry.chunk}, layer {entry.layer}: {bad}; where its blocks are is lost")
 
     def load_group(self, entry):
-        committed, epochs, volumes, _ = struct.unpack_from("<QIII", entry.payload)
+        committed, epochs, volumes, record, member = struct.unpack_from("<QIIII", entry.payload)
         group = self.groups.setdefault(entry.group, Group())
         group.committed = max(group.committed, committed)
         for at in range(24, 24 + 16 * epochs, 16):
@@ -163,6 +168,9 @@ class Shard:
         for at in range(24 + 16 * epochs, 24 + 16 * (epochs + volumes), 16):
             volume, volume_epoch = struct.unpack_from("<QI", entry.payload, at)
             group.volumes[volume] = max(volume_epoch, group.volumes.get(volume, 0))
+        if member:
+            state = entry.payload[24 + 16 * (epochs + volumes) + record:]
+            group.member_state = max(group.member_state, (int.from_bytes(state[:8], "little"), state[8:]))
 
     # -- replay
 
@@ -172,43 +180,68 @@ class Shard:
         log = self.log()
         self.load_pass()
         counted = self.counted(log, committed_only)
+        # Of groups with installs, what is not yet known to be committed: an install comes before it.
+        self.waiting = {entry.group: [] for record in log for entry in record.entries if entry.kind in MEMBER}
         # What the pass says of layers is younger than what the log said before it and older than what comes behind.
         for record in log:
             for entry in record.entries:
                 if entry.kind == MOVED:
                     self.move(record, entry)
+                elif entry.kind in MEMBER:
+                    self.apply_waiting(entry.group, entry.commit)
+                    self.of_member(record, entry)
+                elif entry.kind == GROUP_STATE:
+                    self.apply_waiting(entry.group, int.from_bytes(entry.payload[:8], "little"))
                 elif entry.kind == LAYER_STATE and entry.sequence == self.root.checkpoint:
                     self.add_layer(entry)
                 elif record.kind == LOG and (entry.group, entry.sequence) in counted \
                         and counted[entry.group, entry.sequence] is entry:
-                    self.apply(entry)
+                    if entry.group in self.waiting:
+                        self.waiting[entry.group].append(entry)
+                        self.apply_waiting(entry.group, entry.commit)
+                    else:
+                        self.apply(entry)
+        for group in self.waiting:
+            self.apply_waiting(group, FOREVER)
+
+    def apply_waiting(self, group, through):
+        waiting = self.waiting.get(group, ())
+        while waiting and waiting[0].sequence <= through:
+            self.apply(waiting.pop(0))
 
     def counted(self, log, committed_only):
         """The entries that are committed, or prepared: {(group, sequence): entry}."""
-        kept, newest_epoch = {}, {}
+        kept, epoch_of_pass = {}, {}
         for record in log:
             for entry in record.entries:
                 if entry.kind == GROUP_STATE and entry.sequence == self.root.checkpoint:
-                    newest_epoch[entry.group] = max(self.groups[entry.group].epochs, default=0)
+                    epoch_of_pass[entry.group] = max(self.groups[entry.group].epochs, default=0)
+                elif entry.kind in MEMBER:
+                    self.hear(entry)
                 elif record.kind == LOG:
-                    self.place(entry, kept.setdefault(entry.group, []), newest_epoch)
+                    self.place(entry, kept.setdefault(entry.group, []), epoch_of_pass)
         counted = {}
         for number, entries in kept.items():
             if entries:
                 counted.update(self.counted_of(number, {entry.sequence: entry for entry in entries}, committed_only))
         return counted
 
-    def place(self, entry, kept, newest_epoch):
-        """Puts an entry into its group's order: what was not committed and has its sequence or a higher one is void."""
+    def hear(self, entry):
+        """What an entry says of commits."""
         group = self.groups.setdefault(entry.group, Group())
-        if entry.epoch < newest_epoch.get(entry.group, 0):
-            return
-        while kept and kept[-1].sequence >= entry.sequence and kept[-1].sequence > group.said:
-            kept.pop()
-        if entry.kind == EPOCH_START:
-            newest_epoch[entry.group] = entry.epoch
         group.said = max(group.said, entry.commit)
         group.committed = max(group.committed, entry.commit)
+
+    def place(self, entry, kept, epoch_of_pass):
+        """Puts an entry into its group's order: what was not committed and has its sequence or a higher one, or a newer
+        epoch, is void."""
+        group = self.groups.setdefault(entry.group, Group())
+        committed = next((one.epoch for one in reversed(kept) if one.sequence <= group.said), 0)
+        if entry.epoch < max(committed, epoch_of_pass.get(entry.group, 0)):
+            return
+        while kept and kept[-1].sequence > group.said and (kept[-1].sequence >= entry.sequence or kept[-1].epoch > entry.epoch):
+            kept.pop()
+        self.hear(entry)
         kept.append(entry)
 
     def counted_of(self, number, entries, committed_only):
@@ -236,14 +269,8 @@ class Shard:
             if entry.sequence <= leaf.last_sequence:
                 return
             leaf.last_sequence = entry.sequence
-            if entry.kind == ZERO:
-                for block in range(entry.first, entry.first + entry.blocks):
-                    leaf.put(block, ZEROES if entry.hides_below else ABSENT, 0, 0)
-                return
-            location = entry.data // UNIT
-            for index, (crc, stored) in enumerate(sums_of(entry)):
-                leaf.put(entry.first + index, location, stored, crc)
-                location += stored & 15
+            if not leaf.untrusted:
+                self.put_blocks(leaf, entry)
         elif entry.kind == EPOCH_START:
             self.groups[entry.group].epochs[entry.epoch] = entry.sequence
         elif entry.kind == LAYER:
@@ -255,6 +282,40 @@ class Shard:
                 self.leaves.pop((entry.layer, chunk), None)
             if not chunks_of(entry):
                 self.end_layer(entry.layer)
+
+    def put_blocks(self, leaf, entry):
+        """What a write, a zero or an install says of its blocks."""
+        if entry.kind in (ZERO, INSTALL_ZERO):
+            for block in range(entry.first, entry.first + entry.blocks):
+                leaf.put(block, ZEROES if entry.hides_below else ABSENT, 0, 0)
+            return
+        location = entry.data // UNIT
+        for index, (crc, stored) in enumerate(sums_of(entry)):
+            leaf.put(entry.first + index, location, stored, crc)
+            location += stored & 15
+
+    def of_member(self, record, entry):
+        """An entry outside the order: in the log's order, unless the leaf comes from a later record."""
+        if entry.kind == MEMBER_STATE:
+            group = self.groups.setdefault(entry.group, Group())
+            group.member_state = max(group.member_state, (entry.sequence, entry.payload))
+            return
+        key = entry.layer, entry.chunk
+        leaf = self.leaves.get(key)
+        if leaf and record.sequence < leaf.since:
+            return
+        if entry.kind == INSTALL_BEGIN:
+            self.leaves[key] = Leaf()
+            self.leaves[key].untrusted = True
+        elif leaf is None or not leaf.untrusted:
+            return
+        elif entry.kind != INSTALL_END:
+            self.put_blocks(leaf, entry)
+        elif leaf.last_sequence <= (last := int.from_bytes(entry.payload, "little")):
+            if last:
+                leaf.last_sequence, leaf.untrusted = last, False
+            elif not any(leaf.places):
+                del self.leaves[key]
 
     def holder(self, layer, chunk):
         """The leaf that has the layer's blocks by now: its own, or that of the layer it was merged into."""
@@ -284,6 +345,9 @@ class Shard:
             if entry.sequence <= target.last_sequence:
                 continue
             target.last_sequence = entry.sequence
+            if target.untrusted:
+                continue
+            target.untrusted = bool(source and source.untrusted)
             for block in range(CHUNK_BLOCKS):
                 if source and target.get(block)[0] == ABSENT:
                     target.put(block, *source.get(block))

@@ -15,7 +15,7 @@ from read_device.bad import Bad
 from read_device.contents import Contents
 from read_device.device import Reader
 from read_device.formats import (
-    ABSENT, BLOCK, CHUNK_BLOCKS, KINDS, LAYER, LAYER_DELETE, LOG, MERGE, MOVE, MOVED, WRITE, ZERO, ZEROES, Entry, Record, Root, Pointer,
+    ABSENT, BLOCK, CHUNK_BLOCKS, INSTALL, INSTALL_BEGIN, INSTALL_END, INSTALL_ZERO, KINDS, LAYER, LAYER_DELETE, LOG, MEMBER_STATE, MERGE, MOVE, MOVED, WRITE, ZERO, ZEROES, Entry, Record, Root, Pointer,
     Segment, Superblock, layer_from, leaf_from, segment_at, superblock_at,
 )
 from read_device.lz4 import lz4_decode
@@ -205,6 +205,43 @@ class Replay(unittest.TestCase):
         start = entry(3, sequence=2, epoch=2, layer=0)
         shard = replayed(write(1, 0, [4000]), write(2, 1, [5000]), start, write(3, 2, [6000], epoch=2))
         self.assertEqual([self.place(shard, block) for block in range(3)], [4000, ABSENT, 6000])
+
+    def test_an_older_epoch_takes_the_place_of_what_was_cut(self):
+        steps = write(1, 0, [4000]), entry(3, sequence=2, epoch=3, layer=0), write(3, 1, [5000], epoch=3), write(2, 2, [6000], epoch=2)
+        shard = replayed(*steps)
+        self.assertEqual([self.place(shard, block) for block in range(3)], [4000, ABSENT, 6000])
+        # Not where it was committed.
+        shard = replayed(*steps[:3], write(4, 3, [7000], commit=3, epoch=3), write(3, 2, [6000], epoch=2))
+        self.assertEqual([self.place(shard, block) for block in range(4)], [4000, 5000, ABSENT, 7000])
+
+    def test_a_leaf_is_installed(self):
+        begin, zero = entry(INSTALL_BEGIN, commit=1), entry(INSTALL_ZERO, commit=1, first=9, blocks=1, hides_below=True)
+        install = write(0, 0, [8000, 8008], commit=1)._replace(kind=INSTALL)
+        def end(last, commit=1):
+            return entry(INSTALL_END, commit=commit, payload=struct.pack("<Q", last))
+        old = write(1, 1, [4000, 4008])
+        def places(*steps):
+            shard = replayed(old, *steps)
+            leaf = shard.leaves.get((1, 0))
+            return leaf and ([leaf.get(block)[0] for block in (0, 1, 2, 9)], leaf.last_sequence, leaf.untrusted)
+        self.assertEqual(places(begin, install, zero, end(1)), ([8000, 8008, ABSENT, ZEROES], 1, False))
+        self.assertEqual(places(begin, install), ([8000, 8008, ABSENT, ABSENT], 0, True))
+        self.assertEqual(places(install, end(5)), ([ABSENT, 4000, 4008, ABSENT], 1, False))
+        self.assertIsNone(places(begin, end(0)))
+        self.assertTrue(places(begin, install, end(0))[2])
+        # Prepared before the begin, among the rest, and committed behind the end.
+        late = write(2, 2, [5000])
+        said = entry(7, sequence=3, commit=2, layer=0)
+        for steps in ((late, begin, install, end(1)), (begin, late, install, end(1)), (begin, install, end(1), late)):
+            self.assertEqual(places(*steps), ([8000, 8008, 5000, ABSENT], 2, False))
+            self.assertEqual(places(*steps, said), ([8000, 8008, 5000, ABSENT], 2, False))
+        # Committed before the end, which does not hold it; and which does.
+        self.assertEqual(places(begin, late, install, said, end(1, 2)), ([8000, 8008, ABSENT, ABSENT], 2, True))
+        self.assertEqual(places(begin, late, install, said, end(2, 2)), ([8000, 8008, ABSENT, ABSENT], 2, False))
+
+    def test_the_last_state_of_a_member_counts(self):
+        steps = entry(MEMBER_STATE, 1, payload=b"one", epoch=0), entry(MEMBER_STATE, 2, payload=b"two", epoch=0)
+        self.assertEqual(replayed(*steps).groups[7].member_state, (2, b"two"))
 
     def test_behind_a_hole_nothing_counts(self):
         shard = replayed(write(1, 0, [4000]), write(3, 1, [5000]))

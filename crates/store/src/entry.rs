@@ -10,6 +10,8 @@ use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, KeyId, LayerId, Se
 pub const MAX_ENTRY_BLOCKS: u16 = 32;
 /// Largest opaque record of a group: it travels with the entries of one record.
 pub const MAX_GROUP_RECORD_BYTES: usize = 64 << 10;
+/// Largest opaque state of a member of a group.
+pub const MAX_MEMBER_STATE_BYTES: usize = crate::format::entry::MAX_MEMBER_STATE_BYTES;
 /// Most chunks of one [`EntryKind::Merge`] or [`EntryKind::LayerDelete`].
 pub const MAX_ENTRY_CHUNKS: usize = crate::format::entry::MAX_ENTRY_CHUNKS;
 
@@ -22,7 +24,7 @@ pub struct AppendTimes {
     pub durable: Instant,
 }
 
-/// One entry of a group's order.
+/// One entry of a group's order, or outside it.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The group.
@@ -38,7 +40,7 @@ pub struct Entry {
     /// The layer (of writes, zeroes and layers); of [`EntryKind::Merge`] and [`EntryKind::LayerDelete`] the one that
     /// ends.
     pub layer: LayerId,
-    /// The chunk (of writes and zeroes).
+    /// The chunk (of writes and zeroes, and of installs).
     pub chunk: ChunkId,
     /// What it says.
     pub kind: EntryKind,
@@ -98,6 +100,43 @@ pub enum EntryKind {
     },
     /// Nothing: it takes a place in the order.
     Noop,
+    /// What this member of the group keeps for itself: bytes that the store does not read, at most
+    /// [`MAX_MEMBER_STATE_BYTES`]. Outside the order, as all that follow: such an entry takes effect when it is
+    /// durable, nobody commits it, and only its group, layer and chunk are looked at; how far the order is applied here
+    /// is written with it. The last one is in [`GroupRecovery`](crate::GroupRecovery).
+    ///
+    /// What of these is on its way together a crash may take in any part: who needs one before another waits for it.
+    MemberState {
+        /// The bytes. None: it keeps nothing.
+        state: SharedBuf,
+    },
+    /// The leaf (the entry's layer and chunk) is emptied and not to be trusted until the image of another member is
+    /// installed. Entries of the order that come to it from now on are left out of it: the image holds them.
+    InstallBegin,
+    /// Blocks of a leaf that is being installed: at most [`MAX_ENTRY_BLOCKS`]. Where no begin is in effect when this
+    /// one takes effect, the leaf ended or the begin was lost in a crash, it is nothing.
+    Install {
+        /// Which.
+        range: BlockRange,
+        /// What is stored of them, as of a write.
+        bytes: SharedBuf,
+        /// What was done to them.
+        coding: BlockCoding,
+    },
+    /// Blocks of a leaf that is being installed are zeroes, or absent.
+    InstallZero {
+        /// Which.
+        range: BlockRange,
+        /// Whether they hide what layers below hold: else they are absent, as all that is not installed.
+        hides_below: bool,
+    },
+    /// The leaf holds all that the image does: to be asked for when all of the install is durable. It is trusted from
+    /// then on, unless an entry behind `last_seq` was left out of it: then it stays as it is and another install is due.
+    /// With 0 a leaf with nothing in it is as if it had never been, and one with something is not trusted.
+    InstallEnd {
+        /// The image's.
+        last_seq: Seq,
+    },
 }
 
 impl EntryKind {

@@ -2,7 +2,7 @@
 
 use crate::format::{FormatError, Generation, GeometryError, RecordSeq, SegmentIndex, SeqRange};
 use std::sync::Arc;
-use types::{ChunkId, GroupId, LayerId, ShardIndex};
+use types::{ChunkId, GroupId, LayerId, Seq, ShardIndex};
 
 /// Why a device was not formatted.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -175,6 +175,28 @@ pub enum ReadError {
         /// The chunk.
         chunk: ChunkId,
     },
+    /// A prepared entry is not in the log as it was written, or could not be read, twice.
+    #[error("group {group} entry {seq}: reading it at byte {offset_bytes} of the device (segment {}) failed: {message}", segment.0)]
+    Prepared {
+        /// The group.
+        group: GroupId,
+        /// Its place in the group's order.
+        seq: Seq,
+        /// The segment of its record.
+        segment: SegmentIndex,
+        /// Where the record begins on the device, in bytes.
+        offset_bytes: u64,
+        /// What is wrong with it.
+        message: Arc<str>,
+    },
+    /// What the group holds of this chunk is being received from another member, or was when that was broken off.
+    #[error("layer {layer} chunk {chunk}: it was not received whole from another member of its group")]
+    Untrusted {
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkId,
+    },
     /// The store serves nothing any more: what is stored may be well.
     #[error("{reason}")]
     Stopped {
@@ -204,8 +226,12 @@ pub(crate) enum ReadPlace {
 impl ReadError {
     pub(crate) fn place(&self) -> ReadPlace {
         match *self {
-            Self::Checksum { offset_bytes, .. } | Self::Io { offset_bytes, .. } => ReadPlace::Device { offset_bytes },
-            Self::IndexLost { layer, chunk } | Self::Codec { layer, chunk, .. } => ReadPlace::Chunk(layer, chunk),
+            Self::Checksum { offset_bytes, .. }
+            | Self::Io { offset_bytes, .. }
+            | Self::Prepared { offset_bytes, .. } => ReadPlace::Device { offset_bytes },
+            Self::IndexLost { layer, chunk } | Self::Untrusted { layer, chunk } | Self::Codec { layer, chunk, .. } => {
+                ReadPlace::Chunk(layer, chunk)
+            }
             Self::Stopped { .. } => ReadPlace::Nowhere,
         }
     }
@@ -216,8 +242,9 @@ impl ReadError {
             Self::Checksum { layer, .. }
             | Self::Io { layer, .. }
             | Self::IndexLost { layer, .. }
+            | Self::Untrusted { layer, .. }
             | Self::Codec { layer, .. } => Some(layer),
-            Self::Stopped { .. } => None,
+            Self::Prepared { .. } | Self::Stopped { .. } => None,
         }
     }
 }

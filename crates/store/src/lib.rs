@@ -40,8 +40,9 @@
 //! **Never.** No order between groups, no replication, no decision on what is committed: that is the caller's.
 //!
 //! Rooms: [`format`](mod@format) (every byte), [`index`], `create` and `store` (the device-wide part), `shard` (append,
-//! commit, read, passes, cleaning, layers), `open` (scan, replay, judgement), [`check`] (the same and all the rest, for
-//! who only looks), `pool` and `space` (who may take which segment).
+//! commit, read, passes, cleaning, layers, what a member sends to another and receives), `open` (scan, replay,
+//! judgement), [`check`] (the same and all the rest, for who only looks), `pool` and `space` (who may take which
+//! segment).
 //!
 //! Main types: [`Store`], [`Shard`], [`Entry`], [`Recovery`].
 
@@ -62,14 +63,15 @@ mod synthetic;
 
 pub use create::{FormatOptions, UNCLAIMED, claim, erase, format, identify};
 pub use entry::{
-    AppendTimes, BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS, MAX_GROUP_RECORD_BYTES,
+    AppendTimes, BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS,
+    MAX_GROUP_RECORD_BYTES, MAX_MEMBER_STATE_BYTES,
 };
 pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
 pub use index::LayerUsage;
 pub use open::{GroupRecovery, Recovered, Recovery, RecoveryCounters};
 pub use shard::{
-    APPEND_SLOW, Content, DAMAGE_LISTED_MAX, DEVICE_SILENT, KnownBlock, LeafCursor, Shard, Statistics, StoredBlocks,
-    Trouble, Want, ZERO_BLOCK_CHECKSUM,
+    APPEND_SLOW, Content, DAMAGE_LISTED_MAX, DEVICE_SILENT, ImageBlock, KnownBlock, LeafCursor, LeafImage, Shard,
+    Statistics, StoredBlocks, Trouble, Want, ZERO_BLOCK_CHECKSUM,
 };
 pub use store::{Store, Usage};
 pub use synthetic::{SyntheticLayout, write_synthetic_pass};

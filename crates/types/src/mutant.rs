@@ -148,6 +148,14 @@ pub enum Mutant {
     ServedBeforeBegun,
     /// Replication: who held everything when too few were in sync stays eligible when others commit again.
     EligibleForEver,
+    /// Store: prepared entries that are cut stay in their group's order.
+    CutForgotten,
+    /// Store: a leaf that is being installed is to be trusted from the begin.
+    InstallEndTrustedEarly,
+    /// Store: a pass writes a leaf without what is on its way to it.
+    InstallMissedByPass,
+    /// Store: an entry that is left out of a leaf under an install is not noted.
+    LeftOutForgotten,
 }
 
 #[cfg(feature = "mutants")]

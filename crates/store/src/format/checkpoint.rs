@@ -4,7 +4,7 @@
 //! for each group, `LayerState`, `MergeState`, `Segments`, then `PassEnd`. It counts only when a superblock names it.
 
 use super::bytes::{check_length, check_zero, put_u32, put_u64, u32_at, u64_at};
-use super::entry::MAX_GROUP_RECORD_BYTES;
+use super::entry::{MAX_GROUP_RECORD_BYTES, MAX_MEMBER_STATE_BYTES};
 use super::{FormatError, Generation, RecordPointer, RecordSeq, SegmentIndex, Stream};
 use types::{Epoch, FamilyId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
 
@@ -105,10 +105,11 @@ impl PassEnd {
 /// | 8 | 4 | number of epochs |
 /// | 12 | 4 | number of volumes |
 /// | 16 | 4 | length of the group's record |
-/// | 20 | 4 | zero |
+/// | 20 | 4 | length of what the member keeps: 0, or 8 and its state |
 /// | 24 | 16 × epochs | epoch (4), zero (4), its first sequence (8); epochs rise |
 /// | … | 16 × volumes | volume (8), highest volume epoch seen (4), zero (4) |
 /// | … | length | the group's record |
+/// | … | length | number of the member's state (8), its bytes |
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GroupState<'a> {
     /// All up to this is committed, and in the leaves of the pass or behind its replay start.
@@ -117,6 +118,45 @@ pub struct GroupState<'a> {
     volumes: &'a [u8],
     /// The group's record in the cluster map, as bytes; empty if none is known.
     pub record: &'a [u8],
+    /// What the member of the group keeps for itself.
+    pub member: MemberState<'a>,
+}
+
+/// The last state that a member of a group wrote down. Of two the one with the higher number counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberState<'a> {
+    /// Counts up with each; 0: there was none.
+    pub number: u64,
+    /// Bytes that the store does not read.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> MemberState<'a> {
+    const NUMBER_BYTES: usize = 8;
+
+    fn encoded_bytes(&self) -> usize {
+        if self.number == 0 { 0 } else { Self::NUMBER_BYTES + self.bytes.len() }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        assert!(self.bytes.len() <= MAX_MEMBER_STATE_BYTES);
+        if self.number > 0 {
+            out.extend_from_slice(&self.number.to_le_bytes());
+            out.extend_from_slice(self.bytes);
+        }
+    }
+
+    fn decode(what: &'static str, from: &'a [u8]) -> Result<Self, FormatError> {
+        if from.is_empty() {
+            return Ok(Self::default());
+        }
+        check_length(what, from, Self::NUMBER_BYTES)?;
+        let state = Self { number: u64_at(from, 0), bytes: &from[Self::NUMBER_BYTES..] };
+        if state.number == 0 || state.bytes.len() > MAX_MEMBER_STATE_BYTES {
+            return Err(FormatError::Field { what, field: "member's state", found: state.number });
+        }
+        Ok(state)
+    }
 }
 
 impl<'a> GroupState<'a> {
@@ -136,6 +176,7 @@ impl<'a> GroupState<'a> {
         epochs: &[(Epoch, Seq)],
         volumes: &[(VolumeId, VolumeEpoch)],
         record: &[u8],
+        member: MemberState<'_>,
         out: &mut Vec<u8>,
     ) {
         assert!(record.len() <= MAX_GROUP_RECORD_BYTES);
@@ -146,6 +187,7 @@ impl<'a> GroupState<'a> {
         put_u32(payload, 8, epochs.len() as u32);
         put_u32(payload, 12, volumes.len() as u32);
         put_u32(payload, 16, record.len() as u32);
+        put_u32(payload, 20, member.encoded_bytes() as u32);
         let (epoch_items, volume_items) = payload[Self::HEAD_BYTES..].split_at_mut(epochs.len() * Self::ITEM_BYTES);
         for (item, (epoch, first)) in epoch_items.chunks_exact_mut(Self::ITEM_BYTES).zip(epochs) {
             put_u32(item, 0, epoch.0);
@@ -156,22 +198,25 @@ impl<'a> GroupState<'a> {
             put_u32(item, 8, epoch.0);
         }
         out.extend_from_slice(record);
+        member.encode(out);
     }
 
     pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, FormatError> {
         const WHAT: &str = "group state";
         check_length(WHAT, payload, Self::HEAD_BYTES)?;
-        check_zero(WHAT, 20, &payload[20..24])?;
         let epochs_bytes = u32_at(payload, 8) as usize * Self::ITEM_BYTES;
         let volumes_bytes = u32_at(payload, 12) as usize * Self::ITEM_BYTES;
         let record_bytes = u32_at(payload, 16) as usize;
         if record_bytes > MAX_GROUP_RECORD_BYTES {
             return Err(FormatError::Field { what: WHAT, field: "record length", found: record_bytes as u64 });
         }
-        check_exactly(WHAT, payload, Self::HEAD_BYTES + epochs_bytes + volumes_bytes + record_bytes)?;
+        let member_bytes = u32_at(payload, 20) as usize;
+        check_exactly(WHAT, payload, Self::HEAD_BYTES + epochs_bytes + volumes_bytes + record_bytes + member_bytes)?;
         let (epochs, rest) = payload[Self::HEAD_BYTES..].split_at(epochs_bytes);
-        let (volumes, record) = rest.split_at(volumes_bytes);
-        let state = Self { committed: Seq(u64_at(payload, 0)), epochs, volumes, record };
+        let (volumes, rest) = rest.split_at(volumes_bytes);
+        let (record, member) = rest.split_at(record_bytes);
+        let member = MemberState::decode(WHAT, member)?;
+        let state = Self { committed: Seq(u64_at(payload, 0)), epochs, volumes, record, member };
         for item in epochs.chunks_exact(Self::ITEM_BYTES) {
             check_zero(WHAT, 4, &item[4..8])?;
         }

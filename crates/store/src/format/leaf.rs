@@ -26,6 +26,8 @@ pub const SUM_BYTES: usize = 4;
 pub const PLAIN_BYTES: usize = BLOCKS * 9;
 /// Length of all three columns.
 pub const MIXED_BYTES: usize = BLOCKS * StoredBlock::ENCODED_BYTES;
+/// Sequences are below this, so that one bit more says in memory what the flag says here.
+pub(crate) const MAX_LAST_SEQ: u64 = 1 << 63;
 const SUMS_AT: usize = BLOCKS * 5;
 const LENGTHS_AT: usize = PLAIN_BYTES;
 /// Location that stands for [`BlockState::Zero`]; 0 stands for [`BlockState::Absent`]. No block lies there.
@@ -122,7 +124,8 @@ impl LeafData {
 /// | 8 | 2 | number of stored blocks |
 /// | 10 | 2 | number of runs (shape 1, else 0) |
 /// | 12 | 1 | shape: 0 empty, 1 runs, 2 plain, 3 mixed |
-/// | 13 | 3 | zero |
+/// | 13 | 1 | 1: it is not to be trusted, entries up to `last_seq` were left out; else 0 |
+/// | 14 | 2 | zero |
 /// | 16 | … | body |
 ///
 /// Body of shape 1: the runs, 8 bytes each, in the order of blocks:
@@ -139,8 +142,11 @@ impl LeafData {
 /// is not stored are 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeafView<'a> {
-    /// The last entry of its group that is in it.
+    /// The last entry of its group that is in it; of one that is not to be trusted, the last that was left out since
+    /// its install began.
     pub last_seq: Seq,
+    /// An install of it has begun and not ended.
+    pub is_untrusted: bool,
     /// Blocks that have bytes on the device.
     pub stored_count: u16,
     /// How the body is packed.
@@ -167,13 +173,17 @@ impl<'a> LeafView<'a> {
         put_u16(out, 8, self.stored_count);
         put_u16(out, 10, self.run_count);
         out[12] = self.shape as u8;
+        out[13] = u8::from(self.is_untrusted);
         out[LEAF_HEAD_BYTES..self.encoded_bytes()].copy_from_slice(self.body);
         self.encoded_bytes()
     }
 
     pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, FormatError> {
         check_length(WHAT, payload, LEAF_HEAD_BYTES)?;
-        check_zero(WHAT, 13, &payload[13..LEAF_HEAD_BYTES])?;
+        if payload[13] > 1 {
+            return Err(FormatError::Field { what: WHAT, field: "trust", found: u64::from(payload[13]) });
+        }
+        check_zero(WHAT, 14, &payload[14..LEAF_HEAD_BYTES])?;
         let shape = match payload[12] {
             0 => LeafShape::Empty,
             1 => LeafShape::Runs,
@@ -183,11 +193,15 @@ impl<'a> LeafView<'a> {
         };
         let view = Self {
             last_seq: Seq(u64_at(payload, 0)),
+            is_untrusted: payload[13] == 1,
             stored_count: u16_at(payload, 8),
             run_count: u16_at(payload, 10),
             shape,
             body: &payload[LEAF_HEAD_BYTES..],
         };
+        if view.last_seq.0 >= MAX_LAST_SEQ {
+            return Err(FormatError::Field { what: WHAT, field: "last sequence", found: view.last_seq.0 });
+        }
         let stored = view.check_body()?;
         if stored != view.stored_count {
             return Err(FormatError::Field { what: WHAT, field: "stored blocks", found: u64::from(view.stored_count) });

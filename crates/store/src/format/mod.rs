@@ -32,7 +32,7 @@ pub mod segment;
 pub mod superblock;
 
 pub use blocks::{Codec, Crc32c, DeviceUnit, StoredBlock, StoredLength, UNIT_BYTES, UNITS_PER_BLOCK};
-pub use checkpoint::{GroupState, LayerRecord, MergeRecord, PassBegin, PassEnd, SegmentUse};
+pub use checkpoint::{GroupState, LayerRecord, MemberState, MergeRecord, PassBegin, PassEnd, SegmentUse};
 pub use entry::{ENTRY_HEAD_BYTES, Entry, EntryBody, EntryFlags, EntryHead, EntryKind};
 pub use geometry::{END_AREA_BYTES, Geometry, GeometryError};
 pub use hash::{HASH_BYTES, HashKey, RecordKey};

@@ -3,8 +3,8 @@
 use crate::format::FormatError;
 use crate::format::blocks::{BlockState, UNITS_PER_BLOCK};
 use crate::format::leaf::{
-    BLOCKS, BlockStates, Census, LeafShape, LeafView, MIXED_BYTES, PLAIN_BYTES, RUN_BYTES, Runs, SUM_BYTES,
-    column_state, continues, pack_columns, pack_runs, put_run, set_column_state,
+    BLOCKS, BlockStates, Census, LeafShape, LeafView, MAX_LAST_SEQ, MIXED_BYTES, PLAIN_BYTES, RUN_BYTES, Runs,
+    SUM_BYTES, column_state, continues, pack_columns, pack_runs, put_run, set_column_state,
 };
 use crate::format::{StoredBlock, StoredLength};
 use core::ops::Range;
@@ -33,15 +33,21 @@ const WORTH_COMPACTING_BYTES: usize = RUN_BYTES + BLOCKS * SUM_BYTES;
 /// 24 bytes, and a body whose length says its shape: none (empty), one of a few (runs), plain or mixed columns.
 #[derive(Debug, Default)]
 pub struct Leaf {
+    /// The highest bit says that the leaf is not to be trusted; then the rest is the last entry that was left out.
     last_seq: Seq,
     body: Box<[u8]>,
 }
 const _: () = assert!(size_of::<Leaf>() == 24);
+/// The bit.
+const UNTRUSTED: u64 = MAX_LAST_SEQ;
 
 impl Leaf {
     /// A leaf as a checkpoint stored it.
     pub fn from_view(view: &LeafView<'_>) -> Self {
         let mut leaf = Self { last_seq: view.last_seq, body: Box::default() };
+        if view.is_untrusted {
+            leaf.distrust(view.last_seq);
+        }
         let len = match view.shape {
             LeafShape::Empty => return leaf,
             LeafShape::Runs => match runs_len(view.body.len()) {
@@ -73,15 +79,31 @@ impl Leaf {
             }
             LeafShape::Plain | LeafShape::Mixed => &self.body[COUNTS_BYTES..],
         };
-        LeafView { last_seq: self.last_seq, stored_count, shape, run_count, body }
+        LeafView { last_seq: self.reached(), is_untrusted: self.is_untrusted(), stored_count, shape, run_count, body }
     }
 
-    /// The last entry of its group that is in it.
+    /// The last entry of its group that is in it; 0 of a leaf that is not to be trusted.
     pub fn last_seq(&self) -> Seq {
-        self.last_seq
+        if self.is_untrusted() { Seq(0) } else { self.last_seq }
+    }
+
+    /// Whether an install of it has begun and not ended: it takes nothing of its group's order.
+    pub fn is_untrusted(&self) -> bool {
+        self.last_seq.0 & UNTRUSTED != 0
+    }
+
+    /// The last entry of its group that it took, or that was left out.
+    pub(super) fn reached(&self) -> Seq {
+        Seq(self.last_seq.0 & !UNTRUSTED)
+    }
+
+    /// From now on it is not to be trusted; `left_out` is the last entry that is not in it.
+    pub(super) fn distrust(&mut self, left_out: Seq) {
+        self.last_seq = Seq(left_out.0 | UNTRUSTED);
     }
 
     pub(super) fn set_last_seq(&mut self, seq: Seq) {
+        assert!(seq.0 < UNTRUSTED, "sequence {seq}");
         self.last_seq = seq;
     }
 

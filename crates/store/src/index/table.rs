@@ -1,5 +1,7 @@
 //! All leaves of a shard: hash tables of slot numbers, and the slots.
 
+mod install;
+
 use super::leaf::Leaf;
 use crate::format::blocks::BlockState;
 use crate::format::leaf::LEAF_HEAD_BYTES;
@@ -98,19 +100,25 @@ impl Index {
     }
 
     /// As [`lookup`](Self::lookup), into `states`, one per block of `range`; those that are not [`BlockState::Absent`]
-    /// are left alone. Called for one layer after the other, the newest first, it gives what a reader sees.
-    pub fn fill(&self, key: LeafKey, range: BlockRange, states: &mut [BlockState]) {
+    /// are left alone. Called for one layer after the other, the newest first, it gives what a reader sees. Returns
+    /// false, and does nothing, if the leaf is not to be trusted.
+    #[must_use]
+    pub fn fill(&self, key: LeafKey, range: BlockRange, states: &mut [BlockState]) -> bool {
         assert_eq!(states.len(), usize::from(range.count));
-        let Some(slot) = self.find(key) else { return };
+        let Some(slot) = self.find(key) else { return true };
+        if slot.leaf.is_untrusted() {
+            return false;
+        }
         slot.leaf.read(range, |block, found| {
             let state = &mut states[usize::from(block - range.first)];
             if *state == BlockState::Absent {
                 *state = found;
             }
         });
+        true
     }
 
-    /// The last entry of its group that is in a leaf; 0 if there is no leaf.
+    /// The last entry of its group that is in a leaf; 0 if there is no leaf, or one that is not to be trusted.
     pub fn last_seq(&self, key: LeafKey) -> Seq {
         self.find(key).map_or(Seq(0), |slot| slot.leaf.last_seq())
     }
@@ -164,6 +172,11 @@ impl Index {
     ) -> bool {
         let number = self.find_or_add(key);
         let leaf = &mut slot_mut(&mut self.pages, number).leaf;
+        if leaf.is_untrusted() {
+            let noted = if mutant(Mutant::LeftOutForgotten) { Seq(0) } else { seq };
+            leaf.distrust(noted.max(leaf.reached()));
+            return false;
+        }
         if seq <= leaf.last_seq() && !mutant(Mutant::EntryAppliedTwice) {
             return false;
         }
@@ -232,7 +245,7 @@ impl Index {
     pub fn forget_empty(&mut self, key: LeafKey, through: Seq) -> bool {
         let Some(number) = self.slot_number(key) else { return false };
         let leaf = &slot_mut(&mut self.pages, number).leaf;
-        if !leaf.is_empty() || leaf.last_seq() > through {
+        if !leaf.is_empty() || leaf.is_untrusted() || leaf.last_seq() > through {
             return false;
         }
         self.take(key);
@@ -259,7 +272,9 @@ impl Index {
 
     /// Applies the merge of one chunk: what the leaf `from` says goes to the leaf `into` where that says nothing, and
     /// `from` is gone. `displaced` is told of each block that nobody sees any more. If the leaf `into` has the entry
-    /// already (`seq` not above its `last_seq`) it holds what came from `from`, and all of that was there twice.
+    /// already (`seq` not above its `last_seq`) it holds what came from `from`, and all of that was there twice. If it is
+    /// not to be trusted it will be installed with what came from `from`. What takes from a leaf that is not to be
+    /// trusted is not to be trusted either.
     pub fn apply_merge(
         &mut self,
         from: LeafKey,
@@ -268,7 +283,7 @@ impl Index {
         hides_below: bool,
         displaced: impl FnMut(StoredBlock),
     ) {
-        if seq <= self.last_seq(into) {
+        if self.leave_out(into, seq) || seq <= self.last_seq(into) {
             return self.apply_delete(from, displaced);
         }
         let below = self.take(from).unwrap_or_default();
@@ -277,6 +292,9 @@ impl Index {
         let before = Held::by(leaf);
         leaf.take_below(&below, hides_below, displaced);
         leaf.set_last_seq(seq);
+        if below.is_untrusted() {
+            leaf.distrust(seq);
+        }
         let after = Held::by(leaf);
         if !mutant(Mutant::MergedBlocksNotCounted) {
             self.count_change(into.layer, before, after);
@@ -343,6 +361,14 @@ impl Index {
         self.slot_number(key)
     }
 
+    /// The leaves in slots `from..from + count`, each with the last entry that is in it.
+    pub fn leaves_in(&self, from: u32, count: u32) -> impl Iterator<Item = (LeafKey, Seq)> + '_ {
+        let slots = from..self.slot_count.min(from.saturating_add(count));
+        let slot =
+            |number: u32| self.pages[number as usize / SLOTS_PER_PAGE][number as usize % SLOTS_PER_PAGE].as_ref();
+        slots.filter_map(slot).map(|slot| (slot.key, slot.leaf.last_seq()))
+    }
+
     /// The keys in slots `from..from + count`.
     pub fn keys_in(&self, from: u32, count: u32) -> impl Iterator<Item = LeafKey> + '_ {
         (from..self.slot_count.min(from.saturating_add(count))).filter_map(|number| key_at(&self.pages, number))
@@ -365,7 +391,8 @@ impl Index {
             let mut hash = blake2::Blake2s::<U16>::new();
             Digest::update(&mut hash, slot.key.layer.0.to_le_bytes());
             Digest::update(&mut hash, slot.key.chunk.0.to_le_bytes());
-            Digest::update(&mut hash, slot.leaf.last_seq().0.to_le_bytes());
+            Digest::update(&mut hash, slot.leaf.reached().0.to_le_bytes());
+            Digest::update(&mut hash, [u8::from(slot.leaf.is_untrusted())]);
             slot.leaf.read(BlockRange::new(0, types::BLOCKS_PER_CHUNK), |block, state| {
                 let mut text = [0; 2 + StoredBlock::ENCODED_BYTES];
                 text[..2].copy_from_slice(&block.to_le_bytes());

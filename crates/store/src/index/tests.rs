@@ -84,7 +84,7 @@ fn step(random: &mut Random, index: &mut Index, model: &mut Model, seq: u64, cod
         8 => {
             // Some of the old places are right, some are not.
             let mut states = vec![BlockState::Absent; usize::from(range.count)];
-            index.fill(key, range, &mut states);
+            assert!(index.fill(key, range, &mut states));
             let from: Vec<_> = states
                 .iter()
                 .map(|s| s.stored().filter(|_| random.below(3) > 0).map_or(DeviceUnit(7), |b| b.location))
@@ -246,8 +246,8 @@ fn newer_layers_hide_older_ones_block_by_block() {
     index.apply_write(new, Seq(2), BlockRange::new(1, 1), std::iter::once(at(8192)), |_| ());
     index.apply_zero(new, Seq(3), BlockRange::new(2, 1), true, |_| ());
     let mut states = [BlockState::Absent; 4];
-    index.fill(new, four, &mut states);
-    index.fill(old, four, &mut states);
+    assert!(index.fill(new, four, &mut states));
+    assert!(index.fill(old, four, &mut states));
     let stored = |location| BlockState::Stored(at(location));
     assert_eq!(states, [stored(4096), stored(8192), BlockState::Zero, stored(4096 + 24)]);
 }

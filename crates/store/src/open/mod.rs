@@ -77,16 +77,15 @@ pub struct GroupRecovery {
     pub prepared_through: Seq,
     /// The highest epoch of each volume, prepared ones included.
     pub volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
+    /// What this member keeps for itself: the last that became durable. None: nothing.
+    pub member_state: Option<Vec<u8>>,
     /// Records are damaged that may have held entries of this group: it must not serve what is here.
     pub damaged: bool,
 }
 
 impl GroupRecovery {
     fn of(id: GroupId, group: &Group, damaged: bool) -> Self {
-        let mut seen = group.own.clone();
-        for entry in &group.prepared {
-            seen.see(entry.seq, entry.epoch, &entry.action);
-        }
+        let seen = group.seen();
         Self {
             group: id,
             record: (!seen.record.is_empty()).then_some(seen.record),
@@ -94,6 +93,7 @@ impl GroupRecovery {
             committed: group.committed,
             prepared_through: group.prepared_through(),
             volume_epochs: seen.volume_epochs,
+            member_state: Some(seen.member.1).filter(|state| !state.is_empty()),
             damaged,
         }
     }

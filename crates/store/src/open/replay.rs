@@ -9,7 +9,7 @@ use crate::format::{
     DeviceUnit, Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordKind,
     RecordPointer, RecordSeq, SegmentUse, ShardRoot, StoredBlock,
 };
-use crate::shard::{Action, Merge, Place, Prepared, State, Sums, raise, sorted_ids};
+use crate::shard::{Action, Group, Install, Merge, Place, Prepared, State, Sums, raise, sorted_ids};
 use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, mutant};
 
 /// What replay keeps of a group besides its order.
@@ -27,6 +27,8 @@ struct Trace {
     torn_out: Option<Seq>,
     /// Records were missing before anything of the group was seen.
     begun_in_doubt: bool,
+    /// Entries outside the order were seen: of those that are missing no later one tells.
+    has_outside: bool,
 }
 
 impl Trace {
@@ -122,6 +124,11 @@ impl Replay {
                 EntryBody::PassEnd(end) if entry.head.pass() == self.root.pass => self.end = Some(*end),
                 EntryBody::PassBegin(_) | EntryBody::PassEnd(_) | EntryBody::Opening(_) => {}
                 EntryBody::Move(moved) => self.moved(&entry, moved, place, blocks_offset_bytes),
+                EntryBody::MemberState(_)
+                | EntryBody::InstallBegin
+                | EntryBody::Install(_)
+                | EntryBody::InstallZero
+                | EntryBody::InstallEnd(_) => self.of_member(&entry, place, blocks_offset_bytes),
                 _ => self.ordered(&entry, blocks_offset_bytes, seq),
             }
         }
@@ -151,7 +158,7 @@ impl Replay {
         self.found.leaves += self.of_last_pass(entry, place.pointer.seq);
         match data.decode(&bytes[entry.data_offset_bytes as usize..]) {
             // Everything that was applied so far was in the leaf when it was written: else something is wrong with it.
-            Ok(view) if view.last_seq >= self.state.index.last_seq(key) => {
+            Ok(view) if view.last_seq >= self.state.index.reached(key) => {
                 self.state.index.load(key, &view);
                 self.state.lost.leaves.remove(&key);
             }
@@ -195,6 +202,30 @@ impl Replay {
         if !state.record.is_empty() {
             group.own.record = state.record.to_vec();
         }
+        group.see_member_state(state.member.number, state.member.bytes);
+    }
+
+    /// An entry outside the order. It took effect when it was durable, and no leaf behind it lacks what it says.
+    fn of_member(&mut self, entry: &Entry<'_>, place: Place, blocks_offset_bytes: u32) {
+        let head = &entry.head;
+        self.note_commit(head.group, head.commit);
+        self.traces.get_mut(&head.group).expect("noted just above").has_outside = true;
+        let range = || head.range().expect("an install of blocks has some");
+        let install = match &entry.body {
+            EntryBody::MemberState(state) => {
+                return self.state.groups.entry(head.group).or_default().see_member_state(head.seq.0, state);
+            }
+            EntryBody::Install(sums) => {
+                let offset_bytes = entry.data_offset_bytes - blocks_offset_bytes;
+                Install::Blocks { range: range(), offset_bytes, sums: sums_of(sums) }
+            }
+            EntryBody::InstallZero => {
+                Install::Zero { range: range(), hides_below: head.flags.has(EntryFlags::HIDES_BELOW) }
+            }
+            EntryBody::InstallEnd(last_seq) => Install::End(*last_seq),
+            _ => Install::Begin,
+        };
+        self.state.apply_install(head.leaf_key(), &install, place.blocks, Seq(0));
     }
 
     /// An entry of a group's order.
@@ -227,6 +258,11 @@ impl Replay {
             EntryBody::LayerDelete(chunks) => Action::LayerDelete(head.layer, chunks.iter().collect()),
             _ => Action::Noop,
         };
+        // A store takes no entry behind one of a newer epoch: that one was cut.
+        let applied = self.state.groups.get(&head.group).map_or(Epoch(0), Group::applied_epoch);
+        if head.epoch >= applied {
+            self.state.drop_last_while(head.group, |last| last.epoch > head.epoch);
+        }
         let (before, epoch) = self
             .state
             .groups
@@ -324,6 +360,7 @@ impl Replay {
             }
             let damaged = lacks_committed
                 || records_damaged && (trace.suspect || trace.torn_out.is_some())
+                || records_damaged && self.anything_missing && (trace.has_outside || group.member_states > 0)
                 || states_lost && !trace.has_state;
             recovered.push(GroupRecovery::of(id, group, damaged));
         }

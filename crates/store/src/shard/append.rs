@@ -515,6 +515,7 @@ async fn make_durable(core: &Rc<ShardCore>) {
         core.last_append.set(AppendTimes { issued, durable: now() });
         core.durable_record.set(through);
         core.state.borrow_mut().apply_moves(through);
+        core.state.borrow_mut().apply_member_entries(through);
         core.tell_use(&core.state.borrow());
         core.durable.set(core.durable.get().max(last));
         core.durable_changed.wake_all();

@@ -104,8 +104,13 @@ pub(crate) struct Group {
     pub(crate) prepared: VecDeque<Prepared>,
     /// Everything up to here is in the index.
     pub(crate) committed: Seq,
+    /// The first entry of the last cut. It lies in the log: what begins a group anew that has nothing else may not leave
+    /// it standing.
+    pub(crate) cut_from: Option<Seq>,
     /// What the applied entries say of the group itself.
     pub(crate) own: OwnState,
+    /// States of this member that were queued or found.
+    pub(crate) member_states: u64,
 }
 
 impl Group {
@@ -114,10 +119,23 @@ impl Group {
         self.prepared.back().map_or(self.committed, |last| last.seq)
     }
 
+    /// Whether an entry may come next: it leaves no hole, and is the first or takes the place of what was cut.
+    pub(crate) fn may_take(&self, seq: Seq) -> bool {
+        match (self.prepared_through(), self.cut_from) {
+            (Seq(0), Some(cut_from)) => seq <= cut_from,
+            (Seq(0), None) => true,
+            (last, _) => seq.0 <= last.0 + 1,
+        }
+    }
+
     /// The newest epoch in the log.
     pub(crate) fn last_epoch(&self) -> Epoch {
-        let applied = self.own.epochs.last().map_or(Epoch(0), |(epoch, _)| *epoch);
-        self.prepared.back().map_or(applied, |last| last.epoch.max(applied))
+        self.prepared.back().map_or(self.applied_epoch(), |last| last.epoch.max(self.applied_epoch()))
+    }
+
+    /// The newest epoch of which anything is applied.
+    pub(crate) fn applied_epoch(&self) -> Epoch {
+        self.own.epochs.last().map_or(Epoch(0), |(epoch, _)| *epoch)
     }
 }
 
@@ -130,6 +148,8 @@ pub(crate) struct OwnState {
     pub(crate) volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
     /// The record; empty if none is known.
     pub(crate) record: Vec<u8>,
+    /// What this member keeps for itself, with its number; 0: nothing.
+    pub(crate) member: (u64, Vec<u8>),
 }
 
 impl OwnState {

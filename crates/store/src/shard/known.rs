@@ -54,6 +54,9 @@ impl Shard {
             if state.lost.has(key) {
                 return Err(ReadError::IndexLost { layer, chunk });
             }
+            if state.index.is_untrusted(key) {
+                return Err(ReadError::Untrusted { layer, chunk });
+            }
             state.index.lookup(key, range, |block, found| {
                 let place = &mut known[usize::from(block - range.first)];
                 if place.depth.is_none() && found != BlockState::Absent {

@@ -42,7 +42,23 @@ pub(crate) struct Ending {
 
 /// Where a walk over the leaves of a shard is. Begins with the default.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LeafCursor(u32);
+pub struct LeafCursor {
+    next_slot: u32,
+    /// Slots when it began: leaves that live all the time are in these.
+    slots: u32,
+}
+
+impl LeafCursor {
+    /// The next slots to look at, and whether others come behind them.
+    fn step(&mut self, budget: u32, slots: u32) -> (u32, u32, bool) {
+        let first = self.next_slot;
+        if first == 0 {
+            self.slots = slots;
+        }
+        self.next_slot = first.saturating_add(budget.max(1)).min(self.slots);
+        (first, self.next_slot - first, self.next_slot < self.slots)
+    }
+}
 
 impl Shard {
     /// The layers known here, by id.
@@ -59,10 +75,20 @@ impl Shard {
     /// added to `out`. Returns false when the walk is over. It finds every leaf that lives from its begin to its end.
     pub fn walk_layer(&self, layer: LayerId, cursor: &mut LeafCursor, out: &mut Vec<ChunkId>) -> bool {
         let state = self.core.state.borrow();
-        let of_layer = state.index.keys_in(cursor.0, SLOTS_PER_STEP).filter(|key| key.layer == layer);
+        let (first, count, goes_on) = cursor.step(SLOTS_PER_STEP, state.index.slot_count());
+        let of_layer = state.index.keys_in(first, count).filter(|key| key.layer == layer);
         out.extend(of_layer.map(|key| key.chunk));
-        cursor.0 = cursor.0.saturating_add(SLOTS_PER_STEP).min(state.index.slot_count());
-        cursor.0 < state.index.slot_count()
+        goes_on
+    }
+
+    /// The next leaves, each with the last entry of its group that is in it (0: it is not to be trusted): a step of a
+    /// walk over all of them that looks at `budget` slots of the index, added to `out`, in no order. Returns false when
+    /// the walk is over. It tells of every leaf that lives from its begin to its end.
+    pub fn walk_leaves(&self, cursor: &mut LeafCursor, budget: u32, out: &mut Vec<(LayerId, ChunkId, Seq)>) -> bool {
+        let index = &self.core.state.borrow().index;
+        let (first, count, goes_on) = cursor.step(budget, index.slot_count());
+        out.extend(index.leaves_in(first, count).map(|(key, last_seq)| (key.layer, key.chunk, last_seq)));
+        goes_on
     }
 
     /// Blocks of a chunk of which any of `layers` says something: what was written or zeroed in them. Added to `out`,
@@ -146,6 +172,11 @@ impl State {
             }
             let (segments, gathering) = (&mut self.segments, self.log.gathering());
             self.index.apply_merge(from, into, seq, hides_below, |block| segments.displaced(block, gathering));
+            self.members.note_met(into, seq);
+            if self.members.end_leaf(from) {
+                // Replay installs it before the merge takes from it.
+                self.index.distrust(into);
+            }
             self.write_into_open_pass(into);
         }
     }
@@ -156,6 +187,7 @@ impl State {
             let key = LeafKey { layer, chunk };
             let (segments, gathering) = (&mut self.segments, self.log.gathering());
             self.index.apply_delete(key, |block| segments.displaced(block, gathering));
+            self.members.end_leaf(key);
             self.lost.leaves.remove(&key);
         }
         if chunks.is_empty() {
@@ -230,14 +262,40 @@ impl State {
 
     /// See the module: what the open pass would miss.
     fn write_into_open_pass(&mut self, key: LeafKey) {
-        let Some(OpenPass { id, next_slot, slots, .. }) = self.pass.open else { return };
+        let Some(OpenPass { next_slot, slots, .. }) = self.pass.open else { return };
         let slot = self.index.slot_of(key).expect("a leaf that was just changed");
-        if (next_slot..slots).contains(&slot) || mutant(Mutant::MergedLeafNotInPass) {
+        if (next_slot..slots).contains(&slot) || mutant(Mutant::MergedLeafNotInPass) || self.defers(key) {
             return;
         }
-        self.write_leaf(slot, id, &mut Vec::new());
+        self.write_extra_leaf(slot);
+    }
+
+    /// Adds a leaf to the open pass, beside its walk.
+    fn write_extra_leaf(&mut self, slot: u32) {
         if let Some(open) = &mut self.pass.open {
             open.extra_leaves += 1;
+            let id = open.id;
+            self.write_leaf(slot, id, &mut Vec::new());
+        }
+    }
+
+    /// Whether the open pass leaves a leaf out for now: something is on its way to it.
+    pub(super) fn defers(&mut self, key: LeafKey) -> bool {
+        let defers = self.members.is_on_the_way_to(key) && !mutant(Mutant::InstallMissedByPass);
+        if defers {
+            self.pass.deferred.insert(key);
+        }
+        defers
+    }
+
+    /// Writes a leaf into the open pass that this left out, if nothing is on its way to it any more.
+    pub(super) fn write_deferred_leaf(&mut self, key: LeafKey) {
+        if self.members.is_on_the_way_to(key) || !self.pass.deferred.remove(&key) {
+            return;
+        }
+        // It may have ended since.
+        if let Some(slot) = self.index.slot_of(key) {
+            self.write_extra_leaf(slot);
         }
     }
 }
@@ -250,6 +308,6 @@ pub(super) struct OpenPass {
     pub(super) next_slot: u32,
     /// … up to here.
     pub(super) slots: u32,
-    /// Leaves that merges added to it.
+    /// Leaves that were added to it beside the walk: by merges, and those that were left out at first.
     pub(super) extra_leaves: u64,
 }

@@ -5,10 +5,13 @@ mod batch;
 mod clean;
 mod group;
 mod guard;
+mod image;
 mod known;
 mod layers;
+mod member;
 mod moves;
 mod pass;
+mod prepared;
 mod read;
 mod records;
 mod segments;
@@ -21,9 +24,11 @@ mod watchdog;
 pub(crate) use append::{OpenSegment, segment_header};
 pub(crate) use clean::Cleaning;
 pub(crate) use group::{Action, BlockSum, Group, Groups, Merge, Prepared, Sums, raise, sorted_ids};
+pub use image::{ImageBlock, LeafImage};
 pub use known::KnownBlock;
 pub(crate) use layers::Ending;
 pub use layers::LeafCursor;
+pub(crate) use member::{Install, MemberEntries};
 pub(crate) use moves::Moves;
 pub(crate) use pass::PassState;
 pub(crate) use read::SpareLists;
@@ -118,6 +123,7 @@ pub(crate) struct State {
     pub(crate) endings: BTreeMap<LayerId, Ending>,
     pub(crate) pass: PassState,
     pub(crate) moves: Moves,
+    pub(crate) members: MemberEntries,
     pub(crate) cleaning: Cleaning,
     /// Chunks whose leaf was damaged.
     pub(crate) lost: Lost,
@@ -155,6 +161,7 @@ impl State {
             endings: BTreeMap::new(),
             pass: PassState::default(),
             moves: Moves::default(),
+            members: MemberEntries::default(),
             cleaning: Cleaning::default(),
             lost: Lost::default(),
             spare_sums: Vec::new(),
@@ -167,19 +174,11 @@ impl State {
     /// Returns false if the entry is of an epoch that no longer owns its sequence: it is void.
     pub(crate) fn place_entry(&mut self, group: GroupId, entry: Prepared) -> bool {
         guard::at(entry.record);
-        let of = self.groups.entry(group).or_default();
-        if entry.epoch < of.last_epoch() {
+        if entry.epoch < self.groups.entry(group).or_default().last_epoch() {
             return false;
         }
-        while let Some(last) = of.prepared.back()
-            && last.seq >= entry.seq
-        {
-            let dropped = of.prepared.pop_back().expect("looked at just above");
-            self.records.release(dropped.record);
-            if let Action::Write { sums, .. } = dropped.action {
-                sums.recycle(&mut self.spare_sums);
-            }
-        }
+        self.drop_last_while(group, |last| last.seq >= entry.seq);
+        let of = self.groups.get_mut(&group).expect("entered just above");
         self.records.hold(entry.record);
         of.prepared.push_back(entry);
         true
@@ -193,6 +192,7 @@ impl State {
         of.committed = of.committed.max(seq);
         match action {
             Action::Write { key, range, offset_bytes, sums } => {
+                self.members.note_met(key, seq);
                 assert!(!mutant(Mutant::AssertionFails) || key.chunk != UNLUCKY, "chunk {} is written to", key.chunk);
                 let place = self.records.place(record);
                 let first = DeviceUnit(place.blocks.0 + u64::from(offset_bytes) / UNIT_BYTES as u64);
@@ -200,6 +200,7 @@ impl State {
                 sums.recycle(&mut self.spare_sums);
             }
             Action::Zero { key, mut range, hides_below } => {
+                self.members.note_met(key, seq);
                 if mutant(Mutant::DiscardDropsNeighbour) {
                     range = BlockRange::new(range.first.into(), (range.end() + 1).min(256) - u32::from(range.first));
                 }
@@ -270,7 +271,7 @@ impl Shard {
         let position = self.core.guarded(|| {
             let mut state = self.core.state.borrow_mut();
             self.core.check_space(&state, &entry).inspect_err(|error| self.core.note_refused(error))?;
-            Ok(state.queue(entry))
+            Ok(if entry.kind.is_of_member() { state.queue_member_entry(entry) } else { state.queue(entry) })
         })??;
         self.core.counters.borrow_mut().entries += 1;
         self.core.work.wake_all();
@@ -513,11 +514,19 @@ impl ShardCore {
                 }
                 self.space().for_overwrites
             }
-            EntryKind::Zero { .. } | EntryKind::Merge { .. } | EntryKind::LayerDelete { .. } => self.space().for_zeroes,
+            // What a member lacks is no new data of its clients: it may fill what is kept for overwrites.
+            EntryKind::Install { .. } => self.space().for_overwrites,
+            EntryKind::Zero { .. }
+            | EntryKind::Merge { .. }
+            | EntryKind::LayerDelete { .. }
+            | EntryKind::InstallBegin
+            | EntryKind::InstallZero { .. }
+            | EntryKind::InstallEnd { .. } => self.space().for_zeroes,
             EntryKind::EpochStart
             | EntryKind::VolumeEpoch { .. }
             | EntryKind::Layer { .. }
             | EntryKind::GroupRecord { .. }
+            | EntryKind::MemberState { .. }
             | EntryKind::Noop => self.space().for_groups,
         };
         // What is small, and a group cannot go on without, may also fill the segment that is open.
@@ -536,12 +545,12 @@ impl ShardCore {
 impl State {
     /// Encodes the entry into the record that gathers and notes it in its group's order.
     fn queue(&mut self, entry: Entry) -> LogPosition {
-        let expected = self.groups.get(&entry.group).map_or(Seq(0), Group::prepared_through);
-        let committed = self.groups.get(&entry.group).map_or(Seq(0), |of| of.committed);
+        let of = self.groups.entry(entry.group).or_default();
+        let (expected, committed) = (of.prepared_through(), of.committed);
         assert!(entry.seq > committed, "group {} seq {} is committed up to {committed}", entry.group, entry.seq);
         assert!(
-            entry.seq.0 <= expected.0 + 1 || expected.0 == 0,
-            "group {} seq {} leaves a hole behind {expected}",
+            of.may_take(entry.seq),
+            "group {} seq {} leaves a hole behind {expected}, or what was cut",
             entry.group,
             entry.seq
         );
@@ -582,6 +591,11 @@ impl State {
             }
             EntryKind::LayerDelete { chunks } => self.queue_layer_delete(head, entry.layer, chunks),
             EntryKind::Noop => (self.queue_plain(&head, &[]), Action::Noop),
+            EntryKind::MemberState { .. }
+            | EntryKind::InstallBegin
+            | EntryKind::Install { .. }
+            | EntryKind::InstallZero { .. }
+            | EntryKind::InstallEnd { .. } => unreachable!("it has no place in the group's order"),
         };
         let prepared = Prepared { seq: entry.seq, epoch: entry.epoch, record, action };
         let placed = self.place_entry(entry.group, prepared);
@@ -591,11 +605,23 @@ impl State {
 
     fn queue_write(
         &mut self,
+        head: EntryHead,
+        key: LeafKey,
+        range: BlockRange,
+        blocks: (SharedBuf, &BlockCoding),
+    ) -> (RecordSeq, Action) {
+        let (record, offset_bytes, sums) = self.queue_blocks(head, key, range, blocks);
+        (record, Action::Write { key, range, offset_bytes, sums })
+    }
+
+    /// Queues an entry with its blocks. Returns its record, where in it they begin, and their sums.
+    fn queue_blocks(
+        &mut self,
         mut head: EntryHead,
         key: LeafKey,
         range: BlockRange,
         (bytes, coding): (SharedBuf, &BlockCoding),
-    ) -> (RecordSeq, Action) {
+    ) -> (RecordSeq, u32, Sums) {
         let count = usize::from(range.count);
         assert!(range.count <= MAX_ENTRY_BLOCKS, "an entry of {count} blocks; split it");
         assert_eq!(bytes.len(), coding.bytes(range.count), "bytes for each block");
@@ -610,7 +636,7 @@ impl State {
         batch.push_write(&head, bytes, coding, alignment, &mut |sum| sums.push(sum));
         let record = batch.seq;
         log.note_queued(queued);
-        (record, Action::Write { key, range, offset_bytes, sums })
+        (record, offset_bytes, sums)
     }
 
     fn queue_plain(&mut self, head: &EntryHead, payload: &[u8]) -> RecordSeq {
@@ -632,5 +658,10 @@ fn kind_of(kind: &EntryKind) -> Kind {
         EntryKind::Merge { .. } => Kind::Merge,
         EntryKind::LayerDelete { .. } => Kind::LayerDelete,
         EntryKind::Noop => Kind::Noop,
+        EntryKind::MemberState { .. } => Kind::MemberState,
+        EntryKind::InstallBegin => Kind::InstallBegin,
+        EntryKind::Install { .. } => Kind::Install,
+        EntryKind::InstallZero { .. } => Kind::InstallZero,
+        EntryKind::InstallEnd { .. } => Kind::InstallEnd,
     }
 }

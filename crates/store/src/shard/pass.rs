@@ -19,10 +19,11 @@ use super::segments::Role;
 use super::{Shard, ShardCore, State, sorted_ids};
 use crate::error::AppendError;
 use crate::format::{
-    EntryHead, EntryKind, GroupState, LayerRecord, LeafData, MAX_RECORD_BYTES, PassBegin, PassEnd, PassId, RecordKind,
-    RecordPointer, RecordSeq, SegmentIndex, SegmentUse, ShardRoot, StopMark, Stream,
+    EntryHead, EntryKind, GroupState, LayerRecord, LeafData, LeafKey, MAX_RECORD_BYTES, MemberState, PassBegin,
+    PassEnd, PassId, RecordKind, RecordPointer, RecordSeq, SegmentIndex, SegmentUse, ShardRoot, StopMark, Stream,
 };
 use runtime::background_step;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use types::{GroupId, Mutant, mutant};
 
@@ -56,6 +57,8 @@ pub(crate) struct PassState {
     pub(crate) root: ShardRoot,
     /// How far the walk of the pass under way is; merges of layers add to it.
     pub(super) open: Option<OpenPass>,
+    /// Leaves that the walk left out: what is on its way to them must be in them.
+    pub(super) deferred: BTreeSet<LeafKey>,
     /// One has begun, and the superblock does not say yet that it is complete.
     under_way: bool,
     /// Dead segments were left when the last pass ended, for entries waited in older records.
@@ -221,7 +224,11 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
         core.work.wake_all();
     }
     let bytes = core.state.borrow().pass_end_bytes();
-    core.room_for_pass(bytes).await?;
+    let may_end = || {
+        let mut state = core.state.borrow_mut();
+        (state.pass.deferred.is_empty() && core.has_room_for_pass(&mut state, bytes)).then_some(())
+    };
+    core.until(&core.durable_changed, may_end).await?;
     let end = core.state.borrow_mut().end_pass(&mut pass);
     core.work.wake_all();
     durable_through(core, end).await?;
@@ -333,6 +340,10 @@ impl State {
         while open.next_slot < open.slots && written < LEAVES_PER_RECORD_BYTES {
             let slot = open.next_slot;
             open.next_slot += 1;
+            let key = self.index.leaf_at(slot).map(|(key, _)| key);
+            if key.is_some_and(|key| self.defers(key)) {
+                continue;
+            }
             self.index.compact_at(slot);
             let Some(bytes) = self.write_leaf(slot, pass.id, leaf_bytes) else { continue };
             written += bytes + EntryHead::encoded_bytes(LeafData::ENCODED_BYTES);
@@ -399,9 +410,13 @@ impl State {
         for piece in 0..pieces {
             let epochs = &own.epochs[piece_of(own.epochs.len(), piece)];
             let volumes = &own.volume_epochs[piece_of(own.volume_epochs.len(), piece)];
-            let record: &[u8] = if piece == 0 { &own.record } else { &[] };
+            let (mut record, mut member) = (&[][..], MemberState::default());
+            if piece == 0 {
+                record = &own.record;
+                member = MemberState { number: own.member.0, bytes: &own.member.1 };
+            }
             let mut payload = Vec::new();
-            GroupState::encode(of.committed, epochs, volumes, record, &mut payload);
+            GroupState::encode(of.committed, epochs, volumes, record, member, &mut payload);
             payloads.push(payload);
         }
         let mut head = EntryHead::of_pass(EntryKind::GroupState, pass.id);

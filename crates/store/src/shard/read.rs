@@ -39,7 +39,7 @@ pub enum Content {
 }
 
 /// What is stored of the blocks of a read, verified.
-pub struct StoredBlocks(Lists);
+pub struct StoredBlocks(pub(super) Lists);
 
 impl StoredBlocks {
     /// Tells of each block, in order: its length and codec and its bytes; nothing of one that is zeroes.
@@ -74,13 +74,13 @@ pub(super) struct Lists {
 pub(crate) struct SpareLists(Vec<BlockState>, Vec<Ordered>, Vec<Piece>);
 
 impl Lists {
-    fn absent(core: &Rc<ShardCore>, count: u16) -> Self {
+    pub(super) fn absent(core: &Rc<ShardCore>, count: u16) -> Self {
         let SpareLists(mut states, order, pieces) = core.state.borrow_mut().spare_lists.pop().unwrap_or_default();
         states.resize(usize::from(count), BlockState::Absent);
         Self { core: core.clone(), states, order, pieces }
     }
 
-    fn put_in_order(&mut self) {
+    pub(super) fn put_in_order(&mut self) {
         let stored =
             |(i, state): (usize, &BlockState)| state.stored().map(|stored| Ordered { block: i as u16, stored });
         self.order.extend(self.states.iter().enumerate().filter_map(stored));
@@ -219,7 +219,9 @@ impl ShardCore {
             if state.lost.has(key) {
                 return Err(ReadError::IndexLost { layer: *layer, chunk });
             }
-            state.index.fill(key, range, states);
+            if !state.index.fill(key, range, states) {
+                return Err(ReadError::Untrusted { layer: *layer, chunk });
+            }
         }
         Ok(())
     }

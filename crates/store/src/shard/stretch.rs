@@ -259,7 +259,7 @@ impl ShardCore {
     }
 
     /// One read of the device, given up when the device is.
-    async fn ask(&self, offset_bytes: u64, buf: IoBuf) -> (io::Result<()>, IoBuf) {
+    pub(super) async fn ask(&self, offset_bytes: u64, buf: IoBuf) -> (io::Result<()>, IoBuf) {
         let len_bytes = buf.len();
         let _under_way = self.watchdog.begin(Asked::Read);
         let mut read = pin!(self.device.read(offset_bytes, buf));

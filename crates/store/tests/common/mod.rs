@@ -2,7 +2,9 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 pub mod cleaning;
+pub mod installs;
 pub mod layers;
+pub mod members;
 pub mod moments;
 pub mod openings;
 pub mod reader;

@@ -15,14 +15,14 @@ use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, GroupId, KeyId, LayerI
 /// | 0 | 4 | length of the entry, payload and zeroes included: a multiple of 8 |
 /// | 4 | 4 | length of the payload |
 /// | 8 | 1 | kind |
-/// | 9 | 1 | flags: 1 hides below (zero) |
+/// | 9 | 1 | flags: 1 hides below (zero, merge) |
 /// | 10 | 1 | EC shard: 0, a whole copy |
 /// | 11 | 1 | first block of the chunk |
 /// | 12 | 2 | number of blocks, 0..=256 |
 /// | 14 | 2 | zero |
 /// | 16 | 4 | group |
 /// | 20 | 4 | epoch |
-/// | 24 | 8 | sequence in the group (checkpoint kinds: pass) |
+/// | 24 | 8 | sequence in the group (checkpoint kinds: pass; member state: its number) |
 /// | 32 | 8 | commit: all of the group up to this sequence was committed when this was written |
 /// | 40 | 4 | volume epoch |
 /// | 44 | 4 | key that the blocks are encrypted with, 0 none |
@@ -41,7 +41,7 @@ pub struct EntryHead {
     pub group: GroupId,
     /// The epoch in which it was given its sequence.
     pub epoch: Epoch,
-    /// Its place in the group's order. Of checkpoint kinds: the pass.
+    /// Its place in the group's order. Of checkpoint kinds: the pass. Of a member's state: its number.
     pub seq: Seq,
     /// The group's commit number as known when this was written.
     pub commit: Seq,
@@ -165,12 +165,12 @@ impl EntryHead {
         length
     }
 
-    /// Writes a [`EntryKind::Write`] to the front of `out`: per block its sum and stored length. Returns its length.
+    /// Writes a [`EntryKind::Write`] or [`EntryKind::Install`] to the front of `out`: per block its sum and stored length. Returns its length.
     ///
     /// # Panics
     /// If there are not `block_count` sums, or `out` is too short.
     pub fn encode_write(&self, sums: impl Iterator<Item = (Crc32c, StoredLength)>, out: &mut [u8]) -> usize {
-        debug_assert_eq!(self.kind, EntryKind::Write);
+        debug_assert!(matches!(self.kind, EntryKind::Write | EntryKind::Install));
         let count = usize::from(self.block_count);
         let length = self.encode(count * WRITE_BYTES_PER_BLOCK, out);
         let written = put_sums(&mut out[ENTRY_HEAD_BYTES..], count, sums);
@@ -226,7 +226,7 @@ impl EntryHead {
         let field = |field, found: u64| Err(FormatError::Field { what: WHAT, field, found });
         let uses = self.kind.uses();
         let known = match self.kind {
-            EntryKind::Zero | EntryKind::Merge => EntryFlags::HIDES_BELOW.0,
+            EntryKind::Zero | EntryKind::InstallZero | EntryKind::Merge => EntryFlags::HIDES_BELOW.0,
             _ => 0,
         };
         if self.flags.0 & !known != 0 {
@@ -236,28 +236,31 @@ impl EntryHead {
         if ordered && (self.seq.0 == 0 || self.commit >= self.seq) {
             return field("sequence", self.seq.0);
         }
-        if !ordered && (self.epoch.0 != 0 || self.commit.0 != 0 || self.volume_epoch.0 != 0) {
+        let of_member = self.kind.is_of_member();
+        if !ordered && (self.epoch.0 != 0 || self.volume_epoch.0 != 0 || self.commit.0 != 0 && !of_member) {
             return field("epoch or commit of an entry without an order", self.commit.0);
         }
-        if !ordered && uses != Uses::PassAndGroup && self.group.0 != 0 {
+        if !ordered && !of_member && uses != Uses::PassAndGroup && self.group.0 != 0 {
             return field("group", u64::from(self.group.0));
         }
-        if matches!(uses, Uses::Blocks | Uses::Nothing) && self.seq.0 != 0 {
+        let has_blocks = matches!(uses, Uses::OrderAndBlocks | Uses::MemberAndBlocks | Uses::Blocks);
+        let is_counted = uses == Uses::Member;
+        let is_not = has_blocks && !ordered || matches!(uses, Uses::MemberAndChunk | Uses::Nothing);
+        if is_not && self.seq.0 != 0 || is_counted && self.seq.0 == 0 {
             return field("sequence", self.seq.0);
         }
-        let has_blocks = matches!(uses, Uses::OrderAndBlocks | Uses::Blocks);
         let end = u32::from(self.first_block) + u32::from(self.block_count);
         if has_blocks && (self.block_count == 0 || end > BLOCKS_PER_CHUNK) || !has_blocks && end != 0 {
             return field("number of blocks", u64::from(self.block_count));
         }
-        let has_chunk = has_blocks || uses == Uses::PassAndChunk;
+        let has_chunk = has_blocks || matches!(uses, Uses::MemberAndChunk | Uses::PassAndChunk);
         if !has_chunk && self.chunk.0 != 0 {
             return field("chunk", u64::from(self.chunk.0));
         }
         if !has_chunk && uses != Uses::OrderAndLayer && self.layer.0 != 0 {
             return field("layer", self.layer.0);
         }
-        if !matches!(self.kind, EntryKind::Write | EntryKind::Move) && self.key.0 != 0 {
+        if !matches!(self.kind, EntryKind::Write | EntryKind::Install | EntryKind::Move) && self.key.0 != 0 {
             return field("key", u64::from(self.key.0));
         }
         if !ordered && self.atomic_group != 0 {

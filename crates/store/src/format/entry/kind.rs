@@ -26,6 +26,16 @@ pub enum EntryKind {
     Merge = 8,
     /// Chunks of a layer are gone; without any, the layer itself.
     LayerDelete = 9,
+    /// What this member of the group keeps for itself.
+    MemberState = 10,
+    /// A leaf is emptied and not to be trusted: what another member holds of it follows.
+    InstallBegin = 11,
+    /// Blocks of such a leaf; they follow in the record.
+    Install = 12,
+    /// Blocks of such a leaf that are zeroes.
+    InstallZero = 13,
+    /// Such a leaf is whole.
+    InstallEnd = 14,
     /// A new incarnation of the store begins.
     Opening = 16,
     /// Blocks were moved by the cleaner: true only where the index still names the old place.
@@ -55,6 +65,12 @@ pub(super) enum Uses {
     OrderAndLayer,
     /// Group order.
     Order,
+    /// Group and commit, but no place in the order: its number.
+    Member,
+    /// Group and commit; layer and chunk.
+    MemberAndChunk,
+    /// Group and commit; layer, chunk and blocks.
+    MemberAndBlocks,
     /// Layer, chunk and blocks.
     Blocks,
     /// Pass; layer and chunk.
@@ -79,6 +95,11 @@ impl EntryKind {
             7 => Self::Noop,
             8 => Self::Merge,
             9 => Self::LayerDelete,
+            10 => Self::MemberState,
+            11 => Self::InstallBegin,
+            12 => Self::Install,
+            13 => Self::InstallZero,
+            14 => Self::InstallEnd,
             16 => Self::Opening,
             17 => Self::Move,
             32 => Self::PassBegin,
@@ -97,6 +118,9 @@ impl EntryKind {
             Self::Write | Self::Zero => Uses::OrderAndBlocks,
             Self::Layer | Self::Merge | Self::LayerDelete => Uses::OrderAndLayer,
             Self::EpochStart | Self::VolumeEpoch | Self::GroupRecord | Self::Noop => Uses::Order,
+            Self::MemberState => Uses::Member,
+            Self::InstallBegin | Self::InstallEnd => Uses::MemberAndChunk,
+            Self::Install | Self::InstallZero => Uses::MemberAndBlocks,
             Self::Opening => Uses::Nothing,
             Self::Move => Uses::Blocks,
             Self::Leaf => Uses::PassAndChunk,
@@ -110,9 +134,15 @@ impl EntryKind {
         matches!(self.uses(), Uses::Order | Uses::OrderAndBlocks | Uses::OrderAndLayer)
     }
 
+    /// Whether it is a group's and outside its order.
+    pub fn is_of_member(self) -> bool {
+        matches!(self.uses(), Uses::Member | Uses::MemberAndChunk | Uses::MemberAndBlocks)
+    }
+
     pub(super) fn record_kind(self) -> RecordKind {
         match self.uses() {
             Uses::Order | Uses::OrderAndBlocks | Uses::OrderAndLayer => RecordKind::Log,
+            Uses::Member | Uses::MemberAndChunk | Uses::MemberAndBlocks => RecordKind::Log,
             Uses::Nothing => RecordKind::Opening,
             Uses::Blocks => RecordKind::Move,
             Uses::PassAndChunk | Uses::PassAndGroup | Uses::Pass => RecordKind::Checkpoint,
@@ -125,8 +155,8 @@ impl EntryKind {
 pub struct EntryFlags(pub u8);
 
 impl EntryFlags {
-    /// Of a zero: it hides what the layers below hold, so the leaf must remember it. Not set where there are none. Of a
-    /// merge: there are layers below the one that ends, so that what hides them must go on hiding them.
+    /// Of a zero, installed or not: it hides what the layers below hold, so the leaf must remember it. Not set where
+    /// there are none. Of a merge: there are layers below the one that ends, so that what hides them must go on hiding them.
     pub const HIDES_BELOW: Self = Self(1);
 
     /// Whether all bits of `other` are set.

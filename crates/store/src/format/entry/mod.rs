@@ -19,7 +19,7 @@ use super::checkpoint::{GroupState, LayerRecord, MergeRecord, PassBegin, PassEnd
 use super::leaf::LeafData;
 use super::opening::Opening;
 use super::record::{MAX_RECORD_BYTES, RecordKind};
-use types::{LayerId, VolumeId};
+use types::{LayerId, Seq, VolumeId};
 
 const WHAT: &str = "entry";
 /// Length of the fixed part.
@@ -36,6 +36,9 @@ const MERGE_HEAD_BYTES: usize = 8;
 pub const MAX_ENTRY_CHUNKS: usize = 64;
 /// Largest opaque record of a group: as the pieces of the cluster map.
 pub const MAX_GROUP_RECORD_BYTES: usize = 256 << 10;
+
+/// Largest opaque state of a member of a group.
+pub const MAX_MEMBER_STATE_BYTES: usize = 4 << 10;
 
 /// What an entry says, beyond its head.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +61,16 @@ pub enum EntryBody<'a> {
     Merge(LayerId, ChunkList<'a>),
     /// [`EntryKind::LayerDelete`]: chunks of the head's layer; none: the layer itself. Payload: chunks, 4 bytes each.
     LayerDelete(ChunkList<'a>),
+    /// [`EntryKind::MemberState`]: bytes that the store does not read.
+    MemberState(&'a [u8]),
+    /// [`EntryKind::InstallBegin`].
+    InstallBegin,
+    /// [`EntryKind::Install`].
+    Install(StoredSums<'a>),
+    /// [`EntryKind::InstallZero`].
+    InstallZero,
+    /// [`EntryKind::InstallEnd`]: the leaf's last sequence, 8 bytes.
+    InstallEnd(Seq),
     /// [`EntryKind::Opening`].
     Opening(Opening<'a>),
     /// [`EntryKind::Move`].
@@ -90,10 +103,10 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Sums of the blocks that follow in the record: of a write or a move.
+    /// Sums of the blocks that follow in the record: of a write, an install or a move.
     pub fn stored_sums(&self) -> Option<StoredSums<'a>> {
         match self.body {
-            EntryBody::Write(sums) | EntryBody::Move(MovedBlocks { sums }) => Some(sums),
+            EntryBody::Write(sums) | EntryBody::Install(sums) | EntryBody::Move(MovedBlocks { sums }) => Some(sums),
             _ => None,
         }
     }
@@ -128,6 +141,17 @@ fn decode_body<'a>(head: &EntryHead, payload: &'a [u8]) -> Result<EntryBody<'a>,
             exactly(count * WRITE_BYTES_PER_BLOCK)?;
             EntryBody::Write(StoredSums::decode(payload, count)?)
         }
+        EntryKind::Install => {
+            exactly(count * WRITE_BYTES_PER_BLOCK)?;
+            EntryBody::Install(StoredSums::decode(payload, count)?)
+        }
+        EntryKind::InstallBegin => exactly(0).map(|()| EntryBody::InstallBegin)?,
+        EntryKind::InstallZero => exactly(0).map(|()| EntryBody::InstallZero)?,
+        EntryKind::InstallEnd => exactly(8).map(|()| EntryBody::InstallEnd(Seq(u64_at(payload, 0))))?,
+        EntryKind::MemberState if payload.len() > MAX_MEMBER_STATE_BYTES => {
+            return Err(FormatError::Field { what: WHAT, field: "payload length", found: payload.len() as u64 });
+        }
+        EntryKind::MemberState => EntryBody::MemberState(payload),
         EntryKind::Move => {
             exactly(count * MOVE_BYTES_PER_BLOCK)?;
             EntryBody::Move(MovedBlocks { sums: StoredSums::decode(payload, count)? })

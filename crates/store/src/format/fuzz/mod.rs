@@ -82,7 +82,9 @@ pub fn fuzz_leaf(bytes: &[u8]) {
     assert_eq!(again, bytes);
     let leaf = crate::index::Leaf::from_view(&view);
     assert_eq!(leaf.check(), Ok(()));
-    assert_eq!((leaf.stored_count(), leaf.last_seq()), (view.stored_count, view.last_seq));
+    let last_seq = if view.is_untrusted { types::Seq(0) } else { view.last_seq };
+    assert_eq!((leaf.stored_count(), leaf.last_seq()), (view.stored_count, last_seq));
+    assert_eq!((leaf.view().last_seq, leaf.is_untrusted()), (view.last_seq, view.is_untrusted));
 }
 
 /// Any numbers as a division of a device.
@@ -103,7 +105,7 @@ fn encode_again(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let head = &entry.head;
     let mut payload = Vec::new();
     match &entry.body {
-        EntryBody::Write(sums) => {
+        EntryBody::Write(sums) | EntryBody::Install(sums) => {
             let start = out.len();
             out.resize(start + super::EntryHead::write_bytes(sums.count()), 0xff);
             head.encode_write(sums.iter(), &mut out[start..]);
@@ -122,6 +124,9 @@ fn encode_again(entry: &Entry<'_>, out: &mut Vec<u8>) {
             return;
         }
         EntryBody::Zero | EntryBody::EpochStart | EntryBody::Noop => {}
+        EntryBody::InstallBegin | EntryBody::InstallZero => {}
+        EntryBody::InstallEnd(last_seq) => payload.extend(last_seq.0.to_le_bytes()),
+        EntryBody::MemberState(state) => payload.extend_from_slice(state),
         EntryBody::VolumeEpoch(volume) => payload.extend(volume.0.to_le_bytes()),
         EntryBody::Merge(layer, chunks) => {
             payload.extend(layer.0.to_le_bytes());
@@ -140,7 +145,7 @@ fn encode_again(entry: &Entry<'_>, out: &mut Vec<u8>) {
         EntryBody::Leaf(data) => payload.extend(data.encode()),
         EntryBody::GroupState(state) => {
             let (epochs, volumes): (Vec<_>, Vec<_>) = (state.epochs().collect(), state.volumes().collect());
-            GroupState::encode(state.committed, &epochs, &volumes, state.record, &mut payload);
+            GroupState::encode(state.committed, &epochs, &volumes, state.record, state.member, &mut payload);
         }
         EntryBody::Segments(table) => table.iter().for_each(|segment: SegmentUse| segment.encode(&mut payload)),
     }

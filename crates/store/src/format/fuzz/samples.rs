@@ -141,6 +141,15 @@ fn entry(head: &EntryHead, payload: &[u8]) -> Vec<u8> {
 }
 
 fn write_sample(count: u32, coded: bool) -> Vec<u8> {
+    blocks_sample(EntryHead { atomic_group: 1, ..ordered_head(EntryKind::Write) }, count, coded)
+}
+
+/// Outside the order of its group.
+fn member_head(kind: EntryKind) -> EntryHead {
+    EntryHead { epoch: Epoch(0), seq: Seq(0), volume_epoch: VolumeEpoch(0), ..ordered_head(kind) }
+}
+
+fn blocks_sample(head: EntryHead, count: u32, coded: bool) -> Vec<u8> {
     let mut blocks = Vec::new();
     let mut sums = Vec::new();
     for i in 0..count {
@@ -149,13 +158,7 @@ fn write_sample(count: u32, coded: bool) -> Vec<u8> {
         blocks.extend((0..stored.bytes()).map(|j| (i * 7 + j as u32 * 13) as u8));
         sums.push((Crc32c::of(&blocks[start..]), stored));
     }
-    let head = EntryHead {
-        layer: LayerId(11),
-        chunk: ChunkId(12),
-        key: KeyId(2),
-        atomic_group: 1,
-        ..ordered_head(EntryKind::Write)
-    };
+    let head = EntryHead { layer: LayerId(11), chunk: ChunkId(12), key: KeyId(2), ..head };
     let head = head.with_range(BlockRange::new(100, count));
     let mut out = vec![0xff; EntryHead::write_bytes(sums.len())];
     assert_eq!(head.encode_write(sums.into_iter(), &mut out), out.len());
@@ -204,13 +207,18 @@ pub fn leaves() -> Vec<(&'static str, Vec<u8>)> {
     let (mut plain_body, mut mixed_body) = (vec![0; leaf::PLAIN_BYTES], vec![0; leaf::MIXED_BYTES]);
     pack_columns(&plain, &mut plain_body);
     pack_columns(&mixed, &mut mixed_body);
-    let view =
-        |shape, stored_count, run_count, body| LeafView { last_seq: Seq(0x55), stored_count, shape, run_count, body };
+    let view = |shape, stored_count, run_count, body| {
+        let (last_seq, is_untrusted) = (Seq(0x55), false);
+        LeafView { last_seq, is_untrusted, stored_count, shape, run_count, body }
+    };
+    let untrusted =
+        LeafView { is_untrusted: true, ..view(LeafShape::Runs, census.stored_count, census.run_count, &runs) };
     [
         ("leaf, empty", view(LeafShape::Empty, 0, 0, &[])),
         ("leaf, runs", view(LeafShape::Runs, census.stored_count, census.run_count, &runs)),
         ("leaf, plain columns", view(LeafShape::Plain, census.stored_count, 0, &plain_body)),
         ("leaf, mixed columns", view(LeafShape::Mixed, census.stored_count, 0, &mixed_body)),
+        ("leaf, untrusted", untrusted),
     ]
     .into_iter()
     .map(|(name, view)| {
@@ -321,6 +329,23 @@ fn ordered_samples() -> Vec<Sample> {
     all.into_iter().map(|(name, bytes)| Sample { name, reader: Reader::Record, bytes }).collect()
 }
 
+fn member_samples() -> Vec<Sample> {
+    use EntryKind::*;
+    let log = |head: EntryHead, payload: &[u8]| record(RecordKind::Log, &[entry(&head, payload)], &[]);
+    let of_chunk = |kind| EntryHead { layer: LayerId(11), chunk: ChunkId(12), ..member_head(kind) };
+    let state = EntryHead { seq: Seq(7), ..member_head(MemberState) };
+    let zero =
+        EntryHead { flags: EntryFlags::HIDES_BELOW, ..of_chunk(InstallZero).with_range(BlockRange::new(7, 249)) };
+    let all = [
+        ("record, member state", log(state, b"behind since 9")),
+        ("record, install begin", log(of_chunk(InstallBegin), &[])),
+        ("record, install of 3 coded blocks", blocks_sample(of_chunk(Install), 3, true)),
+        ("record, install zero", log(zero, &[])),
+        ("record, install end", log(of_chunk(InstallEnd), &0x10_0007u64.to_le_bytes())),
+    ];
+    all.into_iter().map(|(name, bytes)| Sample { name, reader: Reader::Record, bytes }).collect()
+}
+
 fn layer() -> LayerRecord {
     LayerRecord {
         layer: LayerId(11),
@@ -338,7 +363,11 @@ fn checkpoint_samples() -> Vec<Sample> {
     let mut state = Vec::new();
     let epochs = [(types::Epoch(1), Seq(1)), (types::Epoch(6), Seq(0x10_0000))];
     let volumes = [(VolumeId(8), types::VolumeEpoch(4))];
-    crate::format::GroupState::encode(Seq(0x10_0000), &epochs, &volumes, b"{\"epoch\": 6}", &mut state);
+    let none = crate::format::MemberState::default();
+    let (committed, group_record) = (Seq(0x10_0000), b"{\"epoch\": 6}");
+    crate::format::GroupState::encode(committed, &epochs, &volumes, group_record, none, &mut state);
+    let (mut of_member, member) = (Vec::new(), crate::format::MemberState { number: 7, bytes: b"behind since 9" });
+    crate::format::GroupState::encode(committed, &epochs, &volumes, group_record, member, &mut of_member);
     let mut segments = Vec::new();
     let segment = SegmentUse {
         segment: SegmentIndex(4),
@@ -358,12 +387,19 @@ fn checkpoint_samples() -> Vec<Sample> {
     let mut all = vec![
         ("record, pass begin", pass(checkpoint_head(PassBegin), &begin.encode())),
         ("record, group state", pass(group, &state)),
+        ("record, group state (of a member)", pass(group, &of_member)),
         ("record, layer state", pass(checkpoint_head(LayerState), &layer().encode())),
         ("record, merge state", pass(checkpoint_head(MergeState), &merge.encode())),
         ("record, segments", pass(checkpoint_head(Segments), &segments)),
         ("record, pass end", pass(checkpoint_head(PassEnd), &end.encode())),
     ];
-    let names = ["record, leaf (empty)", "record, leaf (runs)", "record, leaf (plain)", "record, leaf (mixed)"];
+    let names = [
+        "record, leaf (empty)",
+        "record, leaf (runs)",
+        "record, leaf (plain)",
+        "record, leaf (mixed)",
+        "record, leaf (untrusted)",
+    ];
     all.extend(names.into_iter().zip(leaves()).map(|(name, (_, leaf))| (name, leaf_sample(&leaf))));
     all.into_iter().map(|(name, bytes)| Sample { name, reader: Reader::Record, bytes }).collect()
 }
@@ -386,6 +422,7 @@ pub fn all() -> Vec<Sample> {
         Sample { name: "record, opening", reader: Reader::Record, bytes: opening_sample() },
     ];
     all.extend(ordered_samples());
+    all.extend(member_samples());
     all.extend(checkpoint_samples());
     all
 }
