@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 
 /// Ticks per second of the kernel's process accounting (USER_HZ, 100 on every Linux architecture in use).
 const TICKS_PER_SECOND: f64 = 100.0;
+/// One look at the machine at rest, and how many there are at most.
+const LOOK: Duration = Duration::from_millis(500);
+const LOOKS_MAX: usize = 6;
+/// A machine that is no busier is quiet.
+const QUIET_CORES: f64 = 0.05;
 
 /// CPU seconds the machine has spent on anything but idling (idle and iowait left out), since boot.
 ///
@@ -70,14 +75,23 @@ pub struct CpuUse {
 }
 
 impl CpuMeter {
-    /// Cores the machine keeps busy by itself, seen over `duration`.
+    /// Cores the machine keeps busy by itself: the least of some looks, as many as it takes until it is quiet. What was
+    /// there before leaves work behind (memory that is given back) that is over before the load ends, if not before it
+    /// begins: a single look takes too much from what is measured then.
     ///
     /// # Errors
     /// If /proc cannot be read.
-    pub fn idle_cores(duration: Duration) -> io::Result<f64> {
-        let (before, started) = (machine_busy_seconds()?, Instant::now());
-        std::thread::sleep(duration);
-        Ok((machine_busy_seconds()? - before) / started.elapsed().as_secs_f64())
+    pub fn idle_cores() -> io::Result<f64> {
+        let mut least = f64::INFINITY;
+        for _ in 0..LOOKS_MAX {
+            let (before, started) = (machine_busy_seconds()?, Instant::now());
+            std::thread::sleep(LOOK);
+            least = least.min((machine_busy_seconds()? - before) / started.elapsed().as_secs_f64());
+            if least <= QUIET_CORES {
+                break;
+            }
+        }
+        Ok(least)
     }
 
     /// Begins now.

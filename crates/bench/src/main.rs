@@ -126,7 +126,7 @@ enum Target {
 
 fn main() -> io::Result<()> {
     let arguments = Arguments::parse();
-    let idle_cores = CpuMeter::idle_cores(Duration::from_millis(500))?;
+    let idle_cores = CpuMeter::idle_cores()?;
     let options = LoadOptions {
         depth: arguments.depth,
         warm_up: Duration::from_secs_f64(arguments.warm_up),

@@ -1,8 +1,10 @@
 //! TCP on the uring backend.
 
-use runtime::uring::block_on;
+use runtime::uring::{block_on, counters};
 use runtime::{IoBuf, SharedBuf, TcpListener, TcpStream, sleep, spawn, timeout};
+use std::cell::Cell;
 use std::io::ErrorKind;
+use std::rc::Rc;
 use std::time::Duration;
 
 fn listen() -> TcpListener {
@@ -177,7 +179,7 @@ fn a_refused_connect_is_an_error() {
 
 #[test]
 fn receives_wait_when_too_many_buffers_are_held_and_go_on_when_they_come_back() {
-    const HELD: usize = 512; // 64 MiB of 128 KiB buffers
+    const HELD: usize = 2048 + 512; // 32 MiB of small buffers, 16 KiB each, then 64 MiB of large ones, 128 KiB each
     block_on(async {
         let (client, server) = pair().await;
         let mut held = Vec::new();
@@ -190,6 +192,41 @@ fn receives_wait_when_too_many_buffers_are_held_and_go_on_when_they_come_back() 
         let last = held.pop().expect("many are held");
         std::thread::spawn(move || drop(last)); // freed on another thread: this core is told
         assert_eq!(&*server.recv().await.expect("goes on"), &*bytes(10, 77));
+    })
+    .expect("a ring");
+}
+
+#[test]
+fn many_connections_that_receive_at_once_find_a_buffer_each() {
+    const CONNECTIONS: u32 = 128;
+    const WARM_UP_ROUNDS: u32 = 8;
+    const ROUNDS: u32 = 24;
+    block_on(async {
+        let received = Rc::new(Cell::new(0));
+        let mut clients = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let (client, server) = pair().await;
+            clients.push(client);
+            let received = received.clone();
+            spawn(async move {
+                while !server.recv().await.expect("receives").is_empty() {
+                    received.set(received.get() + 1);
+                }
+            });
+        }
+        let mut warm = 0;
+        for round in 0..ROUNDS {
+            if round == WARM_UP_ROUNDS {
+                warm = counters().receives_without_buffer;
+            }
+            for client in &clients {
+                client.send(&mut vec![bytes(144, 1)]).await.expect("sends");
+            }
+            while received.get() < CONNECTIONS * (round + 1) {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+        assert_eq!(counters().receives_without_buffer, warm, "once as many are offered as are taken in a turn");
     })
     .expect("a ring");
 }

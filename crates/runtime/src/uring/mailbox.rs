@@ -34,7 +34,7 @@ pub(super) struct Mailbox {
     bell: OwnedFd,
     /// Where the kernel puts what it read from the bell; here, because this outlives every ring.
     bell_count: AtomicU64,
-    receive_budget: Budget,
+    receive_budgets: [Budget; 2],
 }
 
 struct Letters {
@@ -82,7 +82,7 @@ impl Mailbox {
             sleeping: AtomicBool::new(false),
             bell,
             bell_count: AtomicU64::new(0),
-            receive_budget: Budget::new(key, nudge),
+            receive_budgets: [Budget::new(key, nudge), Budget::new(key, nudge)],
         })
     }
 
@@ -115,9 +115,9 @@ impl Mailbox {
         self.bell_count.as_ptr().cast()
     }
 
-    /// Counts the receive buffers that tasks hold.
-    pub(super) fn receive_budget(&'static self) -> &'static Budget {
-        &self.receive_budget
+    /// Count the receive buffers that tasks hold: small ones, large ones.
+    pub(super) fn receive_budgets(&'static self) -> &'static [Budget; 2] {
+        &self.receive_budgets
     }
 
     /// Hands the core a message, from any thread.

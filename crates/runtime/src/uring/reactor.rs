@@ -3,7 +3,7 @@
 use super::gather::Gather;
 use super::mailbox::Mailbox;
 use super::operation::{Completed, Nature, Operation, Operations, Owner, Resources, dispose};
-use super::receive::{RECEIVE_BUFFER_BYTES, ReceiveRing};
+use super::receive::{ReceiveRings, Size};
 use super::record::Recorder;
 use crate::core::{self, Backend};
 use crate::time::Instant;
@@ -71,7 +71,7 @@ struct Inner {
     /// Entries that found the submission queue full; they go first.
     backlog: RefCell<VecDeque<squeue::Entry>>,
     operations: RefCell<Operations>,
-    receive: RefCell<ReceiveRing>,
+    receive: RefCell<ReceiveRings>,
     #[expect(clippy::vec_box, reason = "the kernel holds pointers into them: they do not move")]
     gathers: RefCell<Vec<Box<Gather>>>,
     mailbox: &'static Mailbox,
@@ -89,7 +89,7 @@ impl Reactor {
     /// Where io_uring is off or too old; the message says what to do.
     pub(super) fn new(mailbox: &'static Mailbox, recorder: Option<Arc<Recorder>>) -> io::Result<Self> {
         let ring = make_ring()?;
-        let receive = ReceiveRing::register(&ring.submitter(), mailbox)
+        let receive = ReceiveRings::register(&ring.submitter(), mailbox)
             .map_err(|error| explain(error, "has no provided buffer rings: Linux 5.19 or newer is needed"))?;
         let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         if ring.params().is_feature_no_iowait() {
@@ -132,7 +132,7 @@ impl Reactor {
         self.0.operations.borrow_mut()
     }
 
-    pub(super) fn receive_ring(&self) -> RefMut<'_, ReceiveRing> {
+    pub(super) fn receive_rings(&self) -> RefMut<'_, ReceiveRings> {
         self.0.receive.borrow_mut()
     }
 
@@ -147,6 +147,12 @@ impl Reactor {
     pub(super) fn give_gather(&self, mut gather: Box<Gather>) {
         gather.clear();
         self.0.gathers.borrow_mut().push(gather);
+    }
+
+    /// A receive found no buffer of this size.
+    pub(super) fn found_no_buffer(&self, size: Size) {
+        self.receive_rings().found_empty(size);
+        self.count(|counters| counters.receives_without_buffer += 1);
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut Counters)) {
@@ -287,13 +293,8 @@ impl Reactor {
     fn complete(&self, index: u32, result: i32, flags: u32) {
         let received = cqueue::buffer_select(flags).and_then(|id| {
             let len = usize::try_from(result).unwrap_or(0);
-            assert!(len <= RECEIVE_BUFFER_BYTES, "a receive fills at most its buffer");
-            self.receive_ring().take(id, len)
+            self.receive_rings().take(id, len)
         });
-        if result == -libc::ENOBUFS {
-            self.receive_ring().found_empty();
-            self.count(|counters| counters.receives_without_buffer += 1);
-        }
         let completed = self.operations().complete(index, result, received);
         match completed {
             Completed::Wake(Some(waker)) => waker.wake(),

@@ -3,7 +3,7 @@
 use super::gather::Gather;
 use super::operation::{Completion, Nature, Operation, Owner, Resources};
 use super::reactor::Reactor;
-use super::receive::{BUFFER_GROUP, RECEIVE_BUFFER_BYTES};
+use super::receive::Size;
 use crate::buf::{IoBuf, SharedBuf};
 use crate::task::yield_now;
 use io_uring::types::Fd;
@@ -41,6 +41,8 @@ struct Inner {
     /// The receive that is with the kernel. It outlives the future that asked for it, so that a receive given up
     /// (by a timeout, say) loses no bytes: the next one takes them.
     receiving: RefCell<Option<Operation>>,
+    /// Which buffers it takes, or the next one is to take.
+    receive_size: Cell<Size>,
     /// Bytes received and not yet handed out.
     left_over: RefCell<Option<SharedBuf>>,
     /// Full buffers received one after the other without a look at anything else.
@@ -68,6 +70,7 @@ impl UringStream {
             peer: detached.peer,
             local: detached.local,
             receiving: RefCell::default(),
+            receive_size: Cell::default(),
             left_over: RefCell::new(detached.left_over),
             in_a_row: Cell::new(0),
             sends_at_once: Cell::new(0),
@@ -136,11 +139,16 @@ impl UringStream {
             }
             let completion = self.pending_receive().await;
             match completion.value() {
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    self.0.reactor.found_no_buffer(self.0.receive_size.get());
+                }
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
                 Ok(_) => match completion.resources {
                     Resources::Buffer(buf) => {
-                        self.0.in_a_row.set(usize::from(buf.len() == RECEIVE_BUFFER_BYTES));
+                        let was_filled = buf.len() == self.0.receive_size.get().bytes();
+                        self.0.in_a_row.set(usize::from(was_filled));
+                        self.0.receive_size.set(Size::after(buf.len()));
                         return Ok(buf.freeze());
                     }
                     _ => return Ok(IoBuf::new(0).freeze()), // the end of the stream
@@ -156,7 +164,7 @@ impl UringStream {
         if !(1..RECEIVES_IN_A_ROW_MAX).contains(&in_a_row) {
             return None;
         }
-        let mut buf = self.0.reactor.receive_ring().take_apart()?;
+        let mut buf = self.0.reactor.receive_rings().take_apart()?;
         self.0.reactor.count(|counters| counters.inline_operations += 1);
         // SAFETY: pointer and length are of `buf`.
         let count = unsafe { libc::recv(self.fd().0, buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) };
@@ -172,14 +180,15 @@ impl UringStream {
     }
 
     async fn start_receive(&self) {
-        poll_fn(
-            |cx| {
-                if self.0.reactor.receive_ring().ready_or_wait(cx.waker()) { Poll::Ready(()) } else { Poll::Pending }
-            },
-        )
+        let wanted = self.0.receive_size.get();
+        let size = poll_fn(|cx| match self.0.reactor.receive_rings().ready_or_wait(wanted, cx.waker()) {
+            Some(size) => Poll::Ready(size),
+            None => Poll::Pending,
+        })
         .await;
+        self.0.receive_size.set(size);
         let entry = opcode::Recv::new(self.fd(), std::ptr::null_mut(), 0)
-            .buf_group(BUFFER_GROUP)
+            .buf_group(size.group())
             .build()
             .flags(squeue::Flags::BUFFER_SELECT);
         // SAFETY: the entry points to nothing: the kernel picks a buffer of the ring's.

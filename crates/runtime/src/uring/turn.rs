@@ -41,7 +41,7 @@ impl Loop {
         loop {
             let began = self.core.now();
             self.read_letters();
-            self.reactor.receive_ring().start_turn(); // may wake: never between the last task and a sleep
+            self.reactor.receive_rings().start_turn(); // may wake: never between the last task and a sleep
             self.wake_sleepers();
             self.run_ready();
             for _ in 0..TURN_ENDS_MAX {
