@@ -1,6 +1,6 @@
 # The commands of the house. `make` alone says what there is.
 
-.PHONY: help deps build run check test bench fuzz soak
+.PHONY: help deps build run check test bench fuzz soak model
 .DEFAULT_GOAL := help
 
 help:
@@ -9,6 +9,7 @@ help:
 	@echo "make check   format, clippy with warnings denied, unit tests: before each commit"
 	@echo "make test    every test, each stage within its time; the last line is the total"
 	@echo "make soak    a device overwritten ten times and verified, many seeds of the simulator, Linux 6.12: 40 minutes"
+	@echo "make model   the replication protocol under a model checker, MINUTES=20"
 	@echo "make fuzz    every decoder against libFuzzer, SECONDS=60 each (needs a nightly compiler)"
 	@echo "make bench   the figures of docs/performance.md, measured here"
 
@@ -47,3 +48,6 @@ soak: deps
 
 fuzz:
 	@tools/fuzz.sh $(or $(SECONDS),60) $(TARGETS)
+
+model:
+	cargo run --release --package cairn-model -- $(or $(MINUTES),20) $(SEED)

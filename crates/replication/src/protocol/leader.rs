@@ -322,7 +322,7 @@ impl Member {
         }
     }
 
-    /// The network says that a member has started anew.
+    /// Something was heard from a member: if it has started anew, nothing counts that it said before (R9).
     pub fn restarted(&mut self, store: StoreId, incarnation: Incarnation) {
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(peer) = leader.peer(store) else { return };

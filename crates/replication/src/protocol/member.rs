@@ -307,6 +307,7 @@ impl Member {
 
     /// A message has come. `entries`: epochs of those that came with it.
     pub fn receive(&mut self, from: StoreId, incarnation: Incarnation, message: &Message, entries: &[Epoch]) {
+        self.restarted(from, incarnation);
         match message {
             Message::Refused { record } => self.learn(record),
             Message::Prepare { record, before, commit } => {
