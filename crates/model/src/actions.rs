@@ -30,6 +30,8 @@ pub enum Action {
     Add(usize, usize),
     /// A primary tells what is committed.
     TellCommit(usize, usize),
+    /// A primary sends again what a member has not acknowledged.
+    Resend(usize, usize),
     /// The map takes a request, if this store's session is over; its answer arrives, or not.
     MapTakes(usize, Membership, Option<StoreId>, bool),
     /// Who asked it has waited long enough.
@@ -61,7 +63,7 @@ impl Action {
             Self::AskOver(at) => (7, *at),
             Self::Remove(at, _) => (8, *at),
             Self::Add(at, _) => (9, *at),
-            Self::TellCommit(at, _) => (10, *at),
+            Self::TellCommit(at, _) | Self::Resend(at, _) => (10, *at),
             Self::MapTakes(at, ..) => (11, *at),
             Self::Unanswered(at) | Self::Learn(at) => (12, *at),
             Self::Renew(at) => (13, *at),

@@ -36,6 +36,8 @@ pub struct Bounds {
     pub slow_devices: bool,
     /// Whether the map's watch tells members of records.
     pub watches: bool,
+    /// Whether what was sent is sent again, as if it were lost.
+    pub resends: bool,
     /// Whether reads, and so beats and leases, are looked at.
     pub reads: bool,
 }
@@ -54,16 +56,18 @@ impl Bounds {
         changes: true,
         slow_devices: false,
         watches: false,
+        resends: false,
         reads: false,
     };
     /// What is searched, by name: each looks at one side of the protocol, so that the number of states stays within reason.
-    pub const ALL: [(&str, Self); 8] = [
+    pub const ALL: [(&str, Self); 9] = [
         ("take-overs", Self { changes: false, ..Self::DEEP }),
         ("members out and in", Self { crashes: 1, ..Self::DEEP }),
         ("slow devices", Self { slow_devices: true, ..Self::DEEP }),
         ("leases", Self { reads: true, ticks: 3, unanswered: 0, crashes: 1, epochs: 4, ..Self::DEEP }),
         ("alone", Self { begins_alone: true, reads: true, watches: true, ticks: 2, epochs: 7, ..Self::DEEP }),
         ("a member loses its tail", Self { tail_losses: 1, slow_devices: true, ..Self::DEEP }),
+        ("sent again", Self { slow_devices: true, resends: true, epochs: 6, ..Self::DEEP }),
         ("two members", Self { members: 2, min_in_sync: 1, reads: true, ticks: 2, ..Self::DEEP }),
         ("four members", Self { members: 4, begins_alone: true, watches: true, epochs: 7, ..Self::DEEP }),
     ];
@@ -113,13 +117,13 @@ impl Flight {
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     /// All that was ever sent: it may arrive at any time, again, or never.
-    flights: BTreeSet<Arc<Flight>>,
-    record: Membership,
-    requests: BTreeSet<(usize, Membership, SessionOf)>,
-    sessions_until: Vec<Instant>,
-    now: Instant,
+    pub(crate) flights: BTreeSet<Arc<Flight>>,
+    pub(crate) record: Membership,
+    pub(crate) requests: BTreeSet<(usize, Membership, SessionOf)>,
+    pub(crate) sessions_until: Vec<Instant>,
+    pub(crate) now: Instant,
     writes: u8,
     crashes: u8,
     tail_losses: u8,
@@ -129,7 +133,7 @@ pub struct State {
     /// Members whose device lied.
     lied: Vec<bool>,
     /// What clients were told is written, and what may have been read.
-    acknowledged: Vec<Entry>,
+    pub(crate) acknowledged: Vec<Entry>,
     /// The first rule that was broken.
     broken: Option<&'static str>,
     /// Writes there were when another member first took over.
@@ -167,7 +171,7 @@ impl State {
         format!("t{} map {:?} {}", self.now.0, self.record, logs.join(" "))
     }
 
-    fn break_rule(&mut self, rule: &'static str) {
+    pub(crate) fn break_rule(&mut self, rule: &'static str) {
         self.broken.get_or_insert(rule);
     }
 
@@ -204,6 +208,7 @@ impl State {
                 }
                 Effect::Stop(Refusal::CommittedLost(_)) => self.break_rule("a committed entry is to be dropped"),
                 Effect::Stop(Refusal::MapWentBack { .. }) => self.break_rule("the map went back"),
+                Effect::Stop(Refusal::TwoRecords { .. }) => self.break_rule("two records have one epoch"),
             }
         }
     }
@@ -260,18 +265,18 @@ impl State {
 }
 
 /// Members' names are 1, 2, 3.
-fn store(index: usize) -> StoreId {
+pub(crate) fn store(index: usize) -> StoreId {
     StoreId(index as u128 + 1)
 }
 
-fn number(store: StoreId) -> usize {
+pub(crate) fn number(store: StoreId) -> usize {
     store.0 as usize - 1
 }
 
 /// The model.
 #[derive(Clone, Debug)]
 pub struct Group {
-    bounds: Bounds,
+    pub(crate) bounds: Bounds,
     led: State,
 }
 
@@ -302,7 +307,7 @@ impl Group {
         let log = vec![(Epoch(1), Value::Start), (Epoch(1), Value::Record(record.clone()))];
         let mut nodes: Vec<_> = stores.iter().map(|_| Node::new(log.clone())).collect();
         for (index, node) in nodes.iter_mut().enumerate() {
-            node.start(store(index), Instant(0));
+            node.start(store(index), &record, Instant(0));
         }
         State {
             nodes,
@@ -414,6 +419,9 @@ impl Model for Group {
             }
             let leads_in_map = member.leads();
             for other in (0..state.nodes.len()).filter(|other| *other != index) {
+                if leads_in_map && bounds.resends {
+                    actions.push(Action::Resend(index, other));
+                }
                 if leads_in_map && bounds.changes {
                     actions.push(Action::Remove(index, other));
                     actions.push(Action::Add(index, other));
@@ -502,9 +510,16 @@ impl Model for Group {
                 state.nodes[index].member.as_mut()?.tell_commit(store(other));
                 index
             }
+            Action::Resend(index, other) => {
+                state.nodes[index].member.as_mut()?.resend(store(other));
+                index
+            }
             Action::MapTakes(index, record, over, is_heard) => {
                 if over.is_some_and(|store| now < state.sessions_until[number(store)]) {
-                    return None;
+                    // It is refused; a copy of it, sent before, may still be under way.
+                    let current = state.record.clone();
+                    state.nodes[index].member.as_mut().filter(|_| is_heard)?.conflicted(&record, &current);
+                    return (state != *last).then_some(state);
                 }
                 state.requests.remove(&(index, record.clone(), over));
                 let is_done = record.epoch.0 == state.record.epoch.0 + 1;
@@ -515,8 +530,8 @@ impl Model for Group {
                 }
                 let current = state.record.clone();
                 match state.nodes[index].member.as_mut().filter(|member| is_heard && member.asked_for(&record)) {
-                    Some(member) if is_done => member.changed(),
-                    Some(member) => member.conflicted(&current),
+                    Some(member) if is_done => member.changed(&record),
+                    Some(member) => member.conflicted(&record, &current),
                     None => state.unanswered += u8::from(!is_heard),
                 }
                 index
@@ -552,7 +567,8 @@ impl Model for Group {
                 index
             }
             Action::Start(index) => {
-                state.nodes[index].start(store(index), now);
+                let record = state.record.clone();
+                state.nodes[index].start(store(index), &record, now);
                 index
             }
         };
@@ -587,7 +603,7 @@ impl State {
             && let Some(member) = &mut node.member
         {
             node.durable = node.log.len();
-            member.is_durable(Seq(node.durable as u64));
+            member.is_durable((node.log[node.durable - 1].0, Seq(node.durable as u64)));
             self.carry_out(index, &[]);
         }
     }

@@ -2,13 +2,15 @@
 //!
 //! The decisions that ship (`replication::protocol::Member`), three of them, under a model checker: messages arrive in any order or
 //! never, the map is asked and answers late or not, members crash, lose what was not durable, start anew and take over, time passes
-//! at any moment. Every state that can be reached within the bounds is looked at. A primary's log, its
+//! at any moment. Every state that can be reached within the bounds is looked at; and of long ways some end with everybody
+//! up and the network fine, and the group must serve again. A primary's log, its
 //! store and the network are lists here; catch-up by chunks, space and devices are the simulator's matter.
 //!
 //! Main types: [`Group`] (the model and its bounds), [`State`].
 
 mod actions;
 mod group;
+mod heal;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod node;

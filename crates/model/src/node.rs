@@ -2,7 +2,7 @@
 
 use replication::protocol::{History, Member, Membership, Settings};
 use runtime::Instant;
-use types::{Epoch, Incarnation, Seq, StoreId};
+use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
 
 /// Leases and grants last one step of the clock, and few entries fit into a message.
 pub const SETTINGS: Settings = Settings { lease: Instant(1), grant: Instant(1), batch_entries_max: 2 };
@@ -46,16 +46,16 @@ impl Node {
         self.log.truncate(self.durable);
     }
 
-    /// A new life, with the newest record that the log knows.
-    pub fn start(&mut self, me: StoreId, now: Instant) {
+    /// A new life, with the map's record.
+    pub fn start(&mut self, me: StoreId, map: &Membership, now: Instant) {
         self.life.0 += 1;
         let mut history = History::default();
         self.log.iter().for_each(|(epoch, _)| history.push(*epoch));
-        let record = self.log.iter().rev().find_map(|(_, value)| match value {
-            Value::Record(record) => Some(record.clone()),
+        let known = self.log.iter().rev().find_map(|(_, value)| match value {
+            Value::Record(record) => Some(record),
             Value::Start | Value::Write(_) => None,
         });
-        let record = record.expect("every log begins with a record");
+        let record = known.filter(|_| mutant(Mutant::StartedWithoutLook)).unwrap_or(map).clone();
         self.member = Some(Member::start(me, self.life, SETTINGS, record, history, Seq(0), true, now));
     }
 

@@ -60,10 +60,13 @@ pub fn long_ways(bounds: Bounds, limits: Limits, seed: u64) -> Found {
     let walk = || {
         while states.load(Relaxed) < limits.states && begin.elapsed() < limits.time {
             let seed = next.fetch_add(1, Relaxed);
-            let way = Way::walk(&group, seed);
+            let mut way = Way::walk(&group, seed);
             states.fetch_add(way.0.len(), Relaxed);
             for (seen, property) in seen.iter().zip(group.properties().into_iter().skip(1)) {
                 seen.fetch_or((property.condition)(&group, way.last()), Relaxed);
+            }
+            if seed % WAYS_PER_HEALING == 0 && way.last().broken().is_none() {
+                way.heal(&group);
             }
             if let Some(rule) = way.last().broken() {
                 let mut broken = broken.lock().expect("no walker panics");
@@ -84,6 +87,9 @@ pub fn long_ways(bounds: Bounds, limits: Limits, seed: u64) -> Found {
 
 /// Steps of the longest way.
 const WAY_STEPS_MAX: usize = 80;
+
+/// Of so many ways one ends with everybody up and the network fine: the group must serve again.
+const WAYS_PER_HEALING: u64 = 4;
 
 /// Steps drawn from a seed, and the states that they led to.
 struct Way(Vec<(State, Option<Action>)>);
@@ -109,6 +115,13 @@ impl Way {
             way.0.push(next);
         }
         way
+    }
+
+    /// The faults stop.
+    fn heal(&mut self, group: &Group) {
+        let healed = std::panic::catch_unwind(AssertUnwindSafe(|| group.healed(self.last().clone())));
+        let healed = healed.unwrap_or_else(|_| self.last().clone().after_a_panic());
+        self.0.push((healed, None));
     }
 
     /// The next state, if the step changes anything. An assertion that fails is a broken rule like any other.

@@ -148,6 +148,14 @@ pub enum Mutant {
     ServedBeforeBegun,
     /// Replication: who held everything when too few were in sync stays eligible when others commit again.
     EligibleForEver,
+    /// Replication: a store that starts goes by the record in its log, and forgets a later one that it was told.
+    StartedWithoutLook,
+    /// Replication: a member grants a primary of an earlier epoch what it needs to read.
+    DeposedGranted,
+    /// Replication: a new primary cuts its log after it has sent it in the same epoch.
+    LogShrinksInEpoch,
+    /// Replication: what a member holds alike goes on counting where the new primary has fetched something else.
+    AgreementOutlivesFetch,
     /// Store: prepared entries that are cut stay in their group's order.
     CutForgotten,
     /// Store: a leaf that is being installed is to be trusted from the begin.

@@ -80,8 +80,13 @@ impl Leader {
         epoch >= self.since || mutant(Mutant::OldAnswerCounts)
     }
 
+    /// Whether it gives out sequences.
+    pub(super) fn is_leading(&self) -> bool {
+        self.phase == Phase::Leading
+    }
+
     /// Whether it has followed this reign.
-    pub(super) fn has_told(&self, store: StoreId) -> bool {
+    fn has_told(&self, store: StoreId) -> bool {
         self.peers.iter().any(|peer| peer.store == store && peer.told.is_some())
     }
 }
@@ -155,7 +160,10 @@ impl Member {
             return;
         }
         let told = of_those().filter_map(|peer| Some((peer.told.as_ref()?.end(), peer.store)));
+        let goes_on = mutant(Mutant::LogShrinksInEpoch) || mutant(Mutant::OwnHistoryWins);
         match told.max().filter(|(end, _)| *end > self.log.end()) {
+            // What was sent in this epoch stands: whoever hears it late must not take it for newer than what comes now.
+            Some(_) if leader.phase == Phase::Ready && !goes_on => self.ask_anew(),
             Some((end, store)) if !mutant(Mutant::OwnHistoryWins) => {
                 leader.phase = Phase::Fetching(store, end);
                 let told = leader.peer(store).and_then(|peer| peer.told.as_ref()).expect("it told");
@@ -163,6 +171,14 @@ impl Member {
                 self.fetch(store, behind);
             }
             _ => self.is_ready(),
+        }
+    }
+
+    /// Somebody turned up who holds more, after this log was sent to others: in an epoch of its own all is asked again.
+    fn ask_anew(&mut self) {
+        if self.change.is_none() {
+            let record = self.record.led_by(self.me, self.life);
+            self.propose(Change { record, session: Session::Any, adds: None });
         }
     }
 
@@ -174,8 +190,8 @@ impl Member {
     /// Nobody that told holds more. The others get what they lack; when all in sync have told, and are enough, the reign
     /// begins.
     fn is_ready(&mut self) {
-        self.set_phase(Phase::Ready);
         self.match_all();
+        self.flush();
         let Role::Leader(leader) = &self.role else { return };
         let told = |store: &StoreId| *store == self.me || leader.has_told(*store);
         if self.record.may_commit() && self.record.in_sync.iter().all(told) || mutant(Mutant::BeginsAlone) {
@@ -207,9 +223,6 @@ impl Member {
     /// The epoch's first entries. Only the first epoch of a reign has to wait for them.
     pub(super) fn begin_epoch(&mut self) {
         let Role::Leader(leader) = &mut self.role else { return };
-        if leader.phase != Phase::Leading {
-            return self.go_on(true);
-        }
         let first = Seq(self.log.last().0 + 1);
         (0..BEGIN_ENTRIES).for_each(|_| self.log.push(self.record.epoch));
         if leader.begun == Seq(0) {
@@ -219,17 +232,23 @@ impl Member {
         self.flush();
     }
 
-    /// Each member that told its history is sent what it lacks, from where its log and this one, as it is now, agree.
+    /// Each member that told its history is to be sent what it lacks, from where its log and this one, as it is now,
+    /// agree. Once in an epoch: from then on this log only grows.
     fn match_all(&mut self) {
         let log = self.log.clone();
         let Role::Leader(leader) = &mut self.role else { return };
+        if leader.phase == Phase::Ready {
+            return;
+        }
+        leader.phase = Phase::Ready;
         for peer in leader.peers.iter_mut().filter(|peer| peer.whole) {
             if let Some(history) = &peer.told {
-                peer.prepared = peer.prepared.max(log.agreement(history)).min(log.last());
+                let agreed = log.agreement(history);
+                let is_kept = mutant(Mutant::AgreementOutlivesFetch);
+                peer.prepared = if is_kept { peer.prepared.max(agreed).min(log.last()) } else { agreed };
                 peer.sent = peer.prepared;
             }
         }
-        self.flush();
     }
 
     // ---- order -----------------------------------------------------------------------------------------------------
@@ -252,6 +271,9 @@ impl Member {
     /// Sends each member what it has not been sent.
     pub fn flush(&mut self) {
         let Role::Leader(leader) = &self.role else { return };
+        if !matches!(leader.phase, Phase::Leading | Phase::Ready) {
+            return;
+        }
         let last = self.log.last();
         let due = leader.peers.iter().filter(|peer| peer.told.is_some() && peer.whole && peer.sent < last);
         let due: Vec<_> = due.map(|peer| peer.store).collect();
@@ -311,10 +333,8 @@ impl Member {
         let is_of_reign = leader.is_of_reign(epoch) && epoch <= mine;
         let Some(peer) = leader.peer(from).filter(|_| is_of_reign) else { return };
         if peer.incarnation != incarnation && !mutant(Mutant::IncarnationIgnored) {
-            // It has started anew and may have lost what it acknowledged (R9).
-            peer.told = None;
-            peer.prepared = Seq(0);
-            return self.ask(from);
+            // An earlier life, which may have lost what it acknowledged, or one that has not told its history (R9).
+            return;
         }
         if peer.told.is_some() && through <= last {
             peer.prepared = peer.prepared.max(through);
@@ -328,6 +348,8 @@ impl Member {
         let Some(peer) = leader.peer(store) else { return };
         if peer.incarnation < incarnation && peer.told.is_some() && !mutant(Mutant::IncarnationIgnored) {
             (peer.told, peer.prepared, peer.granted) = (None, Seq(0), None);
+            // So that nothing that an earlier life said, and is heard late, counts again.
+            peer.incarnation = incarnation;
             self.ask(store);
         }
     }
@@ -425,7 +447,7 @@ impl Member {
     pub fn beat_answered(&mut self, store: StoreId, incarnation: Incarnation, sent: Instant, is_granted: bool) {
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(peer) = leader.peer(store) else { return };
-        if peer.incarnation != incarnation {
+        if peer.incarnation != incarnation || peer.told.is_none() {
             return;
         }
         let at = if is_granted { &mut peer.granted } else { &mut peer.refused };

@@ -45,6 +45,11 @@ pub enum Refusal {
         /// This member's.
         known: Epoch,
     },
+    /// There are two records of one epoch: the map went back, and others went on from there (R11).
+    TwoRecords {
+        /// Of both.
+        epoch: Epoch,
+    },
 }
 
 /// What the member does at present.
@@ -61,7 +66,7 @@ pub(super) enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     pub(super) me: StoreId,
-    life: Incarnation,
+    pub(super) life: Incarnation,
     pub(super) settings: Settings,
     /// The newest record that is known.
     pub(super) record: Membership,
@@ -80,13 +85,16 @@ pub struct Member {
     told_commit: Seq,
     /// When a beat of a member's node was answered last, so that its primaries may read (R8).
     grants: Vec<(StoreId, Instant)>,
+    /// When this life began: what an earlier one granted is not known any more.
+    started: Instant,
     /// The record's primary will not read any more: it is dead, or gave the group up.
     primary_gone: bool,
     pub(super) effects: Vec<Effect>,
 }
 
 impl Member {
-    /// A store has started: with what its log holds, and the newest record that log or map know.
+    /// A store has started, with what its log holds. `record`: the map's, by a linearizable look that began after the
+    /// start. None that is older will do: what an earlier life was told, or asked the map for, is not in its log (R5).
     #[expect(clippy::too_many_arguments, reason = "each is another thing that a start knows")]
     pub fn start(
         me: StoreId,
@@ -98,9 +106,7 @@ impl Member {
         whole: bool,
         now: Instant,
     ) -> Self {
-        let others = record.members().filter(|store| *store != me);
-        // What an earlier incarnation granted is not known any more (R8).
-        let grants = others.map(|store| (store, now)).collect();
+        let (map, known) = (record.epoch, log.starts().last().map_or(Epoch(0), |(newest, _)| *newest));
         let durable = log.last();
         let mut member = Self {
             me,
@@ -115,12 +121,13 @@ impl Member {
             change: None,
             matched: Seq(0),
             told_commit: Seq(0),
-            grants,
+            grants: Vec::new(),
+            started: now,
             primary_gone: false,
             effects: Vec::new(),
         };
-        if mutant(Mutant::GrantForgottenByRestart) {
-            member.grants.clear();
+        if map < known {
+            member.stop(Refusal::MapWentBack { map, known });
         }
         if mutant(Mutant::OldEpochAfterRestart) && member.record.primary == me && member.record.epoch > Epoch(0) {
             member.lead();
@@ -167,51 +174,55 @@ impl Member {
 
     /// The map says so, or another member that has it from there.
     pub fn learn(&mut self, record: &Membership) {
-        if record.epoch <= self.record.epoch {
-            return;
+        if record.epoch == self.record.epoch && *record != self.record {
+            self.stop(Refusal::TwoRecords { epoch: record.epoch });
+        } else if self.asked_for(record) {
+            self.changed(record);
+        } else if record.epoch > self.record.epoch {
+            self.step_down();
+            self.record = record.clone();
         }
-        if self.change.as_ref().is_some_and(|change| change.record == *record) {
-            return self.changed();
-        }
-        self.step_down();
-        self.record = record.clone();
     }
 
     /// A linearizable look at the map: it never says less than is known, unless it went back in time (R11).
     pub fn looked(&mut self, record: &Membership) {
         if record.epoch < self.record.epoch {
-            let refusal = Refusal::MapWentBack { map: record.epoch, known: self.record.epoch };
-            self.step_down();
-            self.effects.push(Effect::Stop(refusal));
+            self.stop(Refusal::MapWentBack { map: record.epoch, known: self.record.epoch });
         } else {
             self.learn(record);
         }
     }
 
-    /// The map has made the change that was asked for.
-    pub fn changed(&mut self) {
-        let Some(Change { record, .. }) = self.change.take() else { return };
-        let was_leader = matches!(self.role, Role::Leader(_));
-        self.record = record;
-        if was_leader {
+    /// The map has made this change. An answer to an earlier request changes nothing.
+    pub fn changed(&mut self, record: &Membership) {
+        if !self.asked_for(record) {
+            return;
+        }
+        self.change = None;
+        self.record = record.clone();
+        if matches!(&self.role, Role::Leader(leader) if leader.is_leading()) {
             self.begin_epoch();
             self.advance_commit();
         } else {
+            // Before its first entry a reign begins anew with each epoch: what was said in the one before was said of a
+            // log that may have been cut since (R2).
             self.lead();
         }
     }
 
-    /// The map refused it: the record had changed, to this one.
-    pub fn conflicted(&mut self, current: &Membership) {
-        let record = self.change.as_ref().map(|change| change.record.clone());
-        if record.as_ref() == Some(current) {
-            return self.changed();
+    /// The map refused this change: the record was `current` by then, or a session is not over.
+    pub fn conflicted(&mut self, record: &Membership, current: &Membership) {
+        if !self.asked_for(record) {
+            return;
+        }
+        if record == current {
+            return self.changed(record);
         }
         self.change = None;
-        self.learn(current);
         if let Role::Candidate = self.role {
             self.role = Role::Follower;
         }
+        self.looked(current);
     }
 
     /// No answer came. The request may still be done (R12).
@@ -226,6 +237,11 @@ impl Member {
         }
     }
 
+    fn stop(&mut self, why: Refusal) {
+        self.step_down();
+        self.effects.push(Effect::Stop(why));
+    }
+
     fn step_down(&mut self) {
         self.role = Role::Follower;
         self.change = None;
@@ -236,9 +252,11 @@ impl Member {
 
     // ---- taking over -----------------------------------------------------------------------------------------------
 
-    /// The primary is silent, or is this store's earlier life: from now on nothing is granted for this group.
+    /// The primary is silent, or is this store's earlier life: from now on nothing is granted for this group. Who may
+    /// not lead goes on granting.
     pub fn campaign(&mut self) {
-        if self.change.is_none() && !matches!(self.role, Role::Leader(_)) {
+        let may_lead = self.record.in_sync.contains(&self.me) || self.record.eligible.contains(&self.me);
+        if self.change.is_none() && matches!(self.role, Role::Follower) && self.whole && may_lead {
             self.role = Role::Candidate;
         }
     }
@@ -250,9 +268,10 @@ impl Member {
         }
     }
 
-    /// The record's primary reads no more: its supervisor says that it is dead, or it said itself that it gave the group up.
-    pub fn primary_is_gone(&mut self) {
-        self.primary_gone = true;
+    /// Who led in `epoch` reads no more: its supervisor says that this life of it is dead, or it said itself that it
+    /// gave the group up. It may lead again in a later epoch.
+    pub fn primary_is_gone(&mut self, epoch: Epoch) {
+        self.primary_gone |= epoch == self.record.epoch;
     }
 
     /// Asks the map for the lead, if it is this member's and everything granted to the primary is over (R8).
@@ -283,17 +302,17 @@ impl Member {
     /// When everything is over that was granted to `store`.
     fn grant_over(&self, store: StoreId) -> Instant {
         let granted = self.grants.iter().find(|(other, _)| *other == store);
-        granted.map_or(Instant(0), |(_, at)| Instant(at.0 + self.settings.grant.0))
+        if granted.is_none() && mutant(Mutant::GrantForgottenByRestart) {
+            return Instant(0);
+        }
+        Instant(granted.map_or(self.started, |(_, at)| *at).0 + self.settings.grant.0)
     }
 
     /// Whether a beat of `store`'s node may be answered without an exception for this group; if so, it is granted (R8).
+    /// Only to the primary of the newest record: an earlier one may not have heard of its end.
     pub fn grant(&mut self, store: StoreId, now: Instant) -> bool {
-        let grants = match &self.role {
-            Role::Candidate => false,
-            // It may believe that it leads, until it has told its history in this reign.
-            Role::Leader(leader) => leader.has_told(store),
-            Role::Follower => true,
-        };
+        let is_primary = store == self.record.primary || mutant(Mutant::DeposedGranted);
+        let grants = is_primary && matches!(self.role, Role::Follower);
         if grants {
             match self.grants.iter_mut().find(|(other, _)| *other == store) {
                 Some((_, at)) => *at = now,
@@ -322,6 +341,9 @@ impl Member {
             }
             Message::Fetch { record, behind } => {
                 if self.follows(from, record) {
+                    if *behind > self.durable {
+                        return self.tell(from);
+                    }
                     let before = (self.log.epoch_at(*behind), *behind);
                     let message = Message::Fetched { epoch: self.record.epoch, before };
                     let through = self.durable.min(Seq(behind.0 + self.settings.batch_entries_max));
@@ -413,9 +435,13 @@ impl Member {
         self.effects.push(Effect::Send(self.record.primary, message, None));
     }
 
-    /// Everything appended up to here is durable.
-    pub fn is_durable(&mut self, through: Seq) {
-        self.durable = self.durable.max(through.min(self.log.last()));
+    /// Of the group's order as it is in the store now, everything up to this entry is durable. What was cut meanwhile is
+    /// not in it: a number alone would speak for the entry that took its place (R2).
+    pub fn is_durable(&mut self, (epoch, through): Place) {
+        if through > self.log.last() || self.log.epoch_at(through) != epoch {
+            return;
+        }
+        self.durable = self.durable.max(through);
         match self.role {
             Role::Leader(_) => self.advance_commit(),
             _ if self.matched > Seq(0) => {

@@ -12,6 +12,8 @@ mod leader;
 mod member;
 mod membership;
 mod message;
+#[cfg(test)]
+mod tests;
 
 pub use history::History;
 pub use leader::Settings;
