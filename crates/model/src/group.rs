@@ -66,7 +66,10 @@ impl Bounds {
         ("alone", Self { begins_alone: true, reads: true, watches: true, ticks: 2, epochs: 7, ..Self::DEEP }),
         ("a member loses its tail", Self { tail_losses: 1, slow_devices: true, ..Self::DEEP }),
         ("two members", Self::TWO),
-        ("two slow members", Self { slow_devices: true, ..Self::TWO }),
+        (
+            "two slow members",
+            Self { slow_devices: true, writes: 1, crashes: 0, unanswered: 0, ticks: 1, epochs: 4, ..Self::TWO },
+        ),
         ("four members", Self { members: 4, begins_alone: true, watches: true, epochs: 7, ..Self::DEEP }),
     ];
 }
