@@ -120,7 +120,7 @@ pub enum Mutant {
     BeginsAlone,
     /// Replication: a member takes entries and questions of an epoch that is over.
     FenceIgnored,
-    /// Replication: a member commits what it is told, also where nobody has compared its log.
+    /// Replication: a primary tells that what it has sent is committed.
     CommitNumberAhead,
     /// Replication: a member acknowledges what is not durable yet.
     PreparedBeforeDurable,
@@ -144,8 +144,6 @@ pub enum Mutant {
     ReadPastLease,
     /// Replication: a primary beside which others are eligible reads without its session in the map.
     SessionIgnored,
-    /// Replication: a new primary reads before all that its predecessors prepared is committed.
-    ServedBeforeBegun,
     /// Replication: who held everything when too few were in sync stays eligible when others commit again.
     EligibleForEver,
     /// Replication: a store that starts goes by the record in its log, and forgets a later one that it was told.

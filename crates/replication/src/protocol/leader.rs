@@ -318,7 +318,8 @@ impl Member {
             let through = last.min(Seq(peer.sent.0 + self.settings.batch_entries_max));
             let entries = (peer.sent < through).then_some((Seq(peer.sent.0 + 1), through));
             peer.sent = through;
-            let message = Message::Prepare { record: self.record.clone(), before, commit: self.committed };
+            let commit = if mutant(Mutant::CommitNumberAhead) { last } else { self.committed };
+            let message = Message::Prepare { record: self.record.clone(), before, commit };
             self.effects.push(Effect::Send(store, message, entries));
             if through == last {
                 return;
@@ -459,7 +460,7 @@ impl Member {
     pub fn may_read(&self, now: Instant, session_until: Instant) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
         let begun = leader.begun > Seq(0) && self.committed >= leader.begun;
-        if leader.phase != Phase::Leading || !begun && !mutant(Mutant::ServedBeforeBegun) {
+        if leader.phase != Phase::Leading || !begun {
             return false;
         }
         let lease = |store: StoreId| {
