@@ -56,15 +56,20 @@ impl Bounds {
         watches: false,
         reads: false,
     };
+    const TWO: Self = Self { members: 2, min_in_sync: 1, reads: true, ticks: 2, crashes: 1, ..Self::DEEP };
     /// What is searched, by name: each looks at one side of the protocol, so that the number of states stays within reason.
-    pub const ALL: [(&str, Self); 8] = [
+    pub const ALL: [(&str, Self); 9] = [
         ("take-overs", Self { changes: false, ..Self::DEEP }),
         ("members out and in", Self { crashes: 1, ..Self::DEEP }),
         ("slow devices", Self { slow_devices: true, ..Self::DEEP }),
         ("leases", Self { reads: true, ticks: 3, unanswered: 0, crashes: 1, epochs: 4, ..Self::DEEP }),
         ("alone", Self { begins_alone: true, reads: true, watches: true, ticks: 2, epochs: 7, ..Self::DEEP }),
         ("a member loses its tail", Self { tail_losses: 1, slow_devices: true, ..Self::DEEP }),
-        ("two members", Self { members: 2, min_in_sync: 1, reads: true, ticks: 2, ..Self::DEEP }),
+        ("two members", Self::TWO),
+        (
+            "two slow members",
+            Self { slow_devices: true, writes: 1, crashes: 0, unanswered: 0, ticks: 1, epochs: 4, ..Self::TWO },
+        ),
         ("four members", Self { members: 4, begins_alone: true, watches: true, epochs: 7, ..Self::DEEP }),
     ];
 }

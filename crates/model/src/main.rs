@@ -43,11 +43,12 @@ fn mutants() {
         MUTANTS.iter().filter(|(mutant, _)| only.as_ref().is_none_or(|only| format!("{mutant:?}") == *only))
     {
         for (index, (about, _)) in Bounds::ALL.iter().enumerate() {
-            for shows in [Shows::Far(index)] {
+            for shows in [Shows::Near(index), Shows::Far(index)] {
                 let begin = Instant::now();
-                let (states, broken) = caught(*mutant, shows, Duration::from_secs(seconds));
+                let (states, broken) =
+                    caught(*mutant, shows, Limits { states: usize::MAX, time: Duration::from_secs(seconds) });
                 let rule = broken.map_or("-", |broken| broken.rule);
-                println!("{mutant:?}, {about}: {states} states, {} ms: {rule}", begin.elapsed().as_millis());
+                println!("{mutant:?}, {about}, {shows:?}: {states} states, {} ms: {rule}", begin.elapsed().as_millis());
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use crate::group::Bounds;
 use crate::search::{Broken, Limits, all, long_ways};
-use std::time::Duration;
 use types::Mutant;
 
 /// Where a broken rule shows: in which bounds, and whether among all near states or on long ways.
@@ -16,33 +15,32 @@ pub enum Shows {
 
 /// Every broken rule that is in the model's scope, and where it shows (an index of [`Bounds::ALL`]).
 pub const MUTANTS: &[(Mutant, Shows)] = &[
-    (Mutant::LifeNotNamed, Shows::Far(2)),
-    (Mutant::OldAnswerCounts, Shows::Far(0)),
-    (Mutant::NumberWithoutEpoch, Shows::Far(0)),
+    (Mutant::LifeNotNamed, Shows::Far(5)),
+    (Mutant::OldAnswerCounts, Shows::Far(5)),
+    (Mutant::NumberWithoutEpoch, Shows::Far(6)),
     (Mutant::OwnHistoryWins, Shows::Far(5)),
     (Mutant::BeginsAlone, Shows::Far(5)),
-    (Mutant::FenceIgnored, Shows::Far(0)),
+    (Mutant::FenceIgnored, Shows::Far(5)),
     (Mutant::CommitNumberAhead, Shows::Far(0)),
     (Mutant::PreparedBeforeDurable, Shows::Far(2)),
     (Mutant::IncarnationIgnored, Shows::Far(5)),
-    (Mutant::AddedCountsLate, Shows::Far(1)),
+    (Mutant::AddedCountsLate, Shows::Far(8)),
     (Mutant::RemovedCountsNoMore, Shows::Far(1)),
     (Mutant::JoiningCounts, Shows::Far(1)),
     (Mutant::LastOneStanding, Shows::Far(1)),
     (Mutant::UnknownTakenForNo, Shows::Far(1)),
-    (Mutant::OldEpochAfterRestart, Shows::Far(0)),
-    (Mutant::LeaseNotAwaited, Shows::Far(3)),
-    (Mutant::GrantForgottenByRestart, Shows::Far(3)),
-    (Mutant::ReadPastLease, Shows::Far(3)),
+    (Mutant::OldEpochAfterRestart, Shows::Far(2)),
+    (Mutant::LeaseNotAwaited, Shows::Near(6)),
+    (Mutant::GrantForgottenByRestart, Shows::Near(6)),
+    (Mutant::ReadPastLease, Shows::Far(6)),
     (Mutant::SessionIgnored, Shows::Far(4)),
-    (Mutant::ServedBeforeBegun, Shows::Far(3)),
-    (Mutant::EligibleForEver, Shows::Far(1)),
+    (Mutant::ServedBeforeBegun, Shows::Near(7)),
+    (Mutant::EligibleForEver, Shows::Far(4)),
 ];
 
 /// Searches with the rule broken: how many states it took, and what broke.
-pub fn caught(mutant: Mutant, shows: Shows, time: Duration) -> (usize, Option<Broken>) {
+pub fn caught(mutant: Mutant, shows: Shows, limits: Limits) -> (usize, Option<Broken>) {
     Mutant::activate(Some(mutant));
-    let limits = Limits { states: usize::MAX, time };
     let found = match shows {
         Shows::Near(bounds) => all(Bounds::ALL[bounds].1, limits),
         Shows::Far(bounds) => long_ways(Bounds::ALL[bounds].1, limits, 1),

@@ -120,7 +120,7 @@ pub enum Mutant {
     BeginsAlone,
     /// Replication: a member takes entries and questions of an epoch that is over.
     FenceIgnored,
-    /// Replication: a member commits what it is told, also where nobody has compared its log.
+    /// Replication: a primary tells that what it has sent is committed.
     CommitNumberAhead,
     /// Replication: a member acknowledges what is not durable yet.
     PreparedBeforeDurable,

@@ -296,7 +296,8 @@ impl Member {
             let through = last.min(Seq(peer.sent.0 + self.settings.batch_entries_max));
             let entries = (peer.sent < through).then_some((Seq(peer.sent.0 + 1), through));
             peer.sent = through;
-            let message = Message::Prepare { record: self.record.clone(), before, commit: self.committed };
+            let commit = if mutant(Mutant::CommitNumberAhead) { last } else { self.committed };
+            let message = Message::Prepare { record: self.record.clone(), before, commit };
             self.effects.push(Effect::Send(store, message, entries));
             if through == last {
                 return;

@@ -398,8 +398,7 @@ impl Member {
 
     /// Commits what may be committed by what is known (R4).
     fn settle(&mut self) {
-        let known = if mutant(Mutant::CommitNumberAhead) { self.log.last() } else { self.matched };
-        let commit = self.told_commit.min(known).min(self.durable);
+        let commit = self.told_commit.min(self.matched).min(self.durable);
         if commit > self.committed {
             self.committed = commit;
             self.effects.push(Effect::Commit(commit));

@@ -146,9 +146,14 @@ impl UringStream {
                 Err(error) => return Err(error),
                 Ok(_) => match completion.resources {
                     Resources::Buffer(buf) => {
-                        let was_filled = buf.len() == self.0.receive_size.get().bytes();
+                        let size = self.0.receive_size.replace(Size::after(buf.len()));
+                        let was_filled = buf.len() == size.bytes();
                         self.0.in_a_row.set(usize::from(was_filled));
-                        self.0.receive_size.set(Size::after(buf.len()));
+                        if was_filled && size == Size::Small {
+                            // More is there, and perhaps behind a full window the end: read on, so that whoever asks
+                            // before he uses these bytes is told of it, as behind a large buffer.
+                            *self.0.left_over.borrow_mut() = self.receive_now().and_then(Result::ok);
+                        }
                         return Ok(buf.freeze());
                     }
                     _ => return Ok(IoBuf::new(0).freeze()), // the end of the stream
