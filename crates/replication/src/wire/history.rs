@@ -40,7 +40,7 @@ pub(super) fn encode_history(history: &History, out: &mut Vec<u8>) -> Result<u32
 
 /// What looking for an agreement relies on.
 fn check(starts: &[(Epoch, Seq)], last: Seq) -> Result<(), WireError> {
-    if !starts.is_sorted_by(|a, b| a.0 < b.0) {
+    if !starts.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1) {
         return Err(WireError::field(WHAT, "order of epochs, of which there", starts.len() as u64));
     }
     if let Some((epoch, first)) = starts.first().filter(|(epoch, first)| *epoch == Epoch(0) || *first == Seq(0)) {
