@@ -11,6 +11,7 @@ pub const TARGETS: &[Target] = &[
     ("store-record", store::format::fuzz::fuzz_record),
     ("store-leaf", store::format::fuzz::fuzz_leaf),
     ("store-geometry", store::format::fuzz::fuzz_geometry),
+    ("replication-frames", replication::wire::fuzz::frames),
     ("nvme-structures", nvme::wire::fuzz::structures),
     ("nvme-stream", nvme::wire::fuzz::stream),
     ("nvme-connection", nvme::machine::fuzz::connection),

@@ -17,7 +17,8 @@
 //! **Never.** A group knows nothing of hosts and commands: what overlaps is ordered above, what is stored is the
 //! store's matter.
 //!
-//! Main types: [`Group`] (write, read, commit), [`GroupShard`] (all groups of one shard, and the task that commits).
+//! Main types: [`Group`] (write, read, commit), [`GroupShard`] (all groups of one shard, and the task that commits). For
+//! groups of several members: [`protocol`] decides, [`wire`] is what members send to each other; neither does I/O.
 
 mod error;
 mod group;
@@ -25,6 +26,7 @@ mod layers;
 pub mod protocol;
 mod shard;
 mod window;
+pub mod wire;
 
 pub use error::{GroupError, StartError};
 pub use group::{Group, GroupRef, Place, Reader, Sought, Stamp};

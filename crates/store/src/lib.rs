@@ -40,9 +40,9 @@
 //! **Never.** No order between groups, no replication, no decision on what is committed: that is the caller's.
 //!
 //! Rooms: [`format`](mod@format) (every byte), [`index`], `create` and `store` (the device-wide part), `shard` (append,
-//! commit, read, passes, cleaning, layers, what a member sends to another and receives), `open` (scan, replay,
-//! judgement), [`check`] (the same and all the rest, for who only looks), `pool` and `space` (who may take which
-//! segment).
+//! commit, read, passes, cleaning, layers, what a member sends to another and receives), `ordered` (entries outside a
+//! record, on their way to another member), `open` (scan, replay, judgement), [`check`] (the same and all the rest, for
+//! who only looks), `pool` and `space` (who may take which segment).
 //!
 //! Main types: [`Store`], [`Shard`], [`Entry`], [`Recovery`].
 
@@ -53,6 +53,7 @@ mod error;
 pub mod format;
 pub mod index;
 mod open;
+mod ordered;
 mod parallel;
 mod pool;
 mod shard;
@@ -69,6 +70,7 @@ pub use entry::{
 pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
 pub use index::LayerUsage;
 pub use open::{GroupRecovery, Recovered, Recovery, RecoveryCounters};
+pub use ordered::{OrderedBytes, OrderedEntries, OrderedError, encode_ordered, ordered_bytes};
 pub use shard::{
     APPEND_SLOW, Content, DAMAGE_LISTED_MAX, DEVICE_SILENT, ImageBlock, KnownBlock, LeafCursor, LeafImage, Shard,
     Statistics, StoredBlocks, Trouble, Want, ZERO_BLOCK_CHECKSUM,

@@ -180,6 +180,43 @@ fn prepared_entries_are_read_back_as_they_were_prepared() {
     });
 }
 
+/// What one member sends to another is what lies in its log, byte for byte, and decodes to what was prepared.
+#[test]
+fn entries_are_sent_in_the_bytes_of_the_log() {
+    let rig = rig(9);
+    rig.run(async {
+        let (shard, _) = open_whole().await;
+        let (asked, mut heads, mut blocks) = (one_of_each(), Vec::new(), Vec::new());
+        for one in &asked {
+            let start = heads.len();
+            let stored = store::encode_ordered(one, &mut heads).expect("an entry of the order");
+            blocks.extend_from_slice(stored.map(|stored| &stored[..]).unwrap_or_default());
+            let said = store::ordered_bytes(one).expect("an entry of the order");
+            assert_eq!((heads.len() - start, stored.map_or(0, |stored| stored.len())), (said.head, said.blocks));
+        }
+        prepare(&shard, asked.clone()).await;
+        let device = device().await;
+        let mut places = 0;
+        // Segments of 4 MiB, behind the front area: no record lies in two.
+        for segment in 0..10 {
+            let buf = runtime::IoBuf::new((4 * MIB) as usize);
+            let (read, buf) = device.read(MIB + segment * 4 * MIB, buf).await;
+            read.expect("readable");
+            let log = buf.windows(heads.len()).step_by(8);
+            places += log.filter(|bytes| *bytes == heads).count();
+        }
+        assert_eq!(places, 1);
+        let body = runtime::IoBuf::copy_of(&[&heads[..], &blocks[..]].concat()).freeze();
+        let mut walk = store::OrderedEntries::new(&body, 0..heads.len(), heads.len() as u32);
+        let mut found = Vec::new();
+        while let Some(one) = walk.next_entry().expect("as it was sent") {
+            found.push(one);
+        }
+        assert_eq!(text_of(&found), text_of(&asked));
+        assert_eq!(walk.blocks_end_bytes() as usize, body.len());
+    });
+}
+
 /// What is read is what is in the order: not an earlier entry of its sequence, of this epoch or another.
 #[test]
 fn an_entry_that_was_replaced_is_not_read_back() {

@@ -647,7 +647,7 @@ impl State {
     }
 }
 
-fn kind_of(kind: &EntryKind) -> Kind {
+pub(crate) fn kind_of(kind: &EntryKind) -> Kind {
     match kind {
         EntryKind::Write { .. } => Kind::Write,
         EntryKind::Zero { .. } => Kind::Zero,

@@ -12,12 +12,10 @@
 
 use super::read::told;
 use super::{Action, Group, Prepared, Shard, ShardCore, State};
-use crate::entry::{BlockCoding, Entry, EntryKind};
+use crate::entry::Entry;
 use crate::error::ReadError;
-use crate::format::{
-    self, Crc32c, EntryBody, EntryFlags, EntryHead, Record, RecordHeader, RecordPlace, RecordPointer, RecordSeq,
-    StoredLength, UNIT_BYTES,
-};
+use crate::format::{self, EntryHead, Record, RecordHeader, RecordPlace, RecordPointer, RecordSeq};
+use crate::ordered::entry_of;
 use runtime::{IoBuf, SharedBuf};
 use std::rc::Rc;
 use types::{Epoch, GroupId, Mutant, Seq, mutant};
@@ -234,55 +232,8 @@ impl ShardCore {
             // One that was sent again in the same record took the place of the first.
             let entry = record.entries().filter(|entry| is_it(&entry.head)).last();
             let entry = entry.ok_or_else(|| (one.seq, "it is not in its record".to_owned()))?;
-            found.push(entry_of(&entry, &bytes).map_err(|why| (one.seq, why))?);
+            found.push(entry_of(&entry, &bytes).map_err(|why| (one.seq, why.to_string()))?);
         }
         Ok(found)
     }
-}
-
-/// The entry as it was prepared; `bytes` are its record's.
-fn entry_of(found: &format::Entry<'_>, bytes: &SharedBuf) -> Result<Entry, String> {
-    let head = &found.head;
-    let range = || head.range().expect("an entry of this kind has blocks");
-    let kind = match &found.body {
-        EntryBody::Write(_) => {
-            let (bytes, coding) = blocks_of(found, bytes)?;
-            EntryKind::Write { range: range(), bytes, coding }
-        }
-        EntryBody::Zero => EntryKind::Zero { range: range(), hides_below: head.flags.has(EntryFlags::HIDES_BELOW) },
-        EntryBody::EpochStart => EntryKind::EpochStart,
-        EntryBody::VolumeEpoch(volume) => EntryKind::VolumeEpoch { volume: *volume },
-        EntryBody::GroupRecord(record) => EntryKind::GroupRecord { record: IoBuf::copy_of(record).freeze() },
-        EntryBody::Layer(record) => EntryKind::Layer { record: *record },
-        EntryBody::Noop => EntryKind::Noop,
-        EntryBody::Merge(into, chunks) => EntryKind::Merge {
-            into: *into,
-            chunks: chunks.iter().collect(),
-            hides_below: head.flags.has(EntryFlags::HIDES_BELOW),
-        },
-        EntryBody::LayerDelete(chunks) => EntryKind::LayerDelete { chunks: chunks.iter().collect() },
-        _ => return Err("it is of a kind without an order".to_owned()),
-    };
-    let EntryHead { group, epoch, seq, commit, volume_epoch, layer, chunk, .. } = *head;
-    Ok(Entry { group, epoch, seq, commit, volume_epoch, layer, chunk, kind })
-}
-
-/// The blocks that an entry brings, compared with their sums, and what was done to them.
-fn blocks_of(found: &format::Entry<'_>, bytes: &SharedBuf) -> Result<(SharedBuf, BlockCoding), String> {
-    let sums = found.stored_sums().expect("an entry with blocks has their sums");
-    let start = found.data_offset_bytes as usize;
-    let mut at = start;
-    let mut lengths = Vec::with_capacity(sums.count());
-    for (number, (checksum, stored)) in (u16::from(found.head.first_block)..).zip(sums.iter()) {
-        let end = at + usize::from(stored.units()) * UNIT_BYTES;
-        let seen = bytes.get(at..end).map(Crc32c::of);
-        if seen != Some(checksum) {
-            return Err(format!("block {number}: its sum is not {:08x}, as was written", checksum.0));
-        }
-        lengths.push(stored);
-        at = end;
-    }
-    let is_plain = lengths.iter().all(|stored| *stored == StoredLength::RAW);
-    let coding = BlockCoding::new(found.head.key, (!is_plain).then_some(&lengths[..]));
-    Ok((bytes.slice(start..at), coding))
 }

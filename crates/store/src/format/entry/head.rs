@@ -222,7 +222,7 @@ impl EntryHead {
     }
 
     /// Fields that the kind uses hold what can be, the others zero.
-    fn check(&self) -> Result<(), FormatError> {
+    pub(crate) fn check(&self) -> Result<(), FormatError> {
         let field = |field, found: u64| Err(FormatError::Field { what: WHAT, field, found });
         let uses = self.kind.uses();
         let known = match self.kind {

@@ -1,0 +1,209 @@
+//! Beats: a node lives, and grants leases (R7, R8, R19 of docs/replication.md).
+
+use super::WireError;
+use super::body::{Body, begin_fixed, end_list};
+use super::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at, u128_at};
+use types::{GroupId, Incarnation, StoreId};
+
+/// Most stores of one node.
+pub const MAX_STORES_NAMED: usize = 64;
+/// Most groups that an answer excepts; where there are more, nothing is granted.
+pub const MAX_GROUPS_NAMED: usize = 8192;
+/// In place of a number of groups: nothing is granted.
+const NOTHING: u32 = u32::MAX;
+const STORE_BYTES: usize = 24;
+const GROUP_BYTES: usize = 4;
+
+/// Cores of a node: a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cores([u64; 4]);
+
+impl Cores {
+    /// Most cores of a node.
+    pub const MOST: usize = 256;
+    const BYTES: usize = Self::MOST / 8;
+
+    /// # Panics
+    /// If a node does not have so many cores.
+    pub fn insert(&mut self, core: usize) {
+        self.0[core / 64] |= 1 << (core % 64);
+    }
+
+    /// Whether it is among them.
+    pub fn has(&self, core: usize) -> bool {
+        core < Self::MOST && self.0[core / 64] >> (core % 64) & 1 == 1
+    }
+
+    fn encode(self, out: &mut [u8]) {
+        self.0.into_iter().enumerate().for_each(|(i, word)| put_u64(out, i * 8, word));
+    }
+
+    fn decode(from: &[u8]) -> Self {
+        Self(std::array::from_fn(|i| u64_at(from, i * 8)))
+    }
+}
+
+/// Sent to each other node, four times a second.
+///
+/// | at | bytes | field |
+/// |---|---|---|
+/// | 0 | 2 | length of the fixed part: 56 |
+/// | 2 | 2 | number of stores |
+/// | 4 | 4 | zero |
+/// | 8 | 8 | when it was sent: the sender's monotonic clock, ns; the answer has the same |
+/// | 16 | 8 | incarnation of the node |
+/// | 24 | 32 | cores that have turned since the last beat: bits |
+/// | 56 | 24 × stores | store (16), its incarnation (8) |
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beat {
+    /// When it was sent, on the sender's clock.
+    pub sent_ns: u64,
+    /// Which life of the sending node.
+    pub incarnation: Incarnation,
+    /// Cores of it that have turned since its last beat: it speaks for these.
+    pub cores: Cores,
+    /// Its stores, and which life of each: at most [`MAX_STORES_NAMED`].
+    pub stores: Vec<(StoreId, Incarnation)>,
+}
+
+impl Beat {
+    const WHAT: &'static str = "beat";
+    const FIXED_BYTES: usize = 56;
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let start = out.len();
+        encode_stores::<{ Self::FIXED_BYTES }>(Self::WHAT, &self.stores, out)?;
+        let fixed = &mut out[start..];
+        put_u64(fixed, 8, self.sent_ns);
+        put_u64(fixed, 16, self.incarnation.0);
+        self.cores.encode(&mut fixed[24..]);
+        Ok(())
+    }
+
+    pub(super) fn decode(meta: &[u8]) -> Result<Self, WireError> {
+        let (fixed, mut body) = Body::begin(Self::WHAT, meta, Self::FIXED_BYTES)?;
+        Ok(Self {
+            sent_ns: u64_at(fixed, 8),
+            incarnation: Incarnation(u64_at(fixed, 16)),
+            cores: Cores::decode(&fixed[24..24 + Cores::BYTES]),
+            stores: decode_stores(Self::WHAT, fixed, &mut body)?,
+        })
+    }
+}
+
+/// For which of the beat's groups a lease is granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grants {
+    /// All but these, which rise.
+    AllBut(Vec<GroupId>),
+    /// None.
+    Nothing,
+}
+
+/// The answer to a [`Beat`].
+///
+/// | at | bytes | field |
+/// |---|---|---|
+/// | 0 | 2 | length of the fixed part: 56 |
+/// | 2 | 2 | number of stores |
+/// | 4 | 4 | number of groups; 0xffffffff: nothing is granted, and no group is named |
+/// | 8 | 8 | when the beat was sent, as it says |
+/// | 16 | 8 | incarnation of the answering node |
+/// | 24 | 32 | its cores that have turned since the last beat: bits |
+/// | 56 | 24 × stores | store (16), its incarnation (8) |
+/// | … | 4 × groups | groups for which nothing is granted, rising |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BeatAnswer {
+    /// [`Beat::sent_ns`] of what is answered.
+    pub echo_ns: u64,
+    /// Which life of the answering node.
+    pub incarnation: Incarnation,
+    /// Cores of it that have turned since the last beat.
+    pub cores: Cores,
+    /// Its stores, and which life of each: at most [`MAX_STORES_NAMED`].
+    pub stores: Vec<(StoreId, Incarnation)>,
+    /// What is granted.
+    pub grants: Grants,
+}
+
+impl BeatAnswer {
+    const WHAT: &'static str = "answer to a beat";
+    const FIXED_BYTES: usize = 56;
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let start = out.len();
+        encode_stores::<{ Self::FIXED_BYTES }>(Self::WHAT, &self.stores, out)?;
+        let named = match &self.grants {
+            Grants::AllBut(groups) if groups.len() <= MAX_GROUPS_NAMED => Some(groups),
+            // To grant too little is safe: whoever gets nothing does not read until the next beat.
+            Grants::AllBut(_) | Grants::Nothing => None,
+        };
+        let fixed = &mut out[start..];
+        put_u32(fixed, 4, named.map_or(NOTHING, |groups| groups.len() as u32));
+        put_u64(fixed, 8, self.echo_ns);
+        put_u64(fixed, 16, self.incarnation.0);
+        self.cores.encode(&mut fixed[24..]);
+        let list = out.len();
+        assert!(named.is_none_or(|groups| groups.is_sorted_by(|a, b| a < b)), "groups of an answer rise");
+        named.into_iter().flatten().for_each(|group| out.extend_from_slice(&group.0.to_le_bytes()));
+        end_list(out, list);
+        Ok(())
+    }
+
+    pub(super) fn decode(meta: &[u8]) -> Result<Self, WireError> {
+        let (fixed, mut body) = Body::begin(Self::WHAT, meta, Self::FIXED_BYTES)?;
+        let stores = decode_stores(Self::WHAT, fixed, &mut body)?;
+        let grants = match u32_at(fixed, 4) {
+            NOTHING => Grants::Nothing,
+            count if count as usize > MAX_GROUPS_NAMED => {
+                return Err(WireError::field(Self::WHAT, "number of groups", count));
+            }
+            count => {
+                let list = body.list(count as usize * GROUP_BYTES)?;
+                let groups: Vec<_> = list.chunks_exact(GROUP_BYTES).map(|item| GroupId(u32_at(item, 0))).collect();
+                if !groups.is_sorted_by(|a, b| a < b) {
+                    return Err(WireError::field(Self::WHAT, "order of groups, of which there", count));
+                }
+                Grants::AllBut(groups)
+            }
+        };
+        Ok(Self {
+            echo_ns: u64_at(fixed, 8),
+            incarnation: Incarnation(u64_at(fixed, 16)),
+            cores: Cores::decode(&fixed[24..24 + Cores::BYTES]),
+            stores,
+            grants,
+        })
+    }
+}
+
+/// Appends a fixed part that says how many stores there are, and the stores.
+fn encode_stores<const FIXED_BYTES: usize>(
+    what: &'static str,
+    stores: &[(StoreId, Incarnation)],
+    out: &mut Vec<u8>,
+) -> Result<(), WireError> {
+    if stores.len() > MAX_STORES_NAMED {
+        return Err(WireError::field(what, "number of stores", stores.len() as u64));
+    }
+    put_u16(begin_fixed::<FIXED_BYTES>(out), 2, stores.len() as u16);
+    for (store, incarnation) in stores {
+        out.extend_from_slice(&store.0.to_le_bytes());
+        out.extend_from_slice(&incarnation.0.to_le_bytes());
+    }
+    Ok(())
+}
+
+fn decode_stores(
+    what: &'static str,
+    fixed: &[u8],
+    body: &mut Body<'_>,
+) -> Result<Vec<(StoreId, Incarnation)>, WireError> {
+    let count = u16_at(fixed, 2);
+    if usize::from(count) > MAX_STORES_NAMED {
+        return Err(WireError::field(what, "number of stores", count));
+    }
+    let list = body.list(usize::from(count) * STORE_BYTES)?;
+    let store = |item: &[u8]| (StoreId(u128_at(item, 0)), Incarnation(u64_at(item, 16)));
+    Ok(list.chunks_exact(STORE_BYTES).map(store).collect())
+}

@@ -1,0 +1,249 @@
+//! What a fuzzer calls, and what it and the tests start from.
+
+use super::bytes::{put_u16, put_u32, u32_at};
+use super::frame::FRAME_HEADER_BYTES;
+use super::*;
+use crate::protocol::{History, Membership, Message};
+use runtime::buf::LARGEST;
+use runtime::{IoBuf, SharedBuf};
+use store::format::{Codec, Crc32c, LayerRecord, StoredLength};
+use store::{BlockCoding, Entry, EntryKind};
+use types::*;
+
+/// Any bytes as what comes on a connection: as they are, and with all sums of headers and meta parts put right, so that
+/// what lies behind them is reached. What is taken is encoded again, and says the same.
+pub fn frames(bytes: &[u8]) {
+    connection(bytes);
+    connection(&seal(bytes));
+}
+
+fn connection(bytes: &[u8]) {
+    let mut rest = IoBuf::copy_of(&bytes[..bytes.len().min(LARGEST)]).freeze();
+    let (mut receiver, mut sender, mut mirror) = (Receiver::new(), Sender::new(), Receiver::new());
+    while let Ok(Some(frame)) = receiver.frame(&rest) {
+        let again = encode(&mut sender, &frame.header.envelope, &frame.said);
+        let again = mirror.frame(&IoBuf::copy_of(&again).freeze()).expect("what was encoded is good");
+        assert!(again.is_some_and(|again| is_same(&again, &frame)), "{frame:?}");
+        rest = rest.slice(frame.header.frame_bytes()..rest.len());
+    }
+}
+
+/// The frame as it goes over the wire, blocks included.
+///
+/// # Panics
+/// If it is none that is ever sent, or has more entries than one frame takes.
+pub fn encode(sender: &mut Sender, envelope: &Envelope, said: &Said) -> Vec<u8> {
+    let (mut out, mut blocks) = (Vec::new(), Vec::new());
+    match said {
+        Said::Node(message) => encode_node(envelope, message, &mut out).expect("it can be sent"),
+        Said::Group(message, entries) => {
+            let sent = sender.encode(envelope, message, entries, &mut out, &mut blocks).expect("it can be sent");
+            assert_eq!(sent, entries.len(), "all fit");
+        }
+    }
+    blocks.iter().for_each(|part| out.extend_from_slice(part));
+    out
+}
+
+/// Whether both say the same; how long their bodies are does not matter.
+pub fn is_same(one: &Frame, other: &Frame) -> bool {
+    let said = match (&one.said, &other.said) {
+        (Said::Node(one), Said::Node(other)) => one == other,
+        (Said::Group(one, entries), Said::Group(other, others)) => {
+            let is_same = |(one, other)| entry_bytes(one) == entry_bytes(other);
+            one == other && entries.len() == others.len() && entries.iter().zip(others).all(is_same)
+        }
+        _ => false,
+    };
+    said && (one.header.kind, one.header.envelope) == (other.header.kind, other.header.envelope)
+}
+
+/// All of an entry: as the log has it, and its blocks.
+fn entry_bytes(entry: &Entry) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let blocks =
+        store::encode_ordered(entry, &mut bytes).expect("an entry of a group's order").map(|blocks| &blocks[..]);
+    bytes.extend_from_slice(blocks.unwrap_or_default());
+    bytes
+}
+
+/// The same frames with right sums, as far as their lengths make sense.
+pub fn seal(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let mut rest = &mut bytes[..];
+    while rest.len() >= FRAME_HEADER_BYTES {
+        let (header, body) = rest.split_at_mut(FRAME_HEADER_BYTES);
+        header[..4].copy_from_slice(b"CRN\x01");
+        put_u16(header, 4, WIRE_VERSION);
+        let meta = (u32_at(header, 8) as usize).min(body.len());
+        let blocks = (u32_at(header, 12) as usize).min(body.len() - meta);
+        put_u32(header, 104, Crc32c::of(&body[..meta]).0);
+        let sum = Crc32c::of(&header[..108]);
+        put_u32(header, 108, sum.0);
+        rest = &mut body[meta + blocks..];
+    }
+    bytes
+}
+
+/// splitmix64: a seed, and the same numbers every time.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.number() % limit
+    }
+}
+
+const A: StoreId = StoreId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
+const B: StoreId = StoreId(0xb0b);
+const C: StoreId = StoreId(0xcafe);
+/// Group of the samples.
+pub const GROUP: GroupId = GroupId(0x0102_0304);
+
+/// Envelope of the samples between stores.
+pub const ENVELOPE: Envelope = Envelope {
+    class: Class::Recovery,
+    sender: A,
+    incarnation: Incarnation(9),
+    receiver: B,
+    group: GROUP,
+    request: RequestId(77),
+    trace: TraceId(0x7ace),
+    remaining_ms: 1500,
+};
+
+/// Record of the samples.
+pub fn record() -> Membership {
+    Membership {
+        epoch: Epoch(6),
+        primary: A,
+        life: Incarnation(9),
+        in_sync: vec![A, B],
+        eligible: Vec::new(),
+        joining: vec![C],
+        min_in_sync: 2,
+    }
+}
+
+fn entry(seq: u64, epoch: u32, kind: EntryKind) -> Entry {
+    let (layer, chunk, volume_epoch) = (LayerId(11), ChunkId(12), VolumeEpoch(4));
+    Entry { group: GROUP, epoch: Epoch(epoch), seq: Seq(seq), commit: Seq(seq - 1), volume_epoch, layer, chunk, kind }
+}
+
+fn bytes(length: usize, seed: u64) -> SharedBuf {
+    let mut random = Random(seed);
+    let mut buf = IoBuf::new(length);
+    buf.fill_with(|| random.number() as u8);
+    buf.freeze()
+}
+
+/// An entry of each kind of the order; the first has sequence 1,001. Without blocks they are short.
+pub fn entries(with_blocks: bool) -> Vec<Entry> {
+    let coding =
+        BlockCoding::new(KeyId(2), Some(&[StoredLength::new(1, Codec::Lz4), StoredLength::new(2, Codec::Zstd)]));
+    let layer = LayerRecord {
+        layer: LayerId(11),
+        parent: LayerId(10),
+        family: FamilyId(3),
+        created_at_ns: 5,
+        retain_until_ns: 6,
+        key: KeyId(2),
+    };
+    let chunks = vec![ChunkId(12), ChunkId(0x0102_0304)];
+    let mut kinds = vec![
+        EntryKind::Zero { range: BlockRange::new(7, 249), hides_below: true },
+        EntryKind::EpochStart,
+        EntryKind::GroupRecord { record: IoBuf::copy_of(b"{\"epoch\": 6}").freeze() },
+        EntryKind::VolumeEpoch { volume: VolumeId(8) },
+        EntryKind::Layer { record: layer },
+        EntryKind::Merge { into: LayerId(13), chunks: chunks.clone(), hides_below: true },
+        EntryKind::LayerDelete { chunks },
+        EntryKind::LayerDelete { chunks: Vec::new() },
+        EntryKind::Noop,
+    ];
+    if with_blocks {
+        kinds.push(EntryKind::write(BlockRange::new(3, 1), bytes(BLOCK_BYTES, 1)));
+        kinds.push(EntryKind::Write { range: BlockRange::new(254, 2), bytes: bytes(3 * 512, 2), coding });
+    }
+    let kinds = kinds.into_iter().zip(1001_u64..);
+    kinds.map(|(kind, seq)| entry(seq, if seq < 1002 { 5 } else { 6 }, kind)).collect()
+}
+
+/// What comes before the first of [`entries`].
+pub const BEFORE: crate::protocol::Place = (Epoch(5), Seq(1000));
+
+fn node_samples() -> Vec<(&'static str, NodeMessage)> {
+    let hello = Hello {
+        cluster: ClusterId(0xc0ff_ee00),
+        node: NodeId(3),
+        incarnation: Incarnation(41),
+        core: 2,
+        version: WIRE_VERSION,
+        features: 0,
+    };
+    let mut cores = Cores::default();
+    [0, 3, 64, 255].into_iter().for_each(|core| cores.insert(core));
+    let (incarnation, stores) = (Incarnation(41), vec![(A, Incarnation(9)), (B, Incarnation(2))]);
+    let answer = |grants| {
+        let stores = vec![(C, Incarnation(5))];
+        BeatAnswer { echo_ns: 123_456_789, incarnation: Incarnation(7), cores, stores, grants }
+    };
+    let reason = "this node is of cluster 0c0ffee1: look at its configuration".to_owned();
+    vec![
+        ("hello", NodeMessage::Hello(hello)),
+        ("hello-answer", NodeMessage::HelloAnswer(Hello { node: NodeId(4), ..hello })),
+        ("hello-refused", NodeMessage::HelloRefused(HelloRefused { reason })),
+        ("beat", NodeMessage::Beat(Beat { sent_ns: 123_456_789, incarnation, cores, stores })),
+        ("beat-answer", NodeMessage::BeatAnswer(answer(Grants::AllBut(vec![GroupId(4), GroupId(5), GROUP])))),
+        ("beat-answer-nothing-granted", NodeMessage::BeatAnswer(answer(Grants::Nothing))),
+    ]
+}
+
+fn group_samples() -> Vec<(&'static str, Message, Vec<Entry>)> {
+    let (epoch, commit) = (Epoch(6), Seq(999));
+    let starts = vec![(Epoch(1), Seq(1)), (Epoch(5), Seq(900)), (epoch, Seq(1002))];
+    let history = History::new(starts, Seq(1011));
+    let prepare = Message::Prepare { record: record(), before: BEFORE, commit };
+    vec![
+        ("prepare-commit-alone", prepare.clone(), Vec::new()),
+        ("prepare", prepare.clone(), entries(false)),
+        ("prepare-with-blocks", prepare, entries(true)),
+        ("prepared", Message::Prepared { epoch, through: Seq(1011) }, Vec::new()),
+        ("ask", Message::Ask { record: record() }, Vec::new()),
+        ("told", Message::Told { epoch, history, whole: true }, Vec::new()),
+        ("fetch", Message::Fetch { record: record(), behind: Seq(1000) }, Vec::new()),
+        ("fetched", Message::Fetched { epoch, before: BEFORE }, entries(false)),
+        ("refused", Message::Refused { record: record() }, Vec::new()),
+    ]
+}
+
+/// A name, who speaks to whom, and what is said.
+pub fn samples() -> Vec<(&'static str, Envelope, Said)> {
+    let of_node = Envelope { request: RequestId(1), remaining_ms: 500, ..Envelope::default() };
+    let node = node_samples().into_iter().map(|(name, message)| (name, of_node, Said::Node(message)));
+    let group = group_samples().into_iter();
+    node.chain(group.map(|(name, message, entries)| (name, ENVELOPE, Said::Group(message, entries)))).collect()
+}
+
+/// The samples as they go over the wire, each first on its connection; and a connection with all of them.
+pub fn sample_frames() -> Vec<(&'static str, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut one_connection = (Sender::new(), Vec::new());
+    for (name, envelope, said) in samples() {
+        all.push((name, encode(&mut Sender::new(), &envelope, &said)));
+        one_connection.1.extend(encode(&mut one_connection.0, &envelope, &said));
+    }
+    all.push(("all-on-one-connection", one_connection.1));
+    all
+}

@@ -1,0 +1,165 @@
+//! How a connection between two nodes begins.
+
+use super::body::{Body, begin_fixed, end_list};
+use super::bytes::{put_u16, put_u32, put_u64, put_u128, u16_at, u32_at, u64_at, u128_at};
+use super::{Beat, BeatAnswer, Kind, WireError};
+use types::{ClusterId, Incarnation, NodeId};
+
+/// Longest text of a [`HelloRefused`]; more is left out.
+pub const MAX_REASON_BYTES: usize = 1024;
+
+/// What one node says to another, for all groups together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeMessage {
+    /// Opens a connection.
+    Hello(Hello),
+    /// Agrees; who answers.
+    HelloAnswer(Hello),
+    /// Does not agree.
+    HelloRefused(HelloRefused),
+    /// Lives.
+    Beat(Beat),
+    /// Lives too.
+    BeatAnswer(BeatAnswer),
+}
+
+impl NodeMessage {
+    /// The frame it travels in.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Hello(_) => Kind::Hello,
+            Self::HelloAnswer(_) => Kind::HelloAnswer,
+            Self::HelloRefused(_) => Kind::HelloRefused,
+            Self::Beat(_) => Kind::Beat,
+            Self::BeatAnswer(_) => Kind::BeatAnswer,
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        match self {
+            Self::Hello(hello) | Self::HelloAnswer(hello) => hello.encode(out),
+            Self::HelloRefused(refused) => refused.encode(out),
+            Self::Beat(beat) => return beat.encode(out),
+            Self::BeatAnswer(answer) => return answer.encode(out),
+        }
+        Ok(())
+    }
+
+    /// `kind` is one between nodes.
+    pub(super) fn decode(kind: Kind, meta: &[u8]) -> Result<Self, WireError> {
+        Ok(match kind {
+            Kind::Hello => Self::Hello(Hello::decode(meta)?),
+            Kind::HelloAnswer => Self::HelloAnswer(Hello::decode(meta)?),
+            Kind::HelloRefused => Self::HelloRefused(HelloRefused::decode(meta)?),
+            Kind::Beat => Self::Beat(Beat::decode(meta)?),
+            Kind::BeatAnswer => Self::BeatAnswer(BeatAnswer::decode(meta)?),
+            of_group => unreachable!("{of_group:?} is between stores"),
+        })
+    }
+}
+
+/// Who opens a connection, or answers it.
+///
+/// | at | bytes | field |
+/// |---|---|---|
+/// | 0 | 2 | length of the fixed part: 48 |
+/// | 2 | 2 | newest version of the protocol that the node speaks |
+/// | 4 | 4 | node |
+/// | 8 | 16 | cluster |
+/// | 24 | 8 | incarnation of the node |
+/// | 32 | 2 | its core that the connection belongs to |
+/// | 34 | 6 | zero |
+/// | 40 | 8 | features that the node has: bits, none yet |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hello {
+    /// The cluster it is of.
+    pub cluster: ClusterId,
+    /// Its number there.
+    pub node: NodeId,
+    /// Which of its lives.
+    pub incarnation: Incarnation,
+    /// Its core that the connection belongs to.
+    pub core: u16,
+    /// The newest version it speaks.
+    pub version: u16,
+    /// What it has.
+    pub features: u64,
+}
+
+impl Hello {
+    const WHAT: &'static str = "hello";
+    const FIXED_BYTES: usize = 48;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let fixed = begin_fixed::<{ Self::FIXED_BYTES }>(out);
+        put_u16(fixed, 2, self.version);
+        put_u32(fixed, 4, self.node.0);
+        put_u128(fixed, 8, self.cluster.0);
+        put_u64(fixed, 24, self.incarnation.0);
+        put_u16(fixed, 32, self.core);
+        put_u64(fixed, 40, self.features);
+    }
+
+    fn decode(meta: &[u8]) -> Result<Self, WireError> {
+        let (fixed, _) = Body::begin(Self::WHAT, meta, Self::FIXED_BYTES)?;
+        Ok(Self {
+            cluster: ClusterId(u128_at(fixed, 8)),
+            node: NodeId(u32_at(fixed, 4)),
+            incarnation: Incarnation(u64_at(fixed, 24)),
+            core: u16_at(fixed, 32),
+            version: u16_at(fixed, 2),
+            features: u64_at(fixed, 40),
+        })
+    }
+}
+
+/// Why a node does not talk to the one that said hello.
+///
+/// | at | bytes | field |
+/// |---|---|---|
+/// | 0 | 2 | length of the fixed part: 8 |
+/// | 2 | 2 | length of the reason |
+/// | 4 | 4 | zero |
+/// | 8 | … | the reason, UTF-8 without control characters: it goes to a log |
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HelloRefused {
+    /// For an operator: what is wrong and what to do.
+    pub reason: String,
+}
+
+impl HelloRefused {
+    const WHAT: &'static str = "refused hello";
+    const FIXED_BYTES: usize = 8;
+
+    /// What may be sent of the reason.
+    fn text(&self) -> impl Iterator<Item = char> {
+        let mut bytes = 0;
+        let printable = self.reason.chars().map(|char| if char.is_control() { ' ' } else { char });
+        printable.take_while(move |char| {
+            bytes += char.len_utf8();
+            bytes <= MAX_REASON_BYTES
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let length: usize = self.text().map(char::len_utf8).sum();
+        let fixed = begin_fixed::<{ Self::FIXED_BYTES }>(out);
+        put_u16(fixed, 2, length as u16);
+        let start = out.len();
+        self.text().for_each(|char| out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()));
+        end_list(out, start);
+    }
+
+    fn decode(meta: &[u8]) -> Result<Self, WireError> {
+        let (fixed, mut body) = Body::begin(Self::WHAT, meta, Self::FIXED_BYTES)?;
+        let length = u16_at(fixed, 2);
+        if usize::from(length) > MAX_REASON_BYTES {
+            return Err(WireError::field(Self::WHAT, "length of the reason", length));
+        }
+        let reason = std::str::from_utf8(body.list(length.into())?);
+        match reason {
+            Ok(reason) if !reason.contains(char::is_control) => Ok(Self { reason: reason.to_owned() }),
+            _ => Err(WireError::field(Self::WHAT, "reason that is no plain text, its length", length)),
+        }
+    }
+}

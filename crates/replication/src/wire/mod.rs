@@ -1,0 +1,60 @@
+//! What nodes say to each other, byte by byte: each structure with its layout, its size, encode and decode, and golden
+//! bytes, here and nowhere else. Pure: no I/O, no clock. Decoding never panics, whatever the bytes; [`fuzz`] proves it.
+//!
+//! ```text
+//!  0          112                                112 + meta                   112 + meta + blocks
+//!  ├──────────┼──────────────────────────────────┼────────────────────────────┤
+//!  │ header   │ fixed part │ lists │ entry heads │ blocks, one behind another │ next frame …
+//!  └──────────┴──────────────────────────────────┴────────────────────────────┘
+//!   own sum     one sum in the header              a sum each, in the heads
+//! ```
+//!
+//! **Promises.** A header is judged, and with it every length, before a byte of body is kept. No byte of a frame counts
+//! that is not under a sum. What a later version appends to a body is skipped: each begins with the length of its fixed
+//! part. A later kind of frame, or a feature that its reader must know, is refused, with what to do. Nothing that is
+//! decoded makes the protocol or a store panic: sequences and epochs leave room to count on, histories and entries rise,
+//! and no entry is longer than a store takes.
+//!
+//! **Never.** No judgement of what a message means: that is [`protocol`](crate::protocol)'s. No decision to close a
+//! connection: whoever owns it does so after any error here.
+//!
+//! | kind | name | body |
+//! |---|---|---|
+//! | 1, 2 | hello, its answer | [`Hello`] |
+//! | 3 | hello refused | [`HelloRefused`] |
+//! | 16 | beat | [`Beat`] |
+//! | 17 | its answer | [`BeatAnswer`] |
+//! | 32 … 38 | prepare, prepared, ask, told, fetch, fetched, refused | [`Message`](crate::protocol::Message): see `message` |
+//!
+//! Main types: [`FrameHeader`]; [`Sender`] and [`Receiver`], one of each per connection.
+
+mod beat;
+mod body;
+mod bytes;
+mod connection;
+mod entries;
+mod error;
+mod frame;
+pub mod fuzz;
+mod hello;
+mod history;
+mod message;
+mod record;
+
+pub use beat::{Beat, BeatAnswer, Cores, Grants, MAX_GROUPS_NAMED, MAX_STORES_NAMED};
+pub use connection::{Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_node};
+pub use entries::{MAX_BLOCKS_BYTES, MAX_ENTRIES};
+pub use error::WireError;
+pub use frame::{
+    Class, Envelope, FRAME_HEADER_BYTES, FrameHeader, Kind, MAX_BODY_BYTES, RequestId, TraceId, WIRE_VERSION,
+};
+pub use hello::{Hello, HelloRefused, MAX_REASON_BYTES, NodeMessage};
+pub use history::MAX_HISTORY_EPOCHS;
+pub use record::MAX_MEMBERS;
+
+use types::{Epoch, Seq};
+
+/// No group gets so far; above it the protocol could not count on.
+const EPOCH_MAX: Epoch = Epoch(u32::MAX / 2);
+/// As of epochs.
+const SEQ_MAX: Seq = Seq(u64::MAX / 2);
