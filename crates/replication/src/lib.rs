@@ -23,11 +23,14 @@
 mod error;
 mod group;
 mod layers;
+pub mod node;
 pub mod protocol;
+mod recent;
+mod record;
 mod shard;
 mod window;
 pub mod wire;
 
 pub use error::{GroupError, StartError};
-pub use group::{Group, GroupRef, Place, Reader, Sought, Stamp};
+pub use group::{Group, GroupRef, Place, Placed, Reader, Sought, Stamp, Standing};
 pub use shard::GroupShard;

@@ -46,6 +46,19 @@ struct Peer {
     refused: Option<Instant>,
 }
 
+/// What a primary knows of another member, for whoever decides when to ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerStanding {
+    /// Whether its present life has told its history, in this reign.
+    pub has_told: bool,
+    /// Whether it lacks nothing before its log's end.
+    pub whole: bool,
+    /// Durable there through here.
+    pub prepared: Seq,
+    /// Sent through here.
+    pub sent: Seq,
+}
+
 /// How far a reign has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
@@ -251,6 +264,27 @@ impl Member {
         }
     }
 
+    /// What it knows of another member, as its primary.
+    pub fn peer(&self, store: StoreId) -> Option<PeerStanding> {
+        let Role::Leader(leader) = &self.role else { return None };
+        let peer = leader.peers.iter().find(|peer| peer.store == store)?;
+        let Peer { whole, prepared, sent, .. } = *peer;
+        Some(PeerStanding { has_told: peer.told.is_some(), whole, prepared, sent })
+    }
+
+    /// Everything through here is durable on all who are sent entries.
+    pub fn prepared_by_all(&self) -> Seq {
+        let Role::Leader(leader) = &self.role else { return self.log.last() };
+        let sent_to = leader.peers.iter().filter(|peer| peer.told.is_some() && peer.whole);
+        sent_to.map(|peer| peer.prepared).fold(self.durable, Seq::min)
+    }
+
+    /// Whether the reign's first entries are committed.
+    pub fn has_begun(&self) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        leader.phase == Phase::Leading && leader.begun > Seq(0) && self.committed >= leader.begun
+    }
+
     // ---- order -----------------------------------------------------------------------------------------------------
 
     /// The place of the next entry, if this member gives out places.
@@ -278,6 +312,15 @@ impl Member {
         let due = leader.peers.iter().filter(|peer| peer.told.is_some() && peer.whole && peer.sent < last);
         let due: Vec<_> = due.map(|peer| peer.store).collect();
         due.into_iter().for_each(|store| self.send_to(store));
+    }
+
+    /// Entries from `first` on were not sent after all.
+    pub fn not_sent(&mut self, store: StoreId, first: Seq) {
+        if let Role::Leader(leader) = &mut self.role
+            && let Some(peer) = leader.peer(store)
+        {
+            peer.sent = peer.sent.min(Seq(first.0 - 1)).max(peer.prepared);
+        }
     }
 
     /// What was sent may be lost: from the last acknowledged entry on it is sent again, or the history is asked for.
@@ -459,8 +502,7 @@ impl Member {
     /// map lasts at least.
     pub fn may_read(&self, now: Instant, session_until: Instant) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
-        let begun = leader.begun > Seq(0) && self.committed >= leader.begun;
-        if leader.phase != Phase::Leading || !begun {
+        if !self.has_begun() {
             return false;
         }
         let lease = |store: StoreId| {

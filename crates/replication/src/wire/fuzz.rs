@@ -188,15 +188,17 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         cluster: ClusterId(0xc0ff_ee00),
         node: NodeId(3),
         incarnation: Incarnation(41),
+        to_core: 3,
         core: 2,
         version: WIRE_VERSION,
         features: 0,
     };
     let mut cores = Cores::default();
     [0, 3, 64, 255].into_iter().for_each(|core| cores.insert(core));
-    let (incarnation, stores) = (Incarnation(41), vec![(A, Incarnation(9)), (B, Incarnation(2))]);
+    let line = |store, life, first_core| StoreLine { store, life: Incarnation(life), shards: 8, first_core, cores: 6 };
+    let (incarnation, stores) = (Incarnation(41), vec![line(A, 9, 0), line(B, 2, 2)]);
     let answer = |grants| {
-        let stores = vec![(C, Incarnation(5))];
+        let stores = vec![line(C, 5, 1)];
         BeatAnswer { echo_ns: 123_456_789, incarnation: Incarnation(7), cores, stores, grants }
     };
     let reason = "this node is of cluster 0c0ffee1: look at its configuration".to_owned();

@@ -41,7 +41,7 @@ mod history;
 mod message;
 mod record;
 
-pub use beat::{Beat, BeatAnswer, Cores, Grants, MAX_GROUPS_NAMED, MAX_STORES_NAMED};
+pub use beat::{Beat, BeatAnswer, Cores, Grants, MAX_GROUPS_NAMED, MAX_STORES_NAMED, StoreLine};
 pub use connection::{Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_node};
 pub use entries::{MAX_BLOCKS_BYTES, MAX_ENTRIES};
 pub use error::WireError;

@@ -1,0 +1,75 @@
+//! The last entries of a group, at its primary: what is sent, and sent again, without asking the store.
+
+use std::collections::VecDeque;
+use store::{Entry, EntryKind};
+use types::Seq;
+
+/// Beyond what somebody still has to acknowledge, so many bytes are kept: a member that was away for a moment gets what it
+/// lacks from here.
+const KEPT_BYTES: usize = 256 << 10;
+/// Entries that are kept, at most; the window that may be uncommitted, and as much again for those who lag behind it.
+const KEPT_ENTRIES_MAX: usize = 2 * crate::window::PREPARED_ENTRIES_MAX;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Recent {
+    /// In order, without a gap.
+    entries: VecDeque<Entry>,
+    bytes: usize,
+}
+
+impl Recent {
+    /// The first that is here, if any is.
+    pub(crate) fn first(&self) -> Option<Seq> {
+        self.entries.front().map(|entry| entry.seq)
+    }
+
+    /// The next entry of the order.
+    pub(crate) fn push(&mut self, entry: Entry) {
+        if self.entries.back().is_some_and(|last| last.seq.0 + 1 != entry.seq.0) {
+            self.clear();
+        }
+        self.bytes += bytes_of(&entry);
+        self.entries.push_back(entry);
+    }
+
+    /// Nothing behind `through` is in the order any more.
+    pub(crate) fn cut(&mut self, through: Seq) {
+        while self.entries.back().is_some_and(|last| last.seq > through) {
+            let entry = self.entries.pop_back().expect("looked at just above");
+            self.bytes -= bytes_of(&entry);
+        }
+    }
+
+    /// Everything through `needed` has been acknowledged by all who are sent it, or is not waited for.
+    pub(crate) fn release(&mut self, needed: Seq) {
+        while let Some(first) = self.entries.front()
+            && first.seq <= needed
+            && (self.bytes > KEPT_BYTES || self.entries.len() > KEPT_ENTRIES_MAX)
+        {
+            self.bytes -= bytes_of(first);
+            self.entries.pop_front();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes = 0;
+    }
+
+    /// Entries from `first` through `last`, if all of them are here.
+    pub(crate) fn range(&mut self, first: Seq, last: Seq) -> Option<&[Entry]> {
+        let front = self.first().filter(|front| *front <= first)?;
+        let (from, to) = ((first.0 - front.0) as usize, (last.0 + 1 - front.0) as usize);
+        self.entries.make_contiguous().get(from..to)
+    }
+}
+
+fn bytes_of(entry: &Entry) -> usize {
+    match &entry.kind {
+        EntryKind::Write { bytes, .. } => size_of::<Entry>() + bytes.len(),
+        EntryKind::GroupRecord { record } => size_of::<Entry>() + record.len(),
+        EntryKind::Merge { chunks, .. } | EntryKind::LayerDelete { chunks } => size_of::<Entry>() + 8 * chunks.len(),
+        _ => size_of::<Entry>(),
+    }
+}
