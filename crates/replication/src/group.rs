@@ -2,6 +2,8 @@
 //! requests get their place in the order.
 
 use crate::error::GroupError;
+use crate::fill::member::{Filler, may_come};
+use crate::fill::primary::Filling;
 use crate::node::Timers;
 use crate::protocol::{Effect, Member, Membership, Message, Refusal};
 use crate::recent::Recent;
@@ -125,6 +127,12 @@ pub struct Group {
     reigns: RefCell<HashMap<VolumeId, VolumeReign, FixedState>>,
     /// Layers that the group was told of in this reign.
     layers: RefCell<HashSet<LayerId, FixedState>>,
+    /// Chunks whose writers wait, as their unit is being taken.
+    held: RefCell<Vec<ChunkId>>,
+    /// Members that are being made whole, at their primary.
+    fillings: RefCell<Vec<Rc<Filling>>>,
+    /// Who is made whole here.
+    filler: RefCell<Option<Rc<Filler>>>,
     /// To be sent at the end of this turn.
     pub(crate) is_dirty: Cell<bool>,
     pub(crate) timers: RefCell<Timers>,
@@ -148,6 +156,9 @@ impl Group {
             commits: WaitList::default(),
             reigns: RefCell::new(HashMap::with_hasher(FixedState::default())),
             layers: RefCell::new(HashSet::with_hasher(FixedState::default())),
+            held: RefCell::default(),
+            fillings: RefCell::default(),
+            filler: RefCell::default(),
             is_dirty: Cell::new(false),
             timers: RefCell::default(),
             stopped: OnceCell::new(),
@@ -205,6 +216,7 @@ impl Group {
         let len = bytes.len();
         loop {
             self.wait_for_room(len).await?;
+            self.wait_until_free(place.chunk).await?;
             if self.enter(stamp)?.is_none() {
                 Box::pin(self.wait_for_segments()).await?;
                 continue;
@@ -224,6 +236,7 @@ impl Group {
     pub async fn zero(&self, stamp: Stamp<'_>, place: Place, hides_below: bool) -> Result<Placed, GroupError> {
         loop {
             self.wait_for_room(0).await?;
+            self.wait_until_free(place.chunk).await?;
             if self.enter(stamp)?.is_none() {
                 Box::pin(self.wait_for_segments()).await?;
                 continue;
@@ -357,6 +370,18 @@ impl Group {
         (!member.leads()).then(|| Err(self.not_primary(&member)))
     }
 
+    /// Waits while the chunk's writers are held.
+    async fn wait_until_free(&self, chunk: ChunkId) -> Result<(), GroupError> {
+        if !self.held.borrow().contains(&chunk) {
+            return Ok(());
+        }
+        let free = || match self.room_now(0) {
+            Some(Err(error)) => Some(Err(error)),
+            _ => (!self.held.borrow().contains(&chunk)).then_some(Ok(())),
+        };
+        self.room.until(free).await
+    }
+
     /// Waits until the store has cleaned more.
     #[cold]
     pub(crate) async fn wait_for_segments(&self) -> Result<(), GroupError> {
@@ -471,7 +496,7 @@ impl Group {
 
     /// A message has come, with these entries.
     pub(crate) fn receive(&self, from: StoreId, life: Incarnation, message: &Message, entries: &mut Vec<Entry>) {
-        if self.stopped.get().is_some() {
+        if self.stopped.get().is_some() || !may_come(self, entries) {
             return;
         }
         let epochs: Vec<Epoch> = entries.iter().map(|entry| entry.epoch).collect();
@@ -530,6 +555,7 @@ impl Group {
 
     /// What is committed is applied, and who waits for it is told.
     fn commit(&self, shard: &GroupShard, through: Seq) {
+        let Some(through) = self.may_apply(through) else { return };
         if !shard.store().commit(self.id, through) {
             // Who waits is told when the shard's groups stop; nobody is told that it was committed.
             return;
@@ -548,6 +574,24 @@ impl Group {
         }
         self.room.wake_all();
         self.commits.wake_all();
+    }
+
+    /// How far of what is committed may be applied: not behind a unit that is on its way; nothing, in a member that is not
+    /// whole and that nobody makes whole.
+    fn may_apply(&self, through: Seq) -> Option<Seq> {
+        if self.member.borrow().is_whole() {
+            return Some(through);
+        }
+        let filler = self.filler().filter(|filler| filler.is_going_on())?;
+        Some(filler.bound().map_or(through, |bound| bound.min(through)))
+    }
+
+    /// What had to wait for a unit is applied.
+    pub(crate) fn apply_deferred(&self) {
+        let through = self.member.borrow().committed();
+        if let Some(shard) = self.shard.upgrade() {
+            self.commit(&shard, through);
+        }
     }
 
     /// The first entries of an epoch: its start, and the group's record, kept on each member from now on.
@@ -599,6 +643,8 @@ impl Group {
 
     fn step_down(&self) {
         self.is_leading.set(false);
+        self.fillings.take().iter().for_each(|filling| filling.end());
+        self.held.borrow_mut().clear();
         let waiters = self.window.borrow_mut().end();
         waiters.into_iter().for_each(std::task::Waker::wake);
         self.recent.borrow_mut().clear();
@@ -621,7 +667,14 @@ impl Group {
             return outside.send(shard, self.id, to, &message, &[]);
         };
         if let Some(entries) = self.recent.borrow_mut().range(first, through) {
-            return outside.send(shard, self.id, to, &message, entries);
+            return match self.filling(to) {
+                Some(filling) => outside.send(shard, self.id, to, &message, &filling.filtered(entries)),
+                None => outside.send(shard, self.id, to, &message, entries),
+            };
+        }
+        if let Some(filling) = self.filling(to) {
+            // What it is to be sent is gone: it begins anew.
+            return filling.end();
         }
         if first > shard.store().committed_through(self.id) {
             return outside.send_from_store(shard.clone(), self.id, to, message, (first, through));
@@ -659,6 +712,61 @@ impl Group {
         self.member.borrow_mut().not_sent(to, first);
     }
 
+    // ---- catching up -----------------------------------------------------------------------------------------------
+
+    /// Which reign of this member it is.
+    pub(crate) fn reign(&self) -> u32 {
+        self.window.borrow().reign()
+    }
+
+    /// The last entry that was given a place.
+    pub(crate) fn last_placed(&self) -> Seq {
+        self.window.borrow().last()
+    }
+
+    /// Writers of the chunk wait as long as this lives.
+    pub(crate) fn hold(self: &Rc<Self>, chunk: ChunkId) -> Held {
+        self.held.borrow_mut().push(chunk);
+        Held(self.clone(), chunk)
+    }
+
+    /// The attempt to make a member whole that is under way.
+    pub(crate) fn filling(&self, store: StoreId) -> Option<Rc<Filling>> {
+        self.fillings.borrow().iter().find(|filling| filling.to == store).cloned()
+    }
+
+    pub(crate) fn add_filling(&self, filling: Rc<Filling>) {
+        self.fillings.borrow_mut().push(filling);
+    }
+
+    pub(crate) fn remove_filling(&self, over: &Rc<Filling>) {
+        self.fillings.borrow_mut().retain(|filling| !Rc::ptr_eq(filling, over));
+    }
+
+    /// Who makes this member whole.
+    pub(crate) fn filler(&self) -> Option<Rc<Filler>> {
+        let filler = self.filler.borrow().clone()?;
+        if filler.from != self.member.borrow().record().primary {
+            filler.end();
+        }
+        Some(filler)
+    }
+
+    pub(crate) fn set_filler(&self, filler: Option<Rc<Filler>>) {
+        if let Some(before) = std::mem::replace(&mut *self.filler.borrow_mut(), filler) {
+            before.end();
+        }
+    }
+
+    /// What was prepared and is not applied is given up: it comes in another way.
+    pub(crate) fn forget_uncommitted(&self, shard: &GroupShard) {
+        let applied = shard.store().committed_through(self.id);
+        shard.forget_queued(self.index, applied);
+        if !shard.store().cut(self.id, applied) {
+            self.stop("its store cannot forget entries that were never committed");
+        }
+    }
+
     /// Stops for good; who waits is told that its outcome is unknown.
     pub(crate) fn stop(&self, reason: &str) {
         if self.stopped.set(reason.to_owned()).is_ok() {
@@ -685,6 +793,21 @@ impl Group {
             Some(_) => self.stopped_error(),
             None => GroupError::Unknown { group: self.id },
         }
+    }
+}
+
+/// Writers of a chunk wait as long as this lives.
+pub(crate) struct Held(Rc<Group>, ChunkId);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Self(group, chunk) = self;
+        let mut held = group.held.borrow_mut();
+        if let Some(at) = held.iter().position(|held| held == chunk) {
+            held.swap_remove(at);
+        }
+        drop(held);
+        group.room.wake_all();
     }
 }
 

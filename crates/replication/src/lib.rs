@@ -21,6 +21,7 @@
 //! groups of several members: [`protocol`] decides, [`wire`] is what members send to each other; neither does I/O.
 
 mod error;
+mod fill;
 mod group;
 mod layers;
 pub mod node;
@@ -32,5 +33,6 @@ mod window;
 pub mod wire;
 
 pub use error::{GroupError, StartError};
+pub use fill::Owner;
 pub use group::{Group, GroupRef, Place, Placed, Reader, Sought, Stamp, Standing};
 pub use shard::GroupShard;

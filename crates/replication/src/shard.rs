@@ -1,6 +1,7 @@
 //! The groups of one shard: what they queue becomes durable together and is committed together.
 
 use crate::error::StartError;
+use crate::fill::member::is_whole;
 use crate::group::{Group, GroupRef};
 use crate::node::{CoreGroups, Timing};
 use crate::protocol::{Effect, History, Member};
@@ -158,7 +159,7 @@ impl GroupShard {
     /// Whether this store may lack something that it acknowledged.
     fn may_lack(&self, record: &GroupRecord, recovered: Option<&GroupRecovery>) -> bool {
         match recovered {
-            Some(group) => group.damaged,
+            Some(group) => group.damaged || !is_whole(group.member_state.as_deref()),
             // The store knows nothing of it: it never began, or all that told of it is lost.
             None => record.epoch >= FIRST_EPOCH && !self.recovery.damage.is_empty(),
         }

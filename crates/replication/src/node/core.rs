@@ -4,12 +4,13 @@ use super::link::{Frames, Link, Taken};
 use super::map_side::{MapSide, Says};
 use super::view::View;
 use super::{Shared, Work};
+use crate::fill::{Owner, member, primary};
 use crate::group::{Group, GroupRef};
 use crate::protocol::{Membership, Message, Session};
 use crate::shard::GroupShard;
 use crate::wire::{
-    Beat, BeatAnswer, Cores, Envelope, FRAME_HEADER_BYTES, Frame, Grants, Hello, NodeMessage, Said, StoreLine,
-    WIRE_VERSION,
+    Beat, BeatAnswer, Class, Cores, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, Grants, Hello, NodeMessage, Said,
+    StoreLine, WIRE_VERSION,
 };
 use cluster::GroupRecord;
 use foldhash::fast::FixedState;
@@ -24,8 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::{Entry, Recovery, Shard};
-use types::{Epoch, GroupId, NodeId, Seq, StoreId};
+use types::{Epoch, GroupId, Incarnation, NodeId, Seq, StoreId};
 
+/// Members that a core makes whole at once.
+const FILLINGS_MAX: usize = 4;
 /// Who dialled waits so long for an answer to its hello, and so long before the next attempt.
 const HELLO_PATIENCE: Duration = Duration::from_secs(2);
 /// See [`HELLO_PATIENCE`].
@@ -44,6 +47,8 @@ pub struct CoreGroups {
     waiting: RefCell<Vec<(Rc<GroupShard>, GroupId)>>,
     /// What was known of each group's record when a look at the map began.
     known: RefCell<HashMap<(StoreId, GroupId), Epoch, FixedState>>,
+    /// Members that are being made whole by groups of this core.
+    fillings: Cell<usize>,
     /// The node's session in the map lasts at least until then.
     session_until: Cell<Instant>,
     /// On the first core: what talks with the map.
@@ -62,6 +67,7 @@ impl CoreGroups {
             links: RefCell::new(HashMap::with_hasher(FixedState::default())),
             waiting: RefCell::default(),
             known: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            fillings: Cell::new(0),
             session_until: Cell::default(),
             map_side: OnceCell::new(),
         })
@@ -215,6 +221,40 @@ impl CoreGroups {
         });
     }
 
+    /// Sends a message of catch-up; false if it does not leave.
+    pub(crate) fn send_fill(
+        self: &Rc<Self>,
+        shard: &Rc<GroupShard>,
+        group: GroupId,
+        to: StoreId,
+        message: &FillMessage,
+    ) -> bool {
+        let envelope = Envelope {
+            class: Class::Recovery,
+            sender: shard.store_id(),
+            incarnation: shard.life(),
+            receiver: to,
+            group,
+            ..Envelope::default()
+        };
+        self.link_to(to, group).is_some_and(|link| link.push_fill(&envelope, message))
+    }
+
+    /// Whether more of a catch-up may be sent to a member now.
+    pub(crate) fn has_room(self: &Rc<Self>, to: StoreId, group: GroupId) -> bool {
+        self.link_to(to, group).is_some_and(|link| link.has_room_for_recovery())
+    }
+
+    /// Which life of a store was heard of last.
+    pub(crate) fn life_of(&self, store: StoreId) -> Option<Incarnation> {
+        self.view.borrow().life_of(store)
+    }
+
+    /// Which group holds what.
+    pub(crate) fn owner(&self) -> Owner {
+        self.shared.owner.clone()
+    }
+
     fn link_to(self: &Rc<Self>, store: StoreId, group: GroupId) -> Option<Rc<Link>> {
         let (node, core) = self.view.borrow().place_of(store, group)?;
         self.link(node, core)
@@ -298,10 +338,39 @@ impl CoreGroups {
                     member.receive(sender, incarnation, &message, &mut entries);
                 }
             }
+            Said::Fill(message) => {
+                let Envelope { sender, receiver, group, .. } = header.envelope;
+                let Some(shard) = self.shard_of(receiver, group) else { return };
+                let Some(group) = shard.group(group) else { return };
+                if group.member().leads() {
+                    primary::hear(&group, sender, message);
+                } else {
+                    member::hear(self, &shard, &group, sender, message);
+                }
+            }
             Said::Node(NodeMessage::Beat(beat)) => self.beaten(link, beat),
             Said::Node(NodeMessage::BeatAnswer(answer)) => self.answered(link.node, answer),
             Said::Node(_) => {}
         }
+    }
+
+    // ---- catching up -----------------------------------------------------------------------------------------------
+
+    /// Makes a member whole in the background: a few at a time.
+    pub(super) fn make_whole(self: &Rc<Self>, shard: &Rc<GroupShard>, group: &GroupRef, store: StoreId) {
+        let is_in_sync = group.member().record().in_sync.contains(&store);
+        if is_in_sync || group.filling(store).is_some() || self.fillings.get() >= FILLINGS_MAX {
+            return;
+        }
+        if !group.member().has_begun() {
+            return;
+        }
+        self.fillings.set(self.fillings.get() + 1);
+        let (this, shard, group, owner) = (self.clone(), shard.clone(), group.clone(), self.owner());
+        runtime::spawn(async move {
+            primary::run(this.clone(), shard, group, store, owner).await;
+            this.fillings.set(this.fillings.get() - 1);
+        });
     }
 
     // ---- beats ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@
 
 use crate::protocol::Message;
 use crate::wire::{
-    Envelope, FRAME_HEADER_BYTES, Frame, FrameHeader, NodeMessage, Receiver, Sender, WireError, encode_node,
+    Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, FrameHeader, NodeMessage, Receiver, Sender, WireError,
+    encode_fill, encode_node,
 };
 use runtime::channel::WaitList;
 use runtime::{IoBuf, MAX_SEND_PARTS, SharedBuf, TcpStream};
@@ -18,6 +19,8 @@ use types::{NodeId, Seq};
 const HEADS_BYTES_MAX: usize = 512 << 10;
 /// Heads and blocks that wait for their turn: then whoever has more waits.
 const QUEUED_BYTES_MAX: usize = 8 << 20;
+/// Catch-up waits while so much waits.
+const RECOVERY_BYTES_MAX: usize = 1 << 20;
 
 /// What waits to be sent: frames, each with where its head and its blocks end.
 #[derive(Default)]
@@ -111,6 +114,30 @@ impl Link {
             }
             rest = &rest[carried..];
         }
+    }
+
+    /// Whether it is idle enough for what no client waits for.
+    pub(crate) fn has_room_for_recovery(&self) -> bool {
+        self.has_room() && self.outgoing.borrow().bytes < RECOVERY_BYTES_MAX
+    }
+
+    /// Queues a message of catch-up; false if it does not leave.
+    pub(crate) fn push_fill(&self, envelope: &Envelope, message: &FillMessage) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let mut outgoing = self.outgoing.borrow_mut();
+        let Outgoing { heads, blocks, frames, bytes, .. } = &mut *outgoing;
+        let (before, of_blocks) = (heads.len(), blocks.len());
+        if let Err(error) = encode_fill(envelope, message, heads, blocks) {
+            log::error!("group {}: a message was not sent: {error}", envelope.group);
+            return false;
+        }
+        *bytes += heads.len() - before + blocks[of_blocks..].iter().map(|block| block.len()).sum::<usize>();
+        frames.push((heads.len(), blocks.len()));
+        drop(outgoing);
+        self.filled.wake_all();
+        true
     }
 
     /// Queues a message between nodes; it is dropped if there is no room.

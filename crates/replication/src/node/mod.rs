@@ -26,6 +26,7 @@ pub use self::core::CoreGroups;
 pub(crate) use policy::Timers;
 pub use timing::Timing;
 
+use crate::fill::Owner;
 use crate::wire::{Cores, Envelope, Frame, Hello, HelloRefused, NodeMessage, Said, WIRE_VERSION};
 use cluster::{CatalogError, MapStore};
 use link::Frames;
@@ -61,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) incarnation: Incarnation,
     pub(crate) timing: Timing,
     pub(crate) lines: Vec<CrossSender<Work>>,
+    pub(crate) owner: Owner,
     /// Per core: goes up as long as it moves.
     pub(crate) turned: Vec<AtomicU64>,
 }
@@ -79,6 +81,8 @@ pub struct NodeConfig {
     pub map: Arc<dyn MapStore>,
     /// How long things last: the same on all nodes.
     pub timing: Timing,
+    /// Which group holds a chunk of a family: what is compared when a member catches up.
+    pub owner: Owner,
 }
 
 /// A node's share of replication. Lives on the first core.
@@ -97,7 +101,7 @@ impl Node {
     /// # Panics
     /// Without a core.
     pub async fn start(config: NodeConfig) -> io::Result<Self> {
-        let NodeConfig { cluster, node, address, cores, map, timing } = config;
+        let NodeConfig { cluster, node, address, cores, map, timing, owner } = config;
         assert!(!cores.is_empty(), "a node has a core");
         let listener = TcpListener::bind(address)?;
         let address = listener.local_address();
@@ -108,6 +112,7 @@ impl Node {
             incarnation: Incarnation(runtime::wall_clock_ns()),
             timing,
             lines,
+            owner,
             turned: cores.iter().map(|_| AtomicU64::new(0)).collect(),
         });
         let mut first = None;

@@ -3,8 +3,9 @@
 use super::core::CoreGroups;
 use super::timing::Timing;
 use super::view::View;
-use crate::group::Group;
+use crate::group::{Group, GroupRef};
 use crate::protocol::Member;
+use crate::shard::GroupShard;
 use runtime::{Instant, now};
 use std::rc::Rc;
 use std::time::Duration;
@@ -68,7 +69,7 @@ pub(super) async fn run(core: Rc<CoreGroups>) {
         for shard in core.shards() {
             for group in shard.groups() {
                 if group.stopped().is_none() && !group.member().is_alone_and_leads() {
-                    look_after(&core, &group);
+                    look_after(&core, &shard, &group);
                 }
             }
         }
@@ -76,7 +77,7 @@ pub(super) async fn run(core: Rc<CoreGroups>) {
     }
 }
 
-fn look_after(core: &CoreGroups, group: &Group) {
+fn look_after(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef) {
     let at = now();
     let timing = core.shared.timing;
     let epoch = group.member().record().epoch;
@@ -90,7 +91,7 @@ fn look_after(core: &CoreGroups, group: &Group) {
     }
     let leads = group.member().leads();
     if leads {
-        lead(core, group, at, &timing);
+        lead(core, shard, group, at, &timing);
     } else {
         group.timers.borrow_mut().peers.clear();
         follow(core, group, at, &timing);
@@ -99,14 +100,14 @@ fn look_after(core: &CoreGroups, group: &Group) {
 
 // ---- a primary -----------------------------------------------------------------------------------------------------
 
-fn lead(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
+fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Instant, timing: &Timing) {
     let others: Vec<_> = {
         let member = group.member();
         member.record().members().filter(|store| *store != member.store()).collect()
     };
     let view = core.view.borrow();
-    let mut gone = group.take_lacking();
-    let mut slow = Vec::new();
+    let lacking = group.take_lacking();
+    let (mut gone, mut slow) = (Vec::new(), Vec::new());
     for &store in &others {
         match progress(group, store, at) {
             _ if view.silence(store, group.id(), at) >= timing.silent => {
@@ -120,6 +121,11 @@ fn lead(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
                 ask_again(group, store, at, timing);
             }
             Progress::Moves => {}
+        }
+        if !gone.contains(&store) && lacks(group, store, &lacking) {
+            // It comes back chunk by chunk; until then it counts for nothing.
+            gone.push(store);
+            core.make_whole(shard, group, store);
         }
         tell_commit(group, store);
     }
@@ -150,6 +156,12 @@ fn lead(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
     group.flush();
 }
 
+/// Whether a member lacks what no entry can bring.
+fn lacks(group: &Group, store: StoreId, lacking: &[StoreId]) -> bool {
+    let Some(peer) = group.member().peer(store) else { return false };
+    peer.has_told && (lacking.contains(&store) || !peer.whole && !peer.fills)
+}
+
 enum Progress {
     Moves,
     /// Since so long.
@@ -163,7 +175,8 @@ fn progress(group: &Group, store: StoreId, at: Instant) -> Progress {
     let peer = timers.peer(store, at);
     let moved = standing.prepared != peer.prepared || standing.has_told != peer.has_told;
     (peer.prepared, peer.has_told) = (standing.prepared, standing.has_told);
-    let is_idle = standing.has_told && (standing.prepared >= standing.sent || !standing.whole);
+    let is_sent_to = standing.whole || standing.fills;
+    let is_idle = standing.has_told && (standing.prepared >= standing.sent || !is_sent_to);
     if moved || is_idle {
         peer.moved_at = at;
         return Progress::Moves;

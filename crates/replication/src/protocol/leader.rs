@@ -37,6 +37,8 @@ struct Peer {
     /// What it told, in this reign.
     told: Option<History>,
     whole: bool,
+    /// It is not whole, and is sent entries behind what it skipped (R14).
+    fills: bool,
     /// Durable there and equal to this log through here.
     prepared: Seq,
     /// Sent through here.
@@ -53,10 +55,19 @@ pub struct PeerStanding {
     pub has_told: bool,
     /// Whether it lacks nothing before its log's end.
     pub whole: bool,
+    /// Whether it is not whole, and is sent entries behind what it skipped.
+    pub fills: bool,
     /// Durable there through here.
     pub prepared: Seq,
     /// Sent through here.
     pub sent: Seq,
+}
+
+impl Peer {
+    /// Whether entries are sent to it.
+    fn is_sent_to(&self) -> bool {
+        self.told.is_some() && (self.whole || self.fills)
+    }
 }
 
 /// How far a reign has come.
@@ -113,6 +124,7 @@ impl Member {
             incarnation: Incarnation(0),
             told: None,
             whole: false,
+            fills: false,
             prepared: Seq(0),
             sent: Seq(0),
             granted: None,
@@ -148,7 +160,7 @@ impl Member {
         };
         peer.incarnation = incarnation;
         peer.told = Some(history.clone());
-        peer.whole = whole;
+        (peer.whole, peer.fills) = (whole, false);
         peer.prepared = if whole { log.agreement(history) } else { Seq(0) };
         peer.sent = peer.prepared;
         match phase {
@@ -268,14 +280,14 @@ impl Member {
     pub fn peer(&self, store: StoreId) -> Option<PeerStanding> {
         let Role::Leader(leader) = &self.role else { return None };
         let peer = leader.peers.iter().find(|peer| peer.store == store)?;
-        let Peer { whole, prepared, sent, .. } = *peer;
-        Some(PeerStanding { has_told: peer.told.is_some(), whole, prepared, sent })
+        let Peer { whole, fills, prepared, sent, .. } = *peer;
+        Some(PeerStanding { has_told: peer.told.is_some(), whole, fills, prepared, sent })
     }
 
     /// Everything through here is durable on all who are sent entries.
     pub fn prepared_by_all(&self) -> Seq {
         let Role::Leader(leader) = &self.role else { return self.log.last() };
-        let sent_to = leader.peers.iter().filter(|peer| peer.told.is_some() && peer.whole);
+        let sent_to = leader.peers.iter().filter(|peer| peer.is_sent_to());
         sent_to.map(|peer| peer.prepared).fold(self.durable, Seq::min)
     }
 
@@ -309,9 +321,24 @@ impl Member {
             return;
         }
         let last = self.log.last();
-        let due = leader.peers.iter().filter(|peer| peer.told.is_some() && peer.whole && peer.sent < last);
+        let due = leader.peers.iter().filter(|peer| peer.is_sent_to() && peer.sent < last);
         let due: Vec<_> = due.map(|peer| peer.store).collect();
         due.into_iter().for_each(|store| self.send_to(store));
+    }
+
+    /// A member that is not whole goes on behind `at`, which is committed: from there on it is sent entries (R14).
+    pub fn fills(&mut self, store: StoreId, incarnation: Incarnation, at: Place) {
+        let is_ours = at.1 <= self.committed && self.log.epoch_at(at.1) == at.0;
+        let Role::Leader(leader) = &mut self.role else { return };
+        let is_leading = leader.phase == Phase::Leading;
+        let Some(peer) = leader.peer(store).filter(|peer| peer.incarnation == incarnation && peer.told.is_some())
+        else {
+            return;
+        };
+        if is_ours && is_leading {
+            (peer.whole, peer.fills, peer.prepared, peer.sent) = (false, true, at.1, at.1);
+            self.send_to(store);
+        }
     }
 
     /// Entries from `first` on were not sent after all.
@@ -330,7 +357,7 @@ impl Member {
         let Some(peer) = leader.peer(store) else { return };
         if peer.told.is_none() {
             self.ask(store);
-        } else if matches!(phase, Phase::Leading | Phase::Ready) && peer.whole {
+        } else if matches!(phase, Phase::Leading | Phase::Ready) && peer.is_sent_to() {
             peer.sent = peer.prepared;
             self.send_to(store);
         } else if matches!(phase, Phase::Fetching(from, _) if from == store) {
@@ -353,7 +380,7 @@ impl Member {
         let last = self.log.last();
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(peer) = leader.peer(store) else { return };
-        if peer.told.is_none() || !peer.whole {
+        if !peer.is_sent_to() {
             return;
         }
         loop {
@@ -391,7 +418,7 @@ impl Member {
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(peer) = leader.peer(store) else { return };
         if peer.incarnation < incarnation && peer.told.is_some() && !mutant(Mutant::IncarnationIgnored) {
-            (peer.told, peer.prepared, peer.granted) = (None, Seq(0), None);
+            (peer.told, peer.prepared, peer.granted, peer.fills) = (None, Seq(0), None, false);
             // So that nothing that an earlier life said, and is heard late, counts again.
             peer.incarnation = incarnation;
             self.ask(store);
@@ -482,7 +509,8 @@ impl Member {
     fn has_all(&self, store: StoreId) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
         let peer = leader.peers.iter().find(|peer| peer.store == store);
-        self.may_change() && peer.is_some_and(|peer| peer.told.is_some() && peer.prepared >= self.needed(leader))
+        self.may_change()
+            && peer.is_some_and(|peer| peer.told.is_some() && peer.whole && peer.prepared >= self.needed(leader))
     }
 
     // ---- reading ---------------------------------------------------------------------------------------------------

@@ -176,6 +176,30 @@ impl Member {
         self.whole
     }
 
+    /// It lacks something before its log's end, and has that written down: from now on it is neither chosen nor fetched
+    /// from (R15).
+    pub fn begins_to_fill(&mut self) {
+        self.whole = false;
+        if matches!(self.role, Role::Candidate) {
+            self.role = Role::Follower;
+        }
+    }
+
+    /// Its log goes on behind the end of this one, all of which is committed (R14).
+    pub fn skipped(&mut self, log: History) {
+        let last = log.last();
+        (self.log, self.durable, self.committed) = (log, last, last);
+        (self.matched, self.told_commit) = (last, last);
+    }
+
+    /// It lacks nothing any more, and has that written down; its primary is told.
+    pub fn is_filled(&mut self) {
+        self.whole = true;
+        if matches!(self.role, Role::Follower) {
+            self.tell(self.record.primary);
+        }
+    }
+
     /// Everything up to here is durable.
     pub fn durable(&self) -> Seq {
         self.durable

@@ -11,7 +11,7 @@ use blake2::digest::{Digest, FixedOutput};
 use core::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
-use types::{BlockRange, LayerId, Mutant, Seq, mutant};
+use types::{BlockRange, ChunkId, LayerId, Mutant, Seq, mutant};
 
 /// Tables, each with its share of the leaves. A table that grows hashes all it holds again: 1/256 of the leaves at once
 /// is a millisecond per TiB and not a quarter of a second.
@@ -354,6 +354,12 @@ impl Index {
                 }
             });
         }
+    }
+
+    /// Layers that have a leaf for the chunk, in no order.
+    pub fn layers_of(&self, chunk: ChunkId) -> Vec<LayerId> {
+        let has_leaf = |layer: &LayerId| self.find(LeafKey { layer: *layer, chunk }).is_some();
+        self.layers.keys().copied().filter(has_leaf).collect()
     }
 
     /// The slot of a leaf, if there is one.
