@@ -465,7 +465,7 @@ impl Group {
             Ok(()) => {}
             Err(AppendError::Busy) => return Ok(None),
             Err(error @ AppendError::NoSpace { .. }) => return Err(GroupError::NoSpace(error)),
-            Err(error @ (AppendError::Failed { .. } | AppendError::Stopped { .. } | AppendError::Closed)) => {
+            Err(error) => {
                 self.stop(&error.to_string());
                 return Err(self.stopped_error());
             }
@@ -569,8 +569,8 @@ impl Group {
                     None => break,
                 }
             }
-            let needed = self.member.borrow().prepared_by_all().min(through);
-            self.recent.borrow_mut().release(needed);
+            let acknowledged = self.member.borrow().prepared_by_all();
+            self.recent.borrow_mut().release(through, acknowledged);
         }
         self.room.wake_all();
         self.commits.wake_all();

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use store::{Entry, EntryKind};
 use types::Seq;
 
-/// Beyond what somebody still has to acknowledge, so many bytes are kept: a member that was away for a moment gets what it
-/// lacks from here.
+/// Of what is committed and acknowledged so much is kept: who was away for a moment gets what it lacks from here.
 const KEPT_BYTES: usize = 256 << 10;
-/// Entries that are kept, at most; the window that may be uncommitted, and as much again for those who lag behind it.
-const KEPT_ENTRIES_MAX: usize = 2 * crate::window::PREPARED_ENTRIES_MAX;
+const KEPT_ENTRIES: usize = 1024;
+/// So much, of what somebody who is sent entries lacks: then it comes back chunk by chunk.
+const LAGGING_BYTES_MAX: usize = crate::window::PREPARED_BYTES_MAX;
+const LAGGING_ENTRIES_MAX: usize = 2 * crate::window::PREPARED_ENTRIES_MAX;
 
 /// See the module.
 #[derive(Default)]
@@ -41,12 +42,19 @@ impl Recent {
         }
     }
 
-    /// Everything through `needed` has been acknowledged by all who are sent it, or is not waited for.
-    pub(crate) fn release(&mut self, needed: Seq) {
+    /// Everything through `committed` is committed, and everything through `acknowledged` is acknowledged by all who are sent
+    /// entries: what somebody lacks is kept for a while longer.
+    pub(crate) fn release(&mut self, committed: Seq, acknowledged: Seq) {
         while let Some(first) = self.entries.front()
-            && first.seq <= needed
-            && (self.bytes > KEPT_BYTES || self.entries.len() > KEPT_ENTRIES_MAX)
+            && first.seq <= committed
         {
+            let (bytes, entries) = match first.seq <= acknowledged {
+                true => (KEPT_BYTES, KEPT_ENTRIES),
+                false => (LAGGING_BYTES_MAX, LAGGING_ENTRIES_MAX),
+            };
+            if self.bytes <= bytes && self.entries.len() <= entries {
+                return;
+            }
             self.bytes -= bytes_of(first);
             self.entries.pop_front();
         }

@@ -2,17 +2,9 @@
 
 mod common;
 
-use common::{Cluster, store_of};
+use common::{SOON, store_of, three};
 use replication::GroupError;
 use std::time::Duration;
-
-const SOON: Duration = Duration::from_secs(10);
-
-fn three() -> Cluster {
-    let cluster = Cluster::new(1, 3, 2);
-    (0..3).for_each(|index| cluster.start(index));
-    cluster
-}
 
 #[test]
 fn a_write_is_on_all_members_before_it_is_acknowledged() {
@@ -56,4 +48,9 @@ fn another_member_takes_over_and_has_all_that_was_acknowledged() {
     cluster.start(other);
     let primary = cluster.wait_for_primary(&[0, other], 3 * SOON);
     assert_eq!(cluster.read(primary, 3).expect("it is up"), Ok(99));
+}
+
+#[test]
+fn who_was_away_for_long_comes_back_chunk_by_chunk() {
+    common::away_for_long();
 }

@@ -365,14 +365,20 @@ impl Member {
         }
     }
 
-    /// A member that told its history is silent: what it has and nobody else cannot be waited for.
+    /// A member is silent: what it has and nobody else cannot be waited for, and who does not count is not sent to.
     pub fn is_silent(&mut self, store: StoreId) {
         let Role::Leader(leader) = &mut self.role else { return };
         if matches!(leader.phase, Phase::Fetching(from, _) if from == store) {
             if let Some(peer) = leader.peer(store) {
                 peer.told = None;
             }
-            self.go_on(true);
+            return self.go_on(true);
+        }
+        let counts =
+            self.record.in_sync.contains(&store) || self.change.as_ref().is_some_and(|it| it.adds == Some(store));
+        if let Some(peer) = leader.peer(store).filter(|_| !counts) {
+            // It is asked anew when it is back: nothing is kept for it, and nothing sent into the void.
+            (peer.told, peer.fills, peer.prepared) = (None, false, Seq(0));
         }
     }
 

@@ -103,6 +103,7 @@ impl Cluster {
             cores: self.nodes[index].cores(),
             map: self.map.handle_for(NodeId(index as u32 + 1)),
             timing: Timing::default(),
+            owner: Arc::new(|_, _| GROUP),
         };
         self.nodes[index].spawn(0, async move {
             let device = Device::open(Path::new(DISK)).await.expect("it is there");
@@ -178,6 +179,25 @@ impl Cluster {
         })
     }
 
+    /// The contents of all of a node's shards.
+    pub fn digests(&self, index: usize) -> Vec<u128> {
+        let process = self.processes.borrow()[index].clone();
+        let asked = async move {
+            let node = process.borrow().clone().expect("it is up");
+            let mut digests = Vec::new();
+            for core in 0..2 {
+                let of_core = |core: Rc<replication::node::CoreGroups>| {
+                    let of = |shard: &Rc<replication::GroupShard>| shard.store().contents_digest();
+                    let found: Vec<u128> = core.shards().iter().map(of).collect();
+                    Box::pin(std::future::ready(found)) as std::pin::Pin<Box<dyn Future<Output = Vec<u128>>>>
+                };
+                digests.extend(node.on_core(core, of_core).await);
+            }
+            digests
+        };
+        self.run(index, asked)
+    }
+
     /// The node that leads and serves within some time.
     pub fn wait_for_primary(&self, of: &[usize], patience: Duration) -> usize {
         let until = self.world.now() + patience;
@@ -215,4 +235,44 @@ async fn format(store: StoreId) {
     let options =
         FormatOptions { cluster: CLUSTER, store, hash_key: [42; 32], segment_size_bytes: None, shard_count: Some(2) };
     store::format(&device, &options).await.expect("it can be formatted");
+}
+
+pub const SOON: Duration = Duration::from_secs(10);
+
+pub fn three() -> Cluster {
+    let cluster = Cluster::new(1, 3, 2);
+    (0..3).for_each(|index| cluster.start(index));
+    cluster
+}
+
+/// A member comes back after more was written than anybody keeps for it; then it leads.
+pub fn away_for_long() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..10 {
+        cluster.write(0, chunk, 7).expect("it is up").expect("it is written");
+    }
+    cluster.crash(2);
+    // Far more than is kept for who is away for a moment; two chunks stay as they were, some are new.
+    for round in 0..40 {
+        for chunk in 2..30 {
+            cluster.write(0, chunk, round + 10).expect("it is up").expect("it is written");
+        }
+    }
+    assert_eq!(cluster.record().in_sync, [store_of(0), store_of(1)]);
+    cluster.start(2);
+    cluster.wait_for_all(SOON);
+    cluster.world.run_for(Duration::from_secs(1));
+    let digests: Vec<_> = (0..3).map(|index| cluster.digests(index)).collect();
+    assert_eq!(digests[0], digests[2]);
+    assert_eq!(digests[0], digests[1]);
+    // It can lead.
+    cluster.crash(0);
+    cluster.crash(1);
+    cluster.start(1);
+    let primary = cluster.wait_for_primary(&[1, 2], 3 * SOON);
+    let expected = |chunk| if chunk < 2 { 7 } else { 49 };
+    for chunk in 0..30 {
+        assert_eq!(cluster.read(primary, chunk).expect("it is up"), Ok(expected(chunk)), "chunk {chunk}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::format::{self, EntryHead, Record, RecordHeader, RecordPlace, RecordPo
 use crate::ordered::entry_of;
 use runtime::{IoBuf, SharedBuf};
 use std::rc::Rc;
-use types::{Epoch, GroupId, Mutant, Seq, VolumeEpoch, VolumeId, mutant};
+use types::{Epoch, GroupId, Mutant, Seq, mutant};
 
 /// What differs may have been disturbed on its way: it is asked for once more.
 const ATTEMPTS: u32 = 2;
@@ -62,11 +62,6 @@ impl Shard {
     /// Each epoch of the group and the first sequence that it owns, prepared ones included.
     pub fn history(&self, group: GroupId) -> Vec<(Epoch, Seq)> {
         self.core.state.borrow().groups.get(&group).map_or_else(Vec::new, |of| of.seen().epochs)
-    }
-
-    /// The highest epoch of each volume in the group, prepared ones included.
-    pub fn volume_epochs(&self, group: GroupId) -> Vec<(VolumeId, VolumeEpoch)> {
-        self.core.state.borrow().groups.get(&group).map_or_else(Vec::new, |of| of.seen().volume_epochs)
     }
 
     /// The entries of the group from `from` on that are not applied, in order, as they were prepared: as many as take
