@@ -21,7 +21,9 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 use store::format::LayerRecord;
 use store::{AppendError, AppendTimes, BlockCoding, Content, Entry, EntryKind, KnownBlock, ReadError, Want};
-use types::{BlockRange, ChunkId, Epoch, GroupId, Incarnation, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
+use types::{
+    BlockRange, ChunkId, Epoch, GroupId, Incarnation, LayerId, Mutant, Seq, StoreId, VolumeEpoch, VolumeId, mutant,
+};
 
 /// What a head says of itself with every request.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +129,8 @@ pub struct Group {
     reigns: RefCell<HashMap<VolumeId, VolumeReign, FixedState>>,
     /// Layers that the group was told of in this reign.
     layers: RefCell<HashSet<LayerId, FixedState>>,
+    /// Chunks that are damaged here: another member has them.
+    damaged: RefCell<Vec<(LayerId, ChunkId)>>,
     /// Chunks whose writers wait, as their unit is being taken.
     held: RefCell<Vec<ChunkId>>,
     /// Members that are being made whole, at their primary.
@@ -156,6 +160,7 @@ impl Group {
             commits: WaitList::default(),
             reigns: RefCell::new(HashMap::with_hasher(FixedState::default())),
             layers: RefCell::new(HashSet::with_hasher(FixedState::default())),
+            damaged: RefCell::default(),
             held: RefCell::default(),
             fillings: RefCell::default(),
             filler: RefCell::default(),
@@ -292,10 +297,39 @@ impl Group {
 
     #[cold]
     fn read_error(&self, error: ReadError) -> GroupError {
-        match error {
-            ReadError::Stopped { reason } => GroupError::Stopped { group: self.id, reason: reason.to_string() },
-            error => GroupError::Damaged { group: self.id, error },
+        if let ReadError::Stopped { reason } = error {
+            return GroupError::Stopped { group: self.id, reason: reason.to_string() };
         }
+        if !self.note_damage(&error) || mutant(Mutant::DamagedGoesOn) {
+            return GroupError::Damaged { group: self.id, error };
+        }
+        log::warn!("group {}: {error}; another member takes over, and this one gets the chunk from it", self.id);
+        self.with(|member| member.give_up(None));
+        GroupError::NotPrimary { group: self.id, primary: None }
+    }
+
+    /// A chunk is damaged here. Whether another member can make it whole.
+    pub(crate) fn note_damage(&self, error: &ReadError) -> bool {
+        let Some(place) = error.leaf() else { return false };
+        let (others, me) = {
+            let member = self.member.borrow();
+            (member.record().in_sync.clone(), member.store())
+        };
+        let mut damaged = self.damaged.borrow_mut();
+        if !damaged.contains(&place) {
+            damaged.push(place);
+        }
+        others.iter().any(|store| *store != me)
+    }
+
+    /// Chunks that are damaged here.
+    pub(crate) fn damaged(&self) -> Vec<(LayerId, ChunkId)> {
+        self.damaged.borrow().clone()
+    }
+
+    /// All of them have come from another member.
+    pub(crate) fn is_whole_again(&self) {
+        self.damaged.borrow_mut().clear();
     }
 
     /// Whether any block of the chunk may be stored in `layer`; only what is committed counts.

@@ -110,6 +110,8 @@ pub enum Mutant {
     GrowthForgotten,
     /// Replication: a record names its primary, and not which of its lives.
     LifeNotNamed,
+    /// Replication: a primary with a damaged block goes on, and nobody mends it.
+    DamagedGoesOn,
     /// Catch-up: a member does not write down that it is not whole.
     FillNotNoted,
     /// Catch-up: a chunk that only the member has is not emptied.

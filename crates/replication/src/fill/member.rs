@@ -128,7 +128,12 @@ impl Attempt {
             self.note(NOT_WHOLE).await?;
         }
         self.group.with(crate::protocol::Member::begins_to_fill);
-        let leaves = leaves_of(&self.shard, self.group.id(), owner).await;
+        let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await;
+        let damaged = self.group.damaged();
+        for leaf in leaves.iter_mut().filter(|leaf| damaged.contains(&(leaf.layer, leaf.chunk))) {
+            // Whatever it is, it is not what the primary has.
+            leaf.last_seq = Seq(0);
+        }
         let mut rest = leaves.chunks(MAX_LEAVES).peekable();
         loop {
             let leaves = rest.next().unwrap_or_default().to_vec();
@@ -176,6 +181,7 @@ impl Attempt {
                     }
                     self.note(WHOLE).await?;
                     self.filler.end();
+                    self.group.is_whole_again();
                     self.group.with(crate::protocol::Member::is_filled);
                     return Ok(());
                 }

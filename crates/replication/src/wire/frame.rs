@@ -55,6 +55,8 @@ pub enum Kind {
     Fetched = 37,
     /// [`Message::Refused`](crate::protocol::Message::Refused).
     Refused = 38,
+    /// [`Message::GaveUp`](crate::protocol::Message::GaveUp).
+    GaveUp = 39,
     /// [`Fill::Compare`](super::Fill::Compare), and so on: see `fill`.
     Compare = 48,
     /// [`Fill::Leaves`](super::Fill::Leaves).
@@ -79,7 +81,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
@@ -92,6 +94,7 @@ impl Kind {
         Self::Fetch,
         Self::Fetched,
         Self::Refused,
+        Self::GaveUp,
         Self::Compare,
         Self::Leaves,
         Self::Pending,

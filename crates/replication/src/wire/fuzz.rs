@@ -229,6 +229,7 @@ fn group_samples() -> Vec<(&'static str, Message, Vec<Entry>)> {
         ("fetch", Message::Fetch { record: record(), behind: Seq(1000) }, Vec::new()),
         ("fetched", Message::Fetched { epoch, before: BEFORE }, entries(false)),
         ("refused", Message::Refused { record: record() }, Vec::new()),
+        ("gave-up", Message::GaveUp { epoch, poison: Some(Seq(1005)) }, Vec::new()),
     ]
 }
 
