@@ -350,7 +350,12 @@ impl Group {
             Ok(seq) => Ok(Some(seq)),
             Err(AppendError::Busy) => Ok(None),
             Err(error @ AppendError::NoSpace { .. }) => Err(GroupError::NoSpace(error)),
-            Err(error @ (AppendError::Failed { .. } | AppendError::Stopped { .. } | AppendError::Closed)) => {
+            Err(
+                error @ (AppendError::Failed { .. }
+                | AppendError::Stopped { .. }
+                | AppendError::Invalid { .. }
+                | AppendError::Closed),
+            ) => {
                 self.stop(&error.to_string());
                 Err(self.stopped_error())
             }

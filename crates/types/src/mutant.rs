@@ -162,6 +162,8 @@ pub enum Mutant {
     InstallMissedByPass,
     /// Store: an entry that is left out of a leaf under an install is not noted.
     LeftOutForgotten,
+    /// Store: replay applies the entries that a member had skipped.
+    SkippedEntriesApplied,
 }
 
 #[cfg(feature = "mutants")]
