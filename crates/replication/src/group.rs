@@ -226,6 +226,7 @@ impl Group {
                 Box::pin(self.wait_for_segments()).await?;
                 continue;
             }
+            self.check_members_room(place, len)?;
             let kind = EntryKind::Write { range: place.range, bytes: bytes.clone(), coding: coding.clone() };
             match self.submit(stamp.epoch, place.layer, place.chunk, kind, len)? {
                 Some(placed) => return Ok(placed),
@@ -327,6 +328,21 @@ impl Group {
         self.damaged.borrow().clone()
     }
 
+    /// Whether what is here is to be read and compared: there are others, and nothing is known to be wrong.
+    pub(crate) fn is_to_scrub(&self) -> bool {
+        let member = self.member.borrow();
+        !member.is_alone() && member.is_whole() && self.stopped.get().is_none()
+    }
+
+    /// The other members in sync, at a primary that has begun.
+    pub(crate) fn others_if_leads(&self) -> Vec<StoreId> {
+        let member = self.member.borrow();
+        match member.has_begun() {
+            true => member.record().in_sync.iter().copied().filter(|store| *store != member.store()).collect(),
+            false => Vec::new(),
+        }
+    }
+
     /// All of them have come from another member.
     pub(crate) fn is_whole_again(&self) {
         self.damaged.borrow_mut().clear();
@@ -402,6 +418,20 @@ impl Group {
         }
         let member = self.member.borrow();
         (!member.leads()).then(|| Err(self.not_primary(&member)))
+    }
+
+    /// Refuses new blocks if a member that counts has no room for them (R17).
+    fn check_members_room(&self, place: Place, len: usize) -> Result<(), GroupError> {
+        let member = self.member.borrow();
+        if member.is_alone() {
+            return Ok(());
+        }
+        let Some(shard) = self.shard.upgrade() else { return Ok(()) };
+        let full = shard.outside().and_then(|outside| outside.full_among(&member.record().in_sync));
+        match full.filter(|_| !shard.store().is_overwrite(place.layer, place.chunk, place.range, len)) {
+            Some(store) => Err(GroupError::MemberFull { group: self.id, store }),
+            None => Ok(()),
+        }
     }
 
     /// Waits while the chunk's writers are held.
@@ -551,7 +581,7 @@ impl Group {
 
     fn carry_out(&self, entries: &mut Vec<Entry>) {
         let Some(shard) = self.shard.upgrade() else { return };
-        if !self.member.borrow().is_idle() {
+        while !self.member.borrow().is_idle() {
             let mut effects = self.spare.take();
             self.member.borrow_mut().swap_effects(&mut effects);
             for effect in effects.drain(..) {
@@ -592,7 +622,7 @@ impl Group {
         let Some(through) = self.may_apply(through) else { return };
         if !shard.store().commit(self.id, through) {
             // Who waits is told when the shard's groups stop; nobody is told that it was committed.
-            return;
+            return self.cannot_apply(shard);
         }
         if self.is_leading.get() {
             loop {
@@ -608,6 +638,18 @@ impl Group {
         }
         self.room.wake_all();
         self.commits.wake_all();
+    }
+
+    /// An entry could not be applied. If an assertion stopped the store, it would stop whoever takes over, one after the
+    /// other: nobody is to, by himself (R16).
+    #[cold]
+    fn cannot_apply(&self, shard: &GroupShard) {
+        let is_assertion = matches!(shard.store().store().failed(), Some(AppendError::Stopped { .. }));
+        if is_assertion && !mutant(Mutant::PoisonNotTold) {
+            let poison = Seq(shard.store().committed_through(self.id).0 + 1);
+            log::error!("group {}: entry {poison} cannot be applied: the group stops on all its members", self.id);
+            self.member.borrow_mut().give_up(Some(poison));
+        }
     }
 
     /// How far of what is committed may be applied: not behind a unit that is on its way; nothing, in a member that is not

@@ -185,7 +185,11 @@ impl Attempt {
                     self.group.with(crate::protocol::Member::is_filled);
                     return Ok(());
                 }
-                Fill::Compare | Fill::Leaves { .. } | Fill::Skipped { .. } | Fill::UnitTaken { .. } => {
+                Fill::Compare
+                | Fill::Leaves { .. }
+                | Fill::Skipped { .. }
+                | Fill::UnitTaken { .. }
+                | Fill::Digest { .. } => {
                     return Err("its primary says what only a member says".to_owned());
                 }
             }
@@ -309,6 +313,9 @@ pub(crate) fn hear(
     from: StoreId,
     message: FillMessage,
 ) {
+    if let Fill::Digest { layer, chunk, last_seq, digest } = message.says {
+        return crate::scrub::compare(shard, group, from, (layer, chunk), (last_seq, digest));
+    }
     if let Fill::Compare = message.says {
         let may_begin = {
             let member = group.member();

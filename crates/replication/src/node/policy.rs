@@ -71,7 +71,9 @@ pub(super) async fn run(core: Rc<CoreGroups>) {
         core.turned();
         for shard in core.shards() {
             for group in shard.groups() {
-                if group.stopped().is_none() && !group.member().is_alone_and_leads() {
+                if group.stopped().is_some() {
+                    say_given_up(&group, now(), &core.shared.timing);
+                } else if !group.member().is_alone_and_leads() {
                     look_after(&core, &shard, &group);
                 }
             }

@@ -77,11 +77,13 @@ pub enum Kind {
     UnitTaken = 56,
     /// [`Fill::Filled`](super::Fill::Filled).
     Filled = 57,
+    /// [`Fill::Digest`](super::Fill::Digest).
+    Digest = 58,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
@@ -105,6 +107,7 @@ impl Kind {
         Self::UnitEnd,
         Self::UnitTaken,
         Self::Filled,
+        Self::Digest,
     ];
 
     fn from_byte(byte: u8) -> Result<Self, WireError> {
