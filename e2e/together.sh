@@ -125,7 +125,7 @@ all_say() {
     return 1
 }
 # The end of one of our own: what it said last.
-own_kept() { wait "$2" && grep "^kept" "$work/$1.out" || { tail -n 10 "$work/$1.err"; return 1; }; }
+own_kept() { wait "$2" && grep "^kept" "$work/$1.out" || { grep -A4 -m1 panicked "$work/$1.err"; tail -n 3 "$work/$1.err"; return 1; }; }
 guest_waits() {
     local tries
     for tries in $(seq 1800); do

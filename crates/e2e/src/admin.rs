@@ -17,6 +17,11 @@ pub fn get(admin: SocketAddr, path: &str) -> Value {
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("GET {path}: {error} in {body}"))
 }
 
+/// Whether the node answers that it is ready. One that is just being killed may still take connections, and answers none.
+pub fn is_ready(admin: SocketAddr) -> bool {
+    request(admin, "/readyz").is_ok_and(|(status, _)| status == 200)
+}
+
 fn request(admin: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&admin, ANSWER_TIME_MAX)?;
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;

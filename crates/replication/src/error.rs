@@ -1,7 +1,7 @@
 //! Why a group did not do what it was asked.
 
 use store::{AppendError, ReadError};
-use types::{Epoch, GroupId, VolumeEpoch, VolumeId};
+use types::{Epoch, GroupId, StoreId, VolumeEpoch, VolumeId};
 
 /// Why a group did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +26,20 @@ pub enum GroupError {
         group: GroupId,
         /// What is wrong.
         error: ReadError,
+    },
+    /// This member does not lead the group: nothing was done.
+    #[error("group {group} is led by {}", .primary.map_or("nobody here yet".to_owned(), |store| format!("store {store}")))]
+    NotPrimary {
+        /// The group.
+        group: GroupId,
+        /// Who does, as far as is known; nobody, if this one is to lead and does not yet.
+        primary: Option<StoreId>,
+    },
+    /// Another member may have taken over. Whether the write is or will be done is unknown.
+    #[error("group {group}: another member may have taken over, and whether the write is done is unknown")]
+    Unknown {
+        /// The group.
+        group: GroupId,
     },
     /// The group serves nothing until it is started anew. A write that ends so has an unknown outcome.
     #[error("group {group} has stopped: {reason}")]

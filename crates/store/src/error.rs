@@ -110,6 +110,14 @@ pub enum AppendError {
     /// [`Shard::room`](crate::Shard::room).
     #[error("no segment is free before more is cleaned")]
     Busy,
+    /// No log may hold it: what another member said is too long, or cannot be. Not queued.
+    #[error("group {group}: an entry that no log may hold: {error}")]
+    Invalid {
+        /// The group.
+        group: GroupId,
+        /// What is wrong with it.
+        error: FormatError,
+    },
     /// The device failed; it takes nothing more until the store is opened again.
     #[error("the device has failed: {reason}")]
     Failed {

@@ -338,7 +338,9 @@ pub(crate) fn io_error(error: GroupError) -> IoError {
         }
         GroupError::Damaged { .. } => IoError::Damaged(error.to_string()),
         GroupError::OldHead { .. } => IoError::Gone(error.to_string()),
-        GroupError::Stopped { .. } => IoError::Unavailable(error.to_string()),
+        GroupError::Stopped { .. } | GroupError::NotPrimary { .. } | GroupError::Unknown { .. } => {
+            IoError::Unavailable(error.to_string())
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 use e2e::demo::Served;
 use e2e::disk::{Disk, DiskError};
 use e2e::load::{Load, Plan};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ async fn run(arguments: Arguments) {
     drop(disk);
 
     let admin = arguments.admin;
-    wait("the node does not come back", || TcpStream::connect_timeout(&admin, Duration::from_secs(1)).is_ok()).await;
+    wait("the node does not come back", || e2e::admin::is_ready(admin)).await;
     let disk = arguments.open().await.expect("the volume is served again");
     load.verify(&disk).await;
     println!("kept: all of {} requests", load.completed());

@@ -140,6 +140,71 @@ impl Member {
         std::mem::take(&mut self.effects)
     }
 
+    /// The same, into a list that was used before.
+    pub fn swap_effects(&mut self, spare: &mut Vec<Effect>) {
+        debug_assert!(spare.is_empty(), "what was done is not done again");
+        std::mem::swap(&mut self.effects, spare);
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.effects.is_empty()
+    }
+
+    /// Whether there is no other member.
+    pub fn is_alone(&self) -> bool {
+        self.record.members().all(|store| store == self.me)
+    }
+
+    /// Whether it leads, and there is nobody to look after.
+    pub fn is_alone_and_leads(&self) -> bool {
+        self.next_place().is_some() && self.is_alone()
+    }
+
+    /// This store.
+    pub fn store(&self) -> StoreId {
+        self.me
+    }
+
+    /// Whether it wants to lead, and has not been answered by the map.
+    pub fn is_candidate(&self) -> bool {
+        matches!(self.role, Role::Candidate)
+    }
+
+    /// Whether nothing before the log's end is missing (R15).
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// It lacks something before its log's end, and has that written down: from now on it is neither chosen nor fetched
+    /// from (R15).
+    pub fn begins_to_fill(&mut self) {
+        self.whole = false;
+        if matches!(self.role, Role::Candidate) {
+            self.role = Role::Follower;
+        }
+    }
+
+    /// Its log goes on behind the end of this one, all of which is committed (R14).
+    pub fn skipped(&mut self, log: History) {
+        let last = log.last();
+        (self.log, self.durable, self.committed) = (log, last, last);
+        (self.matched, self.told_commit) = (last, last);
+    }
+
+    /// It lacks nothing any more, and has that written down; its primary is told.
+    pub fn is_filled(&mut self) {
+        self.whole = true;
+        if matches!(self.role, Role::Follower) {
+            self.tell(self.record.primary);
+        }
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self) -> Seq {
+        self.durable
+    }
+
     /// Whether the map says that this life of the member leads, serving or not.
     pub fn leads(&self) -> bool {
         matches!(self.role, Role::Leader(_))

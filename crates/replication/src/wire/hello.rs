@@ -68,7 +68,8 @@ impl NodeMessage {
 /// | 8 | 16 | cluster |
 /// | 24 | 8 | incarnation of the node |
 /// | 32 | 2 | its core that the connection belongs to |
-/// | 34 | 6 | zero |
+/// | 34 | 2 | the other node's core that is meant |
+/// | 36 | 4 | zero |
 /// | 40 | 8 | features that the node has: bits, none yet |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
@@ -80,6 +81,8 @@ pub struct Hello {
     pub incarnation: Incarnation,
     /// Its core that the connection belongs to.
     pub core: u16,
+    /// The other node's core that is meant.
+    pub to_core: u16,
     /// The newest version it speaks.
     pub version: u16,
     /// What it has.
@@ -97,6 +100,7 @@ impl Hello {
         put_u128(fixed, 8, self.cluster.0);
         put_u64(fixed, 24, self.incarnation.0);
         put_u16(fixed, 32, self.core);
+        put_u16(fixed, 34, self.to_core);
         put_u64(fixed, 40, self.features);
     }
 
@@ -107,6 +111,7 @@ impl Hello {
             node: NodeId(u32_at(fixed, 4)),
             incarnation: Incarnation(u64_at(fixed, 24)),
             core: u16_at(fixed, 32),
+            to_core: u16_at(fixed, 34),
             version: u16_at(fixed, 2),
             features: u64_at(fixed, 40),
         })
