@@ -9,6 +9,16 @@ pub enum GroupError {
     /// No room for what was to be written; nothing of it was queued.
     #[error("{0}")]
     NoSpace(AppendError),
+    /// Another member has no room for new blocks; nothing was queued.
+    #[error(
+        "no space: store {store}, which holds a copy in group {group}, takes no new blocks: delete or discard data, or add a device"
+    )]
+    MemberFull {
+        /// The group.
+        group: GroupId,
+        /// The member's store.
+        store: StoreId,
+    },
     /// The request comes from a head that is none any more.
     #[error("volume {volume}: the head of epoch {asked} was followed by one of epoch {seen}")]
     OldHead {

@@ -21,7 +21,9 @@ use std::rc::{Rc, Weak};
 use std::task::Poll;
 use store::format::LayerRecord;
 use store::{AppendError, AppendTimes, BlockCoding, Content, Entry, EntryKind, KnownBlock, ReadError, Want};
-use types::{BlockRange, ChunkId, Epoch, GroupId, Incarnation, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
+use types::{
+    BlockRange, ChunkId, Epoch, GroupId, Incarnation, LayerId, Mutant, Seq, StoreId, VolumeEpoch, VolumeId, mutant,
+};
 
 /// What a head says of itself with every request.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +129,8 @@ pub struct Group {
     reigns: RefCell<HashMap<VolumeId, VolumeReign, FixedState>>,
     /// Layers that the group was told of in this reign.
     layers: RefCell<HashSet<LayerId, FixedState>>,
+    /// Chunks that are damaged here: another member has them.
+    damaged: RefCell<Vec<(LayerId, ChunkId)>>,
     /// Chunks whose writers wait, as their unit is being taken.
     held: RefCell<Vec<ChunkId>>,
     /// Members that are being made whole, at their primary.
@@ -156,6 +160,7 @@ impl Group {
             commits: WaitList::default(),
             reigns: RefCell::new(HashMap::with_hasher(FixedState::default())),
             layers: RefCell::new(HashSet::with_hasher(FixedState::default())),
+            damaged: RefCell::default(),
             held: RefCell::default(),
             fillings: RefCell::default(),
             filler: RefCell::default(),
@@ -221,6 +226,7 @@ impl Group {
                 Box::pin(self.wait_for_segments()).await?;
                 continue;
             }
+            self.check_members_room(place, len)?;
             let kind = EntryKind::Write { range: place.range, bytes: bytes.clone(), coding: coding.clone() };
             match self.submit(stamp.epoch, place.layer, place.chunk, kind, len)? {
                 Some(placed) => return Ok(placed),
@@ -292,10 +298,54 @@ impl Group {
 
     #[cold]
     fn read_error(&self, error: ReadError) -> GroupError {
-        match error {
-            ReadError::Stopped { reason } => GroupError::Stopped { group: self.id, reason: reason.to_string() },
-            error => GroupError::Damaged { group: self.id, error },
+        if let ReadError::Stopped { reason } = error {
+            return GroupError::Stopped { group: self.id, reason: reason.to_string() };
         }
+        if !self.note_damage(&error) || mutant(Mutant::DamagedGoesOn) {
+            return GroupError::Damaged { group: self.id, error };
+        }
+        log::warn!("group {}: {error}; another member takes over, and this one gets the chunk from it", self.id);
+        self.with(|member| member.give_up(None));
+        GroupError::NotPrimary { group: self.id, primary: None }
+    }
+
+    /// A chunk is damaged here. Whether another member can make it whole.
+    pub(crate) fn note_damage(&self, error: &ReadError) -> bool {
+        let Some(place) = error.leaf() else { return false };
+        let (others, me) = {
+            let member = self.member.borrow();
+            (member.record().in_sync.clone(), member.store())
+        };
+        let mut damaged = self.damaged.borrow_mut();
+        if !damaged.contains(&place) {
+            damaged.push(place);
+        }
+        others.iter().any(|store| *store != me)
+    }
+
+    /// Chunks that are damaged here.
+    pub(crate) fn damaged(&self) -> Vec<(LayerId, ChunkId)> {
+        self.damaged.borrow().clone()
+    }
+
+    /// Whether what is here is to be read and compared: there are others, and nothing is known to be wrong.
+    pub(crate) fn is_to_scrub(&self) -> bool {
+        let member = self.member.borrow();
+        !member.is_alone() && member.is_whole() && self.stopped.get().is_none()
+    }
+
+    /// The other members in sync, at a primary that has begun.
+    pub(crate) fn others_if_leads(&self) -> Vec<StoreId> {
+        let member = self.member.borrow();
+        match member.has_begun() {
+            true => member.record().in_sync.iter().copied().filter(|store| *store != member.store()).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// All of them have come from another member.
+    pub(crate) fn is_whole_again(&self) {
+        self.damaged.borrow_mut().clear();
     }
 
     /// Whether any block of the chunk may be stored in `layer`; only what is committed counts.
@@ -368,6 +418,20 @@ impl Group {
         }
         let member = self.member.borrow();
         (!member.leads()).then(|| Err(self.not_primary(&member)))
+    }
+
+    /// Refuses new blocks if a member that counts has no room for them (R17).
+    fn check_members_room(&self, place: Place, len: usize) -> Result<(), GroupError> {
+        let member = self.member.borrow();
+        if member.is_alone() {
+            return Ok(());
+        }
+        let Some(shard) = self.shard.upgrade() else { return Ok(()) };
+        let full = shard.outside().and_then(|outside| outside.full_among(&member.record().in_sync));
+        match full.filter(|_| !shard.store().is_overwrite(place.layer, place.chunk, place.range, len)) {
+            Some(store) => Err(GroupError::MemberFull { group: self.id, store }),
+            None => Ok(()),
+        }
     }
 
     /// Waits while the chunk's writers are held.
@@ -517,7 +581,7 @@ impl Group {
 
     fn carry_out(&self, entries: &mut Vec<Entry>) {
         let Some(shard) = self.shard.upgrade() else { return };
-        if !self.member.borrow().is_idle() {
+        while !self.member.borrow().is_idle() {
             let mut effects = self.spare.take();
             self.member.borrow_mut().swap_effects(&mut effects);
             for effect in effects.drain(..) {
@@ -558,7 +622,7 @@ impl Group {
         let Some(through) = self.may_apply(through) else { return };
         if !shard.store().commit(self.id, through) {
             // Who waits is told when the shard's groups stop; nobody is told that it was committed.
-            return;
+            return self.cannot_apply(shard);
         }
         if self.is_leading.get() {
             loop {
@@ -574,6 +638,18 @@ impl Group {
         }
         self.room.wake_all();
         self.commits.wake_all();
+    }
+
+    /// An entry could not be applied. If an assertion stopped the store, it would stop whoever takes over, one after the
+    /// other: nobody is to, by himself (R16).
+    #[cold]
+    fn cannot_apply(&self, shard: &GroupShard) {
+        let is_assertion = matches!(shard.store().store().failed(), Some(AppendError::Stopped { .. }));
+        if is_assertion && !mutant(Mutant::PoisonNotTold) {
+            let poison = Seq(shard.store().committed_through(self.id).0 + 1);
+            log::error!("group {}: entry {poison} cannot be applied: the group stops on all its members", self.id);
+            self.member.borrow_mut().give_up(Some(poison));
+        }
     }
 
     /// How far of what is committed may be applied: not behind a unit that is on its way; nothing, in a member that is not

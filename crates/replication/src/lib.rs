@@ -28,6 +28,7 @@ pub mod node;
 pub mod protocol;
 mod recent;
 mod record;
+mod scrub;
 mod shard;
 mod window;
 pub mod wire;

@@ -170,6 +170,11 @@ impl GroupShard {
         self.shard.store().incarnation()
     }
 
+    /// Whether nothing more is taken.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
     /// The store.
     pub fn store_id(&self) -> StoreId {
         self.store
@@ -214,12 +219,16 @@ impl GroupShard {
         if !self.intake.borrow().is_empty() {
             return Err(AppendError::Busy);
         }
-        self.queue(index, entry)
-    }
-
-    fn queue(&self, index: u32, entry: Entry) -> Result<(), AppendError> {
         let place = (entry.epoch, entry.seq);
         let position = self.shard.prepare(entry)?;
+        self.queued.borrow_mut().push_back(Queued { position, group: index, place });
+        Ok(())
+    }
+
+    /// The same, of one that has its place: what is kept for overwrites is there for it (R17).
+    fn queue(&self, index: u32, entry: Entry) -> Result<(), AppendError> {
+        let place = (entry.epoch, entry.seq);
+        let position = self.shard.prepare_ordered(entry)?;
         self.queued.borrow_mut().push_back(Queued { position, group: index, place });
         Ok(())
     }

@@ -54,3 +54,46 @@ fn another_member_takes_over_and_has_all_that_was_acknowledged() {
 fn who_was_away_for_long_comes_back_chunk_by_chunk() {
     common::away_for_long();
 }
+
+#[test]
+fn a_damaged_block_is_read_from_another_member_and_mended() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..4 {
+        cluster.write(0, chunk, 0xb0 + chunk as u8).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(Duration::from_millis(100));
+    cluster.disks[0].rot_sector(&[0xb2; 32]).expect("it is on the disk");
+    assert!(matches!(cluster.read(0, 2).expect("it is up"), Err(GroupError::NotPrimary { .. })));
+    let primary = cluster.wait_for_primary(&[1, 2], SOON);
+    assert_eq!(cluster.read(primary, 2).expect("it is up"), Ok(0xb2));
+    cluster.world.run_for(Duration::from_secs(1));
+    cluster.wait_for_all(SOON);
+    assert!(cluster.standing(0).is_some_and(|standing| standing.whole));
+    // What it has of it now is good.
+    cluster.crash(1);
+    cluster.crash(2);
+    cluster.start(if primary == 1 { 2 } else { 1 });
+    let primary = cluster.wait_for_primary(&[0, 3 - primary], 3 * SOON);
+    assert_eq!(cluster.read(primary, 2).expect("it is up"), Ok(0xb2));
+    assert!(cluster.disks[0].rot_sector(&[0xb2; 32]).is_some(), "it is there once more");
+}
+
+#[test]
+fn a_damaged_block_that_nobody_reads_is_found_and_mended() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..4 {
+        cluster.write(0, chunk, 0xc0 + chunk as u8).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(Duration::from_millis(100));
+    cluster.disks[2].rot_sector(&[0xc1; 32]).expect("it is on the disk");
+    let left = |cluster: &common::Cluster| !cluster.record().in_sync.contains(&store_of(2));
+    let until = cluster.world.now() + 3 * SOON;
+    while !left(&cluster) {
+        assert!(cluster.world.now() < until, "nobody finds it");
+        cluster.world.run_for(Duration::from_millis(50));
+    }
+    cluster.wait_for_all(SOON);
+    assert!(cluster.disks[2].rot_sector(&[0xc1; 32]).is_some(), "it is there once more");
+}

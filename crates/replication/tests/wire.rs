@@ -270,6 +270,7 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
         shards: 1 + random.below(8) as u16,
         first_core: random.below(9) as u16,
         cores: 1 + random.below(16) as u16,
+        is_full: random.below(2) == 1,
     });
     let (time, incarnation) = (random.number(), Incarnation(random.number()));
     match random.below(4) {
@@ -565,7 +566,8 @@ fn a_history_that_does_not_rise_is_refused() {
 fn an_answer_that_would_except_too_many_groups_grants_nothing() {
     let answer = |groups: u32| {
         let grants = Grants::AllBut((0..groups).map(GroupId).collect());
-        let line = StoreLine { store: StoreId(1), life: Incarnation(1), shards: 1, first_core: 0, cores: 1 };
+        let line =
+            StoreLine { store: StoreId(1), life: Incarnation(1), shards: 1, first_core: 0, cores: 1, is_full: false };
         let (incarnation, cores, stores) = (Incarnation(1), Cores::default(), vec![line; 64]);
         let message = NodeMessage::BeatAnswer(BeatAnswer { echo_ns: 1, incarnation, cores, stores, grants });
         let sent = encode(&mut Sender::new(), &Envelope::default(), &Said::Node(message));

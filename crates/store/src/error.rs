@@ -223,6 +223,19 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// The leaf of which something is not what was written, or not all there.
+    pub fn leaf(&self) -> Option<(LayerId, ChunkId)> {
+        match *self {
+            Self::Checksum { layer, chunk, .. }
+            | Self::Io { layer, chunk, .. }
+            | Self::IndexLost { layer, chunk }
+            | Self::Untrusted { layer, chunk } => Some((layer, chunk)),
+            Self::Prepared { .. } | Self::Stopped { .. } | Self::Codec { .. } => None,
+        }
+    }
+}
+
 /// What of a device, or of a volume, a failed read was about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPlace {

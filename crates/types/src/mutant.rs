@@ -110,6 +110,12 @@ pub enum Mutant {
     GrowthForgotten,
     /// Replication: a record names its primary, and not which of its lives.
     LifeNotNamed,
+    /// Scrub: a member does not look whether it has what its primary has.
+    DigestsNotCompared,
+    /// Replication: whoever is stopped by an entry does not say so, and the next one takes over.
+    PoisonNotTold,
+    /// Replication: a primary with a damaged block goes on, and nobody mends it.
+    DamagedGoesOn,
     /// Catch-up: a member does not write down that it is not whole.
     FillNotNoted,
     /// Catch-up: a chunk that only the member has is not emptied.

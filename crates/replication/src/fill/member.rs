@@ -128,7 +128,12 @@ impl Attempt {
             self.note(NOT_WHOLE).await?;
         }
         self.group.with(crate::protocol::Member::begins_to_fill);
-        let leaves = leaves_of(&self.shard, self.group.id(), owner).await;
+        let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await;
+        let damaged = self.group.damaged();
+        for leaf in leaves.iter_mut().filter(|leaf| damaged.contains(&(leaf.layer, leaf.chunk))) {
+            // Whatever it is, it is not what the primary has.
+            leaf.last_seq = Seq(0);
+        }
         let mut rest = leaves.chunks(MAX_LEAVES).peekable();
         loop {
             let leaves = rest.next().unwrap_or_default().to_vec();
@@ -176,10 +181,15 @@ impl Attempt {
                     }
                     self.note(WHOLE).await?;
                     self.filler.end();
+                    self.group.is_whole_again();
                     self.group.with(crate::protocol::Member::is_filled);
                     return Ok(());
                 }
-                Fill::Compare | Fill::Leaves { .. } | Fill::Skipped { .. } | Fill::UnitTaken { .. } => {
+                Fill::Compare
+                | Fill::Leaves { .. }
+                | Fill::Skipped { .. }
+                | Fill::UnitTaken { .. }
+                | Fill::Digest { .. } => {
                     return Err("its primary says what only a member says".to_owned());
                 }
             }
@@ -303,6 +313,9 @@ pub(crate) fn hear(
     from: StoreId,
     message: FillMessage,
 ) {
+    if let Fill::Digest { layer, chunk, last_seq, digest } = message.says {
+        return crate::scrub::compare(shard, group, from, (layer, chunk), (last_seq, digest));
+    }
     if let Fill::Compare = message.says {
         let may_begin = {
             let member = group.member();

@@ -3,7 +3,7 @@
 use super::link::{Frames, Link, Taken};
 use super::map_side::{MapSide, Says};
 use super::view::View;
-use super::{Shared, Work};
+use super::{Shared, Timing, Work};
 use crate::fill::{Owner, member, primary};
 use crate::group::{Group, GroupRef};
 use crate::protocol::{Membership, Message, Session};
@@ -77,6 +77,7 @@ impl CoreGroups {
     pub fn add_shard(self: &Rc<Self>, shard: Rc<Shard>, store: StoreId, recovery: Recovery) -> Rc<GroupShard> {
         let shard = GroupShard::new(shard, store, recovery);
         shard.set_outside(self);
+        runtime::spawn(crate::scrub::run(self.clone(), shard.clone()));
         self.shards.borrow_mut().push(shard.clone());
         shard
     }
@@ -248,6 +249,17 @@ impl CoreGroups {
     /// Which life of a store was heard of last.
     pub(crate) fn life_of(&self, store: StoreId) -> Option<Incarnation> {
         self.view.borrow().life_of(store)
+    }
+
+    /// A member that takes no new blocks, if one of these is.
+    pub(crate) fn full_among(&self, stores: &[StoreId]) -> Option<StoreId> {
+        let view = self.view.borrow();
+        stores.iter().copied().find(|store| !view.takes_new_blocks(*store))
+    }
+
+    /// How long things last.
+    pub(crate) fn timing(&self) -> &Timing {
+        &self.shared.timing
     }
 
     /// Which group holds what.

@@ -68,6 +68,7 @@ impl MapSide {
             shards: store.shard_count().into(),
             first_core: *first_core,
             cores: self.cores,
+            is_full: !store.takes_new_blocks(0),
         };
         serves.map(line).collect()
     }

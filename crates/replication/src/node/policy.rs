@@ -31,6 +31,9 @@ pub(crate) struct Timers {
     epoch_at: Instant,
     /// Since when nobody leads, as far as is known.
     headless_since: Option<Instant>,
+    /// When this member gave the group up, and when that was said last.
+    gave_up_at: Option<Instant>,
+    said_at: Instant,
     /// When the map was asked for the record, and when it had been looked at.
     asked_at: Option<Instant>,
     looked_at: Option<Instant>,
@@ -68,7 +71,9 @@ pub(super) async fn run(core: Rc<CoreGroups>) {
         core.turned();
         for shard in core.shards() {
             for group in shard.groups() {
-                if group.stopped().is_none() && !group.member().is_alone_and_leads() {
+                if group.stopped().is_some() {
+                    say_given_up(&group, now(), &core.shared.timing);
+                } else if !group.member().is_alone_and_leads() {
                     look_after(&core, &shard, &group);
                 }
             }
@@ -87,7 +92,12 @@ fn look_after(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef) {
             (timers.epoch, timers.epoch_at) = (epoch, at);
             timers.headless_since = None;
             timers.looked_at = None;
+            timers.gave_up_at = None;
         }
+    }
+    if !group.damaged().is_empty() && !group.member().leads() && group.member().is_whole() {
+        // Its primary makes it whole.
+        group.with(Member::begins_to_fill);
     }
     let leads = group.member().leads();
     if leads {
@@ -130,6 +140,9 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
         tell_commit(group, store);
     }
     drop(view);
+    if hands_over(shard, group, &gone, &slow) {
+        return;
+    }
     remove(group, &gone, &slow);
     let (epoch_at, is_due) = {
         let mut timers = group.timers.borrow_mut();
@@ -212,6 +225,24 @@ fn tell_commit(group: &Group, store: StoreId) {
     }
 }
 
+/// A primary that is slow, or has damage that another can mend, gives the group up if enough others are fine (R18).
+fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[StoreId]) -> bool {
+    let is_slow = shard.store().slow().is_some();
+    if !is_slow && group.damaged().is_empty() {
+        return false;
+    }
+    let enough = {
+        let member = group.member();
+        let is_fine = |store: &&StoreId| **store != member.store() && !gone.contains(store) && !slow.contains(store);
+        let fine = member.record().in_sync.iter().filter(is_fine).count();
+        fine >= member.record().min_in_sync.max(1)
+    };
+    if enough {
+        group.with(|member| member.give_up(None));
+    }
+    enough
+}
+
 /// Silent members are removed; slow ones only while enough that are neither remain (R18).
 fn remove(group: &Group, gone: &[StoreId], slow: &[StoreId]) {
     let (in_sync, needed) = {
@@ -232,6 +263,7 @@ fn remove(group: &Group, gone: &[StoreId], slow: &[StoreId]) {
 // ---- all others ----------------------------------------------------------------------------------------------------
 
 fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
+    say_given_up(group, at, timing);
     let is_headless = {
         let (member, view) = (group.member(), core.view.borrow());
         is_headless(&member, &view, group, at, timing)
@@ -273,10 +305,37 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
     }
 }
 
+/// Who gave the group up says so again and again: others may not have heard it.
+fn say_given_up(group: &Group, at: Instant, timing: &Timing) {
+    {
+        let member = group.member();
+        if !member.is_given_up() || member.record().primary != member.store() {
+            return;
+        }
+    }
+    let is_due = {
+        let mut timers = group.timers.borrow_mut();
+        timers.gave_up_at.get_or_insert(at);
+        let is_due = at.since(timers.said_at) >= timing.resend;
+        if is_due {
+            timers.said_at = at;
+        }
+        is_due
+    };
+    if is_due {
+        group.with(Member::say_given_up);
+    }
+}
+
 /// Whether nobody leads, as far as can be known here: the primary is silent, has started anew, or is this store, which
 /// does not lead.
 fn is_headless(member: &Member, view: &View, group: &Group, at: Instant, timing: &Timing) -> bool {
     let record = member.record();
+    if member.is_given_up() {
+        // Who gave it up comes last.
+        let gave_up = group.timers.borrow().gave_up_at;
+        return gave_up.is_none_or(|gave_up| at.since(gave_up) >= timing.silent * 2);
+    }
     let has_begun_anew = view.life_of(record.primary).is_some_and(|life| life != record.life);
     record.primary == member.store() || view.silence(record.primary, group.id(), at) >= timing.silent || has_begun_anew
 }

@@ -34,6 +34,8 @@ pub struct Timing {
     pub renewal: Duration,
     /// The map's records are looked at so often, whatever its watches say.
     pub look: Duration,
+    /// Each leaf is read again so long after the one before: 1 TiB in a week.
+    pub scrub: Duration,
     /// A message that a connection does not take for so long ends it.
     pub send: Duration,
 }
@@ -53,6 +55,7 @@ impl Default for Timing {
             session: Duration::from_secs(10),
             renewal: Duration::from_secs(3),
             look: Duration::from_secs(10),
+            scrub: Duration::from_millis(500),
             send: Duration::from_secs(5),
         }
     }

@@ -58,6 +58,11 @@ impl View {
         self.stores.get(&store).map(|known| known.line.life)
     }
 
+    /// Whether a store takes new blocks, as far as is known.
+    pub(crate) fn takes_new_blocks(&self, store: StoreId) -> bool {
+        self.stores.get(&store).is_none_or(|known| !known.line.is_full)
+    }
+
     /// How long nothing was heard of a group's member: of its store, or of the core that it is on.
     pub(crate) fn silence(&self, store: StoreId, group: GroupId, now: Instant) -> Duration {
         let heard = self.stores.get(&store).and_then(|known| {

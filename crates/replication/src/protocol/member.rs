@@ -89,6 +89,8 @@ pub struct Member {
     started: Instant,
     /// The record's primary will not read any more: it is dead, or gave the group up.
     primary_gone: bool,
+    /// Whoever applies this entry stops: nobody takes over by himself (R16).
+    poison: Option<Seq>,
     pub(super) effects: Vec<Effect>,
 }
 
@@ -124,6 +126,7 @@ impl Member {
             grants: Vec::new(),
             started: now,
             primary_gone: false,
+            poison: None,
             effects: Vec::new(),
         };
         if map < known {
@@ -179,9 +182,12 @@ impl Member {
     /// It lacks something before its log's end, and has that written down: from now on it is neither chosen nor fetched
     /// from (R15).
     pub fn begins_to_fill(&mut self) {
-        self.whole = false;
+        let was_whole = std::mem::replace(&mut self.whole, false);
         if matches!(self.role, Role::Candidate) {
             self.role = Role::Follower;
+        }
+        if was_whole && self.record.primary != self.me {
+            self.tell(self.record.primary);
         }
     }
 
@@ -321,7 +327,8 @@ impl Member {
     /// not lead goes on granting.
     pub fn campaign(&mut self) {
         let may_lead = self.record.in_sync.contains(&self.me) || self.record.eligible.contains(&self.me);
-        if self.change.is_none() && matches!(self.role, Role::Follower) && self.whole && may_lead {
+        let is_free = self.change.is_none() && matches!(self.role, Role::Follower);
+        if is_free && self.whole && may_lead && self.poison.is_none() {
             self.role = Role::Candidate;
         }
     }
@@ -337,6 +344,38 @@ impl Member {
     /// gave the group up. It may lead again in a later epoch.
     pub fn primary_is_gone(&mut self, epoch: Epoch) {
         self.primary_gone |= epoch == self.record.epoch;
+    }
+
+    /// Reads and writes no more in this epoch, and says so: another is to lead. With `poison` nobody is: whoever applies
+    /// that entry stops (R16).
+    pub fn give_up(&mut self, poison: Option<Seq>) {
+        if !matches!(self.role, Role::Leader(_)) {
+            return;
+        }
+        self.step_down();
+        self.primary_gone = true;
+        self.poison = poison;
+        self.say_given_up();
+    }
+
+    /// Says it again to those who may not have heard it.
+    pub fn say_given_up(&mut self) {
+        if self.record.primary != self.me || !self.primary_gone {
+            return;
+        }
+        let message = Message::GaveUp { epoch: self.record.epoch, poison: self.poison };
+        let others: Vec<_> = self.record.members().filter(|store| *store != self.me).collect();
+        others.into_iter().for_each(|store| self.effects.push(Effect::Send(store, message.clone(), None)));
+    }
+
+    /// Whether the record's primary has said that it reads no more.
+    pub fn is_given_up(&self) -> bool {
+        self.primary_gone
+    }
+
+    /// The entry that nobody can apply, if there is one.
+    pub fn poison(&self) -> Option<Seq> {
+        self.poison
     }
 
     /// Asks the map for the lead, if it is this member's and everything granted to the primary is over (R8).
@@ -418,6 +457,12 @@ impl Member {
             }
             Message::Told { epoch, history, whole } if *epoch <= self.record.epoch => {
                 self.told(from, incarnation, *epoch, history, *whole);
+            }
+            Message::GaveUp { epoch, poison } => {
+                if from == self.record.primary && incarnation == self.record.life {
+                    self.primary_is_gone(*epoch);
+                    self.poison = self.poison.max(poison.filter(|_| *epoch == self.record.epoch));
+                }
             }
             Message::Prepared { epoch, through } => self.prepared(from, incarnation, *epoch, *through),
             Message::Fetched { epoch, before } if *epoch == self.record.epoch => self.fetched(*before, entries),

@@ -27,6 +27,8 @@ pub struct StoreLine {
     pub first_core: u16,
     /// Cores of the node; not 0.
     pub cores: u16,
+    /// It takes no new blocks.
+    pub is_full: bool,
 }
 
 impl StoreLine {
@@ -76,7 +78,7 @@ impl Cores {
 /// | 8 | 8 | when it was sent: the sender's monotonic clock, ns; the answer has the same |
 /// | 16 | 8 | incarnation of the node |
 /// | 24 | 32 | cores that have turned since the last beat: bits |
-/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), zero (2) |
+/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), 1 if it takes no new blocks (2) |
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beat {
     /// When it was sent, on the sender's clock.
@@ -133,7 +135,7 @@ pub enum Grants {
 /// | 8 | 8 | when the beat was sent, as it says |
 /// | 16 | 8 | incarnation of the answering node |
 /// | 24 | 32 | its cores that have turned since the last beat: bits |
-/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), zero (2) |
+/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), 1 if it takes no new blocks (2) |
 /// | … | 4 × groups | groups for which nothing is granted, rising |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BeatAnswer {
@@ -213,7 +215,7 @@ fn encode_stores<const FIXED_BYTES: usize>(
     for line in stores {
         out.extend_from_slice(&line.store.0.to_le_bytes());
         out.extend_from_slice(&line.life.0.to_le_bytes());
-        for number in [line.shards, line.first_core, line.cores, 0] {
+        for number in [line.shards, line.first_core, line.cores, u16::from(line.is_full)] {
             out.extend_from_slice(&number.to_le_bytes());
         }
     }
@@ -232,6 +234,7 @@ fn decode_stores(what: &'static str, fixed: &[u8], body: &mut Body<'_>) -> Resul
         shards: u16_at(item, 24),
         first_core: u16_at(item, 26),
         cores: u16_at(item, 28),
+        is_full: u16_at(item, 30) & 1 == 1,
     };
     let lines: Vec<_> = list.chunks_exact(STORE_BYTES).map(line).collect();
     match lines.iter().find(|line| line.shards == 0 || line.cores == 0) {

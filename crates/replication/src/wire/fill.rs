@@ -22,7 +22,7 @@
 //! | 8 | 8 | the attempt |
 //! | 16 | 8 | a sequence, where one is named |
 //! | 24 | 8 | the unit's number, where one is named |
-//! | 32 | 4 | epoch (`skip`), chunk (`unit begin`) |
+//! | 32 | 4 | epoch (`skip`), chunk (`unit begin`, `digest`) |
 //! | 36 | 4 | number of items of the second list |
 //! | 40 | … | lists |
 //!
@@ -31,10 +31,11 @@
 //! | `leaves`, `unit begin` | leaves, 24 bytes: layer (8), last sequence (8), chunk (4), zero (4) |
 //! | `pending` | chunks, 4 bytes |
 //! | `skip` | epochs, 12 bytes: epoch (4), first sequence (8); volumes, 12 bytes: volume (8), epoch (4); the group's record, its length (8) before it |
+//! | `digest` | the layer (8); the digest (16). The chunk is in the fixed part |
 //! | `unit part` | its layer (8), key (4), zero (4); runs, 8 bytes: first block (2), blocks (2), 1 zeroes or 2 stored (1), zero (3); of each stored block, 8 bytes: crc32c (4), stored length and codec as the store has them (1), zero (3). Blocks behind the meta part |
 
 use super::body::{Body, begin_fixed, end_list};
-use super::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use super::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at, u128_at};
 use super::{EPOCH_MAX, Kind, MAX_HISTORY_EPOCHS, SEQ_MAX, WireError};
 use crate::protocol::Place;
 use runtime::SharedBuf;
@@ -155,6 +156,17 @@ pub enum Fill {
     },
     /// Nothing differs any more.
     Filled,
+    /// So much is in a leaf after this entry: is it the same with you? Belongs to no attempt.
+    Digest {
+        /// The layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkId,
+        /// The last entry that is in it.
+        last_seq: Seq,
+        /// Of its contents.
+        digest: u128,
+    },
 }
 
 impl FillMessage {
@@ -170,6 +182,7 @@ impl FillMessage {
             Fill::UnitEnd { .. } => Kind::UnitEnd,
             Fill::UnitTaken { .. } => Kind::UnitTaken,
             Fill::Filled => Kind::Filled,
+            Fill::Digest { .. } => Kind::Digest,
         }
     }
 
@@ -246,6 +259,12 @@ impl FillMessage {
                 return Ok(bytes.len() as u32);
             }
             Fill::UnitEnd { unit } | Fill::UnitTaken { unit } => put.number(24, *unit),
+            Fill::Digest { layer, chunk, last_seq, digest } => {
+                put.number(16, last_seq.0);
+                put_u32(&mut put.out[start..], 32, chunk.0);
+                put.list([layer.0.to_le_bytes()]);
+                put.list([digest.to_le_bytes()]);
+            }
         }
         Ok(0)
     }
@@ -290,6 +309,10 @@ impl FillMessage {
             Kind::UnitPart => part_of(unit, count, &mut lists, body, meta_bytes)?,
             Kind::UnitEnd => Fill::UnitEnd { unit },
             Kind::UnitTaken => Fill::UnitTaken { unit },
+            Kind::Digest => {
+                let (chunk, layer) = (ChunkId(u32_at(fixed, 32)), LayerId(u64_at(lists.list(8)?, 0)));
+                Fill::Digest { layer, chunk, last_seq: seq, digest: u128_at(lists.list(16)?, 0) }
+            }
             other => unreachable!("{other:?} is no part of catch-up"),
         };
         Ok(Self { attempt, says })

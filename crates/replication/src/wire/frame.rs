@@ -55,6 +55,8 @@ pub enum Kind {
     Fetched = 37,
     /// [`Message::Refused`](crate::protocol::Message::Refused).
     Refused = 38,
+    /// [`Message::GaveUp`](crate::protocol::Message::GaveUp).
+    GaveUp = 39,
     /// [`Fill::Compare`](super::Fill::Compare), and so on: see `fill`.
     Compare = 48,
     /// [`Fill::Leaves`](super::Fill::Leaves).
@@ -75,11 +77,13 @@ pub enum Kind {
     UnitTaken = 56,
     /// [`Fill::Filled`](super::Fill::Filled).
     Filled = 57,
+    /// [`Fill::Digest`](super::Fill::Digest).
+    Digest = 58,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
@@ -92,6 +96,7 @@ impl Kind {
         Self::Fetch,
         Self::Fetched,
         Self::Refused,
+        Self::GaveUp,
         Self::Compare,
         Self::Leaves,
         Self::Pending,
@@ -102,6 +107,7 @@ impl Kind {
         Self::UnitEnd,
         Self::UnitTaken,
         Self::Filled,
+        Self::Digest,
     ];
 
     fn from_byte(byte: u8) -> Result<Self, WireError> {

@@ -197,7 +197,14 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
     };
     let mut cores = Cores::default();
     [0, 3, 64, 255].into_iter().for_each(|core| cores.insert(core));
-    let line = |store, life, first_core| StoreLine { store, life: Incarnation(life), shards: 8, first_core, cores: 6 };
+    let line = |store, life, first_core| StoreLine {
+        store,
+        life: Incarnation(life),
+        shards: 8,
+        first_core,
+        cores: 6,
+        is_full: life == 2,
+    };
     let (incarnation, stores) = (Incarnation(41), vec![line(A, 9, 0), line(B, 2, 2)]);
     let answer = |grants| {
         let stores = vec![line(C, 5, 1)];
@@ -229,6 +236,7 @@ fn group_samples() -> Vec<(&'static str, Message, Vec<Entry>)> {
         ("fetch", Message::Fetch { record: record(), behind: Seq(1000) }, Vec::new()),
         ("fetched", Message::Fetched { epoch, before: BEFORE }, entries(false)),
         ("refused", Message::Refused { record: record() }, Vec::new()),
+        ("gave-up", Message::GaveUp { epoch, poison: Some(Seq(1005)) }, Vec::new()),
     ]
 }
 
@@ -260,6 +268,7 @@ fn fill_samples() -> Vec<(&'static str, Fill)> {
         ("unit-end", Fill::UnitEnd { unit }),
         ("unit-taken", Fill::UnitTaken { unit }),
         ("filled", Fill::Filled),
+        ("digest", Fill::Digest { layer: LayerId(10), chunk, last_seq: Seq(700), digest: 0xd1_6e57 << 64 | 5 }),
     ]
 }
 

@@ -24,8 +24,8 @@
 //! | 3 | hello refused | [`HelloRefused`] |
 //! | 16 | beat | [`Beat`] |
 //! | 17 | its answer | [`BeatAnswer`] |
-//! | 48 … 57 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled | [`FillMessage`] |
-//! | 32 … 38 | prepare, prepared, ask, told, fetch, fetched, refused | [`Message`](crate::protocol::Message): see `message` |
+//! | 48 … 58 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled; scrub: digest | [`FillMessage`] |
+//! | 32 … 39 | prepare, prepared, ask, told, fetch, fetched, refused, gave up | [`Message`](crate::protocol::Message): see `message` |
 //!
 //! Main types: [`FrameHeader`]; [`Sender`] and [`Receiver`], one of each per connection.
 

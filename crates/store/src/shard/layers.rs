@@ -66,6 +66,11 @@ impl Shard {
         self.core.state.borrow().layers.values().copied().collect()
     }
 
+    /// What is known of a layer.
+    pub fn layer(&self, layer: LayerId) -> Option<LayerRecord> {
+        self.core.state.borrow().layers.get(&layer).copied()
+    }
+
     /// Layers in which anything is known of the chunk, emptied leaves included.
     pub fn layers_of(&self, chunk: ChunkId) -> Vec<LayerId> {
         let state = self.core.state.borrow();

@@ -320,6 +320,12 @@ impl Shard {
         Ok(position)
     }
 
+    /// Whether every block of the range is stored in this very layer, and all of them take no less than `bytes`: then
+    /// writing them takes no more room.
+    pub fn is_overwrite(&self, layer: LayerId, chunk: ChunkId, range: BlockRange, bytes: usize) -> bool {
+        self.core.state.borrow().is_overwrite(LeafKey { layer, chunk }, range, bytes)
+    }
+
     /// Resolves when what was refused with [`AppendError::Busy`] may be tried again.
     ///
     /// # Errors

@@ -146,7 +146,7 @@ impl Clients {
                 return false;
             }
             Ok(placed) => target.group.wait_committed(placed).await,
-            Err(GroupError::NoSpace(_)) => {
+            Err(GroupError::NoSpace(_) | GroupError::MemberFull { .. }) => {
                 self.history.borrow_mut().refused(id);
                 return true;
             }
