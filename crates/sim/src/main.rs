@@ -101,7 +101,7 @@ fn run(flags: &Flags) -> Result<bool, String> {
         ..Plan::new(workload, seeds.clone())
     };
     if flags.trace {
-        let options = RunOptions { seed: seeds.start, crashes: plan.crashes, trace: true };
+        let options = RunOptions { trace: true, ..RunOptions::new(seeds.start, plan.crashes) };
         let outcome = runner::run_seed(workload, &options);
         println!("{}", outcome.as_ref().map_or_else(ToString::to_string, |report| format!("{report:?}")));
         return Ok(outcome.is_ok());

@@ -119,7 +119,7 @@ pub fn run(workload: &Workload, plan: &Plan) -> Result<Summary, FailedSeed> {
             if seed >= plan.seeds.end {
                 return;
             }
-            match run_seed(workload, &RunOptions { seed, crashes: plan.crashes, trace: false }) {
+            match run_seed(workload, &RunOptions::new(seed, plan.crashes)) {
                 Ok(report) => reports.lock().expect("runs do not panic").push((seed, report)),
                 Err(failure) => {
                     stop.store(true, Ordering::Relaxed);

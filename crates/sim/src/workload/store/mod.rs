@@ -26,6 +26,7 @@ pub const WORKLOAD: Workload = Workload {
     about: "random operations on one store, crashed at every kind of moment",
     default_crashes: 100,
     run,
+    faults: super::no_faults,
     mutants: &[
         Mutant::AcknowledgeBeforeDurable,
         Mutant::DamageTakenForHole,

@@ -47,6 +47,7 @@ pub const WORKLOAD: Workload = Workload {
     about: "a whole node: clients on its cores, NVMe/TCP hosts and NBD clients on one volume",
     default_crashes: 30,
     run,
+    faults: super::no_faults,
     mutants: &[
         Mutant::AcknowledgeBeforeDurable,
         Mutant::FlushRemoved,

@@ -1,0 +1,358 @@
+//! The workload `cluster`: whole clusters running `store`, `replication` and `cluster` as they ship, in which everything
+//! goes wrong that may.
+//!
+//! ```text
+//!   clients ── on a machine of their own; a task on whichever node leads does an operation, and writes the history
+//!      │
+//!   nodes 1..7: cores, stores, groups ──network── each other        the map: in memory, with etcd's vices
+//!      │
+//!   breaker: does what the schedule says              watch: asks all members at once what must always hold
+//! ```
+//!
+//! A run draws its cluster and its faults from the seed, lets clients run while things break, mends everything, demands
+//! that all heals, and judges the history. What the faults are is known before it begins ([`schedule`]): a run can be
+//! repeated without some of them, and with fewer operations.
+
+mod breaker;
+mod client;
+mod heal;
+mod layout;
+mod machine;
+mod profile;
+mod schedule;
+mod task;
+mod watch;
+
+pub use schedule::{KINDS, format_numbers, parse_numbers};
+
+use super::{Failure, Report, RunOptions, Workload};
+use crate::checker;
+use breaker::{Breaker, Reach, no_map_faults};
+use client::Clients;
+use cluster::SimMap;
+use heal::is_whole;
+use layout::{DISK_BYTES, Layout};
+use machine::{Machine, Refusal};
+use profile::Profile;
+use runtime::sim::{NodeOptions, Random, SimNode, World};
+use schedule::Event;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use types::NodeId;
+use watch::{Watch, describe, members};
+
+/// See the module.
+pub const WORKLOAD: Workload = Workload {
+    name: "cluster",
+    about: "whole clusters: groups of several members on several nodes, in which everything goes wrong",
+    default_crashes: 0,
+    run,
+    faults,
+    mutants: &[],
+};
+
+/// How often all members are asked what must always hold.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Longest that starting a new cluster may take.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// Longest that all takes to heal once nothing is broken any more: a session in the map, some take-overs, a look at the
+/// map, a catch-up; and the time that a device may take to answer, or to be given up, when it is opened.
+const HEAL_LIMIT: Duration = Duration::from_secs(90);
+/// Somebody looks after a node whose stores have failed, so often.
+const CARE_EVERY: Duration = Duration::from_secs(10);
+/// Longest that a read or write may take when all is whole.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// When nobody writes any more, all that is committed is known to be committed everywhere after this.
+const QUIET: Duration = Duration::from_secs(2);
+
+fn run(options: &RunOptions) -> Result<Report, Failure> {
+    let mut run = Run::new(options)?;
+    let outcome = run.whole();
+    run.machines.iter().for_each(|machine| machine.forget());
+    outcome
+}
+
+/// The faults of a run, one line each, by number from 1.
+fn faults(options: &RunOptions) -> Vec<String> {
+    let plan = Plan::draw(options.seed);
+    let addresses = (0..plan.profile.nodes).map(|_| std::net::IpAddr::from([10, 0, 0, 1]));
+    let layout = Layout::draw(&plan.profile, addresses, &plan.layout);
+    schedule::draw(&plan.profile, &layout, &plan.faults).iter().map(ToString::to_string).collect()
+}
+
+/// What follows from the seed alone, each from numbers of its own.
+struct Plan {
+    profile: Profile,
+    layout: Random,
+    faults: Random,
+    clocks: Random,
+}
+
+impl Plan {
+    fn draw(seed: u64) -> Self {
+        let of = |purpose: u64| Random::for_purpose(seed, 0xc105_7e40 + purpose);
+        Self { profile: Profile::draw(&of(0)), layout: of(1), faults: of(2), clocks: of(3) }
+    }
+}
+
+struct Run {
+    world: World,
+    profile: Profile,
+    layout: Rc<Layout>,
+    /// Where clients are.
+    outside: SimNode,
+    machines: Vec<Rc<Machine>>,
+    map: Arc<SimMap>,
+    clients: Rc<Clients>,
+    breaker: Breaker,
+    watch: Watch,
+    next_look: Duration,
+    trace: bool,
+    has_restored: bool,
+}
+
+impl Run {
+    fn new(options: &RunOptions) -> Result<Self, Failure> {
+        let world = options.world();
+        let Plan { profile, layout, faults, clocks } = Plan::draw(options.seed);
+        let nodes: Vec<SimNode> =
+            (0..profile.nodes).map(|_| world.add_node(profile.cores, profile.draw_clock(&clocks))).collect();
+        let outside = world.add_node(1, NodeOptions::default());
+        let layout = Rc::new(Layout::draw(&profile, nodes.iter().map(SimNode::ip), &layout));
+        let events = schedule::draw(&profile, &layout, &faults);
+        let is_left = |event: &Event| !options.without.contains(&event.number);
+        let events: Vec<Event> = events.into_iter().filter(is_left).collect();
+        if options.trace {
+            eprintln!("{profile:?}");
+            layout.groups.iter().for_each(|group| eprintln!("{group:?}"));
+            events.iter().for_each(|event| eprintln!("{event}"));
+        }
+        let map = SimMap::new();
+        let machine = |(index, node): (usize, &SimNode)| {
+            let disk = |store: usize| (store, node.add_disk(&layout.stores[store].path, DISK_BYTES, profile.disk));
+            let disks: BTreeMap<_, _> = layout.stores_of(index).map(disk).collect();
+            Machine::new(index, node.clone(), disks, &layout, &map, profile.cleans)
+        };
+        let machines: Vec<Rc<Machine>> = nodes.iter().enumerate().map(machine).collect();
+        for (index, one) in nodes.iter().enumerate() {
+            nodes.iter().enumerate().filter(|(other, _)| *other != index).for_each(|(_, other)| {
+                world.set_link(one, other, profile.link);
+            });
+        }
+        let operations = options.operations.map_or(profile.operations, |most| most.min(profile.operations));
+        let clients = Clients::new(&layout, &machines, operations);
+        clients.reads_may_fail.set(events.iter().any(|event| event.fault.kind() == kind("disk errors")));
+        let has_restored = events.iter().any(|event| event.fault.kind() == kind("map restores"));
+        Ok(Self {
+            breaker: Breaker::new(events, Duration::ZERO),
+            world,
+            profile,
+            layout,
+            outside,
+            machines,
+            map,
+            clients,
+            watch: Watch::default(),
+            next_look: Duration::ZERO,
+            trace: options.trace,
+            has_restored,
+        })
+    }
+
+    fn whole(&mut self) -> Result<Report, Failure> {
+        self.begin()?;
+        self.break_things()?;
+        let healed = self.heal()?;
+        self.finish(healed)
+    }
+
+    /// A new cluster comes up: nothing is broken yet.
+    fn begin(&mut self) -> Result<(), Failure> {
+        let (layout, profile) = (self.layout.clone(), self.profile.clone());
+        let map = self.map.handle_for(NodeId(u32::MAX));
+        self.world.run_on(&self.outside, 0, async move { layout.make_map(&profile, &*map).await })??;
+        self.map.set_faults(no_map_faults(&self.profile));
+        for machine in &self.machines {
+            let formatted = machine.clone().format(self.profile.shards);
+            let formatted = self.world.run_on(&machine.node, 0, formatted)?;
+            formatted.map_err(|error| Failure::new("setup", error))?;
+        }
+        self.machines.iter().for_each(Machine::start);
+        let all = 0..self.layout.groups.len();
+        self.until("a new cluster does not serve", START_LIMIT, |run| run.wants(all.clone()))?;
+        Ok(())
+    }
+
+    /// What is wrong with the first of these groups that is not whole.
+    fn wants(&self, mut groups: std::ops::Range<usize>) -> Option<String> {
+        let all = members(&self.layout, &self.machines);
+        groups.find_map(|group| {
+            let why = is_whole(&self.layout, group, &all).err()?;
+            let id = self.layout.groups[group].id;
+            Some(format!("group {id}: {why}{}", describe(&self.layout, &self.machines, id)))
+        })
+    }
+
+    /// Clients run, and the schedule is followed to its end.
+    fn break_things(&mut self) -> Result<(), Failure> {
+        let began = self.world.now();
+        let events = std::mem::take(&mut self.breaker.events);
+        self.breaker = Breaker::new(events, began);
+        let (clients, burst) = (self.profile.clients as u64, self.profile.burst);
+        self.clients.running.set(self.profile.clients);
+        for _ in 0..clients {
+            self.outside.spawn(0, self.clients.clone().run(clients, burst, self.profile.duration));
+        }
+        let end = began + self.profile.duration;
+        while self.world.now() < end {
+            let next = self.breaker.next_due().map_or(end, |due| due.min(end));
+            self.go_on(next)?;
+            let reach = Reach {
+                world: &self.world,
+                profile: &self.profile,
+                layout: &self.layout,
+                machines: &self.machines,
+                map: &self.map,
+            };
+            self.breaker.advance(&reach);
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    /// Lets the world go on to a time, and looks at everything now and then.
+    fn go_on(&mut self, until: Duration) -> Result<(), Failure> {
+        while self.world.now() < until {
+            self.next_look = self.next_look.max(self.world.now() + LOOK_EVERY);
+            let next = self.next_look.min(until);
+            self.world.run_to(next, || self.clients.failure.borrow().is_some())?;
+            self.clients.failure.borrow_mut().take().map_or(Ok(()), Err)?;
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<(), Failure> {
+        self.watch.look(&self.layout, &self.machines, &self.clients.acknowledged.borrow())?;
+        for machine in &self.machines {
+            let Some(process) = machine.process() else { continue };
+            let refused = process.refused.borrow();
+            if let Some(refusal) = refused.iter().find(|refusal| !matches!(refusal, Refusal::Device(_))) {
+                return Err(Failure::new("opening", format!("node {}: {refusal}", machine.index)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is wanting any more. While it waits, nodes with a failed store are looked after.
+    fn until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        wants: impl Fn(&Self) -> Option<String>,
+    ) -> Result<Duration, Failure> {
+        let began = self.world.now();
+        let mut next_care = began + CARE_EVERY;
+        loop {
+            let Some(why) = wants(self) else { return Ok(self.world.now() - began) };
+            if self.world.now() - began > limit {
+                return Err(Failure::new("liveness", format!("{what} after {limit:?}: {why}")));
+            }
+            if self.world.now() >= next_care {
+                next_care += CARE_EVERY;
+                self.machines.iter().filter(|machine| !machine.failed_stores().is_empty()).for_each(|machine| {
+                    machine.stop(false);
+                    machine.start();
+                });
+            }
+            self.go_on(self.world.now() + Duration::from_millis(50))?;
+        }
+    }
+
+    /// Mends everything; all has to heal. Returns the time it took; nothing, if there is nothing to ask for: what a
+    /// restored map stopped stays so.
+    fn heal(&mut self) -> Result<Option<Duration>, Failure> {
+        let reach = Reach {
+            world: &self.world,
+            profile: &self.profile,
+            layout: &self.layout,
+            machines: &self.machines,
+            map: &self.map,
+        };
+        self.breaker.mend_all(&reach);
+        self.clients.stop.set(true);
+        if self.has_restored {
+            self.go_on(self.world.now() + QUIET)?;
+            return Ok(None);
+        }
+        for machine in self.machines.iter().filter(|machine| !machine.failed_stores().is_empty()) {
+            machine.stop(false);
+            machine.start();
+        }
+        let all = 0..self.layout.groups.len();
+        let took = self.until("not healed", HEAL_LIMIT, |run| run.wants(all.clone()))?;
+        let patience = self.clients.patience.get() + ANSWER_LIMIT;
+        self.until("clients have not ended", patience, |run| {
+            let running = run.clients.running.get();
+            (running > 0).then(|| format!("{running} of them run"))
+        })?;
+        Ok(Some(took))
+    }
+
+    /// Everything is read, each group takes a write, all copies are compared, and the history is judged.
+    fn finish(&mut self, healed: Option<Duration>) -> Result<Report, Failure> {
+        if healed.is_some() {
+            self.ask_all()?;
+            self.go_on(self.world.now() + QUIET)?;
+            for group in 0..self.layout.groups.len() {
+                heal::compare(&self.world, &self.layout, &self.machines, group)?;
+            }
+        }
+        let history = self.clients.history.borrow();
+        if let Err(violation) = checker::check(&history) {
+            if self.trace {
+                eprint!("{}", history.of_block(violation.block()));
+            }
+            return Err(violation.into());
+        }
+        Ok(Report {
+            crashes: self.breaker.crashes,
+            faults: self.breaker.counts,
+            reigns: self.watch.reigns(),
+            looks: self.watch.looks,
+            virtual_time: self.world.now(),
+            healed_in: healed.unwrap_or_default(),
+            trace_hash: self.world.trace_hash(),
+            trace_events: self.world.trace_events(),
+            ..Report::of(&history)
+        })
+    }
+
+    /// Each group answers reads of all it holds, and a write.
+    fn ask_all(&mut self) -> Result<(), Failure> {
+        self.clients.patience.set(ANSWER_LIMIT);
+        for group in 0..self.layout.groups.len() {
+            let (clients, answered) = (self.clients.clone(), Rc::new(std::cell::Cell::new(None)));
+            let slot = answered.clone();
+            self.outside.spawn(0, async move {
+                let all = clients.read_all(group).await && clients.write_one(group).await;
+                slot.set(Some(all));
+            });
+            let what = format!("group {} did not answer", self.layout.groups[group].id);
+            self.until(&what, ANSWER_LIMIT * 8, |_| answered.get().is_none().then(String::new))?;
+            if answered.get() != Some(true) {
+                let id = self.layout.groups[group].id;
+                let message = format!("{what} when all was whole{}", describe(&self.layout, &self.machines, id));
+                return Err(Failure::new("liveness", message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The place of a kind of fault.
+fn kind(name: &str) -> usize {
+    KINDS.iter().position(|kind| *kind == name).expect("it is one of the kinds")
+}
