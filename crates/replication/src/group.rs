@@ -10,6 +10,7 @@ use crate::recent::Recent;
 use crate::record::{membership_of, with_membership};
 use crate::shard::GroupShard;
 use crate::window::Window;
+use crate::wire::RequestId;
 use cluster::GroupRecord;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
@@ -79,6 +80,14 @@ impl Placed {
     }
 }
 
+/// A message from another member.
+pub(crate) struct Received<'a> {
+    pub(crate) message: &'a Message,
+    /// What it names.
+    pub(crate) request: RequestId,
+    pub(crate) entries: &'a mut Vec<Entry>,
+}
+
 /// How a group stands at one of its members: for status, and for who judges it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -121,6 +130,8 @@ pub struct Group {
     is_leading: Cell<bool>,
     window: RefCell<Window>,
     recent: RefCell<Recent>,
+    /// What is named by the message that is being answered.
+    answers: Cell<RequestId>,
     /// Members that lack what nobody can send them entry by entry.
     lacking: RefCell<Vec<StoreId>>,
     room: WaitList,
@@ -155,6 +166,7 @@ impl Group {
             is_leading: Cell::new(false),
             window: RefCell::default(),
             recent: RefCell::default(),
+            answers: Cell::default(),
             lacking: RefCell::default(),
             room: WaitList::default(),
             commits: WaitList::default(),
@@ -559,13 +571,28 @@ impl Group {
     }
 
     /// A message has come, with these entries.
-    pub(crate) fn receive(&self, from: StoreId, life: Incarnation, message: &Message, entries: &mut Vec<Entry>) {
+    pub(crate) fn receive(&self, from: StoreId, life: Incarnation, received: Received<'_>) {
+        let Received { message, request, entries } = received;
         if self.stopped.get().is_some() || !may_come(self, entries) {
             return;
         }
+        if let Message::Prepared { .. } = message {
+            self.timers.borrow_mut().heard_commit(from, Seq(request.0));
+        }
         let epochs: Vec<Epoch> = entries.iter().map(|entry| entry.epoch).collect();
+        self.answers.set(request);
         self.member.borrow_mut().receive(from, life, message, &epochs);
         self.carry_out(entries);
+        self.answers.set(RequestId(0));
+    }
+
+    /// What a message to another member names: of a prepare, the commit number that it tells; of an answer to one, the same.
+    pub(crate) fn request_of(&self, message: &Message) -> RequestId {
+        match message {
+            Message::Prepare { commit, .. } => RequestId(commit.0),
+            Message::Prepared { .. } => self.answers.get(),
+            _ => RequestId(0),
+        }
     }
 
     /// Everything up to this entry is durable here.
@@ -736,8 +763,8 @@ impl Group {
 
     fn send(&self, shard: &Rc<GroupShard>, to: StoreId, message: Message, range: Option<(Seq, Seq)>) {
         let Some(outside) = shard.outside() else { return };
-        if let Message::Prepare { commit, .. } = &message {
-            self.timers.borrow_mut().told_commit(to, *commit);
+        if let Message::Prepare { .. } = &message {
+            self.timers.borrow_mut().told_commit(to);
         }
         let Some((first, through)) = range else {
             return outside.send(shard, self.id, to, &message, &[]);

@@ -12,7 +12,26 @@ usage: cairn-sim list
        cairn-sim run WORKLOAD --seeds FROM..TO [--crashes N] [--seconds N] [--mutant M]
        cairn-sim mutants [WORKLOAD] [--seeds N]     (a build with --features mutants)";
 
+/// What the code that ships logs, beside the events of a run that is traced.
+struct Traced;
+
+impl log::Log for Traced {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("log {} {}", record.level(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
 fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--trace" || argument == "--log") {
+        let _ = log::set_logger(&Traced);
+        log::set_max_level(log::LevelFilter::Debug);
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.first().map(String::as_str) {
         Some("list") => {
@@ -58,6 +77,7 @@ impl Flags {
                 "--seconds" => flags.seconds = Some(number(value()?)?),
                 "--mutant" => flags.mutant = Some(value()?.clone()),
                 "--trace" => flags.trace = true,
+                "--log" => {}
                 name if !name.starts_with('-') && flags.workload.is_none() => flags.workload = Some(name.to_owned()),
                 other => return Err(format!("what is {other}?")),
             }
