@@ -126,6 +126,8 @@ pub struct Group {
     member: RefCell<Member>,
     /// A list for its effects.
     spare: RefCell<Vec<Effect>>,
+    /// The map says that this life of the member leads.
+    leads: Cell<bool>,
     /// Of a primary that gives out places.
     is_leading: Cell<bool>,
     window: RefCell<Window>,
@@ -163,6 +165,7 @@ impl Group {
             index,
             member: RefCell::new(member),
             spare: RefCell::default(),
+            leads: Cell::new(false),
             is_leading: Cell::new(false),
             window: RefCell::default(),
             recent: RefCell::default(),
@@ -616,9 +619,15 @@ impl Group {
             }
             *self.spare.borrow_mut() = effects;
         }
-        let leads = self.member.borrow().next_place().is_some();
-        if self.is_leading.get() && !leads {
+        let (leads, gives_places) = {
+            let member = self.member.borrow();
+            (member.leads(), member.next_place().is_some())
+        };
+        if self.is_leading.get() && !gives_places {
             self.step_down();
+        }
+        if self.leads.replace(leads) != leads {
+            self.wake();
         }
     }
 
