@@ -95,10 +95,7 @@ impl Breaker {
             match entry.remove() {
                 Step::Begin(index) => self.begin(index, reach),
                 Step::End(index) => self.end(index, reach),
-                Step::Restart(node, down) => {
-                    self.stop(&reach.machines[node], false);
-                    self.at(now + down, Step::Start(node));
-                }
+                Step::Restart(node, down) => self.restart(node, down, reach),
                 Step::Start(node) => start_if_down(&reach.machines[node]),
                 Step::Backup => {
                     self.backups.push_back((now, reach.map.backup()));
@@ -109,6 +106,12 @@ impl Breaker {
                 }
             }
         }
+    }
+
+    /// Ends a process; the next begins after `down`.
+    pub fn restart(&mut self, node: usize, down: Duration, reach: &Reach<'_>) {
+        self.stop(&reach.machines[node], false);
+        self.at(reach.world.now() + down, Step::Start(node));
     }
 
     fn stop(&mut self, machine: &Machine, power_lost: bool) {

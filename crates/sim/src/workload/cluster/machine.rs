@@ -4,7 +4,7 @@
 //! `replication`, and begins; a store that does not open is left out, and the reason is kept.
 
 use super::layout::{CLUSTER, Layout, node_id};
-use cluster::SimMap;
+use cluster::{CatalogError, SimMap};
 use replication::node::{CoreGroups, Node, NodeConfig, Timing};
 use runtime::sim::{SimDisk, SimNode};
 use runtime::{Device, timeout};
@@ -60,6 +60,8 @@ pub enum Refusal {
     Damage(String),
     #[error("the device does not answer, or fails: {0}")]
     Device(String),
+    #[error("the map does not answer: {0}")]
+    Map(String),
     #[error("{0}")]
     Other(String),
 }
@@ -148,6 +150,11 @@ impl Machine {
         PROCESSES.with_borrow_mut(|processes| processes.remove(&node_id(self.index)));
     }
 
+    /// Why something of the process does not serve.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.process().map_or_else(Vec::new, |process| process.refused.borrow().clone())
+    }
+
     /// Of its stores, those that have failed, or did not open, and why.
     pub fn failed_stores(&self) -> Vec<String> {
         let Some(process) = self.process() else { return Vec::new() };
@@ -190,7 +197,10 @@ impl Machine {
         let stores = process.stores.borrow().clone();
         let whole = |(store, opened): (usize, Arc<Store>)| (opened, self.layout.stores[store].first_core as u16);
         let stores = stores.into_iter().map(whole).collect();
-        node.begin(stores).await.map_err(|error| Refusal::Other(error.to_string()))?;
+        node.begin(stores).await.map_err(|error| match error {
+            CatalogError::Map(error) => Refusal::Map(error.to_string()),
+            error => Refusal::Other(error.to_string()),
+        })?;
         process.begun.set(true);
         Ok(())
     }
