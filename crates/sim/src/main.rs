@@ -10,7 +10,8 @@ use std::time::Duration;
 
 const USAGE: &str = "\
 usage: cairn-sim list
-       cairn-sim run WORKLOAD --seed N [--crashes N] [--without FAULTS] [--operations N] [--mutant M] [--trace]
+       cairn-sim run WORKLOAD --seed N [--crashes N] [--without FAULTS] [--operations N] [--mutant M]
+                                         [--trace | --story]
        cairn-sim run WORKLOAD --seeds FROM..TO [--crashes N] [--seconds N] [--mutant M] [--all]
        cairn-sim faults WORKLOAD --seed N           what goes wrong in a run, by number (--without 3,7-9)
        cairn-sim minimise WORKLOAD --seed N [--without FAULTS] [--operations N] [--seconds N] [--mutant M]
@@ -57,6 +58,7 @@ struct Flags {
     without: BTreeSet<u32>,
     operations: Option<u64>,
     trace: bool,
+    story: bool,
     all: bool,
 }
 
@@ -77,6 +79,7 @@ impl Flags {
                 "--all" => flags.all = true,
                 "--mutant" => flags.mutant = Some(value()?.clone()),
                 "--trace" => flags.trace = true,
+                "--story" => flags.story = true,
                 name if !name.starts_with('-') && flags.workload.is_none() => flags.workload = Some(name.to_owned()),
                 other => return Err(format!("what is {other}?")),
             }
@@ -132,8 +135,8 @@ impl Flags {
 fn run(flags: &Flags) -> Result<bool, String> {
     let workload = flags.workload()?;
     let plan = flags.plan(workload)?;
-    if flags.trace {
-        let options = RunOptions { trace: true, ..plan.options(plan.seeds.start) };
+    if flags.trace || flags.story {
+        let options = RunOptions { trace: flags.trace, story: flags.story, ..plan.options(plan.seeds.start) };
         let outcome = runner::run_seed(workload, &options);
         println!("{}", outcome.as_ref().map_or_else(ToString::to_string, |report| format!("{report:?}")));
         return Ok(outcome.is_ok());

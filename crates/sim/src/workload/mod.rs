@@ -66,6 +66,8 @@ pub struct RunOptions {
     pub crashes: u32,
     /// Whether every event is printed.
     pub trace: bool,
+    /// Whether the story of the run is told: less than every event, and readable.
+    pub story: bool,
     /// Numbers of faults that are left out.
     pub without: BTreeSet<u32>,
     /// Clients begin no more operations than this.
@@ -75,7 +77,7 @@ pub struct RunOptions {
 impl RunOptions {
     /// A seed, all of it, in silence.
     pub fn new(seed: u64, crashes: u32) -> Self {
-        Self { seed, crashes, trace: false, without: BTreeSet::new(), operations: None }
+        Self { seed, crashes, trace: false, story: false, without: BTreeSet::new(), operations: None }
     }
 
     /// A world for this run.

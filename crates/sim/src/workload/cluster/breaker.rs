@@ -4,6 +4,7 @@ use super::layout::{Layout, node_id};
 use super::machine::Machine;
 use super::profile::Profile;
 use super::schedule::{Event, Fault, KINDS};
+use super::story::tell;
 use cluster::{MapBackup, MapFaults, SimMap};
 use runtime::sim::{DiskFaults, World};
 use std::collections::{BTreeMap, VecDeque};
@@ -126,6 +127,7 @@ impl Breaker {
         let now = reach.world.now();
         self.counts[fault.kind()] += 1;
         reach.world.note(u64::from(number), fault.kind() as u64, 1);
+        tell(format_args!("fault {number} begins: {fault:?}"));
         let machine = |node: usize| &reach.machines[node];
         match fault {
             Fault::Crash { node } => self.stop(machine(node), true),
@@ -194,7 +196,8 @@ impl Breaker {
     }
 
     fn end(&mut self, index: usize, reach: &Reach<'_>) {
-        let fault = self.events[index].fault;
+        let Event { fault, number, .. } = self.events[index];
+        tell(format_args!("fault {number} ends: {fault:?}"));
         let machine = |node: usize| &reach.machines[node];
         match fault {
             Fault::Crash { node } | Fault::Kill { node } => start_if_down(machine(node)),

@@ -4,6 +4,7 @@
 //! `replication`, and begins; a store that does not open is left out, and the reason is kept.
 
 use super::layout::{CLUSTER, Layout, node_id};
+use super::story::tell;
 use cluster::{CatalogError, SimMap};
 use replication::node::{CoreGroups, Node, NodeConfig, Timing};
 use runtime::sim::{SimDisk, SimNode};
@@ -121,6 +122,7 @@ impl Machine {
         }
         let process: Rc<Process> = Rc::default();
         self.starts.set(self.starts.get() + 1);
+        tell(format_args!("node {}: process {} starts", self.index, self.starts.get()));
         *self.process.borrow_mut() = Some(process.clone());
         PROCESSES.with_borrow_mut(|processes| processes.insert(node_id(self.index), process.clone()));
         let machine = self.clone();
@@ -135,6 +137,7 @@ impl Machine {
     pub fn stop(&self, power_lost: bool) {
         // What it held goes with its tasks, while its cores still live.
         self.forget();
+        tell(format_args!("node {}: process {} ends", self.index, self.starts.get()));
         match power_lost || self.needs_power_cycle.get() {
             true => {
                 self.node.crash();

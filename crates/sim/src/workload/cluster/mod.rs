@@ -20,6 +20,7 @@ mod layout;
 mod machine;
 mod profile;
 mod schedule;
+mod story;
 mod task;
 mod watch;
 
@@ -40,6 +41,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use story::Story;
 use types::NodeId;
 use watch::{Watch, describe, members};
 
@@ -111,7 +113,7 @@ struct Run {
     clients: Rc<Clients>,
     breaker: Breaker,
     watch: Watch,
-    trace: bool,
+    story: Option<Story>,
     has_restored: bool,
 }
 
@@ -126,7 +128,8 @@ impl Run {
         let events = schedule::draw(&profile, &layout, &faults);
         let is_left = |event: &Event| !options.without.contains(&event.number);
         let events: Vec<Event> = events.into_iter().filter(is_left).collect();
-        if options.trace {
+        let story = (options.trace || options.story).then(Story::begin);
+        if story.is_some() {
             eprintln!("{profile:?}");
             layout.groups.iter().for_each(|group| eprintln!("{group:?}"));
             events.iter().for_each(|event| eprintln!("{event}"));
@@ -157,7 +160,7 @@ impl Run {
             map,
             clients,
             watch: Watch::default(),
-            trace: options.trace,
+            story,
             has_restored,
         })
     }
@@ -217,6 +220,9 @@ impl Run {
             self.world.run_to(next, || self.clients.failure.borrow().is_some())?;
             self.clients.failure.borrow_mut().take().map_or(Ok(()), Err)?;
             self.change(|breaker, reach| breaker.advance(reach));
+            if let Some(story) = &mut self.story {
+                story.go_on(self.world.now(), &self.layout, &self.machines);
+            }
             self.watch.look(&self.layout, &self.machines, &self.clients.acknowledged.borrow())?;
             self.look_after()?;
         }
@@ -272,7 +278,7 @@ impl Run {
     /// restored map stopped stays so.
     fn heal(&mut self) -> Result<Option<Duration>, Failure> {
         self.change(Breaker::mend_all);
-        self.clients.stop.set(true);
+        self.clients.stop();
         if self.has_restored {
             self.go_on(self.world.now() + QUIET)?;
             return Ok(None);
@@ -302,7 +308,7 @@ impl Run {
         }
         let history = self.clients.history.borrow();
         if let Err(violation) = checker::check(&history) {
-            if self.trace {
+            if self.story.is_some() {
                 eprint!("{}", history.of_block(violation.block()));
             }
             return Err(violation.into());
