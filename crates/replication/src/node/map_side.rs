@@ -25,6 +25,9 @@ const RETRY_WAIT: Duration = Duration::from_millis(200);
 /// Of a session's time so much is relied on: clocks differ by up to 2 %, this one's and the map's.
 const SESSION_PERCENT: u32 = 95;
 
+/// Changes of one transaction: each compares and puts a record, and may compare a session.
+const BATCH_MAX: usize = cluster::TRANSACTION_OPERATIONS_MAX / 2;
+
 /// How it is known what the map says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
@@ -39,19 +42,52 @@ pub(super) enum Says {
 /// A member that asked: its core, its store, the group.
 pub(super) type Asker = (u16, StoreId, GroupId);
 
+/// A change that a member asked for.
+struct Asked {
+    base: GroupRecord,
+    wanted: Membership,
+    session: Session,
+    asker: Asker,
+}
+
+impl Asked {
+    /// Says what became of it: nothing if it is done, else what the record is instead.
+    fn tell(&self, core: &Rc<CoreGroups>, end: Result<Option<GroupRecord>, CatalogError>) {
+        let (on, store, group) = self.asker;
+        let wanted = self.wanted.clone();
+        core.tell(on, move |core| {
+            let Some(group) = core.group(store, group) else { return };
+            match end {
+                Ok(Some(current)) => group.conflicted(&wanted, &current),
+                Ok(None) => group.with(|member| member.changed(&wanted)),
+                Err(error) => {
+                    log::debug!("group {}: the map did not say what became of a change: {error}", group.id());
+                    group.with(|member| {
+                        if member.asked_for(&wanted) {
+                            member.unanswered()
+                        }
+                    });
+                }
+            }
+        });
+    }
+}
+
 /// See the module.
 pub(super) struct MapSide {
     map: Arc<dyn MapStore>,
     cores: u16,
     /// With the core of its first shard.
     stores: RefCell<Vec<(Arc<Store>, u16)>>,
+    /// Changes that were asked for in this turn.
+    asked: RefCell<Vec<Asked>>,
     /// Looks that are under way.
     looking: RefCell<BTreeSet<(StoreId, GroupId)>>,
 }
 
 impl MapSide {
     pub(super) fn new(map: Arc<dyn MapStore>, cores: u16) -> Self {
-        Self { map, cores, stores: RefCell::default(), looking: RefCell::default() }
+        Self { map, cores, stores: RefCell::default(), asked: RefCell::default(), looking: RefCell::default() }
     }
 
     pub(super) fn add_stores(&self, stores: Vec<(Arc<Store>, u16)>) {
@@ -107,7 +143,8 @@ impl MapSide {
 
     // ---- changes and looks ---------------------------------------------------------------------------------------
 
-    /// Makes a change of a group's record, and says what became of it.
+    /// Makes a change of a group's record, and says what became of it. What is asked for in one turn, as when a node is
+    /// lost, is asked of the map together.
     pub(super) fn change(
         self: Rc<Self>,
         core: Rc<CoreGroups>,
@@ -116,25 +153,55 @@ impl MapSide {
         session: Session,
         asker: Asker,
     ) {
-        runtime::spawn(async move {
-            let end = self.settle_change(&base, &wanted, session).await;
-            let (on, store, group) = asker;
-            core.tell(on, move |core| {
-                let Some(group) = core.group(store, group) else { return };
-                match end {
-                    Ok(Some(current)) => group.conflicted(&wanted, &current),
-                    Ok(None) => group.with(|member| member.changed(&wanted)),
-                    Err(error) => {
-                        log::debug!("group {}: the map did not say what became of a change: {error}", group.id());
-                        group.with(|member| {
-                            if member.asked_for(&wanted) {
-                                member.unanswered()
-                            }
-                        });
-                    }
+        let is_first = self.asked.borrow().is_empty();
+        self.asked.borrow_mut().push(Asked { base, wanted, session, asker });
+        if is_first {
+            runtime::spawn(async move {
+                runtime::turn_end().await;
+                let asked = self.asked.take();
+                let mut asked = asked.into_iter().peekable();
+                while asked.peek().is_some() {
+                    let batch: Vec<_> = asked.by_ref().take(BATCH_MAX).collect();
+                    runtime::spawn(self.clone().settle_batch(core.clone(), batch));
                 }
             });
-        });
+        }
+    }
+
+    /// All of them at once, or each by itself.
+    async fn settle_batch(self: Rc<Self>, core: Rc<CoreGroups>, batch: Vec<Asked>) {
+        if batch.len() > 1 && self.settle_together(&batch).await {
+            batch.iter().for_each(|asked| asked.tell(&core, Ok(None)));
+            return;
+        }
+        for asked in batch {
+            let (this, core) = (self.clone(), core.clone());
+            runtime::spawn(async move {
+                let end = this.settle_change(&asked.base, &asked.wanted, asked.session).await;
+                asked.tell(&core, end);
+            });
+        }
+    }
+
+    /// Whether all of them are done, in one transaction. If not, none of them is known to be.
+    async fn settle_together(&self, batch: &[Asked]) -> bool {
+        let Ok(found) = list::<GroupRecord>(&*self.map, keys::GROUPS).await else { return false };
+        let mut transaction = Transaction::new();
+        for Asked { base, wanted, session, .. } in batch {
+            let found = found.iter().find(|found| found.record.id == base.id);
+            let Some(found) = found.filter(|found| membership_of(&found.record) == membership_of(base)) else {
+                return false;
+            };
+            let next = with_membership(&found.record, wanted);
+            transaction = transaction.expect(base.key(), found.modified).put(base.key(), encode(&next));
+            if let Session::Over(store) = session {
+                let key = keys::session(*store);
+                if !transaction.compares.iter().any(|(compared, _)| *compared == key) {
+                    transaction = transaction.expect_absent(key);
+                }
+            }
+        }
+        matches!(settle(&*self.map, transaction).await, Ok(Outcome::Committed(_)))
     }
 
     /// `None`: it is done. Else what the record is instead.

@@ -374,7 +374,7 @@ fn run_bytes(run: &Run) -> [u8; 8] {
         Run::Stored(range, _) => (range, 2),
     };
     let mut item = [0; 8];
-    put_u16(&mut item, 0, u16::from(range.first));
+    put_u16(&mut item, 0, range.first);
     put_u16(&mut item, 2, range.count);
     item[4] = kind;
     item
