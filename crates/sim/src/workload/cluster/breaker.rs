@@ -30,8 +30,9 @@ pub enum Step {
 }
 
 /// See the module.
+#[derive(Default)]
 pub struct Breaker {
-    pub events: Vec<Event>,
+    events: Vec<Event>,
     /// By time, then in the order of their making.
     due: BTreeMap<(Duration, u64), Step>,
     steps: u64,
@@ -58,17 +59,7 @@ pub struct Reach<'a> {
 impl Breaker {
     /// `began`: when clients did.
     pub fn new(events: Vec<Event>, began: Duration) -> Self {
-        let mut breaker = Self {
-            due: BTreeMap::new(),
-            steps: 0,
-            cuts: BTreeMap::new(),
-            held: BTreeMap::new(),
-            map_faults: Vec::new(),
-            backups: VecDeque::new(),
-            counts: [0; KINDS.len()],
-            crashes: 0,
-            events: Vec::new(),
-        };
+        let mut breaker = Self::default();
         for (index, event) in events.iter().enumerate() {
             breaker.at(began + event.at, Step::Begin(index));
         }

@@ -112,6 +112,8 @@ struct Run {
     map: Arc<SimMap>,
     clients: Rc<Clients>,
     breaker: Breaker,
+    /// For the breaker, once all is well.
+    events: Vec<Event>,
     watch: Watch,
     story: Option<Story>,
     has_restored: bool,
@@ -151,7 +153,8 @@ impl Run {
         clients.reads_may_fail.set(events.iter().any(|event| event.fault.kind() == kind("disk errors")));
         let has_restored = events.iter().any(|event| event.fault.kind() == kind("map restores"));
         Ok(Self {
-            breaker: Breaker::new(events, Duration::ZERO),
+            breaker: Breaker::default(),
+            events,
             world,
             profile,
             layout,
@@ -202,8 +205,7 @@ impl Run {
     /// Clients run, and the schedule is followed to its end.
     fn break_things(&mut self) -> Result<(), Failure> {
         let began = self.world.now();
-        let events = std::mem::take(&mut self.breaker.events);
-        self.breaker = Breaker::new(events, began);
+        self.breaker = Breaker::new(std::mem::take(&mut self.events), began);
         let (clients, burst) = (self.profile.clients as u64, self.profile.burst);
         self.clients.running.set(self.profile.clients);
         for _ in 0..clients {
