@@ -23,6 +23,8 @@ pub struct Workload {
     pub run: fn(&RunOptions) -> Result<Report, Failure>,
     /// The faults of a run that can be left out, one line each; the first is number 1.
     pub faults: fn(&RunOptions) -> Vec<String>,
+    /// How many operations its clients begin, where a run can be told to have fewer.
+    pub operations: fn(&RunOptions) -> Option<u64>,
     /// The deliberate bugs that it must catch.
     pub mutants: &'static [Mutant],
 }
@@ -33,6 +35,11 @@ pub const WORKLOADS: &[Workload] = &[store::WORKLOAD, volume::WORKLOAD, cluster:
 /// Of a workload whose faults happen as it goes on.
 fn no_faults(_: &RunOptions) -> Vec<String> {
     Vec::new()
+}
+
+/// Of a workload whose clients go on until they are stopped.
+fn no_count(_: &RunOptions) -> Option<u64> {
+    None
 }
 
 impl Workload {
@@ -59,6 +66,8 @@ pub struct RunOptions {
     pub crashes: u32,
     /// Whether every event is printed.
     pub trace: bool,
+    /// Whether the story of the run is told: less than every event, and readable.
+    pub story: bool,
     /// Numbers of faults that are left out.
     pub without: BTreeSet<u32>,
     /// Clients begin no more operations than this.
@@ -68,7 +77,7 @@ pub struct RunOptions {
 impl RunOptions {
     /// A seed, all of it, in silence.
     pub fn new(seed: u64, crashes: u32) -> Self {
-        Self { seed, crashes, trace: false, without: BTreeSet::new(), operations: None }
+        Self { seed, crashes, trace: false, story: false, without: BTreeSet::new(), operations: None }
     }
 
     /// A world for this run.

@@ -4,6 +4,7 @@ use super::layout::{Layout, node_id};
 use super::machine::Machine;
 use super::profile::Profile;
 use super::schedule::{Event, Fault, KINDS};
+use super::story::tell;
 use cluster::{MapBackup, MapFaults, SimMap};
 use runtime::sim::{DiskFaults, World};
 use std::collections::{BTreeMap, VecDeque};
@@ -29,8 +30,9 @@ pub enum Step {
 }
 
 /// See the module.
+#[derive(Default)]
 pub struct Breaker {
-    pub events: Vec<Event>,
+    events: Vec<Event>,
     /// By time, then in the order of their making.
     due: BTreeMap<(Duration, u64), Step>,
     steps: u64,
@@ -57,17 +59,7 @@ pub struct Reach<'a> {
 impl Breaker {
     /// `began`: when clients did.
     pub fn new(events: Vec<Event>, began: Duration) -> Self {
-        let mut breaker = Self {
-            due: BTreeMap::new(),
-            steps: 0,
-            cuts: BTreeMap::new(),
-            held: BTreeMap::new(),
-            map_faults: Vec::new(),
-            backups: VecDeque::new(),
-            counts: [0; KINDS.len()],
-            crashes: 0,
-            events: Vec::new(),
-        };
+        let mut breaker = Self::default();
         for (index, event) in events.iter().enumerate() {
             breaker.at(began + event.at, Step::Begin(index));
         }
@@ -95,10 +87,7 @@ impl Breaker {
             match entry.remove() {
                 Step::Begin(index) => self.begin(index, reach),
                 Step::End(index) => self.end(index, reach),
-                Step::Restart(node, down) => {
-                    self.stop(&reach.machines[node], false);
-                    self.at(now + down, Step::Start(node));
-                }
+                Step::Restart(node, down) => self.restart(node, down, reach),
                 Step::Start(node) => start_if_down(&reach.machines[node]),
                 Step::Backup => {
                     self.backups.push_back((now, reach.map.backup()));
@@ -109,6 +98,12 @@ impl Breaker {
                 }
             }
         }
+    }
+
+    /// Ends a process; the next begins after `down`.
+    pub fn restart(&mut self, node: usize, down: Duration, reach: &Reach<'_>) {
+        self.stop(&reach.machines[node], false);
+        self.at(reach.world.now() + down, Step::Start(node));
     }
 
     fn stop(&mut self, machine: &Machine, power_lost: bool) {
@@ -123,6 +118,7 @@ impl Breaker {
         let now = reach.world.now();
         self.counts[fault.kind()] += 1;
         reach.world.note(u64::from(number), fault.kind() as u64, 1);
+        tell(format_args!("fault {number} begins: {fault:?}"));
         let machine = |node: usize| &reach.machines[node];
         match fault {
             Fault::Crash { node } => self.stop(machine(node), true),
@@ -191,7 +187,8 @@ impl Breaker {
     }
 
     fn end(&mut self, index: usize, reach: &Reach<'_>) {
-        let fault = self.events[index].fault;
+        let Event { fault, number, .. } = self.events[index];
+        tell(format_args!("fault {number} ends: {fault:?}"));
         let machine = |node: usize| &reach.machines[node];
         match fault {
             Fault::Crash { node } | Fault::Kill { node } => start_if_down(machine(node)),

@@ -12,6 +12,7 @@ use crate::history::{Action, History};
 use crate::workload::Failure;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
+use runtime::channel::WaitList;
 use runtime::{now, random_u64, sleep, timeout};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -41,8 +42,8 @@ pub struct Clients {
     under_way: RefCell<Vec<u32>>,
     /// Operations that may still begin.
     pub left: Cell<u64>,
-    /// Clients end after the operation they are at.
-    pub stop: Cell<bool>,
+    stop: Cell<bool>,
+    stopped: WaitList,
     pub running: Cell<usize>,
     /// Reads may find damage: a disk lies or fails.
     pub reads_may_fail: Cell<bool>,
@@ -77,6 +78,7 @@ impl Clients {
             under_way: RefCell::new(vec![0; layout.groups.len()]),
             left: Cell::new(operations),
             stop: Cell::new(false),
+            stopped: WaitList::default(),
             running: Cell::new(0),
             reads_may_fail: Cell::new(false),
             head: Cell::new(1),
@@ -94,7 +96,7 @@ impl Clients {
         let bursts = (self.left.get() / clients / burst.max(1) * 2).max(1);
         let rest_us = (duration.as_micros() as u64 / bursts).max(1);
         while !self.stop.get() && self.left.get() > 0 {
-            sleep(Duration::from_micros(random_u64() % (2 * rest_us))).await;
+            self.rest(Duration::from_micros(random_u64() % (2 * rest_us))).await;
             for _ in 0..=random_u64() % burst {
                 if self.stop.get() || !self.one().await {
                     break;
@@ -102,6 +104,18 @@ impl Clients {
             }
         }
         self.running.set(self.running.get() - 1);
+    }
+
+    /// Sleeps, until it is told to stop.
+    async fn rest(&self, rest: Duration) {
+        let stopped = self.stopped.until(|| self.stop.get().then_some(()));
+        let _ = timeout(rest, stopped).await;
+    }
+
+    /// Clients end after the operation they are at.
+    pub fn stop(&self) {
+        self.stop.set(true);
+        self.stopped.wake_all();
     }
 
     /// One operation somewhere. Returns false if there is to be none now.

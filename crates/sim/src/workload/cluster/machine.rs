@@ -4,7 +4,8 @@
 //! `replication`, and begins; a store that does not open is left out, and the reason is kept.
 
 use super::layout::{CLUSTER, Layout, node_id};
-use cluster::SimMap;
+use super::story::tell;
+use cluster::{CatalogError, SimMap};
 use replication::node::{CoreGroups, Node, NodeConfig, Timing};
 use runtime::sim::{SimDisk, SimNode};
 use runtime::{Device, timeout};
@@ -60,6 +61,8 @@ pub enum Refusal {
     Damage(String),
     #[error("the device does not answer, or fails: {0}")]
     Device(String),
+    #[error("the map does not answer: {0}")]
+    Map(String),
     #[error("{0}")]
     Other(String),
 }
@@ -119,6 +122,7 @@ impl Machine {
         }
         let process: Rc<Process> = Rc::default();
         self.starts.set(self.starts.get() + 1);
+        tell(format_args!("node {}: process {} starts", self.index, self.starts.get()));
         *self.process.borrow_mut() = Some(process.clone());
         PROCESSES.with_borrow_mut(|processes| processes.insert(node_id(self.index), process.clone()));
         let machine = self.clone();
@@ -133,6 +137,7 @@ impl Machine {
     pub fn stop(&self, power_lost: bool) {
         // What it held goes with its tasks, while its cores still live.
         self.forget();
+        tell(format_args!("node {}: process {} ends", self.index, self.starts.get()));
         match power_lost || self.needs_power_cycle.get() {
             true => {
                 self.node.crash();
@@ -146,6 +151,11 @@ impl Machine {
     pub fn forget(&self) {
         *self.process.borrow_mut() = None;
         PROCESSES.with_borrow_mut(|processes| processes.remove(&node_id(self.index)));
+    }
+
+    /// Why something of the process does not serve.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.process().map_or_else(Vec::new, |process| process.refused.borrow().clone())
     }
 
     /// Of its stores, those that have failed, or did not open, and why.
@@ -190,7 +200,10 @@ impl Machine {
         let stores = process.stores.borrow().clone();
         let whole = |(store, opened): (usize, Arc<Store>)| (opened, self.layout.stores[store].first_core as u16);
         let stores = stores.into_iter().map(whole).collect();
-        node.begin(stores).await.map_err(|error| Refusal::Other(error.to_string()))?;
+        node.begin(stores).await.map_err(|error| match error {
+            CatalogError::Map(error) => Refusal::Map(error.to_string()),
+            error => Refusal::Other(error.to_string()),
+        })?;
         process.begun.set(true);
         Ok(())
     }

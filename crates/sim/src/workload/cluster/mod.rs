@@ -20,6 +20,7 @@ mod layout;
 mod machine;
 mod profile;
 mod schedule;
+mod story;
 mod task;
 mod watch;
 
@@ -40,6 +41,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use story::Story;
 use types::NodeId;
 use watch::{Watch, describe, members};
 
@@ -50,6 +52,7 @@ pub const WORKLOAD: Workload = Workload {
     default_crashes: 0,
     run,
     faults,
+    operations: |options| Some(Plan::draw(options.seed).profile.operations),
     mutants: &[],
 };
 
@@ -60,6 +63,8 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// Longest that all takes to heal once nothing is broken any more: a session in the map, some take-overs, a look at the
 /// map, a catch-up; and the time that a device may take to answer, or to be given up, when it is opened.
 const HEAL_LIMIT: Duration = Duration::from_secs(90);
+/// A process that has ended by itself is started anew after so long.
+const PROCESS_PAUSE: Duration = Duration::from_secs(1);
 /// Somebody looks after a node whose stores have failed, so often.
 const CARE_EVERY: Duration = Duration::from_secs(10);
 /// Longest that a read or write may take when all is whole.
@@ -107,9 +112,10 @@ struct Run {
     map: Arc<SimMap>,
     clients: Rc<Clients>,
     breaker: Breaker,
+    /// For the breaker, once all is well.
+    events: Vec<Event>,
     watch: Watch,
-    next_look: Duration,
-    trace: bool,
+    story: Option<Story>,
     has_restored: bool,
 }
 
@@ -124,7 +130,8 @@ impl Run {
         let events = schedule::draw(&profile, &layout, &faults);
         let is_left = |event: &Event| !options.without.contains(&event.number);
         let events: Vec<Event> = events.into_iter().filter(is_left).collect();
-        if options.trace {
+        let story = (options.trace || options.story).then(Story::begin);
+        if story.is_some() {
             eprintln!("{profile:?}");
             layout.groups.iter().for_each(|group| eprintln!("{group:?}"));
             events.iter().for_each(|event| eprintln!("{event}"));
@@ -146,7 +153,8 @@ impl Run {
         clients.reads_may_fail.set(events.iter().any(|event| event.fault.kind() == kind("disk errors")));
         let has_restored = events.iter().any(|event| event.fault.kind() == kind("map restores"));
         Ok(Self {
-            breaker: Breaker::new(events, Duration::ZERO),
+            breaker: Breaker::default(),
+            events,
             world,
             profile,
             layout,
@@ -155,8 +163,7 @@ impl Run {
             map,
             clients,
             watch: Watch::default(),
-            next_look: Duration::ZERO,
-            trace: options.trace,
+            story,
             has_restored,
         })
     }
@@ -198,49 +205,47 @@ impl Run {
     /// Clients run, and the schedule is followed to its end.
     fn break_things(&mut self) -> Result<(), Failure> {
         let began = self.world.now();
-        let events = std::mem::take(&mut self.breaker.events);
-        self.breaker = Breaker::new(events, began);
+        self.breaker = Breaker::new(std::mem::take(&mut self.events), began);
         let (clients, burst) = (self.profile.clients as u64, self.profile.burst);
         self.clients.running.set(self.profile.clients);
         for _ in 0..clients {
             self.outside.spawn(0, self.clients.clone().run(clients, burst, self.profile.duration));
         }
-        let end = began + self.profile.duration;
-        while self.world.now() < end {
-            let next = self.breaker.next_due().map_or(end, |due| due.min(end));
-            self.go_on(next)?;
-            let reach = Reach {
-                world: &self.world,
-                profile: &self.profile,
-                layout: &self.layout,
-                machines: &self.machines,
-                map: &self.map,
-            };
-            self.breaker.advance(&reach);
-            self.look()?;
-        }
-        Ok(())
+        self.go_on(began + self.profile.duration)
     }
 
-    /// Lets the world go on to a time, and looks at everything now and then.
+    /// Lets the world go on to a time, breaks and mends what is due, and looks at everything now and then.
     fn go_on(&mut self, until: Duration) -> Result<(), Failure> {
         while self.world.now() < until {
-            self.next_look = self.next_look.max(self.world.now() + LOOK_EVERY);
-            let next = self.next_look.min(until);
+            let next_look = self.world.now() + LOOK_EVERY;
+            let next = self.breaker.next_due().map_or(next_look, |due| due.min(next_look)).min(until);
             self.world.run_to(next, || self.clients.failure.borrow().is_some())?;
             self.clients.failure.borrow_mut().take().map_or(Ok(()), Err)?;
-            self.look()?;
+            self.change(|breaker, reach| breaker.advance(reach));
+            if let Some(story) = &mut self.story {
+                story.go_on(self.world.now(), &self.layout, &self.machines);
+            }
+            self.watch.look(&self.layout, &self.machines, &self.clients.acknowledged.borrow())?;
+            self.look_after()?;
         }
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(), Failure> {
-        self.watch.look(&self.layout, &self.machines, &self.clients.acknowledged.borrow())?;
-        for machine in &self.machines {
-            let Some(process) = machine.process() else { continue };
-            let refused = process.refused.borrow();
-            if let Some(refusal) = refused.iter().find(|refusal| !matches!(refusal, Refusal::Device(_))) {
-                return Err(Failure::new("opening", format!("node {}: {refusal}", machine.index)));
+    fn change(&mut self, change: impl FnOnce(&mut Breaker, &Reach<'_>)) {
+        let Self { world, profile, layout, machines, map, breaker, .. } = self;
+        change(breaker, &Reach { world, profile, layout, machines, map });
+    }
+
+    /// A process that could not begin ends, and is started anew. One that has no reason to say so, and says that
+    /// something is wrong with what it found, has failed.
+    fn look_after(&mut self) -> Result<(), Failure> {
+        for index in 0..self.machines.len() {
+            for refusal in self.machines[index].refusals() {
+                match refusal {
+                    Refusal::Device(_) => {}
+                    Refusal::Map(_) => self.change(|breaker, reach| breaker.restart(index, PROCESS_PAUSE, reach)),
+                    _ => return Err(Failure::new("opening", format!("node {index}: {refusal}"))),
+                }
             }
         }
         Ok(())
@@ -274,15 +279,8 @@ impl Run {
     /// Mends everything; all has to heal. Returns the time it took; nothing, if there is nothing to ask for: what a
     /// restored map stopped stays so.
     fn heal(&mut self) -> Result<Option<Duration>, Failure> {
-        let reach = Reach {
-            world: &self.world,
-            profile: &self.profile,
-            layout: &self.layout,
-            machines: &self.machines,
-            map: &self.map,
-        };
-        self.breaker.mend_all(&reach);
-        self.clients.stop.set(true);
+        self.change(Breaker::mend_all);
+        self.clients.stop();
         if self.has_restored {
             self.go_on(self.world.now() + QUIET)?;
             return Ok(None);
@@ -312,7 +310,7 @@ impl Run {
         }
         let history = self.clients.history.borrow();
         if let Err(violation) = checker::check(&history) {
-            if self.trace {
+            if self.story.is_some() {
                 eprint!("{}", history.of_block(violation.block()));
             }
             return Err(violation.into());

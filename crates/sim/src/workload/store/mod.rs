@@ -27,6 +27,7 @@ pub const WORKLOAD: Workload = Workload {
     default_crashes: 100,
     run,
     faults: super::no_faults,
+    operations: super::no_count,
     mutants: &[
         Mutant::AcknowledgeBeforeDurable,
         Mutant::DamageTakenForHole,

@@ -48,6 +48,7 @@ pub const WORKLOAD: Workload = Workload {
     default_crashes: 30,
     run,
     faults: super::no_faults,
+    operations: super::no_count,
     mutants: &[
         Mutant::AcknowledgeBeforeDurable,
         Mutant::FlushRemoved,
