@@ -116,7 +116,6 @@ struct Run {
     events: Vec<Event>,
     watch: Watch,
     story: Option<Story>,
-    has_restored: bool,
 }
 
 impl Run {
@@ -162,9 +161,8 @@ impl Run {
             machines,
             map,
             clients,
-            watch: Watch::default(),
+            watch: Watch { has_restored, ..Watch::default() },
             story,
-            has_restored,
         })
     }
 
@@ -281,7 +279,7 @@ impl Run {
     fn heal(&mut self) -> Result<Option<Duration>, Failure> {
         self.change(Breaker::mend_all);
         self.clients.stop();
-        if self.has_restored {
+        if self.watch.has_restored {
             self.go_on(self.world.now() + QUIET)?;
             return Ok(None);
         }

@@ -50,6 +50,8 @@ pub struct Watch {
     leaders: HashMap<(GroupId, Epoch), (usize, u32), FixedState>,
     /// What a member of a process had committed.
     committed: HashMap<(GroupId, usize, u32), Seq, FixedState>,
+    /// The map was restored from a backup, or will be.
+    pub has_restored: bool,
     /// Times that was looked.
     pub looks: u64,
 }
@@ -94,7 +96,8 @@ impl Watch {
     fn look_at(&mut self, member: &Member) -> Result<(), Failure> {
         let Member { group, store, process, standing, .. } = member;
         let Standing { record: Membership { epoch, .. }, committed, durable, .. } = standing;
-        if standing.leads {
+        // A map that was restored gives an epoch again, to whoever has seen nothing of it; who has begun it is in the way.
+        if standing.serves || standing.leads && !self.has_restored {
             let leader = *self.leaders.entry((*group, *epoch)).or_insert((*store, *process));
             if leader != (*store, *process) {
                 let message = format!("group {group}: {leader:?} and {:?} lead in epoch {epoch}", (store, process));
