@@ -213,7 +213,10 @@ fn a_device_full_of_index_goes_on() {
                     assert!(is_told, "block {chunks} was taken: {:?}", shard.store().usage());
                     chunks += 1;
                 }
-                Err(AppendError::NoSpace { .. }) => break assert!(!is_told, "it said that it has room"),
+                Err(AppendError::NoSpace { .. }) => {
+                    assert!(!is_told, "it said that it has room");
+                    break;
+                }
                 Err(AppendError::Busy) => {
                     writer.settle().await;
                     shard.room().await.expect("an open shard");
