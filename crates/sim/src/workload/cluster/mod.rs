@@ -161,7 +161,7 @@ impl Run {
             machines,
             map,
             clients,
-            watch: Watch { has_restored, ..Watch::default() },
+            watch: Watch::new(has_restored),
             story,
         })
     }
