@@ -10,6 +10,7 @@ use crate::recent::Recent;
 use crate::record::{membership_of, with_membership};
 use crate::shard::GroupShard;
 use crate::window::Window;
+use crate::wire::RequestId;
 use cluster::GroupRecord;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
@@ -79,6 +80,14 @@ impl Placed {
     }
 }
 
+/// A message from another member.
+pub(crate) struct Received<'a> {
+    pub(crate) message: &'a Message,
+    /// What it names.
+    pub(crate) request: RequestId,
+    pub(crate) entries: &'a mut Vec<Entry>,
+}
+
 /// How a group stands at one of its members: for status, and for who judges it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -117,10 +126,14 @@ pub struct Group {
     member: RefCell<Member>,
     /// A list for its effects.
     spare: RefCell<Vec<Effect>>,
+    /// The map says that this life of the member leads.
+    leads: Cell<bool>,
     /// Of a primary that gives out places.
     is_leading: Cell<bool>,
     window: RefCell<Window>,
     recent: RefCell<Recent>,
+    /// What is named by the message that is being answered.
+    answers: Cell<RequestId>,
     /// Members that lack what nobody can send them entry by entry.
     lacking: RefCell<Vec<StoreId>>,
     room: WaitList,
@@ -152,9 +165,11 @@ impl Group {
             index,
             member: RefCell::new(member),
             spare: RefCell::default(),
+            leads: Cell::new(false),
             is_leading: Cell::new(false),
             window: RefCell::default(),
             recent: RefCell::default(),
+            answers: Cell::default(),
             lacking: RefCell::default(),
             room: WaitList::default(),
             commits: WaitList::default(),
@@ -559,13 +574,28 @@ impl Group {
     }
 
     /// A message has come, with these entries.
-    pub(crate) fn receive(&self, from: StoreId, life: Incarnation, message: &Message, entries: &mut Vec<Entry>) {
+    pub(crate) fn receive(&self, from: StoreId, life: Incarnation, received: Received<'_>) {
+        let Received { message, request, entries } = received;
         if self.stopped.get().is_some() || !may_come(self, entries) {
             return;
         }
+        if let Message::Prepared { .. } = message {
+            self.timers.borrow_mut().heard_commit(from, Seq(request.0));
+        }
         let epochs: Vec<Epoch> = entries.iter().map(|entry| entry.epoch).collect();
+        self.answers.set(request);
         self.member.borrow_mut().receive(from, life, message, &epochs);
         self.carry_out(entries);
+        self.answers.set(RequestId(0));
+    }
+
+    /// What a message to another member names: of a prepare, the commit number that it tells; of an answer to one, the same.
+    pub(crate) fn request_of(&self, message: &Message) -> RequestId {
+        match message {
+            Message::Prepare { commit, .. } => RequestId(commit.0),
+            Message::Prepared { .. } => self.answers.get(),
+            _ => RequestId(0),
+        }
     }
 
     /// Everything up to this entry is durable here.
@@ -589,9 +619,15 @@ impl Group {
             }
             *self.spare.borrow_mut() = effects;
         }
-        let leads = self.member.borrow().next_place().is_some();
-        if self.is_leading.get() && !leads {
+        let (leads, gives_places) = {
+            let member = self.member.borrow();
+            (member.leads(), member.next_place().is_some())
+        };
+        if self.is_leading.get() && !gives_places {
             self.step_down();
+        }
+        if self.leads.replace(leads) != leads {
+            self.wake();
         }
     }
 
@@ -736,8 +772,8 @@ impl Group {
 
     fn send(&self, shard: &Rc<GroupShard>, to: StoreId, message: Message, range: Option<(Seq, Seq)>) {
         let Some(outside) = shard.outside() else { return };
-        if let Message::Prepare { commit, .. } = &message {
-            self.timers.borrow_mut().told_commit(to, *commit);
+        if let Message::Prepare { .. } = &message {
+            self.timers.borrow_mut().told_commit(to);
         }
         let Some((first, through)) = range else {
             return outside.send(shard, self.id, to, &message, &[]);

@@ -186,8 +186,12 @@ impl Attempt {
         }
         let mut history = self.group.member().log().clone();
         history.cut(at.1);
-        let epochs = history.starts();
-        let epochs = epochs[epochs.len().saturating_sub(MAX_HISTORY_EPOCHS)..].to_vec();
+        let left_out = history.starts().len().saturating_sub(MAX_HISTORY_EPOCHS);
+        let mut epochs = history.starts()[left_out..].to_vec();
+        if let Some(oldest) = epochs.first_mut().filter(|_| left_out > 0) {
+            // Two logs that both do not know their beginning must not agree on it (R13).
+            oldest.1 = Seq(1);
+        }
         let volumes = self.shard.store().volume_epochs(self.group.id());
         let record = cluster::encode(&self.group.record());
         if volumes.len() > MAX_VOLUMES || record.len() > MAX_RECORD_BYTES {

@@ -5,12 +5,12 @@ use super::map_side::{MapSide, Says};
 use super::view::View;
 use super::{Shared, Timing, Work};
 use crate::fill::{Owner, member, primary};
-use crate::group::{Group, GroupRef};
+use crate::group::{Group, GroupRef, Received};
 use crate::protocol::{Membership, Message, Session};
 use crate::shard::GroupShard;
 use crate::wire::{
-    Beat, BeatAnswer, Class, Cores, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, Grants, Hello, NodeMessage, Said,
-    StoreLine, WIRE_VERSION,
+    Beat, BeatAnswer, Class, Cores, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, Grants, Hello, NodeMessage,
+    RequestId, Said, StoreLine, WIRE_VERSION,
 };
 use cluster::GroupRecord;
 use foldhash::fast::FixedState;
@@ -31,6 +31,8 @@ use types::{Epoch, GroupId, Incarnation, NodeId, Seq, StoreId};
 const FILLINGS_MAX: usize = 4;
 /// Who dialled waits so long for an answer to its hello, and so long before the next attempt.
 const HELLO_PATIENCE: Duration = Duration::from_secs(2);
+/// A connection on which nothing comes for so long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 /// See [`HELLO_PATIENCE`].
 const DIAL_WAIT: Duration = Duration::from_millis(100);
 
@@ -47,6 +49,7 @@ pub struct CoreGroups {
     waiting: RefCell<Vec<(Rc<GroupShard>, GroupId)>>,
     /// What was known of each group's record when a look at the map began.
     known: RefCell<HashMap<(StoreId, GroupId), Epoch, FixedState>>,
+    looked_at_links: Cell<Instant>,
     /// Members that are being made whole by groups of this core.
     fillings: Cell<usize>,
     /// The node's session in the map lasts at least until then.
@@ -67,6 +70,7 @@ impl CoreGroups {
             links: RefCell::new(HashMap::with_hasher(FixedState::default())),
             waiting: RefCell::default(),
             known: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            looked_at_links: Cell::default(),
             fillings: Cell::new(0),
             session_until: Cell::default(),
             map_side: OnceCell::new(),
@@ -179,6 +183,7 @@ impl CoreGroups {
             incarnation: shard.life(),
             receiver: to,
             group,
+            request: shard.group(group).map_or(RequestId(0), |group| group.request_of(message)),
             ..Envelope::default()
         };
         match link.push(&envelope, message, entries) {
@@ -294,6 +299,18 @@ impl CoreGroups {
         }
     }
 
+    /// Looks whether connections live that were used.
+    pub(super) fn look_at_links(&self) {
+        let at = now();
+        if at.since(self.looked_at_links.get()) < self.shared.timing.ask {
+            return;
+        }
+        self.looked_at_links.set(at);
+        let mut links = self.links.borrow().values().cloned().collect::<Vec<_>>();
+        links.sort_unstable_by_key(|link| (link.node, link.core));
+        links.iter().for_each(|link| link.look(at, self.shared.timing.silent));
+    }
+
     pub(super) fn nodes(&self) -> Vec<NodeId> {
         let mut nodes: Vec<_> = self.addresses.borrow().keys().copied().collect();
         nodes.sort_unstable();
@@ -345,9 +362,10 @@ impl CoreGroups {
         let Frame { header, said } = frame;
         match said {
             Said::Group(message, mut entries) => {
-                let Envelope { sender, incarnation, receiver, group, .. } = header.envelope;
+                let Envelope { sender, incarnation, receiver, group, request, .. } = header.envelope;
                 if let Some(member) = self.group(receiver, group) {
-                    member.receive(sender, incarnation, &message, &mut entries);
+                    let received = Received { message: &message, request, entries: &mut entries };
+                    member.receive(sender, incarnation, received);
                 }
             }
             Said::Fill(message) => {
@@ -362,6 +380,8 @@ impl CoreGroups {
             }
             Said::Node(NodeMessage::Beat(beat)) => self.beaten(link, beat),
             Said::Node(NodeMessage::BeatAnswer(answer)) => self.answered(link.node, answer),
+            Said::Node(NodeMessage::Ping) => link.push_node(&NodeMessage::Pong),
+            Said::Node(NodeMessage::Pong) => link.lives(),
             Said::Node(_) => {}
         }
     }
@@ -575,7 +595,9 @@ async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, stream: TcpStream) {
     });
     let mut frames = Frames::new(&stream);
     while !link.is_closed() {
-        match frames.next().await {
+        // Who has nothing to say for long connects again when it has.
+        let Ok(next) = runtime::timeout(IDLE_MAX, frames.next()).await else { break };
+        match next {
             Ok(Some(frame)) => core.dispatch(&link, frame),
             Ok(None) => break,
             Err(error) => {

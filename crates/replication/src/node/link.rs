@@ -9,7 +9,7 @@ use crate::wire::{
     encode_fill, encode_node,
 };
 use runtime::channel::WaitList;
-use runtime::{IoBuf, MAX_SEND_PARTS, SharedBuf, TcpStream};
+use runtime::{Instant, IoBuf, MAX_SEND_PARTS, SharedBuf, TcpStream};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use store::Entry;
@@ -40,6 +40,10 @@ pub(crate) struct Link {
     filled: WaitList,
     is_closed: Cell<bool>,
     stream: RefCell<Option<TcpStream>>,
+    /// Something was sent since it was last asked whether it lives.
+    has_sent: Cell<bool>,
+    /// When it was asked, and has not answered.
+    pinged_at: Cell<Option<Instant>>,
 }
 
 /// Whether a message was taken.
@@ -62,6 +66,8 @@ impl Link {
             filled: WaitList::default(),
             is_closed: Cell::new(false),
             stream: RefCell::default(),
+            has_sent: Cell::new(false),
+            pinged_at: Cell::new(None),
         }
     }
 
@@ -158,6 +164,32 @@ impl Link {
         self.filled.wake_all();
     }
 
+    /// Asks whether it lives, if it was used, and ends it if it does not answer: a connection whose other end is gone takes
+    /// what is sent for a long time.
+    pub(crate) fn look(&self, at: Instant, patience: Duration) {
+        if self.stream.borrow().is_none() {
+            return;
+        }
+        match self.pinged_at.get() {
+            Some(pinged) if at.since(pinged) >= patience => {
+                log::debug!("node {} core {}: the connection does not answer", self.node, self.core);
+                self.close();
+            }
+            Some(_) => {}
+            None if self.has_sent.replace(false) => {
+                self.pinged_at.set(Some(at));
+                self.push_node(&NodeMessage::Ping);
+                self.has_sent.set(false);
+            }
+            None => {}
+        }
+    }
+
+    /// It has answered.
+    pub(crate) fn lives(&self) {
+        self.pinged_at.set(None);
+    }
+
     /// Sends what gathers, until the connection ends. `drained` is told each time that all of it has left.
     pub(crate) async fn send_all(&self, stream: &TcpStream, patience: Duration, drained: impl Fn()) {
         let mut parts = Vec::new();
@@ -165,6 +197,7 @@ impl Link {
             self.filled.until(|| (self.is_closed() || !self.outgoing.borrow().frames.is_empty()).then_some(())).await;
             // What this turn brings leaves together.
             runtime::turn_end().await;
+            self.has_sent.set(true);
             let mut rest = self.take(&mut parts).into_iter();
             loop {
                 parts.extend(rest.by_ref().take(MAX_SEND_PARTS));

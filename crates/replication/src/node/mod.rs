@@ -52,6 +52,8 @@ pub(crate) type Work = Box<dyn FnOnce(Rc<CoreGroups>) -> Pin<Box<dyn Future<Outp
 const LINE_LENGTH: usize = 4096;
 /// Entries that are read from the store for one message.
 pub(crate) const READ_BYTES_MAX: usize = 512 << 10;
+/// A map that does not answer is asked again after this.
+const MAP_WAIT: Duration = Duration::from_secs(1);
 /// Who connects says hello within this.
 const HELLO_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -163,13 +165,19 @@ impl Node {
     }
 
     /// All shards of these stores are there; shard i of each is on core (its first + i) mod cores. The map is looked at,
-    /// and the groups that have a member here take part from now on.
+    /// again and again until it answers, and the groups that have a member here take part from now on.
     ///
     /// # Errors
-    /// A map that does not answer, or holds what cannot be read.
+    /// A map that holds what cannot be read.
     pub async fn begin(&self, stores: Vec<(Arc<Store>, u16)>) -> Result<(), CatalogError> {
         self.side.add_stores(stores);
-        self.side.look_at_all(&self.first).await?;
+        while let Err(error) = self.side.look_at_all(&self.first).await {
+            match error {
+                CatalogError::Map(error) => log::warn!("groups are not served before the map says who leads: {error}"),
+                error => return Err(error),
+            }
+            runtime::sleep(MAP_WAIT).await;
+        }
         runtime::spawn(self.side.clone().follow(self.first.clone()));
         runtime::spawn(self.side.clone().keep_session(self.first.clone()));
         runtime::spawn(beat(self.first.clone()));

@@ -20,8 +20,9 @@ struct PeerTimer {
     moved_at: Instant,
     /// When it was sent something again.
     resent_at: Instant,
-    /// The commit number that it was told last.
+    /// The commit number that it has heard, and when it was sent one last.
     commit: Seq,
+    told_at: Instant,
 }
 
 /// Of one group.
@@ -42,8 +43,15 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// A member is told of this commit number.
-    pub(crate) fn told_commit(&mut self, store: StoreId, commit: Seq) {
+    /// A member is sent the commit number.
+    pub(crate) fn told_commit(&mut self, store: StoreId) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.store == store) {
+            peer.told_at = now();
+        }
+    }
+
+    /// A member has answered a message with this commit number.
+    pub(crate) fn heard_commit(&mut self, store: StoreId, commit: Seq) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.store == store) {
             peer.commit = peer.commit.max(commit);
         }
@@ -56,8 +64,15 @@ impl Timers {
 
     fn peer(&mut self, store: StoreId, at: Instant) -> &mut PeerTimer {
         let index = self.peers.iter().position(|peer| peer.store == store).unwrap_or_else(|| {
-            let fresh =
-                PeerTimer { store, prepared: Seq(0), has_told: false, moved_at: at, resent_at: at, commit: Seq(0) };
+            let fresh = PeerTimer {
+                store,
+                prepared: Seq(0),
+                has_told: false,
+                moved_at: at,
+                resent_at: at,
+                commit: Seq(0),
+                told_at: Instant(0),
+            };
             self.peers.push(fresh);
             self.peers.len() - 1
         });
@@ -69,6 +84,7 @@ impl Timers {
 pub(super) async fn run(core: Rc<CoreGroups>) {
     loop {
         core.turned();
+        core.look_at_links();
         for shard in core.shards() {
             for group in shard.groups() {
                 if group.stopped().is_some() {
@@ -137,7 +153,7 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
             gone.push(store);
             core.make_whole(shard, group, store);
         }
-        tell_commit(group, store);
+        tell_commit(group, store, at, timing);
     }
     drop(view);
     if hands_over(shard, group, &gone, &slow) {
@@ -187,6 +203,10 @@ fn progress(group: &Group, store: StoreId, at: Instant) -> Progress {
     let mut timers = group.timers.borrow_mut();
     let peer = timers.peer(store, at);
     let moved = standing.prepared != peer.prepared || standing.has_told != peer.has_told;
+    if standing.has_told != peer.has_told {
+        // Another life, perhaps.
+        peer.commit = Seq(0);
+    }
     (peer.prepared, peer.has_told) = (standing.prepared, standing.has_told);
     let is_sent_to = standing.whole || standing.fills;
     let is_idle = standing.has_told && (standing.prepared >= standing.sent || !is_sent_to);
@@ -212,13 +232,13 @@ fn ask_again(group: &Group, store: StoreId, at: Instant, timing: &Timing) {
     }
 }
 
-/// What is committed since the member was told last is told with nothing else, if there is nothing else.
-fn tell_commit(group: &Group, store: StoreId) {
+/// What is committed and was not heard by the member is told with nothing else, if there is nothing else.
+fn tell_commit(group: &Group, store: StoreId, at: Instant, timing: &Timing) {
     let committed = group.member().committed();
     let is_due = {
         let mut timers = group.timers.borrow_mut();
-        let peer = timers.peer(store, Instant(0));
-        peer.commit < committed
+        let peer = timers.peer(store, at);
+        peer.commit < committed && at.since(peer.told_at) >= timing.tick
     };
     if is_due {
         group.with(|member| member.tell_commit(store));

@@ -41,6 +41,10 @@ pub enum Kind {
     Beat = 16,
     /// The other lives, and grants them.
     BeatAnswer = 17,
+    /// Whether the connection lives.
+    Ping = 18,
+    /// It does.
+    Pong = 19,
     /// [`Message::Prepare`](crate::protocol::Message::Prepare).
     Prepare = 32,
     /// [`Message::Prepared`](crate::protocol::Message::Prepared).
@@ -83,12 +87,14 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
         Self::Beat,
         Self::BeatAnswer,
+        Self::Ping,
+        Self::Pong,
         Self::Prepare,
         Self::Prepared,
         Self::Ask,

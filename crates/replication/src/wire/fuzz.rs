@@ -217,6 +217,8 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         ("hello-refused", NodeMessage::HelloRefused(HelloRefused { reason })),
         ("beat", NodeMessage::Beat(Beat { sent_ns: 123_456_789, incarnation, cores, stores })),
         ("beat-answer", NodeMessage::BeatAnswer(answer(Grants::AllBut(vec![GroupId(4), GroupId(5), GROUP])))),
+        ("ping", NodeMessage::Ping),
+        ("pong", NodeMessage::Pong),
         ("beat-answer-nothing-granted", NodeMessage::BeatAnswer(answer(Grants::Nothing))),
     ]
 }

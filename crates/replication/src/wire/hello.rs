@@ -7,6 +7,8 @@ use types::{ClusterId, Incarnation, NodeId};
 
 /// Longest text of a [`HelloRefused`]; more is left out.
 pub const MAX_REASON_BYTES: usize = 1024;
+/// Fixed part of a ping.
+const PING_BYTES: usize = 8;
 
 /// What one node says to another, for all groups together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,10 @@ pub enum NodeMessage {
     Beat(Beat),
     /// Lives too.
     BeatAnswer(BeatAnswer),
+    /// Whether the connection lives.
+    Ping,
+    /// It does.
+    Pong,
 }
 
 impl NodeMessage {
@@ -32,6 +38,8 @@ impl NodeMessage {
             Self::HelloRefused(_) => Kind::HelloRefused,
             Self::Beat(_) => Kind::Beat,
             Self::BeatAnswer(_) => Kind::BeatAnswer,
+            Self::Ping => Kind::Ping,
+            Self::Pong => Kind::Pong,
         }
     }
 
@@ -41,6 +49,7 @@ impl NodeMessage {
             Self::HelloRefused(refused) => refused.encode(out),
             Self::Beat(beat) => return beat.encode(out),
             Self::BeatAnswer(answer) => return answer.encode(out),
+            Self::Ping | Self::Pong => drop(begin_fixed::<PING_BYTES>(out)),
         }
         Ok(())
     }
@@ -53,6 +62,8 @@ impl NodeMessage {
             Kind::HelloRefused => Self::HelloRefused(HelloRefused::decode(meta)?),
             Kind::Beat => Self::Beat(Beat::decode(meta)?),
             Kind::BeatAnswer => Self::BeatAnswer(BeatAnswer::decode(meta)?),
+            Kind::Ping => Body::begin("ping", meta, PING_BYTES).map(|_| Self::Ping)?,
+            Kind::Pong => Body::begin("pong", meta, PING_BYTES).map(|_| Self::Pong)?,
             of_group => unreachable!("{of_group:?} is between stores"),
         })
     }

@@ -24,6 +24,7 @@
 //! | 3 | hello refused | [`HelloRefused`] |
 //! | 16 | beat | [`Beat`] |
 //! | 17 | its answer | [`BeatAnswer`] |
+//! | 18, 19 | ping, its answer | nothing but the length of the fixed part, 8 |
 //! | 48 … 58 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled; scrub: digest | [`FillMessage`] |
 //! | 32 … 39 | prepare, prepared, ask, told, fetch, fetched, refused, gave up | [`Message`](crate::protocol::Message): see `message` |
 //!

@@ -42,7 +42,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use story::Story;
-use types::NodeId;
+use types::{Mutant, NodeId};
 use watch::{Watch, describe, members};
 
 /// See the module.
@@ -53,7 +53,42 @@ pub const WORKLOAD: Workload = Workload {
     run,
     faults,
     operations: |options| Some(Plan::draw(options.seed).profile.operations),
-    mutants: &[],
+    mutants: &[
+        Mutant::OldEpochAfterRestart,
+        Mutant::LifeNotNamed,
+        Mutant::OldAnswerCounts,
+        Mutant::NumberWithoutEpoch,
+        Mutant::OwnHistoryWins,
+        Mutant::BeginsAlone,
+        Mutant::FenceIgnored,
+        Mutant::CommitNumberAhead,
+        Mutant::PreparedBeforeDurable,
+        Mutant::IncarnationIgnored,
+        Mutant::AddedCountsLate,
+        Mutant::RemovedCountsNoMore,
+        Mutant::JoiningCounts,
+        Mutant::LastOneStanding,
+        Mutant::UnknownTakenForNo,
+        Mutant::LeaseNotAwaited,
+        Mutant::GrantForgottenByRestart,
+        Mutant::ReadPastLease,
+        Mutant::SessionIgnored,
+        Mutant::EligibleForEver,
+        Mutant::StartedWithoutLook,
+        Mutant::DeposedGranted,
+        Mutant::LogShrinksInEpoch,
+        Mutant::AgreementOutlivesFetch,
+        Mutant::CutForgotten,
+        Mutant::InstallEndTrustedEarly,
+        Mutant::LeftOutForgotten,
+        Mutant::SkippedEntriesApplied,
+        Mutant::DigestsNotCompared,
+        Mutant::PoisonNotTold,
+        Mutant::DamagedGoesOn,
+        Mutant::FillNotNoted,
+        Mutant::DeletedChunkNotSent,
+        Mutant::CatchUpMissesChunk,
+    ],
 };
 
 /// How often all members are asked what must always hold.

@@ -47,9 +47,9 @@ pub fn members(layout: &Layout, machines: &[Rc<Machine>]) -> Vec<Member> {
 #[derive(Default)]
 pub struct Watch {
     /// Who leads, or led, in an epoch of a group: the store and its process.
-    leaders: HashMap<(GroupId, Epoch), (usize, u32), FixedState>,
+    pub leaders: HashMap<(GroupId, Epoch), (usize, u32), FixedState>,
     /// What a member of a process had committed.
-    committed: HashMap<(GroupId, usize, u32), Seq, FixedState>,
+    pub committed: HashMap<(GroupId, usize, u32), Seq, FixedState>,
     /// The map was restored from a backup, or will be.
     pub has_restored: bool,
     /// Times that was looked.
