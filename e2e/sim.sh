@@ -53,7 +53,7 @@ long=$(head -1 <<< "$plain")
 check "the same seeds give the same trace in two builds" $?
 
 # The build of the stage `mutants` of tools/test.sh.
-if cargo build -q --workspace --bin cairn-sim --features cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants; then
+if cargo build -q --workspace --bin cairn-sim --features cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants,cairn-model/mutants,cairn-replication/mutants; then
     mutants=$("$target/debug/cairn-sim" mutants)
     echo "$mutants"
     read -r caught all < <(sed -nE 's/^([0-9]+) of ([0-9]+) mutants caught$/\1 \2/p' <<< "$mutants")

@@ -157,7 +157,13 @@ pub struct Group {
 }
 
 impl Group {
-    pub(crate) fn new(base: GroupRecord, member: Member, shard: Weak<GroupShard>, index: u32) -> Self {
+    pub(crate) fn new(
+        base: GroupRecord,
+        member: Member,
+        shard: Weak<GroupShard>,
+        index: u32,
+        kept_bytes: usize,
+    ) -> Self {
         Self {
             id: base.id,
             base: RefCell::new(base),
@@ -168,7 +174,7 @@ impl Group {
             leads: Cell::new(false),
             is_leading: Cell::new(false),
             window: RefCell::default(),
-            recent: RefCell::default(),
+            recent: RefCell::new(Recent::new(kept_bytes)),
             answers: Cell::default(),
             lacking: RefCell::default(),
             room: WaitList::default(),

@@ -4,22 +4,26 @@ use std::collections::VecDeque;
 use store::{Entry, EntryKind};
 use types::Seq;
 
-/// Of what is committed and acknowledged so much is kept: who was away for a moment gets what it lacks from here.
-const KEPT_BYTES: usize = 256 << 10;
+/// Of what is committed and acknowledged at most so many are kept.
 const KEPT_ENTRIES: usize = 1024;
 /// So much, of what somebody who is sent entries lacks: then it comes back chunk by chunk.
 const LAGGING_BYTES_MAX: usize = crate::window::PREPARED_BYTES_MAX;
 const LAGGING_ENTRIES_MAX: usize = 2 * crate::window::PREPARED_ENTRIES_MAX;
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Recent {
     /// In order, without a gap.
     entries: VecDeque<Entry>,
     bytes: usize,
+    /// Of what is committed and acknowledged so much is kept: who was away for a moment gets what it lacks from here.
+    kept_bytes: usize,
 }
 
 impl Recent {
+    pub(crate) fn new(kept_bytes: usize) -> Self {
+        Self { entries: VecDeque::new(), bytes: 0, kept_bytes }
+    }
+
     /// The first that is here, if any is.
     pub(crate) fn first(&self) -> Option<Seq> {
         self.entries.front().map(|entry| entry.seq)
@@ -49,7 +53,7 @@ impl Recent {
             && first.seq <= committed
         {
             let (bytes, entries) = match first.seq <= acknowledged {
-                true => (KEPT_BYTES, KEPT_ENTRIES),
+                true => (self.kept_bytes, KEPT_ENTRIES),
                 false => (LAGGING_BYTES_MAX, LAGGING_ENTRIES_MAX),
             };
             if self.bytes <= bytes && self.entries.len() <= entries {

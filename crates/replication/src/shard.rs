@@ -145,7 +145,7 @@ impl GroupShard {
         let mut groups = self.groups.borrow_mut();
         let index = groups.len() as u32;
         self.by_id.borrow_mut().insert(record.id, index);
-        let group = Rc::new(Group::new(record, member, Rc::downgrade(self), index));
+        let group = Rc::new(Group::new(record, member, Rc::downgrade(self), index, timing.kept_bytes));
         groups.push(group.clone());
         group
     }

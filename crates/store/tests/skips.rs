@@ -172,28 +172,60 @@ fn a_skip_that_no_log_may_hold_is_refused() {
     }
 }
 
-/// A member that forgets a segment's worth of tail, in records that are lost: it is not damaged by that. One that lacks
-/// what it had applied is, before a skip and behind it.
+/// A record is lost: a group is damaged by that if it had applied what was in it, not if that was skipped over.
 #[test]
 fn a_group_is_damaged_by_what_it_had_applied_and_lacks() {
-    // The last entry that was applied when the skip was asked for; its record, or the one behind, is spoilt.
-    for (applied, is_damaged) in [(2, false), (3, true)] {
+    // In one record or in four; the entry whose record is lost; the last that was applied when the skip was asked for;
+    // whether an entry follows the skip.
+    let cases = [
+        (false, 3, 2, true, false),
+        (false, 3, 3, true, true),
+        (false, 3, 3, false, true),
+        (false, 4, 4, true, true),
+        (false, 4, 3, false, false),
+        (true, 2, 2, true, true),
+        (true, 2, 0, true, false),
+    ];
+    for (in_one, lost, applied, is_followed, is_damaged) in cases {
         let rig = rig_of_4_kib(85);
         rig.run(async move {
             let (shard, _) = open_whole().await;
-            for one in [start(1, 1), write(1, 2, 0, 0), write(1, 3, 0, 1), write(1, 4, 0, 2)] {
-                prepare(&shard, [one]).await;
+            let entries = [start(1, 1), write(1, 2, 0, 0), write(1, 3, 0, 1), write(1, 4, 0, 2)];
+            for part in entries.chunks(if in_one { 4 } else { 1 }) {
+                prepare(&shard, part.to_vec()).await;
             }
             assert!(shard.commit(GROUP, Seq(applied)));
             prepare(&shard, [skip(50, &[(1, 1), (4, 7)], "")]).await;
-            prepare(&shard, [saying(50, write(4, 51, 1, 0))]).await;
+            let following = [saying(50, write(4, 51, 1, 0)), saying(51, write(4, 52, 1, 0))];
+            if is_followed {
+                prepare(&shard, following).await;
+            }
         });
-        spoil_record_of(&rig, 0, 1, 3);
+        spoil_record_of(&rig, 0, lost - 2, lost.into());
         let recovery = rig.open().1;
         assert!(!recovery.damage.is_empty());
-        let found = &recovery.groups[0];
-        assert_eq!((found.damaged, found.committed.0, found.prepared_through.0), (is_damaged, 50, 51), "{found:?}");
+        let (found, ends) = (&recovery.groups[0], (50, if is_followed { 52 } else { 50 }));
+        let case = (in_one, lost, applied, is_followed);
+        assert_eq!(found.damaged, is_damaged, "{case:?}: {found:?}");
+        assert_eq!((found.committed.0, found.prepared_through.0), ends, "{case:?}");
     }
+}
+
+/// The skip is the first that is known of the group: what is lost behind it is missed.
+#[test]
+fn what_is_lost_behind_a_skip_is_missed() {
+    let rig = rig_of_4_kib(87);
+    rig.run(async {
+        let (shard, _) = open_whole().await;
+        prepare(&shard, [skip(50, &[(1, 1), (4, 7)], "")]).await;
+        for seq in 51..55 {
+            prepare(&shard, [write(4, seq, 0, seq as u32)]).await;
+        }
+    });
+    spoil_record_of(&rig, 0, 51, 51);
+    let recovery = rig.open().1;
+    let found = &recovery.groups[0];
+    assert_eq!((found.damaged, found.committed, found.prepared_through), (true, Seq(50), Seq(50)), "{found:?}");
 }
 
 /// Damage is found, and the member goes on behind it: its group lacks nothing any more.

@@ -107,6 +107,7 @@ pub(crate) async fn run(core: Rc<CoreGroups>, shard: Rc<GroupShard>, group: Grou
     }
     filling.end();
     group.remove_filling(&filling);
+    group.with(|member| member.fills_no_more(to));
 }
 
 struct Attempt {

@@ -1,4 +1,4 @@
-//! How long things last. One set for a cluster: leases and grants are compared between nodes.
+//! How long things last, and how much is kept. One set for a cluster: leases and grants are compared between nodes.
 
 use crate::protocol::Settings;
 use runtime::Instant;
@@ -36,6 +36,9 @@ pub struct Timing {
     pub look: Duration,
     /// Each leaf is read again so long after the one before: 1 TiB in a week.
     pub scrub: Duration,
+    /// Of what is committed and acknowledged by all so many bytes are kept per group: who was away for a moment gets what
+    /// it lacks from there.
+    pub kept_bytes: usize,
     /// A message that a connection does not take for so long ends it.
     pub send: Duration,
 }
@@ -56,6 +59,7 @@ impl Default for Timing {
             renewal: Duration::from_secs(3),
             look: Duration::from_secs(10),
             scrub: Duration::from_millis(500),
+            kept_bytes: 256 << 10,
             send: Duration::from_secs(5),
         }
     }

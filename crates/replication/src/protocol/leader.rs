@@ -341,6 +341,15 @@ impl Member {
         }
     }
 
+    /// Nobody makes it whole any more: it is sent nothing until somebody does.
+    pub fn fills_no_more(&mut self, store: StoreId) {
+        if let Role::Leader(leader) = &mut self.role
+            && let Some(peer) = leader.peer(store)
+        {
+            peer.fills = false;
+        }
+    }
+
     /// Entries from `first` on were not sent after all.
     pub fn not_sent(&mut self, store: StoreId, first: Seq) {
         if let Role::Leader(leader) = &mut self.role

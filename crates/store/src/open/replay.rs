@@ -244,11 +244,12 @@ impl Replay {
         if skip.through > applied {
             let trace = self.traces.get_mut(&id).expect("noted just above");
             trace.lacked_applied |= trace.known && before < applied;
-            // Where nothing was known yet, all that was applied may be in the pass, or missing.
-            trace.suspect &= !trace.known;
             trace.torn_out = trace.torn_out.filter(|missing| *missing <= applied);
-            trace.known = true;
-            trace.committed = trace.committed.max(skip.through);
+            if trace.suspect && !trace.known && applied > Seq(0) {
+                // Some of what was applied may be in what is missing, and nothing behind the skip can show that it is not.
+                trace.torn_out = Some(applied);
+            }
+            (trace.suspect, trace.known) = (false, true);
         }
         self.state.skip(id, &skip, applied);
     }

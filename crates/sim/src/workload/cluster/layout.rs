@@ -5,9 +5,11 @@ use crate::workload::Failure;
 use cluster::{ClusterRecord, DeviceRecord, DeviceState, GroupRecord, GroupState, MapStore, NodeRecord, Policy};
 use cluster::{Compression, Outcome, PoolRecord, Record, Transaction, encode};
 use replication::Owner;
+use replication::node::Timing;
 use runtime::sim::Random;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use types::{ChunkId, ClusterId, Epoch, GroupId, Incarnation, NodeId, StoreId};
 
 pub const CLUSTER: ClusterId = ClusterId(7);
@@ -48,6 +50,8 @@ pub struct Layout {
     pub groups: Vec<GroupPlan>,
     pub chunks_per_group: u32,
     pub blocks_per_chunk: u32,
+    /// The same on all nodes.
+    pub timing: Timing,
 }
 
 /// The id of the node with this index.
@@ -76,7 +80,12 @@ impl Layout {
             }
             GroupPlan { id: GroupId(number + 1), pool, members, min_in_sync: profile.pools[pool].min_in_sync }
         };
+        let defaults = Timing::default();
+        // Who was away for a moment comes back by entries, or chunk by chunk.
+        let kept_bytes = [0, 32 << 10, defaults.kept_bytes][random.below(3) as usize];
+        let scrub = [Duration::from_millis(5), defaults.scrub][random.below(2) as usize];
         Self {
+            timing: Timing { kept_bytes, scrub, ..defaults },
             addresses: nodes.map(|ip| SocketAddr::new(ip, PORT)).collect(),
             groups: (0..profile.groups).map(group).collect(),
             stores,

@@ -6,7 +6,7 @@
 use super::layout::{CLUSTER, Layout, node_id};
 use super::story::tell;
 use cluster::{CatalogError, SimMap};
-use replication::node::{CoreGroups, Node, NodeConfig, Timing};
+use replication::node::{CoreGroups, Node, NodeConfig};
 use runtime::sim::{SimDisk, SimNode};
 use runtime::{Device, timeout};
 use std::cell::{Cell, RefCell};
@@ -193,7 +193,7 @@ impl Machine {
             address: self.layout.addresses[self.index],
             cores: self.node.cores(),
             map: self.map.clone(),
-            timing: Timing::default(),
+            timing: self.layout.timing,
             owner: self.layout.owner(),
         };
         let node = Node::start(config).await.map_err(|error| Refusal::Other(error.to_string()))?;
