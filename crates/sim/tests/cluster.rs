@@ -9,16 +9,17 @@ fn cluster() -> &'static Workload {
 
 #[test]
 fn what_goes_wrong_in_a_cluster_loses_nothing_and_heals() {
-    let summary = runner::run(cluster(), &Plan::new(cluster(), 1..61)).unwrap_or_else(|failed| panic!("{failed}"));
+    let summary = runner::run(cluster(), &Plan::new(cluster(), 1..31)).unwrap_or_else(|failed| panic!("{failed}"));
     let total = summary.total;
-    assert!(total.answered > 50_000 && total.reigns > 1_000 && total.crashes > 50, "{total}");
+    assert!(total.answered > 50_000 && total.reigns > 300 && total.crashes > 50, "{total}");
     assert!(total.faults.iter().filter(|count| **count > 0).count() > 18, "{total}");
 }
 
 #[test]
 fn a_run_of_a_cluster_is_the_same_run_twice() {
     for seed in [1, 5, 6] {
-        let run = || runner::run_seed(cluster(), &RunOptions::new(seed, 0)).unwrap_or_else(|failure| panic!("{failure}"));
+        let run =
+            || runner::run_seed(cluster(), &RunOptions::new(seed, 0)).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(run(), run(), "seed {seed}");
     }
 }

@@ -241,6 +241,8 @@ fn draw_one(kind: usize, profile: &Profile, layout: &Layout, random: &Random) ->
         22 if can_do_without(layout, store) => Fault::Lies { store, faults: draw_lies(random) },
         _ => return None,
     };
+    // A disk that lies does so for long: of what it is asked for little is a lie, and most lies are never met.
+    let lasts = if matches!(fault, Fault::Lies { .. }) { lasts.max(LASTS_MAX / 2) } else { lasts };
     Some(Event { number: 0, at, lasts, fault })
 }
 
@@ -260,7 +262,12 @@ fn draw_errors(random: &Random) -> DiskFaults {
 
 fn draw_lies(random: &Random) -> DiskFaults {
     let some = |most: u64| if random.one_in(2) { random.below(most) as u32 } else { 0 };
-    DiskFaults { lost_write: some(3_000), misplaced_write: some(3_000), bit_rot: some(3_000), ..DiskFaults::default() }
+    DiskFaults {
+        lost_write: some(30_000),
+        misplaced_write: some(30_000),
+        bit_rot: some(30_000),
+        ..DiskFaults::default()
+    }
 }
 
 fn draw_map_faults(profile: &Profile, random: &Random) -> MapFaults {
