@@ -7,6 +7,8 @@ use crate::workload::{Failure, Workload};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+/// Time that a search takes unless told otherwise.
+pub const DEFAULT_TIME: Duration = Duration::from_secs(300);
 /// Rounds of both, one after the other, at most: where neither finds less, it is over.
 const ROUNDS_MAX: u32 = 4;
 
@@ -138,5 +140,54 @@ impl<F: FnMut(&str)> Search<'_, F> {
     }
 }
 
-/// Time that a search takes unless told otherwise.
-pub const DEFAULT_TIME: Duration = Duration::from_secs(300);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Report, RunOptions};
+
+    /// Fails if faults 3 and 7 happen and 10 operations are done; with fault 9 left out, in another way.
+    fn run(options: &RunOptions) -> Result<Report, Failure> {
+        let happens = |number: u32| !options.without.contains(&number);
+        match options.operations.is_none_or(|count| count >= 10) && happens(3) && happens(7) {
+            true if happens(9) || options.seed == 1 => Err(Failure::new("order", "as planted")),
+            true => Err(Failure::new("another", "not as planted")),
+            false => Ok(Report::default()),
+        }
+    }
+
+    const PLANTED: Workload = Workload {
+        name: "planted",
+        about: "",
+        default_crashes: 0,
+        run,
+        faults: |_| (1..=20).map(|number: u32| number.to_string()).collect(),
+        operations: |_| Some(1000),
+        mutants: &[],
+    };
+
+    #[test]
+    fn what_a_failure_does_not_need_is_left_out() {
+        for (seed, left) in [(1, vec!["3", "7"]), (2, vec!["3", "7", "9"])] {
+            let smallest = minimise(&PLANTED, &Plan::new(&PLANTED, seed..100), |_| ()).expect("it fails");
+            assert_eq!(
+                (smallest.faults, smallest.plan.operations),
+                (left.iter().map(ToString::to_string).collect(), Some(10))
+            );
+            assert!(smallest.runs < 100, "{} runs", smallest.runs);
+            assert_eq!(smallest.failure.checker, "order");
+        }
+    }
+
+    #[test]
+    fn the_command_names_what_is_left_out() {
+        let smallest = minimise(&PLANTED, &Plan::new(&PLANTED, 1..2), |_| ()).expect("it fails");
+        let command = smallest.command(&PLANTED);
+        assert!(command.ends_with("run planted --seed 1 --without 1-2,4-6,8-20 --operations 10"), "{command}");
+    }
+
+    #[test]
+    fn what_does_not_fail_has_nothing_to_be_left_out() {
+        let plan = Plan { without: BTreeSet::from([3]), ..Plan::new(&PLANTED, 1..2) };
+        assert!(minimise(&PLANTED, &plan, |_| ()).is_none());
+    }
+}

@@ -93,8 +93,8 @@ impl Clients {
 
     /// One client: bursts of operations and rests, which together last about `duration`.
     pub async fn run(self: Rc<Self>, clients: u64, burst: u64, duration: Duration) {
-        let bursts = (self.left.get() / clients / burst.max(1) * 2).max(1);
-        let rest_us = (duration.as_micros() as u64 / bursts).max(1);
+        // A burst is half of the longest on average, and so many of them are to fit.
+        let rest_us = (duration.as_micros() as u64 * clients * burst / self.left.get().max(1) / 2).max(1);
         while !self.stop.get() && self.left.get() > 0 {
             self.rest(Duration::from_micros(random_u64() % (2 * rest_us))).await;
             for _ in 0..=random_u64() % burst {
@@ -143,9 +143,9 @@ impl Clients {
     /// A block, or a few within 64 KiB, up to all of them.
     fn draw_range(&self) -> BlockRange {
         let first = random_u64() % u64::from(self.layout.blocks_per_chunk);
-        let (first, count) = match random_u64() % 8 {
-            0..4 => (first, 1),
-            4..7 => (first, 1 + random_u64() % (16 - first % 16)),
+        let (first, count) = match random_u64() % 16 {
+            0..11 => (first, 1),
+            11..15 => (first, 1 + random_u64() % (16 - first % 16)),
             _ => (first / 16 * 16, 16),
         };
         BlockRange::new(first as u32, count as u32)

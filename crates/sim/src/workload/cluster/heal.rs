@@ -17,8 +17,10 @@ use store::ImageBlock;
 use types::{BlockRange, ChunkId, GroupId, Seq, StoreId};
 
 /// Whether a group has all its members, and one that serves; if not, what is missing.
-pub fn is_whole(layout: &Layout, group: usize, all: &[Member]) -> Result<(), String> {
+pub fn is_whole(layout: &Layout, machines: &[Rc<Machine>], group: usize, all: &[Member]) -> Result<(), String> {
     let plan = &layout.groups[group];
+    let is_gone = |store: &usize| machines[layout.stores[*store].node].is_written_off(*store);
+    let (gone, wanted): (Vec<usize>, Vec<usize>) = plan.members.iter().partition(|store| is_gone(store));
     let here: Vec<&Member> = all.iter().filter(|member| member.group == plan.id).collect();
     if let Some(stopped) = here.iter().find_map(|member| member.standing.stopped.as_ref()) {
         return Err(format!("it has stopped: {stopped}"));
@@ -27,8 +29,10 @@ pub fn is_whole(layout: &Layout, group: usize, all: &[Member]) -> Result<(), Str
         return Err("nobody serves".to_owned());
     };
     let record = &primary.standing.record;
-    if record.in_sync.len() < plan.members.len() {
-        return Err(format!("{} of {} members are in sync", record.in_sync.len(), plan.members.len()));
+    let is_in_sync = |store: &&usize| record.in_sync.contains(&layout.stores[**store].id);
+    let (in_sync, count) = (wanted.iter().filter(is_in_sync).count(), wanted.len());
+    if in_sync < count || gone.iter().any(|store| is_in_sync(&store)) {
+        return Err(format!("{in_sync} of {count} members are in sync"));
     }
     // Who will serve on after a crash of the primary knows what the primary does.
     match here.iter().all(|member| member.standing.record == *record) {
@@ -98,7 +102,9 @@ fn places_of(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Vec<Pla
         let shard = machine.node.look(core, || groups.shards().into_iter().find(is_it))?;
         Some(Place { store, machine, core, shard })
     };
-    plan.members.iter().filter_map(|store| place(*store)).collect()
+    let has_all = |place: &Place| place.machine.disks[&place.store].lies() == 0;
+    // Of what a disk has lied about there is nothing to compare before it is mended.
+    plan.members.iter().filter_map(|store| place(*store)).filter(has_all).collect()
 }
 
 fn holds(shard: &GroupShard, store: StoreId, group: GroupId) -> bool {

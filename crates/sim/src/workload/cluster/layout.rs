@@ -83,7 +83,7 @@ impl Layout {
         let defaults = Timing::default();
         // Who was away for a moment comes back by entries, or chunk by chunk.
         let kept_bytes = [0, 32 << 10, defaults.kept_bytes][random.below(3) as usize];
-        let scrub = [Duration::from_millis(5), defaults.scrub][random.below(2) as usize];
+        let scrub = if random.one_in(4) { Duration::from_millis(100) } else { defaults.scrub };
         Self {
             timing: Timing { kept_bytes, scrub, ..defaults },
             addresses: nodes.map(|ip| SocketAddr::new(ip, PORT)).collect(),

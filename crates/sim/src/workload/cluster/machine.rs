@@ -50,6 +50,8 @@ pub struct Process {
     /// Read, and not begun.
     recovered: RefCell<BTreeMap<(usize, ShardIndex), Recovered>>,
     pub refused: RefCell<Vec<Refusal>>,
+    /// What was damaged in shards that were opened all the same.
+    pub damage: RefCell<Vec<String>>,
     /// All that opened takes part in its groups.
     pub begun: Cell<bool>,
 }
@@ -156,6 +158,24 @@ impl Machine {
     /// Why something of the process does not serve.
     pub fn refusals(&self) -> Vec<Refusal> {
         self.process().map_or_else(Vec::new, |process| process.refused.borrow().clone())
+    }
+
+    /// How often its disks have lied.
+    pub fn lies(&self) -> u64 {
+        self.disks.values().map(SimDisk::lies).sum()
+    }
+
+    /// What the process found damaged.
+    pub fn damage(&self) -> Vec<String> {
+        self.process().map_or_else(Vec::new, |process| process.damage.borrow().clone())
+    }
+
+    /// Whether nobody can ask of this store that it comes back: its node is gone for good, or its disk has lied so that
+    /// the store as a whole cannot be opened.
+    pub fn is_written_off(&self, store: usize) -> bool {
+        let Some(disk) = self.disks.get(&store) else { return false };
+        let is_open = self.process().is_none_or(|process| process.stores.borrow().contains_key(&store));
+        self.is_lost.get() || disk.lies() > 0 && !is_open
     }
 
     /// Of its stores, those that have failed, or did not open, and why.
@@ -272,7 +292,7 @@ async fn begin_all(node: NodeId, layout: Layout, core: usize, cores: usize, grou
         match begun.await {
             Ok((begun, recovery)) => {
                 if let Some(damage) = recovery.damage.first() {
-                    process.refused.borrow_mut().push(Refusal::Damage(damage.to_string()));
+                    process.damage.borrow_mut().push(format!("store {index}: {damage}"));
                 }
                 groups.add_shard(begun, layout.stores[index].id, recovery);
             }

@@ -161,7 +161,8 @@ impl Run {
         }
         let operations = options.operations.map_or(profile.operations, |most| most.min(profile.operations));
         let clients = Clients::new(&layout, &machines, operations);
-        clients.reads_may_fail.set(events.iter().any(|event| event.fault.kind() == kind("disk errors")));
+        let may_fail = [kind("disk errors"), kind("lying disks")];
+        clients.reads_may_fail.set(events.iter().any(|event| may_fail.contains(&event.fault.kind())));
         let has_restored = events.iter().any(|event| event.fault.kind() == kind("map restores"));
         Ok(Self {
             breaker: Breaker::default(),
@@ -173,7 +174,7 @@ impl Run {
             machines,
             map,
             clients,
-            watch: Watch { has_restored, ..Watch::default() },
+            watch: Watch::new(has_restored),
             story,
         })
     }
@@ -206,7 +207,7 @@ impl Run {
     fn wants(&self, mut groups: std::ops::Range<usize>) -> Option<String> {
         let all = members(&self.layout, &self.machines);
         groups.find_map(|group| {
-            let why = is_whole(&self.layout, group, &all).err()?;
+            let why = is_whole(&self.layout, &self.machines, group, &all).err()?;
             let id = self.layout.groups[group].id;
             Some(format!("group {id}: {why}{}", describe(&self.layout, &self.machines, id)))
         })
@@ -250,9 +251,14 @@ impl Run {
     /// something is wrong with what it found, has failed.
     fn look_after(&mut self) -> Result<(), Failure> {
         for index in 0..self.machines.len() {
+            let has_lied = self.machines[index].lies() > 0;
+            if let Some(damage) = self.machines[index].damage().first().filter(|_| !has_lied) {
+                return Err(Failure::new("damage", format!("node {index}, whose disks never lied: {damage}")));
+            }
             for refusal in self.machines[index].refusals() {
                 match refusal {
                     Refusal::Device(_) => {}
+                    Refusal::Damage(_) if has_lied => {}
                     Refusal::Map(_) => self.change(|breaker, reach| breaker.restart(index, PROCESS_PAUSE, reach)),
                     _ => return Err(Failure::new("opening", format!("node {index}: {refusal}"))),
                 }
@@ -277,12 +283,17 @@ impl Run {
             }
             if self.world.now() >= next_care {
                 next_care += CARE_EVERY;
-                self.machines.iter().filter(|machine| !machine.failed_stores().is_empty()).for_each(|machine| {
-                    machine.stop(false);
-                    machine.start();
-                });
+                self.restart_failed();
             }
             self.go_on(self.world.now() + Duration::from_millis(50))?;
+        }
+    }
+
+    /// Somebody looks after the nodes of which a store has failed, or was not opened.
+    fn restart_failed(&self) {
+        for machine in self.machines.iter().filter(|machine| !machine.failed_stores().is_empty()) {
+            machine.stop(false);
+            machine.start();
         }
     }
 
@@ -295,10 +306,7 @@ impl Run {
             self.go_on(self.world.now() + QUIET)?;
             return Ok(None);
         }
-        for machine in self.machines.iter().filter(|machine| !machine.failed_stores().is_empty()) {
-            machine.stop(false);
-            machine.start();
-        }
+        self.restart_failed();
         let all = 0..self.layout.groups.len();
         let took = self.until("not healed", HEAL_LIMIT, |run| run.wants(all.clone()))?;
         let patience = self.clients.patience.get() + ANSWER_LIMIT;
@@ -327,6 +335,7 @@ impl Run {
         }
         Ok(Report {
             crashes: self.breaker.crashes,
+            lies: self.machines.iter().map(|machine| machine.lies()).sum(),
             faults: self.breaker.counts,
             reigns: self.watch.reigns(),
             looks: self.watch.looks,

@@ -87,7 +87,7 @@ impl Profile {
             chunks_per_group: 1 + random.below(2) as u32,
             blocks_per_chunk: 16 << random.below(2),
             clients: 1 + random.below(10) as usize,
-            operations: random.between(200, 4_000),
+            operations: random.between(200, 8_000),
             burst: 1 << random.below(7),
             duration,
             link: Self::draw_link(random),

@@ -57,6 +57,11 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Nothing was seen yet. `has_restored`: the map will be restored from a backup.
+    pub fn new(has_restored: bool) -> Self {
+        Self { has_restored, ..Self::default() }
+    }
+
     /// Reigns seen.
     pub fn reigns(&self) -> u64 {
         self.leaders.len() as u64
