@@ -2,6 +2,7 @@
 
 mod common;
 
+use cluster::MapFaults;
 use common::{SOON, store_of};
 use std::time::Duration;
 
@@ -150,5 +151,28 @@ fn who_slept_takes_nobody_out() {
             let record = cluster.record();
             assert_eq!(record.in_sync.len(), 3, "after {sleep} ms: {record:?}");
         }
+    }
+}
+
+/// A primary finds damage and gives the group up while the map makes a change that it asked for: the new record names it
+/// once more, and it cannot lead.
+#[test]
+fn a_change_that_is_done_after_its_primary_gave_up_stops_nobody() {
+    for offset in (0..1500).step_by(30) {
+        let cluster = common::three();
+        cluster.wait_for_primary(&[0], SOON);
+        for chunk in 0..4 {
+            cluster.write(0, chunk, 0xb0 + chunk as u8).expect("it is up").expect("it is written");
+        }
+        cluster.crash(2);
+        cluster.world.run_for(Duration::from_secs(3));
+        assert_eq!(cluster.record().in_sync, [store_of(0), store_of(1)]);
+        cluster.disks[0].rot_sector(&[0xb2; 32]).expect("it is on the disk");
+        cluster.map.set_faults(MapFaults { latency_max: Duration::from_millis(300), ..MapFaults::default() });
+        cluster.start(2);
+        cluster.world.run_for(Duration::from_millis(offset));
+        let _ = cluster.read(0, 2);
+        let primary = cluster.wait_for_primary(&[0, 1, 2], 4 * SOON);
+        assert_eq!(cluster.read(primary, 2).expect("it is up"), Ok(0xb2), "after {offset} ms");
     }
 }

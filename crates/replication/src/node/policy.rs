@@ -306,6 +306,9 @@ fn remove(group: &Group, gone: &[StoreId], slow: &[StoreId]) {
 // ---- all others ----------------------------------------------------------------------------------------------------
 
 fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
+    if !group.member().is_whole() {
+        group.with(Member::cannot_lead);
+    }
     say_given_up(group, at, timing);
     let is_headless = {
         let (member, view) = (group.member(), core.view.borrow());
