@@ -129,6 +129,7 @@ impl Cluster {
 
     pub fn crash(&self, index: usize) {
         self.nodes[index].crash();
+        self.processes.borrow_mut()[index] = Process::default();
         self.nodes[index].start();
     }
 
