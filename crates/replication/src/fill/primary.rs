@@ -133,6 +133,9 @@ impl Attempt {
         let stands = !self.group.member().record().may_commit();
         if !stands {
             self.goes_on(at).await?;
+        } else if self.group.member().peer(self.filling.to).is_none_or(|peer| peer.whole) {
+            // It would be sent entries, of what is pending as no-ops.
+            return Err("that it is not whole was not heard".to_owned());
         }
         let mut chunks: Vec<_> = self.filling.units.borrow().keys().copied().collect();
         chunks.sort_unstable();
