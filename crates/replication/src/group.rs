@@ -533,7 +533,7 @@ impl Group {
 
     /// Gives an entry its (epoch, seq), in the log of this store first; the other members are sent it at the end of the
     /// turn. `None`: not before the store has cleaned more.
-    fn submit(
+    pub(crate) fn submit(
         &self,
         volume_epoch: VolumeEpoch,
         layer: LayerId,
@@ -790,12 +790,12 @@ impl Group {
                 None => outside.send(shard, self.id, to, &message, entries),
             };
         }
+        if first > shard.store().committed_through(self.id) {
+            return outside.send_from_store(shard.clone(), self.id, to, message, (first, through));
+        }
         if let Some(filling) = self.filling(to) {
             // What it is to be sent is gone: it begins anew.
             return filling.end();
-        }
-        if first > shard.store().committed_through(self.id) {
-            return outside.send_from_store(shard.clone(), self.id, to, message, (first, through));
         }
         let mut lacking = self.lacking.borrow_mut();
         if !lacking.contains(&to) {
@@ -837,9 +837,16 @@ impl Group {
         self.window.borrow().reign()
     }
 
-    /// The last entry that was given a place.
-    pub(crate) fn last_placed(&self) -> Seq {
-        self.window.borrow().last()
+    /// Whether an entry about the chunk has its place and is not committed; of a primary that has begun.
+    pub(crate) fn is_on_its_way(&self, chunk: ChunkId) -> bool {
+        self.recent.borrow().touches_behind(self.committed(), chunk)
+    }
+
+    /// Whether others can be made whole: what is committed is here, and either all behind it will be, or nothing is
+    /// before somebody is whole.
+    pub(crate) fn may_fill(&self) -> bool {
+        let member = self.member.borrow();
+        member.has_begun() || member.next_place().is_some() && !member.record().may_commit()
     }
 
     /// Writers of the chunk wait as long as this lives.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use store::{Entry, EntryKind};
-use types::Seq;
+use types::{ChunkId, Seq};
 
 /// Of what is committed and acknowledged at most so many are kept.
 const KEPT_ENTRIES: usize = 1024;
@@ -64,6 +64,12 @@ impl Recent {
         }
     }
 
+    /// Whether an entry behind `committed` is about the chunk.
+    pub(crate) fn touches_behind(&self, committed: Seq, chunk: ChunkId) -> bool {
+        let behind = self.entries.iter().rev().take_while(|entry| entry.seq > committed);
+        behind.into_iter().any(|entry| crate::fill::touches(&entry.kind, entry.chunk, |other| other == chunk))
+    }
+
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.bytes = 0;
@@ -83,5 +89,34 @@ fn bytes_of(entry: &Entry) -> usize {
         EntryKind::GroupRecord { record } => size_of::<Entry>() + record.len(),
         EntryKind::Merge { chunks, .. } | EntryKind::LayerDelete { chunks } => size_of::<Entry>() + 8 * chunks.len(),
         _ => size_of::<Entry>(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, GroupId, LayerId, VolumeEpoch};
+
+    /// A layer that ends is about chunks, too, and is not held as writers are.
+    #[test]
+    fn what_is_on_its_way_touches_the_chunks_that_it_is_about() {
+        let mut recent = Recent::default();
+        for (seq, chunks) in [(5, vec![ChunkId(1)]), (6, vec![ChunkId(2), ChunkId(3)]), (7, Vec::new())] {
+            recent.push(Entry {
+                group: GroupId(1),
+                epoch: Epoch(1),
+                seq: Seq(seq),
+                commit: Seq(4),
+                volume_epoch: VolumeEpoch(0),
+                layer: LayerId(1),
+                chunk: ChunkId(0),
+                kind: EntryKind::LayerDelete { chunks },
+            });
+        }
+        let recent = &recent;
+        let touched = |committed| (0..5).filter(move |chunk| recent.touches_behind(Seq(committed), ChunkId(*chunk)));
+        assert_eq!(touched(4).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(touched(5).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(touched(6).count(), 0);
     }
 }

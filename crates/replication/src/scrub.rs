@@ -3,7 +3,7 @@
 
 use crate::fill::Owner;
 use crate::group::GroupRef;
-use crate::node::CoreGroups;
+use crate::node::{CoreGroups, Line};
 use crate::shard::GroupShard;
 use crate::wire::{Fill, FillMessage};
 use runtime::background_step;
@@ -82,7 +82,7 @@ fn compare_with_others(
     }
     for store in group.others_if_leads() {
         let says = Fill::Digest { layer, chunk, last_seq, digest };
-        core.send_fill(shard, group.id(), store, &FillMessage { attempt: 0, says });
+        core.send_fill(shard, group.id(), store, &FillMessage { attempt: 0, says }, &Line::default());
     }
 }
 

@@ -244,7 +244,11 @@ impl GroupShard {
 
     /// Entries of the group behind `through` are not in its order any more.
     pub(crate) fn forget_queued(&self, index: u32, through: Seq) {
+        self.queued.borrow_mut().retain(|queued| queued.group != index || queued.place.1 <= through);
         self.intake.borrow_mut().retain(|(group, entry)| *group != index || entry.seq <= through);
+        if self.intake.borrow().is_empty() {
+            self.intake_changed.wake_all();
+        }
     }
 
     /// Resolves when what the store, or those before in the queue, left no room for may be tried again.

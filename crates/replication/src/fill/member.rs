@@ -2,7 +2,7 @@
 
 use super::{Owner, leaves_of};
 use crate::group::{Group, GroupRef};
-use crate::node::CoreGroups;
+use crate::node::{CoreGroups, Line};
 use crate::protocol::History;
 use crate::shard::GroupShard;
 use crate::wire::{Fill, FillMessage, LeafLine, MAX_LEAVES, Run};
@@ -20,6 +20,8 @@ use types::{ChunkId, Epoch, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, V
 
 /// A store that is full may have room again.
 const FULL_WAIT: Duration = Duration::from_millis(100);
+/// A connection may have room again.
+const ROOM_WAIT: Duration = Duration::from_millis(10);
 /// What a member writes down of itself: whether it is whole.
 const WHOLE: &[u8] = &[1, 1];
 const NOT_WHOLE: &[u8] = &[1, 0];
@@ -32,6 +34,7 @@ pub(crate) fn is_whole(state: Option<&[u8]>) -> bool {
 /// An attempt, as the member sees it.
 pub(crate) struct Filler {
     attempt: u64,
+    line: Line,
     /// Who makes it whole.
     pub(crate) from: StoreId,
     /// Chunks of which nothing comes as an entry yet.
@@ -49,6 +52,7 @@ impl Filler {
     pub(crate) fn new(attempt: u64, from: StoreId) -> Self {
         Self {
             attempt,
+            line: Line::default(),
             from,
             pending: RefCell::default(),
             under_way: RefCell::default(),
@@ -138,7 +142,13 @@ impl Attempt {
         loop {
             let leaves = rest.next().unwrap_or_default().to_vec();
             let is_last = rest.peek().is_none();
-            self.say(Fill::Leaves { leaves, is_last });
+            while !self.core.has_room(self.filler.from, self.group.id()) {
+                runtime::sleep(ROOM_WAIT).await;
+                if self.filler.is_over.get() {
+                    return Err("it was given up".to_owned());
+                }
+            }
+            self.say(Fill::Leaves { leaves, is_last })?;
             if is_last {
                 break;
             }
@@ -155,7 +165,7 @@ impl Attempt {
                 Fill::Pending { chunks, .. } => self.filler.pending.borrow_mut().extend(chunks),
                 Fill::Skip { at, epochs, volumes, record } => {
                     self.skip(at, epochs, volumes, record).await?;
-                    self.say(Fill::Skipped { through: at.1 });
+                    self.say(Fill::Skipped { through: at.1 })?;
                 }
                 Fill::UnitBegin { unit: number, chunk, leaves, .. } => {
                     for leaf in &leaves {
@@ -173,7 +183,7 @@ impl Attempt {
                     self.end_unit(&leaves).await?;
                     self.filler.under_way.borrow_mut().retain(|(under_way, _)| *under_way != number);
                     self.group.apply_deferred();
-                    self.say(Fill::UnitTaken { unit: number });
+                    self.say(Fill::UnitTaken { unit: number })?;
                 }
                 Fill::Filled => {
                     if !self.filler.pending.borrow().is_empty() || unit.is_some() {
@@ -196,9 +206,13 @@ impl Attempt {
         }
     }
 
-    fn say(&self, says: Fill) {
-        let message = FillMessage { attempt: self.filler.attempt, says };
-        self.core.send_fill(&self.shard, self.group.id(), self.filler.from, &message);
+    fn say(&self, says: Fill) -> Result<(), String> {
+        let Filler { attempt, from, line, .. } = &*self.filler;
+        let message = FillMessage { attempt: *attempt, says };
+        match self.core.send_fill(&self.shard, self.group.id(), *from, &message, line) {
+            true => Ok(()),
+            false => Err("nothing reaches its primary".to_owned()),
+        }
     }
 
     /// Writes down what this member is.

@@ -2,7 +2,7 @@
 
 use super::{Owner, PATIENCE, leaves_of};
 use crate::group::{Group, GroupRef};
-use crate::node::CoreGroups;
+use crate::node::{CoreGroups, Line};
 use crate::shard::GroupShard;
 use crate::wire::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_HISTORY_EPOCHS, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
 use foldhash::fast::FixedState;
@@ -13,8 +13,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use store::format::{Crc32c, StoredLength};
-use store::{Entry, EntryKind, ImageBlock, LeafImage, MAX_ENTRY_BLOCKS};
-use types::{BlockRange, ChunkId, Incarnation, KeyId, LayerId, Mutant, Seq, StoreId, mutant};
+use store::{Entry, EntryKind, ImageBlock, LeafImage, MAX_ENTRY_BLOCKS, ReadError};
+use types::{BlockRange, ChunkId, Incarnation, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, mutant};
 
 /// Units that are on their way at once.
 const UNITS_UNDER_WAY: usize = 4;
@@ -26,6 +26,7 @@ const PART_BLOCKS_MAX: u32 = 64;
 /// An attempt, as the primary sees it.
 pub(crate) struct Filling {
     attempt: u64,
+    line: Line,
     /// Who is made whole, and in which of its lives.
     pub(crate) to: StoreId,
     life: Incarnation,
@@ -89,6 +90,7 @@ pub(crate) async fn run(core: Rc<CoreGroups>, shard: Rc<GroupShard>, group: Grou
     let Some(life) = core.life_of(to) else { return };
     let filling = Rc::new(Filling {
         attempt: runtime::random_u64(),
+        line: Line::default(),
         to,
         life,
         theirs: RefCell::default(),
@@ -126,24 +128,35 @@ impl Attempt {
         let at = self.place()?;
         self.compare(owner).await?;
         self.skip(at).await?;
-        self.tell_layers().await?;
+        // Nothing is committed while too few are in sync, so that no unit could wait for what is on its way: all units are
+        // taken before the member is sent the first entry, and none has come as a no-op that a unit lacks.
+        let stands = !self.group.member().record().may_commit();
+        if !stands {
+            self.goes_on(at).await?;
+        } else if self.group.member().peer(self.filling.to).is_none_or(|peer| peer.whole) {
+            // It would be sent entries, of what is pending as no-ops.
+            return Err("that it is not whole was not heard".to_owned());
+        }
         let mut chunks: Vec<_> = self.filling.units.borrow().keys().copied().collect();
         chunks.sort_unstable();
         for (number, chunk) in (1..).zip(chunks) {
             self.until(|filling| filling.under_way.borrow().len() < UNITS_UNDER_WAY).await?;
-            self.send_unit(number, chunk).await?;
+            self.send_unit(number, chunk, stands).await?;
         }
         self.until(|filling| filling.under_way.borrow().is_empty()).await?;
+        if stands {
+            self.goes_on(at).await?;
+        }
         self.say(Fill::Filled)?;
         self.until(|_| self.group.member().peer(self.filling.to).is_some_and(|peer| peer.whole)).await
     }
 
     /// What is committed now, of which a primary that has begun has everything.
     fn place(&self) -> Result<(types::Epoch, Seq), String> {
-        let member = self.group.member();
-        if !member.has_begun() {
+        if !self.group.may_fill() {
             return Err("the group has not begun".to_owned());
         }
+        let member = self.group.member();
         Ok((member.log().epoch_at(member.committed()), member.committed()))
     }
 
@@ -183,7 +196,7 @@ impl Attempt {
         chunks.sort_unstable();
         let mut rest = chunks.chunks(MAX_CHUNKS).peekable();
         while let Some(chunks) = rest.next() {
-            self.say(Fill::Pending { chunks: chunks.to_vec(), is_last: rest.peek().is_none() })?;
+            self.part(Fill::Pending { chunks: chunks.to_vec(), is_last: rest.peek().is_none() }).await?;
         }
         let mut history = self.group.member().log().clone();
         history.cut(at.1);
@@ -199,10 +212,15 @@ impl Attempt {
             return Err(format!("{} volumes, a record of {} bytes", volumes.len(), record.len()));
         }
         self.say(Fill::Skip { at, epochs, volumes, record })?;
-        self.until(|filling| filling.has_skipped.get()).await?;
+        self.until(|filling| filling.has_skipped.get()).await
+    }
+
+    /// From now on the member is sent every entry behind `at`.
+    async fn goes_on(&self, at: (types::Epoch, Seq)) -> Result<(), String> {
         self.group.with(|member| member.fills(self.filling.to, self.filling.life, at));
-        match self.group.member().peer(self.filling.to).is_some_and(|peer| peer.fills) {
-            true => Ok(()),
+        let fills = self.group.member().peer(self.filling.to).is_some_and(|peer| peer.fills);
+        match fills {
+            true => self.tell_layers().await,
             false => Err("it has started anew".to_owned()),
         }
     }
@@ -210,18 +228,22 @@ impl Attempt {
     /// What the skipped entries said of layers is said again.
     async fn tell_layers(&self) -> Result<(), String> {
         for record in self.shard.store().layers() {
-            let told = self.group.submit_own(record.layer, EntryKind::Layer { record }).await;
-            told.map_err(|error| error.to_string())?;
+            let tell = || self.group.submit(VolumeEpoch(0), record.layer, ChunkId(0), EntryKind::Layer { record }, 0);
+            // Not behind writers that wait: they may wait for this member.
+            while tell().map_err(|error| error.to_string())?.is_none() {
+                runtime::sleep(LOOK).await;
+                self.check()?;
+            }
         }
         Ok(())
     }
 
     /// All of a chunk, as it is at one moment: nothing that was asked of it before is on its way then.
-    async fn send_unit(&self, number: u64, chunk: ChunkId) -> Result<(), String> {
+    async fn send_unit(&self, number: u64, chunk: ChunkId, stands: bool) -> Result<(), String> {
         let held = self.group.hold(chunk);
         let images = loop {
-            let last = self.group.last_placed();
-            self.until(|_| self.group.committed() >= last).await?;
+            // Looked at in the turn in which the unit is taken: layers that end do not wait.
+            self.until(|_| stands || !self.group.is_on_its_way(chunk)).await?;
             if !self.core.has_room(self.filling.to, self.group.id()) {
                 runtime::sleep(LOOK / 10).await;
                 self.check()?;
@@ -274,7 +296,12 @@ impl Attempt {
                     let mut first = u32::from(range.first);
                     while first < range.end() {
                         let count = PART_BLOCKS_MAX.min(range.end() - first);
-                        let part = stored_part(&image, BlockRange::new(first, count), (unit, layer, key)).await?;
+                        let part = stored_part(&image, BlockRange::new(first, count), (unit, layer, key)).await;
+                        let part = part.map_err(|error| {
+                            // Another that is in sync has it, and is to lead.
+                            self.group.note_damage(&error);
+                            error.to_string()
+                        })?;
                         self.part(part).await?;
                         first += count;
                     }
@@ -297,7 +324,7 @@ impl Attempt {
     fn say(&self, says: Fill) -> Result<(), String> {
         self.check()?;
         let message = FillMessage { attempt: self.filling.attempt, says };
-        match self.core.send_fill(&self.shard, self.group.id(), self.filling.to, &message) {
+        match self.core.send_fill(&self.shard, self.group.id(), self.filling.to, &message, &self.filling.line) {
             true => Ok(()),
             false => Err("nothing reaches it".to_owned()),
         }
@@ -333,8 +360,8 @@ async fn stored_part(
     image: &LeafImage,
     range: BlockRange,
     (unit, layer, key): (u64, LayerId, KeyId),
-) -> Result<Fill, String> {
-    let mut stored = image.read(range).await.map_err(|error| error.to_string())?;
+) -> Result<Fill, ReadError> {
+    let mut stored = image.read(range).await?;
     let (mut bytes, mut sums) = (Vec::with_capacity(range.bytes()), Vec::with_capacity(range.count.into()));
     stored.for_each(|block| {
         if let Some((length, block)) = block {

@@ -1,6 +1,6 @@
 //! One core's share of a node: the shards that are served here, and connections to the cores of other nodes.
 
-use super::link::{Frames, Link, Taken};
+use super::link::{Frames, Line, Link, Taken};
 use super::map_side::{MapSide, Says};
 use super::view::View;
 use super::{Shared, Timing, Work};
@@ -17,6 +17,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use runtime::{Instant, TcpStream, now};
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -36,6 +37,9 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// See [`HELLO_PATIENCE`].
 const DIAL_WAIT: Duration = Duration::from_millis(100);
 
+/// What waits in front of a line.
+type Behind = Rc<RefCell<VecDeque<Option<Work>>>>;
+
 /// See the module. Lives on its core.
 pub struct CoreGroups {
     pub(super) shared: Arc<Shared>,
@@ -52,6 +56,8 @@ pub struct CoreGroups {
     looked_at_links: Cell<Instant>,
     /// Members that are being made whole by groups of this core.
     fillings: Cell<usize>,
+    /// What other cores are asked and their lines have no room for, in order; the first of each is being sent.
+    behind: Vec<Behind>,
     /// The node's session in the map lasts at least until then.
     session_until: Cell<Instant>,
     /// On the first core: what talks with the map.
@@ -61,6 +67,7 @@ pub struct CoreGroups {
 impl CoreGroups {
     pub(super) fn new(shared: Arc<Shared>, core: u16) -> Rc<Self> {
         let view = RefCell::new(View::new(now()));
+        let behind = shared.lines.iter().map(|_| Behind::default()).collect();
         Rc::new(Self {
             shared,
             core,
@@ -72,6 +79,7 @@ impl CoreGroups {
             known: RefCell::new(HashMap::with_hasher(FixedState::default())),
             looked_at_links: Cell::default(),
             fillings: Cell::new(0),
+            behind,
             session_until: Cell::default(),
             map_side: OnceCell::new(),
         })
@@ -117,11 +125,24 @@ impl CoreGroups {
         core: u16,
         work: impl FnOnce(Rc<CoreGroups>) -> Pin<Box<dyn Future<Output = ()>>> + Send + 'static,
     ) {
-        let line = self.shared.lines[usize::from(core)].clone();
-        let work: Work = Box::new(work);
-        if let Err(runtime::channel::Full(work)) = line.try_send(work) {
+        let (line, behind) = (&self.shared.lines[usize::from(core)], &self.behind[usize::from(core)]);
+        let mut work: Work = Box::new(work);
+        if behind.borrow().is_empty() {
+            match line.try_send(work) {
+                Ok(()) => return,
+                Err(runtime::channel::Full(refused)) => work = refused,
+            }
+        }
+        behind.borrow_mut().push_back(Some(work));
+        if behind.borrow().len() == 1 {
+            let (line, behind) = (line.clone(), behind.clone());
             runtime::spawn(async move {
-                let _ = line.send(work).await;
+                loop {
+                    let first = behind.borrow_mut().front_mut().and_then(Option::take);
+                    let Some(work) = first else { return };
+                    let _ = line.send(work).await;
+                    behind.borrow_mut().pop_front();
+                }
             });
         }
     }
@@ -218,6 +239,10 @@ impl CoreGroups {
             match read {
                 Ok(mut entries) => {
                     entries.retain(|entry| entry.seq <= through);
+                    let filling = shard.group(group).and_then(|group| group.filling(to));
+                    if let Some(filling) = filling {
+                        entries = filling.filtered(&entries);
+                    }
                     if entries.first().is_some_and(|entry| entry.seq == first) {
                         this.send(&shard, group, to, &message, &entries);
                     }
@@ -227,13 +252,14 @@ impl CoreGroups {
         });
     }
 
-    /// Sends a message of catch-up; false if it does not leave.
+    /// Sends a message of catch-up; false if it does not leave, or not over the connection that those before it took.
     pub(crate) fn send_fill(
         self: &Rc<Self>,
         shard: &Rc<GroupShard>,
         group: GroupId,
         to: StoreId,
         message: &FillMessage,
+        line: &Line,
     ) -> bool {
         let envelope = Envelope {
             class: Class::Recovery,
@@ -243,7 +269,7 @@ impl CoreGroups {
             group,
             ..Envelope::default()
         };
-        self.link_to(to, group).is_some_and(|link| link.push_fill(&envelope, message))
+        self.link_to(to, group).is_some_and(|link| line.is(&link) && link.push_fill(&envelope, message))
     }
 
     /// Whether more of a catch-up may be sent to a member now.
@@ -394,7 +420,7 @@ impl CoreGroups {
         if is_in_sync || group.filling(store).is_some() || self.fillings.get() >= FILLINGS_MAX {
             return;
         }
-        if !group.member().has_begun() {
+        if !group.may_fill() {
             return;
         }
         self.fillings.set(self.fillings.get() + 1);

@@ -10,7 +10,8 @@ use crate::wire::{
 };
 use runtime::channel::WaitList;
 use runtime::{Instant, IoBuf, MAX_SEND_PARTS, SharedBuf, TcpStream};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 use store::Entry;
 use types::{NodeId, Seq};
@@ -44,6 +45,17 @@ pub(crate) struct Link {
     has_sent: Cell<bool>,
     /// When it was asked, and has not answered.
     pinged_at: Cell<Option<Instant>>,
+}
+
+/// The connection that all of an attempt to catch up goes over: nothing may come behind what was lost.
+#[derive(Default)]
+pub(crate) struct Line(OnceCell<Rc<Link>>);
+
+impl Line {
+    /// Whether it is this one; the first that is asked for is.
+    pub(super) fn is(&self, link: &Rc<Link>) -> bool {
+        Rc::ptr_eq(self.0.get_or_init(|| link.clone()), link)
+    }
 }
 
 /// Whether a message was taken.

@@ -178,6 +178,10 @@ impl MapSide {
             let (this, core) = (self.clone(), core.clone());
             runtime::spawn(async move {
                 let end = this.settle_change(&asked.base, &asked.wanted, asked.session).await;
+                if end.is_err() {
+                    // It is asked for again at once.
+                    runtime::sleep(RETRY_WAIT).await;
+                }
                 asked.tell(&core, end);
             });
         }

@@ -39,6 +39,8 @@ pub(crate) struct Timers {
     asked_at: Option<Instant>,
     looked_at: Option<Instant>,
     added_at: Instant,
+    /// How far the log was, of one that waits for a longer one, and since when.
+    fetched: Option<(Seq, Instant)>,
     peers: Vec<PeerTimer>,
 }
 
@@ -82,7 +84,13 @@ impl Timers {
 
 /// Looks at all groups of a core, for ever.
 pub(super) async fn run(core: Rc<CoreGroups>) {
+    let mut last = now();
     loop {
+        let at = now();
+        if at.since(std::mem::replace(&mut last, at)) >= core.shared.timing.silent / 2 {
+            // Whoever slept has heard nobody: nobody was silent by that.
+            core.view.borrow_mut().has_slept(at);
+        }
         core.turned();
         core.look_at_links();
         for shard in core.shards() {
@@ -156,7 +164,7 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
         tell_commit(group, store, at, timing);
     }
     drop(view);
-    if hands_over(shard, group, &gone, &slow) {
+    if hands_over(shard, group, &gone, &slow) || lets_the_longer_lead(group, at, timing) {
         return;
     }
     remove(group, &gone, &slow);
@@ -245,7 +253,8 @@ fn tell_commit(group: &Group, store: StoreId, at: Instant, timing: &Timing) {
     }
 }
 
-/// A primary that is slow, or has damage that another can mend, gives the group up if enough others are fine (R18).
+/// A primary that is slow gives the group up if enough others are fine (R18); one that has damage, if another has what it
+/// lacks (R15).
 fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[StoreId]) -> bool {
     let is_slow = shard.store().slow().is_some();
     if !is_slow && group.damaged().is_empty() {
@@ -255,12 +264,26 @@ fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[Store
         let member = group.member();
         let is_fine = |store: &&StoreId| **store != member.store() && !gone.contains(store) && !slow.contains(store);
         let fine = member.record().in_sync.iter().filter(is_fine).count();
-        fine >= member.record().min_in_sync.max(1)
+        fine >= if group.damaged().is_empty() { member.record().min_in_sync.max(1) } else { 1 }
     };
     if enough {
         group.with(|member| member.give_up(None));
     }
     enough
+}
+
+/// Who has the longest log may have applied what is lacking here, and has it as an entry no more: it is to lead itself.
+fn lets_the_longer_lead(group: &Group, at: Instant, timing: &Timing) -> bool {
+    let (is_fetching, last) = (group.member().is_fetching(), group.member().log().last());
+    let stands = {
+        let fetched = &mut group.timers.borrow_mut().fetched;
+        *fetched = fetched.filter(|(through, _)| *through == last).or(Some((last, at))).filter(|_| is_fetching);
+        fetched.is_some_and(|(_, since)| at.since(since) >= timing.slow)
+    };
+    if stands {
+        group.with(|member| member.give_up(None));
+    }
+    stands
 }
 
 /// Silent members are removed; slow ones only while enough that are neither remain (R18).
@@ -283,6 +306,9 @@ fn remove(group: &Group, gone: &[StoreId], slow: &[StoreId]) {
 // ---- all others ----------------------------------------------------------------------------------------------------
 
 fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
+    if !group.member().is_whole() {
+        group.with(Member::cannot_lead);
+    }
     say_given_up(group, at, timing);
     let is_headless = {
         let (member, view) = (group.member(), core.view.borrow());

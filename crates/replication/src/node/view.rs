@@ -17,7 +17,7 @@ struct PeerStore {
 
 /// See the module.
 pub(crate) struct View {
-    /// What was never heard of is silent since then.
+    /// Nobody is silent since before that.
     begin: Instant,
     stores: HashMap<StoreId, PeerStore, FixedState>,
     /// Of each core of a node: when the last beat was sent that it answered.
@@ -31,6 +31,11 @@ impl View {
             stores: HashMap::with_hasher(FixedState::default()),
             heard: HashMap::with_hasher(FixedState::default()),
         }
+    }
+
+    /// This core did not move until now: what came meanwhile it has not heard.
+    pub(crate) fn has_slept(&mut self, until: Instant) {
+        self.begin = until;
     }
 
     /// A beat that was sent at `sent` was answered.

@@ -291,6 +291,11 @@ impl Member {
         sent_to.map(|peer| peer.prepared).fold(self.durable, Seq::min)
     }
 
+    /// Whether it waits for entries of a longer log.
+    pub fn is_fetching(&self) -> bool {
+        matches!(&self.role, Role::Leader(leader) if matches!(leader.phase, Phase::Fetching(..)))
+    }
+
     /// Whether the reign's first entries are committed.
     pub fn has_begun(&self) -> bool {
         let Role::Leader(leader) = &self.role else { return false };

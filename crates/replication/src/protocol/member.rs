@@ -358,6 +358,17 @@ impl Member {
         self.say_given_up();
     }
 
+    /// The record names this life, which does not lead and cannot: a change that it asked for before it gave the group up
+    /// was done after that. Nobody waits for it.
+    pub fn cannot_lead(&mut self) {
+        let is_named = self.record.primary == self.me && self.record.life == self.life;
+        let is_idle = matches!(self.role, Role::Follower) && self.change.is_none();
+        if is_named && is_idle && !self.whole && !self.primary_gone {
+            self.primary_gone = true;
+            self.say_given_up();
+        }
+    }
+
     /// Says it again to those who may not have heard it.
     pub fn say_given_up(&mut self) {
         if self.record.primary != self.me || !self.primary_gone {

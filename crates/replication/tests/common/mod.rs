@@ -12,6 +12,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use store::format::LayerRecord;
 use store::{BlockCoding, FormatOptions, Shard, Store, Want};
 use types::*;
 
@@ -128,6 +129,7 @@ impl Cluster {
 
     pub fn crash(&self, index: usize) {
         self.nodes[index].crash();
+        self.processes.borrow_mut()[index] = Process::default();
         self.nodes[index].start();
     }
 
@@ -160,9 +162,33 @@ impl Cluster {
     }
 
     pub fn write(&self, index: usize, chunk: u32, byte: u8) -> Option<Result<(), GroupError>> {
+        self.write_blocks(index, chunk, 3, 1, byte)
+    }
+
+    /// Lets the group know the layer that is written to.
+    pub fn tell_layer(&self, index: usize) -> Option<Result<(), GroupError>> {
+        let record = LayerRecord {
+            layer: LAYER,
+            parent: LayerId(0),
+            family: FamilyId(3),
+            created_at_ns: 1,
+            retain_until_ns: 0,
+            key: KeyId(0),
+        };
+        self.ask(index, move |group| async move { group.tell_layers(&[record]).await })
+    }
+
+    pub fn write_blocks(
+        &self,
+        index: usize,
+        chunk: u32,
+        first: u32,
+        count: u32,
+        byte: u8,
+    ) -> Option<Result<(), GroupError>> {
         self.ask(index, move |group| async move {
-            let place = Place { layer: LAYER, chunk: ChunkId(chunk), range: BlockRange::new(3, 1) };
-            let mut bytes = IoBuf::new(BLOCK_BYTES);
+            let place = Place { layer: LAYER, chunk: ChunkId(chunk), range: BlockRange::new(first, count) };
+            let mut bytes = IoBuf::new(place.range.bytes());
             bytes.fill(byte);
             let placed = group.write(stamp(), place, bytes.freeze(), BlockCoding::PLAIN).await?;
             group.wait_committed(placed).await.map(drop)
