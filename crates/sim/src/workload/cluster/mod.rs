@@ -81,6 +81,8 @@ const PROCESS_PAUSE: Duration = Duration::from_secs(1);
 const CARE_EVERY: Duration = Duration::from_secs(10);
 /// Longest that a read or write may take when all is whole.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Copies that differ are looked at again so often.
+const COMPARED_AGAIN: u32 = 4;
 /// When nobody writes any more, all that is committed is known to be committed everywhere after this.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -317,13 +319,25 @@ impl Run {
         Ok(Some(took))
     }
 
+    /// All members hold the same: now, or after a moment, for a change of the record that the map was asked for before may
+    /// be made late.
+    fn compare(&mut self, group: usize) -> Result<(), Failure> {
+        for _ in 0..COMPARED_AGAIN {
+            if heal::compare(&self.world, &self.layout, &self.machines, group).is_ok() {
+                return Ok(());
+            }
+            self.go_on(self.world.now() + QUIET)?;
+        }
+        heal::compare(&self.world, &self.layout, &self.machines, group)
+    }
+
     /// Everything is read, each group takes a write, all copies are compared, and the history is judged.
     fn finish(&mut self, healed: Option<Duration>) -> Result<Report, Failure> {
         if healed.is_some() {
             self.ask_all()?;
             self.go_on(self.world.now() + QUIET)?;
             for group in 0..self.layout.groups.len() {
-                heal::compare(&self.world, &self.layout, &self.machines, group)?;
+                self.compare(group)?;
             }
         }
         let history = self.clients.history.borrow();
