@@ -100,7 +100,7 @@ mod tests {
     /// A layer that ends is about chunks, too, and is not held as writers are.
     #[test]
     fn what_is_on_its_way_touches_the_chunks_that_it_is_about() {
-        let mut recent = Recent::default();
+        let mut recent = Recent::new(256 << 10);
         for (seq, chunks) in [(5, vec![ChunkId(1)]), (6, vec![ChunkId(2), ChunkId(3)]), (7, Vec::new())] {
             recent.push(Entry {
                 group: GroupId(1),
