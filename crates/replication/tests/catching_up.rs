@@ -5,7 +5,6 @@ mod common;
 use cluster::MapFaults;
 use common::{SOON, store_of};
 use std::time::Duration;
-use types::NodeId;
 
 /// Who is in sync is fewer than what has to be: only a member that comes back chunk by chunk can help.
 #[test]

@@ -60,7 +60,6 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::FenceIgnored,
         Mutant::PreparedBeforeDurable,
         Mutant::IncarnationIgnored,
-        Mutant::RemovedCountsNoMore,
         Mutant::JoiningCounts,
         Mutant::LastOneStanding,
         Mutant::ReadPastLease,
