@@ -1,6 +1,6 @@
 # The commands of the house. `make` alone says what there is.
 
-.PHONY: help deps build run check test bench fuzz soak model
+.PHONY: help deps build run check test bench fuzz soak model sim sim-mutants
 .DEFAULT_GOAL := help
 
 help:
@@ -10,6 +10,8 @@ help:
 	@echo "make test    every test, each stage within its time; the last line is the total"
 	@echo "make soak    a device overwritten ten times and verified, many seeds of the simulator, Linux 6.12: 40 minutes"
 	@echo "make model   the replication protocol under a model checker, MINUTES=20"
+	@echo "make sim     simulated clusters and stores until one fails, SEEDS=n at most, FIRST_SEED=s"
+	@echo "make sim-mutants  every deliberate bug, until the simulator catches it"
 	@echo "make fuzz    every decoder against libFuzzer, SECONDS=60 each (needs a nightly compiler)"
 	@echo "make bench   the figures of docs/performance.md, measured here"
 
@@ -51,3 +53,9 @@ fuzz:
 
 model:
 	cargo run --release --package cairn-model -- $(or $(MINUTES),20) $(SEED)
+
+sim:
+	cargo run --release --package cairn-sim -- soak $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST_SEED),--first-seed $(FIRST_SEED))
+
+sim-mutants:
+	cargo run --package cairn-sim --features mutants -- mutants

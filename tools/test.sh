@@ -53,11 +53,11 @@ export CAIRN_BIN=$target/release/cairn
 stage build 900 cargo build --release --workspace
 stage unit 1730 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
 # Deliberate bugs that these checks catch: flush removed, a ghost write executed, an assertion that fails, each rule of layers,
-# of cleaning and of snapshots, each of replication's in its model. The others: e2e/sim.sh, which needs the same build.
+# of cleaning and of snapshots, each of replication's in its model, of catching up. The others: e2e/sim.sh, which needs the same build.
 stage mutants 900 cargo test --workspace \
-    --features cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants,cairn-model/mutants \
+    --features cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants,cairn-model/mutants,cairn-replication/mutants \
     --test power_loss --test ghost_mutant --test stopped_store --test layers_mutants --test cleaning_mutants --test instant_mutants \
-    --test locks_mutants --test status_mutants --test limits_mutants --test members_mutants --test protocol_mutants
+    --test locks_mutants --test status_mutants --test limits_mutants --test members_mutants --test protocol_mutants --test cluster_mutants --test ways
 for script in e2e/*.sh; do
     name=$(basename "$script" .sh)
     [ "$name" = lib ] && continue

@@ -12,6 +12,7 @@ BLOCK, CHUNK_BLOCKS, UNIT = 4096, 256, 512
 VERSION = 1
 RECORD_MAX = MIB
 MEMBER_STATE_MAX = 4 * KIB
+SKIP_MAX, SKIP_EPOCHS_MAX = 120 * KIB, 4096
 FOREVER = 1 << 64
 ABSENT, ZEROES = 0, 1
 CODECS = {0: "raw", 1: "lz4", 2: "zstd"}
@@ -80,14 +81,14 @@ def segment_at(data, number, superblock):
 # Number. And in which kind of record.
 LOG, CHECKPOINT, OPENING, MOVE = range(4)
 WRITE, ZERO, EPOCH_START, VOLUME_EPOCH, GROUP_RECORD, LAYER, NOOP, MERGE, LAYER_DELETE = range(1, 10)
-MEMBER_STATE, INSTALL_BEGIN, INSTALL, INSTALL_ZERO, INSTALL_END = range(10, 15)
+MEMBER_STATE, INSTALL_BEGIN, INSTALL, INSTALL_ZERO, INSTALL_END, SKIP = range(10, 16)
 OPEN, MOVED = 16, 17
 PASS_BEGIN, LEAF, GROUP_STATE, LAYER_STATE, MERGE_STATE, SEGMENTS, PASS_END = range(32, 39)
 KINDS = {
     WRITE: ("OLCBK", LOG), ZERO: ("OLCB", LOG), EPOCH_START: ("O", LOG), VOLUME_EPOCH: ("O", LOG), GROUP_RECORD: ("O", LOG),
     LAYER: ("OL", LOG), NOOP: ("O", LOG), MERGE: ("OL", LOG), LAYER_DELETE: ("OL", LOG),
     MEMBER_STATE: ("MN", LOG), INSTALL_BEGIN: ("MLC", LOG), INSTALL: ("MLCBK", LOG), INSTALL_ZERO: ("MLCB", LOG),
-    INSTALL_END: ("MLC", LOG),
+    INSTALL_END: ("MLC", LOG), SKIP: ("M", LOG),
     OPEN: ("", OPENING), MOVED: ("LCBK", MOVE),
     PASS_BEGIN: ("P", CHECKPOINT), LEAF: ("PLC", CHECKPOINT), GROUP_STATE: ("PG", CHECKPOINT),
     LAYER_STATE: ("P", CHECKPOINT), MERGE_STATE: ("P", CHECKPOINT), SEGMENTS: ("P", CHECKPOINT), PASS_END: ("P", CHECKPOINT),
@@ -128,12 +129,30 @@ def entry_at(data, at, record_kind):
         require(payload == (8 if kind == INSTALL_END else 0), "a payload's length is wrong")
     elif kind == MEMBER_STATE:
         require(payload <= MEMBER_STATE_MAX, "a payload's length is wrong")
+    elif kind == SKIP:
+        state = group_state_from(body)
+        require(payload <= SKIP_MAX and len(state.epochs) <= SKIP_EPOCHS_MAX and not state.member, "a skip is too long")
+        require(all(first <= state.committed for _, first in state.epochs), "a skip names an epoch that begins behind it")
     elif kind == LEAF:
         require(payload == 8, "a payload's length is wrong")
         data_length = (int.from_bytes(body[:4], "little") + 7) // 8 * 8
     entry = Entry(kind, flags == 1, first, blocks, group, epoch, sequence, commit, layer, chunk, key, body, 0, data_length)
     require(kind not in (MERGE, LAYER_DELETE) or chunks_are_sound(entry), "the chunks of a merge or deletion are malformed")
     return entry, at + length
+
+
+GroupState = namedtuple("GroupState", "committed epochs volumes record member")
+
+
+def group_state_from(payload):
+    """What a pass, or a skip, says of a group."""
+    require(len(payload) >= 24, "a group's state is malformed")
+    committed, epochs, volumes, record, member = struct.unpack_from("<QIIII", payload)
+    record_at = 24 + 16 * (epochs + volumes)
+    require(len(payload) == record_at + record + member, "a group's state is malformed")
+    return GroupState(committed, [struct.unpack_from("<I4xQ", payload, 24 + 16 * i) for i in range(epochs)],
+                      [struct.unpack_from("<QI", payload, 24 + 16 * (epochs + i)) for i in range(volumes)],
+                      payload[record_at:record_at + record], payload[record_at + record:])
 
 
 def chunks_of(entry):

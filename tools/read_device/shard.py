@@ -6,13 +6,13 @@ from .bad import Bad, require
 from .device import Damage
 from .formats import (
     ABSENT, CHECKPOINT, CHUNK_BLOCKS, EPOCH_START, FOREVER, GROUP_STATE, INSTALL, INSTALL_BEGIN, INSTALL_END, INSTALL_ZERO, LAYER, LAYER_DELETE, LAYER_STATE, LEAF, LOG,
-    MEMBER_STATE, MERGE, MERGE_STATE, MOVED, OPENING, PASS_END, SEGMENTS, UNIT, WRITE, ZERO, ZEROES, Leaf, chunks_of, layer_from,
-    leaf_from, sums_of,
+    MEMBER_STATE, MERGE, MERGE_STATE, MOVED, OPENING, PASS_END, SEGMENTS, SKIP, UNIT, WRITE, ZERO, ZEROES, Leaf, chunks_of,
+    group_state_from, layer_from, leaf_from, sums_of,
 )
 from .sums import crc32c
 
 
-MEMBER = MEMBER_STATE, INSTALL_BEGIN, INSTALL, INSTALL_ZERO, INSTALL_END
+MEMBER = MEMBER_STATE, INSTALL_BEGIN, INSTALL, INSTALL_ZERO, INSTALL_END, SKIP
 
 
 class Group:
@@ -20,6 +20,8 @@ class Group:
         self.committed, self.epochs, self.volumes, self.prepared = 0, {}, {}, 0
         # Of the commit numbers, what the log has said so far.
         self.said = 0
+        # (a, b) of sequences behind a and up to b that the member never had, and the newest epoch where it went on.
+        self.skipped, self.epoch_of_skip = [], 0
         # What the member keeps for itself, with its number.
         self.member_state = 0, b""
 
@@ -159,18 +161,16 @@ class Shard:
                                 f"leaf of chunk {entry.chunk}, layer {entry.layer}: {bad}; where its blocks are is lost")
 
     def load_group(self, entry):
-        committed, epochs, volumes, record, member = struct.unpack_from("<QIIII", entry.payload)
-        group = self.groups.setdefault(entry.group, Group())
-        group.committed = max(group.committed, committed)
-        for at in range(24, 24 + 16 * epochs, 16):
-            epoch, first = struct.unpack_from("<I4xQ", entry.payload, at)
-            group.epochs[epoch] = first
-        for at in range(24 + 16 * epochs, 24 + 16 * (epochs + volumes), 16):
-            volume, volume_epoch = struct.unpack_from("<QI", entry.payload, at)
+        state, group = group_state_from(entry.payload), self.groups.setdefault(entry.group, Group())
+        group.committed = max(group.committed, state.committed)
+        self.learn_group(group, state)
+        if state.member:
+            group.member_state = max(group.member_state, (int.from_bytes(state.member[:8], "little"), state.member[8:]))
+
+    def learn_group(self, group, state):
+        group.epochs.update(state.epochs)
+        for volume, volume_epoch in state.volumes:
             group.volumes[volume] = max(volume_epoch, group.volumes.get(volume, 0))
-        if member:
-            state = entry.payload[24 + 16 * (epochs + volumes) + record:]
-            group.member_state = max(group.member_state, (int.from_bytes(state[:8], "little"), state[8:]))
 
     # -- replay
 
@@ -218,6 +218,8 @@ class Shard:
                     epoch_of_pass[entry.group] = max(self.groups[entry.group].epochs, default=0)
                 elif entry.kind in MEMBER:
                     self.hear(entry)
+                    if entry.kind == SKIP:
+                        self.skip(entry, kept.setdefault(entry.group, []))
                 elif record.kind == LOG:
                     self.place(entry, kept.setdefault(entry.group, []), epoch_of_pass)
         counted = {}
@@ -232,12 +234,24 @@ class Shard:
         group.said = max(group.said, entry.commit)
         group.committed = max(group.committed, entry.commit)
 
+    def skip(self, entry, kept):
+        """The member went on behind what it lacked: what was not applied by then is void."""
+        state, group = group_state_from(entry.payload), self.groups[entry.group]
+        group.epoch_of_skip = max([group.epoch_of_skip] + [epoch for epoch, _ in state.epochs])
+        if state.committed <= entry.commit:
+            return
+        while kept and kept[-1].sequence > group.said:
+            kept.pop()
+        group.skipped.append((entry.commit, state.committed))
+        group.said = max(group.said, state.committed)
+        group.committed = max(group.committed, state.committed)
+
     def place(self, entry, kept, epoch_of_pass):
         """Puts an entry into its group's order: what was not committed and has its sequence or a higher one, or a newer
         epoch, is void."""
         group = self.groups.setdefault(entry.group, Group())
         committed = next((one.epoch for one in reversed(kept) if one.sequence <= group.said), 0)
-        if entry.epoch < max(committed, epoch_of_pass.get(entry.group, 0)):
+        if entry.epoch < max(committed, epoch_of_pass.get(entry.group, 0), group.epoch_of_skip):
             return
         while kept and kept[-1].sequence > group.said and (kept[-1].sequence >= entry.sequence or kept[-1].epoch > entry.epoch):
             kept.pop()
@@ -246,7 +260,8 @@ class Shard:
 
     def counted_of(self, number, entries, committed_only):
         group = self.groups[number]
-        missing = [s for s in range(min(entries), min(group.committed, max(entries)) + 1) if s not in entries]
+        missing = [s for s in range(min(entries), min(group.committed, max(entries)) + 1)
+                   if s not in entries and not any(a < s <= b for a, b in group.skipped)]
         if missing:
             self.reader.damage.append(Damage(
                 f"group {number}: {len(missing)} entries that were committed are lost, from sequence {missing[0]}"))
@@ -299,6 +314,9 @@ class Shard:
         if entry.kind == MEMBER_STATE:
             group = self.groups.setdefault(entry.group, Group())
             group.member_state = max(group.member_state, (entry.sequence, entry.payload))
+            return
+        if entry.kind == SKIP:
+            self.learn_group(self.groups[entry.group], group_state_from(entry.payload))
             return
         key = entry.layer, entry.chunk
         leaf = self.leaves.get(key)

@@ -15,7 +15,8 @@ from read_device.bad import Bad
 from read_device.contents import Contents
 from read_device.device import Reader
 from read_device.formats import (
-    ABSENT, BLOCK, CHUNK_BLOCKS, INSTALL, INSTALL_BEGIN, INSTALL_END, INSTALL_ZERO, KINDS, LAYER, LAYER_DELETE, LOG, MEMBER_STATE, MERGE, MOVE, MOVED, WRITE, ZERO, ZEROES, Entry, Record, Root, Pointer,
+    ABSENT, BLOCK, CHUNK_BLOCKS, INSTALL, INSTALL_BEGIN, INSTALL_END, INSTALL_ZERO, KINDS, LAYER, LAYER_DELETE, LOG, MEMBER_STATE, MERGE, MOVE, MOVED, SKIP, WRITE, ZERO,
+    ZEROES, Entry, Record, Root, Pointer,
     Segment, Superblock, layer_from, leaf_from, segment_at, superblock_at,
 )
 from read_device.lz4 import lz4_decode
@@ -242,6 +243,28 @@ class Replay(unittest.TestCase):
     def test_the_last_state_of_a_member_counts(self):
         steps = entry(MEMBER_STATE, 1, payload=b"one", epoch=0), entry(MEMBER_STATE, 2, payload=b"two", epoch=0)
         self.assertEqual(replayed(*steps).groups[7].member_state, (2, b"two"))
+
+    def test_what_was_skipped_is_void(self):
+        def skip(through, commit, *epochs):
+            payload = struct.pack("<QIIII", through, len(epochs), 1, 1, 0) + b"".join(struct.pack("<I4xQ", *one) for one in epochs)
+            return entry(SKIP, commit=commit, epoch=0, layer=0, payload=payload + struct.pack("<QI4x", 5, 2) + b"r")
+        def places(*steps, **options):
+            shard = replayed(write(1, 0, [4000]), write(2, 1, [5000]), write(3, 2, [6000]), *steps, **options)
+            group = shard.groups[7]
+            self.assertEqual(shard.reader.damage, [])
+            return [self.place(shard, block) for block in range(4)], group.committed, group.prepared
+        # The last two were not applied; one of them, and others behind, are skipped. What follows counts.
+        behind = write(10, 3, [7000], commit=9, epoch=2)
+        self.assertEqual(places(skip(9, 1, (1, 1), (2, 4))), ([4000, ABSENT, ABSENT, ABSENT], 9, 9))
+        self.assertEqual(places(skip(9, 1, (1, 1), (2, 4)), behind), ([4000, ABSENT, ABSENT, 7000], 9, 10))
+        self.assertEqual(places(skip(9, 1, (2, 4)), behind, committed_only=True), ([4000, ABSENT, ABSENT, ABSENT], 9, 10))
+        self.assertEqual(places(skip(2, 1, (1, 1))), ([4000, ABSENT, ABSENT, ABSENT], 2, 2))
+        # An entry of an epoch that was over where the member went on.
+        self.assertEqual(places(skip(9, 1, (2, 4)), write(10, 3, [7000], epoch=1))[0], [4000, ABSENT, ABSENT, ABSENT])
+        # All of it was committed already: nothing is void.
+        self.assertEqual(places(skip(2, 2, (1, 1))), ([4000, 5000, 6000, ABSENT], 2, 3))
+        group = replayed(write(1, 0, [4000]), skip(9, 1, (1, 1), (2, 4))).groups[7]
+        self.assertEqual((group.epochs, group.volumes), ({1: 1, 2: 4}, {5: 2}))
 
     def test_behind_a_hole_nothing_counts(self):
         shard = replayed(write(1, 0, [4000]), write(3, 1, [5000]))

@@ -8,6 +8,7 @@
 //! | `pools/NAME`                 | [`PoolRecord`]    |
 //! | `tables/T/P`                 | [`SlotTablePiece`] number P of table T |
 //! | `groups/G`                   | [`GroupRecord`]   |
+//! | `sessions/S`                 | [`SessionRecord`] of store S, under its node's lease: gone when the node may be |
 //! | `volumes/V`                  | [`VolumeRecord`]  |
 //! | `layers/L`                   | [`LayerRecord`]   |
 //! | `snapshots/V/NAME`           | [`SnapshotRecord`] of volume V |
@@ -29,7 +30,9 @@ use id_format::{hex, hex_list, number, number_list, optional_number};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-use types::{ClusterId, Epoch, FamilyId, GroupId, KeyId, LayerId, NodeId, Slot, StoreId, VolumeEpoch, VolumeId};
+use types::{
+    ClusterId, Epoch, FamilyId, GroupId, Incarnation, KeyId, LayerId, NodeId, Slot, StoreId, VolumeEpoch, VolumeId,
+};
 
 /// A record of the map: what it is called and which schema this program writes.
 pub trait Record: Serialize + for<'de> Deserialize<'de> {
@@ -207,6 +210,9 @@ pub struct GroupRecord {
     /// Who leads it.
     #[serde(with = "hex")]
     pub primary: StoreId,
+    /// Which of the primary's lives leads: a later one needs an epoch of its own.
+    #[serde(default, with = "number")]
+    pub life: Incarnation,
     /// Members that hold every committed entry and count for new ones.
     #[serde(with = "hex_list")]
     pub in_sync: Vec<StoreId>,
@@ -223,6 +229,20 @@ pub struct GroupRecord {
     pub min_in_sync: u32,
     /// Whether it may serve.
     pub state: GroupState,
+}
+
+/// A store is served by a node that was heard of lately. Lives under that node's lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// The store.
+    #[serde(with = "hex")]
+    pub store: StoreId,
+    /// Which of its lives.
+    #[serde(with = "number")]
+    pub life: Incarnation,
+    /// The node.
+    #[serde(with = "number")]
+    pub node: NodeId,
 }
 
 /// Life of a volume.
@@ -443,6 +463,12 @@ pub mod keys {
     pub fn table(table: u32) -> String {
         format!("tables/{table:08x}/")
     }
+    /// Sessions of all stores.
+    pub const SESSIONS: &str = "sessions/";
+    /// The session of a store.
+    pub fn session(id: StoreId) -> String {
+        format!("{SESSIONS}{id}")
+    }
     /// A group.
     pub fn group(id: GroupId) -> String {
         format!("{GROUPS}{:08x}", id.0)
@@ -510,7 +536,9 @@ record! {
     // 2: what is written may be compressed.
     PoolRecord [schema 2]: self => keys::pool(&self.name),
     SlotTablePiece: self => format!("{}{:04x}", keys::table(self.table), self.piece),
-    GroupRecord: self => keys::group(self.id),
+    // 2: it names the life that leads.
+    GroupRecord [schema 2]: self => keys::group(self.id),
+    SessionRecord: self => keys::session(self.store),
     // 2: a volume may be in the trash. 3: it may be encrypted. 4: it may be for some hosts only. 5: what it does
     // in a second may be limited.
     VolumeRecord [schema 5]: self => keys::volume(self.id),

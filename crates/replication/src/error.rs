@@ -1,7 +1,7 @@
 //! Why a group did not do what it was asked.
 
 use store::{AppendError, ReadError};
-use types::{Epoch, GroupId, VolumeEpoch, VolumeId};
+use types::{Epoch, GroupId, StoreId, VolumeEpoch, VolumeId};
 
 /// Why a group did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,6 +9,16 @@ pub enum GroupError {
     /// No room for what was to be written; nothing of it was queued.
     #[error("{0}")]
     NoSpace(AppendError),
+    /// Another member has no room for new blocks; nothing was queued.
+    #[error(
+        "no space: store {store}, which holds a copy in group {group}, takes no new blocks: delete or discard data, or add a device"
+    )]
+    MemberFull {
+        /// The group.
+        group: GroupId,
+        /// The member's store.
+        store: StoreId,
+    },
     /// The request comes from a head that is none any more.
     #[error("volume {volume}: the head of epoch {asked} was followed by one of epoch {seen}")]
     OldHead {
@@ -26,6 +36,20 @@ pub enum GroupError {
         group: GroupId,
         /// What is wrong.
         error: ReadError,
+    },
+    /// This member does not lead the group: nothing was done.
+    #[error("group {group} is led by {}", .primary.map_or("nobody here yet".to_owned(), |store| format!("store {store}")))]
+    NotPrimary {
+        /// The group.
+        group: GroupId,
+        /// Who does, as far as is known; nobody, if this one is to lead and does not yet.
+        primary: Option<StoreId>,
+    },
+    /// Another member may have taken over. Whether the write is or will be done is unknown.
+    #[error("group {group}: another member may have taken over, and whether the write is done is unknown")]
+    Unknown {
+        /// The group.
+        group: GroupId,
     },
     /// The group serves nothing until it is started anew. A write that ends so has an unknown outcome.
     #[error("group {group} has stopped: {reason}")]

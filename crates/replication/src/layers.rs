@@ -2,13 +2,13 @@
 //! so there is no older head to fence.
 
 use crate::error::GroupError;
-use crate::group::Group;
+use crate::group::{Group, Placed};
 use store::EntryKind;
 use store::format::LayerRecord;
-use types::{ChunkId, LayerId, Seq, VolumeEpoch};
+use types::{ChunkId, LayerId, VolumeEpoch};
 
 impl Group {
-    /// Lets the shard know layers that it has not been told of, by entries of this group.
+    /// Lets the group's members know layers that it was not told of, by entries.
     ///
     /// # Errors
     /// If one was not queued.
@@ -33,7 +33,7 @@ impl Group {
         into: LayerId,
         chunks: Vec<ChunkId>,
         hides_below: bool,
-    ) -> Result<Seq, GroupError> {
+    ) -> Result<Placed, GroupError> {
         self.submit_own(from, EntryKind::Merge { into, chunks, hides_below }).await
     }
 
@@ -42,7 +42,7 @@ impl Group {
     ///
     /// # Errors
     /// If nothing was queued.
-    pub async fn delete_layer(&self, layer: LayerId, chunks: Vec<ChunkId>) -> Result<Seq, GroupError> {
+    pub async fn delete_layer(&self, layer: LayerId, chunks: Vec<ChunkId>) -> Result<Placed, GroupError> {
         self.submit_own(layer, EntryKind::LayerDelete { chunks }).await
     }
 }

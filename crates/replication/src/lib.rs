@@ -21,13 +21,19 @@
 //! groups of several members: [`protocol`] decides, [`wire`] is what members send to each other; neither does I/O.
 
 mod error;
+mod fill;
 mod group;
 mod layers;
+pub mod node;
 pub mod protocol;
+mod recent;
+mod record;
+mod scrub;
 mod shard;
 mod window;
 pub mod wire;
 
 pub use error::{GroupError, StartError};
-pub use group::{Group, GroupRef, Place, Reader, Sought, Stamp};
+pub use fill::Owner;
+pub use group::{Group, GroupRef, Place, Placed, Reader, Sought, Stamp, Standing};
 pub use shard::GroupShard;

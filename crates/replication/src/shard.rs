@@ -1,24 +1,33 @@
 //! The groups of one shard: what they queue becomes durable together and is committed together.
 
 use crate::error::StartError;
+use crate::fill::member::is_whole;
 use crate::group::{Group, GroupRef};
+use crate::node::{CoreGroups, Timing};
+use crate::protocol::{Effect, History, Member};
+use crate::record::membership_of;
 use cluster::{GroupRecord, decode};
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet};
-use std::cell::{Cell, RefCell};
+use hashbrown::HashMap;
+use runtime::channel::WaitList;
+use runtime::now;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
-use store::{AppendError, AppendTimes, Entry, LogPosition, Recovery, Shard};
-use types::{Epoch, GroupId, LayerId, Mutant, Seq, StoreId, mutant};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use store::{AppendError, AppendTimes, Entry, GroupRecovery, LogPosition, Recovery, Shard};
+use types::{Epoch, GroupId, Incarnation, Mutant, Seq, StoreId, mutant};
 
 /// The epoch of a group's first start.
 const FIRST_EPOCH: Epoch = Epoch(1);
+/// What has its place in the order, and finds no room in the store, is offered again so often.
+const FULL_WAIT: Duration = Duration::from_millis(50);
 
 /// An entry that the store has queued.
 struct Queued {
     position: LogPosition,
     group: u32,
-    seq: Seq,
+    place: (Epoch, Seq),
 }
 
 /// One shard of a store and the groups that live in it. Lives on the shard's core.
@@ -29,43 +38,65 @@ pub struct GroupShard {
     by_id: RefCell<HashMap<GroupId, u32, FixedState>>,
     /// In the order of the log; the front becomes durable first.
     queued: RefCell<VecDeque<Queued>>,
-    layers: RefCell<HashSet<LayerId, FixedState>>,
+    /// Of each group, the last that became durable with a record; empty between the records.
+    settling: RefCell<Vec<(u32, (Epoch, Seq))>>,
+    /// Entries that have their place in the order, and that the store has not taken yet.
+    intake: RefCell<VecDeque<(u32, Entry)>>,
+    intake_changed: WaitList,
+    /// Groups that have something to send at the end of this turn.
+    dirty: RefCell<Vec<u32>>,
+    dirtied: WaitList,
+    /// What was found when the shard was opened, for groups whose record comes later.
+    recovery: Recovery,
     /// Times of the record that was settled last.
     settled: Cell<AppendTimes>,
+    /// Nothing more is taken.
+    has_ended: Cell<bool>,
+    /// The node's share of this core, if there are other members.
+    outside: OnceCell<Weak<CoreGroups>>,
 }
 
 impl GroupShard {
-    /// Starts the groups of `records` (each already in its new epoch in the map) and returns when those that can
-    /// serve do. Groups that cannot are returned with the reason; they stay stopped.
-    pub async fn start(
-        shard: Rc<Shard>,
-        store: StoreId,
-        recovery: &Recovery,
-        records: Vec<GroupRecord>,
-    ) -> (Rc<Self>, Vec<StartError>) {
+    /// A shard without groups.
+    pub fn new(shard: Rc<Shard>, store: StoreId, recovery: Recovery) -> Rc<Self> {
         let this = Rc::new(Self {
             shard,
             store,
             groups: RefCell::default(),
             by_id: RefCell::default(),
             queued: RefCell::default(),
-            layers: RefCell::new(recovery.layers.iter().map(|record| record.layer).collect()),
+            settling: RefCell::default(),
+            intake: RefCell::default(),
+            intake_changed: WaitList::default(),
+            dirty: RefCell::default(),
+            dirtied: WaitList::default(),
+            recovery,
             settled: Cell::default(),
+            has_ended: Cell::new(false),
+            outside: OnceCell::new(),
         });
-        let known: HashMap<GroupId, usize, FixedState> =
-            recovery.groups.iter().enumerate().map(|(index, group)| (group.group, index)).collect();
         runtime::spawn(commit_loop(this.clone()));
+        runtime::spawn(take_in_loop(this.clone()));
+        runtime::spawn(flush_loop(this.clone()));
+        this
+    }
+
+    /// Starts the groups of `records`, of which this store is the only member and each of which is already in its new
+    /// epoch in the map; returns when those that can serve do. Groups that cannot are returned with the reason; they stay
+    /// stopped.
+    pub async fn start(
+        shard: Rc<Shard>,
+        store: StoreId,
+        recovery: Recovery,
+        records: Vec<GroupRecord>,
+    ) -> (Rc<Self>, Vec<StartError>) {
+        let this = Self::new(shard, store, recovery);
         let mut refused = Vec::new();
         let mut starting = Vec::with_capacity(records.len());
         for record in records {
-            let recovered = known.get(&record.id).map(|&index| &recovery.groups[index]);
-            let checked = check_start(&record, recovery, recovered, store);
-            let group = this.add(record, recovered);
-            let begun = match checked {
-                Ok(()) => group.begin_epoch().await.map_err(|error| StartError::Append { group: group.id(), error }),
-                Err(error) => Err(error),
-            };
-            match begun {
+            let checked = this.check_start(&record);
+            let group = this.begin_alone(record);
+            match checked {
                 Ok(()) => starting.push(group),
                 Err(error) => {
                     group.stop(&error.to_string());
@@ -74,25 +105,79 @@ impl GroupShard {
             }
         }
         for group in starting {
-            // Everything queued so far: with it all that was found prepared is committed.
-            match group.wait_begun().await {
-                Ok(()) => group.serve(),
-                Err(error) => {
-                    let reason = AppendError::Failed { reason: error.to_string().into() };
-                    refused.push(StartError::Append { group: group.id(), error: reason });
+            group.with(|member| {
+                if !member.leads() {
+                    lead_alone(member)
                 }
+            });
+            // Everything queued so far: with it all that was found prepared is committed.
+            if let Err(error) = group.wait_begun().await {
+                let reason = AppendError::Failed { reason: error.to_string().into() };
+                refused.push(StartError::Append { group: group.id(), error: reason });
             }
         }
         (this, refused)
     }
 
-    fn add(self: &Rc<Self>, record: GroupRecord, recovered: Option<&store::GroupRecovery>) -> GroupRef {
+    /// A group whose record of this start is in the map: the member begins with the one before it.
+    fn begin_alone(self: &Rc<Self>, record: GroupRecord) -> GroupRef {
+        let goes_on = mutant(Mutant::OldEpochAfterRestart) && record.epoch > FIRST_EPOCH;
+        let before = Epoch(record.epoch.0 - u32::from(!goes_on));
+        self.open(GroupRecord { epoch: before, ..record }, Timing::default())
+    }
+
+    /// A group takes part from now on. `record`: the map's, by a look that began after the store was opened.
+    pub(crate) fn open(self: &Rc<Self>, record: GroupRecord, timing: Timing) -> GroupRef {
+        let recovered = self.recovered(record.id);
+        let epochs = recovered.map_or_else(Vec::new, |group| group.epoch_history.clone());
+        let last = recovered.map_or(Seq(0), |group| group.prepared_through);
+        let committed = recovered.map_or(Seq(0), |group| group.committed);
+        let member = Member::start(
+            self.store,
+            self.life(),
+            timing.settings(),
+            membership_of(&record),
+            History::new(epochs, last),
+            committed,
+            !self.may_lack(&record, recovered),
+            now(),
+        );
         let mut groups = self.groups.borrow_mut();
         let index = groups.len() as u32;
         self.by_id.borrow_mut().insert(record.id, index);
-        let group = Rc::new(Group::new(record, recovered, self.store, Rc::downgrade(self), index));
+        let group = Rc::new(Group::new(record, member, Rc::downgrade(self), index, timing.kept_bytes));
         groups.push(group.clone());
         group
+    }
+
+    /// What was found of the group when the shard was opened.
+    fn recovered(&self, group: GroupId) -> Option<&GroupRecovery> {
+        let groups = &self.recovery.groups;
+        groups.binary_search_by_key(&group, |known| known.group).ok().map(|at| &groups[at])
+    }
+
+    /// Whether this store may lack something that it acknowledged.
+    fn may_lack(&self, record: &GroupRecord, recovered: Option<&GroupRecovery>) -> bool {
+        match recovered {
+            Some(group) => group.damaged || !is_whole(group.member_state.as_deref()),
+            // The store knows nothing of it: it never began, or all that told of it is lost.
+            None => record.epoch >= FIRST_EPOCH && !self.recovery.damage.is_empty(),
+        }
+    }
+
+    /// Which of the store's lives this is.
+    pub fn life(&self) -> Incarnation {
+        self.shard.store().incarnation()
+    }
+
+    /// Whether nothing more is taken.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
+    /// The store.
+    pub fn store_id(&self) -> StoreId {
+        self.store
     }
 
     /// Times of the record whose entries were committed last: of theirs, to who waited for one of them and asks at once.
@@ -116,78 +201,147 @@ impl GroupShard {
         &self.shard
     }
 
-    /// Queues an entry of the group at `index`; when it is durable the group is told.
+    /// Where the other members are.
+    pub(crate) fn outside(&self) -> Option<Rc<CoreGroups>> {
+        self.outside.get()?.upgrade()
+    }
+
+    /// From now on there may be other members.
+    pub(crate) fn set_outside(&self, outside: &Rc<CoreGroups>) {
+        let set = self.outside.set(Rc::downgrade(outside));
+        assert!(set.is_ok(), "a shard belongs to one core");
+    }
+
+    // ---- entries -------------------------------------------------------------------------------------------------
+
+    /// Queues an entry of the group at `index` that has no place in the order yet.
     pub(crate) fn prepare(&self, index: u32, entry: Entry) -> Result<(), AppendError> {
-        let seq = entry.seq;
+        if !self.intake.borrow().is_empty() {
+            return Err(AppendError::Busy);
+        }
+        let place = (entry.epoch, entry.seq);
         let position = self.shard.prepare(entry)?;
-        self.queued.borrow_mut().push_back(Queued { position, group: index, seq });
+        self.queued.borrow_mut().push_back(Queued { position, group: index, place });
         Ok(())
     }
 
-    /// Whether the layer is new to this shard; from now on it is known.
-    pub(crate) fn learns_layer(&self, layer: LayerId) -> bool {
-        self.layers.borrow_mut().insert(layer)
+    /// The same, of one that has its place: what is kept for overwrites is there for it (R17).
+    fn queue(&self, index: u32, entry: Entry) -> Result<(), AppendError> {
+        let place = (entry.epoch, entry.seq);
+        let position = self.shard.prepare_ordered(entry)?;
+        self.queued.borrow_mut().push_back(Queued { position, group: index, place });
+        Ok(())
     }
 
-    /// The layer's record was not stored after all.
-    pub(crate) fn forget_layer(&self, layer: LayerId) {
-        self.layers.borrow_mut().remove(&layer);
+    /// Queues an entry that has its place in the order: at once, or when the store takes it.
+    pub(crate) fn take_in(&self, index: u32, entry: Entry) {
+        if self.intake.borrow().is_empty() && self.queue(index, entry.clone()).is_ok() {
+            return;
+        }
+        self.intake.borrow_mut().push_back((index, entry));
+        self.intake_changed.wake_all();
+    }
+
+    /// Entries of the group behind `through` are not in its order any more.
+    pub(crate) fn forget_queued(&self, index: u32, through: Seq) {
+        self.queued.borrow_mut().retain(|queued| queued.group != index || queued.place.1 <= through);
+        self.intake.borrow_mut().retain(|(group, entry)| *group != index || entry.seq <= through);
+        if self.intake.borrow().is_empty() {
+            self.intake_changed.wake_all();
+        }
+    }
+
+    /// Resolves when what the store, or those before in the queue, left no room for may be tried again.
+    pub(crate) async fn room(&self) -> Result<(), AppendError> {
+        if !self.intake.borrow().is_empty() {
+            self.intake_changed.until(|| self.intake.borrow().is_empty().then_some(())).await;
+        }
+        self.shard.room().await
+    }
+
+    /// The group has something to send when this turn ends.
+    pub(crate) fn mark_dirty(&self, group: &Group, index: u32) {
+        if !group.is_dirty.replace(true) {
+            self.dirty.borrow_mut().push(index);
+            self.dirtied.wake_all();
+        }
+    }
+
+    /// The same, for a group of this shard.
+    pub(crate) fn mark_dirty_group(&self, group: &Group) {
+        if let Some(index) = self.by_id.borrow().get(&group.id()) {
+            self.mark_dirty(group, *index);
+        }
     }
 
     /// Everything through `durable` is on the device.
     fn settle(&self, durable: LogPosition) {
         self.settled.set(self.shard.last_append());
-        loop {
-            let next = {
-                let mut queued = self.queued.borrow_mut();
-                match queued.front() {
-                    Some(front) if front.position <= durable => queued.pop_front(),
-                    _ => None,
+        let mut settling = self.settling.take();
+        {
+            let mut queued = self.queued.borrow_mut();
+            while queued.front().is_some_and(|front| front.position <= durable) {
+                let Queued { group, place, .. } = queued.pop_front().expect("looked at just above");
+                match settling.last_mut() {
+                    Some((last, through)) if *last == group => *through = place,
+                    _ => settling.push((group, place)),
                 }
-            };
-            let Some(Queued { group, seq, .. }) = next else { return };
-            let group = self.groups.borrow()[group as usize].clone();
-            group.prepared_here(seq);
+            }
         }
+        for (index, place) in settling.drain(..) {
+            let group = self.groups.borrow()[index as usize].clone();
+            group.is_durable(place);
+        }
+        *self.settling.borrow_mut() = settling;
     }
 
-    fn stop_all(&self, reason: &str) {
+    pub(crate) fn stop_all(&self, reason: &str) {
         let groups = self.groups();
         groups.iter().for_each(|group| group.stop(reason));
+        self.has_ended.set(true);
+        self.intake.borrow_mut().clear();
+        self.intake_changed.wake_all();
+        self.dirtied.wake_all();
+    }
+
+    /// Whether the record may be served from what this member holds, alone.
+    fn check_start(&self, record: &GroupRecord) -> Result<(), StartError> {
+        let group = record.id;
+        if record.primary != self.store || record.in_sync != [self.store] {
+            return Err(StartError::NotOurs { group });
+        }
+        if record.in_sync.len() < record.min_in_sync as usize {
+            return Err(StartError::TooFewInSync { group, in_sync: record.in_sync.len(), needed: record.min_in_sync });
+        }
+        let Some(recovered) = self.recovered(group) else {
+            let may_be_lost = record.epoch > FIRST_EPOCH && !self.recovery.damage.is_empty();
+            return if may_be_lost { Err(StartError::Damaged { group }) } else { Ok(()) };
+        };
+        if recovered.damaged {
+            return Err(StartError::Damaged { group });
+        }
+        let in_history = recovered.epoch_history.last().map(|&(epoch, _)| epoch);
+        let in_record = recovered.record.as_deref().and_then(|bytes| decode::<GroupRecord>("", bytes).ok());
+        let member = in_history.max(in_record.map(|record| record.epoch)).unwrap_or_default();
+        let goes_on = mutant(Mutant::OldEpochAfterRestart) && member == record.epoch;
+        if member >= record.epoch && !goes_on {
+            return Err(StartError::MapWentBack { group, map: record.epoch, member });
+        }
+        Ok(())
     }
 }
 
-/// Whether the record may be served from what this member holds.
-fn check_start(
-    record: &GroupRecord,
-    recovery: &Recovery,
-    recovered: Option<&store::GroupRecovery>,
-    store: StoreId,
-) -> Result<(), StartError> {
-    let group = record.id;
-    if record.primary != store || record.in_sync != [store] {
-        return Err(StartError::NotOurs { group });
+/// The only member of its group leads it: the map has said so already.
+fn lead_alone(member: &mut Member) {
+    member.campaign();
+    member.propose_to_lead(now());
+    let asked = member.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::Propose(record, _) => Some(record),
+        _ => None,
+    });
+    if let Some(record) = asked {
+        member.changed(&record);
     }
-    if record.in_sync.len() < record.min_in_sync as usize {
-        return Err(StartError::TooFewInSync { group, in_sync: record.in_sync.len(), needed: record.min_in_sync });
-    }
-    let Some(recovered) = recovered else {
-        // The store knows nothing of it: it never began, or all that told of it is lost.
-        let has_begun_before = record.epoch > FIRST_EPOCH;
-        let may_be_lost = has_begun_before && !recovery.damage.is_empty();
-        return if may_be_lost { Err(StartError::Damaged { group }) } else { Ok(()) };
-    };
-    if recovered.damaged {
-        return Err(StartError::Damaged { group });
-    }
-    let in_history = recovered.epoch_history.last().map(|&(epoch, _)| epoch);
-    let in_record = recovered.record.as_deref().and_then(|bytes| decode::<GroupRecord>("", bytes).ok());
-    let member = in_history.max(in_record.map(|record| record.epoch)).unwrap_or_default();
-    let goes_on = mutant(Mutant::OldEpochAfterRestart) && member == record.epoch;
-    if member >= record.epoch && !goes_on {
-        return Err(StartError::MapWentBack { group, map: record.epoch, member });
-    }
-    Ok(())
 }
 
 /// Commits what becomes durable, for as long as the shard takes anything.
@@ -200,6 +354,52 @@ async fn commit_loop(shard: Rc<GroupShard>) {
                 shard.settle(durable);
             }
             Err(error) => return shard.stop_all(&error.to_string()),
+        }
+    }
+}
+
+/// Offers the store what has its place in the order, in that order, for as long as it takes anything.
+async fn take_in_loop(shard: Rc<GroupShard>) {
+    loop {
+        let next = || match shard.has_ended.get() {
+            true => Some(None),
+            false => shard.intake.borrow().front().cloned().map(Some),
+        };
+        let Some((index, entry)) = shard.intake_changed.until(next).await else { return };
+        let queued = shard.queue(index, entry);
+        match queued {
+            Ok(()) => {
+                shard.intake.borrow_mut().pop_front();
+                if shard.intake.borrow().is_empty() {
+                    shard.intake_changed.wake_all();
+                }
+            }
+            Err(AppendError::Busy) => {
+                if shard.shard.room().await.is_err() {
+                    return;
+                }
+            }
+            // Somebody may delete something.
+            Err(AppendError::NoSpace { .. }) => runtime::sleep(FULL_WAIT).await,
+            Err(_) => return,
+        }
+    }
+}
+
+/// Sends what was given a place in a turn, at its end: what came together leaves together.
+async fn flush_loop(shard: Rc<GroupShard>) {
+    let mut due = Vec::new();
+    loop {
+        let due_or_over = || (shard.has_ended.get() || !shard.dirty.borrow().is_empty()).then_some(());
+        shard.dirtied.until(due_or_over).await;
+        if shard.has_ended.get() {
+            return;
+        }
+        runtime::turn_end().await;
+        std::mem::swap(&mut due, &mut *shard.dirty.borrow_mut());
+        for index in due.drain(..) {
+            let group = shard.groups.borrow()[index as usize].clone();
+            group.flush();
         }
     }
 }

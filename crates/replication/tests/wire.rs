@@ -264,7 +264,14 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
     let mut cores = Cores::default();
     (0..random.below(20)).for_each(|_| cores.insert(random.below(Cores::MOST as u64) as usize));
     let mut stores = Vec::new();
-    stores.resize_with(random.below(65) as usize, || (StoreId(random.number().into()), Incarnation(random.number())));
+    stores.resize_with(random.below(65) as usize, || StoreLine {
+        store: StoreId(random.number().into()),
+        life: Incarnation(random.number()),
+        shards: 1 + random.below(8) as u16,
+        first_core: random.below(9) as u16,
+        cores: 1 + random.below(16) as u16,
+        is_full: random.below(2) == 1,
+    });
     let (time, incarnation) = (random.number(), Incarnation(random.number()));
     match random.below(4) {
         0 => NodeMessage::Beat(Beat { sent_ns: time, incarnation, cores, stores }),
@@ -284,6 +291,7 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
             node: NodeId(random.number() as u32),
             incarnation,
             core: random.number() as u16,
+            to_core: random.number() as u16,
             version: random.number() as u16,
             features: random.number(),
         }),
@@ -558,7 +566,9 @@ fn a_history_that_does_not_rise_is_refused() {
 fn an_answer_that_would_except_too_many_groups_grants_nothing() {
     let answer = |groups: u32| {
         let grants = Grants::AllBut((0..groups).map(GroupId).collect());
-        let (incarnation, cores, stores) = (Incarnation(1), Cores::default(), vec![(StoreId(1), Incarnation(1)); 64]);
+        let line =
+            StoreLine { store: StoreId(1), life: Incarnation(1), shards: 1, first_core: 0, cores: 1, is_full: false };
+        let (incarnation, cores, stores) = (Incarnation(1), Cores::default(), vec![line; 64]);
         let message = NodeMessage::BeatAnswer(BeatAnswer { echo_ns: 1, incarnation, cores, stores, grants });
         let sent = encode(&mut Sender::new(), &Envelope::default(), &Said::Node(message));
         match first_frame(&sent).expect("good").expect("whole").said {

@@ -142,7 +142,7 @@ impl History {
 
     fn end(&mut self, id: OperationId, outcome: impl FnOnce(Moment) -> Outcome) -> &mut Operation {
         let moment = self.moment();
-        let place = self.open.iter().position(|open| *open == id).expect("an operation ends once");
+        let place = self.open.iter().rposition(|open| *open == id).expect("an operation ends once");
         self.open.remove(place);
         let operation = &mut self.operations[id.0 as usize];
         operation.outcome = outcome(moment);

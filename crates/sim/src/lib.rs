@@ -21,6 +21,7 @@
 
 pub mod checker;
 pub mod history;
+pub mod minimise;
 pub mod mutants;
 pub mod runner;
 pub mod workload;

@@ -29,7 +29,7 @@ pub fn run_all(workload: &Workload, most_seeds: u64, mut told: impl FnMut(&Trial
         let failed = run(workload, &plan).err();
         activate(None);
         // What fails without the bug too has caught something else.
-        let options = |seed| RunOptions { seed, crashes: workload.default_crashes, trace: false };
+        let options = |seed| RunOptions::new(seed, workload.default_crashes);
         let caught = failed.filter(|failed| run_seed(workload, &options(failed.seed)).is_ok());
         let caught = caught.map(|failed| (failed.seed, failed.failure.checker, failed.failure.message));
         let trial = Trial { mutant, workload: workload.name, caught };

@@ -1,7 +1,9 @@
 //! Runs a workload over seeds, on all cores of the machine: a world needs one thread.
 
+use crate::workload::cluster::format_numbers;
 use crate::workload::{Failure, Report, RunOptions, Workload};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,12 +31,23 @@ pub struct Plan {
     pub crashes: u32,
     /// The deliberate bug that is switched on (it must be switched on already: this names it in the command).
     pub mutant: Option<Mutant>,
+    /// Numbers of faults that are left out.
+    pub without: BTreeSet<u32>,
+    /// See [`RunOptions::operations`].
+    pub operations: Option<u64>,
 }
 
 impl Plan {
     /// `seeds` of a workload as it is run by default.
     pub fn new(workload: &Workload, seeds: Range<u64>) -> Self {
-        Self { seeds, time_limit: None, crashes: workload.default_crashes, mutant: None }
+        let crashes = workload.default_crashes;
+        Self { seeds, time_limit: None, crashes, mutant: None, without: BTreeSet::new(), operations: None }
+    }
+
+    /// How one seed of it is run.
+    pub fn options(&self, seed: u64) -> RunOptions {
+        let (without, operations) = (self.without.clone(), self.operations);
+        RunOptions { without, operations, ..RunOptions::new(seed, self.crashes) }
     }
 }
 
@@ -62,6 +75,34 @@ pub struct Summary {
     pub seeds: u64,
     /// All their reports.
     pub total: Report,
+    /// Time of cores that they took, all added up.
+    pub busy: Duration,
+    /// Real time that passed.
+    pub took: Duration,
+}
+
+impl Summary {
+    /// Adds another.
+    pub fn add(&mut self, other: &Self) {
+        self.seeds += other.seeds;
+        self.total.add(&other.total);
+        self.busy += other.busy;
+        self.took += other.took;
+    }
+
+    /// How fast it went: what depends on the machine and is no part of a report.
+    pub fn speed(&self) -> String {
+        let (busy, took) = (self.busy.as_secs_f64().max(1e-9), self.took.as_secs_f64().max(1e-9));
+        let mut out = format!(
+            "{:.0} seeds per minute, {:.0} operations per second of one core",
+            self.seeds as f64 * 60.0 / took,
+            self.total.operations as f64 / busy
+        );
+        if self.total.virtual_time > Duration::ZERO {
+            out += &format!(", {:.1} virtual hours per real hour", self.total.virtual_time.as_secs_f64() / took);
+        }
+        out
+    }
 }
 
 /// Runs one seed. A panic is a failure like any other: an assertion of what is tested has noticed.
@@ -98,10 +139,22 @@ pub fn command(workload: &Workload, seed: u64, plan: &Plan) -> String {
     if plan.crashes != workload.default_crashes {
         command += &format!(" --crashes {}", plan.crashes);
     }
+    if !plan.without.is_empty() {
+        command += &format!(" --without {}", format_numbers(&plan.without));
+    }
+    if let Some(operations) = plan.operations {
+        command += &format!(" --operations {operations}");
+    }
     if let Some(mutant) = plan.mutant {
         command += &format!(" --mutant {mutant:?}");
     }
     command
+}
+
+/// Time that this thread has had of a core, whatever else the machine does: its first number in the kernel's statistics.
+fn thread_time_ns() -> u64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    told.split(' ').next().and_then(|time| time.parse().ok()).unwrap_or_default()
 }
 
 /// Runs the seeds of a plan.
@@ -110,6 +163,7 @@ pub fn command(workload: &Workload, seed: u64, plan: &Plan) -> String {
 /// The lowest seed that failed of those that were run.
 pub fn run(workload: &Workload, plan: &Plan) -> Result<Summary, FailedSeed> {
     let (next, stop) = (AtomicU64::new(plan.seeds.start), AtomicBool::new(false));
+    let busy_ns = AtomicU64::new(0);
     let reports = Mutex::new(Vec::new());
     let failed: Mutex<Option<FailedSeed>> = Mutex::new(None);
     let begin = Instant::now();
@@ -119,7 +173,10 @@ pub fn run(workload: &Workload, plan: &Plan) -> Result<Summary, FailedSeed> {
             if seed >= plan.seeds.end {
                 return;
             }
-            match run_seed(workload, &RunOptions { seed, crashes: plan.crashes, trace: false }) {
+            let began = thread_time_ns();
+            let outcome = run_seed(workload, &plan.options(seed));
+            busy_ns.fetch_add(thread_time_ns() - began, Ordering::Relaxed);
+            match outcome {
                 Ok(report) => reports.lock().expect("runs do not panic").push((seed, report)),
                 Err(failure) => {
                     stop.store(true, Ordering::Relaxed);
@@ -138,7 +195,8 @@ pub fn run(workload: &Workload, plan: &Plan) -> Result<Summary, FailedSeed> {
     }
     let mut reports = reports.into_inner().expect("runs do not panic");
     reports.sort_unstable_by_key(|(seed, _)| *seed);
-    let mut summary = Summary { seeds: reports.len() as u64, total: Report::default() };
+    let busy = Duration::from_nanos(busy_ns.into_inner());
+    let mut summary = Summary { seeds: reports.len() as u64, total: Report::default(), busy, took: begin.elapsed() };
     reports.iter().for_each(|(_, report)| summary.total.add(report));
     Ok(summary)
 }

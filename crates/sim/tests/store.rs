@@ -36,7 +36,7 @@ fn what_a_door_cannot_be_asked_is_no_answer_of_a_locked_volume() {
 fn a_run_is_the_same_run_twice() {
     for name in ["store", "volume"] {
         let workload = workload(name);
-        let options = RunOptions { seed: 7, crashes: workload.default_crashes, trace: false };
+        let options = RunOptions::new(7, workload.default_crashes);
         let run = || runner::run_seed(workload, &options).unwrap_or_else(|failure| panic!("{name}: {failure}"));
         assert_eq!(run(), run(), "{name}");
     }

@@ -4,6 +4,8 @@ use crate::format::{LayerRecord, StoredLength};
 use runtime::{Instant, SharedBuf};
 use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
 
+pub use crate::format::entry::{MAX_SKIP_BYTES, MAX_SKIP_EPOCHS};
+
 /// Most blocks of one [`EntryKind::Write`]: 128 KiB. Seven of the largest fill a record to 7/8, while one entry stays
 /// short enough that two appends in flight are never one caller's alone. Larger writes are split by the caller, at
 /// multiples of 64 KiB: an entry is all there or not at all.
@@ -136,6 +138,25 @@ pub enum EntryKind {
     InstallEnd {
         /// The image's.
         last_seq: Seq,
+    },
+    /// This member goes on behind entries that it lacks and that nobody can send any more: what of the order is
+    /// prepared here and not applied is dropped for ever, and the next entry is the one behind `through`. Where that
+    /// much is committed here already nothing is dropped.
+    ///
+    /// The group itself is from then on as it is said to be, unless what is known here is of a newer epoch. No leaf is
+    /// touched: each says by its own last entry what it lacks.
+    ///
+    /// Who asks for it waits until it is durable before more of the order is prepared. A commit meanwhile takes effect
+    /// behind it. As in a pass, at most [`MAX_SKIP_BYTES`]: 24 bytes, 16 for each epoch and volume, and the record.
+    Skip {
+        /// The last entry that is skipped.
+        through: Seq,
+        /// Each epoch that began up to there, and its first sequence, rising: at most [`MAX_SKIP_EPOCHS`], the newest.
+        epochs: Vec<(Epoch, Seq)>,
+        /// Epochs of volumes, which those known here are raised to: more than fit are told by several skips.
+        volumes: Vec<(VolumeId, VolumeEpoch)>,
+        /// The group's record, as of [`GroupRecord`](Self::GroupRecord). Empty: it stays what it is.
+        record: SharedBuf,
     },
 }
 

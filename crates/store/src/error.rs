@@ -110,6 +110,14 @@ pub enum AppendError {
     /// [`Shard::room`](crate::Shard::room).
     #[error("no segment is free before more is cleaned")]
     Busy,
+    /// No log may hold it: what another member said is too long, or cannot be. Not queued.
+    #[error("group {group}: an entry that no log may hold: {error}")]
+    Invalid {
+        /// The group.
+        group: GroupId,
+        /// What is wrong with it.
+        error: FormatError,
+    },
     /// The device failed; it takes nothing more until the store is opened again.
     #[error("the device has failed: {reason}")]
     Failed {
@@ -213,6 +221,19 @@ pub enum ReadError {
         /// The block of the chunk.
         block: u32,
     },
+}
+
+impl ReadError {
+    /// The leaf of which something is not what was written, or not all there.
+    pub fn leaf(&self) -> Option<(LayerId, ChunkId)> {
+        match *self {
+            Self::Checksum { layer, chunk, .. }
+            | Self::Io { layer, chunk, .. }
+            | Self::IndexLost { layer, chunk }
+            | Self::Untrusted { layer, chunk } => Some((layer, chunk)),
+            Self::Prepared { .. } | Self::Stopped { .. } | Self::Codec { .. } => None,
+        }
+    }
 }
 
 /// What of a device, or of a volume, a failed read was about.

@@ -65,7 +65,7 @@ mod synthetic;
 pub use create::{FormatOptions, UNCLAIMED, claim, erase, format, identify};
 pub use entry::{
     AppendTimes, BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS,
-    MAX_GROUP_RECORD_BYTES, MAX_MEMBER_STATE_BYTES,
+    MAX_GROUP_RECORD_BYTES, MAX_MEMBER_STATE_BYTES, MAX_SKIP_BYTES, MAX_SKIP_EPOCHS,
 };
 pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
 pub use index::LayerUsage;

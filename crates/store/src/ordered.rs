@@ -117,7 +117,8 @@ pub fn ordered_bytes(entry: &Entry) -> Result<OrderedBytes, OrderedError> {
         | EntryKind::InstallBegin
         | EntryKind::Install { .. }
         | EntryKind::InstallZero { .. }
-        | EntryKind::InstallEnd { .. } => {
+        | EntryKind::InstallEnd { .. }
+        | EntryKind::Skip { .. } => {
             return Err(OrderedError::Kind { group, seq, kind: crate::shard::kind_of(&entry.kind) as u8 });
         }
     };

@@ -90,6 +90,13 @@ pub struct Usage {
     pub live_bytes: u64,
 }
 
+impl Usage {
+    /// Whether so little lives that so many bytes of new blocks are not refused.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
+        self.live_bytes + bytes < self.new_blocks_until_bytes
+    }
+}
+
 impl Store {
     /// Opens the device-wide part: begins a new incarnation, finds the segments in use. The shards are opened next.
     ///
@@ -214,10 +221,17 @@ impl Store {
         }
     }
 
-    /// Whether new blocks would be taken, and so many bytes of them.
+    /// Whether [`Shard::prepare`](crate::Shard::prepare) would take new blocks, at once or when more is cleaned, and so
+    /// many bytes of them: what a member tells its primary.
     pub fn takes_new_blocks(&self, bytes: u64) -> bool {
-        let Usage { live_bytes, new_blocks_until_bytes, .. } = self.usage();
-        live_bytes + bytes < new_blocks_until_bytes && !self.is_exhausted()
+        let free = self.pool.free_count();
+        let waits_in_vain = free <= self.space().for_overwrites && self.is_exhausted();
+        self.is_far_from_full(free) || self.usage().has_room_for(bytes) && !waits_in_vain
+    }
+
+    /// Where so many segments are free, there cannot be too much that lives.
+    pub(crate) fn is_far_from_full(&self, free: u32) -> bool {
+        free > self.geometry.segment_count / 4
     }
 
     /// New blocks are refused from now on; whether nobody was told so yet.

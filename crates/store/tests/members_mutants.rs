@@ -6,6 +6,7 @@ mod common;
 
 use common::installs::{an_install_at_every_moment, install_storm};
 use common::members::a_cut_forgets_what_lies_behind;
+use common::skips::a_skip_at_every_moment;
 use types::Mutant;
 
 /// Seeds that a bug may need.
@@ -14,7 +15,7 @@ const MOST_SEEDS: u64 = 8;
 #[test]
 fn every_broken_rule_of_members_is_noticed() {
     type Check = fn(u64);
-    let mutants: [(Mutant, Check); 5] = [
+    let mutants: [(Mutant, Check); 6] = [
         (Mutant::InstallMissedByPass, |seed| {
             install_storm(seed, 4, 10);
         }),
@@ -22,6 +23,9 @@ fn every_broken_rule_of_members_is_noticed() {
             install_storm(seed, 4, 25);
         }),
         (Mutant::CutForgotten, a_cut_forgets_what_lies_behind),
+        (Mutant::SkippedEntriesApplied, |seed| {
+            a_skip_at_every_moment(seed);
+        }),
         (Mutant::InstallEndTrustedEarly, |seed| {
             an_install_at_every_moment(seed);
         }),

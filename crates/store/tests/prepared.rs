@@ -180,6 +180,33 @@ fn prepared_entries_are_read_back_as_they_were_prepared() {
     });
 }
 
+/// What a member that takes over must know, of what is applied and of what is prepared.
+#[test]
+fn what_is_known_of_a_group_counts_prepared_entries() {
+    let rig = rig(10);
+    rig.run(async {
+        let (shard, _) = open_whole().await;
+        assert_eq!((shard.volume_epochs(GROUP), shard.group_record(GROUP)), (vec![], None));
+        let raised = |epoch, seq, volume, to| {
+            let kind = EntryKind::VolumeEpoch { volume: VolumeId(volume) };
+            Entry { volume_epoch: VolumeEpoch(to), ..entry(epoch, seq, ChunkId(0), kind) }
+        };
+        prepare(&shard, one_of_each()).await;
+        prepare(&shard, [raised(1, 12, 12, 5), raised(1, 13, 3, 2)]).await;
+        let (volumes, record) =
+            (vec![(VolumeId(3), VolumeEpoch(2)), (VolumeId(12), VolumeEpoch(5))], b"what the map says");
+        let layer = LayerRecord { layer: LAYER, parent: LayerId(3), ..LayerRecord::default() };
+        for through in [0, 5, 12] {
+            assert!(shard.commit(GROUP, Seq(through)));
+            assert_eq!(shard.volume_epochs(GROUP), volumes);
+            assert_eq!(shard.group_record(GROUP).as_deref(), Some(&record[..]));
+            assert_eq!(shard.layers_of_prepared(GROUP), if through < 6 { vec![layer] } else { vec![] });
+        }
+        assert!(shard.cut(GROUP, Seq(12)));
+        assert_eq!(shard.volume_epochs(GROUP), [(VolumeId(12), VolumeEpoch(5))]);
+    });
+}
+
 /// What one member sends to another is what lies in its log, byte for byte, and decodes to what was prepared.
 #[test]
 fn entries_are_sent_in_the_bytes_of_the_log() {

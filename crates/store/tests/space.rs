@@ -207,9 +207,16 @@ fn a_device_full_of_index_goes_on() {
         let writer = Writer::begin(&shard, &recovery, GROUP).await;
         let mut chunks = 0;
         while chunks < 1_000_000 {
+            let is_told = shard.store().takes_new_blocks(0);
             match writer.try_ask(LAYER, ChunkId(chunks), write(1)) {
-                Ok(_) => chunks += 1,
-                Err(AppendError::NoSpace { .. }) => break,
+                Ok(_) => {
+                    assert!(is_told, "block {chunks} was taken: {:?}", shard.store().usage());
+                    chunks += 1;
+                }
+                Err(AppendError::NoSpace { .. }) => {
+                    assert!(!is_told, "it said that it has room");
+                    break;
+                }
                 Err(AppendError::Busy) => {
                     writer.settle().await;
                     shard.room().await.expect("an open shard");
@@ -250,5 +257,87 @@ fn a_device_full_of_index_goes_on() {
         shard.pass_now().await.expect("room for a pass");
         let statistics = shard.statistics();
         assert_eq!((statistics.append_failures, statistics.cleaning_errors), (0, 0), "{statistics:?}");
+    });
+}
+
+/// What has its place in a group's order is taken from what is kept for overwrites, until that is used up. What a member
+/// tells of its room is what it would do.
+#[test]
+fn a_full_device_takes_new_blocks_that_have_their_place_in_the_order() {
+    let rig = Rig::formatted(29, 256 * MIB, runtime::sim::DiskOptions::default());
+    rig.run(async move {
+        let (shard, recovery) = open().await;
+        let writer = Writer::begin(&shard, &recovery, GROUP).await;
+        let store = shard.store().clone();
+        let write = |part: u32| {
+            let (chunk, range) = (ChunkId(part / 8), BlockRange::new(32 * (part % 8), 32));
+            (chunk, EntryKind::write(range, bytes_of(chunk, range, 1)))
+        };
+        let mut part = 0;
+        loop {
+            let (chunk, kind) = write(part);
+            let is_told = store.takes_new_blocks(0);
+            match writer.try_ask(LAYER, chunk, kind) {
+                Ok(_) => part += 1,
+                Err(AppendError::Busy) => {
+                    writer.settle().await;
+                    shard.room().await.expect("an open shard");
+                }
+                Err(AppendError::NoSpace { .. }) => break assert!(!is_told, "it said that it has room"),
+                Err(other) => panic!("{other}"),
+            }
+            assert!(is_told, "part {part} was taken");
+            writer.settle().await;
+        }
+        let refused_from = part;
+        let mut seq = shard.prepared_through(GROUP);
+        let epoch = shard.history(GROUP).last().expect("one began").0;
+        loop {
+            let (chunk, kind) = write(part);
+            let next = Seq(seq.0 + 1);
+            let (volume_epoch, commit) = (VolumeEpoch(1), seq);
+            let entry =
+                store::Entry { group: GROUP, epoch, seq: next, commit, volume_epoch, layer: LAYER, chunk, kind };
+            match shard.prepare_ordered(entry) {
+                Ok(position) => {
+                    (seq, part) = (next, part + 1);
+                    common::members::durable(&shard, position).await;
+                    shard.commit(GROUP, seq);
+                }
+                Err(AppendError::Busy) => shard.room().await.expect("an open shard"),
+                Err(AppendError::NoSpace { .. }) => break,
+                Err(other) => panic!("{other}"),
+            }
+            assert!(!store.takes_new_blocks(0));
+        }
+        let (mib, usage) = ((part - refused_from) / 8, store.usage());
+        println!("{} MiB, then {mib} MiB more that had a place: {usage:?}", refused_from / 8);
+        // Nine tenths of what is usable before, and the last of them: less what is left at the ends of segments.
+        assert!(mib > 16, "{mib} MiB, {usage:?}");
+        // All of it can be read, and deleted.
+        assert_eq!(common::members::versions(&shard, (part - 1) / 8, 32).await, [1; 32]);
+        let mut last = Default::default();
+        for chunk in 0..refused_from / 16 {
+            seq.0 += 1;
+            let kind = EntryKind::Zero { range: BlockRange::new(0, 256), hides_below: false };
+            let (volume_epoch, commit, chunk) = (VolumeEpoch(1), Seq(0), ChunkId(chunk));
+            let entry = store::Entry { group: GROUP, epoch, seq, commit, volume_epoch, layer: LAYER, chunk, kind };
+            last = shard.prepare(entry).expect("deletes always work");
+        }
+        common::members::durable(&shard, last).await;
+        shard.commit(GROUP, seq);
+        // When what died is found.
+        for _ in 0..1000 {
+            if store.takes_new_blocks(MIB) {
+                break;
+            }
+            runtime::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(store.takes_new_blocks(MIB), "{:?}", store.usage());
+        let (chunk, kind) = write(part);
+        let (volume_epoch, commit, seq) = (VolumeEpoch(1), Seq(0), Seq(seq.0 + 1));
+        let entry = store::Entry { group: GROUP, epoch, seq, commit, volume_epoch, layer: LAYER, chunk, kind };
+        let queued = shard.prepare(entry);
+        assert!(!matches!(queued, Err(AppendError::NoSpace { .. })), "{queued:?}");
     });
 }

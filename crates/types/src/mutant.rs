@@ -110,6 +110,18 @@ pub enum Mutant {
     GrowthForgotten,
     /// Replication: a record names its primary, and not which of its lives.
     LifeNotNamed,
+    /// Scrub: a member does not look whether it has what its primary has.
+    DigestsNotCompared,
+    /// Replication: whoever is stopped by an entry does not say so, and the next one takes over.
+    PoisonNotTold,
+    /// Replication: a primary with a damaged block goes on, and nobody mends it.
+    DamagedGoesOn,
+    /// Catch-up: a member does not write down that it is not whole.
+    FillNotNoted,
+    /// Catch-up: a chunk that only the member has is not emptied.
+    DeletedChunkNotSent,
+    /// Catch-up: one of the chunks that differ is not sent.
+    CatchUpMissesChunk,
     /// Replication: a new primary counts as told what was told to an earlier one.
     OldAnswerCounts,
     /// Replication: histories are compared by their lengths, not by their epochs.
@@ -162,6 +174,8 @@ pub enum Mutant {
     InstallMissedByPass,
     /// Store: an entry that is left out of a leaf under an install is not noted.
     LeftOutForgotten,
+    /// Store: replay applies the entries that a member had skipped.
+    SkippedEntriesApplied,
 }
 
 #[cfg(feature = "mutants")]

@@ -17,14 +17,14 @@ use crate::message::{Outcome, Reply, Request};
 use crate::part::{self, Done, Part, blocks_around, local_group};
 use crate::session::Session;
 use crate::spec::VolumeSpec;
-use replication::{GroupError, GroupRef};
+use replication::{GroupError, GroupRef, Placed};
 use runtime::{Instant, now};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use store::AppendTimes;
-use types::{CHUNK_BYTES, ChunkId, Seq, VolumeId};
+use types::{CHUNK_BYTES, ChunkId, VolumeId};
 
 /// A ticket on this core. Given up when dropped; if an entry of the command is still on its way then, only once that
 /// is committed: nothing that overlaps may start before.
@@ -32,7 +32,7 @@ pub(crate) struct Admitted {
     head: Rc<Head>,
     /// `None`: handed to another core.
     ticket: Option<TicketId>,
-    on_its_way: Option<(GroupRef, Seq)>,
+    on_its_way: Option<(GroupRef, Placed)>,
     moments: Moments,
 }
 
@@ -80,17 +80,19 @@ impl Admitted {
     }
 
     /// An entry of this command was queued.
-    pub(crate) fn on_its_way(&mut self, group: &GroupRef, seq: Seq) {
+    pub(crate) fn on_its_way(&mut self, group: &GroupRef, placed: Placed) {
         match &mut self.on_its_way {
-            Some((_, last)) => *last = seq,
-            None => self.on_its_way = Some((group.clone(), seq)),
+            // Who led in between is not known: what becomes of the first, becomes of all.
+            Some((_, last)) if !placed.is_of_reign_of(*last) => {}
+            Some((_, last)) => *last = placed,
+            None => self.on_its_way = Some((group.clone(), placed)),
         }
     }
 
     /// Resolves when all that was queued is committed.
     pub(crate) async fn wait_committed(&mut self) -> Result<(), GroupError> {
-        let Some((group, seq)) = &self.on_its_way else { return Ok(()) };
-        let result = group.wait_committed(*seq).await;
+        let Some((group, placed)) = &self.on_its_way else { return Ok(()) };
+        let result = group.wait_committed(*placed).await;
         self.on_its_way = None;
         result.map(|AppendTimes { issued, durable }| self.moments.device(issued, durable))
     }
@@ -101,7 +103,7 @@ impl Drop for Admitted {
         let Some(ticket) = self.ticket else { return };
         match self.on_its_way.take() {
             None => self.head.admission.leave(ticket),
-            Some((group, seq)) => self.head.adopt(ticket, group, seq),
+            Some((group, placed)) => self.head.adopt(ticket, group, placed),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::message::{CallId, LocalFuture, Message, Reply, Request};
 use crate::session::Session;
 use crate::snapshot::{Reading, SnapshotState};
 use crate::spec::{LocalTable, VolumeSpec};
-use replication::GroupRef;
+use replication::{GroupRef, Placed};
 use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -23,7 +23,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::ReadError;
-use types::{LayerId, Seq, StoreId, VolumeId};
+use types::{LayerId, StoreId, VolumeId};
 
 /// Messages between two cores before the sender's own queue takes over.
 const LINE_MESSAGES: usize = 4096;
@@ -55,7 +55,7 @@ struct Outbox {
 struct Orphan {
     ticket: TicketId,
     group: GroupRef,
-    seq: Seq,
+    placed: Placed,
 }
 
 /// See the module.
@@ -207,8 +207,8 @@ impl Head {
     }
 
     /// Takes over the ticket of a command that was dropped while an entry of it is on its way.
-    pub(crate) fn adopt(&self, ticket: TicketId, group: GroupRef, seq: Seq) {
-        self.orphans.borrow_mut().push_back(Orphan { ticket, group, seq });
+    pub(crate) fn adopt(&self, ticket: TicketId, group: GroupRef, placed: Placed) {
+        self.orphans.borrow_mut().push_back(Orphan { ticket, group, placed });
         self.orphaned.wake_all();
     }
 }
@@ -250,7 +250,7 @@ async fn keep_orphans(head: Rc<Head>) {
     loop {
         let orphan = head.orphaned.until(|| head.orphans.borrow_mut().pop_front()).await;
         // Committed, or the group has stopped and nothing is served from it any more.
-        let _ = orphan.group.wait_committed(orphan.seq).await;
+        let _ = orphan.group.wait_committed(orphan.placed).await;
         head.admission.leave(orphan.ticket);
     }
 }

@@ -24,7 +24,7 @@ fn add_with_faults(seed: u64) -> bool {
         let device = runtime::Device::open(Path::new(OTHER_DISK)).await.expect("opened");
         store::format(&device, &options).await.expect("formatted");
         drop(device);
-        disk.set_faults(DiskFaults { write_error: 250_000, ..DiskFaults::default() });
+        disk.set_faults(DiskFaults { write_error: 60_000, ..DiskFaults::default() });
         let first = assembly.add_device(Path::new(OTHER_DISK)).await;
         disk.set_faults(DiskFaults::default());
         if let Err(error) = &first {

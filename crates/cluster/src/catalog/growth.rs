@@ -6,7 +6,7 @@ use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::records::{GroupRecord, GroupState, PoolRecord, Record, SlotTablePiece, keys};
 use crate::slots::SlotTable;
 use crate::typed::{encode, get, list};
-use types::{Epoch, GroupId, StoreId};
+use types::{Epoch, GroupId, Incarnation, StoreId};
 
 /// Gives a device that comes to a pool of one copy its groups: as many as one of a new pool has. What a crash left of
 /// an earlier try is completed. The pool's volumes know nothing of them before [`deal_again`].
@@ -55,6 +55,7 @@ fn group_on(id: GroupId, pool: &PoolRecord, store: StoreId) -> GroupRecord {
         pool: pool.name.clone(),
         epoch: Epoch(0),
         primary: store,
+        life: Incarnation(0),
         in_sync: vec![store],
         eligible: Vec::new(),
         joining: Vec::new(),

@@ -9,7 +9,7 @@ use crate::records::{
 };
 use crate::slots::{SlotRun, SlotTable};
 use crate::typed::{Versioned, encode, get, list};
-use types::{Epoch, GroupId, StoreId};
+use types::{Epoch, GroupId, Incarnation, StoreId};
 
 /// The pool of a cluster that was not told otherwise.
 pub const DEFAULT_POOL: &str = "default";
@@ -128,6 +128,7 @@ fn plan_groups(new: &NewPool) -> Vec<GroupRecord> {
             pool: new.name.clone(),
             epoch: Epoch(0),
             primary: members[0],
+            life: Incarnation(0),
             in_sync: members.clone(),
             eligible: Vec::new(),
             joining: Vec::new(),

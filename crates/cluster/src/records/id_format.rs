@@ -2,7 +2,9 @@
 //! each.
 
 mod ids {
-    use types::{ClusterId, Epoch, FamilyId, GroupId, KeyId, LayerId, NodeId, StoreId, VolumeEpoch, VolumeId};
+    use types::{
+        ClusterId, Epoch, FamilyId, GroupId, Incarnation, KeyId, LayerId, NodeId, StoreId, VolumeEpoch, VolumeId,
+    };
 
     pub(crate) trait NumberId: Sized + Copy {
         fn to_number(self) -> u64;
@@ -36,7 +38,7 @@ mod ids {
             })*
         };
     }
-    number_ids!(Epoch, FamilyId, GroupId, KeyId, LayerId, NodeId, VolumeEpoch, VolumeId);
+    number_ids!(Epoch, FamilyId, GroupId, Incarnation, KeyId, LayerId, NodeId, VolumeEpoch, VolumeId);
     hex_ids!(ClusterId, StoreId);
 }
 

@@ -37,6 +37,8 @@ struct Peer {
     /// What it told, in this reign.
     told: Option<History>,
     whole: bool,
+    /// It is not whole, and is sent entries behind what it skipped (R14).
+    fills: bool,
     /// Durable there and equal to this log through here.
     prepared: Seq,
     /// Sent through here.
@@ -44,6 +46,28 @@ struct Peer {
     /// When the last beat that it granted was sent, and the last that it refused.
     granted: Option<Instant>,
     refused: Option<Instant>,
+}
+
+/// What a primary knows of another member, for whoever decides when to ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerStanding {
+    /// Whether its present life has told its history, in this reign.
+    pub has_told: bool,
+    /// Whether it lacks nothing before its log's end.
+    pub whole: bool,
+    /// Whether it is not whole, and is sent entries behind what it skipped.
+    pub fills: bool,
+    /// Durable there through here.
+    pub prepared: Seq,
+    /// Sent through here.
+    pub sent: Seq,
+}
+
+impl Peer {
+    /// Whether entries are sent to it.
+    fn is_sent_to(&self) -> bool {
+        self.told.is_some() && (self.whole || self.fills)
+    }
 }
 
 /// How far a reign has come.
@@ -100,6 +124,7 @@ impl Member {
             incarnation: Incarnation(0),
             told: None,
             whole: false,
+            fills: false,
             prepared: Seq(0),
             sent: Seq(0),
             granted: None,
@@ -135,7 +160,7 @@ impl Member {
         };
         peer.incarnation = incarnation;
         peer.told = Some(history.clone());
-        peer.whole = whole;
+        (peer.whole, peer.fills) = (whole, false);
         peer.prepared = if whole { log.agreement(history) } else { Seq(0) };
         peer.sent = peer.prepared;
         match phase {
@@ -251,6 +276,32 @@ impl Member {
         }
     }
 
+    /// What it knows of another member, as its primary.
+    pub fn peer(&self, store: StoreId) -> Option<PeerStanding> {
+        let Role::Leader(leader) = &self.role else { return None };
+        let peer = leader.peers.iter().find(|peer| peer.store == store)?;
+        let Peer { whole, fills, prepared, sent, .. } = *peer;
+        Some(PeerStanding { has_told: peer.told.is_some(), whole, fills, prepared, sent })
+    }
+
+    /// Everything through here is durable on all who are sent entries.
+    pub fn prepared_by_all(&self) -> Seq {
+        let Role::Leader(leader) = &self.role else { return self.log.last() };
+        let sent_to = leader.peers.iter().filter(|peer| peer.is_sent_to());
+        sent_to.map(|peer| peer.prepared).fold(self.durable, Seq::min)
+    }
+
+    /// Whether it waits for entries of a longer log.
+    pub fn is_fetching(&self) -> bool {
+        matches!(&self.role, Role::Leader(leader) if matches!(leader.phase, Phase::Fetching(..)))
+    }
+
+    /// Whether the reign's first entries are committed.
+    pub fn has_begun(&self) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        leader.phase == Phase::Leading && leader.begun > Seq(0) && self.committed >= leader.begun
+    }
+
     // ---- order -----------------------------------------------------------------------------------------------------
 
     /// The place of the next entry, if this member gives out places.
@@ -275,9 +326,42 @@ impl Member {
             return;
         }
         let last = self.log.last();
-        let due = leader.peers.iter().filter(|peer| peer.told.is_some() && peer.whole && peer.sent < last);
+        let due = leader.peers.iter().filter(|peer| peer.is_sent_to() && peer.sent < last);
         let due: Vec<_> = due.map(|peer| peer.store).collect();
         due.into_iter().for_each(|store| self.send_to(store));
+    }
+
+    /// A member that is not whole goes on behind `at`, which is committed: from there on it is sent entries (R14).
+    pub fn fills(&mut self, store: StoreId, incarnation: Incarnation, at: Place) {
+        let is_ours = at.1 <= self.committed && self.log.epoch_at(at.1) == at.0;
+        let Role::Leader(leader) = &mut self.role else { return };
+        let is_leading = leader.phase == Phase::Leading;
+        let Some(peer) = leader.peer(store).filter(|peer| peer.incarnation == incarnation && peer.told.is_some())
+        else {
+            return;
+        };
+        if is_ours && is_leading {
+            (peer.whole, peer.fills, peer.prepared, peer.sent) = (false, true, at.1, at.1);
+            self.send_to(store);
+        }
+    }
+
+    /// Nobody makes it whole any more: it is sent nothing until somebody does.
+    pub fn fills_no_more(&mut self, store: StoreId) {
+        if let Role::Leader(leader) = &mut self.role
+            && let Some(peer) = leader.peer(store)
+        {
+            peer.fills = false;
+        }
+    }
+
+    /// Entries from `first` on were not sent after all.
+    pub fn not_sent(&mut self, store: StoreId, first: Seq) {
+        if let Role::Leader(leader) = &mut self.role
+            && let Some(peer) = leader.peer(store)
+        {
+            peer.sent = peer.sent.min(Seq(first.0 - 1)).max(peer.prepared);
+        }
     }
 
     /// What was sent may be lost: from the last acknowledged entry on it is sent again, or the history is asked for.
@@ -287,7 +371,7 @@ impl Member {
         let Some(peer) = leader.peer(store) else { return };
         if peer.told.is_none() {
             self.ask(store);
-        } else if matches!(phase, Phase::Leading | Phase::Ready) && peer.whole {
+        } else if matches!(phase, Phase::Leading | Phase::Ready) && peer.is_sent_to() {
             peer.sent = peer.prepared;
             self.send_to(store);
         } else if matches!(phase, Phase::Fetching(from, _) if from == store) {
@@ -295,14 +379,20 @@ impl Member {
         }
     }
 
-    /// A member that told its history is silent: what it has and nobody else cannot be waited for.
+    /// A member is silent: what it has and nobody else cannot be waited for, and who does not count is not sent to.
     pub fn is_silent(&mut self, store: StoreId) {
         let Role::Leader(leader) = &mut self.role else { return };
         if matches!(leader.phase, Phase::Fetching(from, _) if from == store) {
             if let Some(peer) = leader.peer(store) {
                 peer.told = None;
             }
-            self.go_on(true);
+            return self.go_on(true);
+        }
+        let counts =
+            self.record.in_sync.contains(&store) || self.change.as_ref().is_some_and(|it| it.adds == Some(store));
+        if let Some(peer) = leader.peer(store).filter(|_| !counts) {
+            // It is asked anew when it is back: nothing is kept for it, and nothing sent into the void.
+            (peer.told, peer.fills, peer.prepared) = (None, false, Seq(0));
         }
     }
 
@@ -310,7 +400,7 @@ impl Member {
         let last = self.log.last();
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(peer) = leader.peer(store) else { return };
-        if peer.told.is_none() || !peer.whole {
+        if !peer.is_sent_to() {
             return;
         }
         loop {
@@ -348,7 +438,7 @@ impl Member {
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(peer) = leader.peer(store) else { return };
         if peer.incarnation < incarnation && peer.told.is_some() && !mutant(Mutant::IncarnationIgnored) {
-            (peer.told, peer.prepared, peer.granted) = (None, Seq(0), None);
+            (peer.told, peer.prepared, peer.granted, peer.fills) = (None, Seq(0), None, false);
             // So that nothing that an earlier life said, and is heard late, counts again.
             peer.incarnation = incarnation;
             self.ask(store);
@@ -439,7 +529,8 @@ impl Member {
     fn has_all(&self, store: StoreId) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
         let peer = leader.peers.iter().find(|peer| peer.store == store);
-        self.may_change() && peer.is_some_and(|peer| peer.told.is_some() && peer.prepared >= self.needed(leader))
+        self.may_change()
+            && peer.is_some_and(|peer| peer.told.is_some() && peer.whole && peer.prepared >= self.needed(leader))
     }
 
     // ---- reading ---------------------------------------------------------------------------------------------------
@@ -459,8 +550,7 @@ impl Member {
     /// map lasts at least.
     pub fn may_read(&self, now: Instant, session_until: Instant) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
-        let begun = leader.begun > Seq(0) && self.committed >= leader.begun;
-        if leader.phase != Phase::Leading || !begun {
+        if !self.has_begun() {
             return false;
         }
         let lease = |store: StoreId| {

@@ -89,6 +89,8 @@ pub struct Member {
     started: Instant,
     /// The record's primary will not read any more: it is dead, or gave the group up.
     primary_gone: bool,
+    /// Whoever applies this entry stops: nobody takes over by himself (R16).
+    poison: Option<Seq>,
     pub(super) effects: Vec<Effect>,
 }
 
@@ -124,6 +126,7 @@ impl Member {
             grants: Vec::new(),
             started: now,
             primary_gone: false,
+            poison: None,
             effects: Vec::new(),
         };
         if map < known {
@@ -138,6 +141,74 @@ impl Member {
     /// What is to be done by now.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// The same, into a list that was used before.
+    pub fn swap_effects(&mut self, spare: &mut Vec<Effect>) {
+        debug_assert!(spare.is_empty(), "what was done is not done again");
+        std::mem::swap(&mut self.effects, spare);
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.effects.is_empty()
+    }
+
+    /// Whether there is no other member.
+    pub fn is_alone(&self) -> bool {
+        self.record.members().all(|store| store == self.me)
+    }
+
+    /// Whether it leads, and there is nobody to look after.
+    pub fn is_alone_and_leads(&self) -> bool {
+        self.next_place().is_some() && self.is_alone()
+    }
+
+    /// This store.
+    pub fn store(&self) -> StoreId {
+        self.me
+    }
+
+    /// Whether it wants to lead, and has not been answered by the map.
+    pub fn is_candidate(&self) -> bool {
+        matches!(self.role, Role::Candidate)
+    }
+
+    /// Whether nothing before the log's end is missing (R15).
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// It lacks something before its log's end, and has that written down: from now on it is neither chosen nor fetched
+    /// from (R15).
+    pub fn begins_to_fill(&mut self) {
+        let was_whole = std::mem::replace(&mut self.whole, false);
+        if matches!(self.role, Role::Candidate) {
+            self.role = Role::Follower;
+        }
+        if was_whole && self.record.primary != self.me {
+            self.tell(self.record.primary);
+        }
+    }
+
+    /// Its log goes on behind the end of this one, all of which is committed (R14).
+    pub fn skipped(&mut self, log: History) {
+        let last = log.last();
+        (self.log, self.durable, self.committed) = (log, last, last);
+        (self.matched, self.told_commit) = (last, last);
+    }
+
+    /// It lacks nothing any more, and has that written down; its primary is told.
+    pub fn is_filled(&mut self) {
+        self.whole = true;
+        if matches!(self.role, Role::Follower) {
+            self.tell(self.record.primary);
+        }
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self) -> Seq {
+        self.durable
     }
 
     /// Whether the map says that this life of the member leads, serving or not.
@@ -256,7 +327,8 @@ impl Member {
     /// not lead goes on granting.
     pub fn campaign(&mut self) {
         let may_lead = self.record.in_sync.contains(&self.me) || self.record.eligible.contains(&self.me);
-        if self.change.is_none() && matches!(self.role, Role::Follower) && self.whole && may_lead {
+        let is_free = self.change.is_none() && matches!(self.role, Role::Follower);
+        if is_free && self.whole && may_lead && self.poison.is_none() {
             self.role = Role::Candidate;
         }
     }
@@ -272,6 +344,49 @@ impl Member {
     /// gave the group up. It may lead again in a later epoch.
     pub fn primary_is_gone(&mut self, epoch: Epoch) {
         self.primary_gone |= epoch == self.record.epoch;
+    }
+
+    /// Reads and writes no more in this epoch, and says so: another is to lead. With `poison` nobody is: whoever applies
+    /// that entry stops (R16).
+    pub fn give_up(&mut self, poison: Option<Seq>) {
+        if !matches!(self.role, Role::Leader(_)) {
+            return;
+        }
+        self.step_down();
+        self.primary_gone = true;
+        self.poison = poison;
+        self.say_given_up();
+    }
+
+    /// The record names this life, which does not lead and cannot: a change that it asked for before it gave the group up
+    /// was done after that. Nobody waits for it.
+    pub fn cannot_lead(&mut self) {
+        let is_named = self.record.primary == self.me && self.record.life == self.life;
+        let is_idle = matches!(self.role, Role::Follower) && self.change.is_none();
+        if is_named && is_idle && !self.whole && !self.primary_gone {
+            self.primary_gone = true;
+            self.say_given_up();
+        }
+    }
+
+    /// Says it again to those who may not have heard it.
+    pub fn say_given_up(&mut self) {
+        if self.record.primary != self.me || !self.primary_gone {
+            return;
+        }
+        let message = Message::GaveUp { epoch: self.record.epoch, poison: self.poison };
+        let others: Vec<_> = self.record.members().filter(|store| *store != self.me).collect();
+        others.into_iter().for_each(|store| self.effects.push(Effect::Send(store, message.clone(), None)));
+    }
+
+    /// Whether the record's primary has said that it reads no more.
+    pub fn is_given_up(&self) -> bool {
+        self.primary_gone
+    }
+
+    /// The entry that nobody can apply, if there is one.
+    pub fn poison(&self) -> Option<Seq> {
+        self.poison
     }
 
     /// Asks the map for the lead, if it is this member's and everything granted to the primary is over (R8).
@@ -353,6 +468,12 @@ impl Member {
             }
             Message::Told { epoch, history, whole } if *epoch <= self.record.epoch => {
                 self.told(from, incarnation, *epoch, history, *whole);
+            }
+            Message::GaveUp { epoch, poison } => {
+                if from == self.record.primary && incarnation == self.record.life {
+                    self.primary_is_gone(*epoch);
+                    self.poison = self.poison.max(poison.filter(|_| *epoch == self.record.epoch));
+                }
             }
             Message::Prepared { epoch, through } => self.prepared(from, incarnation, *epoch, *through),
             Message::Fetched { epoch, before } if *epoch == self.record.epoch => self.fetched(*before, entries),

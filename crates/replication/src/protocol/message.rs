@@ -51,6 +51,13 @@ pub enum Message {
         /// Epoch and sequence of the entry before the first.
         before: Place,
     },
+    /// The sender led in this epoch, and reads and writes no more: whoever is next takes over without waiting.
+    GaveUp {
+        /// The epoch.
+        epoch: types::Epoch,
+        /// The entry that it cannot apply: nobody takes over by itself (R16).
+        poison: Option<Seq>,
+    },
     /// There is a later record.
     Refused {
         /// It.

@@ -16,7 +16,7 @@ mod message;
 mod tests;
 
 pub use history::History;
-pub use leader::Settings;
+pub use leader::{PeerStanding, Settings};
 pub use member::{Effect, Member, Refusal, Session};
 pub use membership::Membership;
 pub use message::{Message, Place};

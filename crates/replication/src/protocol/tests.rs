@@ -37,11 +37,11 @@ fn member(me: StoreId) -> Member {
 
 /// What it asks the map for.
 fn asked_for(member: &mut Member) -> Membership {
-    let proposals = member.take_effects().into_iter().filter_map(|effect| match effect {
+    let mut proposals = member.take_effects().into_iter().filter_map(|effect| match effect {
         Effect::Propose(record, _) => Some(record),
         _ => None,
     });
-    proposals.last().expect("it asks the map")
+    proposals.next_back().expect("it asks the map")
 }
 
 fn asks_the_map(member: &mut Member) -> bool {

@@ -11,8 +11,33 @@ pub const MAX_STORES_NAMED: usize = 64;
 pub const MAX_GROUPS_NAMED: usize = 8192;
 /// In place of a number of groups: nothing is granted.
 const NOTHING: u32 = u32::MAX;
-const STORE_BYTES: usize = 24;
+const STORE_BYTES: usize = 32;
 const GROUP_BYTES: usize = 4;
+
+/// A store of a node, and where its groups are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreLine {
+    /// The store.
+    pub store: StoreId,
+    /// Which of its lives.
+    pub life: Incarnation,
+    /// Shards that it is divided into; not 0.
+    pub shards: u16,
+    /// The core of its first shard; each next shard is on the next core.
+    pub first_core: u16,
+    /// Cores of the node; not 0.
+    pub cores: u16,
+    /// It takes no new blocks.
+    pub is_full: bool,
+}
+
+impl StoreLine {
+    /// The core that a group of this store is served on.
+    pub fn core_of(&self, group: GroupId) -> u16 {
+        let shard = group.0 % u32::from(self.shards.max(1));
+        ((u32::from(self.first_core) + shard) % u32::from(self.cores.max(1))) as u16
+    }
+}
 
 /// Cores of a node: a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +78,7 @@ impl Cores {
 /// | 8 | 8 | when it was sent: the sender's monotonic clock, ns; the answer has the same |
 /// | 16 | 8 | incarnation of the node |
 /// | 24 | 32 | cores that have turned since the last beat: bits |
-/// | 56 | 24 × stores | store (16), its incarnation (8) |
+/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), 1 if it takes no new blocks (2) |
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beat {
     /// When it was sent, on the sender's clock.
@@ -62,8 +87,8 @@ pub struct Beat {
     pub incarnation: Incarnation,
     /// Cores of it that have turned since its last beat: it speaks for these.
     pub cores: Cores,
-    /// Its stores, and which life of each: at most [`MAX_STORES_NAMED`].
-    pub stores: Vec<(StoreId, Incarnation)>,
+    /// Its stores: at most [`MAX_STORES_NAMED`].
+    pub stores: Vec<StoreLine>,
 }
 
 impl Beat {
@@ -110,7 +135,7 @@ pub enum Grants {
 /// | 8 | 8 | when the beat was sent, as it says |
 /// | 16 | 8 | incarnation of the answering node |
 /// | 24 | 32 | its cores that have turned since the last beat: bits |
-/// | 56 | 24 × stores | store (16), its incarnation (8) |
+/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), 1 if it takes no new blocks (2) |
 /// | … | 4 × groups | groups for which nothing is granted, rising |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BeatAnswer {
@@ -120,8 +145,8 @@ pub struct BeatAnswer {
     pub incarnation: Incarnation,
     /// Cores of it that have turned since the last beat.
     pub cores: Cores,
-    /// Its stores, and which life of each: at most [`MAX_STORES_NAMED`].
-    pub stores: Vec<(StoreId, Incarnation)>,
+    /// Its stores: at most [`MAX_STORES_NAMED`].
+    pub stores: Vec<StoreLine>,
     /// What is granted.
     pub grants: Grants,
 }
@@ -180,30 +205,40 @@ impl BeatAnswer {
 /// Appends a fixed part that says how many stores there are, and the stores.
 fn encode_stores<const FIXED_BYTES: usize>(
     what: &'static str,
-    stores: &[(StoreId, Incarnation)],
+    stores: &[StoreLine],
     out: &mut Vec<u8>,
 ) -> Result<(), WireError> {
     if stores.len() > MAX_STORES_NAMED {
         return Err(WireError::field(what, "number of stores", stores.len() as u64));
     }
     put_u16(begin_fixed::<FIXED_BYTES>(out), 2, stores.len() as u16);
-    for (store, incarnation) in stores {
-        out.extend_from_slice(&store.0.to_le_bytes());
-        out.extend_from_slice(&incarnation.0.to_le_bytes());
+    for line in stores {
+        out.extend_from_slice(&line.store.0.to_le_bytes());
+        out.extend_from_slice(&line.life.0.to_le_bytes());
+        for number in [line.shards, line.first_core, line.cores, u16::from(line.is_full)] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
     }
     Ok(())
 }
 
-fn decode_stores(
-    what: &'static str,
-    fixed: &[u8],
-    body: &mut Body<'_>,
-) -> Result<Vec<(StoreId, Incarnation)>, WireError> {
+fn decode_stores(what: &'static str, fixed: &[u8], body: &mut Body<'_>) -> Result<Vec<StoreLine>, WireError> {
     let count = u16_at(fixed, 2);
     if usize::from(count) > MAX_STORES_NAMED {
         return Err(WireError::field(what, "number of stores", count));
     }
     let list = body.list(usize::from(count) * STORE_BYTES)?;
-    let store = |item: &[u8]| (StoreId(u128_at(item, 0)), Incarnation(u64_at(item, 16)));
-    Ok(list.chunks_exact(STORE_BYTES).map(store).collect())
+    let line = |item: &[u8]| StoreLine {
+        store: StoreId(u128_at(item, 0)),
+        life: Incarnation(u64_at(item, 16)),
+        shards: u16_at(item, 24),
+        first_core: u16_at(item, 26),
+        cores: u16_at(item, 28),
+        is_full: u16_at(item, 30) & 1 == 1,
+    };
+    let lines: Vec<_> = list.chunks_exact(STORE_BYTES).map(line).collect();
+    match lines.iter().find(|line| line.shards == 0 || line.cores == 0) {
+        Some(_) => Err(WireError::field(what, "shards or cores of a store", 0u32)),
+        None => Ok(lines),
+    }
 }

@@ -7,7 +7,7 @@
 use super::entries::Packed;
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader};
 use super::message::{decode_message, encode_message, kind_of, record_of};
-use super::{Envelope, Kind, NodeMessage, WireError};
+use super::{Envelope, FillMessage, Kind, NodeMessage, WireError};
 use crate::protocol::{Membership, Message};
 use runtime::SharedBuf;
 use store::Entry;
@@ -88,6 +88,27 @@ impl Sender {
     }
 }
 
+/// Appends the frame of a message of catch-up, which needs no memory of what was sent either; its blocks go to `blocks`.
+///
+/// # Errors
+/// More of anything than the other side takes. Both lists are as before then.
+pub fn encode_fill(
+    envelope: &Envelope,
+    message: &FillMessage,
+    out: &mut Vec<u8>,
+    blocks: &mut Vec<SharedBuf>,
+) -> Result<(), WireError> {
+    let (start, blocks_before) = (out.len(), blocks.len());
+    let encoded = encode_frame(message.kind(), envelope, out, |out| {
+        let blocks_bytes = message.encode(out, blocks)?;
+        Ok(Packed { blocks_bytes, ..Packed::default() })
+    });
+    encoded.map(drop).inspect_err(|_| {
+        out.truncate(start);
+        blocks.truncate(blocks_before);
+    })
+}
+
 /// Appends the frame of a message between nodes, which needs no memory of what was sent.
 ///
 /// # Errors
@@ -128,6 +149,8 @@ pub enum Said {
     Node(NodeMessage),
     /// From store to store, with the entries that came with it: their bytes are those that were received.
     Group(Message, Vec<Entry>),
+    /// From store to store, of catch-up.
+    Fill(FillMessage),
 }
 
 /// A frame that was there as a whole.
@@ -174,6 +197,9 @@ impl Receiver {
         let meta = header.meta_of(body)?;
         if !header.kind.is_of_group() {
             return NodeMessage::decode(header.kind, meta).map(Said::Node);
+        }
+        if header.kind.is_of_fill() {
+            return FillMessage::decode(header.kind, meta.len(), body).map(Said::Fill);
         }
         let group = header.envelope.group;
         let (message, entries) = decode_message(header, body, self.records.get(group))?;

@@ -41,6 +41,10 @@ pub enum Kind {
     Beat = 16,
     /// The other lives, and grants them.
     BeatAnswer = 17,
+    /// Whether the connection lives.
+    Ping = 18,
+    /// It does.
+    Pong = 19,
     /// [`Message::Prepare`](crate::protocol::Message::Prepare).
     Prepare = 32,
     /// [`Message::Prepared`](crate::protocol::Message::Prepared).
@@ -55,16 +59,42 @@ pub enum Kind {
     Fetched = 37,
     /// [`Message::Refused`](crate::protocol::Message::Refused).
     Refused = 38,
+    /// [`Message::GaveUp`](crate::protocol::Message::GaveUp).
+    GaveUp = 39,
+    /// [`Fill::Compare`](super::Fill::Compare), and so on: see `fill`.
+    Compare = 48,
+    /// [`Fill::Leaves`](super::Fill::Leaves).
+    Leaves = 49,
+    /// [`Fill::Pending`](super::Fill::Pending).
+    Pending = 50,
+    /// [`Fill::Skip`](super::Fill::Skip).
+    Skip = 51,
+    /// [`Fill::Skipped`](super::Fill::Skipped).
+    Skipped = 52,
+    /// [`Fill::UnitBegin`](super::Fill::UnitBegin).
+    UnitBegin = 53,
+    /// [`Fill::UnitPart`](super::Fill::UnitPart).
+    UnitPart = 54,
+    /// [`Fill::UnitEnd`](super::Fill::UnitEnd).
+    UnitEnd = 55,
+    /// [`Fill::UnitTaken`](super::Fill::UnitTaken).
+    UnitTaken = 56,
+    /// [`Fill::Filled`](super::Fill::Filled).
+    Filled = 57,
+    /// [`Fill::Digest`](super::Fill::Digest).
+    Digest = 58,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 26] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
         Self::Beat,
         Self::BeatAnswer,
+        Self::Ping,
+        Self::Pong,
         Self::Prepare,
         Self::Prepared,
         Self::Ask,
@@ -72,6 +102,18 @@ impl Kind {
         Self::Fetch,
         Self::Fetched,
         Self::Refused,
+        Self::GaveUp,
+        Self::Compare,
+        Self::Leaves,
+        Self::Pending,
+        Self::Skip,
+        Self::Skipped,
+        Self::UnitBegin,
+        Self::UnitPart,
+        Self::UnitEnd,
+        Self::UnitTaken,
+        Self::Filled,
+        Self::Digest,
     ];
 
     fn from_byte(byte: u8) -> Result<Self, WireError> {
@@ -88,18 +130,25 @@ impl Kind {
         matches!(self, Self::Prepare | Self::Fetched)
     }
 
+    /// Whether it is a part of catch-up.
+    pub fn is_of_fill(self) -> bool {
+        self as u8 >= Self::Compare as u8
+    }
+
     /// Most bytes of its meta part.
     pub fn meta_bytes_max(self) -> u32 {
         match self {
-            Self::Prepare | Self::Fetched => MAX_META_BYTES,
-            Self::BeatAnswer | Self::Told => MAX_LIST_META_BYTES,
+            Self::Prepare | Self::Fetched | Self::Skip => MAX_META_BYTES,
+            Self::BeatAnswer | Self::Told | Self::Leaves | Self::Pending | Self::UnitBegin | Self::UnitPart => {
+                MAX_LIST_META_BYTES
+            }
             _ => MAX_SMALL_META_BYTES,
         }
     }
 
     /// Most bytes of blocks.
     pub fn blocks_bytes_max(self) -> u32 {
-        if self.has_entries() { MAX_BLOCKS_BYTES } else { 0 }
+        if self.has_entries() || self == Self::UnitPart { MAX_BLOCKS_BYTES } else { 0 }
     }
 }
 

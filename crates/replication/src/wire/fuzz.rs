@@ -40,6 +40,7 @@ pub fn encode(sender: &mut Sender, envelope: &Envelope, said: &Said) -> Vec<u8> 
             let sent = sender.encode(envelope, message, entries, &mut out, &mut blocks).expect("it can be sent");
             assert_eq!(sent, entries.len(), "all fit");
         }
+        Said::Fill(message) => encode_fill(envelope, message, &mut out, &mut blocks).expect("it can be sent"),
     }
     blocks.iter().for_each(|part| out.extend_from_slice(part));
     out
@@ -53,6 +54,7 @@ pub fn is_same(one: &Frame, other: &Frame) -> bool {
             let is_same = |(one, other)| entry_bytes(one) == entry_bytes(other);
             one == other && entries.len() == others.len() && entries.iter().zip(others).all(is_same)
         }
+        (Said::Fill(one), Said::Fill(other)) => one.is_same(other),
         _ => false,
     };
     said && (one.header.kind, one.header.envelope) == (other.header.kind, other.header.envelope)
@@ -188,15 +190,24 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         cluster: ClusterId(0xc0ff_ee00),
         node: NodeId(3),
         incarnation: Incarnation(41),
+        to_core: 3,
         core: 2,
         version: WIRE_VERSION,
         features: 0,
     };
     let mut cores = Cores::default();
     [0, 3, 64, 255].into_iter().for_each(|core| cores.insert(core));
-    let (incarnation, stores) = (Incarnation(41), vec![(A, Incarnation(9)), (B, Incarnation(2))]);
+    let line = |store, life, first_core| StoreLine {
+        store,
+        life: Incarnation(life),
+        shards: 8,
+        first_core,
+        cores: 6,
+        is_full: life == 2,
+    };
+    let (incarnation, stores) = (Incarnation(41), vec![line(A, 9, 0), line(B, 2, 2)]);
     let answer = |grants| {
-        let stores = vec![(C, Incarnation(5))];
+        let stores = vec![line(C, 5, 1)];
         BeatAnswer { echo_ns: 123_456_789, incarnation: Incarnation(7), cores, stores, grants }
     };
     let reason = "this node is of cluster 0c0ffee1: look at its configuration".to_owned();
@@ -206,6 +217,8 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         ("hello-refused", NodeMessage::HelloRefused(HelloRefused { reason })),
         ("beat", NodeMessage::Beat(Beat { sent_ns: 123_456_789, incarnation, cores, stores })),
         ("beat-answer", NodeMessage::BeatAnswer(answer(Grants::AllBut(vec![GroupId(4), GroupId(5), GROUP])))),
+        ("ping", NodeMessage::Ping),
+        ("pong", NodeMessage::Pong),
         ("beat-answer-nothing-granted", NodeMessage::BeatAnswer(answer(Grants::Nothing))),
     ]
 }
@@ -225,6 +238,39 @@ fn group_samples() -> Vec<(&'static str, Message, Vec<Entry>)> {
         ("fetch", Message::Fetch { record: record(), behind: Seq(1000) }, Vec::new()),
         ("fetched", Message::Fetched { epoch, before: BEFORE }, entries(false)),
         ("refused", Message::Refused { record: record() }, Vec::new()),
+        ("gave-up", Message::GaveUp { epoch, poison: Some(Seq(1005)) }, Vec::new()),
+    ]
+}
+
+fn fill_samples() -> Vec<(&'static str, Fill)> {
+    let (unit, chunk, at) = (3, ChunkId(12), Seq(1011));
+    let leaf = |layer, last_seq| LeafLine { chunk, layer: LayerId(layer), last_seq: Seq(last_seq) };
+    let leaves = vec![leaf(10, 700), leaf(11, 0)];
+    let lengths = [StoredLength::RAW, StoredLength::new(2, Codec::Zstd)];
+    let blocks = bytes(BLOCK_BYTES + 2 * 512, 3);
+    let sums = [&blocks[..BLOCK_BYTES], &blocks[BLOCK_BYTES..]].map(Crc32c::of);
+    let stored = sums.into_iter().zip(lengths).collect();
+    let runs = vec![Run::Zero(BlockRange::new(0, 200)), Run::Stored(BlockRange::new(254, 2), stored)];
+    vec![
+        ("compare", Fill::Compare),
+        ("leaves", Fill::Leaves { leaves: leaves.clone(), is_last: true }),
+        ("pending", Fill::Pending { chunks: vec![chunk, ChunkId(14), ChunkId(15)], is_last: false }),
+        (
+            "skip",
+            Fill::Skip {
+                at: (Epoch(6), at),
+                epochs: vec![(Epoch(1), Seq(1)), (Epoch(6), Seq(1002))],
+                volumes: vec![(VolumeId(8), VolumeEpoch(4))],
+                record: b"{\"epoch\": 6}".to_vec(),
+            },
+        ),
+        ("skipped", Fill::Skipped { through: at }),
+        ("unit-begin", Fill::UnitBegin { unit, chunk, at, leaves }),
+        ("unit-part", Fill::UnitPart { unit, layer: LayerId(10), key: KeyId(2), runs, blocks }),
+        ("unit-end", Fill::UnitEnd { unit }),
+        ("unit-taken", Fill::UnitTaken { unit }),
+        ("filled", Fill::Filled),
+        ("digest", Fill::Digest { layer: LayerId(10), chunk, last_seq: Seq(700), digest: 0xd1_6e57 << 64 | 5 }),
     ]
 }
 
@@ -233,7 +279,10 @@ pub fn samples() -> Vec<(&'static str, Envelope, Said)> {
     let of_node = Envelope { request: RequestId(1), remaining_ms: 500, ..Envelope::default() };
     let node = node_samples().into_iter().map(|(name, message)| (name, of_node, Said::Node(message)));
     let group = group_samples().into_iter();
-    node.chain(group.map(|(name, message, entries)| (name, ENVELOPE, Said::Group(message, entries)))).collect()
+    let group = group.map(|(name, message, entries)| (name, ENVELOPE, Said::Group(message, entries)));
+    let fill = fill_samples().into_iter();
+    let fill = fill.map(|(name, says)| (name, ENVELOPE, Said::Fill(FillMessage { attempt: 5, says })));
+    node.chain(group).chain(fill).collect()
 }
 
 /// The samples as they go over the wire, each first on its connection; and a connection with all of them.

@@ -7,6 +7,8 @@ use types::{ClusterId, Incarnation, NodeId};
 
 /// Longest text of a [`HelloRefused`]; more is left out.
 pub const MAX_REASON_BYTES: usize = 1024;
+/// Fixed part of a ping.
+const PING_BYTES: usize = 8;
 
 /// What one node says to another, for all groups together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,10 @@ pub enum NodeMessage {
     Beat(Beat),
     /// Lives too.
     BeatAnswer(BeatAnswer),
+    /// Whether the connection lives.
+    Ping,
+    /// It does.
+    Pong,
 }
 
 impl NodeMessage {
@@ -32,6 +38,8 @@ impl NodeMessage {
             Self::HelloRefused(_) => Kind::HelloRefused,
             Self::Beat(_) => Kind::Beat,
             Self::BeatAnswer(_) => Kind::BeatAnswer,
+            Self::Ping => Kind::Ping,
+            Self::Pong => Kind::Pong,
         }
     }
 
@@ -41,6 +49,7 @@ impl NodeMessage {
             Self::HelloRefused(refused) => refused.encode(out),
             Self::Beat(beat) => return beat.encode(out),
             Self::BeatAnswer(answer) => return answer.encode(out),
+            Self::Ping | Self::Pong => drop(begin_fixed::<PING_BYTES>(out)),
         }
         Ok(())
     }
@@ -53,6 +62,8 @@ impl NodeMessage {
             Kind::HelloRefused => Self::HelloRefused(HelloRefused::decode(meta)?),
             Kind::Beat => Self::Beat(Beat::decode(meta)?),
             Kind::BeatAnswer => Self::BeatAnswer(BeatAnswer::decode(meta)?),
+            Kind::Ping => Body::begin("ping", meta, PING_BYTES).map(|_| Self::Ping)?,
+            Kind::Pong => Body::begin("pong", meta, PING_BYTES).map(|_| Self::Pong)?,
             of_group => unreachable!("{of_group:?} is between stores"),
         })
     }
@@ -68,7 +79,8 @@ impl NodeMessage {
 /// | 8 | 16 | cluster |
 /// | 24 | 8 | incarnation of the node |
 /// | 32 | 2 | its core that the connection belongs to |
-/// | 34 | 6 | zero |
+/// | 34 | 2 | the other node's core that is meant |
+/// | 36 | 4 | zero |
 /// | 40 | 8 | features that the node has: bits, none yet |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
@@ -80,6 +92,8 @@ pub struct Hello {
     pub incarnation: Incarnation,
     /// Its core that the connection belongs to.
     pub core: u16,
+    /// The other node's core that is meant.
+    pub to_core: u16,
     /// The newest version it speaks.
     pub version: u16,
     /// What it has.
@@ -97,6 +111,7 @@ impl Hello {
         put_u128(fixed, 8, self.cluster.0);
         put_u64(fixed, 24, self.incarnation.0);
         put_u16(fixed, 32, self.core);
+        put_u16(fixed, 34, self.to_core);
         put_u64(fixed, 40, self.features);
     }
 
@@ -107,6 +122,7 @@ impl Hello {
             node: NodeId(u32_at(fixed, 4)),
             incarnation: Incarnation(u64_at(fixed, 24)),
             core: u16_at(fixed, 32),
+            to_core: u16_at(fixed, 34),
             version: u16_at(fixed, 2),
             features: u64_at(fixed, 40),
         })

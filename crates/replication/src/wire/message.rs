@@ -24,6 +24,7 @@ pub(super) fn kind_of(message: &Message) -> Kind {
         Message::Fetch { .. } => Kind::Fetch,
         Message::Fetched { .. } => Kind::Fetched,
         Message::Refused { .. } => Kind::Refused,
+        Message::GaveUp { .. } => Kind::GaveUp,
     }
 }
 
@@ -34,7 +35,7 @@ pub(super) fn record_of(message: &Message) -> Option<&Membership> {
         | Message::Ask { record }
         | Message::Fetch { record, .. }
         | Message::Refused { record } => Some(record),
-        Message::Prepared { .. } | Message::Told { .. } | Message::Fetched { .. } => None,
+        Message::Prepared { .. } | Message::Told { .. } | Message::Fetched { .. } | Message::GaveUp { .. } => None,
     }
 }
 
@@ -64,6 +65,7 @@ pub(super) fn encode_message(
             return Ok(packed);
         }
         Message::Prepared { epoch, through } => Prepared::encode(*epoch, *through, out)?,
+        Message::GaveUp { epoch, poison } => GaveUp::encode(*epoch, *poison, out)?,
         Message::Told { epoch, history, whole } => {
             Told::encode(*epoch, history.last(), *whole, out)?;
             let count = encode_history(history, out)?;
@@ -103,6 +105,10 @@ pub(super) fn decode_message(
         Kind::Prepared => {
             let (fixed, _) = Body::begin("prepared", meta, Prepared::BYTES)?;
             Prepared::decode(fixed)?
+        }
+        Kind::GaveUp => {
+            let (fixed, _) = Body::begin("gave up", meta, GaveUp::BYTES)?;
+            GaveUp::decode(fixed)?
         }
         Kind::Ask => {
             let (fixed, mut lists) = Body::begin("ask", meta, ONLY_RECORD_BYTES)?;
@@ -241,6 +247,33 @@ impl Prepare {
         const WHAT: &str = "prepare";
         let before = (epoch_of(WHAT, u32_at(fixed, 8))?, seq_of(WHAT, u64_at(fixed, 16))?);
         Ok((before, seq_of(WHAT, u64_at(fixed, 24))?))
+    }
+}
+
+/// A primary reads and writes no more.
+///
+/// | at | bytes | field |
+/// |---|---|---|
+/// | 0 | 2 | length of the fixed part: 16 |
+/// | 2 | 2 | zero |
+/// | 4 | 4 | epoch in which it led |
+/// | 8 | 8 | the entry that it cannot apply; 0: it has another reason |
+struct GaveUp;
+
+impl GaveUp {
+    const BYTES: usize = 16;
+
+    fn encode(epoch: Epoch, poison: Option<Seq>, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let fixed = begin_fixed::<{ Self::BYTES }>(out);
+        put_u32(fixed, 4, epoch.0);
+        put_u64(fixed, 8, poison.unwrap_or_default().0);
+        Self::decode(fixed).map(drop)
+    }
+
+    fn decode(fixed: &[u8]) -> Result<Message, WireError> {
+        const WHAT: &str = "gave up";
+        let poison = Some(seq_of(WHAT, u64_at(fixed, 8))?).filter(|seq| *seq > Seq(0));
+        Ok(Message::GaveUp { epoch: epoch_of(WHAT, u32_at(fixed, 4))?, poison })
     }
 }
 

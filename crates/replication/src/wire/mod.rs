@@ -24,7 +24,9 @@
 //! | 3 | hello refused | [`HelloRefused`] |
 //! | 16 | beat | [`Beat`] |
 //! | 17 | its answer | [`BeatAnswer`] |
-//! | 32 … 38 | prepare, prepared, ask, told, fetch, fetched, refused | [`Message`](crate::protocol::Message): see `message` |
+//! | 18, 19 | ping, its answer | nothing but the length of the fixed part, 8 |
+//! | 48 … 58 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled; scrub: digest | [`FillMessage`] |
+//! | 32 … 39 | prepare, prepared, ask, told, fetch, fetched, refused, gave up | [`Message`](crate::protocol::Message): see `message` |
 //!
 //! Main types: [`FrameHeader`]; [`Sender`] and [`Receiver`], one of each per connection.
 
@@ -34,6 +36,7 @@ mod bytes;
 mod connection;
 mod entries;
 mod error;
+mod fill;
 mod frame;
 pub mod fuzz;
 mod hello;
@@ -41,10 +44,11 @@ mod history;
 mod message;
 mod record;
 
-pub use beat::{Beat, BeatAnswer, Cores, Grants, MAX_GROUPS_NAMED, MAX_STORES_NAMED};
-pub use connection::{Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_node};
+pub use beat::{Beat, BeatAnswer, Cores, Grants, MAX_GROUPS_NAMED, MAX_STORES_NAMED, StoreLine};
+pub use connection::{Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_fill, encode_node};
 pub use entries::{MAX_BLOCKS_BYTES, MAX_ENTRIES};
 pub use error::WireError;
+pub use fill::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_LEAVES, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
 pub use frame::{
     Class, Envelope, FRAME_HEADER_BYTES, FrameHeader, Kind, MAX_BODY_BYTES, RequestId, TraceId, WIRE_VERSION,
 };

@@ -101,7 +101,8 @@ impl Shared {
             Work::Sync(_) => (EventKind::Sync, &options.flush, 0),
             Work::Discard(_) => (EventKind::Discard, &options.flush, 0),
         };
-        let time = latency.draw(&disk.random, if matches!(work, Work::Discard(_)) { 0 } else { len });
+        let transfer = if matches!(work, Work::Discard(_)) { 0 } else { len };
+        let time = disk.delay_ns + latency.draw(&disk.random, transfer);
         let hangs = disk.hanging || disk.random.chance(options.faults.hang);
         let place = (disk.node, disk_index);
         let operation = Operation {

@@ -122,6 +122,8 @@ pub(super) struct Disk {
     pub(super) random: Random,
     /// Operations hang from now on, until released.
     pub(super) hanging: bool,
+    /// Each operation takes so much longer.
+    pub(super) delay_ns: u64,
     /// In the order of completion.
     unsynced: VecDeque<Unsynced>,
     unsynced_bytes: usize,
@@ -149,6 +151,7 @@ impl Disk {
             contents: Contents::new(size_bytes),
             random,
             hanging: false,
+            delay_ns: 0,
             unsynced: VecDeque::new(),
             unsynced_bytes: 0,
             writes_completed: 0,

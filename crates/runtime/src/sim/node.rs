@@ -218,6 +218,21 @@ impl SimNode {
     pub fn set_wall_clock_offset(&self, offset_ns: i64) {
         self.shared.nodes.borrow()[self.index as usize].clock.set_wall_offset(offset_ns);
     }
+
+    /// From now on its monotonic clock runs so many millionths faster than the world; it makes no jump.
+    pub fn set_clock_rate_offset(&self, offset_ppm: i32) {
+        self.shared.nodes.borrow()[self.index as usize].clock.set_rate(self.shared.now(), offset_ppm);
+    }
+
+    /// Looks at what lives on a core, at this instant of the world, as one of its tasks would: no time passes, and a
+    /// core that stands still is seen all the same.
+    ///
+    /// # Panics
+    /// If the node is down.
+    pub fn look<T>(&self, core: usize, look: impl FnOnce() -> T) -> T {
+        let key = self.core(core).key();
+        core::local_core(key).expect("a core of a node that is up is known").enter(look)
+    }
 }
 
 /// All that a disk holds.
@@ -243,6 +258,11 @@ impl SimDisk {
         if !hanging {
             self.shared.release_hung(self.index);
         }
+    }
+
+    /// From now on each operation takes so much longer.
+    pub fn set_delay(&self, delay: Duration) {
+        self.shared.storage.borrow_mut().disks[self.index as usize].delay_ns = delay.as_nanos() as u64;
     }
 
     /// Turns one bit over.

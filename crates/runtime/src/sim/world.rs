@@ -323,6 +323,28 @@ impl World {
         self.shared.now.set(limit);
     }
 
+    /// Runs until the time of the world is `until`, or `done` says so, which is asked after every step. Where nothing is
+    /// left to happen the time passes all the same.
+    ///
+    /// # Errors
+    /// [`Stopped::StepBound`]: it took too many steps.
+    pub fn run_to(&self, until: Duration, mut done: impl FnMut() -> bool) -> Result<(), Stopped> {
+        let limit = self.shared.now().max(until.as_nanos() as u64);
+        for _ in 0..self.step_bound.get() {
+            if done() {
+                return Ok(());
+            }
+            match self.shared.step(limit) {
+                Step::Ran => {}
+                Step::Limit | Step::Idle => {
+                    self.shared.now.set(limit);
+                    return Ok(());
+                }
+            }
+        }
+        Err(Stopped::StepBound)
+    }
+
     /// Runs `future` on a core of `node` until it ends, and everything else meanwhile.
     ///
     /// # Errors

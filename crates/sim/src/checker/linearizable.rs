@@ -6,8 +6,10 @@
 //! under way that ends with it ("just in time"). When no possibility is left, no order explains what was read.
 //!
 //! Few operations on one block are under way at a time, so the sets stay small and the whole is linear in the length
-//! of the history. Writes of unknown outcome would make them grow: one whose stamp nobody ever read is left out, since
-//! an order without it is as good as one with it.
+//! of the history. What may take effect at any time would make them grow. A write of unknown outcome whose stamp nobody
+//! ever read is left out, since an order without it is as good as one with it; one that was read has surely had its
+//! effect before the first such read ended. Zeroes of unknown outcome have no stamp; of those that may come at any time
+//! the older is as good as the younger, so they are used in this order only.
 
 use super::Violation;
 use crate::history::{Action, History, Moment, Operation, OperationId, Outcome, Value};
@@ -57,6 +59,13 @@ struct Access {
     required: bool,
     start: Moment,
     end: Moment,
+}
+
+impl Access {
+    /// Zeroes of unknown outcome whose process may never end.
+    fn is_zero_at_any_time(&self) -> bool {
+        !self.required && self.end == Moment::NEVER && self.kind == Kind::Write(Value::ZERO)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +128,8 @@ fn check_block(block: u64, accesses: &[Access]) -> Result<(), Violation> {
         Kind::Write(value) => access.required || read.contains(&value),
         Kind::Read(_) => true,
     };
-    let accesses: Vec<Access> = accesses.iter().filter(matters).copied().collect();
+    let mut accesses: Vec<Access> = accesses.iter().filter(matters).copied().collect();
+    end_what_was_read(&mut accesses);
     let mut events: Vec<(Moment, bool, usize)> = Vec::with_capacity(accesses.len() * 2);
     for (index, access) in accesses.iter().enumerate() {
         events.push((access.start, true, index));
@@ -134,6 +144,31 @@ fn check_block(block: u64, accesses: &[Access]) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// A write of unknown outcome that was read has had its effect by the end of the first read that shows it, if nothing
+/// else wrote the same.
+fn end_what_was_read(accesses: &mut [Access]) {
+    let mut writers: HashMap<Value, u32, FixedState> = HashMap::default();
+    let mut first_seen: HashMap<Value, Moment, FixedState> = HashMap::default();
+    for access in accesses.iter() {
+        match access.kind {
+            Kind::Write(value) => *writers.entry(value).or_default() += 1,
+            Kind::Read(value) => {
+                let seen = first_seen.entry(value).or_insert(access.end);
+                *seen = access.end.min(*seen);
+            }
+        }
+    }
+    for access in accesses.iter_mut().filter(|access| !access.required) {
+        let Kind::Write(value) = access.kind else { continue };
+        let Some(&seen) = first_seen.get(&value) else { continue };
+        // What was read before it was sent is no order's doing: the read finds that nothing explains it.
+        if value != Value::ZERO && writers[&value] == 1 && seen > access.start && seen < access.end {
+            // Just before the read ends.
+            (access.required, access.end) = (true, seen);
+        }
+    }
 }
 
 /// The possibilities of one block at one moment.
@@ -217,11 +252,21 @@ impl Search {
         Ok(())
     }
 
+    /// Whether an older zero that may come at any time, and is as good, has not been used.
+    fn has_older_zero(&self, zero: &Access, done: u64) -> bool {
+        let unused = self.open.iter().enumerate().filter(|(slot, _)| done & (1 << slot) == 0);
+        unused.filter_map(|(_, access)| access.as_ref()).any(|a| a.is_zero_at_any_time() && a.start < zero.start)
+    }
+
     /// What can come next: one more write under way has its effect, and the reads that it contents are content.
     fn continuations(&self, from: Possibility) -> impl Iterator<Item = Possibility> + '_ {
         let open = self.open.iter().enumerate().filter(move |(slot, _)| from.done & (1 << slot) == 0);
         open.filter_map(move |(slot, access)| {
-            let Kind::Write(value) = access.as_ref()?.kind else { return None };
+            let access = access.as_ref()?;
+            let Kind::Write(value) = access.kind else { return None };
+            if access.is_zero_at_any_time() && self.has_older_zero(access, from.done) {
+                return None;
+            }
             let content = self.open.iter().enumerate().filter(|(_, a)| a.is_some_and(|a| a.kind == Kind::Read(value)));
             let done = content.fold(from.done | 1 << slot, |done, (slot, _)| done | 1 << slot);
             Some(Possibility { value, done })

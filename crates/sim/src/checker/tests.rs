@@ -381,3 +381,21 @@ fn a_long_history_is_judged_in_time_linear_in_its_length() {
     assert_eq!(check(&history), Ok(()));
     assert!(history.operations().iter().any(|operation| matches!(operation.outcome, Outcome::Unknown(_))));
 }
+
+#[test]
+fn what_may_come_at_any_time_is_judged_in_little_time() {
+    let mut script = Script::default();
+    for round in 0..40 {
+        // None of them is ever answered. Each third write is seen, long after.
+        script.begin_zero(0);
+        let late = History::stamp(script.begin_write(0, 1));
+        let known = script.write(0, 1);
+        script.read(0, &[known]);
+        match round % 3 {
+            0 => script.read(0, &[late]),
+            1 => script.read(0, &[Value::ZERO]),
+            _ => script.zero(0),
+        }
+    }
+    assert_eq!(script.checker(), "none");
+}

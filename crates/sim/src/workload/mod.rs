@@ -1,11 +1,14 @@
 //! Workloads: what is done in a world, and what is asked of it afterwards.
 
+pub mod cluster;
 pub mod store;
 pub mod volume;
 
 use crate::checker::Violation;
 use crate::history::History;
 use runtime::sim::{Stopped, World};
+use std::collections::BTreeSet;
+use std::time::Duration;
 use types::Mutant;
 
 /// Something to run from a seed.
@@ -18,12 +21,26 @@ pub struct Workload {
     pub default_crashes: u32,
     /// Runs it.
     pub run: fn(&RunOptions) -> Result<Report, Failure>,
+    /// The faults of a run that can be left out, one line each; the first is number 1.
+    pub faults: fn(&RunOptions) -> Vec<String>,
+    /// How many operations its clients begin, where a run can be told to have fewer.
+    pub operations: fn(&RunOptions) -> Option<u64>,
     /// The deliberate bugs that it must catch.
     pub mutants: &'static [Mutant],
 }
 
 /// All there are.
-pub const WORKLOADS: &[Workload] = &[store::WORKLOAD, volume::WORKLOAD];
+pub const WORKLOADS: &[Workload] = &[store::WORKLOAD, volume::WORKLOAD, cluster::WORKLOAD];
+
+/// Of a workload whose faults happen as it goes on.
+fn no_faults(_: &RunOptions) -> Vec<String> {
+    Vec::new()
+}
+
+/// Of a workload whose clients go on until they are stopped.
+fn no_count(_: &RunOptions) -> Option<u64> {
+    None
+}
 
 impl Workload {
     /// The one with this name.
@@ -41,7 +58,7 @@ fn run_until(world: &World, may_rest: bool, over: impl Fn() -> bool) -> Result<(
 }
 
 /// What one run is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RunOptions {
     /// Everything follows from it.
     pub seed: u64,
@@ -49,9 +66,20 @@ pub struct RunOptions {
     pub crashes: u32,
     /// Whether every event is printed.
     pub trace: bool,
+    /// Whether the story of the run is told: less than every event, and readable.
+    pub story: bool,
+    /// Numbers of faults that are left out.
+    pub without: BTreeSet<u32>,
+    /// Clients begin no more operations than this.
+    pub operations: Option<u64>,
 }
 
 impl RunOptions {
+    /// A seed, all of it, in silence.
+    pub fn new(seed: u64, crashes: u32) -> Self {
+        Self { seed, crashes, trace: false, story: false, without: BTreeSet::new(), operations: None }
+    }
+
     /// A world for this run.
     pub fn world(&self) -> World {
         let world = World::new(self.seed);
@@ -95,6 +123,16 @@ pub struct Report {
     pub damaged_reads: u64,
     /// Stores that failed while they served, and said so.
     pub failed_stores: u64,
+    /// Faults by kind ([`cluster::KINDS`]).
+    pub faults: [u64; cluster::KINDS.len()],
+    /// Reigns of primaries.
+    pub reigns: u64,
+    /// Times that all members of a cluster were asked what must always hold.
+    pub looks: u64,
+    /// Time that passed in the world, where the workload says so.
+    pub virtual_time: Duration,
+    /// Longest that a cluster took to heal.
+    pub healed_in: Duration,
     /// The world's trace hash at the end.
     pub trace_hash: u64,
     /// Events in that trace.
@@ -126,6 +164,11 @@ impl Report {
         self.full += other.full;
         self.damaged_reads += other.damaged_reads;
         self.failed_stores += other.failed_stores;
+        self.faults.iter_mut().zip(other.faults).for_each(|(all, one)| *all += one);
+        self.reigns += other.reigns;
+        self.looks += other.looks;
+        self.virtual_time += other.virtual_time;
+        self.healed_in = self.healed_in.max(other.healed_in);
         self.trace_events += other.trace_events;
         self.trace_hash = self.trace_hash.rotate_left(1) ^ other.trace_hash;
     }
@@ -139,6 +182,14 @@ impl std::fmt::Display for Report {
         write!(f, "{} growths, {} deletions, {} locks, ", self.growths, self.deletions, self.locks)?;
         write!(f, "{} lies of disks ({} damaged reads, ", self.lies, self.damaged_reads)?;
         write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
+        if self.virtual_time > Duration::ZERO {
+            write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
+            write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;
+            write!(f, "healed within {:.1} s, ", self.healed_in.as_secs_f64())?;
+        }
+        for (kind, count) in cluster::KINDS.iter().zip(self.faults).filter(|(_, count)| *count > 0) {
+            write!(f, "{count} {kind}, ")?;
+        }
         write!(f, "{} events, trace {:016x}", self.trace_events, self.trace_hash)
     }
 }

@@ -96,7 +96,7 @@ impl PassEnd {
     }
 }
 
-/// What is known of a group: payload of `GroupState`. If it does not fit one record, a pass holds several of one group,
+/// What is known of a group: payload of `GroupState`, and of `Skip` without a member's state. If it does not fit one record, a pass holds several of one group,
 /// which add up: the lists one after the other, the largest commit number, the last record that is not empty.
 ///
 /// | at | bytes | field |

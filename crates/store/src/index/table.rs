@@ -11,7 +11,7 @@ use blake2::digest::{Digest, FixedOutput};
 use core::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
-use types::{BlockRange, LayerId, Mutant, Seq, mutant};
+use types::{BlockRange, ChunkId, LayerId, Mutant, Seq, mutant};
 
 /// Tables, each with its share of the leaves. A table that grows hashes all it holds again: 1/256 of the leaves at once
 /// is a millisecond per TiB and not a quarter of a second.
@@ -27,6 +27,27 @@ struct Slot {
     leaf: Leaf,
 }
 const _: () = assert!(size_of::<Option<Slot>>() == 40);
+
+impl Slot {
+    fn digest(&self, last_seq: Seq, seen: &impl Fn(StoredBlock) -> StoredBlock) -> u128 {
+        let mut hash = blake2::Blake2s::<U16>::new();
+        Digest::update(&mut hash, self.key.layer.0.to_le_bytes());
+        Digest::update(&mut hash, self.key.chunk.0.to_le_bytes());
+        Digest::update(&mut hash, last_seq.0.to_le_bytes());
+        Digest::update(&mut hash, [u8::from(self.leaf.is_untrusted())]);
+        self.leaf.read(BlockRange::new(0, types::BLOCKS_PER_CHUNK), |block, state| {
+            let mut text = [0; 2 + StoredBlock::ENCODED_BYTES];
+            text[..2].copy_from_slice(&block.to_le_bytes());
+            match state {
+                BlockState::Absent => return,
+                BlockState::Zero => {}
+                BlockState::Stored(stored) => seen(stored).encode(&mut text[2..]),
+            }
+            Digest::update(&mut hash, text);
+        });
+        u128::from_le_bytes(hash.finalize_fixed().into())
+    }
+}
 
 /// What a layer holds in one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -356,6 +377,12 @@ impl Index {
         }
     }
 
+    /// Layers that have a leaf for the chunk, in no order.
+    pub fn layers_of(&self, chunk: ChunkId) -> Vec<LayerId> {
+        let has_leaf = |layer: &LayerId| self.find(LeafKey { layer: *layer, chunk }).is_some();
+        self.layers.keys().copied().filter(has_leaf).collect()
+    }
+
     /// The slot of a leaf, if there is one.
     pub fn slot_of(&self, key: LeafKey) -> Option<u32> {
         self.slot_number(key)
@@ -386,26 +413,14 @@ impl Index {
     }
 
     fn digest_of(&self, seen: impl Fn(StoredBlock) -> StoredBlock) -> u128 {
-        let mut sum: u128 = 0;
-        for slot in self.slots() {
-            let mut hash = blake2::Blake2s::<U16>::new();
-            Digest::update(&mut hash, slot.key.layer.0.to_le_bytes());
-            Digest::update(&mut hash, slot.key.chunk.0.to_le_bytes());
-            Digest::update(&mut hash, slot.leaf.reached().0.to_le_bytes());
-            Digest::update(&mut hash, [u8::from(slot.leaf.is_untrusted())]);
-            slot.leaf.read(BlockRange::new(0, types::BLOCKS_PER_CHUNK), |block, state| {
-                let mut text = [0; 2 + StoredBlock::ENCODED_BYTES];
-                text[..2].copy_from_slice(&block.to_le_bytes());
-                match state {
-                    BlockState::Absent => return,
-                    BlockState::Zero => {}
-                    BlockState::Stored(stored) => seen(stored).encode(&mut text[2..]),
-                }
-                Digest::update(&mut hash, text);
-            });
-            sum = sum.wrapping_add(u128::from_le_bytes(hash.finalize_fixed().into()));
-        }
-        sum
+        self.slots().fold(0, |sum, slot| sum.wrapping_add(slot.digest(slot.leaf.reached(), &seen)))
+    }
+
+    /// What a leaf adds to a digest of what it says of its blocks: wherever they lie, and whichever entry said it last.
+    /// 0 if it says nothing, as where there is no leaf.
+    pub fn leaf_digest(&self, key: LeafKey) -> u128 {
+        let anywhere = |stored| StoredBlock { location: DeviceUnit(0), ..stored };
+        self.find(key).filter(|slot| !slot.leaf.is_empty()).map_or(0, |slot| slot.digest(Seq(0), &anywhere))
     }
 
     // ---- counts
@@ -418,6 +433,11 @@ impl Index {
     /// Blocks that have bytes on the device.
     pub fn stored_blocks(&self) -> u64 {
         self.stored_blocks
+    }
+
+    /// Blocks of a leaf that have bytes on the device.
+    pub fn stored_in(&self, key: LeafKey) -> u64 {
+        self.find(key).map_or(0, |slot| u64::from(slot.leaf.stored_count()))
     }
 
     /// What a layer holds.

@@ -9,7 +9,7 @@ use crate::format::{
     DeviceUnit, Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordKind,
     RecordPointer, RecordSeq, SegmentUse, ShardRoot, StoredBlock,
 };
-use crate::shard::{Action, Group, Install, Merge, Place, Prepared, State, Sums, raise, sorted_ids};
+use crate::shard::{Action, Group, Install, Merge, Place, Prepared, Skip, State, Sums, raise, sorted_ids};
 use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, mutant};
 
 /// What replay keeps of a group besides its order.
@@ -29,6 +29,8 @@ struct Trace {
     begun_in_doubt: bool,
     /// Entries outside the order were seen: of those that are missing no later one tells.
     has_outside: bool,
+    /// Entries were missing that were applied when others behind them were skipped.
+    lacked_applied: bool,
 }
 
 impl Trace {
@@ -129,6 +131,7 @@ impl Replay {
                 | EntryBody::Install(_)
                 | EntryBody::InstallZero
                 | EntryBody::InstallEnd(_) => self.of_member(&entry, place, blocks_offset_bytes),
+                EntryBody::Skip(state) => self.skip(&entry, state),
                 _ => self.ordered(&entry, blocks_offset_bytes, seq),
             }
         }
@@ -226,6 +229,29 @@ impl Replay {
             _ => Install::Begin,
         };
         self.state.apply_install(head.leaf_key(), &install, place.blocks, Seq(0));
+    }
+
+    /// The group's order went on behind what the member lacked: what was prepared then is not applied any more, and what
+    /// of it was missing is not missed. What was applied by then must be here.
+    fn skip(&mut self, entry: &Entry<'_>, state: &GroupState<'_>) {
+        let (id, applied) = (entry.head.group, entry.head.commit);
+        self.note_commit(id, applied);
+        let before = self.state.groups.get(&id).map_or(Seq(0), Group::prepared_through);
+        let skip = Skip::of(state);
+        if mutant(Mutant::SkippedEntriesApplied) {
+            self.note_commit(id, skip.through);
+        }
+        if skip.through > applied {
+            let trace = self.traces.get_mut(&id).expect("noted just above");
+            trace.lacked_applied |= trace.known && before < applied;
+            trace.torn_out = trace.torn_out.filter(|missing| *missing <= applied);
+            if trace.suspect && !trace.known && applied > Seq(0) {
+                // Some of what was applied may be in what is missing, and nothing behind the skip can show that it is not.
+                trace.torn_out = Some(applied);
+            }
+            (trace.suspect, trace.known) = (false, true);
+        }
+        self.state.skip(id, &skip, applied);
     }
 
     /// An entry of a group's order.
@@ -354,7 +380,7 @@ impl Replay {
         for id in sorted_ids(&self.state.groups) {
             let trace = self.traces.get(&id).copied().unwrap_or_default();
             let group = &self.state.groups[&id];
-            let lacks_committed = group.prepared_through() < trace.committed;
+            let lacks_committed = group.prepared_through() < trace.committed || trace.lacked_applied;
             if lacks_committed {
                 self.damage.push(Damage::GroupEntries { shard: self.shard, group: id });
             }

@@ -111,6 +111,9 @@ pub(crate) struct Group {
     pub(crate) own: OwnState,
     /// States of this member that were queued or found.
     pub(crate) member_states: u64,
+    /// Skips that are on their way to the device, and how far everything was said to be committed meanwhile.
+    pub(crate) skips_on_the_way: u32,
+    pub(crate) commit_held: Seq,
 }
 
 impl Group {

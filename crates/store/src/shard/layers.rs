@@ -66,6 +66,19 @@ impl Shard {
         self.core.state.borrow().layers.values().copied().collect()
     }
 
+    /// What is known of a layer.
+    pub fn layer(&self, layer: LayerId) -> Option<LayerRecord> {
+        self.core.state.borrow().layers.get(&layer).copied()
+    }
+
+    /// Layers in which anything is known of the chunk, emptied leaves included.
+    pub fn layers_of(&self, chunk: ChunkId) -> Vec<LayerId> {
+        let state = self.core.state.borrow();
+        let mut layers = state.index.layers_of(chunk);
+        layers.sort_unstable();
+        layers
+    }
+
     /// What a layer holds here. Exact: counted with each change of the index.
     pub fn layer_usage(&self, layer: LayerId) -> LayerUsage {
         self.core.state.borrow().index.layer_usage(layer)

@@ -17,13 +17,13 @@
 //! replay, which takes a leaf for newer than all before it, would lose it. So the walk of a pass leaves such leaves
 //! out, they are written when nothing is on its way to them any more, and the pass ends after that.
 
-use super::{BlockSum, Group, Shard, State, Sums, guard};
+use super::{Action, BlockSum, Group, Prepared, Shard, Skip, State, Sums, guard};
 use crate::entry::{Entry, EntryKind, LogPosition};
 use crate::format::blocks::BlockState;
 use crate::format::entry::MAX_MEMBER_STATE_BYTES;
-use crate::format::{DeviceUnit, EntryFlags, EntryHead, LeafKey, RecordSeq, StoredBlock, UNIT_BYTES};
+use crate::format::{DeviceUnit, EntryFlags, EntryHead, LayerRecord, LeafKey, RecordSeq, StoredBlock, UNIT_BYTES};
 use std::collections::VecDeque;
-use types::{BlockRange, GroupId, Seq};
+use types::{BlockRange, GroupId, Seq, VolumeEpoch, VolumeId};
 
 /// One step of an install.
 #[derive(Debug)]
@@ -46,6 +46,7 @@ enum Step {
     /// The member's state with this number.
     State(GroupId, u64, Vec<u8>),
     Install(LeafKey, Install),
+    Skip(GroupId, Skip),
 }
 
 /// An entry that is in the log and has not taken effect.
@@ -71,12 +72,19 @@ struct OnTheWay {
 pub(crate) struct MemberEntries {
     pending: VecDeque<Pending>,
     leaves: hashbrown::HashMap<LeafKey, OnTheWay, foldhash::fast::FixedState>,
+    /// Skips among them.
+    pub(super) skips: u32,
 }
 
 impl MemberEntries {
     /// Whether steps of an install are on their way to the leaf.
     pub(super) fn is_on_the_way_to(&self, key: LeafKey) -> bool {
         !self.leaves.is_empty() && self.leaves.contains_key(&key)
+    }
+
+    /// Whether a skip is on its way: what a pass would say of the group is older, and would come behind it in the log.
+    pub(super) fn has_skips(&self) -> bool {
+        self.skips > 0
     }
 
     /// The leaf met an entry of the order.
@@ -134,6 +142,12 @@ impl State {
                 head.seq = Seq(of.member_states);
                 (self.queue_plain(&head, &state), Step::State(entry.group, head.seq.0, state.to_vec()))
             }
+            EntryKind::Skip { through, epochs, volumes, record } => {
+                let skip = Skip { through, epochs, volumes, record: record.to_vec() };
+                self.groups.entry(entry.group).or_default().skips_on_the_way += 1;
+                self.members.skips += 1;
+                (self.queue_plain(&head, &skip.payload()), Step::Skip(entry.group, skip))
+            }
             kind => {
                 (head.layer, head.chunk) = (key.layer, key.chunk);
                 let (record, install) = self.queue_install(head, key, kind);
@@ -176,6 +190,10 @@ impl State {
             match step {
                 Step::State(group, number, bytes) => {
                     self.groups.entry(group).or_default().see_member_state(number, &bytes);
+                }
+                Step::Skip(group, skip) => {
+                    self.skip(group, &skip, commit);
+                    self.end_skip(group, durable);
                 }
                 Step::Install(key, install) => {
                     let met = self.members.arrived(key);
@@ -243,5 +261,27 @@ impl Shard {
     /// What this member of the group keeps for itself, as far as it is durable; empty if that is nothing.
     pub fn member_state(&self, group: GroupId) -> Vec<u8> {
         self.core.state.borrow().groups.get(&group).map_or_else(Vec::new, |of| of.own.member.1.clone())
+    }
+
+    /// The highest epoch of each volume in the group, prepared ones included.
+    pub fn volume_epochs(&self, group: GroupId) -> Vec<(VolumeId, VolumeEpoch)> {
+        self.core.state.borrow().groups.get(&group).map_or_else(Vec::new, |of| of.seen().volume_epochs)
+    }
+
+    /// The group's last record, a prepared one included. None: none is known.
+    pub fn group_record(&self, group: GroupId) -> Option<Vec<u8>> {
+        let record = self.core.state.borrow().groups.get(&group).map(|of| of.seen().record);
+        record.filter(|record| !record.is_empty())
+    }
+
+    /// Layers of which prepared entries of the group tell: who applies these knows them.
+    pub fn layers_of_prepared(&self, group: GroupId) -> Vec<LayerRecord> {
+        let state = self.core.state.borrow();
+        let prepared = state.groups.get(&group).map(|of| &of.prepared);
+        let layer = |entry: &Prepared| match entry.action {
+            Action::Layer(record) => Some(record),
+            _ => None,
+        };
+        prepared.into_iter().flatten().filter_map(layer).collect()
     }
 }

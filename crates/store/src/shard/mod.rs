@@ -15,6 +15,7 @@ mod prepared;
 mod read;
 mod records;
 mod segments;
+mod skip;
 mod statistics;
 mod stretch;
 mod trouble;
@@ -35,6 +36,7 @@ pub(crate) use read::SpareLists;
 pub use read::{Content, StoredBlocks, Want, ZERO_BLOCK_CHECKSUM};
 pub(crate) use records::{Place, Records};
 pub(crate) use segments::{Role, Segments};
+pub(crate) use skip::Skip;
 pub use statistics::Statistics;
 pub use trouble::{DAMAGE_LISTED_MAX, Trouble};
 pub use watchdog::{APPEND_SLOW, DEVICE_SILENT};
@@ -45,7 +47,7 @@ pub(crate) use {
 };
 
 use crate::entry::{AppendTimes, BlockCoding, Entry, EntryKind, LogPosition, MAX_ENTRY_BLOCKS, MAX_GROUP_RECORD_BYTES};
-use crate::error::AppendError;
+use crate::error::{AppendError, ReadError};
 use crate::format::{
     DeviceUnit, EntryFlags, EntryHead, EntryKind as Kind, LayerRecord, LeafKey, RecordKind, RecordSeq, StoredBlock,
     Stream, UNIT_BYTES,
@@ -70,6 +72,14 @@ const SMALL_RECORD_BYTES: usize = MAX_GROUP_RECORD_BYTES + 2 * types::BLOCK_BYTE
 const THROTTLING_TOLD: Duration = Duration::from_secs(10);
 /// The chunk that [`Mutant::AssertionFails`] is about.
 const UNLUCKY: ChunkId = ChunkId(13);
+
+/// Whether blocks that take the place of nothing are refused where too much lives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NewBlocks {
+    AreRefused,
+    /// Their entry has a place in its group's order already.
+    HaveASequence,
+}
 
 /// One shard of an open store. Its log goes on in the background until it is closed or dropped.
 pub struct Shard {
@@ -184,6 +194,22 @@ impl State {
         true
     }
 
+    /// Applies the entries of the group up to `through`; behind a skip that is on its way.
+    fn commit(&mut self, group: GroupId, through: Seq, durable: RecordSeq) {
+        let Some(of) = self.groups.get_mut(&group) else { return };
+        if of.skips_on_the_way > 0 {
+            of.commit_held = of.commit_held.max(through);
+            return;
+        }
+        while let Some(first) = self.groups.get(&group).and_then(|of| of.prepared.front())
+            && first.seq <= through
+        {
+            guard::at(first.record);
+            assert!(first.record <= durable, "group {group} seq {}: committed before it is durable", first.seq);
+            self.apply_first(group);
+        }
+    }
+
     /// Applies the oldest entry of the group that is not applied.
     pub(crate) fn apply_first(&mut self, group: GroupId) {
         let of = self.groups.get_mut(&group).expect("the caller looked at it");
@@ -265,17 +291,39 @@ impl Shard {
     /// No space, none until more is cleaned, a failed device, a closed shard. Nothing was queued then: the sequence may
     /// be given to another entry.
     ///
-    /// An entry that breaks a rule of [`Entry`] (too many blocks, a sequence out of order) stops the store.
+    /// An entry that breaks a rule of [`Entry`] (too many blocks, a sequence out of order) stops the store; a
+    /// [`Skip`](EntryKind::Skip) that does, which another member said, is refused as invalid.
     pub fn prepare(&self, entry: Entry) -> Result<LogPosition, AppendError> {
+        self.queue(entry, NewBlocks::AreRefused)
+    }
+
+    /// As [`prepare`](Self::prepare), for an entry that has a sequence already: others of its group may have it, and
+    /// without it this member could not go on. New blocks may use what is kept for overwrites.
+    ///
+    /// # Errors
+    /// As of [`prepare`](Self::prepare); no space only where nothing can be cleaned any more.
+    pub fn prepare_ordered(&self, entry: Entry) -> Result<LogPosition, AppendError> {
+        self.queue(entry, NewBlocks::HaveASequence)
+    }
+
+    fn queue(&self, entry: Entry, new_blocks: NewBlocks) -> Result<LogPosition, AppendError> {
         self.core.check_open()?;
+        skip::check_skip(&entry)?;
         let position = self.core.guarded(|| {
             let mut state = self.core.state.borrow_mut();
-            self.core.check_space(&state, &entry).inspect_err(|error| self.core.note_refused(error))?;
+            let space = self.core.check_space(&state, &entry, new_blocks);
+            space.inspect_err(|error| self.core.note_refused(error))?;
             Ok(if entry.kind.is_of_member() { state.queue_member_entry(entry) } else { state.queue(entry) })
         })??;
         self.core.counters.borrow_mut().entries += 1;
         self.core.work.wake_all();
         Ok(position)
+    }
+
+    /// Whether every block of the range is stored in this very layer, and all of them take no less than `bytes`: then
+    /// writing them takes no more room.
+    pub fn is_overwrite(&self, layer: LayerId, chunk: ChunkId, range: BlockRange, bytes: usize) -> bool {
+        self.core.state.borrow().is_overwrite(LeafKey { layer, chunk }, range, bytes)
     }
 
     /// Resolves when what was refused with [`AppendError::Busy`] may be tried again.
@@ -322,7 +370,8 @@ impl Shard {
         self.core.last_append.get()
     }
 
-    /// Applies the entries of `group` up to `through` to the index, in order. Reads see them from now on.
+    /// Applies the entries of `group` up to `through` to the index, in order. Reads see them from now on; beside a
+    /// [`Skip`](EntryKind::Skip) that is on its way when that is durable.
     ///
     /// If one of them is not durable here, the caller must not have taken it for committed: the store stops.
     /// Returns whether it was done: not in a store that takes nothing more, of which nothing is read any more either.
@@ -332,15 +381,8 @@ impl Shard {
         }
         let committed = self.core.guarded(|| {
             let mut state = self.core.state.borrow_mut();
-            let durable = self.core.durable_record.get();
             let queued = state.log.backlog();
-            while let Some(first) = state.groups.get(&group).and_then(|of| of.prepared.front())
-                && first.seq <= through
-            {
-                guard::at(first.record);
-                assert!(first.record <= durable, "group {group} seq {}: committed before it is durable", first.seq);
-                state.apply_first(group);
-            }
+            state.commit(group, through, self.core.durable_record.get());
             if state.log.backlog() > queued {
                 // Merged leaves, for the pass under way.
                 self.core.work.wake_all();
@@ -386,6 +428,35 @@ impl Shard {
     /// As [`index_digest`](Self::index_digest), wherever the blocks lie: the cleaner moves them.
     pub fn contents_digest(&self) -> u128 {
         self.core.state.borrow().index.contents_digest()
+    }
+
+    /// Equal for equal contents of these leaves, told in any order: which blocks are stored, with what sum and length,
+    /// which are zeroes, and which absent; not where they lie, nor which entry came last. For comparing members of a
+    /// group when nothing is on its way. Takes time in the number of blocks: many leaves are asked for in parts, whose
+    /// digests add up (wrapping).
+    ///
+    /// # Errors
+    /// A leaf that is lost, or not to be trusted: what the group holds of it is not known here.
+    pub fn group_digest(&self, leaves: impl IntoIterator<Item = (LayerId, ChunkId)>) -> Result<u128, ReadError> {
+        let state = self.core.state.borrow();
+        let mut sum: u128 = 0;
+        for (layer, chunk) in leaves {
+            let key = LeafKey { layer, chunk };
+            if state.lost.has(key) {
+                return Err(ReadError::IndexLost { layer, chunk });
+            }
+            if state.index.is_untrusted(key) {
+                return Err(ReadError::Untrusted { layer, chunk });
+            }
+            sum = sum.wrapping_add(state.index.leaf_digest(key));
+        }
+        Ok(sum)
+    }
+
+    /// Blocks of these leaves that have bytes on the device.
+    pub fn live_blocks(&self, leaves: impl IntoIterator<Item = (LayerId, ChunkId)>) -> u64 {
+        let state = self.core.state.borrow();
+        leaves.into_iter().map(|(layer, chunk)| state.index.stored_in(LeafKey { layer, chunk })).sum()
     }
 
     /// Waits until all that is queued is durable, then ends the shard's background tasks.
@@ -495,10 +566,9 @@ impl ShardCore {
         }
     }
 
-    fn check_space(&self, state: &State, entry: &Entry) -> Result<(), AppendError> {
+    fn check_space(&self, state: &State, entry: &Entry, new_blocks: NewBlocks) -> Result<(), AppendError> {
         let free = self.free_for(state);
-        // Where so much is free, there cannot be too much that lives.
-        if free > self.store.geometry.segment_count / 4 {
+        if self.store.is_far_from_full(free) {
             return Ok(());
         }
         let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
@@ -506,7 +576,8 @@ impl ShardCore {
             EntryKind::Write { .. } if mutant(Mutant::ReserveOpenToNewBlocks) => self.space().for_moves,
             EntryKind::Write { range, bytes, .. } => {
                 let usage = self.store.usage();
-                if usage.live_bytes >= usage.new_blocks_until_bytes && !state.is_overwrite(key, *range, bytes.len()) {
+                let are_refused = new_blocks == NewBlocks::AreRefused && !usage.has_room_for(0);
+                if are_refused && !state.is_overwrite(key, *range, bytes.len()) {
                     return Err(AppendError::NoSpace {
                         live_bytes: usage.live_bytes,
                         usable_bytes: usage.usable_bytes,
@@ -527,10 +598,12 @@ impl ShardCore {
             | EntryKind::Layer { .. }
             | EntryKind::GroupRecord { .. }
             | EntryKind::MemberState { .. }
+            | EntryKind::Skip { .. }
             | EntryKind::Noop => self.space().for_groups,
         };
+        let longest = SMALL_RECORD_BYTES.max(skip::skip_bytes(entry) + 2 * types::BLOCK_BYTES);
         // What is small, and a group cannot go on without, may also fill the segment that is open.
-        let takes_none = kept_back < self.space().for_overwrites && state.log.has_open(Stream::Hot, SMALL_RECORD_BYTES);
+        let takes_none = kept_back < self.space().for_overwrites && state.log.has_open(Stream::Hot, longest);
         if free > kept_back || takes_none {
             return Ok(());
         }
@@ -554,6 +627,7 @@ impl State {
             entry.group,
             entry.seq
         );
+        assert_eq!(of.skips_on_the_way, 0, "group {} seq {} beside a skip that is not durable", entry.group, entry.seq);
         let mut head = EntryHead::new(kind_of(&entry.kind));
         head.group = entry.group;
         head.epoch = entry.epoch;
@@ -595,7 +669,8 @@ impl State {
             | EntryKind::InstallBegin
             | EntryKind::Install { .. }
             | EntryKind::InstallZero { .. }
-            | EntryKind::InstallEnd { .. } => unreachable!("it has no place in the group's order"),
+            | EntryKind::InstallEnd { .. }
+            | EntryKind::Skip { .. } => unreachable!("it has no place in the group's order"),
         };
         let prepared = Prepared { seq: entry.seq, epoch: entry.epoch, record, action };
         let placed = self.place_entry(entry.group, prepared);
@@ -663,5 +738,6 @@ pub(crate) fn kind_of(kind: &EntryKind) -> Kind {
         EntryKind::Install { .. } => Kind::Install,
         EntryKind::InstallZero { .. } => Kind::InstallZero,
         EntryKind::InstallEnd { .. } => Kind::InstallEnd,
+        EntryKind::Skip { .. } => Kind::Skip,
     }
 }

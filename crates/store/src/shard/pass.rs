@@ -226,7 +226,8 @@ async fn write_pass(core: &Rc<ShardCore>) -> Option<()> {
     let bytes = core.state.borrow().pass_end_bytes();
     let may_end = || {
         let mut state = core.state.borrow_mut();
-        (state.pass.deferred.is_empty() && core.has_room_for_pass(&mut state, bytes)).then_some(())
+        let is_settled = state.pass.deferred.is_empty() && !state.members.has_skips();
+        (is_settled && core.has_room_for_pass(&mut state, bytes)).then_some(())
     };
     core.until(&core.durable_changed, may_end).await?;
     let end = core.state.borrow_mut().end_pass(&mut pass);

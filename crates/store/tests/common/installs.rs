@@ -40,12 +40,14 @@ pub struct Primary {
     acknowledged: u64,
     /// Installs that ended well, and those after which an entry was found to be left out.
     ended: [u64; 2],
+    /// Entries that the member has gone on behind without them.
+    skipped: u64,
 }
 
 impl Primary {
     fn new() -> Self {
         let leaves = (0..CHUNKS).map(|chunk| (chunk, Leaf::Whole)).collect();
-        Self { changes: vec![Change::Start], leaves, acknowledged: 0, ended: [0; 2] }
+        Self { changes: vec![Change::Start], leaves, acknowledged: 0, ended: [0; 2], skipped: 0 }
     }
 
     fn entry(&self, seq: u64) -> Entry {
@@ -183,6 +185,9 @@ impl Storm {
         });
         let mut installing: Vec<Installing> = Vec::new();
         for _ in 0..STEPS {
+            if random.one_in(100) {
+                self.skip(random, &mut installing).await;
+            }
             match random.below(10) {
                 0..4 => self.change(random),
                 4 if installing.len() < AT_ONCE => self.begin(random, &mut installing),
@@ -208,6 +213,12 @@ impl Storm {
     }
 
     fn change(&self, random: &Random) {
+        self.make(random);
+        self.send(self.primary.borrow().changes.len() as u64);
+    }
+
+    /// The primary changes something.
+    fn make(&self, random: &Random) {
         let (chunk, first) = (random.below(u64::from(CHUNKS)) as u32, random.below(256) as u32);
         let count = (1 + random.below(if random.one_in(8) { 32 } else { 4 }) as u32).min(256 - first);
         let range = BlockRange::new(first, count);
@@ -216,7 +227,39 @@ impl Storm {
             _ => Change::Write(chunk, range),
         };
         self.primary.borrow_mut().changes.push(change);
-        self.send(self.primary.borrow().changes.len() as u64);
+    }
+
+    /// The member is not sent what comes now, and goes on behind some of it: what it concerns is to be installed anew.
+    async fn skip(&self, random: &Random, installing: &mut Vec<Installing>) {
+        let known = self.primary.borrow().changes.len() as u64;
+        for _ in 0..random.below(20) {
+            self.make(random);
+        }
+        let committed = self.shard.committed_through(GROUP).0;
+        let made = self.primary.borrow().changes.len() as u64;
+        // All of what it was sent or more, for the next that it is sent it was not sent before.
+        let through = known + random.below(made - known + 1);
+        let concerned: std::collections::BTreeSet<u32> = {
+            let chunk_of = |change: &Change| match change {
+                Change::Write(chunk, _) | Change::Zero(chunk, _, _) => Some(*chunk),
+                Change::Start => None,
+            };
+            let primary = self.primary.borrow();
+            primary.changes[committed as usize..through as usize].iter().filter_map(chunk_of).collect()
+        };
+        installing.retain(|one| !concerned.contains(&one.chunk));
+        self.primary.borrow_mut().leaves.extend(concerned.iter().map(|chunk| (*chunk, Leaf::InDoubt)));
+        let begins = concerned.into_iter().map(|chunk| entry(0, 0, ChunkId(chunk), EntryKind::InstallBegin));
+        prepare(&self.shard, begins).await;
+        self.waiting.borrow_mut().clear();
+        prepare(&self.shard, [super::skips::skip(through, &[(1, 1)], "")]).await;
+        {
+            let mut primary = self.primary.borrow_mut();
+            primary.acknowledged = through;
+            primary.skipped += through - committed;
+        }
+        assert_eq!(self.shard.committed_through(GROUP), Seq(through));
+        (through + 1..=made).for_each(|seq| self.send(seq));
     }
 
     /// Takes an image of the primary as it is.
@@ -309,10 +352,11 @@ impl Storm {
     }
 }
 
-/// Writes, zeroes and installs on the same chunks, passes at any time, a cleaner that never rests: at one of `every`
-/// moments, and at the end of each round, the power goes. What the member trusts is what the primary has. Returns how
-/// many losses of power there were, installs that ended well, and installs that were not enough.
-pub fn install_storm(seed: u64, rounds: u32, every: u64) -> [u64; 3] {
+/// Writes, zeroes and installs on the same chunks, entries that the member goes on behind without them, passes at any
+/// time, a cleaner that never rests: at one of `every` moments, and at the end of each round, the power goes. What the
+/// member trusts is what the primary has. Returns how many losses of power there were, installs that ended well,
+/// installs that were not enough, and entries that were skipped.
+pub fn install_storm(seed: u64, rounds: u32, every: u64) -> [u64; 4] {
     let rig = rig_for(seed);
     let primary: SharedPrimary = Rc::new(RefCell::new(Primary::new()));
     let mut losses = 0;
@@ -348,8 +392,9 @@ pub fn install_storm(seed: u64, rounds: u32, every: u64) -> [u64; 3] {
         assert_eq!(damage.collect::<Vec<_>>(), [] as [&store::check::Finding; 0], "seed {seed}");
     }
     the_reader_sees_what_the_store_does(&rig);
-    let [well, in_vain] = primary.borrow().ended;
-    [losses, well, in_vain]
+    let primary = primary.borrow();
+    let [well, in_vain] = primary.ended;
+    [losses, well, in_vain, primary.skipped]
 }
 
 /// What `tools/read-device.py` extracts is what the store reads, where it trusts what it has.

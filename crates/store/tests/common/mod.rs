@@ -9,6 +9,7 @@ pub mod moments;
 pub mod openings;
 pub mod reader;
 pub mod shards;
+pub mod skips;
 pub mod tombstones;
 
 use runtime::sim::{DiskOptions, NodeOptions, Random, SimDisk, SimNode, World};

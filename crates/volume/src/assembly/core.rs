@@ -181,7 +181,7 @@ async fn begin(plan: ShardPlan, recovered: Recovered) -> Result<Option<(OpenShar
         Err(error) => return Err(plan.failed(&error)),
     };
     let ShardPlan { store, path, groups, .. } = plan;
-    let (shard, refused) = GroupShard::start(shard, store.store_id(), &recovery, groups).await;
+    let (shard, refused) = GroupShard::start(shard, store.store_id(), recovery.clone(), groups).await;
     let found = recovery.damage.iter().chain(&recovery.harmless);
     let damage: Vec<String> = found.map(|damage| format!("{}: {damage}", path.display())).collect();
     // A store that failed meanwhile says so itself, once for all of its groups.

@@ -134,6 +134,12 @@ impl Assembly {
                 Err(error) => result = Err(error),
             }
         }
-        result
+        // It may have failed while its groups started: those say so themselves, and fail no start.
+        let devices = self.0.devices.borrow();
+        let failed = devices.last().and_then(|device| Some((device.path.clone(), device.store.failed()?)));
+        match failed {
+            Some((path, error)) => result.and(Err(StartError::Shard { path, shard: 0, message: error.to_string() })),
+            None => result,
+        }
     }
 }

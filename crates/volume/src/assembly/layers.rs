@@ -16,7 +16,7 @@ use cluster::{
     EndingLayer, NextEnding, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, keys, list, next_ending,
     slot_of,
 };
-use replication::{GroupError, GroupRef};
+use replication::{GroupError, GroupRef, Placed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -181,14 +181,14 @@ async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<usize, GroupE
     Ok(table.groups.iter().flatten().filter(|group| group.stopped().is_none()).count())
 }
 
-async fn ask(group: &GroupRef, ending: &EndingLayer, chunks: Vec<ChunkId>) -> Result<types::Seq, GroupError> {
+async fn ask(group: &GroupRef, ending: &EndingLayer, chunks: Vec<ChunkId>) -> Result<Placed, GroupError> {
     match ending.into {
         Some(into) => group.merge(ending.layer, into, chunks, ending.parent != LayerId(0)).await,
         None => group.delete_layer(ending.layer, chunks).await,
     }
 }
 
-async fn commit(queued: &mut Vec<(GroupRef, types::Seq)>) -> Result<(), GroupError> {
+async fn commit(queued: &mut Vec<(GroupRef, Placed)>) -> Result<(), GroupError> {
     for (group, seq) in queued.drain(..) {
         group.wait_committed(seq).await?;
     }

@@ -234,6 +234,18 @@ fn a_hanging_disk_answers_when_it_is_released() {
 }
 
 #[test]
+fn a_disk_takes_as_much_longer_as_it_is_told_to() {
+    let (world, node, disk) = faulty(DiskFaults::default());
+    let times = [0, 2].map(|seconds| {
+        disk.set_delay(std::time::Duration::from_secs(seconds));
+        let began = world.now();
+        world.run_on(&node, 0, async { write(&open().await, 0, 512, 1).await.expect("no fault") }).expect("it ends");
+        (world.now() - began).as_secs()
+    });
+    assert_eq!(times, [0, 2]);
+}
+
+#[test]
 fn a_dropped_future_leaves_its_write_running() {
     let (world, node) = world_with_disk(3, DiskOptions::default());
     let run = async {

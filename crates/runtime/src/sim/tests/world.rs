@@ -55,6 +55,31 @@ fn clocks_differ_in_start_and_rate() {
 }
 
 #[test]
+fn a_clock_whose_rate_changes_goes_on_from_where_it_was() {
+    let world = World::new(2);
+    let node = world.add_node(1, NodeOptions::default());
+    world.run_for(Duration::from_secs(10));
+    node.set_clock_rate_offset(20_000);
+    assert_eq!(node.look(0, now).0, 10_000_000_000);
+    world.run_for(Duration::from_secs(10));
+    assert_eq!(node.look(0, now).0, 20_200_000_000);
+}
+
+#[test]
+fn a_run_to_a_time_ends_there_or_earlier_and_a_core_that_stands_still_can_be_looked_at() {
+    let world = World::new(2);
+    let node = world.add_node(1, NodeOptions::default());
+    node.pause();
+    node.spawn(0, async { sleep(Duration::from_secs(1)).await });
+    world.run_to(Duration::from_secs(7), || false).expect("few steps");
+    assert_eq!((world.now(), node.look(0, now).0), (Duration::from_secs(7), 7_000_000_000));
+    node.resume();
+    let began = world.steps();
+    world.run_to(Duration::from_secs(20), || world.steps() > began).expect("few steps");
+    assert!(world.now() < Duration::from_secs(8));
+}
+
+#[test]
 fn cores_of_a_node_talk_through_channels_and_handles() {
     let world = World::new(3);
     let node = world.add_node(2, NodeOptions::default());

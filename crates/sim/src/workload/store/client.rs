@@ -7,7 +7,7 @@ use crate::history::{Action, History, OperationId, Value, fill_block};
 use crate::workload::Failure;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use replication::{Group, GroupError, GroupShard, Place, Sought, Stamp};
+use replication::{Group, GroupError, GroupShard, Place, Placed, Sought, Stamp};
 use runtime::{IoBuf, random_u64};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -136,15 +136,17 @@ impl Clients {
     }
 
     /// Waits for the commit. Whether the client goes on.
-    async fn finish(&self, id: OperationId, target: &Target, queued: Result<Seq, GroupError>) -> bool {
+    async fn finish(&self, id: OperationId, target: &Target, queued: Result<Placed, GroupError>) -> bool {
         let done = match queued {
-            Ok(seq) if !self.given.borrow_mut().insert((target.group.id(), target.group.record().epoch, seq)) => {
+            Ok(placed)
+                if !self.given.borrow_mut().insert((target.group.id(), target.group.record().epoch, placed.seq())) =>
+            {
                 let (group, epoch) = (target.group.id(), target.group.record().epoch);
-                self.fail("sequence", format!("group {group}: epoch {epoch} seq {seq} was given twice"));
+                self.fail("sequence", format!("group {group}: epoch {epoch} seq {} was given twice", placed.seq()));
                 return false;
             }
-            Ok(seq) => target.group.wait_committed(seq).await,
-            Err(GroupError::NoSpace(_)) => {
+            Ok(placed) => target.group.wait_committed(placed).await,
+            Err(GroupError::NoSpace(_) | GroupError::MemberFull { .. }) => {
                 self.history.borrow_mut().refused(id);
                 return true;
             }
@@ -152,7 +154,8 @@ impl Clients {
         };
         match done {
             Ok(_) => self.history.borrow_mut().done(id),
-            Err(GroupError::Stopped { .. }) => {} // nobody knows what became of it
+            // Nobody knows what became of it.
+            Err(GroupError::Stopped { .. } | GroupError::Unknown { .. }) => {}
             Err(error) => self.fail("error", error),
         }
         target.group.stopped().is_none()
@@ -170,7 +173,7 @@ impl Clients {
         match result {
             Ok(Content::Stored(_)) => self.fail("contents", "blocks are said to be compressed"),
             Ok(Content::Plain) => self.answer(id, first, &buf, &checksums),
-            Err(GroupError::Stopped { .. }) => {}
+            Err(GroupError::Stopped { .. } | GroupError::Unknown { .. } | GroupError::NotPrimary { .. }) => {}
             Err(GroupError::Damaged { .. }) if self.reads_may_fail.get() => self.history.borrow_mut().refused(id),
             Err(error) => self.fail("error", error),
         }

@@ -10,7 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use store::{FormatOptions, Shard, Store};
-use types::{ChunkId, ClusterId, Epoch, FamilyId, GroupId, KeyId, LayerId, Mutant, ShardIndex, StoreId, mutant};
+use types::{
+    ChunkId, ClusterId, Epoch, FamilyId, GroupId, Incarnation, KeyId, LayerId, Mutant, ShardIndex, StoreId, mutant,
+};
 
 pub const DISK: &str = "disk";
 /// The smallest device there is.
@@ -144,7 +146,7 @@ async fn open_shard(
     }
     let records = (1..=profile.groups).map(GroupId).filter(|group| store.shard_of(*group) == index);
     let records = records.map(|group| record_of(group, epoch)).collect();
-    let (groups, refused) = GroupShard::start(shard, STORE, &recovery, records).await;
+    let (groups, refused) = GroupShard::start(shard, STORE, recovery, records).await;
     match refused.into_iter().next() {
         None => Ok(groups),
         Some(error @ replication::StartError::Append { .. }) => Err(Refusal::Device(error.to_string())),
@@ -159,6 +161,7 @@ fn record_of(id: GroupId, epoch: Epoch) -> GroupRecord {
         pool: "default".to_owned(),
         epoch,
         primary: STORE,
+        life: Incarnation(0),
         in_sync: vec![STORE],
         eligible: Vec::new(),
         joining: Vec::new(),

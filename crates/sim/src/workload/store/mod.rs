@@ -26,6 +26,8 @@ pub const WORKLOAD: Workload = Workload {
     about: "random operations on one store, crashed at every kind of moment",
     default_crashes: 100,
     run,
+    faults: super::no_faults,
+    operations: super::no_count,
     mutants: &[
         Mutant::AcknowledgeBeforeDurable,
         Mutant::DamageTakenForHole,

@@ -47,6 +47,8 @@ pub const WORKLOAD: Workload = Workload {
     about: "a whole node: clients on its cores, NVMe/TCP hosts and NBD clients on one volume",
     default_crashes: 30,
     run,
+    faults: super::no_faults,
+    operations: super::no_count,
     mutants: &[
         Mutant::AcknowledgeBeforeDurable,
         Mutant::FlushRemoved,

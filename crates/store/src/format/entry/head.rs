@@ -244,8 +244,8 @@ impl EntryHead {
             return field("group", u64::from(self.group.0));
         }
         let has_blocks = matches!(uses, Uses::OrderAndBlocks | Uses::MemberAndBlocks | Uses::Blocks);
-        let is_counted = uses == Uses::Member;
-        let is_not = has_blocks && !ordered || matches!(uses, Uses::MemberAndChunk | Uses::Nothing);
+        let is_counted = uses == Uses::MemberAndNumber;
+        let is_not = has_blocks && !ordered || matches!(uses, Uses::Member | Uses::MemberAndChunk | Uses::Nothing);
         if is_not && self.seq.0 != 0 || is_counted && self.seq.0 == 0 {
             return field("sequence", self.seq.0);
         }

@@ -36,6 +36,8 @@ pub enum EntryKind {
     InstallZero = 13,
     /// Such a leaf is whole.
     InstallEnd = 14,
+    /// This member goes on behind entries of its group that it lacks.
+    Skip = 15,
     /// A new incarnation of the store begins.
     Opening = 16,
     /// Blocks were moved by the cleaner: true only where the index still names the old place.
@@ -65,8 +67,10 @@ pub(super) enum Uses {
     OrderAndLayer,
     /// Group order.
     Order,
-    /// Group and commit, but no place in the order: its number.
+    /// Group and commit, but no place in the order.
     Member,
+    /// Group and commit; its number.
+    MemberAndNumber,
     /// Group and commit; layer and chunk.
     MemberAndChunk,
     /// Group and commit; layer, chunk and blocks.
@@ -100,6 +104,7 @@ impl EntryKind {
             12 => Self::Install,
             13 => Self::InstallZero,
             14 => Self::InstallEnd,
+            15 => Self::Skip,
             16 => Self::Opening,
             17 => Self::Move,
             32 => Self::PassBegin,
@@ -118,7 +123,8 @@ impl EntryKind {
             Self::Write | Self::Zero => Uses::OrderAndBlocks,
             Self::Layer | Self::Merge | Self::LayerDelete => Uses::OrderAndLayer,
             Self::EpochStart | Self::VolumeEpoch | Self::GroupRecord | Self::Noop => Uses::Order,
-            Self::MemberState => Uses::Member,
+            Self::Skip => Uses::Member,
+            Self::MemberState => Uses::MemberAndNumber,
             Self::InstallBegin | Self::InstallEnd => Uses::MemberAndChunk,
             Self::Install | Self::InstallZero => Uses::MemberAndBlocks,
             Self::Opening => Uses::Nothing,
@@ -136,13 +142,13 @@ impl EntryKind {
 
     /// Whether it is a group's and outside its order.
     pub fn is_of_member(self) -> bool {
-        matches!(self.uses(), Uses::Member | Uses::MemberAndChunk | Uses::MemberAndBlocks)
+        matches!(self.uses(), Uses::Member | Uses::MemberAndNumber | Uses::MemberAndChunk | Uses::MemberAndBlocks)
     }
 
     pub(super) fn record_kind(self) -> RecordKind {
         match self.uses() {
             Uses::Order | Uses::OrderAndBlocks | Uses::OrderAndLayer => RecordKind::Log,
-            Uses::Member | Uses::MemberAndChunk | Uses::MemberAndBlocks => RecordKind::Log,
+            Uses::Member | Uses::MemberAndNumber | Uses::MemberAndChunk | Uses::MemberAndBlocks => RecordKind::Log,
             Uses::Nothing => RecordKind::Opening,
             Uses::Blocks => RecordKind::Move,
             Uses::PassAndChunk | Uses::PassAndGroup | Uses::Pass => RecordKind::Checkpoint,

@@ -40,6 +40,12 @@ pub const MAX_GROUP_RECORD_BYTES: usize = 256 << 10;
 /// Largest opaque state of a member of a group.
 pub const MAX_MEMBER_STATE_BYTES: usize = 4 << 10;
 
+/// Most epochs that a skip names: of a longer history the oldest are left out.
+pub const MAX_SKIP_EPOCHS: usize = 4096;
+/// Longest payload of a skip: with the heads of entry and record it fits where a record's entries are gathered. 4,096
+/// epochs leave room for 3,582 volumes without a record, or 1,024 volumes and a record of 40 KiB.
+pub const MAX_SKIP_BYTES: usize = 120 << 10;
+
 /// What an entry says, beyond its head.
 #[derive(Clone, Copy, Debug)]
 pub enum EntryBody<'a> {
@@ -71,6 +77,9 @@ pub enum EntryBody<'a> {
     InstallZero,
     /// [`EntryKind::InstallEnd`]: the leaf's last sequence, 8 bytes.
     InstallEnd(Seq),
+    /// [`EntryKind::Skip`]: the group as it is where its order goes on, laid out as its state in a pass; what is committed
+    /// there is what is skipped, and there is no state of a member.
+    Skip(GroupState<'a>),
     /// [`EntryKind::Opening`].
     Opening(Opening<'a>),
     /// [`EntryKind::Move`].
@@ -152,6 +161,7 @@ fn decode_body<'a>(head: &EntryHead, payload: &'a [u8]) -> Result<EntryBody<'a>,
             return Err(FormatError::Field { what: WHAT, field: "payload length", found: payload.len() as u64 });
         }
         EntryKind::MemberState => EntryBody::MemberState(payload),
+        EntryKind::Skip => EntryBody::Skip(decode_skip(payload)?),
         EntryKind::Move => {
             exactly(count * MOVE_BYTES_PER_BLOCK)?;
             EntryBody::Move(MovedBlocks { sums: StoredSums::decode(payload, count)? })
@@ -189,6 +199,25 @@ fn decode_body<'a>(head: &EntryHead, payload: &'a [u8]) -> Result<EntryBody<'a>,
         EntryKind::GroupState => EntryBody::GroupState(GroupState::decode(payload)?),
         EntryKind::Segments => EntryBody::Segments(SegmentTable::decode(payload)?),
     })
+}
+
+/// The payload of a skip.
+pub(crate) fn decode_skip(payload: &[u8]) -> Result<GroupState<'_>, FormatError> {
+    let field = |field, found| Err(FormatError::Field { what: "skip", field, found });
+    if payload.len() > MAX_SKIP_BYTES {
+        return field("payload length", payload.len() as u64);
+    }
+    let state = GroupState::decode(payload)?;
+    if state.epochs().len() > MAX_SKIP_EPOCHS {
+        return field("number of epochs", state.epochs().len() as u64);
+    }
+    if let Some((_, first)) = state.epochs().last().filter(|(_, first)| *first > state.committed) {
+        return field("first sequence of an epoch", first.0);
+    }
+    match state.member.number {
+        0 => Ok(state),
+        other => field("member's state", other),
+    }
 }
 
 /// Walks encoded entries.

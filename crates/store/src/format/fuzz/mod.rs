@@ -143,7 +143,7 @@ fn encode_again(entry: &Entry<'_>, out: &mut Vec<u8>) {
         EntryBody::PassBegin(begin) => payload.extend(begin.encode()),
         EntryBody::PassEnd(end) => payload.extend(end.encode()),
         EntryBody::Leaf(data) => payload.extend(data.encode()),
-        EntryBody::GroupState(state) => {
+        EntryBody::GroupState(state) | EntryBody::Skip(state) => {
             let (epochs, volumes): (Vec<_>, Vec<_>) = (state.epochs().collect(), state.volumes().collect());
             GroupState::encode(state.committed, &epochs, &volumes, state.record, state.member, &mut payload);
         }

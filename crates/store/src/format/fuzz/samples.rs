@@ -336,12 +336,18 @@ fn member_samples() -> Vec<Sample> {
     let state = EntryHead { seq: Seq(7), ..member_head(MemberState) };
     let zero =
         EntryHead { flags: EntryFlags::HIDES_BELOW, ..of_chunk(InstallZero).with_range(BlockRange::new(7, 249)) };
+    let mut skip = Vec::new();
+    let epochs = [(types::Epoch(1), Seq(1)), (types::Epoch(6), Seq(0x10_0000))];
+    let none = crate::format::MemberState::default();
+    let (through, volumes) = (Seq(0x10_0400), [(VolumeId(8), types::VolumeEpoch(4))]);
+    crate::format::GroupState::encode(through, &epochs, &volumes, b"{\"epoch\": 6}", none, &mut skip);
     let all = [
         ("record, member state", log(state, b"behind since 9")),
         ("record, install begin", log(of_chunk(InstallBegin), &[])),
         ("record, install of 3 coded blocks", blocks_sample(of_chunk(Install), 3, true)),
         ("record, install zero", log(zero, &[])),
         ("record, install end", log(of_chunk(InstallEnd), &0x10_0007u64.to_le_bytes())),
+        ("record, skip", log(member_head(Skip), &skip)),
     ];
     all.into_iter().map(|(name, bytes)| Sample { name, reader: Reader::Record, bytes }).collect()
 }

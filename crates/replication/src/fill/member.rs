@@ -1,0 +1,362 @@
+//! The side of the member that lacks something.
+
+use super::{Owner, leaves_of};
+use crate::group::{Group, GroupRef};
+use crate::node::{CoreGroups, Line};
+use crate::protocol::History;
+use crate::shard::GroupShard;
+use crate::wire::{Fill, FillMessage, LeafLine, MAX_LEAVES, Run};
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+use runtime::channel::WaitList;
+use runtime::{IoBuf, SharedBuf};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+use store::format::StoredLength;
+use store::{AppendError, BlockCoding, Entry, EntryKind, LogPosition};
+use types::{ChunkId, Epoch, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, VolumeId, mutant};
+
+/// A store that is full may have room again.
+const FULL_WAIT: Duration = Duration::from_millis(100);
+/// A connection may have room again.
+const ROOM_WAIT: Duration = Duration::from_millis(10);
+/// What a member writes down of itself: whether it is whole.
+const WHOLE: &[u8] = &[1, 1];
+const NOT_WHOLE: &[u8] = &[1, 0];
+
+/// Whether a member's state, as it was written down, says that it lacks nothing. What cannot be read says nothing good.
+pub(crate) fn is_whole(state: Option<&[u8]>) -> bool {
+    state.is_none_or(|state| state == WHOLE)
+}
+
+/// An attempt, as the member sees it.
+pub(crate) struct Filler {
+    attempt: u64,
+    line: Line,
+    /// Who makes it whole.
+    pub(crate) from: StoreId,
+    /// Chunks of which nothing comes as an entry yet.
+    pending: RefCell<HashSet<ChunkId, FixedState>>,
+    /// Units that are on their way: nothing behind their moment is applied before they are installed.
+    under_way: RefCell<VecDeque<(u64, Seq)>>,
+    said: RefCell<VecDeque<Fill>>,
+    changed: WaitList,
+    /// Its log goes on behind what was skipped.
+    goes_on: Cell<bool>,
+    is_over: Cell<bool>,
+}
+
+impl Filler {
+    pub(crate) fn new(attempt: u64, from: StoreId) -> Self {
+        Self {
+            attempt,
+            line: Line::default(),
+            from,
+            pending: RefCell::default(),
+            under_way: RefCell::default(),
+            said: RefCell::default(),
+            changed: WaitList::default(),
+            goes_on: Cell::new(false),
+            is_over: Cell::new(false),
+        }
+    }
+
+    /// The attempt is over, however far it came.
+    pub(crate) fn end(&self) {
+        self.is_over.set(true);
+        self.changed.wake_all();
+    }
+
+    /// Its primary says something.
+    pub(crate) fn hear(&self, message: FillMessage) {
+        if message.attempt != self.attempt || self.is_over.get() {
+            return;
+        }
+        if let Fill::UnitBegin { unit, chunk, at, .. } = &message.says {
+            // Now: entries that come behind it in this very turn may be about its chunk.
+            self.pending.borrow_mut().remove(chunk);
+            self.under_way.borrow_mut().push_back((*unit, *at));
+        }
+        self.said.borrow_mut().push_back(message.says);
+        self.changed.wake_all();
+    }
+
+    /// Whether entries come by now.
+    pub(crate) fn is_going_on(&self) -> bool {
+        self.goes_on.get() && !self.is_over.get()
+    }
+
+    /// Nothing behind this is to be applied now.
+    pub(crate) fn bound(&self) -> Option<Seq> {
+        self.under_way.borrow().iter().map(|(_, at)| *at).min()
+    }
+
+    /// Whether an entry may come: nothing of what its unit will bring.
+    pub(crate) fn may_come(&self, entry: &Entry) -> bool {
+        let pending = self.pending.borrow();
+        !super::touches(&entry.kind, entry.chunk, |chunk| pending.contains(&chunk))
+    }
+}
+
+/// One attempt, to its end.
+pub(crate) async fn run(
+    core: Rc<CoreGroups>,
+    shard: Rc<GroupShard>,
+    group: GroupRef,
+    filler: Rc<Filler>,
+    owner: Owner,
+) {
+    let ended = Attempt { core, shard, group: group.clone(), filler: filler.clone(), last: Cell::default() };
+    let ended = ended.run(&owner).await;
+    if let Err(why) = ended {
+        log::debug!("group {}: catching up: {why}", group.id());
+    }
+    filler.end();
+}
+
+struct Attempt {
+    core: Rc<CoreGroups>,
+    shard: Rc<GroupShard>,
+    group: GroupRef,
+    filler: Rc<Filler>,
+    /// The last entry that was queued.
+    last: Cell<LogPosition>,
+}
+
+impl Attempt {
+    async fn run(&self, owner: &Owner) -> Result<(), String> {
+        // Before anything is given up: whoever starts anew from here on is not taken for whole.
+        if !mutant(Mutant::FillNotNoted) {
+            self.note(NOT_WHOLE).await?;
+        }
+        self.group.with(crate::protocol::Member::begins_to_fill);
+        let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await;
+        let damaged = self.group.damaged();
+        for leaf in leaves.iter_mut().filter(|leaf| damaged.contains(&(leaf.layer, leaf.chunk))) {
+            // Whatever it is, it is not what the primary has.
+            leaf.last_seq = Seq(0);
+        }
+        let mut rest = leaves.chunks(MAX_LEAVES).peekable();
+        loop {
+            let leaves = rest.next().unwrap_or_default().to_vec();
+            let is_last = rest.peek().is_none();
+            while !self.core.has_room(self.filler.from, self.group.id()) {
+                runtime::sleep(ROOM_WAIT).await;
+                if self.filler.is_over.get() {
+                    return Err("it was given up".to_owned());
+                }
+            }
+            self.say(Fill::Leaves { leaves, is_last })?;
+            if is_last {
+                break;
+            }
+            runtime::background_step().await;
+        }
+        let mut unit = None;
+        loop {
+            let said = || match self.filler.is_over.get() {
+                true => Some(None),
+                false => self.filler.said.borrow_mut().pop_front().map(Some),
+            };
+            let Some(said) = self.filler.changed.until(said).await else { return Err("it was given up".to_owned()) };
+            match said {
+                Fill::Pending { chunks, .. } => self.filler.pending.borrow_mut().extend(chunks),
+                Fill::Skip { at, epochs, volumes, record } => {
+                    self.skip(at, epochs, volumes, record).await?;
+                    self.say(Fill::Skipped { through: at.1 })?;
+                }
+                Fill::UnitBegin { unit: number, chunk, leaves, .. } => {
+                    for leaf in &leaves {
+                        self.put(leaf.layer, chunk, EntryKind::InstallBegin).await?;
+                    }
+                    unit = Some((number, leaves));
+                }
+                Fill::UnitPart { unit: number, layer, key, runs, blocks } => {
+                    let (_, leaves) = unit.as_ref().filter(|(known, _)| *known == number).ok_or("a part of no unit")?;
+                    let chunk = leaves.iter().find(|leaf| leaf.layer == layer).ok_or("a part of no leaf")?.chunk;
+                    self.install((layer, chunk), key, runs, &blocks).await?;
+                }
+                Fill::UnitEnd { unit: number } => {
+                    let (_, leaves) = unit.take().filter(|(known, _)| *known == number).ok_or("the end of no unit")?;
+                    self.end_unit(&leaves).await?;
+                    self.filler.under_way.borrow_mut().retain(|(under_way, _)| *under_way != number);
+                    self.group.apply_deferred();
+                    self.say(Fill::UnitTaken { unit: number })?;
+                }
+                Fill::Filled => {
+                    if !self.filler.pending.borrow().is_empty() || unit.is_some() {
+                        return Err("it is told to be whole, and is not".to_owned());
+                    }
+                    self.note(WHOLE).await?;
+                    self.filler.end();
+                    self.group.is_whole_again();
+                    self.group.with(crate::protocol::Member::is_filled);
+                    return Ok(());
+                }
+                Fill::Compare
+                | Fill::Leaves { .. }
+                | Fill::Skipped { .. }
+                | Fill::UnitTaken { .. }
+                | Fill::Digest { .. } => {
+                    return Err("its primary says what only a member says".to_owned());
+                }
+            }
+        }
+    }
+
+    fn say(&self, says: Fill) -> Result<(), String> {
+        let Filler { attempt, from, line, .. } = &*self.filler;
+        let message = FillMessage { attempt: *attempt, says };
+        match self.core.send_fill(&self.shard, self.group.id(), *from, &message, line) {
+            true => Ok(()),
+            false => Err("nothing reaches its primary".to_owned()),
+        }
+    }
+
+    /// Writes down what this member is.
+    async fn note(&self, state: &[u8]) -> Result<(), String> {
+        let state = IoBuf::copy_of(state).freeze();
+        self.put(LayerId(0), ChunkId(0), EntryKind::MemberState { state }).await?;
+        self.durable(self.last.get()).await
+    }
+
+    async fn skip(
+        &self,
+        (_, through): (Epoch, Seq),
+        epochs: Vec<(Epoch, Seq)>,
+        volumes: Vec<(VolumeId, VolumeEpoch)>,
+        record: Vec<u8>,
+    ) -> Result<(), String> {
+        let id = self.group.id();
+        self.group.forget_uncommitted(&self.shard);
+        let history = History::new(epochs.clone(), through);
+        let record = IoBuf::copy_of(&record).freeze();
+        self.put(LayerId(0), ChunkId(0), EntryKind::Skip { through, epochs, volumes, record }).await?;
+        self.durable(self.last.get()).await?;
+        if self.shard.store().committed_through(id) != through {
+            return Err(format!("its log does not go on behind {through}"));
+        }
+        self.group.with(|member| member.skipped(history));
+        self.filler.goes_on.set(true);
+        Ok(())
+    }
+
+    async fn install(
+        &self,
+        (layer, chunk): (LayerId, ChunkId),
+        key: KeyId,
+        runs: Vec<Run>,
+        blocks: &SharedBuf,
+    ) -> Result<(), String> {
+        let mut at = 0;
+        for run in runs {
+            let kind = match run {
+                Run::Zero(range) => EntryKind::InstallZero { range, hides_below: true },
+                Run::Stored(range, sums) => {
+                    let lengths: Vec<_> = sums.iter().map(|(_, length)| *length).collect();
+                    let end = at + lengths.iter().map(|length| length.bytes()).sum::<usize>();
+                    let bytes = blocks.slice(at..end);
+                    at = end;
+                    EntryKind::Install { range, bytes, coding: coding_of(key, &lengths) }
+                }
+            };
+            self.put(layer, chunk, kind).await?;
+        }
+        Ok(())
+    }
+
+    /// All of a unit is there: its leaves are what the primary's are.
+    async fn end_unit(&self, leaves: &[LeafLine]) -> Result<(), String> {
+        self.durable(self.last.get()).await?;
+        for leaf in leaves {
+            self.put(leaf.layer, leaf.chunk, EntryKind::InstallEnd { last_seq: leaf.last_seq }).await?;
+        }
+        self.durable(self.last.get()).await
+    }
+
+    /// Queues an entry outside the order, once the store takes it.
+    async fn put(&self, layer: LayerId, chunk: ChunkId, kind: EntryKind) -> Result<(), String> {
+        let entry = Entry {
+            group: self.group.id(),
+            epoch: Epoch(0),
+            seq: Seq(0),
+            commit: Seq(0),
+            volume_epoch: VolumeEpoch(0),
+            layer,
+            chunk,
+            kind,
+        };
+        loop {
+            match self.shard.store().prepare(entry.clone()) {
+                Ok(position) => {
+                    self.last.set(position);
+                    return Ok(());
+                }
+                Err(AppendError::Busy) => self.shard.store().room().await.map_err(|error| error.to_string())?,
+                Err(AppendError::NoSpace { .. }) => runtime::sleep(FULL_WAIT).await,
+                Err(error) => return Err(error.to_string()),
+            }
+            if self.filler.is_over.get() {
+                return Err("it was given up".to_owned());
+            }
+        }
+    }
+
+    async fn durable(&self, position: LogPosition) -> Result<(), String> {
+        let store = self.shard.store();
+        let mut seen = store.durable_through();
+        while seen < position {
+            seen = store.durable_changed(seen).await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+fn coding_of(key: KeyId, lengths: &[StoredLength]) -> BlockCoding {
+    let is_plain = lengths.iter().all(|length| *length == StoredLength::RAW);
+    BlockCoding::new(key, (!is_plain).then_some(lengths))
+}
+
+/// Everything that a group's member is told of catching up.
+pub(crate) fn hear(
+    core: &Rc<CoreGroups>,
+    shard: &Rc<GroupShard>,
+    group: &GroupRef,
+    from: StoreId,
+    message: FillMessage,
+) {
+    if let Fill::Digest { layer, chunk, last_seq, digest } = message.says {
+        return crate::scrub::compare(shard, group, from, (layer, chunk), (last_seq, digest));
+    }
+    if let Fill::Compare = message.says {
+        let may_begin = {
+            let member = group.member();
+            !member.leads() && member.record().primary == from
+        };
+        let known = group.filler().is_some_and(|filler| filler.attempt == message.attempt && filler.from == from);
+        if may_begin && !known {
+            let filler = Rc::new(Filler::new(message.attempt, from));
+            group.set_filler(Some(filler.clone()));
+            runtime::spawn(run(core.clone(), shard.clone(), group.clone(), filler, core.owner()));
+        }
+    } else if let Some(filler) = group.filler().filter(|filler| filler.from == from) {
+        filler.hear(message);
+    }
+}
+
+/// Whether entries that have come may be taken: a member that is not whole takes none of what a unit will bring, and none
+/// at all while nobody makes it whole.
+pub(crate) fn may_come(group: &Group, entries: &[Entry]) -> bool {
+    if entries.is_empty() || group.member().is_whole() {
+        return true;
+    }
+    let Some(filler) = group.filler().filter(|filler| filler.is_going_on()) else { return false };
+    let may = entries.iter().all(|entry| filler.may_come(entry));
+    if !may {
+        log::error!("group {}: an entry came for a chunk that is still to come as a whole", group.id());
+        filler.end();
+    }
+    may
+}

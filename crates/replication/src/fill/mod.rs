@@ -1,0 +1,82 @@
+//! Catch-up: a member that lacks what no entry can bring is made whole, chunk by chunk (R14, R15 of docs/replication.md).
+//!
+//! ```text
+//!   primary: [`primary`]                                 member: [`member`]
+//!   compares its leaves with the member's ── pending ──► nothing of these chunks comes as an entry
+//!   entries behind c, of pending chunks as no-ops ─────► log goes on behind c
+//!   per chunk: writers wait, leaves of one moment ─────► emptied, installed, trusted; nothing behind that moment is
+//!                                                        applied before
+//! ```
+
+pub(crate) mod member;
+pub(crate) mod primary;
+
+use crate::shard::GroupShard;
+use crate::wire::LeafLine;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use runtime::background_step;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{EntryKind, LeafCursor};
+use types::{ChunkId, FamilyId, GroupId, LayerId};
+
+/// Says which group holds a chunk of a family.
+pub type Owner = Arc<dyn Fn(FamilyId, ChunkId) -> GroupId + Send + Sync>;
+
+/// An attempt in which nothing happens for so long is over; another follows.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// Leaves looked at in one step.
+const LEAVES_PER_STEP: u32 = 2048;
+
+/// All leaves of a group in a shard, by chunk and layer, walked in steps between the turns in which clients are served. A
+/// leaf that changes meanwhile is as it was when it was looked at.
+pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner) -> Vec<LeafLine> {
+    let families: HashMap<LayerId, FamilyId, FixedState> =
+        shard.store().layers().iter().map(|record| (record.layer, record.family)).collect();
+    let (mut leaves, mut found) = (Vec::new(), Vec::new());
+    let mut cursor = LeafCursor::default();
+    loop {
+        let more = shard.store().walk_leaves(&mut cursor, LEAVES_PER_STEP, &mut found);
+        for (layer, chunk, last_seq) in found.drain(..) {
+            let family = families.get(&layer).copied().unwrap_or_default();
+            if owner(family, chunk) == group {
+                leaves.push(LeafLine { chunk, layer, last_seq });
+            }
+        }
+        if !more {
+            break;
+        }
+        background_step().await;
+    }
+    leaves.sort_unstable();
+    leaves.dedup_by_key(|leaf| (leaf.chunk, leaf.layer));
+    leaves
+}
+
+/// The chunks that an entry is about, if any of them is one of `these`; other kinds are about none.
+pub(crate) fn touches(kind: &EntryKind, chunk: ChunkId, these: impl Fn(ChunkId) -> bool) -> bool {
+    match kind {
+        EntryKind::Write { .. } | EntryKind::Zero { .. } => these(chunk),
+        EntryKind::Merge { chunks, .. } | EntryKind::LayerDelete { chunks } => chunks.iter().any(|chunk| these(*chunk)),
+        _ => false,
+    }
+}
+
+/// The same entry without what is about `these` chunks: a no-op of its place, if nothing is left.
+pub(crate) fn without(kind: &EntryKind, chunk: ChunkId, these: impl Fn(ChunkId) -> bool) -> EntryKind {
+    let rest = |chunks: &[ChunkId]| chunks.iter().copied().filter(|chunk| !these(*chunk)).collect::<Vec<_>>();
+    match kind {
+        EntryKind::Write { .. } | EntryKind::Zero { .. } if these(chunk) => EntryKind::Noop,
+        EntryKind::Merge { into, chunks, hides_below } => match rest(chunks) {
+            chunks if chunks.is_empty() => EntryKind::Noop,
+            chunks => EntryKind::Merge { into: *into, chunks, hides_below: *hides_below },
+        },
+        // Without chunks it would end the layer.
+        EntryKind::LayerDelete { chunks } if !chunks.is_empty() => match rest(chunks) {
+            chunks if chunks.is_empty() => EntryKind::Noop,
+            chunks => EntryKind::LayerDelete { chunks },
+        },
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,389 @@
+//! The side of the primary, which has everything.
+
+use super::{Owner, PATIENCE, leaves_of};
+use crate::group::{Group, GroupRef};
+use crate::node::{CoreGroups, Line};
+use crate::shard::GroupShard;
+use crate::wire::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_HISTORY_EPOCHS, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashSet};
+use runtime::channel::WaitList;
+use runtime::{Instant, IoBuf, now};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use store::format::{Crc32c, StoredLength};
+use store::{Entry, EntryKind, ImageBlock, LeafImage, MAX_ENTRY_BLOCKS, ReadError};
+use types::{BlockRange, ChunkId, Incarnation, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, mutant};
+
+/// Units that are on their way at once.
+const UNITS_UNDER_WAY: usize = 4;
+/// What is waited for is looked at again after so long: whether there is anything to wait for.
+const LOOK: Duration = Duration::from_millis(100);
+/// Blocks of one part.
+const PART_BLOCKS_MAX: u32 = 64;
+
+/// An attempt, as the primary sees it.
+pub(crate) struct Filling {
+    attempt: u64,
+    line: Line,
+    /// Who is made whole, and in which of its lives.
+    pub(crate) to: StoreId,
+    life: Incarnation,
+    theirs: RefCell<Vec<LeafLine>>,
+    has_told: Cell<bool>,
+    has_skipped: Cell<bool>,
+    /// Chunks that differed: how far the order went into the unit that was sent; nothing, as long as none was.
+    units: RefCell<HashMap<ChunkId, Option<Seq>, FixedState>>,
+    /// Units that were sent and not taken.
+    under_way: RefCell<HashSet<u64, FixedState>>,
+    changed: WaitList,
+    moved_at: Cell<Instant>,
+    is_over: Cell<bool>,
+}
+
+impl Filling {
+    pub(crate) fn end(&self) {
+        self.is_over.set(true);
+        self.changed.wake_all();
+    }
+
+    /// The member says something.
+    pub(crate) fn hear(&self, message: FillMessage) {
+        if message.attempt != self.attempt || self.is_over.get() {
+            return;
+        }
+        match message.says {
+            Fill::Leaves { leaves, is_last } => {
+                self.theirs.borrow_mut().extend(leaves);
+                self.has_told.set(is_last);
+            }
+            Fill::Skipped { .. } => self.has_skipped.set(true),
+            Fill::UnitTaken { unit } => drop(self.under_way.borrow_mut().remove(&unit)),
+            _ => return self.end(),
+        }
+        self.moved_at.set(now());
+        self.changed.wake_all();
+    }
+
+    /// The entries as this member is to have them: those that a unit brings, or will bring, are no-ops there.
+    pub(crate) fn filtered(&self, entries: &[Entry]) -> Vec<Entry> {
+        let units = self.units.borrow();
+        let filter = |entry: &Entry| {
+            let brought = |chunk: ChunkId| match units.get(&chunk) {
+                Some(None) => true,
+                Some(Some(at)) => entry.seq <= *at,
+                None => false,
+            };
+            let mut entry = entry.clone();
+            if super::touches(&entry.kind, entry.chunk, brought) {
+                entry.kind = super::without(&entry.kind, entry.chunk, brought);
+            }
+            entry
+        };
+        entries.iter().map(filter).collect()
+    }
+}
+
+/// Makes a member whole, or gives up; whoever called looks after that again.
+pub(crate) async fn run(core: Rc<CoreGroups>, shard: Rc<GroupShard>, group: GroupRef, to: StoreId, owner: Owner) {
+    let Some(life) = core.life_of(to) else { return };
+    let filling = Rc::new(Filling {
+        attempt: runtime::random_u64(),
+        line: Line::default(),
+        to,
+        life,
+        theirs: RefCell::default(),
+        has_told: Cell::new(false),
+        has_skipped: Cell::new(false),
+        units: RefCell::default(),
+        under_way: RefCell::default(),
+        changed: WaitList::default(),
+        moved_at: Cell::new(now()),
+        is_over: Cell::new(false),
+    });
+    group.add_filling(filling.clone());
+    let run = Attempt { core, shard, group: group.clone(), filling: filling.clone(), reign: group.reign() };
+    if let Err(why) = run.to_the_end(&owner).await {
+        log::debug!("group {}: store {to} is not whole yet: {why}", group.id());
+    }
+    filling.end();
+    group.remove_filling(&filling);
+    group.with(|member| member.fills_no_more(to));
+}
+
+struct Attempt {
+    core: Rc<CoreGroups>,
+    shard: Rc<GroupShard>,
+    group: GroupRef,
+    filling: Rc<Filling>,
+    reign: u32,
+}
+
+impl Attempt {
+    async fn to_the_end(&self, owner: &Owner) -> Result<(), String> {
+        self.say(Fill::Compare)?;
+        self.until(|filling| filling.has_told.get()).await?;
+        // From here on the member is sent every entry, or what it is about in a unit.
+        let at = self.place()?;
+        self.compare(owner).await?;
+        self.skip(at).await?;
+        // Nothing is committed while too few are in sync, so that no unit could wait for what is on its way: all units are
+        // taken before the member is sent the first entry, and none has come as a no-op that a unit lacks.
+        let stands = !self.group.member().record().may_commit();
+        if !stands {
+            self.goes_on(at).await?;
+        } else if self.group.member().peer(self.filling.to).is_none_or(|peer| peer.whole) {
+            // It would be sent entries, of what is pending as no-ops.
+            return Err("that it is not whole was not heard".to_owned());
+        }
+        let mut chunks: Vec<_> = self.filling.units.borrow().keys().copied().collect();
+        chunks.sort_unstable();
+        for (number, chunk) in (1..).zip(chunks) {
+            self.until(|filling| filling.under_way.borrow().len() < UNITS_UNDER_WAY).await?;
+            self.send_unit(number, chunk, stands).await?;
+        }
+        self.until(|filling| filling.under_way.borrow().is_empty()).await?;
+        if stands {
+            self.goes_on(at).await?;
+        }
+        self.say(Fill::Filled)?;
+        self.until(|_| self.group.member().peer(self.filling.to).is_some_and(|peer| peer.whole)).await
+    }
+
+    /// What is committed now, of which a primary that has begun has everything.
+    fn place(&self) -> Result<(types::Epoch, Seq), String> {
+        if !self.group.may_fill() {
+            return Err("the group has not begun".to_owned());
+        }
+        let member = self.group.member();
+        Ok((member.log().epoch_at(member.committed()), member.committed()))
+    }
+
+    /// The chunks of which either side has what the other has not.
+    async fn compare(&self, owner: &Owner) -> Result<(), String> {
+        let ours = leaves_of(&self.shard, self.group.id(), owner).await;
+        self.check()?;
+        let mut theirs = self.filling.theirs.take();
+        theirs.sort_unstable();
+        let by_chunk = |leaves: &[LeafLine]| {
+            let mut chunks: HashMap<ChunkId, Vec<LeafLine>, FixedState> = HashMap::default();
+            leaves.iter().for_each(|leaf| chunks.entry(leaf.chunk).or_default().push(*leaf));
+            chunks
+        };
+        let (mine, other) = (by_chunk(&ours), by_chunk(&theirs));
+        let differs = |chunk: &ChunkId| match (mine.get(chunk), other.get(chunk)) {
+            (Some(mine), Some(other)) => {
+                let is_same = mine == other && mine.iter().all(|leaf| leaf.last_seq > Seq(0));
+                !is_same
+            }
+            (None, Some(_)) => !mutant(Mutant::DeletedChunkNotSent),
+            _ => true,
+        };
+        let mut units = self.filling.units.borrow_mut();
+        units.extend(mine.keys().chain(other.keys()).filter(|chunk| differs(chunk)).map(|chunk| (*chunk, None)));
+        if mutant(Mutant::CatchUpMissesChunk)
+            && let Some(missed) = units.keys().min().copied()
+        {
+            units.remove(&missed);
+        }
+        *self.filling.theirs.borrow_mut() = theirs;
+        Ok(())
+    }
+
+    async fn skip(&self, at: (types::Epoch, Seq)) -> Result<(), String> {
+        let mut chunks: Vec<_> = self.filling.units.borrow().keys().copied().collect();
+        chunks.sort_unstable();
+        let mut rest = chunks.chunks(MAX_CHUNKS).peekable();
+        while let Some(chunks) = rest.next() {
+            self.part(Fill::Pending { chunks: chunks.to_vec(), is_last: rest.peek().is_none() }).await?;
+        }
+        let mut history = self.group.member().log().clone();
+        history.cut(at.1);
+        let left_out = history.starts().len().saturating_sub(MAX_HISTORY_EPOCHS);
+        let mut epochs = history.starts()[left_out..].to_vec();
+        if let Some(oldest) = epochs.first_mut().filter(|_| left_out > 0) {
+            // Two logs that both do not know their beginning must not agree on it (R13).
+            oldest.1 = Seq(1);
+        }
+        let volumes = self.shard.store().volume_epochs(self.group.id());
+        let record = cluster::encode(&self.group.record());
+        if volumes.len() > MAX_VOLUMES || record.len() > MAX_RECORD_BYTES {
+            return Err(format!("{} volumes, a record of {} bytes", volumes.len(), record.len()));
+        }
+        self.say(Fill::Skip { at, epochs, volumes, record })?;
+        self.until(|filling| filling.has_skipped.get()).await
+    }
+
+    /// From now on the member is sent every entry behind `at`.
+    async fn goes_on(&self, at: (types::Epoch, Seq)) -> Result<(), String> {
+        self.group.with(|member| member.fills(self.filling.to, self.filling.life, at));
+        let fills = self.group.member().peer(self.filling.to).is_some_and(|peer| peer.fills);
+        match fills {
+            true => self.tell_layers().await,
+            false => Err("it has started anew".to_owned()),
+        }
+    }
+
+    /// What the skipped entries said of layers is said again.
+    async fn tell_layers(&self) -> Result<(), String> {
+        for record in self.shard.store().layers() {
+            let tell = || self.group.submit(VolumeEpoch(0), record.layer, ChunkId(0), EntryKind::Layer { record }, 0);
+            // Not behind writers that wait: they may wait for this member.
+            while tell().map_err(|error| error.to_string())?.is_none() {
+                runtime::sleep(LOOK).await;
+                self.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All of a chunk, as it is at one moment: nothing that was asked of it before is on its way then.
+    async fn send_unit(&self, number: u64, chunk: ChunkId, stands: bool) -> Result<(), String> {
+        let held = self.group.hold(chunk);
+        let images = loop {
+            // Looked at in the turn in which the unit is taken: layers that end do not wait.
+            self.until(|_| stands || !self.group.is_on_its_way(chunk)).await?;
+            if !self.core.has_room(self.filling.to, self.group.id()) {
+                runtime::sleep(LOOK / 10).await;
+                self.check()?;
+                continue;
+            }
+            break self.begin_unit(number, chunk)?;
+        };
+        drop(held);
+        for image in images {
+            self.send_leaf(number, image).await?;
+        }
+        self.say(Fill::UnitEnd { unit: number })
+    }
+
+    /// Its leaves are taken, and from now on what comes is an entry again: in one turn.
+    fn begin_unit(&self, number: u64, chunk: ChunkId) -> Result<Vec<(LayerId, KeyId, LeafImage)>, String> {
+        let theirs = self.filling.theirs.borrow();
+        let mut layers: Vec<_> = theirs.iter().filter(|leaf| leaf.chunk == chunk).map(|leaf| leaf.layer).collect();
+        let known = self.shard.store().layers();
+        layers.extend(self.shard.store().layers_of(chunk));
+        layers.sort_unstable();
+        layers.dedup();
+        let (mut leaves, mut images) = (Vec::new(), Vec::new());
+        for layer in layers {
+            let image = self.shard.store().image(layer, chunk).map_err(|error| error.to_string())?;
+            if !image.is_trusted() {
+                return Err(format!("chunk {chunk} of layer {layer} is not whole here"));
+            }
+            leaves.push(LeafLine { chunk, layer, last_seq: image.last_seq() });
+            let key = known.iter().find(|record| record.layer == layer).map_or(KeyId(0), |record| record.key);
+            images.push((layer, key, image));
+        }
+        let at = self.group.committed();
+        self.say(Fill::UnitBegin { unit: number, chunk, at, leaves })?;
+        self.filling.under_way.borrow_mut().insert(number);
+        self.filling.units.borrow_mut().insert(chunk, Some(at));
+        Ok(images)
+    }
+
+    async fn send_leaf(&self, unit: u64, (layer, key, image): (LayerId, KeyId, LeafImage)) -> Result<(), String> {
+        let runs: Vec<_> = image.runs().collect();
+        for (range, block) in runs {
+            match block {
+                ImageBlock::Absent => {}
+                ImageBlock::Zero => {
+                    let blocks = IoBuf::new(0).freeze();
+                    self.part(Fill::UnitPart { unit, layer, key, runs: vec![Run::Zero(range)], blocks }).await?;
+                }
+                ImageBlock::Stored => {
+                    let mut first = u32::from(range.first);
+                    while first < range.end() {
+                        let count = PART_BLOCKS_MAX.min(range.end() - first);
+                        let part = stored_part(&image, BlockRange::new(first, count), (unit, layer, key)).await;
+                        let part = part.map_err(|error| {
+                            // Another that is in sync has it, and is to lead.
+                            self.group.note_damage(&error);
+                            error.to_string()
+                        })?;
+                        self.part(part).await?;
+                        first += count;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a part, when there is room for it.
+    async fn part(&self, part: Fill) -> Result<(), String> {
+        while !self.core.has_room(self.filling.to, self.group.id()) {
+            runtime::sleep(LOOK / 10).await;
+            self.check()?;
+        }
+        self.filling.moved_at.set(now());
+        self.say(part)
+    }
+
+    fn say(&self, says: Fill) -> Result<(), String> {
+        self.check()?;
+        let message = FillMessage { attempt: self.filling.attempt, says };
+        match self.core.send_fill(&self.shard, self.group.id(), self.filling.to, &message, &self.filling.line) {
+            true => Ok(()),
+            false => Err("nothing reaches it".to_owned()),
+        }
+    }
+
+    /// Whether it makes sense to go on.
+    fn check(&self) -> Result<(), String> {
+        let peer = self.group.member().peer(self.filling.to);
+        let is_there =
+            self.core.life_of(self.filling.to) == Some(self.filling.life) && peer.is_some_and(|peer| peer.has_told);
+        if self.filling.is_over.get() || self.group.reign() != self.reign || !is_there {
+            return Err("it is another by now".to_owned());
+        }
+        match now().since(self.filling.moved_at.get()) < PATIENCE {
+            true => Ok(()),
+            false => Err("nothing happens".to_owned()),
+        }
+    }
+
+    async fn until(&self, ready: impl Fn(&Filling) -> bool) -> Result<(), String> {
+        loop {
+            self.check()?;
+            let changed = self.filling.changed.until(|| ready(&self.filling).then_some(()));
+            if ready(&self.filling) || runtime::timeout(LOOK, changed).await.is_ok() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Blocks of a leaf that are stored, as they are stored.
+async fn stored_part(
+    image: &LeafImage,
+    range: BlockRange,
+    (unit, layer, key): (u64, LayerId, KeyId),
+) -> Result<Fill, ReadError> {
+    let mut stored = image.read(range).await?;
+    let (mut bytes, mut sums) = (Vec::with_capacity(range.bytes()), Vec::with_capacity(range.count.into()));
+    stored.for_each(|block| {
+        if let Some((length, block)) = block {
+            sums.push((Crc32c::of(block), length));
+            bytes.extend_from_slice(block);
+        }
+    });
+    let mut rest = &sums[..];
+    let mut first = u32::from(range.first);
+    let mut runs = Vec::new();
+    while !rest.is_empty() {
+        let (of_run, behind): (&[(Crc32c, StoredLength)], _) = rest.split_at(rest.len().min(MAX_ENTRY_BLOCKS.into()));
+        runs.push(Run::Stored(BlockRange::new(first, of_run.len() as u32), of_run.to_vec()));
+        first += of_run.len() as u32;
+        rest = behind;
+    }
+    Ok(Fill::UnitPart { unit, layer, key, runs, blocks: IoBuf::copy_of(&bytes).freeze() })
+}
+
+/// A member says something of being made whole.
+pub(crate) fn hear(group: &Group, from: StoreId, message: FillMessage) {
+    if let Some(filling) = group.filling(from) {
+        filling.hear(message);
+    }
+}

@@ -1,0 +1,637 @@
+//! One core's share of a node: the shards that are served here, and connections to the cores of other nodes.
+
+use super::link::{Frames, Line, Link, Taken};
+use super::map_side::{MapSide, Says};
+use super::view::View;
+use super::{Shared, Timing, Work};
+use crate::fill::{Owner, member, primary};
+use crate::group::{Group, GroupRef, Received};
+use crate::protocol::{Membership, Message, Session};
+use crate::shard::GroupShard;
+use crate::wire::{
+    Beat, BeatAnswer, Class, Cores, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, Grants, Hello, NodeMessage,
+    RequestId, Said, StoreLine, WIRE_VERSION,
+};
+use cluster::GroupRecord;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use runtime::{Instant, TcpStream, now};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use store::{Entry, Recovery, Shard};
+use types::{Epoch, GroupId, Incarnation, NodeId, Seq, StoreId};
+
+/// Members that a core makes whole at once.
+const FILLINGS_MAX: usize = 4;
+/// Who dialled waits so long for an answer to its hello, and so long before the next attempt.
+const HELLO_PATIENCE: Duration = Duration::from_secs(2);
+/// A connection on which nothing comes for so long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// See [`HELLO_PATIENCE`].
+const DIAL_WAIT: Duration = Duration::from_millis(100);
+
+/// What waits in front of a line.
+type Behind = Rc<RefCell<VecDeque<Option<Work>>>>;
+
+/// See the module. Lives on its core.
+pub struct CoreGroups {
+    pub(super) shared: Arc<Shared>,
+    pub(super) core: u16,
+    shards: RefCell<Vec<Rc<GroupShard>>>,
+    pub(super) view: RefCell<View>,
+    /// Where other nodes are reached.
+    addresses: RefCell<HashMap<NodeId, SocketAddr, FixedState>>,
+    links: RefCell<HashMap<(NodeId, u16), Rc<Link>, FixedState>>,
+    /// Groups that had no room on a connection: shard, its index there.
+    waiting: RefCell<Vec<(Rc<GroupShard>, GroupId)>>,
+    /// What was known of each group's record when a look at the map began.
+    known: RefCell<HashMap<(StoreId, GroupId), Epoch, FixedState>>,
+    looked_at_links: Cell<Instant>,
+    /// Members that are being made whole by groups of this core.
+    fillings: Cell<usize>,
+    /// What other cores are asked and their lines have no room for, in order; the first of each is being sent.
+    behind: Vec<Behind>,
+    /// The node's session in the map lasts at least until then.
+    session_until: Cell<Instant>,
+    /// On the first core: what talks with the map.
+    pub(super) map_side: OnceCell<Rc<MapSide>>,
+}
+
+impl CoreGroups {
+    pub(super) fn new(shared: Arc<Shared>, core: u16) -> Rc<Self> {
+        let view = RefCell::new(View::new(now()));
+        let behind = shared.lines.iter().map(|_| Behind::default()).collect();
+        Rc::new(Self {
+            shared,
+            core,
+            shards: RefCell::default(),
+            view,
+            addresses: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            links: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            waiting: RefCell::default(),
+            known: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            looked_at_links: Cell::default(),
+            fillings: Cell::new(0),
+            behind,
+            session_until: Cell::default(),
+            map_side: OnceCell::new(),
+        })
+    }
+
+    /// Takes a shard in; its groups follow when the node [begins](super::Node::begin).
+    pub fn add_shard(self: &Rc<Self>, shard: Rc<Shard>, store: StoreId, recovery: Recovery) -> Rc<GroupShard> {
+        let shard = GroupShard::new(shard, store, recovery);
+        shard.set_outside(self);
+        runtime::spawn(crate::scrub::run(self.clone(), shard.clone()));
+        self.shards.borrow_mut().push(shard.clone());
+        shard
+    }
+
+    /// The shards on this core.
+    pub fn shards(&self) -> Vec<Rc<GroupShard>> {
+        self.shards.borrow().clone()
+    }
+
+    /// The member of a group that is on this core.
+    pub fn group(&self, store: StoreId, group: GroupId) -> Option<GroupRef> {
+        self.shard_of(store, group)?.group(group)
+    }
+
+    fn shard_of(&self, store: StoreId, group: GroupId) -> Option<Rc<GroupShard>> {
+        let is_it = |shard: &&Rc<GroupShard>| {
+            shard.store_id() == store && shard.store().store().shard_of(group) == shard.store().index()
+        };
+        self.shards.borrow().iter().find(is_it).cloned()
+    }
+
+    pub(crate) fn session_until(&self) -> Instant {
+        self.session_until.get()
+    }
+
+    pub(super) fn set_session_until(&self, until: Instant) {
+        self.session_until.set(until);
+    }
+
+    /// Has another core do something; it is done after all that was asked before.
+    pub(super) fn on(
+        &self,
+        core: u16,
+        work: impl FnOnce(Rc<CoreGroups>) -> Pin<Box<dyn Future<Output = ()>>> + Send + 'static,
+    ) {
+        let (line, behind) = (&self.shared.lines[usize::from(core)], &self.behind[usize::from(core)]);
+        let mut work: Work = Box::new(work);
+        if behind.borrow().is_empty() {
+            match line.try_send(work) {
+                Ok(()) => return,
+                Err(runtime::channel::Full(refused)) => work = refused,
+            }
+        }
+        behind.borrow_mut().push_back(Some(work));
+        if behind.borrow().len() == 1 {
+            let (line, behind) = (line.clone(), behind.clone());
+            runtime::spawn(async move {
+                loop {
+                    let first = behind.borrow_mut().front_mut().and_then(Option::take);
+                    let Some(work) = first else { return };
+                    let _ = line.send(work).await;
+                    behind.borrow_mut().pop_front();
+                }
+            });
+        }
+    }
+
+    /// The same, of what ends at once.
+    pub(super) fn tell(&self, core: u16, work: impl FnOnce(&Rc<CoreGroups>) + Send + 'static) {
+        self.on(core, move |core| {
+            work(&core);
+            Box::pin(std::future::ready(()))
+        });
+    }
+
+    /// What each group knows of its record now: a look at the map that begins after this finds no less.
+    pub(super) fn mark_known(&self) {
+        let mut known = self.known.borrow_mut();
+        known.clear();
+        for shard in self.shards.borrow().iter() {
+            let epoch = |group: &GroupRef| group.member().record().epoch;
+            known.extend(shard.groups().iter().map(|group| ((shard.store_id(), group.id()), epoch(group))));
+        }
+    }
+
+    /// The map says so of a group: its members here hear of it, and one that is new takes part from now on if the map was
+    /// looked at.
+    pub(super) fn map_says(self: &Rc<Self>, record: &GroupRecord, how: Says) {
+        for shard in self.shards() {
+            let store = shard.store_id();
+            if !record.members.contains(&store) || shard.store().store().shard_of(record.id) != shard.store().index() {
+                continue;
+            }
+            match shard.group(record.id) {
+                Some(group) => {
+                    let marked = self.known.borrow().get(&(store, record.id)).copied();
+                    let known = marked.filter(|_| how == Says::Looked);
+                    group.map_says(record, known.unwrap_or_default());
+                }
+                None if how != Says::Told => shard.open(record.clone(), self.shared.timing).with(|_| ()),
+                None => {}
+            }
+        }
+    }
+
+    // ---- to other members ----------------------------------------------------------------------------------------
+
+    /// Sends a message to a member, if its node is known and there is room; who did not get all is offered it again.
+    pub(crate) fn send(
+        self: &Rc<Self>,
+        shard: &Rc<GroupShard>,
+        group: GroupId,
+        to: StoreId,
+        message: &Message,
+        entries: &[Entry],
+    ) {
+        let Some(link) = self.link_to(to, group) else {
+            return self.not_sent(shard, group, to, entries.first().map(|entry| entry.seq));
+        };
+        let envelope = Envelope {
+            sender: shard.store_id(),
+            incarnation: shard.life(),
+            receiver: to,
+            group,
+            request: shard.group(group).map_or(RequestId(0), |group| group.request_of(message)),
+            ..Envelope::default()
+        };
+        match link.push(&envelope, message, entries) {
+            Ok(Taken::Whole | Taken::Nothing) => {}
+            Ok(Taken::Before(next)) => {
+                self.not_sent(shard, group, to, Some(next));
+                self.waiting.borrow_mut().push((shard.clone(), group));
+            }
+            Err(error) => log::error!("group {group}: a message was not sent: {error}"),
+        }
+    }
+
+    /// Entries from `first` on did not go out.
+    fn not_sent(&self, shard: &Rc<GroupShard>, group: GroupId, to: StoreId, first: Option<Seq>) {
+        if let (Some(first), Some(group)) = (first, shard.group(group)) {
+            group.not_sent(to, first);
+        }
+    }
+
+    /// The same with entries that only the store has.
+    pub(crate) fn send_from_store(
+        self: &Rc<Self>,
+        shard: Rc<GroupShard>,
+        group: GroupId,
+        to: StoreId,
+        message: Message,
+        (first, through): (Seq, Seq),
+    ) {
+        let this = self.clone();
+        runtime::spawn(async move {
+            let read = shard.store().prepared_entries(group, first, super::READ_BYTES_MAX).await;
+            match read {
+                Ok(mut entries) => {
+                    entries.retain(|entry| entry.seq <= through);
+                    let filling = shard.group(group).and_then(|group| group.filling(to));
+                    if let Some(filling) = filling {
+                        entries = filling.filtered(&entries);
+                    }
+                    if entries.first().is_some_and(|entry| entry.seq == first) {
+                        this.send(&shard, group, to, &message, &entries);
+                    }
+                }
+                Err(error) => log::error!("group {group}: prepared entries were not read: {error}"),
+            }
+        });
+    }
+
+    /// Sends a message of catch-up; false if it does not leave, or not over the connection that those before it took.
+    pub(crate) fn send_fill(
+        self: &Rc<Self>,
+        shard: &Rc<GroupShard>,
+        group: GroupId,
+        to: StoreId,
+        message: &FillMessage,
+        line: &Line,
+    ) -> bool {
+        let envelope = Envelope {
+            class: Class::Recovery,
+            sender: shard.store_id(),
+            incarnation: shard.life(),
+            receiver: to,
+            group,
+            ..Envelope::default()
+        };
+        self.link_to(to, group).is_some_and(|link| line.is(&link) && link.push_fill(&envelope, message))
+    }
+
+    /// Whether more of a catch-up may be sent to a member now.
+    pub(crate) fn has_room(self: &Rc<Self>, to: StoreId, group: GroupId) -> bool {
+        self.link_to(to, group).is_some_and(|link| link.has_room_for_recovery())
+    }
+
+    /// Which life of a store was heard of last.
+    pub(crate) fn life_of(&self, store: StoreId) -> Option<Incarnation> {
+        self.view.borrow().life_of(store)
+    }
+
+    /// A member that takes no new blocks, if one of these is.
+    pub(crate) fn full_among(&self, stores: &[StoreId]) -> Option<StoreId> {
+        let view = self.view.borrow();
+        stores.iter().copied().find(|store| !view.takes_new_blocks(*store))
+    }
+
+    /// How long things last.
+    pub(crate) fn timing(&self) -> &Timing {
+        &self.shared.timing
+    }
+
+    /// Which group holds what.
+    pub(crate) fn owner(&self) -> Owner {
+        self.shared.owner.clone()
+    }
+
+    fn link_to(self: &Rc<Self>, store: StoreId, group: GroupId) -> Option<Rc<Link>> {
+        let (node, core) = self.view.borrow().place_of(store, group)?;
+        self.link(node, core)
+    }
+
+    /// The connection to a core of a node; made if there is none.
+    pub(super) fn link(self: &Rc<Self>, node: NodeId, core: u16) -> Option<Rc<Link>> {
+        if let Some(link) = self.links.borrow().get(&(node, core)).filter(|link| !link.is_closed()) {
+            return Some(link.clone());
+        }
+        let address = *self.addresses.borrow().get(&node)?;
+        let link = Rc::new(Link::new(node, core));
+        self.links.borrow_mut().insert((node, core), link.clone());
+        runtime::spawn(dial(self.clone(), link.clone(), address));
+        Some(link)
+    }
+
+    /// Where nodes are reached. Connections to other places end.
+    pub(super) fn set_addresses(&self, addresses: &[(NodeId, SocketAddr)]) {
+        let mut known = self.addresses.borrow_mut();
+        for (node, address) in addresses {
+            if known.insert(*node, *address).is_some_and(|before| before != *address) {
+                self.close_links(*node);
+            }
+        }
+    }
+
+    /// Looks whether connections live that were used.
+    pub(super) fn look_at_links(&self) {
+        let at = now();
+        if at.since(self.looked_at_links.get()) < self.shared.timing.ask {
+            return;
+        }
+        self.looked_at_links.set(at);
+        let mut links = self.links.borrow().values().cloned().collect::<Vec<_>>();
+        links.sort_unstable_by_key(|link| (link.node, link.core));
+        links.iter().for_each(|link| link.look(at, self.shared.timing.silent));
+    }
+
+    pub(super) fn nodes(&self) -> Vec<NodeId> {
+        let mut nodes: Vec<_> = self.addresses.borrow().keys().copied().collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// Ends the connections to a node.
+    pub(super) fn close_links(&self, node: NodeId) {
+        let mut links: Vec<_> = self.links.borrow().values().filter(|link| link.node == node).cloned().collect();
+        links.sort_unstable_by_key(|link| link.core);
+        links.iter().for_each(|link| link.close());
+    }
+
+    /// A connection drained: who had no room on one sends on.
+    fn drained(&self) {
+        if self.waiting.borrow().is_empty() {
+            return;
+        }
+        for (shard, group) in self.waiting.take() {
+            if let Some(group) = shard.group(group) {
+                shard.mark_dirty_group(&group);
+            }
+        }
+    }
+
+    // ---- from other members --------------------------------------------------------------------------------------
+
+    /// A connection that another node made, and that is meant for this core.
+    pub(super) fn adopt(self: &Rc<Self>, stream: TcpStream, node: NodeId, core: u16) {
+        let link = Rc::new(Link::new(node, core));
+        link.set_stream(&stream);
+        // It serves for answers where there is no other.
+        let mut links = self.links.borrow_mut();
+        if links.get(&(node, core)).is_none_or(|known| known.is_closed()) {
+            links.insert((node, core), link.clone());
+        }
+        drop(links);
+        runtime::spawn(serve(self.clone(), link, stream));
+    }
+
+    fn forget(&self, link: &Rc<Link>) {
+        let mut links = self.links.borrow_mut();
+        if links.get(&(link.node, link.core)).is_some_and(|known| Rc::ptr_eq(known, link)) {
+            links.remove(&(link.node, link.core));
+        }
+    }
+
+    fn dispatch(self: &Rc<Self>, link: &Rc<Link>, frame: Frame) {
+        let Frame { header, said } = frame;
+        match said {
+            Said::Group(message, mut entries) => {
+                let Envelope { sender, incarnation, receiver, group, request, .. } = header.envelope;
+                if let Some(member) = self.group(receiver, group) {
+                    let received = Received { message: &message, request, entries: &mut entries };
+                    member.receive(sender, incarnation, received);
+                }
+            }
+            Said::Fill(message) => {
+                let Envelope { sender, receiver, group, .. } = header.envelope;
+                let Some(shard) = self.shard_of(receiver, group) else { return };
+                let Some(group) = shard.group(group) else { return };
+                if group.member().leads() {
+                    primary::hear(&group, sender, message);
+                } else {
+                    member::hear(self, &shard, &group, sender, message);
+                }
+            }
+            Said::Node(NodeMessage::Beat(beat)) => self.beaten(link, beat),
+            Said::Node(NodeMessage::BeatAnswer(answer)) => self.answered(link.node, answer),
+            Said::Node(NodeMessage::Ping) => link.push_node(&NodeMessage::Pong),
+            Said::Node(NodeMessage::Pong) => link.lives(),
+            Said::Node(_) => {}
+        }
+    }
+
+    // ---- catching up -----------------------------------------------------------------------------------------------
+
+    /// Makes a member whole in the background: a few at a time.
+    pub(super) fn make_whole(self: &Rc<Self>, shard: &Rc<GroupShard>, group: &GroupRef, store: StoreId) {
+        let is_in_sync = group.member().record().in_sync.contains(&store);
+        if is_in_sync || group.filling(store).is_some() || self.fillings.get() >= FILLINGS_MAX {
+            return;
+        }
+        if !group.may_fill() {
+            return;
+        }
+        self.fillings.set(self.fillings.get() + 1);
+        let (this, shard, group, owner) = (self.clone(), shard.clone(), group.clone(), self.owner());
+        runtime::spawn(async move {
+            primary::run(this.clone(), shard, group, store, owner).await;
+            this.fillings.set(this.fillings.get() - 1);
+        });
+    }
+
+    // ---- beats ---------------------------------------------------------------------------------------------------
+
+    /// Another node lives, and asks for leases: each core says what it grants, and that it moves.
+    fn beaten(self: &Rc<Self>, link: &Rc<Link>, beat: Beat) {
+        let cores = self.shared.lines.len() as u16;
+        let (told, mut all_told) = runtime::channel::cross(usize::from(cores));
+        let (node, beat) = (link.node, Arc::new(beat));
+        for core in 0..cores {
+            let (told, beat) = (told.clone(), beat.clone());
+            self.tell(core, move |core| drop(told.try_send((core.core, core.grant(node, &beat)))));
+        }
+        drop(told);
+        let (this, link) = (self.clone(), link.clone());
+        runtime::spawn(async move {
+            let (mut moved, mut groups) = (Cores::default(), Vec::new());
+            let patience = this.shared.timing.beat / 2;
+            let _ = runtime::timeout(patience, async {
+                while let Ok((core, refused)) = all_told.recv().await {
+                    moved.insert(usize::from(core));
+                    groups.extend(refused);
+                }
+            })
+            .await;
+            groups.sort_unstable();
+            groups.dedup();
+            let answer = BeatAnswer {
+                echo_ns: beat.sent_ns,
+                incarnation: this.shared.incarnation,
+                cores: moved,
+                stores: this.store_lines(),
+                grants: Grants::AllBut(groups),
+            };
+            link.push_node(&NodeMessage::BeatAnswer(answer));
+        });
+    }
+
+    /// Groups of this core for which the beat's node is granted nothing.
+    fn grant(&self, node: NodeId, beat: &Beat) -> Vec<GroupId> {
+        let _ = node;
+        let mut refused = Vec::new();
+        let at = now();
+        for group in self.shards.borrow().iter().flat_map(|shard| shard.groups()) {
+            let (primary, life) = (group.member().record().primary, group.member().record().life);
+            let Some(line) = beat.stores.iter().find(|line| line.store == primary) else { continue };
+            if primary == group.member().store() {
+                continue;
+            }
+            let moves = beat.cores.has(line.core_of(group.id()).into()) && line.life == life;
+            if group.stopped().is_some() || !moves || !group.with(|member| member.grant(primary, at)) {
+                refused.push(group.id());
+            }
+        }
+        refused
+    }
+
+    /// Another node has answered a beat: all cores of this one hear of it.
+    fn answered(self: &Rc<Self>, node: NodeId, answer: BeatAnswer) {
+        let answer = Arc::new(answer);
+        for core in 0..self.shared.lines.len() as u16 {
+            let answer = answer.clone();
+            self.tell(core, move |core| core.heard(node, &answer));
+        }
+    }
+
+    fn heard(&self, node: NodeId, answer: &BeatAnswer) {
+        let sent = Instant(answer.echo_ns);
+        self.view.borrow_mut().answered(node, sent, &answer.cores, &answer.stores);
+        for group in self.shards.borrow().iter().flat_map(|shard| shard.groups()) {
+            if !group.member().leads() {
+                continue;
+            }
+            for line in &answer.stores {
+                if line.store == group.member().store() || !answer.cores.has(line.core_of(group.id()).into()) {
+                    continue;
+                }
+                let is_granted = match &answer.grants {
+                    Grants::AllBut(groups) => groups.binary_search(&group.id()).is_err(),
+                    Grants::Nothing => false,
+                };
+                group.with(|member| {
+                    member.restarted(line.store, line.life);
+                    member.beat_answered(line.store, line.life, sent, is_granted);
+                });
+            }
+            group.wake();
+        }
+    }
+
+    /// Sends a beat to every node: this one lives, and asks for leases for all its primaries.
+    pub(super) fn beat(self: &Rc<Self>, moved: Cores) {
+        let beat =
+            Beat { sent_ns: now().0, incarnation: self.shared.incarnation, cores: moved, stores: self.store_lines() };
+        let message = NodeMessage::Beat(beat);
+        for node in self.nodes() {
+            if let Some(link) = self.link(node, 0) {
+                link.push_node(&message);
+            }
+        }
+    }
+
+    /// The node's stores that serve; asked on the first core.
+    fn store_lines(&self) -> Vec<StoreLine> {
+        self.map_side.get().map_or_else(Vec::new, |side| side.store_lines())
+    }
+
+    /// This core moves.
+    pub(super) fn turned(&self) {
+        self.shared.turned[usize::from(self.core)].fetch_add(1, Relaxed);
+    }
+
+    // ---- the map -------------------------------------------------------------------------------------------------
+
+    /// A group asks the map for a change of its record.
+    pub(crate) fn propose(&self, shard: &Rc<GroupShard>, group: &Group, record: Membership, session: Session) {
+        let (store, id, core) = (shard.store_id(), group.id(), self.core);
+        let wanted = group.record();
+        self.tell(0, move |first| {
+            if let Some(side) = first.map_side.get() {
+                side.clone().change(first.clone(), wanted, record, session, (core, store, id));
+            }
+        });
+    }
+
+    /// Has the map looked at for a member.
+    pub(super) fn look(&self, group: &Group) {
+        let (core, store, group, known) = {
+            let member = group.member();
+            (self.core, member.store(), group.id(), member.record().epoch)
+        };
+        self.tell(0, move |first| {
+            if let Some(side) = first.map_side.get() {
+                side.clone().look(first.clone(), (core, store, group), known);
+            }
+        });
+    }
+}
+
+/// Makes a connection, and serves it to its end.
+async fn dial(core: Rc<CoreGroups>, link: Rc<Link>, address: SocketAddr) {
+    let hello = Hello {
+        cluster: core.shared.cluster,
+        node: core.shared.node,
+        incarnation: core.shared.incarnation,
+        core: core.core,
+        to_core: link.core,
+        version: WIRE_VERSION,
+        features: 0,
+    };
+    let connected = runtime::timeout(HELLO_PATIENCE, async {
+        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let mut bytes = Vec::with_capacity(2 * FRAME_HEADER_BYTES);
+        crate::wire::encode_node(&Envelope::default(), &NodeMessage::Hello(hello), &mut bytes)
+            .map_err(|error| error.to_string())?;
+        let mut parts = vec![runtime::IoBuf::copy_of(&bytes).freeze()];
+        stream.send(&mut parts).await.map_err(|error| error.to_string())?;
+        let answer = Frames::new(&stream).next().await.map_err(|error| error.to_string())?;
+        match answer.map(|frame| frame.said) {
+            Some(Said::Node(NodeMessage::HelloAnswer(answer))) if answer.node == link.node => Ok(stream),
+            Some(Said::Node(NodeMessage::HelloAnswer(answer))) => Err(format!("it is node {}", answer.node)),
+            Some(Said::Node(NodeMessage::HelloRefused(refused))) => Err(refused.reason),
+            Some(_) => Err("it answers a hello with something else".to_owned()),
+            None => Err("it ended the connection".to_owned()),
+        }
+    })
+    .await
+    .unwrap_or_else(|_| Err("it does not answer".to_owned()));
+    match connected {
+        Ok(stream) => {
+            link.set_stream(&stream);
+            serve(core, link, stream).await;
+        }
+        Err(why) => {
+            log::debug!("node {} at {address}: {why}", link.node);
+            // Until then what is sent there gathers, as far as there is room.
+            runtime::sleep(DIAL_WAIT).await;
+            link.close();
+            core.forget(&link);
+        }
+    }
+}
+
+/// Sends and receives on a connection, to its end.
+async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, stream: TcpStream) {
+    let (sender, of_sender, of_link) = (core.clone(), stream.clone(), link.clone());
+    runtime::spawn(async move {
+        let patience = sender.shared.timing.send;
+        of_link.send_all(&of_sender, patience, || sender.drained()).await;
+    });
+    let mut frames = Frames::new(&stream);
+    while !link.is_closed() {
+        // Who has nothing to say for long connects again when it has.
+        let Ok(next) = runtime::timeout(IDLE_MAX, frames.next()).await else { break };
+        match next {
+            Ok(Some(frame)) => core.dispatch(&link, frame),
+            Ok(None) => break,
+            Err(error) => {
+                log::error!("node {} sends what no node sends: {error}; the connection is closed", link.node);
+                break;
+            }
+        }
+    }
+    link.close();
+    core.forget(&link);
+}

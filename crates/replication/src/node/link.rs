@@ -1,0 +1,316 @@
+//! One connection to a core of another node: what is to be sent gathers until the turn ends, and leaves together.
+//!
+//! A connection that ends takes with it what was on its way; the protocol sends again what matters. Whoever has nothing to
+//! send makes none; one that the other side made is used for answers.
+
+use crate::protocol::Message;
+use crate::wire::{
+    Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, FrameHeader, NodeMessage, Receiver, Sender, WireError,
+    encode_fill, encode_node,
+};
+use runtime::channel::WaitList;
+use runtime::{Instant, IoBuf, MAX_SEND_PARTS, SharedBuf, TcpStream};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use store::Entry;
+use types::{NodeId, Seq};
+
+/// Heads that gather for one send.
+const HEADS_BYTES_MAX: usize = 512 << 10;
+/// Heads and blocks that wait for their turn: then whoever has more waits.
+const QUEUED_BYTES_MAX: usize = 8 << 20;
+/// Catch-up waits while so much waits.
+const RECOVERY_BYTES_MAX: usize = 1 << 20;
+
+/// What waits to be sent: frames, each with where its head and its blocks end.
+#[derive(Default)]
+struct Outgoing {
+    sender: Sender,
+    heads: Vec<u8>,
+    blocks: Vec<SharedBuf>,
+    frames: Vec<(usize, usize)>,
+    bytes: usize,
+}
+
+/// See the module.
+pub(crate) struct Link {
+    pub(crate) node: NodeId,
+    pub(crate) core: u16,
+    outgoing: RefCell<Outgoing>,
+    filled: WaitList,
+    is_closed: Cell<bool>,
+    stream: RefCell<Option<TcpStream>>,
+    /// Something was sent since it was last asked whether it lives.
+    has_sent: Cell<bool>,
+    /// When it was asked, and has not answered.
+    pinged_at: Cell<Option<Instant>>,
+}
+
+/// The connection that all of an attempt to catch up goes over: nothing may come behind what was lost.
+#[derive(Default)]
+pub(crate) struct Line(OnceCell<Rc<Link>>);
+
+impl Line {
+    /// Whether it is this one; the first that is asked for is.
+    pub(super) fn is(&self, link: &Rc<Link>) -> bool {
+        Rc::ptr_eq(self.0.get_or_init(|| link.clone()), link)
+    }
+}
+
+/// Whether a message was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// All of it.
+    Whole,
+    /// Only entries before this one, or none at all if it carried none: the rest is to be offered again.
+    Before(Seq),
+    /// The connection has no room: to be offered again.
+    Nothing,
+}
+
+impl Link {
+    pub(crate) fn new(node: NodeId, core: u16) -> Self {
+        Self {
+            node,
+            core,
+            outgoing: RefCell::default(),
+            filled: WaitList::default(),
+            is_closed: Cell::new(false),
+            stream: RefCell::default(),
+            has_sent: Cell::new(false),
+            pinged_at: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// Nothing more goes through it.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+        if let Some(stream) = self.stream.borrow_mut().take() {
+            stream.shutdown();
+        }
+        self.filled.wake_all();
+    }
+
+    pub(crate) fn set_stream(&self, stream: &TcpStream) {
+        *self.stream.borrow_mut() = Some(stream.clone());
+    }
+
+    fn has_room(&self) -> bool {
+        let outgoing = self.outgoing.borrow();
+        !self.is_closed() && outgoing.bytes < QUEUED_BYTES_MAX && outgoing.heads.len() < HEADS_BYTES_MAX
+    }
+
+    /// Queues a message between stores, with its entries.
+    ///
+    /// # Errors
+    /// What the other side would refuse.
+    pub(crate) fn push(&self, envelope: &Envelope, message: &Message, entries: &[Entry]) -> Result<Taken, WireError> {
+        let mut rest = entries;
+        let mut message = std::borrow::Cow::Borrowed(message);
+        loop {
+            if !self.has_room() {
+                return Ok(rest.first().map_or(Taken::Nothing, |next| Taken::Before(next.seq)));
+            }
+            let mut outgoing = self.outgoing.borrow_mut();
+            let Outgoing { sender, heads, blocks, frames, bytes } = &mut *outgoing;
+            let (before, of_blocks) = (heads.len(), blocks.len());
+            let carried = sender.encode(envelope, &message, rest, heads, blocks)?;
+            *bytes += heads.len() - before + blocks[of_blocks..].iter().map(|block| block.len()).sum::<usize>();
+            frames.push((heads.len(), blocks.len()));
+            drop(outgoing);
+            self.filled.wake_all();
+            let Some(last) = rest[..carried].last().filter(|_| carried < rest.len()) else { return Ok(Taken::Whole) };
+            let place = (last.epoch, last.seq);
+            match message.to_mut() {
+                Message::Prepare { before, .. } | Message::Fetched { before, .. } => *before = place,
+                _ => unreachable!("only these carry entries"),
+            }
+            rest = &rest[carried..];
+        }
+    }
+
+    /// Whether it is idle enough for what no client waits for.
+    pub(crate) fn has_room_for_recovery(&self) -> bool {
+        self.has_room() && self.outgoing.borrow().bytes < RECOVERY_BYTES_MAX
+    }
+
+    /// Queues a message of catch-up; false if it does not leave.
+    pub(crate) fn push_fill(&self, envelope: &Envelope, message: &FillMessage) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let mut outgoing = self.outgoing.borrow_mut();
+        let Outgoing { heads, blocks, frames, bytes, .. } = &mut *outgoing;
+        let (before, of_blocks) = (heads.len(), blocks.len());
+        if let Err(error) = encode_fill(envelope, message, heads, blocks) {
+            log::error!("group {}: a message was not sent: {error}", envelope.group);
+            return false;
+        }
+        *bytes += heads.len() - before + blocks[of_blocks..].iter().map(|block| block.len()).sum::<usize>();
+        frames.push((heads.len(), blocks.len()));
+        drop(outgoing);
+        self.filled.wake_all();
+        true
+    }
+
+    /// Queues a message between nodes; it is dropped if there is no room.
+    pub(crate) fn push_node(&self, message: &NodeMessage) {
+        if !self.has_room() {
+            return;
+        }
+        let mut outgoing = self.outgoing.borrow_mut();
+        let before = outgoing.heads.len();
+        if let Err(error) = encode_node(&Envelope::default(), message, &mut outgoing.heads) {
+            log::error!("a message to node {} was not sent: {error}", self.node);
+            return;
+        }
+        outgoing.bytes += outgoing.heads.len() - before;
+        let end = (outgoing.heads.len(), outgoing.blocks.len());
+        outgoing.frames.push(end);
+        drop(outgoing);
+        self.filled.wake_all();
+    }
+
+    /// Asks whether it lives, if it was used, and ends it if it does not answer: a connection whose other end is gone takes
+    /// what is sent for a long time.
+    pub(crate) fn look(&self, at: Instant, patience: Duration) {
+        if self.stream.borrow().is_none() {
+            return;
+        }
+        match self.pinged_at.get() {
+            Some(pinged) if at.since(pinged) >= patience => {
+                log::debug!("node {} core {}: the connection does not answer", self.node, self.core);
+                self.close();
+            }
+            Some(_) => {}
+            None if self.has_sent.replace(false) => {
+                self.pinged_at.set(Some(at));
+                self.push_node(&NodeMessage::Ping);
+                self.has_sent.set(false);
+            }
+            None => {}
+        }
+    }
+
+    /// It has answered.
+    pub(crate) fn lives(&self) {
+        self.pinged_at.set(None);
+    }
+
+    /// Sends what gathers, until the connection ends. `drained` is told each time that all of it has left.
+    pub(crate) async fn send_all(&self, stream: &TcpStream, patience: Duration, drained: impl Fn()) {
+        let mut parts = Vec::new();
+        while !self.is_closed() {
+            self.filled.until(|| (self.is_closed() || !self.outgoing.borrow().frames.is_empty()).then_some(())).await;
+            // What this turn brings leaves together.
+            runtime::turn_end().await;
+            self.has_sent.set(true);
+            let mut rest = self.take(&mut parts).into_iter();
+            loop {
+                parts.extend(rest.by_ref().take(MAX_SEND_PARTS));
+                if parts.is_empty() {
+                    break;
+                }
+                let sent = runtime::timeout(patience, stream.send(&mut parts)).await;
+                if !matches!(sent, Ok(Ok(()))) {
+                    return self.close();
+                }
+                parts.clear();
+            }
+            drained();
+        }
+    }
+
+    /// Takes out what has gathered, in the order in which it is to leave.
+    fn take(&self, parts: &mut Vec<SharedBuf>) -> Vec<SharedBuf> {
+        let mut outgoing = self.outgoing.borrow_mut();
+        let Outgoing { heads, blocks, frames, bytes, .. } = &mut *outgoing;
+        let mut all = std::mem::take(parts);
+        all.clear();
+        if !heads.is_empty() {
+            let copy = IoBuf::copy_of(heads).freeze();
+            let (mut from, mut blocks) = (0, blocks.drain(..));
+            let mut taken = 0;
+            for &(heads_end, blocks_end) in frames.iter() {
+                if blocks_end > taken {
+                    all.push(copy.slice(from..heads_end));
+                    all.extend(blocks.by_ref().take(blocks_end - taken));
+                    (from, taken) = (heads_end, blocks_end);
+                }
+            }
+            if from < heads.len() {
+                all.push(copy.slice(from..heads.len()));
+            }
+        }
+        heads.clear();
+        blocks.clear();
+        frames.clear();
+        *bytes = 0;
+        all
+    }
+}
+
+/// The frames of a connection, as they come.
+pub(crate) struct Frames<'a> {
+    stream: &'a TcpStream,
+    receiver: Receiver,
+    /// What has come and was not looked at.
+    rest: SharedBuf,
+}
+
+impl<'a> Frames<'a> {
+    pub(crate) fn new(stream: &'a TcpStream) -> Self {
+        Self { stream, receiver: Receiver::new(), rest: IoBuf::new(0).freeze() }
+    }
+
+    /// The next frame; nothing when the connection has ended.
+    ///
+    /// # Errors
+    /// What no node sends.
+    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, WireError> {
+        loop {
+            if let Some(frame) = self.receiver.frame(&self.rest)? {
+                self.rest = self.rest.slice(frame.header.frame_bytes()..self.rest.len());
+                return Ok(Some(frame));
+            }
+            if let Some(header) = FrameHeader::decode(&self.rest)? {
+                return self.long(header).await;
+            }
+            let Ok(more) = self.stream.recv().await else { return Ok(None) };
+            if more.is_empty() {
+                return Ok(None);
+            }
+            self.rest = if self.rest.is_empty() {
+                more
+            } else {
+                let mut both = IoBuf::new(self.rest.len() + more.len());
+                both[..self.rest.len()].copy_from_slice(&self.rest);
+                both[self.rest.len()..].copy_from_slice(&more);
+                both.freeze()
+            };
+        }
+    }
+
+    /// A frame of which a part is there: its body is received where its blocks are aligned.
+    async fn long(&mut self, header: FrameHeader) -> Result<Option<Frame>, WireError> {
+        let at = header.body_at_bytes();
+        let mut body = IoBuf::new(at + header.body_bytes());
+        let there = self.rest.len() - FRAME_HEADER_BYTES;
+        body[at..at + there].copy_from_slice(&self.rest[FRAME_HEADER_BYTES..]);
+        let missing = body.split_off(at + there);
+        let (received, missing) = self.stream.recv_exact(missing).await;
+        if received.is_err() {
+            return Ok(None);
+        }
+        body.unsplit(missing);
+        self.rest = IoBuf::new(0).freeze();
+        let body = body.freeze();
+        let said = self.receiver.decode(&header, &body.slice(at..body.len()))?;
+        Ok(Some(Frame { header, said }))
+    }
+}

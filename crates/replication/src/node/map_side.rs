@@ -1,0 +1,397 @@
+//! What a node asks of the cluster's map: its session, changes of groups' records, looks, and what the watch tells. Lives
+//! on the first core.
+
+use super::core::CoreGroups;
+use crate::protocol::{Membership, Session};
+use crate::record::{membership_of, with_membership};
+use crate::wire::StoreLine;
+use cluster::{
+    CatalogError, Change, GroupRecord, LeaseId, MapError, MapStore, NodeRecord, Outcome, Record, Revision,
+    SessionRecord, Transaction, decode, encode, get, keys, list, settle,
+};
+use runtime::channel::cross;
+use runtime::{Instant, now};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Store;
+use types::{Epoch, GroupId, NodeId, StoreId};
+
+/// After an error of the map.
+const RETRY_WAIT: Duration = Duration::from_millis(200);
+/// Of a session's time so much is relied on: clocks differ by up to 2 %, this one's and the map's.
+const SESSION_PERCENT: u32 = 95;
+
+/// Changes of one transaction: each compares and puts a record, and may compare a session.
+const BATCH_MAX: usize = cluster::TRANSACTION_OPERATIONS_MAX / 2;
+
+/// How it is known what the map says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// By a look, after it was [noted](CoreGroups::mark_known) what is known: less would mean that the map went back.
+    Looked,
+    /// By a look whose beginning nobody noted.
+    Listed,
+    /// By a watch, some time ago.
+    Told,
+}
+
+/// A member that asked: its core, its store, the group.
+pub(super) type Asker = (u16, StoreId, GroupId);
+
+/// A change that a member asked for.
+struct Asked {
+    base: GroupRecord,
+    wanted: Membership,
+    session: Session,
+    asker: Asker,
+}
+
+impl Asked {
+    /// Says what became of it: nothing if it is done, else what the record is instead.
+    fn tell(&self, core: &Rc<CoreGroups>, end: Result<Option<GroupRecord>, CatalogError>) {
+        let (on, store, group) = self.asker;
+        let wanted = self.wanted.clone();
+        core.tell(on, move |core| {
+            let Some(group) = core.group(store, group) else { return };
+            match end {
+                Ok(Some(current)) => group.conflicted(&wanted, &current),
+                Ok(None) => group.with(|member| member.changed(&wanted)),
+                Err(error) => {
+                    log::debug!("group {}: the map did not say what became of a change: {error}", group.id());
+                    group.with(|member| {
+                        if member.asked_for(&wanted) {
+                            member.unanswered()
+                        }
+                    });
+                }
+            }
+        });
+    }
+}
+
+/// See the module.
+pub(super) struct MapSide {
+    map: Arc<dyn MapStore>,
+    cores: u16,
+    /// With the core of its first shard.
+    stores: RefCell<Vec<(Arc<Store>, u16)>>,
+    /// Changes that were asked for in this turn.
+    asked: RefCell<Vec<Asked>>,
+    /// Looks that are under way.
+    looking: RefCell<BTreeSet<(StoreId, GroupId)>>,
+}
+
+impl MapSide {
+    pub(super) fn new(map: Arc<dyn MapStore>, cores: u16) -> Self {
+        Self { map, cores, stores: RefCell::default(), asked: RefCell::default(), looking: RefCell::default() }
+    }
+
+    pub(super) fn add_stores(&self, stores: Vec<(Arc<Store>, u16)>) {
+        self.stores.borrow_mut().extend(stores);
+    }
+
+    /// The node's stores that serve.
+    pub(super) fn store_lines(&self) -> Vec<StoreLine> {
+        let stores = self.stores.borrow();
+        let serves = stores.iter().filter(|(store, _)| store.failed().is_none());
+        let line = |(store, first_core): &(Arc<Store>, u16)| StoreLine {
+            store: store.store_id(),
+            life: store.incarnation(),
+            shards: store.shard_count().into(),
+            first_core: *first_core,
+            cores: self.cores,
+            is_full: !store.takes_new_blocks(0),
+        };
+        serves.map(line).collect()
+    }
+
+    /// Looks at all groups, and tells the members here. One at a time.
+    pub(super) async fn look_at_all(&self, core: &Rc<CoreGroups>) -> Result<(), CatalogError> {
+        let cores = core.shared.lines.len();
+        let (told, mut all_told) = cross(cores);
+        for index in 0..cores as u16 {
+            let told = told.clone();
+            core.tell(index, move |core| {
+                core.mark_known();
+                let _ = told.try_send(());
+            });
+        }
+        drop(told);
+        while all_told.recv().await.is_ok() {}
+        let records: Vec<_> =
+            list::<GroupRecord>(&*self.map, keys::GROUPS).await?.into_iter().map(|found| found.record).collect();
+        self.tell_all(core, records, Says::Looked);
+        Ok(())
+    }
+
+    fn tell_all(&self, core: &Rc<CoreGroups>, records: Vec<GroupRecord>, how: Says) {
+        let stores: Vec<_> = self.stores.borrow().iter().map(|(store, _)| store.store_id()).collect();
+        let is_here = |record: &GroupRecord| record.members.iter().any(|member| stores.contains(member));
+        let records: Arc<Vec<_>> = Arc::new(records.into_iter().filter(is_here).collect());
+        if records.is_empty() {
+            return;
+        }
+        for index in 0..core.shared.lines.len() as u16 {
+            let records = records.clone();
+            core.tell(index, move |core| records.iter().for_each(|record| core.map_says(record, how)));
+        }
+    }
+
+    // ---- changes and looks ---------------------------------------------------------------------------------------
+
+    /// Makes a change of a group's record, and says what became of it. What is asked for in one turn, as when a node is
+    /// lost, is asked of the map together.
+    pub(super) fn change(
+        self: Rc<Self>,
+        core: Rc<CoreGroups>,
+        base: GroupRecord,
+        wanted: Membership,
+        session: Session,
+        asker: Asker,
+    ) {
+        let is_first = self.asked.borrow().is_empty();
+        self.asked.borrow_mut().push(Asked { base, wanted, session, asker });
+        if is_first {
+            runtime::spawn(async move {
+                runtime::turn_end().await;
+                let asked = self.asked.take();
+                let mut asked = asked.into_iter().peekable();
+                while asked.peek().is_some() {
+                    let batch: Vec<_> = asked.by_ref().take(BATCH_MAX).collect();
+                    runtime::spawn(self.clone().settle_batch(core.clone(), batch));
+                }
+            });
+        }
+    }
+
+    /// All of them at once, or each by itself.
+    async fn settle_batch(self: Rc<Self>, core: Rc<CoreGroups>, batch: Vec<Asked>) {
+        if batch.len() > 1 && self.settle_together(&batch).await {
+            batch.iter().for_each(|asked| asked.tell(&core, Ok(None)));
+            return;
+        }
+        for asked in batch {
+            let (this, core) = (self.clone(), core.clone());
+            runtime::spawn(async move {
+                let end = this.settle_change(&asked.base, &asked.wanted, asked.session).await;
+                if end.is_err() {
+                    // It is asked for again at once.
+                    runtime::sleep(RETRY_WAIT).await;
+                }
+                asked.tell(&core, end);
+            });
+        }
+    }
+
+    /// Whether all of them are done, in one transaction. If not, none of them is known to be.
+    async fn settle_together(&self, batch: &[Asked]) -> bool {
+        let Ok(found) = list::<GroupRecord>(&*self.map, keys::GROUPS).await else { return false };
+        let mut transaction = Transaction::new();
+        for Asked { base, wanted, session, .. } in batch {
+            let found = found.iter().find(|found| found.record.id == base.id);
+            let Some(found) = found.filter(|found| membership_of(&found.record) == membership_of(base)) else {
+                return false;
+            };
+            let next = with_membership(&found.record, wanted);
+            transaction = transaction.expect(base.key(), found.modified).put(base.key(), encode(&next));
+            if let Session::Over(store) = session {
+                let key = keys::session(*store);
+                if !transaction.compares.iter().any(|(compared, _)| *compared == key) {
+                    transaction = transaction.expect_absent(key);
+                }
+            }
+        }
+        matches!(settle(&*self.map, transaction).await, Ok(Outcome::Committed(_)))
+    }
+
+    /// `None`: it is done. Else what the record is instead.
+    async fn settle_change(
+        &self,
+        base: &GroupRecord,
+        wanted: &Membership,
+        session: Session,
+    ) -> Result<Option<GroupRecord>, CatalogError> {
+        let key = base.key();
+        let missing = || CatalogError::BadRecord { key: key.clone(), why: "it is gone".to_owned() };
+        let found = get::<GroupRecord>(&*self.map, &key).await?.ok_or_else(missing)?;
+        if membership_of(&found.record) == *wanted {
+            return Ok(None);
+        }
+        if membership_of(&found.record) != membership_of(base) {
+            return Ok(Some(found.record));
+        }
+        let next = with_membership(&found.record, wanted);
+        let mut transaction = Transaction::new().expect(&key, found.modified).put(&key, encode(&next));
+        if let Session::Over(store) = session {
+            transaction = transaction.expect_absent(keys::session(store));
+        }
+        match settle(&*self.map, transaction).await? {
+            Outcome::Committed(_) => Ok(None),
+            Outcome::Conflict => {
+                let found = get::<GroupRecord>(&*self.map, &key).await?.ok_or_else(missing)?;
+                Ok((membership_of(&found.record) != *wanted).then_some(found.record))
+            }
+        }
+    }
+
+    /// Looks at a group's record for a member that wants to know.
+    /// `known`: the epoch that it knew when it asked.
+    pub(super) fn look(self: Rc<Self>, core: Rc<CoreGroups>, asker: Asker, known: Epoch) {
+        let (on, store, group) = asker;
+        if !self.looking.borrow_mut().insert((store, group)) {
+            return;
+        }
+        runtime::spawn(async move {
+            let found = get::<GroupRecord>(&*self.map, &keys::group(group)).await;
+            self.looking.borrow_mut().remove(&(store, group));
+            if let Ok(Some(found)) = found {
+                core.tell(on, move |core| {
+                    if let Some(group) = core.group(store, group) {
+                        group.map_says(&found.record, known);
+                        group.timers.borrow_mut().looked();
+                    }
+                });
+            }
+        });
+    }
+
+    // ---- nodes and groups ----------------------------------------------------------------------------------------
+
+    /// Follows the map's groups and nodes, for ever.
+    pub(super) async fn follow(self: Rc<Self>, core: Rc<CoreGroups>) {
+        loop {
+            if let Err(error) = self.follow_once(&core).await {
+                log::debug!("the map's watch is begun anew: {error}");
+                runtime::sleep(RETRY_WAIT).await;
+            }
+        }
+    }
+
+    async fn follow_once(&self, core: &Rc<CoreGroups>) -> Result<(), MapError> {
+        let listing = self.map.list("").await?;
+        let records = |prefix: &'static str| listing.items.iter().filter(move |item| item.key.starts_with(prefix));
+        let nodes = records(keys::NODES).filter_map(|item| address_of(&item.key, &item.value));
+        tell_addresses(core, nodes.collect());
+        let groups = records(keys::GROUPS).filter_map(|item| decode::<GroupRecord>(&item.key, &item.value).ok());
+        self.tell_all(core, groups.collect(), Says::Listed);
+        let mut watch = self.map.watch("", Revision(listing.revision.0 + 1));
+        loop {
+            let events = match watch.next().await {
+                Ok(events) => events,
+                Err(MapError::Silent) => continue,
+                Err(error) => return Err(error),
+            };
+            let (mut groups, mut nodes) = (Vec::new(), Vec::new());
+            for event in &events {
+                let Some(value) = &event.value else { continue };
+                if event.key.starts_with(keys::GROUPS) {
+                    groups.extend(decode::<GroupRecord>(&event.key, value).ok());
+                } else if event.key.starts_with(keys::NODES) {
+                    nodes.extend(address_of(&event.key, value));
+                }
+            }
+            self.tell_all(core, groups, Says::Told);
+            tell_addresses(core, nodes);
+        }
+    }
+
+    // ---- the session ---------------------------------------------------------------------------------------------
+
+    /// Keeps the node's session in the map, for ever: a new one when the last may be over.
+    pub(super) async fn keep_session(self: Rc<Self>, core: Rc<CoreGroups>) {
+        loop {
+            if let Err(error) = self.session(&core).await {
+                log::debug!("the node's session in the map is over: {error}");
+            }
+            tell_session(&core, Instant(0));
+            runtime::sleep(RETRY_WAIT).await;
+        }
+    }
+
+    /// One session, to its end.
+    async fn session(&self, core: &Rc<CoreGroups>) -> Result<(), CatalogError> {
+        let timing = core.shared.timing;
+        let lasts = timing.session * SESSION_PERCENT / 100;
+        let mut until = now() + lasts;
+        let lease = self.map.grant(timing.session).await?;
+        self.say_stores(core.shared.node, lease).await?;
+        // Whatever happened while there was none.
+        self.look_at_all(core).await?;
+        let mut looked_at = now();
+        loop {
+            if now() >= until {
+                return Ok(());
+            }
+            tell_session(core, until);
+            runtime::sleep(timing.renewal).await;
+            let asked_at = now();
+            match self.map.keep_alive(lease).await {
+                Ok(()) if now() < until => until = asked_at + lasts,
+                Ok(()) => return Ok(()),
+                Err(MapError::Unknown) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            self.end_failed(lease).await?;
+            if now().since(looked_at) >= timing.look {
+                self.look_at_all(core).await?;
+                looked_at = now();
+            }
+        }
+    }
+
+    /// The stores' sessions, under the node's lease.
+    async fn say_stores(&self, node: NodeId, lease: LeaseId) -> Result<(), CatalogError> {
+        let mut transaction = Transaction::new();
+        for (store, _) in self.stores.borrow().iter().filter(|(store, _)| store.failed().is_none()) {
+            let record = SessionRecord { store: store.store_id(), life: store.incarnation(), node };
+            transaction.changes.push(Change::Put { key: record.key(), value: encode(&record), lease: Some(lease) });
+        }
+        loop {
+            match self.map.transact(transaction.clone()).await {
+                Err(MapError::Unknown) => runtime::sleep(RETRY_WAIT).await,
+                done => return Ok(done.map(drop)?),
+            }
+        }
+    }
+
+    /// The session of a store that has failed ends, although its node lives (R10).
+    async fn end_failed(&self, lease: LeaseId) -> Result<(), CatalogError> {
+        let failed: Vec<_> = {
+            let stores = self.stores.borrow();
+            stores.iter().filter(|(store, _)| store.failed().is_some()).map(|(store, _)| store.store_id()).collect()
+        };
+        for store in failed {
+            let key = keys::session(store);
+            if let Some(found) = self.map.get(&key).await?.filter(|found| found.lease == Some(lease)) {
+                settle(&*self.map, Transaction::new().expect(&key, found.modified).delete(&key)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell_session(core: &Rc<CoreGroups>, until: Instant) {
+    for index in 0..core.shared.lines.len() as u16 {
+        core.tell(index, move |core| core.set_session_until(until));
+    }
+}
+
+fn address_of(key: &str, value: &[u8]) -> Option<(NodeId, SocketAddr)> {
+    let record = decode::<NodeRecord>(key, value).ok()?;
+    record.address.parse().ok().map(|address| (record.id, address))
+}
+
+fn tell_addresses(core: &Rc<CoreGroups>, addresses: Vec<(NodeId, SocketAddr)>) {
+    if addresses.is_empty() {
+        return;
+    }
+    let addresses = Arc::new(addresses);
+    for index in 0..core.shared.lines.len() as u16 {
+        let addresses = addresses.clone();
+        core.tell(index, move |core| core.set_addresses(&addresses));
+    }
+}

@@ -1,0 +1,282 @@
+//! A node's share of replication: its stores' members, connections to other nodes, beats, the map.
+//!
+//! ```text
+//!   first core   MapSide: session, watch, looks, changes of records      beats: one per pair of nodes
+//!                     ╲                                                     ╱
+//!   each core     CoreGroups: shards and their groups ◄─ policy: timers ─► View: who was heard of
+//!                     │
+//!                  links: one connection per pair of cores that talk ◄────► cores of other nodes
+//! ```
+//!
+//! **Promises.** A core that hangs is not spoken for: a beat and its answer name the cores that move (R19). Nothing waits
+//! for a connection: what has no room is sent again. No timer per group, none per request.
+//!
+//! **Never.** No decision about a group: that is the protocol's.
+//!
+//! Main types: [`Node`], [`CoreGroups`], [`Timing`].
+
+mod core;
+mod link;
+mod map_side;
+mod policy;
+mod timing;
+mod view;
+
+pub use self::core::CoreGroups;
+pub(crate) use link::Line;
+pub(crate) use policy::Timers;
+pub use timing::Timing;
+
+use crate::fill::Owner;
+use crate::wire::{Cores, Envelope, Frame, Hello, HelloRefused, NodeMessage, Said, WIRE_VERSION};
+use cluster::{CatalogError, MapStore};
+use link::Frames;
+use map_side::MapSide;
+use runtime::channel::{CrossReceiver, CrossSender, cross};
+use runtime::{CoreHandle, DetachedStream, IoBuf, TcpListener, TcpStream};
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use store::Store;
+use types::{ClusterId, Incarnation, NodeId};
+
+/// What a core is asked to do for another.
+pub(crate) type Work = Box<dyn FnOnce(Rc<CoreGroups>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// What cores ask of each other waits in a line of so many.
+const LINE_LENGTH: usize = 4096;
+/// Entries that are read from the store for one message.
+pub(crate) const READ_BYTES_MAX: usize = 512 << 10;
+/// A map that does not answer is asked again after this.
+const MAP_WAIT: Duration = Duration::from_secs(1);
+/// Who connects says hello within this.
+const HELLO_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What all cores of a node share.
+pub(crate) struct Shared {
+    pub(crate) cluster: ClusterId,
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) timing: Timing,
+    pub(crate) lines: Vec<CrossSender<Work>>,
+    pub(crate) owner: Owner,
+    /// Per core: goes up as long as it moves.
+    pub(crate) turned: Vec<AtomicU64>,
+}
+
+/// What a node is started with.
+pub struct NodeConfig {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Which node of it this is.
+    pub node: NodeId,
+    /// Where other nodes reach it; they find it in the map.
+    pub address: SocketAddr,
+    /// Its cores; the caller runs on the first one.
+    pub cores: Vec<CoreHandle>,
+    /// The cluster's map.
+    pub map: Arc<dyn MapStore>,
+    /// How long things last: the same on all nodes.
+    pub timing: Timing,
+    /// Which group holds a chunk of a family: what is compared when a member catches up.
+    pub owner: Owner,
+}
+
+/// A node's share of replication. Lives on the first core.
+pub struct Node {
+    first: Rc<CoreGroups>,
+    side: Rc<MapSide>,
+    address: SocketAddr,
+}
+
+impl Node {
+    /// Starts it on all cores, without stores.
+    ///
+    /// # Errors
+    /// An address that cannot be listened on.
+    ///
+    /// # Panics
+    /// Without a core.
+    pub async fn start(config: NodeConfig) -> io::Result<Self> {
+        let NodeConfig { cluster, node, address, cores, map, timing, owner } = config;
+        assert!(!cores.is_empty(), "a node has a core");
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_address();
+        let (lines, receivers): (Vec<_>, Vec<_>) = cores.iter().map(|_| cross::<Work>(LINE_LENGTH)).unzip();
+        let shared = Arc::new(Shared {
+            cluster,
+            node,
+            incarnation: Incarnation(runtime::wall_clock_ns()),
+            timing,
+            lines,
+            owner,
+            turned: cores.iter().map(|_| AtomicU64::new(0)).collect(),
+        });
+        let mut first = None;
+        for (index, receiver) in receivers.into_iter().enumerate() {
+            let shared = shared.clone();
+            if index == 0 {
+                let core = CoreGroups::new(shared, 0);
+                first = Some(core.clone());
+                runtime::spawn(run_core(core, receiver));
+            } else {
+                cores[index].spawn_on(move || async move {
+                    run_core(CoreGroups::new(shared, index as u16), receiver).await;
+                });
+            }
+        }
+        let first = first.expect("a node has a core");
+        let side = Rc::new(MapSide::new(map, cores.len() as u16));
+        let _ = first.map_side.set(side.clone());
+        runtime::spawn(accept(first.clone(), listener));
+        Ok(Self { first, side, address })
+    }
+
+    /// Where other nodes reach it, with the port that was taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The first core's share.
+    pub fn first_core(&self) -> &Rc<CoreGroups> {
+        &self.first
+    }
+
+    /// Has a core do something, with its share of the node; returns its answer.
+    ///
+    /// # Panics
+    /// If the core has ended.
+    pub async fn on_core<T: Send + 'static>(
+        &self,
+        core: usize,
+        work: impl FnOnce(Rc<CoreGroups>) -> Pin<Box<dyn Future<Output = T>>> + Send + 'static,
+    ) -> T {
+        let (told, mut answer) = cross(1);
+        self.first.on(core as u16, move |core| {
+            let work = work(core);
+            Box::pin(async move { drop(told.try_send(work.await)) })
+        });
+        answer.recv().await.expect("the core lives as long as the node")
+    }
+
+    /// All shards of these stores are there; shard i of each is on core (its first + i) mod cores. The map is looked at,
+    /// again and again until it answers, and the groups that have a member here take part from now on.
+    ///
+    /// # Errors
+    /// A map that holds what cannot be read.
+    pub async fn begin(&self, stores: Vec<(Arc<Store>, u16)>) -> Result<(), CatalogError> {
+        self.side.add_stores(stores);
+        while let Err(error) = self.side.look_at_all(&self.first).await {
+            match error {
+                CatalogError::Map(error) => log::warn!("groups are not served before the map says who leads: {error}"),
+                error => return Err(error),
+            }
+            runtime::sleep(MAP_WAIT).await;
+        }
+        runtime::spawn(self.side.clone().follow(self.first.clone()));
+        runtime::spawn(self.side.clone().keep_session(self.first.clone()));
+        runtime::spawn(beat(self.first.clone()));
+        Ok(())
+    }
+}
+
+/// Does what other cores ask, for ever; and looks after the groups of this one.
+async fn run_core(core: Rc<CoreGroups>, mut line: CrossReceiver<Work>) {
+    runtime::spawn(policy::run(core.clone()));
+    while let Ok(work) = line.recv().await {
+        let mut work = work(core.clone());
+        let done = std::future::poll_fn(|cx| std::task::Poll::Ready(work.as_mut().poll(cx).is_ready())).await;
+        if !done {
+            runtime::spawn(work);
+        }
+    }
+}
+
+/// Beats, for ever.
+async fn beat(core: Rc<CoreGroups>) {
+    let mut before: Vec<u64> = core.shared.turned.iter().map(|_| u64::MAX).collect();
+    loop {
+        let mut moved = Cores::default();
+        for (index, (turned, before)) in core.shared.turned.iter().zip(&mut before).enumerate() {
+            let turned = turned.load(Relaxed);
+            if std::mem::replace(before, turned) != turned {
+                moved.insert(index);
+            }
+        }
+        core.beat(moved);
+        runtime::sleep(core.shared.timing.beat).await;
+    }
+}
+
+/// Takes connections of other nodes, for ever.
+async fn accept(core: Rc<CoreGroups>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok(stream) => {
+                let core = core.clone();
+                runtime::spawn(async move {
+                    let _ = runtime::timeout(HELLO_PATIENCE, greet(core, stream)).await;
+                });
+            }
+            Err(error) => {
+                log::error!("connections of other nodes cannot be taken: {error}");
+                runtime::sleep(HELLO_PATIENCE).await;
+            }
+        }
+    }
+}
+
+/// Who connects says who it is, and what it wants is answered on the core that it means.
+async fn greet(core: Rc<CoreGroups>, stream: TcpStream) {
+    let hello = match Frames::new(&stream).next().await {
+        Ok(Some(Frame { said: Said::Node(NodeMessage::Hello(hello)), .. })) => hello,
+        Ok(Some(_)) => return log::error!("{}: it begins with no hello", stream.peer_address()),
+        Ok(None) => return,
+        Err(error) => return log::error!("{}: it is no node: {error}", stream.peer_address()),
+    };
+    let answer = match refuse(&core, &hello) {
+        None => NodeMessage::HelloAnswer(Hello {
+            cluster: core.shared.cluster,
+            node: core.shared.node,
+            incarnation: core.shared.incarnation,
+            core: hello.to_core,
+            to_core: hello.core,
+            version: WIRE_VERSION,
+            features: 0,
+        }),
+        Some(reason) => {
+            log::error!("{}: {reason}", stream.peer_address());
+            NodeMessage::HelloRefused(HelloRefused { reason })
+        }
+    };
+    let mut bytes = Vec::new();
+    if crate::wire::encode_node(&Envelope::default(), &answer, &mut bytes).is_err()
+        || stream.send(&mut vec![IoBuf::copy_of(&bytes).freeze()]).await.is_err()
+        || matches!(answer, NodeMessage::HelloRefused(_))
+    {
+        return;
+    }
+    if hello.to_core == 0 {
+        return core.adopt(stream, hello.node, hello.core);
+    }
+    let detached: DetachedStream = stream.detach();
+    core.tell(hello.to_core, move |core| core.adopt(detached.attach(), hello.node, hello.core));
+}
+
+/// Why there is nothing to say to each other.
+fn refuse(core: &CoreGroups, hello: &Hello) -> Option<String> {
+    let Shared { cluster, lines, .. } = &*core.shared;
+    if hello.cluster != *cluster {
+        return Some(format!("this node is of cluster {cluster}, and the one that connects is of {}", hello.cluster));
+    }
+    if usize::from(hello.to_core) >= lines.len() {
+        return Some(format!("this node has {} cores, and core {} is asked for", lines.len(), hello.to_core));
+    }
+    None
+}

@@ -1,0 +1,397 @@
+//! When a member is called: the timers of docs/replication.md, looked at all together a few times in a second.
+
+use super::core::CoreGroups;
+use super::timing::Timing;
+use super::view::View;
+use crate::group::{Group, GroupRef};
+use crate::protocol::Member;
+use crate::shard::GroupShard;
+use runtime::{Instant, now};
+use std::rc::Rc;
+use std::time::Duration;
+use types::{Epoch, Seq, StoreId};
+
+/// What is known of another member's progress.
+struct PeerTimer {
+    store: StoreId,
+    prepared: Seq,
+    has_told: bool,
+    /// When it was heard to get on, or had nothing to do.
+    moved_at: Instant,
+    /// When it was sent something again.
+    resent_at: Instant,
+    /// The commit number that it has heard, and when it was sent one last.
+    commit: Seq,
+    told_at: Instant,
+}
+
+/// Of one group.
+#[derive(Default)]
+pub(crate) struct Timers {
+    epoch: Epoch,
+    epoch_at: Instant,
+    /// Since when nobody leads, as far as is known.
+    headless_since: Option<Instant>,
+    /// When this member gave the group up, and when that was said last.
+    gave_up_at: Option<Instant>,
+    said_at: Instant,
+    /// When the map was asked for the record, and when it had been looked at.
+    asked_at: Option<Instant>,
+    looked_at: Option<Instant>,
+    added_at: Instant,
+    /// How far the log was, of one that waits for a longer one, and since when.
+    fetched: Option<(Seq, Instant)>,
+    peers: Vec<PeerTimer>,
+}
+
+impl Timers {
+    /// A member is sent the commit number.
+    pub(crate) fn told_commit(&mut self, store: StoreId) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.store == store) {
+            peer.told_at = now();
+        }
+    }
+
+    /// A member has answered a message with this commit number.
+    pub(crate) fn heard_commit(&mut self, store: StoreId, commit: Seq) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.store == store) {
+            peer.commit = peer.commit.max(commit);
+        }
+    }
+
+    /// The map was looked at.
+    pub(crate) fn looked(&mut self) {
+        self.looked_at = Some(now());
+    }
+
+    fn peer(&mut self, store: StoreId, at: Instant) -> &mut PeerTimer {
+        let index = self.peers.iter().position(|peer| peer.store == store).unwrap_or_else(|| {
+            let fresh = PeerTimer {
+                store,
+                prepared: Seq(0),
+                has_told: false,
+                moved_at: at,
+                resent_at: at,
+                commit: Seq(0),
+                told_at: Instant(0),
+            };
+            self.peers.push(fresh);
+            self.peers.len() - 1
+        });
+        &mut self.peers[index]
+    }
+}
+
+/// Looks at all groups of a core, for ever.
+pub(super) async fn run(core: Rc<CoreGroups>) {
+    let mut last = now();
+    loop {
+        let at = now();
+        if at.since(std::mem::replace(&mut last, at)) >= core.shared.timing.silent / 2 {
+            // Whoever slept has heard nobody: nobody was silent by that.
+            core.view.borrow_mut().has_slept(at);
+        }
+        core.turned();
+        core.look_at_links();
+        for shard in core.shards() {
+            for group in shard.groups() {
+                if group.stopped().is_some() {
+                    say_given_up(&group, now(), &core.shared.timing);
+                } else if !group.member().is_alone_and_leads() {
+                    look_after(&core, &shard, &group);
+                }
+            }
+        }
+        runtime::sleep(core.shared.timing.tick).await;
+    }
+}
+
+fn look_after(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef) {
+    let at = now();
+    let timing = core.shared.timing;
+    let epoch = group.member().record().epoch;
+    {
+        let mut timers = group.timers.borrow_mut();
+        if timers.epoch != epoch || timers.epoch_at == Instant(0) {
+            (timers.epoch, timers.epoch_at) = (epoch, at);
+            timers.headless_since = None;
+            timers.looked_at = None;
+            timers.gave_up_at = None;
+        }
+    }
+    if !group.damaged().is_empty() && !group.member().leads() && group.member().is_whole() {
+        // Its primary makes it whole.
+        group.with(Member::begins_to_fill);
+    }
+    let leads = group.member().leads();
+    if leads {
+        lead(core, shard, group, at, &timing);
+    } else {
+        group.timers.borrow_mut().peers.clear();
+        follow(core, group, at, &timing);
+    }
+}
+
+// ---- a primary -----------------------------------------------------------------------------------------------------
+
+fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Instant, timing: &Timing) {
+    let others: Vec<_> = {
+        let member = group.member();
+        member.record().members().filter(|store| *store != member.store()).collect()
+    };
+    let view = core.view.borrow();
+    let lacking = group.take_lacking();
+    let (mut gone, mut slow) = (Vec::new(), Vec::new());
+    for &store in &others {
+        match progress(group, store, at) {
+            _ if view.silence(store, group.id(), at) >= timing.silent => {
+                group.with(|member| member.is_silent(store));
+                gone.push(store);
+            }
+            Progress::Stands(since) => {
+                if since >= timing.slow {
+                    slow.push(store);
+                }
+                ask_again(group, store, at, timing);
+            }
+            Progress::Moves => {}
+        }
+        if !gone.contains(&store) && lacks(group, store, &lacking) {
+            // It comes back chunk by chunk; until then it counts for nothing.
+            gone.push(store);
+            core.make_whole(shard, group, store);
+        }
+        tell_commit(group, store, at, timing);
+    }
+    drop(view);
+    if hands_over(shard, group, &gone, &slow) || lets_the_longer_lead(group, at, timing) {
+        return;
+    }
+    remove(group, &gone, &slow);
+    let (epoch_at, is_due) = {
+        let mut timers = group.timers.borrow_mut();
+        let is_due = at.since(timers.added_at) >= timing.resend;
+        if is_due {
+            timers.added_at = at;
+        }
+        (timers.epoch_at, is_due)
+    };
+    if is_due {
+        let absent =
+            |member: &Member, store: &StoreId| !member.record().in_sync.contains(store) && !gone.contains(store);
+        group.with(|member| {
+            others.iter().for_each(|store| {
+                if absent(member, store) {
+                    member.add(*store)
+                }
+            })
+        });
+        if group.member().next_place().is_none() && at.since(epoch_at) >= timing.ask {
+            group.with(|member| member.go_on(true));
+        }
+    }
+    group.flush();
+}
+
+/// Whether a member lacks what no entry can bring.
+fn lacks(group: &Group, store: StoreId, lacking: &[StoreId]) -> bool {
+    let Some(peer) = group.member().peer(store) else { return false };
+    peer.has_told && (lacking.contains(&store) || !peer.whole && !peer.fills)
+}
+
+enum Progress {
+    Moves,
+    /// Since so long.
+    Stands(Duration),
+}
+
+/// Whether a member gets on with what it was sent or asked.
+fn progress(group: &Group, store: StoreId, at: Instant) -> Progress {
+    let Some(standing) = group.member().peer(store) else { return Progress::Moves };
+    let mut timers = group.timers.borrow_mut();
+    let peer = timers.peer(store, at);
+    let moved = standing.prepared != peer.prepared || standing.has_told != peer.has_told;
+    if standing.has_told != peer.has_told {
+        // Another life, perhaps.
+        peer.commit = Seq(0);
+    }
+    (peer.prepared, peer.has_told) = (standing.prepared, standing.has_told);
+    let is_sent_to = standing.whole || standing.fills;
+    let is_idle = standing.has_told && (standing.prepared >= standing.sent || !is_sent_to);
+    if moved || is_idle {
+        peer.moved_at = at;
+        return Progress::Moves;
+    }
+    Progress::Stands(at.since(peer.moved_at))
+}
+
+fn ask_again(group: &Group, store: StoreId, at: Instant, timing: &Timing) {
+    let is_due = {
+        let mut timers = group.timers.borrow_mut();
+        let peer = timers.peer(store, at);
+        let is_due = at.since(peer.moved_at.max(peer.resent_at)) >= timing.resend;
+        if is_due {
+            peer.resent_at = at;
+        }
+        is_due
+    };
+    if is_due {
+        group.with(|member| member.resend(store));
+    }
+}
+
+/// What is committed and was not heard by the member is told with nothing else, if there is nothing else.
+fn tell_commit(group: &Group, store: StoreId, at: Instant, timing: &Timing) {
+    let committed = group.member().committed();
+    let is_due = {
+        let mut timers = group.timers.borrow_mut();
+        let peer = timers.peer(store, at);
+        peer.commit < committed && at.since(peer.told_at) >= timing.tick
+    };
+    if is_due {
+        group.with(|member| member.tell_commit(store));
+    }
+}
+
+/// A primary that is slow gives the group up if enough others are fine (R18); one that has damage, if another has what it
+/// lacks (R15).
+fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[StoreId]) -> bool {
+    let is_slow = shard.store().slow().is_some();
+    if !is_slow && group.damaged().is_empty() {
+        return false;
+    }
+    let enough = {
+        let member = group.member();
+        let is_fine = |store: &&StoreId| **store != member.store() && !gone.contains(store) && !slow.contains(store);
+        let fine = member.record().in_sync.iter().filter(is_fine).count();
+        fine >= if group.damaged().is_empty() { member.record().min_in_sync.max(1) } else { 1 }
+    };
+    if enough {
+        group.with(|member| member.give_up(None));
+    }
+    enough
+}
+
+/// Who has the longest log may have applied what is lacking here, and has it as an entry no more: it is to lead itself.
+fn lets_the_longer_lead(group: &Group, at: Instant, timing: &Timing) -> bool {
+    let (is_fetching, last) = (group.member().is_fetching(), group.member().log().last());
+    let stands = {
+        let fetched = &mut group.timers.borrow_mut().fetched;
+        *fetched = fetched.filter(|(through, _)| *through == last).or(Some((last, at))).filter(|_| is_fetching);
+        fetched.is_some_and(|(_, since)| at.since(since) >= timing.slow)
+    };
+    if stands {
+        group.with(|member| member.give_up(None));
+    }
+    stands
+}
+
+/// Silent members are removed; slow ones only while enough that are neither remain (R18).
+fn remove(group: &Group, gone: &[StoreId], slow: &[StoreId]) {
+    let (in_sync, needed) = {
+        let member = group.member();
+        let in_sync: Vec<_> = member.record().in_sync.clone();
+        (in_sync, member.record().min_in_sync)
+    };
+    let good = in_sync.iter().filter(|store| !gone.contains(store) && !slow.contains(store)).count();
+    let mut out: Vec<_> = in_sync.iter().copied().filter(|store| gone.contains(store)).collect();
+    if good >= needed {
+        out.extend(in_sync.iter().filter(|store| slow.contains(store) && !gone.contains(store)));
+    }
+    if !out.is_empty() {
+        group.with(|member| member.remove(&out));
+    }
+}
+
+// ---- all others ----------------------------------------------------------------------------------------------------
+
+fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
+    if !group.member().is_whole() {
+        group.with(Member::cannot_lead);
+    }
+    say_given_up(group, at, timing);
+    let is_headless = {
+        let (member, view) = (group.member(), core.view.borrow());
+        is_headless(&member, &view, group, at, timing)
+    };
+    if !is_headless {
+        group.timers.borrow_mut().headless_since = None;
+        if group.member().is_candidate() {
+            group.with(Member::abandon);
+        }
+        return;
+    }
+    if group.member().is_candidate() {
+        return group.with(|member| member.propose_to_lead(at));
+    }
+    let Some(place) = turn_of(&group.member()) else { return };
+    let (is_due, has_looked) = {
+        let mut timers = group.timers.borrow_mut();
+        let since = *timers.headless_since.get_or_insert(at);
+        let is_due = at.since(since) >= timing.turn * place;
+        let fresh = |looked: Instant| at.since(looked) < timing.turn;
+        (is_due, timers.looked_at.take().is_some_and(fresh))
+    };
+    if !is_due {
+        return;
+    }
+    if has_looked {
+        group.with(|member| {
+            member.campaign();
+            member.propose_to_lead(at);
+        });
+        return;
+    }
+    // Who cannot reach the map does not campaign: it would grant nothing and help nobody.
+    let mut timers = group.timers.borrow_mut();
+    if timers.asked_at.is_none_or(|asked| at.since(asked) >= timing.turn) {
+        timers.asked_at = Some(at);
+        drop(timers);
+        core.look(group);
+    }
+}
+
+/// Who gave the group up says so again and again: others may not have heard it.
+fn say_given_up(group: &Group, at: Instant, timing: &Timing) {
+    {
+        let member = group.member();
+        if !member.is_given_up() || member.record().primary != member.store() {
+            return;
+        }
+    }
+    let is_due = {
+        let mut timers = group.timers.borrow_mut();
+        timers.gave_up_at.get_or_insert(at);
+        let is_due = at.since(timers.said_at) >= timing.resend;
+        if is_due {
+            timers.said_at = at;
+        }
+        is_due
+    };
+    if is_due {
+        group.with(Member::say_given_up);
+    }
+}
+
+/// Whether nobody leads, as far as can be known here: the primary is silent, has started anew, or is this store, which
+/// does not lead.
+fn is_headless(member: &Member, view: &View, group: &Group, at: Instant, timing: &Timing) -> bool {
+    let record = member.record();
+    if member.is_given_up() {
+        // Who gave it up comes last.
+        let gave_up = group.timers.borrow().gave_up_at;
+        return gave_up.is_none_or(|gave_up| at.since(gave_up) >= timing.silent * 2);
+    }
+    let has_begun_anew = view.life_of(record.primary).is_some_and(|life| life != record.life);
+    record.primary == member.store() || view.silence(record.primary, group.id(), at) >= timing.silent || has_begun_anew
+}
+
+/// Its turn among those that may take over: the first has 0.
+fn turn_of(member: &Member) -> Option<u32> {
+    let record = member.record();
+    if record.primary == member.store() && record.in_sync.contains(&member.store()) {
+        return Some(0);
+    }
+    let may_lead = record.in_sync.iter().filter(|store| **store != record.primary).chain(&record.eligible);
+    may_lead.copied().position(|store| store == member.store()).map(|place| place as u32)
+}

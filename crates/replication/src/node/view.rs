@@ -1,0 +1,79 @@
+//! What a core knows of other nodes: by the answers to beats.
+
+use crate::wire::{Cores, StoreLine};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use runtime::Instant;
+use std::time::Duration;
+use types::{GroupId, Incarnation, NodeId, StoreId};
+
+/// A store, as its node said last.
+struct PeerStore {
+    node: NodeId,
+    line: StoreLine,
+    /// When the beat was sent that was answered with this.
+    listed_at: Instant,
+}
+
+/// See the module.
+pub(crate) struct View {
+    /// Nobody is silent since before that.
+    begin: Instant,
+    stores: HashMap<StoreId, PeerStore, FixedState>,
+    /// Of each core of a node: when the last beat was sent that it answered.
+    heard: HashMap<(NodeId, u16), Instant, FixedState>,
+}
+
+impl View {
+    pub(crate) fn new(begin: Instant) -> Self {
+        Self {
+            begin,
+            stores: HashMap::with_hasher(FixedState::default()),
+            heard: HashMap::with_hasher(FixedState::default()),
+        }
+    }
+
+    /// This core did not move until now: what came meanwhile it has not heard.
+    pub(crate) fn has_slept(&mut self, until: Instant) {
+        self.begin = until;
+    }
+
+    /// A beat that was sent at `sent` was answered.
+    pub(crate) fn answered(&mut self, node: NodeId, sent: Instant, cores: &Cores, stores: &[StoreLine]) {
+        for core in (0..Cores::MOST as u16).filter(|core| cores.has((*core).into())) {
+            let heard = self.heard.entry((node, core)).or_insert(sent);
+            *heard = sent.max(*heard);
+        }
+        for line in stores {
+            let known = self.stores.get(&line.store).is_some_and(|known| known.listed_at > sent);
+            if !known {
+                self.stores.insert(line.store, PeerStore { node, line: *line, listed_at: sent });
+            }
+        }
+    }
+
+    /// Node and core that a group's member is on.
+    pub(crate) fn place_of(&self, store: StoreId, group: GroupId) -> Option<(NodeId, u16)> {
+        let known = self.stores.get(&store)?;
+        Some((known.node, known.line.core_of(group)))
+    }
+
+    /// Which life of a store was heard of last.
+    pub(crate) fn life_of(&self, store: StoreId) -> Option<Incarnation> {
+        self.stores.get(&store).map(|known| known.line.life)
+    }
+
+    /// Whether a store takes new blocks, as far as is known.
+    pub(crate) fn takes_new_blocks(&self, store: StoreId) -> bool {
+        self.stores.get(&store).is_none_or(|known| !known.line.is_full)
+    }
+
+    /// How long nothing was heard of a group's member: of its store, or of the core that it is on.
+    pub(crate) fn silence(&self, store: StoreId, group: GroupId, now: Instant) -> Duration {
+        let heard = self.stores.get(&store).and_then(|known| {
+            let of_core = self.heard.get(&(known.node, known.line.core_of(group)))?;
+            Some(known.listed_at.min(*of_core))
+        });
+        now.since(heard.unwrap_or(self.begin).max(self.begin))
+    }
+}

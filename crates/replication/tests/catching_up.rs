@@ -1,0 +1,178 @@
+//! A member is made whole while something else goes wrong.
+
+mod common;
+
+use cluster::MapFaults;
+use common::{SOON, store_of};
+use std::time::Duration;
+
+/// Who is in sync is fewer than what has to be: only a member that comes back chunk by chunk can help.
+#[test]
+fn a_member_comes_back_chunk_by_chunk_although_too_few_are_in_sync() {
+    let cluster = common::three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.tell_layer(0).expect("it is up").expect("it has a place");
+    for chunk in 0..10 {
+        cluster.write(0, chunk, 7).expect("it is up").expect("it is written");
+    }
+    cluster.crash(2);
+    for round in 0..40 {
+        for chunk in 2..30 {
+            cluster.write(0, chunk, round + 10).expect("it is up").expect("it is written");
+        }
+    }
+    assert_eq!(cluster.record().in_sync, [store_of(0), store_of(1)]);
+    // It never comes back.
+    cluster.crash(1);
+    cluster.world.run_for(Duration::from_secs(3));
+    assert_eq!(cluster.record().in_sync, [store_of(0)]);
+    cluster.start(2);
+    let until = cluster.world.now() + 4 * SOON;
+    while cluster.record().in_sync.len() < 2 {
+        assert!(cluster.world.now() < until, "it waits for ever");
+        cluster.world.run_for(Duration::from_millis(100));
+    }
+    cluster.write(0, 3, 99).expect("it is up").expect("it is written");
+    cluster.world.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.digests(0), cluster.digests(2));
+}
+
+/// A primary finds damage while one other is in sync: who takes over mends it, although it is alone for a while.
+#[test]
+fn damage_is_mended_when_two_are_left() {
+    let cluster = common::three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..4 {
+        cluster.write(0, chunk, 0xb0 + chunk as u8).expect("it is up").expect("it is written");
+    }
+    cluster.crash(2);
+    cluster.world.run_for(Duration::from_secs(3));
+    assert_eq!(cluster.record().in_sync, [store_of(0), store_of(1)]);
+    cluster.disks[0].rot_sector(&[0xb2; 32]).expect("it is on the disk");
+    let _ = cluster.read(0, 2);
+    let primary = cluster.wait_for_primary(&[0, 1], 4 * SOON);
+    assert_eq!(cluster.read(primary, 2).expect("it is up"), Ok(0xb2));
+    let until = cluster.world.now() + 4 * SOON;
+    while cluster.record().in_sync.len() < 2 {
+        assert!(cluster.world.now() < until, "it waits for ever");
+        cluster.world.run_for(Duration::from_millis(100));
+    }
+    cluster.write(primary, 3, 99).expect("it is up").expect("it is written");
+}
+
+/// Connections break again and again while units are on their way: none is taken for whole that lacks a part.
+#[test]
+fn a_part_that_is_lost_with_its_connection_is_not_missed() {
+    let cluster = common::three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.crash(2);
+    for round in 0..8 {
+        for chunk in 0..4 {
+            cluster
+                .write_blocks(0, chunk, round * 32, 32, 0x30 + round as u8)
+                .expect("it is up")
+                .expect("it is written");
+        }
+    }
+    cluster.world.run_for(Duration::from_secs(3));
+    for chunk in 4..1100 {
+        cluster.write(0, chunk % 40 + 4, 9).expect("it is up").expect("it is written");
+    }
+    cluster.start(2);
+    for round in 0..600 {
+        cluster.world.run_for(Duration::from_micros(700 + 37 * (round % 101)));
+        cluster.world.reset_connections(&cluster.nodes[0], &cluster.nodes[2]);
+        if cluster.record().in_sync.len() == 3 {
+            break;
+        }
+    }
+    cluster.wait_for_all(4 * SOON);
+    cluster.world.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.digests(0), cluster.digests(2));
+}
+
+/// A primary comes back without what it had acknowledged; the others have applied it, and cannot give it entry by entry.
+#[test]
+fn a_primary_that_lost_its_tail_lets_another_lead() {
+    let cluster = common::three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 1, 1).expect("it is up").expect("it is written");
+    cluster.world.run_for(Duration::from_millis(500));
+    let before = cluster.disks[0].after_power_loss(1);
+    for chunk in 0..5 {
+        cluster.write(0, chunk, 0x77).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(Duration::from_millis(500));
+    cluster.crash(0);
+    cluster.disks[0].insert(&before);
+    cluster.start(0);
+    cluster.world.run_for(Duration::from_millis(500));
+    let primary = cluster.wait_for_primary(&[0, 1, 2], 3 * SOON);
+    for chunk in 0..5 {
+        assert_eq!(cluster.read(primary, chunk).expect("it is up"), Ok(0x77), "chunk {chunk}");
+    }
+    cluster.wait_for_all(3 * SOON);
+    assert_eq!(cluster.digests(0), cluster.digests(1));
+}
+
+/// Two are left, and the primary has damage that nobody reads: it is found, and the member that was away comes back.
+#[test]
+fn damage_that_nobody_reads_keeps_nobody_away_when_two_are_left() {
+    let cluster = common::three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.crash(2);
+    for chunk in 0..4 {
+        cluster.write(0, chunk, 0xc0 + chunk as u8).expect("it is up").expect("it is written");
+    }
+    for round in 0..1200 {
+        cluster.write(0, 10 + round % 10, 9).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(Duration::from_secs(3));
+    assert_eq!(cluster.record().in_sync, [store_of(0), store_of(1)]);
+    cluster.disks[0].rot_sector(&[0xc1; 32]).expect("it is on the disk");
+    cluster.start(2);
+    cluster.wait_for_all(6 * SOON);
+    cluster.world.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.digests(0), cluster.digests(2));
+    assert!(cluster.disks[0].rot_sector(&[0xc1; 32]).is_some(), "it is there once more");
+}
+
+/// A primary that stood still has heard nobody meanwhile, and takes nobody out for that.
+#[test]
+fn who_slept_takes_nobody_out() {
+    for sleep in [1400, 1450, 1500, 1550, 1600, 1650, 1700] {
+        let cluster = common::three();
+        cluster.wait_for_primary(&[0], SOON);
+        cluster.nodes[0].pause();
+        cluster.world.run_for(Duration::from_millis(sleep));
+        cluster.nodes[0].resume();
+        for _ in 0..100 {
+            cluster.world.run_for(Duration::from_millis(5));
+            let record = cluster.record();
+            assert_eq!(record.in_sync.len(), 3, "after {sleep} ms: {record:?}");
+        }
+    }
+}
+
+/// A primary finds damage and gives the group up while the map makes a change that it asked for: the new record names it
+/// once more, and it cannot lead.
+#[test]
+fn a_change_that_is_done_after_its_primary_gave_up_stops_nobody() {
+    for offset in (0..1500).step_by(30) {
+        let cluster = common::three();
+        cluster.wait_for_primary(&[0], SOON);
+        for chunk in 0..4 {
+            cluster.write(0, chunk, 0xb0 + chunk as u8).expect("it is up").expect("it is written");
+        }
+        cluster.crash(2);
+        cluster.world.run_for(Duration::from_secs(3));
+        assert_eq!(cluster.record().in_sync, [store_of(0), store_of(1)]);
+        cluster.disks[0].rot_sector(&[0xb2; 32]).expect("it is on the disk");
+        cluster.map.set_faults(MapFaults { latency_max: Duration::from_millis(300), ..MapFaults::default() });
+        cluster.start(2);
+        cluster.world.run_for(Duration::from_millis(offset));
+        let _ = cluster.read(0, 2);
+        let primary = cluster.wait_for_primary(&[0, 1, 2], 4 * SOON);
+        assert_eq!(cluster.read(primary, 2).expect("it is up"), Ok(0xb2), "after {offset} ms");
+    }
+}

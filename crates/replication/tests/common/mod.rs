@@ -1,0 +1,304 @@
+//! A simulated cluster: nodes of one store each, and groups that have a member on every one of them.
+#![allow(dead_code)] // Each test file uses its part.
+
+use cluster::{GroupRecord, GroupState, MapStore, NodeRecord, Record, SimMap, Transaction, encode, keys};
+use replication::node::{Node, NodeConfig, Timing};
+use replication::{GroupError, GroupRef, Place, Sought, Stamp, Standing};
+use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
+use runtime::{Device, IoBuf};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use store::format::LayerRecord;
+use store::{BlockCoding, FormatOptions, Shard, Store, Want};
+use types::*;
+
+const DISK: &str = "disk";
+const MIB: u64 = 1 << 20;
+const CLUSTER: ClusterId = ClusterId(7);
+const PORT: u16 = 4421;
+const LAYER: LayerId = LayerId(7);
+pub const VOLUME: VolumeId = VolumeId(1);
+pub const GROUP: GroupId = GroupId(1);
+
+/// A process on a node.
+type Process = Rc<RefCell<Option<Rc<Node>>>>;
+
+pub struct Cluster {
+    pub world: World,
+    pub map: Arc<SimMap>,
+    pub nodes: Vec<SimNode>,
+    pub disks: Vec<SimDisk>,
+    processes: RefCell<Vec<Process>>,
+}
+
+pub fn store_of(index: usize) -> StoreId {
+    StoreId(index as u128 + 1)
+}
+
+impl Cluster {
+    /// `members` nodes, all of them members of one group that node 0 is to lead; nobody is started.
+    pub fn new(seed: u64, members: usize, min_in_sync: u32) -> Self {
+        let world = World::new(seed);
+        let map = SimMap::new();
+        let nodes: Vec<_> = (0..members).map(|_| world.add_node(2, NodeOptions::default())).collect();
+        let disks: Vec<_> = nodes.iter().map(|node| node.add_disk(DISK, 256 * MIB, DiskOptions::default())).collect();
+        let stores: Vec<_> = (0..members).map(store_of).collect();
+        let group = GroupRecord {
+            id: GROUP,
+            table: 1,
+            pool: "default".to_owned(),
+            epoch: Epoch(0),
+            primary: stores[0],
+            life: Incarnation(0),
+            in_sync: stores.clone(),
+            eligible: Vec::new(),
+            joining: Vec::new(),
+            members: stores,
+            min_in_sync,
+            state: GroupState::Active,
+        };
+        let this = Self { world, map, nodes, disks, processes: RefCell::default() };
+        for index in 0..members {
+            this.run(index, format(store_of(index)));
+            let record = NodeRecord { id: NodeId(index as u32 + 1), address: this.address(index).to_string() };
+            this.put(&record);
+            this.processes.borrow_mut().push(Process::default());
+        }
+        this.put(&group);
+        this
+    }
+
+    fn address(&self, index: usize) -> SocketAddr {
+        SocketAddr::new(self.nodes[index].ip(), PORT)
+    }
+
+    fn put<R: Record>(&self, record: &R) {
+        let (map, key, value) = (self.map.clone(), record.key(), encode(record));
+        self.run(0, async move { map.transact(Transaction::new().put(key, value)).await.map(drop) })
+            .expect("it takes that");
+    }
+
+    /// The group's record in the map.
+    pub fn record(&self) -> GroupRecord {
+        let map = self.map.clone();
+        let found = self.run(0, async move { cluster::get::<GroupRecord>(&*map, &keys::group(GROUP)).await });
+        found.expect("the map answers").expect("it is there").record
+    }
+
+    pub fn run<T: 'static>(&self, index: usize, future: impl Future<Output = T> + 'static) -> T {
+        self.world.run_on(&self.nodes[index], 0, future).expect("the world goes on")
+    }
+
+    /// Starts the process of a node, and does not wait for it.
+    pub fn start(&self, index: usize) {
+        let process = Process::default();
+        self.processes.borrow_mut()[index] = process.clone();
+        let config = NodeConfig {
+            cluster: CLUSTER,
+            node: NodeId(index as u32 + 1),
+            address: self.address(index),
+            cores: self.nodes[index].cores(),
+            map: self.map.handle_for(NodeId(index as u32 + 1)),
+            timing: Timing::default(),
+            owner: Arc::new(|_, _| GROUP),
+        };
+        self.nodes[index].spawn(0, async move {
+            let device = Device::open(Path::new(DISK)).await.expect("it is there");
+            let store = Store::open(&device).await.expect("it opens");
+            let node = Node::start(config).await.expect("it listens");
+            for shard in 0..store.shard_count() {
+                let store = store.clone();
+                node.on_core(usize::from(shard) % 2, move |core| {
+                    Box::pin(async move {
+                        let device = Device::open(Path::new(DISK)).await.expect("it is there");
+                        let (shard, recovery) =
+                            Shard::open(&store, device, ShardIndex(shard)).await.expect("the shard opens");
+                        core.add_shard(shard, store.store_id(), recovery);
+                    })
+                })
+                .await;
+            }
+            node.begin(vec![(store, 0)]).await.expect("the map answers");
+            *process.borrow_mut() = Some(Rc::new(node));
+        });
+    }
+
+    pub fn crash(&self, index: usize) {
+        self.nodes[index].crash();
+        self.processes.borrow_mut()[index] = Process::default();
+        self.nodes[index].start();
+    }
+
+    /// Asks the group's member on a node; nothing while that starts.
+    pub fn ask<T: Send + 'static, F: Future<Output = T> + 'static>(
+        &self,
+        index: usize,
+        ask: impl FnOnce(GroupRef) -> F + Send + 'static,
+    ) -> Option<T> {
+        let process = self.processes.borrow()[index].clone();
+        let asked = async move {
+            let node = process.borrow().clone()?;
+            let on_core = move |core: Rc<replication::node::CoreGroups>| {
+                let found = core.group(store_of(index), GROUP);
+                Box::pin(async move {
+                    match found {
+                        Some(group) => Some(ask(group).await),
+                        None => None,
+                    }
+                }) as std::pin::Pin<Box<dyn Future<Output = Option<T>>>>
+            };
+            // Group 1 is on shard 1 where there are several, and that on the second core.
+            node.on_core(1, on_core).await
+        };
+        self.run(index, asked)
+    }
+
+    pub fn standing(&self, index: usize) -> Option<Standing> {
+        self.ask(index, |group| async move { group.standing() })
+    }
+
+    pub fn write(&self, index: usize, chunk: u32, byte: u8) -> Option<Result<(), GroupError>> {
+        self.write_blocks(index, chunk, 3, 1, byte)
+    }
+
+    /// Lets the group know the layer that is written to.
+    pub fn tell_layer(&self, index: usize) -> Option<Result<(), GroupError>> {
+        let record = LayerRecord {
+            layer: LAYER,
+            parent: LayerId(0),
+            family: FamilyId(3),
+            created_at_ns: 1,
+            retain_until_ns: 0,
+            key: KeyId(0),
+        };
+        self.ask(index, move |group| async move { group.tell_layers(&[record]).await })
+    }
+
+    pub fn write_blocks(
+        &self,
+        index: usize,
+        chunk: u32,
+        first: u32,
+        count: u32,
+        byte: u8,
+    ) -> Option<Result<(), GroupError>> {
+        self.ask(index, move |group| async move {
+            let place = Place { layer: LAYER, chunk: ChunkId(chunk), range: BlockRange::new(first, count) };
+            let mut bytes = IoBuf::new(place.range.bytes());
+            bytes.fill(byte);
+            let placed = group.write(stamp(), place, bytes.freeze(), BlockCoding::PLAIN).await?;
+            group.wait_committed(placed).await.map(drop)
+        })
+    }
+
+    pub fn read(&self, index: usize, chunk: u32) -> Option<Result<u8, GroupError>> {
+        self.ask(index, move |group| async move {
+            let (reader, _) = group.reader(stamp()).await?;
+            let sought =
+                Sought { layers: &[LAYER], chunk: ChunkId(chunk), range: BlockRange::new(3, 1), want: Want::Plain };
+            let (read, buf) = reader.read(sought, IoBuf::new(BLOCK_BYTES), &mut Vec::new()).await;
+            read.map(|_| buf[17])
+        })
+    }
+
+    /// The contents of all of a node's shards.
+    pub fn digests(&self, index: usize) -> Vec<u128> {
+        let process = self.processes.borrow()[index].clone();
+        let asked = async move {
+            let node = process.borrow().clone().expect("it is up");
+            let mut digests = Vec::new();
+            for core in 0..2 {
+                let of_core = |core: Rc<replication::node::CoreGroups>| {
+                    let of = |shard: &Rc<replication::GroupShard>| shard.store().contents_digest();
+                    let found: Vec<u128> = core.shards().iter().map(of).collect();
+                    Box::pin(std::future::ready(found)) as std::pin::Pin<Box<dyn Future<Output = Vec<u128>>>>
+                };
+                digests.extend(node.on_core(core, of_core).await);
+            }
+            digests
+        };
+        self.run(index, asked)
+    }
+
+    /// The node that leads and serves within some time.
+    pub fn wait_for_primary(&self, of: &[usize], patience: Duration) -> usize {
+        let until = self.world.now() + patience;
+        loop {
+            let serves = |index: &usize| self.standing(*index).is_some_and(|standing| standing.serves);
+            if let Some(index) = of.iter().copied().find(serves) {
+                return index;
+            }
+            assert!(self.world.now() < until, "nobody serves: {:#?}", self.told());
+            self.world.run_for(Duration::from_millis(20));
+        }
+    }
+
+    /// What all say.
+    pub fn told(&self) -> Vec<Option<Standing>> {
+        (0..self.nodes.len()).map(|index| self.nodes[index].is_up().then(|| self.standing(index)).flatten()).collect()
+    }
+
+    /// Until all are in sync.
+    pub fn wait_for_all(&self, patience: Duration) {
+        let until = self.world.now() + patience;
+        while self.record().in_sync.len() < self.nodes.len() {
+            assert!(self.world.now() < until, "not all are in sync: {:#?}", self.told());
+            self.world.run_for(Duration::from_millis(100));
+        }
+    }
+}
+
+fn stamp() -> Stamp<'static> {
+    Stamp { volume: VOLUME, epoch: VolumeEpoch(1), layers: &[] }
+}
+
+async fn format(store: StoreId) {
+    let device = Device::open(Path::new(DISK)).await.expect("it is there");
+    let options =
+        FormatOptions { cluster: CLUSTER, store, hash_key: [42; 32], segment_size_bytes: None, shard_count: Some(2) };
+    store::format(&device, &options).await.expect("it can be formatted");
+}
+
+pub const SOON: Duration = Duration::from_secs(10);
+
+pub fn three() -> Cluster {
+    let cluster = Cluster::new(1, 3, 2);
+    (0..3).for_each(|index| cluster.start(index));
+    cluster
+}
+
+/// A member comes back after more was written than anybody keeps for it; then it leads.
+pub fn away_for_long() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..10 {
+        cluster.write(0, chunk, 7).expect("it is up").expect("it is written");
+    }
+    cluster.crash(2);
+    // Far more than is kept for who is away for a moment; two chunks stay as they were, some are new.
+    for round in 0..40 {
+        for chunk in 2..30 {
+            cluster.write(0, chunk, round + 10).expect("it is up").expect("it is written");
+        }
+    }
+    assert_eq!(cluster.record().in_sync, [store_of(0), store_of(1)]);
+    cluster.start(2);
+    cluster.wait_for_all(SOON);
+    cluster.world.run_for(Duration::from_secs(1));
+    let digests: Vec<_> = (0..3).map(|index| cluster.digests(index)).collect();
+    assert_eq!(digests[0], digests[2]);
+    assert_eq!(digests[0], digests[1]);
+    // It can lead.
+    cluster.crash(0);
+    cluster.crash(1);
+    cluster.start(1);
+    let primary = cluster.wait_for_primary(&[1, 2], 3 * SOON);
+    let expected = |chunk| if chunk < 2 { 7 } else { 49 };
+    for chunk in 0..30 {
+        assert_eq!(cluster.read(primary, chunk).expect("it is up"), Ok(expected(chunk)), "chunk {chunk}");
+    }
+}

@@ -1,0 +1,198 @@
+//! What there is: nodes, their stores, the groups and who holds them, which chunk is whose; and how it gets into the map.
+
+use super::profile::Profile;
+use crate::workload::Failure;
+use cluster::{ClusterRecord, DeviceRecord, DeviceState, GroupRecord, GroupState, MapStore, NodeRecord, Policy};
+use cluster::{Compression, Outcome, PoolRecord, Record, Transaction, encode};
+use replication::Owner;
+use replication::node::Timing;
+use runtime::sim::Random;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use types::{ChunkId, ClusterId, Epoch, GroupId, Incarnation, NodeId, StoreId};
+
+pub const CLUSTER: ClusterId = ClusterId(7);
+/// The smallest device there is.
+pub const DISK_BYTES: u64 = 256 << 20;
+/// Where nodes listen for each other.
+const PORT: u16 = 4500;
+/// Records of one transaction: fewer than the map takes.
+const RECORDS_AT_ONCE: usize = 64;
+
+/// A formatted device.
+#[derive(Clone, Debug)]
+pub struct StorePlan {
+    pub id: StoreId,
+    /// Index of its node.
+    pub node: usize,
+    pub path: String,
+    /// Its shard i is on core (first_core + i) % cores of its node.
+    pub first_core: usize,
+}
+
+/// A placement group.
+#[derive(Clone, Debug)]
+pub struct GroupPlan {
+    pub id: GroupId,
+    /// Index of its pool.
+    pub pool: usize,
+    /// Indexes of its stores; the first one leads at first.
+    pub members: Vec<usize>,
+    pub min_in_sync: usize,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    pub addresses: Vec<SocketAddr>,
+    pub stores: Vec<StorePlan>,
+    pub groups: Vec<GroupPlan>,
+    pub chunks_per_group: u32,
+    pub blocks_per_chunk: u32,
+    /// The same on all nodes.
+    pub timing: Timing,
+}
+
+/// The id of the node with this index.
+pub fn node_id(index: usize) -> NodeId {
+    NodeId(index as u32 + 1)
+}
+
+impl Layout {
+    /// Members of a group are on different nodes; primaries are dealt round.
+    pub fn draw(profile: &Profile, nodes: impl Iterator<Item = IpAddr>, random: &Random) -> Self {
+        let mut stores = Vec::new();
+        for (node, devices) in profile.devices.iter().enumerate() {
+            for device in 0..*devices {
+                let id = StoreId(0xc0de_0000 + stores.len() as u128 + 1);
+                stores.push(StorePlan { id, node, path: format!("disk-{device}"), first_core: device % profile.cores });
+            }
+        }
+        let group = |number: u32| {
+            let pool = number as usize % profile.pools.len();
+            let first = number as usize % profile.nodes;
+            let mut others: Vec<usize> = (0..profile.nodes).filter(|node| *node != first).collect();
+            let mut members = vec![store_on(&stores, first, random)];
+            while members.len() < profile.pools[pool].replicas {
+                let node = others.swap_remove(random.below(others.len() as u64) as usize);
+                members.push(store_on(&stores, node, random));
+            }
+            GroupPlan { id: GroupId(number + 1), pool, members, min_in_sync: profile.pools[pool].min_in_sync }
+        };
+        let defaults = Timing::default();
+        // Who was away for a moment comes back by entries, or chunk by chunk.
+        let kept_bytes = [0, 32 << 10, defaults.kept_bytes][random.below(3) as usize];
+        let scrub = if random.one_in(4) { Duration::from_millis(100) } else { defaults.scrub };
+        Self {
+            timing: Timing { kept_bytes, scrub, ..defaults },
+            addresses: nodes.map(|ip| SocketAddr::new(ip, PORT)).collect(),
+            groups: (0..profile.groups).map(group).collect(),
+            stores,
+            chunks_per_group: profile.chunks_per_group,
+            blocks_per_chunk: profile.blocks_per_chunk,
+        }
+    }
+
+    /// The chunks of a group, by the group's index.
+    pub fn chunks_of(&self, group: usize) -> impl Iterator<Item = ChunkId> + use<> {
+        let groups = self.groups.len() as u32;
+        (0..self.chunks_per_group).map(move |number| ChunkId(group as u32 + number * groups))
+    }
+
+    /// Which group holds a chunk.
+    pub fn owner(&self) -> Owner {
+        let groups = self.groups.len() as u32;
+        Arc::new(move |_, chunk: ChunkId| GroupId(chunk.0 % groups + 1))
+    }
+
+    /// Index of the store with this id.
+    pub fn store_index(&self, id: StoreId) -> Option<usize> {
+        self.stores.iter().position(|store| store.id == id)
+    }
+
+    /// Indexes of the stores of a node.
+    pub fn stores_of(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.stores.iter().enumerate().filter(move |(_, store)| store.node == node).map(|(index, _)| index)
+    }
+
+    /// Writes all records into an empty map: what whoever makes a cluster does.
+    pub async fn make_map(&self, profile: &Profile, map: &dyn MapStore) -> Result<(), Failure> {
+        let mut records: Vec<(String, Vec<u8>)> = Vec::new();
+        add(&mut records, &ClusterRecord { id: CLUSTER, cluster_version: 1, created_at_ns: 1 });
+        for (index, address) in self.addresses.iter().enumerate() {
+            add(&mut records, &NodeRecord { id: node_id(index), address: address.to_string() });
+        }
+        for store in &self.stores {
+            add(&mut records, &self.device_record(store));
+        }
+        for (index, pool) in profile.pools.iter().enumerate() {
+            add(&mut records, &pool_record(index, pool.replicas, pool.min_in_sync));
+        }
+        for group in &self.groups {
+            add(&mut records, &self.group_record(group));
+        }
+        for some in records.chunks(RECORDS_AT_ONCE) {
+            let put = |transaction: Transaction, (key, value): &(String, Vec<u8>)| transaction.put(key, value.clone());
+            let outcome = map.transact(some.iter().fold(Transaction::new(), put)).await;
+            if !matches!(outcome, Ok(Outcome::Committed(_))) {
+                return Err(Failure::new("setup", format!("the map of a new cluster: {outcome:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn device_record(&self, store: &StorePlan) -> DeviceRecord {
+        DeviceRecord {
+            store: store.id,
+            node: node_id(store.node),
+            path: store.path.clone(),
+            size_bytes: DISK_BYTES,
+            state: DeviceState::Active,
+        }
+    }
+
+    fn group_record(&self, group: &GroupPlan) -> GroupRecord {
+        let members: Vec<StoreId> = group.members.iter().map(|store| self.stores[*store].id).collect();
+        GroupRecord {
+            id: group.id,
+            table: 1,
+            pool: pool_name(group.pool),
+            epoch: Epoch(0),
+            primary: members[0],
+            life: Incarnation(0),
+            in_sync: members.clone(),
+            eligible: Vec::new(),
+            joining: Vec::new(),
+            members,
+            min_in_sync: group.min_in_sync as u32,
+            state: GroupState::Active,
+        }
+    }
+}
+
+fn add(records: &mut Vec<(String, Vec<u8>)>, record: &impl Record) {
+    records.push((record.key(), encode(record)));
+}
+
+fn pool_name(index: usize) -> String {
+    format!("pool-{index}")
+}
+
+fn pool_record(index: usize, replicas: usize, min_in_sync: usize) -> PoolRecord {
+    PoolRecord {
+        name: pool_name(index),
+        policy: Policy::Replicated,
+        replicas: replicas as u32,
+        min_in_sync: min_in_sync as u32,
+        table: 1,
+        write_cache: false,
+        compression: Compression::Off,
+    }
+}
+
+/// Some store of a node.
+fn store_on(stores: &[StorePlan], node: usize, random: &Random) -> usize {
+    let here: Vec<usize> = (0..stores.len()).filter(|store| stores[*store].node == node).collect();
+    here[random.below(here.len() as u64) as usize]
+}

@@ -1,0 +1,165 @@
+//! What a seed decides once: how large the cluster is, how fast, how its groups are protected, what clients do.
+
+use runtime::sim::{DiskOptions, Latency, LinkOptions, NodeOptions, Random};
+use std::time::Duration;
+
+/// Clocks run up to this much slower than the world, in millionths, and none that much faster than another: what the
+/// protocol's grants allow for.
+const CLOCK_SLOWEST_PPM: i32 = -20_000;
+/// The fastest of a run is this much faster than the slowest. 1.02 * 0.98 is less than 1.
+const CLOCK_BAND_PPM: i32 = 19_500;
+
+/// How the groups of a pool are protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Members of each group.
+    pub replicas: usize,
+    /// Members that must have a write.
+    pub min_in_sync: usize,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Storage nodes, 1 to 7.
+    pub nodes: usize,
+    /// Devices of each node.
+    pub devices: Vec<usize>,
+    /// Cores of each node.
+    pub cores: usize,
+    /// Shards of each device.
+    pub shards: u8,
+    /// At least one; groups are dealt to them in turn.
+    pub pools: Vec<Pool>,
+    /// Placement groups.
+    pub groups: u32,
+    /// Chunks of each group that are used, and blocks of each chunk: few, so that operations meet.
+    pub chunks_per_group: u32,
+    /// See [`chunks_per_group`](Self::chunks_per_group).
+    pub blocks_per_chunk: u32,
+    /// Clients, each with one operation at a time.
+    pub clients: usize,
+    /// Operations of all of them together.
+    pub operations: u64,
+    /// Operations that a client sends in a row, at most, before it rests.
+    pub burst: u64,
+    /// How long faults may begin.
+    pub duration: Duration,
+    /// Every link, unless a fault makes it worse.
+    pub link: LinkOptions,
+    /// Every disk.
+    pub disk: DiskOptions,
+    /// How long a request to the map takes each way, at most.
+    pub map_latency: Duration,
+    /// Nodes that faults keep from working at a time. What destroys no copy may go beyond that and nothing be lost, so
+    /// in some runs it does.
+    pub at_once: usize,
+    /// Segments are cleaned as soon as something in them is dead.
+    pub cleans: bool,
+    /// The slowest clock's rate.
+    clock_slowest_ppm: i32,
+}
+
+impl Profile {
+    pub fn draw(random: &Random) -> Self {
+        let nodes = match random.below(16) {
+            0 => 1,
+            1 => 2,
+            2..10 => 3,
+            10..13 => 4,
+            _ => 5 + random.below(3) as usize,
+        };
+        let most_devices = if nodes > 4 { 2 } else { 4 };
+        let devices = (0..nodes).map(|_| 1 + random.below(most_devices) as usize).collect();
+        let pools = (0..1 + random.below(2)).map(|_| Self::draw_pool(random, nodes)).collect();
+        let duration = Duration::from_secs(match random.below(8) {
+            0 => random.between(60, 120),
+            1..3 => random.between(2, 8),
+            _ => random.between(10, 40),
+        });
+        Self {
+            nodes,
+            devices,
+            cores: 1 + random.below(3) as usize,
+            shards: 1 << random.below(2),
+            pools,
+            groups: 1 + random.below(14) as u32,
+            chunks_per_group: 1 + random.below(2) as u32,
+            blocks_per_chunk: 16 << random.below(2),
+            clients: 1 + random.below(10) as usize,
+            operations: random.between(200, 8_000),
+            burst: 1 << random.below(7),
+            duration,
+            link: Self::draw_link(random),
+            disk: Self::draw_disk(random),
+            map_latency: Duration::from_micros(random.between(50, if random.one_in(4) { 200_000 } else { 5_000 })),
+            at_once: if random.one_in(2) { 1 } else { usize::MAX },
+            cleans: random.one_in(4),
+            clock_slowest_ppm: CLOCK_SLOWEST_PPM + random.below(20_000) as i32,
+        }
+    }
+
+    fn draw_pool(random: &Random, nodes: usize) -> Pool {
+        let replicas = match random.below(8) {
+            0 => 1,
+            1 => 2,
+            _ => 3,
+        };
+        let replicas = replicas.min(nodes);
+        // Mostly as many as is usual: two of three, one of two.
+        let usual = [1, 1, 2][replicas - 1];
+        let min_in_sync = if random.one_in(4) { 1 + random.below(replicas as u64) as usize } else { usual };
+        Pool { replicas, min_in_sync }
+    }
+
+    fn draw_link(random: &Random) -> LinkOptions {
+        let delay_ns =
+            if random.one_in(4) { random.between(100_000, 5_000_000) } else { random.between(5_000, 50_000) };
+        LinkOptions { delay_ns, spread_ns: random.below(2 * delay_ns + 1) }
+    }
+
+    fn draw_disk(random: &Random) -> DiskOptions {
+        let slower = if random.one_in(4) { random.between(2, 20) } else { 1 };
+        let slow_ns = if random.one_in(4) { 200_000_000 } else { 20_000_000 };
+        let base = DiskOptions::default();
+        let scaled = |latency: Latency| Latency {
+            base_ns: latency.base_ns * slower,
+            spread_ns: latency.spread_ns * slower,
+            slow_ns,
+            ..latency
+        };
+        DiskOptions {
+            block_size_bytes: if random.one_in(2) { 512 } else { 4096 },
+            volatile_cache: !random.one_in(3),
+            read: scaled(base.read),
+            write: scaled(base.write),
+            flush: scaled(base.flush),
+            ..base
+        }
+    }
+
+    /// Whether the map may be restored from a backup: any two sets of members that are enough to write have one in common,
+    /// who knows what the map has forgotten.
+    pub fn may_restore(&self) -> bool {
+        self.pools.iter().all(|pool| 2 * pool.min_in_sync > pool.replicas)
+    }
+
+    /// A rate that a clock of this run may have.
+    pub fn draw_clock_rate_ppm(&self, random: &Random) -> i32 {
+        self.clock_slowest_ppm + random.below(CLOCK_BAND_PPM as u64 + 1) as i32
+    }
+
+    /// The clocks of a node: any start, a rate of this run, and a wall clock that is off by up to a minute.
+    pub fn draw_clock(&self, random: &Random) -> NodeOptions {
+        NodeOptions {
+            clock_start: Duration::from_millis(random.below(100_000_000)),
+            clock_rate_offset_ppm: self.draw_clock_rate_ppm(random),
+            wall_clock_offset_ns: draw_wall_clock_offset(random),
+        }
+    }
+}
+
+/// How far a wall clock may be off.
+pub fn draw_wall_clock_offset(random: &Random) -> i64 {
+    random.below(120_000_000_000) as i64 - 60_000_000_000
+}

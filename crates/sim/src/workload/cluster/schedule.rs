@@ -1,0 +1,369 @@
+//! The faults of a run: drawn up front and numbered, so that a run can be repeated without some of them.
+//!
+//! Swarm-style: each kind has a rate of its own, for most runs none, so that a few kinds meet often and no kind hides
+//! another. A fault has a number, a moment, a duration and a place; nothing of it depends on what happens in the run.
+
+use super::layout::Layout;
+use super::profile::{Profile, draw_wall_clock_offset};
+use cluster::MapFaults;
+use runtime::sim::{DiskFaults, LinkOptions, Random};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Names of the kinds, for reports.
+pub const KINDS: [&str; 23] = [
+    "crashes",
+    "kills",
+    "blackouts",
+    "rolling restarts",
+    "pauses",
+    "hung cores",
+    "cuts",
+    "isolations",
+    "resets",
+    "silences",
+    "slow links",
+    "disk errors",
+    "slow disks",
+    "hung disks",
+    "wall clock jumps",
+    "clock rates",
+    "map faults",
+    "map cut off",
+    "map unreachable",
+    "map leaders",
+    "map restores",
+    "lost nodes",
+    "lying disks",
+];
+
+/// Of how many runs one has faults of a kind that takes it far from what is usual.
+const RARE: u64 = 24;
+/// Longest that anything lasts, and what is left of a run for it to end and be healed in.
+const LASTS_MAX: Duration = Duration::from_secs(15);
+/// After something that kept a node from working, the next is left alone for so long, where a run has one at a time.
+const RECOVERY: Duration = Duration::from_secs(4);
+
+/// What goes wrong. Numbers are indexes of nodes and stores.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// A node loses power.
+    Crash { node: usize },
+    /// A node's process is killed.
+    Kill { node: usize },
+    /// All nodes lose power at once.
+    Blackout,
+    /// All nodes are stopped and started, one after the other.
+    RollingRestart { gap: Duration },
+    /// A process stands still.
+    Pause { node: usize },
+    /// A core stands still; its neighbours go on.
+    HungCore { node: usize, core: usize },
+    /// Nothing gets from one node to another; or both ways.
+    Cut { from: usize, to: usize, both: bool },
+    /// Nothing gets from a node to any other, or to it, or both.
+    Isolation { node: usize, outward: bool, inward: bool },
+    /// Connections between two nodes are reset.
+    Reset { one: usize, other: usize },
+    /// Connections between two nodes go on in silence.
+    Silence { one: usize, other: usize },
+    /// A link takes its time.
+    SlowLink { one: usize, other: usize, link: LinkOptions },
+    /// Operations on a disk fail.
+    DiskErrors { store: usize, faults: DiskFaults },
+    /// Operations on a disk take longer.
+    SlowDisk { store: usize, delay: Duration },
+    /// Operations on a disk do not end.
+    HungDisk { store: usize },
+    /// A wall clock jumps.
+    WallClock { node: usize, offset_ns: i64 },
+    /// A monotonic clock goes on at another rate.
+    ClockRate { node: usize, ppm: i32 },
+    /// The map answers late, or not, or tells its watchers late.
+    Map(MapFaults),
+    /// A node cannot reach the map.
+    MapCutOff { node: usize },
+    /// Nobody can.
+    MapUnreachable,
+    /// The map has another leader.
+    MapLeader,
+    /// The map is restored from a backup of so long ago.
+    MapRestore { age: Duration },
+    /// A node loses power and never comes back.
+    Lost { node: usize },
+    /// A disk loses writes, misplaces them, turns bits.
+    Lies { store: usize, faults: DiskFaults },
+}
+
+impl Fault {
+    /// Its place in [`KINDS`].
+    pub fn kind(&self) -> usize {
+        match self {
+            Self::Crash { .. } => 0,
+            Self::Kill { .. } => 1,
+            Self::Blackout => 2,
+            Self::RollingRestart { .. } => 3,
+            Self::Pause { .. } => 4,
+            Self::HungCore { .. } => 5,
+            Self::Cut { .. } => 6,
+            Self::Isolation { .. } => 7,
+            Self::Reset { .. } => 8,
+            Self::Silence { .. } => 9,
+            Self::SlowLink { .. } => 10,
+            Self::DiskErrors { .. } => 11,
+            Self::SlowDisk { .. } => 12,
+            Self::HungDisk { .. } => 13,
+            Self::WallClock { .. } => 14,
+            Self::ClockRate { .. } => 15,
+            Self::Map(_) => 16,
+            Self::MapCutOff { .. } => 17,
+            Self::MapUnreachable => 18,
+            Self::MapLeader => 19,
+            Self::MapRestore { .. } => 20,
+            Self::Lost { .. } => 21,
+            Self::Lies { .. } => 22,
+        }
+    }
+
+    /// The node that it keeps from working; `None`: none, or all of them.
+    fn keeps_out(&self, layout: &Layout) -> Option<usize> {
+        match *self {
+            Self::Crash { node } | Self::Kill { node } | Self::Lost { node } => Some(node),
+            Self::Pause { node } | Self::HungCore { node, .. } => Some(node),
+            Self::Cut { from: node, .. } | Self::Isolation { node, .. } | Self::SlowLink { one: node, .. } => {
+                Some(node)
+            }
+            Self::Reset { one: node, .. } | Self::Silence { one: node, .. } | Self::MapCutOff { node } => Some(node),
+            Self::DiskErrors { store, .. } | Self::SlowDisk { store, .. } | Self::HungDisk { store } => {
+                Some(layout.stores[store].node)
+            }
+            Self::Lies { store, .. } => Some(layout.stores[store].node),
+            _ => None,
+        }
+    }
+}
+
+/// A fault and when it happens.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// From 1, in the order of time.
+    pub number: u32,
+    /// Since clients began.
+    pub at: Duration,
+    /// It is undone after this long, if it can be.
+    pub lasts: Duration,
+    pub fault: Fault,
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:>3} at {:>12?} for {:>12?}: {:?}", self.number, self.at, self.lasts, self.fault)
+    }
+}
+
+/// Draws the faults of a run.
+pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
+    let mut events = Vec::new();
+    // Some runs have no faults at all, and have to be as good.
+    if !random.one_in(16) {
+        for kind in 0..KINDS.len() {
+            for _ in 0..draw_count(kind, random) {
+                // All is drawn in any case, so that one kind does not shift what another draws.
+                let own = Random::new(random.next_u64());
+                events.extend(draw_one(kind, profile, layout, &own));
+            }
+        }
+    }
+    events.sort_by_key(|event| event.at);
+    if profile.at_once == 1 {
+        keep_one_at_a_time(&mut events, layout);
+    }
+    destroy_one_at_most(&mut events);
+    (1..).zip(&mut events).for_each(|(number, event)| event.number = number);
+    events
+}
+
+/// How often a kind of fault happens in this run.
+fn draw_count(kind: usize, random: &Random) -> u64 {
+    let happens = match KINDS[kind] {
+        "map restores" => random.one_in(RARE),
+        // What is lost with them, only the others have.
+        "lost nodes" | "lying disks" => random.one_in(8),
+        _ => random.one_in(3),
+    };
+    let count = match KINDS[kind] {
+        "lost nodes" | "lying disks" => 1,
+        "blackouts" | "rolling restarts" | "map restores" => 1 + random.below(2),
+        _ => 1 + random.below(if random.one_in(4) { 12 } else { 3 }),
+    };
+    if happens { count } else { 0 }
+}
+
+/// A time of any order of magnitude: 1 ms to the longest.
+fn draw_lasts(random: &Random) -> Duration {
+    Duration::from_nanos(random.below(1 << random.between(20, 34))).min(LASTS_MAX)
+}
+
+fn draw_one(kind: usize, profile: &Profile, layout: &Layout, random: &Random) -> Option<Event> {
+    let at = Duration::from_nanos(random.below(profile.duration.as_nanos() as u64));
+    let lasts = draw_lasts(random);
+    let node = random.below(profile.nodes as u64) as usize;
+    let store = random.below(layout.stores.len() as u64) as usize;
+    let other = (node + 1 + random.below((profile.nodes as u64 - 1).max(1)) as usize) % profile.nodes;
+    let both = random.one_in(2);
+    let is_pair = node != other;
+    let fault = match kind {
+        0 => Fault::Crash { node },
+        1 => Fault::Kill { node },
+        2 => Fault::Blackout,
+        3 => Fault::RollingRestart { gap: Duration::from_millis(random.between(1, 8_000)) },
+        4 => Fault::Pause { node },
+        5 => Fault::HungCore { node, core: random.below(profile.cores as u64) as usize },
+        6 if is_pair => Fault::Cut { from: node, to: other, both },
+        7 => {
+            let outward = random.one_in(2);
+            Fault::Isolation { node, outward, inward: both || !outward }
+        }
+        8 if is_pair => Fault::Reset { one: node, other },
+        9 if is_pair => Fault::Silence { one: node, other },
+        10 if is_pair => Fault::SlowLink { one: node, other, link: draw_slow_link(random) },
+        11 => Fault::DiskErrors { store, faults: draw_errors(random) },
+        12 => Fault::SlowDisk { store, delay: Duration::from_nanos(random.below(1 << random.between(20, 33))) },
+        13 => Fault::HungDisk { store },
+        14 => Fault::WallClock { node, offset_ns: draw_wall_clock_offset(random) },
+        15 => Fault::ClockRate { node, ppm: profile.draw_clock_rate_ppm(random) },
+        16 => Fault::Map(draw_map_faults(profile, random)),
+        17 => Fault::MapCutOff { node },
+        18 => Fault::MapUnreachable,
+        19 => Fault::MapLeader,
+        20 if profile.may_restore() => Fault::MapRestore { age: Duration::from_millis(random.between(100, 20_000)) },
+        21 if layout.stores_of(node).all(|store| can_do_without(layout, store)) => Fault::Lost { node },
+        22 if can_do_without(layout, store) => Fault::Lies { store, faults: draw_lies(random) },
+        _ => return None,
+    };
+    // A disk that lies does so for long: of what it is asked for little is a lie, and most lies are never met.
+    let lasts = if matches!(fault, Fault::Lies { .. }) { lasts.max(LASTS_MAX / 2) } else { lasts };
+    Some(Event { number: 0, at, lasts, fault })
+}
+
+fn draw_slow_link(random: &Random) -> LinkOptions {
+    LinkOptions { delay_ns: random.below(1 << random.between(20, 31)), spread_ns: random.below(1 << 30) }
+}
+
+fn draw_errors(random: &Random) -> DiskFaults {
+    let some = |most: u64| if random.one_in(2) { random.below(most) as u32 } else { 0 };
+    DiskFaults {
+        read_error: some(20_000),
+        write_error: some(20_000),
+        flush_error: some(5_000),
+        ..DiskFaults::default()
+    }
+}
+
+fn draw_lies(random: &Random) -> DiskFaults {
+    let some = |most: u64| if random.one_in(2) { random.below(most) as u32 } else { 0 };
+    DiskFaults {
+        lost_write: some(30_000),
+        misplaced_write: some(30_000),
+        bit_rot: some(30_000),
+        ..DiskFaults::default()
+    }
+}
+
+fn draw_map_faults(profile: &Profile, random: &Random) -> MapFaults {
+    let some = |most: u64| if random.one_in(2) { random.below(most) as u32 } else { 0 };
+    let time = |most_ms: u64| Duration::from_millis(random.below(most_ms));
+    MapFaults {
+        latency_max: profile.map_latency.max(time(3_000)),
+        requests_lost: some(300),
+        answers_lost: some(300),
+        requests_late: some(300),
+        late_max: time(20_000),
+        watches_late: some(1_024),
+        watch_lag_max: time(10_000),
+        compactions: some(300),
+        leader_changes: some(50),
+    }
+}
+
+/// Whether every group of a store has, whoever is out of sync, another member that holds all it acknowledged, and enough
+/// of them to go on.
+fn can_do_without(layout: &Layout, store: usize) -> bool {
+    let mut groups = layout.groups.iter().filter(|group| group.members.contains(&store));
+    groups.all(|group| group.min_in_sync >= 2 && group.members.len() > group.min_in_sync)
+}
+
+/// Of what destroys copies only the first happens: as many as any policy here allows.
+fn destroy_one_at_most(events: &mut Vec<Event>) {
+    let destroys = |event: &Event| matches!(event.fault, Fault::Lost { .. } | Fault::Lies { .. });
+    let mut is_first = true;
+    events.retain(|event| !destroys(event) || std::mem::take(&mut is_first));
+}
+
+/// Leaves out what would keep a second node from working while the first is out or has just come back.
+fn keep_one_at_a_time(events: &mut Vec<Event>, layout: &Layout) {
+    let mut out: Vec<(usize, Duration)> = Vec::new();
+    events.retain(|event| {
+        let Some(node) = event.fault.keeps_out(layout) else { return true };
+        out.retain(|(_, until)| *until > event.at);
+        if out.iter().any(|(other, _)| *other != node) {
+            return false;
+        }
+        out.push((node, event.at + event.lasts + RECOVERY));
+        true
+    });
+}
+
+/// Numbers as the command line has them: `3,7-9`.
+///
+/// # Errors
+/// What is no number.
+pub fn parse_numbers(text: &str) -> Result<BTreeSet<u32>, String> {
+    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text} is not the number of a fault"));
+    let mut numbers = BTreeSet::new();
+    for part in text.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        numbers.extend(number(from)?..=number(to)?);
+    }
+    Ok(numbers)
+}
+
+/// See [`parse_numbers`].
+pub fn format_numbers(numbers: &BTreeSet<u32>) -> String {
+    let numbers: Vec<u32> = numbers.iter().copied().collect();
+    let ranges = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    });
+    ranges.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_faults_are_read_as_they_are_written() {
+        let numbers = BTreeSet::from([1, 3, 4, 5, 9]);
+        assert_eq!(format_numbers(&numbers), "1,3-5,9");
+        assert_eq!(parse_numbers("1,3-5,9"), Ok(numbers));
+        assert!(parse_numbers("1,x").is_err() && parse_numbers("").is_err());
+    }
+
+    #[test]
+    fn every_kind_of_fault_is_drawn_by_some_seed_and_at_most_one_of_a_run_destroys_copies() {
+        let mut seen = BTreeSet::new();
+        for seed in 0..400 {
+            let random = Random::new(seed);
+            let profile = Profile::draw(&random);
+            let addresses = (0..profile.nodes).map(|_| std::net::IpAddr::from([10, 0, 0, 1]));
+            let layout = Layout::draw(&profile, addresses, &random);
+            let events = draw(&profile, &layout, &random);
+            assert!((1..).zip(&events).all(|(number, event)| event.number == number && event.at < profile.duration));
+            assert!(events.iter().filter(|event| event.fault.kind() >= 21).count() <= 1);
+            seen.extend(events.iter().map(|event| event.fault.kind()));
+        }
+        assert_eq!(seen.len(), KINDS.len(), "{seen:?}");
+    }
+}

@@ -1,0 +1,252 @@
+//! One operation on the node that is believed to lead its group.
+
+use super::client::Clients;
+use super::machine::Process;
+use crate::history::{History, OperationId, Value, fill_block, read_block};
+use replication::{Group, GroupError, Place, Sought, Stamp};
+use runtime::channel::WaitList;
+use runtime::{IoBuf, SharedBuf};
+use std::cell::Cell;
+use std::rc::Rc;
+use store::format::LayerRecord;
+use store::{BlockCoding, Content, Want};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, FamilyId, GroupId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
+
+pub const LAYER: LayerId = LayerId(1);
+const VOLUME: VolumeId = VolumeId(1);
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Write,
+    Zero,
+    Read,
+}
+
+/// What a task told its client. What it means for the history is recorded already, but for the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// Refused for good; nothing was done.
+    Refused,
+    /// The outcome is unknown, for ever.
+    Lost,
+    /// Nothing was done here: ask that store, or any other.
+    Elsewhere(Option<usize>),
+}
+
+/// Where a task leaves its answer.
+#[derive(Default)]
+pub struct Reply {
+    answer: Cell<Option<Answer>>,
+    abandoned: Cell<bool>,
+    given: WaitList,
+}
+
+impl Reply {
+    pub async fn wait(&self) -> Answer {
+        self.given.until(|| self.answer.get()).await
+    }
+
+    /// Nobody waits any more.
+    pub fn abandon(&self) {
+        self.abandoned.set(true);
+    }
+}
+
+/// An operation and where it is to be tried.
+pub struct Ticket {
+    pub clients: Rc<Clients>,
+    pub id: OperationId,
+    /// Index of the group.
+    pub group: usize,
+    /// Index of the store that is asked.
+    pub store: usize,
+    pub chunk: ChunkId,
+    pub range: BlockRange,
+    /// First block, counted over all chunks.
+    pub first: u64,
+    pub what: What,
+    pub head: u32,
+}
+
+/// Tells the client, also when the task goes down with its process.
+struct Guard {
+    clients: Rc<Clients>,
+    reply: Rc<Reply>,
+    id: OperationId,
+    group: usize,
+}
+
+impl Guard {
+    fn answer(&self, answer: Answer) {
+        if !matches!(answer, Answer::Elsewhere(_)) {
+            self.clients.settle(self.group);
+        } else if self.reply.abandoned.get() {
+            self.clients.settle(self.group);
+            self.clients.history.borrow_mut().refused(self.id);
+        }
+        self.reply.answer.set(Some(answer));
+        self.reply.given.wake_all();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.reply.answer.get().is_none() {
+            self.answer(Answer::Lost);
+        }
+    }
+}
+
+impl Ticket {
+    /// Starts the task on the core of the group's shard.
+    pub fn spawn(self) -> Rc<Reply> {
+        let reply: Rc<Reply> = Rc::default();
+        let (clients, id, group) = (self.clients.clone(), self.id, self.group);
+        let guard = Guard { clients: clients.clone(), reply: reply.clone(), id, group };
+        let machine = &clients.machines[clients.layout.stores[self.store].node];
+        let process = machine.process().filter(|process| process.begun.get());
+        let group_id = self.group_id();
+        match process.and_then(|process| Some((process.core_of(&clients.layout, self.store, group_id)?, process))) {
+            Some((core, process)) => machine.node.spawn(core, async move {
+                let answer = self.run(&process, core).await;
+                guard.answer(answer);
+            }),
+            None => guard.answer(Answer::Elsewhere(None)),
+        }
+        reply
+    }
+
+    fn group_id(&self) -> GroupId {
+        self.clients.layout.groups[self.group].id
+    }
+
+    async fn run(&self, process: &Process, core: usize) -> Answer {
+        let groups = process.cores.borrow().get(&core).cloned();
+        let store = self.clients.layout.stores[self.store].id;
+        match groups.and_then(|groups| groups.group(store, self.group_id())) {
+            None => Answer::Elsewhere(None),
+            Some(group) => match self.what {
+                What::Read => self.read(&group).await,
+                What::Write | What::Zero => self.change(&group).await,
+            },
+        }
+    }
+
+    async fn change(&self, group: &Group) -> Answer {
+        let layers = [layer_record()];
+        let stamp = Stamp { volume: VOLUME, epoch: VolumeEpoch(self.head), layers: &layers };
+        let place = Place { layer: LAYER, chunk: self.chunk, range: self.range };
+        let queued = match self.what {
+            What::Write => group.write(stamp, place, self.contents(), BlockCoding::PLAIN).await,
+            _ => group.zero(stamp, place, false).await,
+        };
+        let placed = match queued {
+            Ok(placed) => placed,
+            Err(GroupError::Stopped { .. }) => return Answer::Elsewhere(None),
+            Err(error) => return self.failed(error),
+        };
+        let (seq, epoch) = (placed.seq(), group.record().epoch);
+        if !self.clients.given.borrow_mut().insert((self.group_id(), epoch, seq)) {
+            let id = self.group_id();
+            self.clients.fail("sequence", format!("group {id}: epoch {epoch} seq {seq} was given twice"));
+        }
+        match group.wait_committed(placed).await {
+            Ok(_) => self.committed(seq),
+            // It was in the order, and is nobody's by now that could be asked.
+            Err(GroupError::Stopped { .. } | GroupError::Unknown { .. }) => Answer::Lost,
+            Err(error) => self.failed(error),
+        }
+    }
+
+    fn contents(&self) -> SharedBuf {
+        let mut buf = IoBuf::new(self.range.bytes());
+        for (index, block) in buf.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+            fill_block(History::stamp(self.id), self.first + index as u64, block);
+        }
+        buf.freeze()
+    }
+
+    fn committed(&self, seq: Seq) -> Answer {
+        self.clients.history.borrow_mut().done(self.id);
+        let mut acknowledged = self.clients.acknowledged.borrow_mut();
+        let last = acknowledged.entry(self.group_id()).or_default();
+        *last = seq.max(*last);
+        Answer::Done
+    }
+
+    async fn read(&self, group: &Group) -> Answer {
+        let layers = [layer_record()];
+        let stamp = Stamp { volume: VOLUME, epoch: VolumeEpoch(self.head), layers: &layers };
+        let sought = Sought { layers: &[LAYER], chunk: self.chunk, range: self.range, want: Want::Plain };
+        let mut checksums = Vec::new();
+        let buf = IoBuf::new(self.range.bytes());
+        let (result, buf) = match group.reader(stamp).await {
+            Ok((reader, _)) => reader.read(sought, buf, &mut checksums).await,
+            Err(error) => (Err(error), buf),
+        };
+        match result {
+            Ok(Content::Plain) => self.answered(&buf, &checksums),
+            Ok(Content::Stored(_)) => {
+                self.clients.fail("contents", "blocks are said to be compressed");
+                Answer::Lost
+            }
+            // A read that was not answered did nothing: another may be asked.
+            Err(GroupError::Stopped { .. } | GroupError::Unknown { .. }) => Answer::Elsewhere(None),
+            Err(GroupError::Damaged { .. }) if self.clients.reads_may_fail.get() => Answer::Elsewhere(None),
+            Err(error) => self.failed(error),
+        }
+    }
+
+    fn answered(&self, buf: &IoBuf, checksums: &[u32]) -> Answer {
+        let mut values: Vec<Value> = Vec::with_capacity(checksums.len());
+        for (index, block) in buf.chunks_exact(BLOCK_BYTES).enumerate() {
+            let number = self.first + index as u64;
+            match read_block(number, block) {
+                Ok(value) if checksums.get(index).copied() == Some(crc32c::crc32c(block)) => values.push(value),
+                Ok(_) => {
+                    self.clients.fail("contents", format!("block {number}: its checksum is not that of its bytes"));
+                    return Answer::Lost;
+                }
+                Err(bad) => {
+                    self.clients.fail("contents", bad);
+                    return Answer::Lost;
+                }
+            }
+        }
+        self.clients.history.borrow_mut().answered(self.id, values);
+        Answer::Done
+    }
+
+    /// Nothing was done: who is to be asked, or why nobody is.
+    fn failed(&self, error: GroupError) -> Answer {
+        match error {
+            GroupError::NotPrimary { primary, .. } => {
+                Answer::Elsewhere(primary.and_then(|store| self.clients.layout.store_index(store)))
+            }
+            GroupError::OldHead { seen, .. } if seen.0 <= self.clients.head.get() && seen.0 > self.head => {
+                self.clients.history.borrow_mut().refused(self.id);
+                Answer::Refused
+            }
+            GroupError::Unknown { .. } => Answer::Lost,
+            error => {
+                self.clients.fail("error", error);
+                Answer::Lost
+            }
+        }
+    }
+}
+
+/// The one layer.
+pub fn layer_record() -> LayerRecord {
+    LayerRecord {
+        layer: LAYER,
+        parent: LayerId(0),
+        family: FamilyId(1),
+        created_at_ns: 1,
+        retain_until_ns: 0,
+        key: KeyId(0),
+    }
+}
