@@ -45,7 +45,7 @@ crashes volume 1..61 1500 "segments cleaned" "times full" snapshots rollbacks cl
     "damaged reads" "failed stores"
 
 # The workload of whole clusters counts otherwise: crashes, kills, and all that its schedule brings.
-crashes cluster 1..81 200 reigns pauses cuts
+crashes cluster 1..81 50 reigns pauses cuts
 
 plain=$(traces "$target/debug/cairn-sim") && optimised=$(traces "$simulator")
 status=$?

@@ -6,7 +6,7 @@
 use super::layout::Layout;
 use super::machine::Machine;
 use super::task::LAYER;
-use super::watch::{Member, members};
+use super::watch::Member;
 use crate::workload::Failure;
 use replication::GroupShard;
 use runtime::sim::World;
@@ -41,6 +41,18 @@ pub fn is_whole(layout: &Layout, machines: &[Rc<Machine>], group: usize, all: &[
     }
 }
 
+/// Whether all members of a group have committed the same, and nothing is under way; if not, who differs.
+pub fn is_quiet(layout: &Layout, group: usize, all: &[Member]) -> Result<(), String> {
+    let id = layout.groups[group].id;
+    let come = |member: &&Member| (member.store, member.standing.committed, member.standing.durable);
+    let mut here = all.iter().filter(|member| member.group == id);
+    let Some(first) = here.next() else { return Err("nobody is there".to_owned()) };
+    match here.find(|member| (come(member).1, come(member).2) != (come(&first).1, come(&first).2)) {
+        None => Ok(()),
+        Some(other) => Err(format!("(store, committed, durable) are {:?} and {:?}", come(&first), come(&other))),
+    }
+}
+
 /// What a member holds of a chunk, as far as it is committed there.
 #[derive(Clone, PartialEq, Eq)]
 struct Held {
@@ -57,22 +69,12 @@ struct Place {
     shard: Rc<GroupShard>,
 }
 
-/// Compares what all members of a group hold of its chunks, block by block, and how far they have come.
+/// Compares what all members of a group hold of its chunks, block by block.
 ///
 /// # Errors
 /// Where two of them differ.
 pub fn compare(world: &World, layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Result<(), Failure> {
     let id = layout.groups[group].id;
-    let all = members(layout, machines);
-    let committed: Vec<(usize, Seq, Seq)> = all
-        .iter()
-        .filter(|member| member.group == id)
-        .map(|member| (member.store, member.standing.committed, member.standing.durable))
-        .collect();
-    if let Some(other) = committed.iter().find(|member| (member.1, member.2) != (committed[0].1, committed[0].2)) {
-        let message = format!("group {id} when quiet (store, committed, prepared): {:?} and {other:?}", committed[0]);
-        return Err(Failure::new("copies", message));
-    }
     let places = places_of(layout, machines, group);
     for chunk in layout.chunks_of(group) {
         let mut first: Option<(usize, Held)> = None;

@@ -31,7 +31,7 @@ use crate::checker;
 use breaker::{Breaker, Reach, no_map_faults};
 use client::Clients;
 use cluster::SimMap;
-use heal::is_whole;
+use heal::{is_quiet, is_whole};
 use layout::{DISK_BYTES, Layout};
 use machine::{Machine, Refusal};
 use profile::Profile;
@@ -84,6 +84,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const COMPARED_AGAIN: u32 = 4;
 /// When nobody writes any more, all that is committed is known to be committed everywhere after this.
 const QUIET: Duration = Duration::from_secs(2);
+/// Unless an old request to the map is done late: then as soon as all is whole again.
+const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
 fn run(options: &RunOptions) -> Result<Report, Failure> {
     let mut run = Run::new(options)?;
@@ -200,15 +202,16 @@ impl Run {
         }
         self.machines.iter().for_each(Machine::start);
         let all = 0..self.layout.groups.len();
-        self.until("a new cluster does not serve", START_LIMIT, |run| run.wants(all.clone()))?;
+        self.until("a new cluster does not serve", START_LIMIT, |run| run.wants(all.clone(), false))?;
         Ok(())
     }
 
-    /// What is wrong with the first of these groups that is not whole.
-    fn wants(&self, mut groups: std::ops::Range<usize>) -> Option<String> {
+    /// What is wrong with the first of these groups that is not whole; or, if they are to be quiet, not that.
+    fn wants(&self, mut groups: std::ops::Range<usize>, quiet: bool) -> Option<String> {
         let all = members(&self.layout, &self.machines);
         groups.find_map(|group| {
-            let why = is_whole(&self.layout, &self.machines, group, &all).err()?;
+            let whole = is_whole(&self.layout, &self.machines, group, &all);
+            let why = whole.and_then(|()| if quiet { is_quiet(&self.layout, group, &all) } else { Ok(()) }).err()?;
             let id = self.layout.groups[group].id;
             Some(format!("group {id}: {why}{}", describe(&self.layout, &self.machines, id)))
         })
@@ -309,7 +312,7 @@ impl Run {
         }
         self.restart_failed();
         let all = 0..self.layout.groups.len();
-        let took = self.until("not healed", HEAL_LIMIT, |run| run.wants(all.clone()))?;
+        let took = self.until("not healed", HEAL_LIMIT, |run| run.wants(all.clone(), false))?;
         let patience = self.clients.patience.get() + ANSWER_LIMIT;
         self.until("clients have not ended", patience, |run| {
             let running = run.clients.running.get();
@@ -335,6 +338,9 @@ impl Run {
         if healed.is_some() {
             self.ask_all()?;
             self.go_on(self.world.now() + QUIET)?;
+            // A change of a record that was asked long ago may be made only now, and begins an epoch.
+            let all = 0..self.layout.groups.len();
+            self.until("not quiet", QUIET_LIMIT, |run| run.wants(all.clone(), true))?;
             for group in 0..self.layout.groups.len() {
                 self.compare(group)?;
             }
