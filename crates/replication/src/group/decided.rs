@@ -1,0 +1,301 @@
+//! What the protocol decides for a member is done here: entries appended, cut and committed, messages sent, the map asked.
+
+use super::{Group, VolumeReign};
+use crate::fill::member::may_come;
+use crate::protocol::{Effect, Member, Membership, Message, Refusal};
+use crate::record::{membership_of, with_membership};
+use crate::shard::GroupShard;
+use crate::wire::RequestId;
+use cluster::GroupRecord;
+use runtime::IoBuf;
+use std::rc::Rc;
+use store::{AppendError, Entry, EntryKind};
+use types::{ChunkId, Epoch, Incarnation, LayerId, Mutant, Seq, StoreId, VolumeEpoch, mutant};
+
+/// A message from another member.
+pub(crate) struct Received<'a> {
+    pub(crate) message: &'a Message,
+    /// What it names.
+    pub(crate) request: RequestId,
+    pub(crate) entries: &'a mut Vec<Entry>,
+}
+
+impl Group {
+    /// Has the member decide, and does what it says.
+    pub(crate) fn with<T>(&self, decide: impl FnOnce(&mut Member) -> T) -> T {
+        let decided = decide(&mut self.member.borrow_mut());
+        self.carry_out(&mut Vec::new());
+        decided
+    }
+
+    /// Looks at the member.
+    pub(crate) fn member(&self) -> std::cell::Ref<'_, Member> {
+        self.member.borrow()
+    }
+
+    /// A message has come, with these entries.
+    pub(crate) fn receive(&self, from: StoreId, life: Incarnation, received: Received<'_>) {
+        let Received { message, request, entries } = received;
+        if self.stopped.get().is_some() || !may_come(self, entries) {
+            return;
+        }
+        if let Message::Prepared { .. } = message {
+            self.timers.borrow_mut().heard_commit(from, Seq(request.0));
+        }
+        let epochs: Vec<Epoch> = entries.iter().map(|entry| entry.epoch).collect();
+        self.answers.set(request);
+        self.member.borrow_mut().receive(from, life, message, &epochs);
+        self.carry_out(entries);
+        self.answers.set(RequestId(0));
+    }
+
+    /// What a message to another member names: of a prepare, the commit number that it tells; of an answer to one, the same.
+    pub(crate) fn request_of(&self, message: &Message) -> RequestId {
+        match message {
+            Message::Prepare { commit, .. } => RequestId(commit.0),
+            Message::Prepared { .. } => self.answers.get(),
+            _ => RequestId(0),
+        }
+    }
+
+    /// Everything up to this entry is durable here.
+    pub(crate) fn is_durable(&self, place: (Epoch, Seq)) {
+        self.with(|member| member.is_durable(place));
+    }
+
+    /// What was given a place in this turn is sent.
+    pub(crate) fn flush(&self) {
+        self.is_dirty.set(false);
+        self.with(Member::flush);
+    }
+
+    fn carry_out(&self, entries: &mut Vec<Entry>) {
+        let Some(shard) = self.shard.upgrade() else { return };
+        while !self.member.borrow().is_idle() {
+            let mut effects = self.spare.take();
+            self.member.borrow_mut().swap_effects(&mut effects);
+            for effect in effects.drain(..) {
+                self.carry_out_one(&shard, effect, entries);
+            }
+            *self.spare.borrow_mut() = effects;
+        }
+        let (leads, gives_places) = {
+            let member = self.member.borrow();
+            (member.leads(), member.next_place().is_some())
+        };
+        if self.is_leading.get() && !gives_places {
+            self.step_down();
+        }
+        if self.leads.replace(leads) != leads {
+            self.wake();
+        }
+    }
+
+    fn carry_out_one(&self, shard: &Rc<GroupShard>, effect: Effect, entries: &mut Vec<Entry>) {
+        match effect {
+            Effect::Cut(through) => {
+                self.recent.borrow_mut().cut(through);
+                shard.forget_queued(self.index, through);
+                if !shard.store().cut(self.id, through) {
+                    self.stop("its store cannot forget entries that were never committed");
+                }
+            }
+            Effect::Append(known) => entries.drain(..).skip(known).for_each(|entry| shard.take_in(self.index, entry)),
+            Effect::Commit(through) => self.commit(shard, through),
+            Effect::Begin(first, record) => self.begin_epoch(shard, first, &record),
+            Effect::Send(to, message, range) => self.send(shard, to, message, range),
+            Effect::Propose(record, session) => {
+                if let Some(outside) = shard.outside() {
+                    outside.propose(shard, self, record, session);
+                }
+            }
+            Effect::Stop(refusal) => self.stop(&told(&refusal)),
+        }
+    }
+
+    /// What is committed is applied, and who waits for it is told.
+    fn commit(&self, shard: &GroupShard, through: Seq) {
+        let Some(through) = self.may_apply(through) else { return };
+        if !shard.store().commit(self.id, through) {
+            // Who waits is told when the shard's groups stop; nobody is told that it was committed.
+            return self.cannot_apply(shard);
+        }
+        if self.is_leading.get() {
+            loop {
+                let popped = self.window.borrow_mut().pop_committed(through);
+                match popped {
+                    Some(Some(waiter)) => waiter.wake(),
+                    Some(None) => {}
+                    None => break,
+                }
+            }
+            let acknowledged = self.member.borrow().prepared_by_all();
+            self.recent.borrow_mut().release(through, acknowledged);
+        }
+        self.room.wake_all();
+        self.commits.wake_all();
+    }
+
+    /// An entry could not be applied. If an assertion stopped the store, it would stop whoever takes over, one after the
+    /// other: nobody is to, by himself (R16).
+    #[cold]
+    fn cannot_apply(&self, shard: &GroupShard) {
+        let is_assertion = matches!(shard.store().store().failed(), Some(AppendError::Stopped { .. }));
+        if is_assertion && !mutant(Mutant::PoisonNotTold) {
+            let poison = Seq(shard.store().committed_through(self.id).0 + 1);
+            log::error!("group {}: entry {poison} cannot be applied: the group stops on all its members", self.id);
+            self.member.borrow_mut().give_up(Some(poison));
+        }
+    }
+
+    /// How far of what is committed may be applied: not behind a unit that is on its way; nothing, in a member that is not
+    /// whole and that nobody makes whole.
+    fn may_apply(&self, through: Seq) -> Option<Seq> {
+        if self.member.borrow().is_whole() {
+            return Some(through);
+        }
+        let filler = self.filler().filter(|filler| filler.is_going_on())?;
+        Some(filler.bound().map_or(through, |bound| bound.min(through)))
+    }
+
+    /// What had to wait for a unit is applied.
+    pub(crate) fn apply_deferred(&self) {
+        let through = self.member.borrow().committed();
+        if let Some(shard) = self.shard.upgrade() {
+            self.commit(&shard, through);
+        }
+    }
+
+    /// The first entries of an epoch: its start, and the group's record, kept on each member from now on.
+    fn begin_epoch(&self, shard: &Rc<GroupShard>, first: Seq, record: &Membership) {
+        if !self.is_leading.replace(true) {
+            self.begin_reign(shard, Seq(first.0 - 1));
+        }
+        let bytes = IoBuf::copy_of(&cluster::encode(&with_membership(&self.base.borrow(), record))).freeze();
+        let commit = self.window.borrow().committed();
+        for (seq, kind) in (first.0..).zip([EntryKind::EpochStart, EntryKind::GroupRecord { record: bytes }]) {
+            let entry = Entry {
+                group: self.id,
+                epoch: record.epoch,
+                seq: Seq(seq),
+                commit,
+                volume_epoch: VolumeEpoch(0),
+                layer: LayerId(0),
+                chunk: ChunkId(0),
+                kind,
+            };
+            if !self.member.borrow().is_alone() {
+                self.recent.borrow_mut().push(entry.clone());
+            }
+            shard.take_in(self.index, entry);
+            self.window.borrow_mut().push(0);
+        }
+        self.room.wake_all();
+    }
+
+    /// From now on this member gives out places.
+    fn begin_reign(&self, shard: &GroupShard, last: Seq) {
+        let committed = shard.store().committed_through(self.id);
+        self.window.borrow_mut().begin(committed, last);
+        self.recent.borrow_mut().clear();
+        let mut layers = self.layers.borrow_mut();
+        layers.clear();
+        if self.member.borrow().is_alone() {
+            // What any group told this store, it knows.
+            layers.extend(shard.store().layers().iter().map(|record| record.layer));
+        }
+        drop(layers);
+        let mut reigns = self.reigns.borrow_mut();
+        reigns.clear();
+        for (volume, epoch) in shard.store().volume_epochs(self.id) {
+            // Whatever raised it is committed when all is that was found.
+            reigns.insert(volume, VolumeReign { epoch, raised_at: last });
+        }
+    }
+
+    fn step_down(&self) {
+        self.is_leading.set(false);
+        self.fillings.take().iter().for_each(|filling| filling.end());
+        self.held.borrow_mut().clear();
+        let waiters = self.window.borrow_mut().end();
+        waiters.into_iter().for_each(std::task::Waker::wake);
+        self.recent.borrow_mut().clear();
+        self.lacking.borrow_mut().clear();
+        self.wake();
+    }
+
+    /// Who waits looks again.
+    pub(crate) fn wake(&self) {
+        self.room.wake_all();
+        self.commits.wake_all();
+    }
+
+    fn send(&self, shard: &Rc<GroupShard>, to: StoreId, message: Message, range: Option<(Seq, Seq)>) {
+        let Some(outside) = shard.outside() else { return };
+        if let Message::Prepare { .. } = &message {
+            self.timers.borrow_mut().told_commit(to);
+        }
+        let Some((first, through)) = range else {
+            return outside.send(shard, self.id, to, &message, &[]);
+        };
+        if let Some(entries) = self.recent.borrow_mut().range(first, through) {
+            return match self.filling(to) {
+                Some(filling) => outside.send(shard, self.id, to, &message, &filling.filtered(entries)),
+                None => outside.send(shard, self.id, to, &message, entries),
+            };
+        }
+        if first > shard.store().committed_through(self.id) {
+            return outside.send_from_store(shard.clone(), self.id, to, message, (first, through));
+        }
+        if let Some(filling) = self.filling(to) {
+            // What it is to be sent is gone: it begins anew.
+            return filling.end();
+        }
+        let mut lacking = self.lacking.borrow_mut();
+        if !lacking.contains(&to) {
+            lacking.push(to);
+        }
+    }
+
+    /// Members that lack what nobody can send them entry by entry.
+    pub(crate) fn take_lacking(&self) -> Vec<StoreId> {
+        self.lacking.take()
+    }
+
+    /// What the map says of it, who is who included. `known`: the epoch that was known here before the map was looked at;
+    /// 0, if a watch told it some time ago.
+    pub(crate) fn map_says(&self, record: &GroupRecord, known: Epoch) {
+        if record.epoch >= self.member.borrow().record().epoch {
+            self.base.borrow_mut().clone_from(record);
+        }
+        let who = membership_of(record);
+        self.with(|member| if record.epoch < known { member.looked(&who) } else { member.learn(&who) });
+    }
+
+    /// The map did not make a change: the record is another by now.
+    pub(crate) fn conflicted(&self, wanted: &Membership, current: &GroupRecord) {
+        let who = membership_of(current);
+        self.with(|member| member.conflicted(wanted, &who));
+    }
+
+    /// Entries from `first` on did not go out to a member.
+    pub(crate) fn not_sent(&self, to: StoreId, first: Seq) {
+        // Whoever sends holds no part of the member.
+        self.member.borrow_mut().not_sent(to, first);
+    }
+}
+
+/// For an operator.
+fn told(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::CommittedLost((epoch, seq)) => format!(
+            "its primary does not have entry {seq} of epoch {epoch}, which was committed here: one of the two stores lost what it had acknowledged; `cairn group force` decides"
+        ),
+        Refusal::MapWentBack { map, known } => format!(
+            "the map says epoch {map}, this member has been in epoch {known}: the map went back in time; restore a newer one or rebuild it from the devices"
+        ),
+        Refusal::TwoRecords { epoch } => format!(
+            "there are two records of epoch {epoch}: the map went back in time, and others went on from there; restore a newer one or rebuild it from the devices"
+        ),
+    }
+}

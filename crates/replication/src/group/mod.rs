@@ -1,0 +1,218 @@
+//! A placement group, as one of its members has it.
+//!
+//! Rooms: `requests` (what heads ask of its primary), `decided` (what the protocol says is done), `catching_up` (members
+//! that are made whole).
+
+mod catching_up;
+mod decided;
+mod requests;
+
+pub(crate) use decided::Received;
+pub use requests::{Place, Reader, Sought, Stamp};
+
+use crate::error::GroupError;
+use crate::fill::member::Filler;
+use crate::fill::primary::Filling;
+use crate::node::Timers;
+use crate::protocol::{Effect, Member, Membership};
+use crate::recent::Recent;
+use crate::record::with_membership;
+use crate::shard::GroupShard;
+use crate::window::Window;
+use crate::wire::RequestId;
+use cluster::GroupRecord;
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, HashSet};
+use runtime::channel::WaitList;
+use runtime::now;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::{Rc, Weak};
+use types::{ChunkId, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
+
+/// A place in the order of a group, in one reign of its primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    seq: Seq,
+    reign: u32,
+}
+
+impl Placed {
+    /// The sequence.
+    pub fn seq(self) -> Seq {
+        self.seq
+    }
+
+    /// Whether the other was given in the same reign: then it is committed when a later one is.
+    pub fn is_of_reign_of(self, other: Self) -> bool {
+        self.reign == other.reign
+    }
+}
+
+/// How a group stands at one of its members: for status, and for who judges it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The newest record that the member knows.
+    pub record: Membership,
+    /// Whether the map says that this life of the member leads.
+    pub leads: bool,
+    /// Whether it would serve a read now.
+    pub serves: bool,
+    /// Whether it lacks nothing before its log's end.
+    pub whole: bool,
+    /// Committed here.
+    pub committed: Seq,
+    /// Durable here.
+    pub durable: Seq,
+    /// Why it takes no part, if it does not.
+    pub stopped: Option<String>,
+}
+
+/// The highest epoch seen of a volume, and the entry that raised it.
+#[derive(Clone, Copy)]
+struct VolumeReign {
+    epoch: VolumeEpoch,
+    raised_at: Seq,
+}
+
+/// A group that has a member here. Lives on its shard's core.
+pub struct Group {
+    id: GroupId,
+    /// What the map says of it besides who is who.
+    base: RefCell<GroupRecord>,
+    shard: Weak<GroupShard>,
+    /// Where the shard keeps it.
+    index: u32,
+    /// What is decided.
+    member: RefCell<Member>,
+    /// A list for its effects.
+    spare: RefCell<Vec<Effect>>,
+    /// The map says that this life of the member leads.
+    leads: Cell<bool>,
+    /// Of a primary that gives out places.
+    is_leading: Cell<bool>,
+    window: RefCell<Window>,
+    recent: RefCell<Recent>,
+    /// What is named by the message that is being answered.
+    answers: Cell<RequestId>,
+    /// Members that lack what nobody can send them entry by entry.
+    lacking: RefCell<Vec<StoreId>>,
+    room: WaitList,
+    /// Readers that wait for a commit; rare, so that all are woken.
+    commits: WaitList,
+    reigns: RefCell<HashMap<VolumeId, VolumeReign, FixedState>>,
+    /// Layers that the group was told of in this reign.
+    layers: RefCell<HashSet<LayerId, FixedState>>,
+    /// Chunks that are damaged here: another member has them.
+    damaged: RefCell<Vec<(LayerId, ChunkId)>>,
+    /// Chunks whose writers wait, as their unit is being taken.
+    held: RefCell<Vec<ChunkId>>,
+    /// Members that are being made whole, at their primary.
+    fillings: RefCell<Vec<Rc<Filling>>>,
+    /// Who is made whole here.
+    filler: RefCell<Option<Rc<Filler>>>,
+    /// To be sent at the end of this turn.
+    pub(crate) is_dirty: Cell<bool>,
+    pub(crate) timers: RefCell<Timers>,
+    stopped: OnceCell<String>,
+}
+
+impl Group {
+    pub(crate) fn new(
+        base: GroupRecord,
+        member: Member,
+        shard: Weak<GroupShard>,
+        index: u32,
+        kept_bytes: usize,
+    ) -> Self {
+        Self {
+            id: base.id,
+            base: RefCell::new(base),
+            shard,
+            index,
+            member: RefCell::new(member),
+            spare: RefCell::default(),
+            leads: Cell::new(false),
+            is_leading: Cell::new(false),
+            window: RefCell::default(),
+            recent: RefCell::new(Recent::new(kept_bytes)),
+            answers: Cell::default(),
+            lacking: RefCell::default(),
+            room: WaitList::default(),
+            commits: WaitList::default(),
+            reigns: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            layers: RefCell::new(HashSet::with_hasher(FixedState::default())),
+            damaged: RefCell::default(),
+            held: RefCell::default(),
+            fillings: RefCell::default(),
+            filler: RefCell::default(),
+            is_dirty: Cell::new(false),
+            timers: RefCell::default(),
+            stopped: OnceCell::new(),
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> GroupId {
+        self.id
+    }
+
+    /// Its record, as it is known here.
+    pub fn record(&self) -> GroupRecord {
+        with_membership(&self.base.borrow(), self.member.borrow().record())
+    }
+
+    /// Why it serves nothing, if it does not.
+    pub fn stopped(&self) -> Option<&str> {
+        self.stopped.get().map(String::as_str)
+    }
+
+    /// Everything through here is committed.
+    pub fn committed(&self) -> Seq {
+        self.member.borrow().committed()
+    }
+
+    /// How it stands here.
+    pub fn standing(&self) -> Standing {
+        let member = self.member.borrow();
+        Standing {
+            record: member.record().clone(),
+            leads: member.leads(),
+            serves: member.may_read(now(), self.session_until()) && self.stopped.get().is_none(),
+            whole: member.is_whole(),
+            committed: member.committed(),
+            durable: member.durable(),
+            stopped: self.stopped.get().cloned(),
+        }
+    }
+
+    /// Stops for good; who waits is told that its outcome is unknown.
+    pub(crate) fn stop(&self, reason: &str) {
+        if self.stopped.set(reason.to_owned()).is_ok() {
+            let waiters = self.window.borrow_mut().take_waiters();
+            waiters.into_iter().for_each(std::task::Waker::wake);
+            self.wake();
+        }
+    }
+
+    fn stopped_error(&self) -> GroupError {
+        let reason = self.stopped.get().cloned().unwrap_or_else(|| "its shard was closed".to_owned());
+        GroupError::Stopped { group: self.id, reason }
+    }
+
+    #[cold]
+    fn not_primary(&self, member: &Member) -> GroupError {
+        let primary = Some(member.record().primary).filter(|store| *store != member.store());
+        GroupError::NotPrimary { group: self.id, primary }
+    }
+
+    #[cold]
+    fn unknown(&self) -> GroupError {
+        match self.stopped.get() {
+            Some(_) => self.stopped_error(),
+            None => GroupError::Unknown { group: self.id },
+        }
+    }
+}
+
+/// Groups are shared within their core.
+pub type GroupRef = Rc<Group>;

@@ -1,0 +1,376 @@
+//! What heads ask of a group, at its primary: places in its order, and what is committed.
+
+use super::{Group, Placed, VolumeReign};
+use crate::error::GroupError;
+use crate::shard::GroupShard;
+use runtime::{Instant, IoBuf, SharedBuf, now};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use store::format::LayerRecord;
+use store::{AppendError, AppendTimes, BlockCoding, Content, Entry, EntryKind, KnownBlock, ReadError, Want};
+use types::{BlockRange, ChunkId, LayerId, Mutant, Seq, VolumeEpoch, VolumeId, mutant};
+
+/// What a head says of itself with every request.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp<'a> {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The reign of its head.
+    pub epoch: VolumeEpoch,
+    /// The volume's layers, for a group that has not seen them.
+    pub layers: &'a [LayerRecord],
+}
+
+/// Where a request's blocks are.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The layer that is written to.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// The blocks.
+    pub range: BlockRange,
+}
+
+/// What is to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought<'a> {
+    /// Newest first; a block is that of the first that knows it.
+    pub layers: &'a [LayerId],
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// The blocks.
+    pub range: BlockRange,
+    /// As what.
+    pub want: Want,
+}
+
+impl Group {
+    /// Gives the blocks, as they are to be stored, a place in the order, once there is room. They are committed when
+    /// [`wait_committed`](Self::wait_committed) of the answer says so.
+    ///
+    /// # Errors
+    /// If nothing was queued.
+    pub async fn write(
+        &self,
+        stamp: Stamp<'_>,
+        place: Place,
+        bytes: SharedBuf,
+        coding: BlockCoding,
+    ) -> Result<Placed, GroupError> {
+        let len = bytes.len();
+        loop {
+            self.wait_for_room(len).await?;
+            self.wait_until_free(place.chunk).await?;
+            if self.enter(stamp)?.is_none() {
+                Box::pin(self.wait_for_segments()).await?;
+                continue;
+            }
+            self.check_members_room(place, len)?;
+            let kind = EntryKind::Write { range: place.range, bytes: bytes.clone(), coding: coding.clone() };
+            match self.submit(stamp.epoch, place.layer, place.chunk, kind, len)? {
+                Some(placed) => return Ok(placed),
+                None => Box::pin(self.wait_for_segments()).await?,
+            }
+        }
+    }
+
+    /// Makes the blocks read as zeroes, in the order; `hides_below`: whether a lower layer may hold something there.
+    ///
+    /// # Errors
+    /// If nothing was queued.
+    pub async fn zero(&self, stamp: Stamp<'_>, place: Place, hides_below: bool) -> Result<Placed, GroupError> {
+        loop {
+            self.wait_for_room(0).await?;
+            self.wait_until_free(place.chunk).await?;
+            if self.enter(stamp)?.is_none() {
+                Box::pin(self.wait_for_segments()).await?;
+                continue;
+            }
+            let kind = EntryKind::Zero { range: place.range, hides_below };
+            match self.submit(stamp.epoch, place.layer, place.chunk, kind, 0)? {
+                Some(placed) => return Ok(placed),
+                None => Box::pin(self.wait_for_segments()).await?,
+            }
+        }
+    }
+
+    /// Lets a reader in, which is to read in this turn; and says since when it could, if it had to wait.
+    pub async fn reader(&self, stamp: Stamp<'_>) -> Result<(Reader<'_>, Option<Instant>), GroupError> {
+        let mut waited = None;
+        while !self.lets_read(stamp)? {
+            Box::pin(self.wait_to_read(stamp)).await?;
+            waited = Some(now());
+        }
+        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        Ok((Reader { group: self, shard }, waited))
+    }
+
+    /// Whether a reader need not wait.
+    fn lets_read(&self, stamp: Stamp<'_>) -> Result<bool, GroupError> {
+        let has_room = self.room_now(0).transpose()?.is_some();
+        let is_committed = |raised_at| self.committed() >= raised_at;
+        Ok(has_room && self.enter(stamp)?.is_some_and(is_committed) && self.has_lease())
+    }
+
+    async fn wait_to_read(&self, stamp: Stamp<'_>) -> Result<(), GroupError> {
+        self.wait_for_room(0).await?;
+        match self.enter(stamp)? {
+            Some(raised_at) => self.wait_for_commit_of_another(raised_at).await?,
+            None => self.wait_for_segments().await?,
+        }
+        let leased = || match self.room_now(0) {
+            Some(Err(error)) => Some(Err(error)),
+            _ => self.has_lease().then_some(Ok(())),
+        };
+        self.room.until(leased).await
+    }
+
+    /// Whether what the index says in this turn is what the group holds (R7).
+    fn has_lease(&self) -> bool {
+        self.member.borrow().may_read(now(), self.session_until())
+    }
+
+    pub(super) fn session_until(&self) -> Instant {
+        let outside = self.shard.upgrade().and_then(|shard| shard.outside());
+        outside.map_or(Instant(u64::MAX), |outside| outside.session_until())
+    }
+
+    #[cold]
+    fn read_error(&self, error: ReadError) -> GroupError {
+        if let ReadError::Stopped { reason } = error {
+            return GroupError::Stopped { group: self.id, reason: reason.to_string() };
+        }
+        if !self.note_damage(&error) || mutant(Mutant::DamagedGoesOn) {
+            return GroupError::Damaged { group: self.id, error };
+        }
+        log::warn!("group {}: {error}; another member takes over, and this one gets the chunk from it", self.id);
+        self.with(|member| member.give_up(None));
+        GroupError::NotPrimary { group: self.id, primary: None }
+    }
+
+    /// Whether any block of the chunk may be stored in `layer`; only what is committed counts.
+    pub fn holds(&self, layer: LayerId, chunk: ChunkId) -> bool {
+        !self.has_lease() || self.shard.upgrade().is_none_or(|shard| shard.store().holds(layer, chunk))
+    }
+
+    /// Resolves when the entry is committed, with the times of its way to the device. Only who was given `placed` may wait
+    /// for it.
+    ///
+    /// # Errors
+    /// The group stopped, or has another primary: the outcome is unknown.
+    pub async fn wait_committed(&self, placed: Placed) -> Result<AppendTimes, GroupError> {
+        poll_fn(|cx| {
+            let mut window = self.window.borrow_mut();
+            if window.reign() != placed.reign {
+                return Poll::Ready(Err(self.unknown()));
+            }
+            if window.committed() >= placed.seq {
+                // Who waits is woken by the settling of its record and runs before the next is settled.
+                return Poll::Ready(Ok(self.shard.upgrade().map(|shard| shard.settled()).unwrap_or_default()));
+            }
+            if self.stopped.get().is_some() {
+                return Poll::Ready(Err(self.stopped_error()));
+            }
+            window.wait_for(placed.seq, cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Resolves when everything queued so far is committed.
+    pub(crate) async fn wait_begun(&self) -> Result<(), GroupError> {
+        let last = self.window.borrow().last();
+        self.wait_for_commit_of_another(last).await
+    }
+
+    async fn wait_for_commit_of_another(&self, seq: Seq) -> Result<(), GroupError> {
+        let reign = self.window.borrow().reign();
+        let committed = || {
+            if self.window.borrow().reign() != reign {
+                return Some(Err(self.unknown()));
+            }
+            if self.committed() >= seq {
+                return Some(Ok(()));
+            }
+            self.stopped.get().map(|_| Err(self.stopped_error()))
+        };
+        match committed() {
+            Some(known) => known,
+            None => self.commits.until(committed).await,
+        }
+    }
+
+    /// Waits until the group serves and an entry of `bytes` may be queued.
+    pub(crate) async fn wait_for_room(&self, bytes: usize) -> Result<(), GroupError> {
+        match self.room_now(bytes) {
+            Some(ready) => ready,
+            None => self.room.until(|| self.room_now(bytes)).await,
+        }
+    }
+
+    /// Whether it serves and an entry of `bytes` may be queued; nothing, if not yet.
+    fn room_now(&self, bytes: usize) -> Option<Result<(), GroupError>> {
+        if self.stopped.get().is_some() {
+            return Some(Err(self.stopped_error()));
+        }
+        if self.is_leading.get() {
+            return self.window.borrow().has_room(bytes).then_some(Ok(()));
+        }
+        let member = self.member.borrow();
+        (!member.leads()).then(|| Err(self.not_primary(&member)))
+    }
+
+    /// Refuses new blocks if a member that counts has no room for them (R17).
+    fn check_members_room(&self, place: Place, len: usize) -> Result<(), GroupError> {
+        let member = self.member.borrow();
+        if member.is_alone() {
+            return Ok(());
+        }
+        let Some(shard) = self.shard.upgrade() else { return Ok(()) };
+        let full = shard.outside().and_then(|outside| outside.full_among(&member.record().in_sync));
+        match full.filter(|_| !shard.store().is_overwrite(place.layer, place.chunk, place.range, len)) {
+            Some(store) => Err(GroupError::MemberFull { group: self.id, store }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits while the chunk's writers are held.
+    async fn wait_until_free(&self, chunk: ChunkId) -> Result<(), GroupError> {
+        if !self.held.borrow().contains(&chunk) {
+            return Ok(());
+        }
+        let free = || match self.room_now(0) {
+            Some(Err(error)) => Some(Err(error)),
+            _ => (!self.held.borrow().contains(&chunk)).then_some(Ok(())),
+        };
+        self.room.until(free).await
+    }
+
+    /// Waits until the store has cleaned more.
+    #[cold]
+    pub(crate) async fn wait_for_segments(&self) -> Result<(), GroupError> {
+        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        shard.room().await.map_err(|error| {
+            self.stop(&error.to_string());
+            self.stopped_error()
+        })
+    }
+
+    /// Lets a request of this head in: refuses it if a later head was seen, and puts the entry that raises the
+    /// volume's epoch before it if it is the head's first. What the head reads is read after that entry is committed.
+    /// `None`: not before the store has cleaned more.
+    fn enter(&self, stamp: Stamp<'_>) -> Result<Option<Seq>, GroupError> {
+        let known = self.reigns.borrow().get(&stamp.volume).copied();
+        if let Some(VolumeReign { epoch: seen, raised_at }) = known {
+            if stamp.epoch < seen {
+                return Err(GroupError::OldHead { volume: stamp.volume, asked: stamp.epoch, seen });
+            }
+            if stamp.epoch == seen {
+                return Ok(Some(raised_at));
+            }
+        }
+        self.raise(stamp)
+    }
+
+    #[cold]
+    fn raise(&self, stamp: Stamp<'_>) -> Result<Option<Seq>, GroupError> {
+        for record in stamp.layers {
+            if !self.try_tell_layer(stamp.epoch, record)? {
+                return Ok(None);
+            }
+        }
+        let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
+        let Some(placed) = self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0)? else { return Ok(None) };
+        let reign = VolumeReign { epoch: stamp.epoch, raised_at: placed.seq };
+        self.reigns.borrow_mut().insert(stamp.volume, reign);
+        Ok(Some(placed.seq))
+    }
+
+    /// Lets the members know a layer, if the group has not been told of it in this reign. Returns false if that has to
+    /// wait until the store has cleaned more.
+    pub(crate) fn try_tell_layer(&self, epoch: VolumeEpoch, record: &LayerRecord) -> Result<bool, GroupError> {
+        if self.layers.borrow().contains(&record.layer) {
+            return Ok(true);
+        }
+        let told = self.submit(epoch, record.layer, ChunkId(0), EntryKind::Layer { record: *record }, 0)?;
+        if told.is_some() {
+            self.layers.borrow_mut().insert(record.layer);
+        }
+        Ok(told.is_some())
+    }
+
+    /// Queues an entry without a head, of no length, once the store takes it.
+    pub(crate) async fn submit_own(&self, layer: LayerId, kind: EntryKind) -> Result<Placed, GroupError> {
+        loop {
+            self.wait_for_room(0).await?;
+            match self.submit(VolumeEpoch(0), layer, ChunkId(0), kind.clone(), 0)? {
+                Some(placed) => return Ok(placed),
+                None => self.wait_for_segments().await?,
+            }
+        }
+    }
+
+    /// Gives an entry its (epoch, seq), in the log of this store first; the other members are sent it at the end of the
+    /// turn. `None`: not before the store has cleaned more.
+    pub(crate) fn submit(
+        &self,
+        volume_epoch: VolumeEpoch,
+        layer: LayerId,
+        chunk: ChunkId,
+        kind: EntryKind,
+        bytes: usize,
+    ) -> Result<Option<Placed>, GroupError> {
+        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        let mut member = self.member.borrow_mut();
+        let Some((epoch, seq)) = member.next_place() else { return Err(self.not_primary(&member)) };
+        let entry = Entry { group: self.id, epoch, seq, commit: member.committed(), volume_epoch, layer, chunk, kind };
+        let to_send = (!member.is_alone()).then(|| entry.clone());
+        match shard.prepare(self.index, entry) {
+            Ok(()) => {}
+            Err(AppendError::Busy) => return Ok(None),
+            Err(error @ AppendError::NoSpace { .. }) => return Err(GroupError::NoSpace(error)),
+            Err(error) => {
+                self.stop(&error.to_string());
+                return Err(self.stopped_error());
+            }
+        }
+        member.appended();
+        let mut window = self.window.borrow_mut();
+        window.push(bytes);
+        if let Some(entry) = to_send {
+            self.recent.borrow_mut().push(entry);
+            shard.mark_dirty(self, self.index);
+        }
+        Ok(Some(Placed { seq, reign: window.reign() }))
+    }
+}
+
+/// A reader that was let in.
+pub struct Reader<'a> {
+    group: &'a Group,
+    shard: Rc<GroupShard>,
+}
+
+impl Reader<'_> {
+    /// Reads committed blocks: into `buf`, where plain ones are wanted and none is compressed, with one crc32c per
+    /// block to `checksums`. The buffer comes back in any case.
+    pub async fn read(
+        self,
+        sought: Sought<'_>,
+        buf: IoBuf,
+        checksums: &mut Vec<u32>,
+    ) -> (Result<Content, GroupError>, IoBuf) {
+        let Sought { layers, chunk, range, want } = sought;
+        let (result, buf) = self.shard.store().read_stored(layers, chunk, range, want, buf, checksums).await;
+        (result.map_err(|error| self.group.read_error(error)), buf)
+    }
+
+    /// What is known of each block, committed ones only; replaces what `known` held. `sought.want` means nothing here.
+    pub fn known_blocks(self, sought: Sought<'_>, known: &mut Vec<KnownBlock>) -> Result<(), GroupError> {
+        let Sought { layers, chunk, range, .. } = sought;
+        let result = self.shard.store().known_blocks(layers, chunk, range, known);
+        result.map_err(|error| self.group.read_error(error))
+    }
+}
