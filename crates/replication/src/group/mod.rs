@@ -59,6 +59,8 @@ pub struct Standing {
     pub serves: bool,
     /// Whether it lacks nothing before its log's end.
     pub whole: bool,
+    /// Chunks that were found damaged here and have not come from another member yet.
+    pub damaged: usize,
     /// Committed here.
     pub committed: Seq,
     /// Durable here.
@@ -179,6 +181,7 @@ impl Group {
             leads: member.leads(),
             serves: member.may_read(now(), self.session_until()) && self.stopped.get().is_none(),
             whole: member.is_whole(),
+            damaged: self.damaged.borrow().len(),
             committed: member.committed(),
             durable: member.durable(),
             stopped: self.stopped.get().cloned(),

@@ -402,7 +402,9 @@ impl Member {
         let (record, session) = if self.record.in_sync.contains(&self.me) {
             (self.record.led_by(self.me, self.life), Session::Any)
         } else if self.record.eligible.contains(&self.me) {
-            (self.record.rescued_by(self.me, self.life), Session::Over(primary))
+            // Who gave the group up reads no more, whatever its session.
+            let session = if self.primary_gone { Session::Any } else { Session::Over(primary) };
+            (self.record.rescued_by(self.me, self.life), session)
         } else {
             return;
         };

@@ -5,6 +5,7 @@ use super::random::{PerMillion, Random};
 use crate::buf::SharedBuf;
 use crate::device::DeviceInfo;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// What a power loss tears writes into, whatever the device's block.
@@ -335,6 +336,14 @@ fn take_back(
 }
 
 impl Disk {
+    /// One bit of this range turns over.
+    pub(super) fn rot_within(&mut self, range: Range<u64>) -> u64 {
+        let at = range.start + self.random.below(range.end - range.start);
+        self.contents.flip_bit(at, self.random.below(8) as u8);
+        self.lies += 1;
+        at
+    }
+
     /// One bit of a sector that begins with these bytes turns over. Returns where; `None` if there is no such sector.
     pub(super) fn rot_sector(&mut self, beginning: &[u8]) -> Option<u64> {
         let found = self.contents.find(SECTOR_BYTES, beginning);

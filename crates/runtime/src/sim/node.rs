@@ -9,6 +9,7 @@ use super::world::Shared;
 use crate::core::{self, CoreHandle};
 use crate::task;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -276,6 +277,13 @@ impl SimDisk {
         let at = self.shared.storage.borrow_mut().disks[self.index as usize].rot()?;
         self.shared.trace(EventKind::DiskFault, (u32::MAX, self.index), at, 0, 0);
         Some(at)
+    }
+
+    /// Turns over some bit of this range; says where.
+    pub fn rot_within(&self, range: Range<u64>) -> u64 {
+        let at = self.shared.storage.borrow_mut().disks[self.index as usize].rot_within(range);
+        self.shared.trace(EventKind::DiskFault, (u32::MAX, self.index), at, 0, 0);
+        at
     }
 
     /// Turns over some bit of a 512-byte sector that was written and begins with these bytes; says where. `None` if

@@ -4,7 +4,8 @@ use super::read::{Lists, Pin, StoredBlocks, Wanted, told};
 use super::{Shard, ShardCore};
 use crate::error::ReadError;
 use crate::format::LeafKey;
-use crate::format::blocks::BlockState;
+use crate::format::blocks::{BlockState, DeviceUnit, UNIT_BYTES};
+use std::ops::Range;
 use std::rc::Rc;
 use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, LayerId, Seq};
 
@@ -90,6 +91,15 @@ impl LeafImage {
             first += run.len() as u32;
             (range, block_of(&run[0]))
         })
+    }
+
+    /// Where the bytes of its stored blocks lie on the device: for who damages them, to see whether it is noticed.
+    pub fn places_bytes(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let bytes = |unit: DeviceUnit| unit.0 * UNIT_BYTES as u64;
+        self.states
+            .iter()
+            .filter_map(|state| state.stored())
+            .map(move |block| bytes(block.location)..bytes(block.end()))
     }
 
     /// What is stored of the blocks of `range`, verified; nothing of those of which nothing is.

@@ -1,9 +1,11 @@
 //! Breaks what the schedule says, and mends it when its time is over.
 
+use super::decay::rot;
+use super::fault::{Fault, KINDS};
 use super::layout::{Layout, node_id};
 use super::machine::Machine;
 use super::profile::Profile;
-use super::schedule::{Event, Fault, KINDS};
+use super::schedule::Event;
 use super::story::tell;
 use cluster::{MapBackup, MapFaults, SimMap};
 use runtime::sim::{DiskFaults, World};
@@ -27,11 +29,15 @@ pub enum Step {
     Restart(usize, Duration),
     Start(usize),
     Backup,
+    /// The next bit of a fault turns over.
+    Rot(usize),
 }
 
 /// See the module.
 #[derive(Default)]
 pub struct Breaker {
+    /// When clients began.
+    began: Duration,
     events: Vec<Event>,
     /// By time, then in the order of their making.
     due: BTreeMap<(Duration, u64), Step>,
@@ -57,9 +63,9 @@ pub struct Reach<'a> {
 }
 
 impl Breaker {
-    /// `began`: when clients did.
+    /// `began`: when clients began.
     pub fn new(events: Vec<Event>, began: Duration) -> Self {
-        let mut breaker = Self::default();
+        let mut breaker = Self { began, ..Self::default() };
         for (index, event) in events.iter().enumerate() {
             breaker.at(began + event.at, Step::Begin(index));
         }
@@ -89,6 +95,7 @@ impl Breaker {
                 Step::End(index) => self.end(index, reach),
                 Step::Restart(node, down) => self.restart(node, down, reach),
                 Step::Start(node) => start_if_down(&reach.machines[node]),
+                Step::Rot(index) => self.rot(index, reach),
                 Step::Backup => {
                     self.backups.push_back((now, reach.map.backup()));
                     if self.backups.len() > BACKUPS_MAX {
@@ -152,6 +159,7 @@ impl Breaker {
                 let machine = machine(reach.layout.stores[store].node);
                 machine.needs_power_cycle.set(machine.needs_power_cycle.get() || flushes_fail);
             }
+            Fault::Rot { .. } => self.rot(index, reach),
             Fault::SlowDisk { store, delay } => disk_of(store, reach).set_delay(delay),
             Fault::HungDisk { store } => {
                 self.hold("disk", store, 0);
@@ -241,6 +249,17 @@ impl Breaker {
             }
             Fault::RollingRestart { .. } | Fault::Reset { .. } | Fault::Silence { .. } | Fault::Lost { .. } => {}
             Fault::WallClock { .. } | Fault::ClockRate { .. } | Fault::MapLeader | Fault::MapRestore { .. } => {}
+            Fault::Rot { .. } => {}
+        }
+    }
+
+    /// A bit turns over, and later the next, as long as the fault lasts.
+    fn rot(&mut self, index: usize, reach: &Reach<'_>) {
+        let Event { fault: Fault::Rot { store, gap, seed }, at, lasts, .. } = self.events[index] else { return };
+        let now = reach.world.now();
+        rot(reach, store, seed ^ now.as_nanos() as u64);
+        if now + gap < self.began + at + lasts {
+            self.at(now + gap, Step::Rot(index));
         }
     }
 

@@ -25,6 +25,9 @@ pub fn is_whole(layout: &Layout, machines: &[Rc<Machine>], group: usize, all: &[
     if let Some(stopped) = here.iter().find_map(|member| member.standing.stopped.as_ref()) {
         return Err(format!("it has stopped: {stopped}"));
     }
+    if let Some(ill) = here.iter().find(|member| member.standing.damaged > 0 || !member.standing.whole) {
+        return Err(format!("store {} has {} damaged chunks, or lacks some", ill.store, ill.standing.damaged));
+    }
     let Some(primary) = here.iter().find(|member| member.standing.serves) else {
         return Err("nobody serves".to_owned());
     };
@@ -104,12 +107,11 @@ fn places_of(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Vec<Pla
         let shard = machine.node.look(core, || groups.shards().into_iter().find(is_it))?;
         Some(Place { store, machine, core, shard })
     };
-    let has_all = |place: &Place| place.machine.disks[&place.store].lies() == 0;
-    // Of what a disk has lied about there is nothing to compare before it is mended.
-    plan.members.iter().filter_map(|store| place(*store)).filter(has_all).collect()
+    plan.members.iter().filter_map(|store| place(*store)).collect()
 }
 
-fn holds(shard: &GroupShard, store: StoreId, group: GroupId) -> bool {
+/// Whether the group has its member in this shard.
+pub fn holds(shard: &GroupShard, store: StoreId, group: GroupId) -> bool {
     shard.store_id() == store && shard.group(group).is_some()
 }
 

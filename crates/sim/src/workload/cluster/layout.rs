@@ -17,6 +17,8 @@ pub const CLUSTER: ClusterId = ClusterId(7);
 pub const DISK_BYTES: u64 = 256 << 20;
 /// Where nodes listen for each other.
 const PORT: u16 = 4500;
+/// Steps in which a member looks for all leaves it has, at most.
+const SCRUB_STEPS_MAX: u32 = 8;
 /// Records of one transaction: fewer than the map takes.
 const RECORDS_AT_ONCE: usize = 64;
 
@@ -104,6 +106,13 @@ impl Layout {
     pub fn owner(&self) -> Owner {
         let groups = self.groups.len() as u32;
         Arc::new(move |_, chunk: ChunkId| GroupId(chunk.0 % groups + 1))
+    }
+
+    /// Longest that it takes until each member has read all that it holds, begun at any moment.
+    pub fn scrub_time(&self) -> Duration {
+        let leaves = self.groups.len() as u32 * self.chunks_per_group;
+        // Of each walk: a pause before every leaf, and some before steps that find none.
+        self.timing.scrub * (leaves + SCRUB_STEPS_MAX) * 2
     }
 
     /// Index of the store with this id.

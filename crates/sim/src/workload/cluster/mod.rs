@@ -15,16 +15,20 @@
 
 mod breaker;
 mod client;
+mod decay;
+mod fault;
 mod heal;
 mod layout;
 mod machine;
+mod numbers;
 mod profile;
 mod schedule;
 mod story;
 mod task;
 mod watch;
 
-pub use schedule::{KINDS, format_numbers, parse_numbers};
+pub use fault::KINDS;
+pub use numbers::{format_numbers, parse_numbers};
 
 use super::{Failure, Report, RunOptions, Workload};
 use crate::checker;
@@ -164,8 +168,8 @@ impl Run {
         }
         let operations = options.operations.map_or(profile.operations, |most| most.min(profile.operations));
         let clients = Clients::new(&layout, &machines, operations);
-        let may_fail = [kind("disk errors"), kind("lying disks")];
-        clients.reads_may_fail.set(events.iter().any(|event| may_fail.contains(&event.fault.kind())));
+        let may_fail = |event: &Event| event.fault.lies() || event.fault.kind() == kind("disk errors");
+        clients.reads_may_fail.set(events.iter().any(may_fail));
         let has_restored = events.iter().any(|event| event.fault.kind() == kind("map restores"));
         Ok(Self {
             breaker: Breaker::default(),
@@ -313,6 +317,11 @@ impl Run {
         self.restart_failed();
         let all = 0..self.layout.groups.len();
         let took = self.until("not healed", HEAL_LIMIT, |run| run.wants(all.clone(), false))?;
+        if self.machines.iter().any(|machine| machine.lies() > 0) {
+            // Scrub finds what nobody read.
+            self.go_on(self.world.now() + self.layout.scrub_time())?;
+            self.until("what was damaged is not mended", HEAL_LIMIT, |run| run.wants(all.clone(), false))?;
+        }
         let patience = self.clients.patience.get() + ANSWER_LIMIT;
         self.until("clients have not ended", patience, |run| {
             let running = run.clients.running.get();
@@ -354,6 +363,7 @@ impl Run {
         }
         Ok(Report {
             crashes: self.breaker.crashes,
+            damaged_reads: self.watch.damage_met(),
             lies: self.machines.iter().map(|machine| machine.lies()).sum(),
             faults: self.breaker.counts,
             reigns: self.watch.reigns(),

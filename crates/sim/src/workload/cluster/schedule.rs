@@ -3,39 +3,12 @@
 //! Swarm-style: each kind has a rate of its own, for most runs none, so that a few kinds meet often and no kind hides
 //! another. A fault has a number, a moment, a duration and a place; nothing of it depends on what happens in the run.
 
+use super::fault::{Fault, KINDS};
 use super::layout::Layout;
 use super::profile::{Profile, draw_wall_clock_offset};
 use cluster::MapFaults;
 use runtime::sim::{DiskFaults, LinkOptions, Random};
-use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// Names of the kinds, for reports.
-pub const KINDS: [&str; 23] = [
-    "crashes",
-    "kills",
-    "blackouts",
-    "rolling restarts",
-    "pauses",
-    "hung cores",
-    "cuts",
-    "isolations",
-    "resets",
-    "silences",
-    "slow links",
-    "disk errors",
-    "slow disks",
-    "hung disks",
-    "wall clock jumps",
-    "clock rates",
-    "map faults",
-    "map cut off",
-    "map unreachable",
-    "map leaders",
-    "map restores",
-    "lost nodes",
-    "lying disks",
-];
 
 /// Of how many runs one has faults of a kind that takes it far from what is usual.
 const RARE: u64 = 24;
@@ -43,105 +16,6 @@ const RARE: u64 = 24;
 const LASTS_MAX: Duration = Duration::from_secs(15);
 /// After something that kept a node from working, the next is left alone for so long, where a run has one at a time.
 const RECOVERY: Duration = Duration::from_secs(4);
-
-/// What goes wrong. Numbers are indexes of nodes and stores.
-#[derive(Clone, Copy, Debug)]
-pub enum Fault {
-    /// A node loses power.
-    Crash { node: usize },
-    /// A node's process is killed.
-    Kill { node: usize },
-    /// All nodes lose power at once.
-    Blackout,
-    /// All nodes are stopped and started, one after the other.
-    RollingRestart { gap: Duration },
-    /// A process stands still.
-    Pause { node: usize },
-    /// A core stands still; its neighbours go on.
-    HungCore { node: usize, core: usize },
-    /// Nothing gets from one node to another; or both ways.
-    Cut { from: usize, to: usize, both: bool },
-    /// Nothing gets from a node to any other, or to it, or both.
-    Isolation { node: usize, outward: bool, inward: bool },
-    /// Connections between two nodes are reset.
-    Reset { one: usize, other: usize },
-    /// Connections between two nodes go on in silence.
-    Silence { one: usize, other: usize },
-    /// A link takes its time.
-    SlowLink { one: usize, other: usize, link: LinkOptions },
-    /// Operations on a disk fail.
-    DiskErrors { store: usize, faults: DiskFaults },
-    /// Operations on a disk take longer.
-    SlowDisk { store: usize, delay: Duration },
-    /// Operations on a disk do not end.
-    HungDisk { store: usize },
-    /// A wall clock jumps.
-    WallClock { node: usize, offset_ns: i64 },
-    /// A monotonic clock goes on at another rate.
-    ClockRate { node: usize, ppm: i32 },
-    /// The map answers late, or not, or tells its watchers late.
-    Map(MapFaults),
-    /// A node cannot reach the map.
-    MapCutOff { node: usize },
-    /// Nobody can.
-    MapUnreachable,
-    /// The map has another leader.
-    MapLeader,
-    /// The map is restored from a backup of so long ago.
-    MapRestore { age: Duration },
-    /// A node loses power and never comes back.
-    Lost { node: usize },
-    /// A disk loses writes, misplaces them, turns bits.
-    Lies { store: usize, faults: DiskFaults },
-}
-
-impl Fault {
-    /// Its place in [`KINDS`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Self::Crash { .. } => 0,
-            Self::Kill { .. } => 1,
-            Self::Blackout => 2,
-            Self::RollingRestart { .. } => 3,
-            Self::Pause { .. } => 4,
-            Self::HungCore { .. } => 5,
-            Self::Cut { .. } => 6,
-            Self::Isolation { .. } => 7,
-            Self::Reset { .. } => 8,
-            Self::Silence { .. } => 9,
-            Self::SlowLink { .. } => 10,
-            Self::DiskErrors { .. } => 11,
-            Self::SlowDisk { .. } => 12,
-            Self::HungDisk { .. } => 13,
-            Self::WallClock { .. } => 14,
-            Self::ClockRate { .. } => 15,
-            Self::Map(_) => 16,
-            Self::MapCutOff { .. } => 17,
-            Self::MapUnreachable => 18,
-            Self::MapLeader => 19,
-            Self::MapRestore { .. } => 20,
-            Self::Lost { .. } => 21,
-            Self::Lies { .. } => 22,
-        }
-    }
-
-    /// The node that it keeps from working; `None`: none, or all of them.
-    fn keeps_out(&self, layout: &Layout) -> Option<usize> {
-        match *self {
-            Self::Crash { node } | Self::Kill { node } | Self::Lost { node } => Some(node),
-            Self::Pause { node } | Self::HungCore { node, .. } => Some(node),
-            Self::Cut { from: node, .. } | Self::Isolation { node, .. } | Self::SlowLink { one: node, .. } => {
-                Some(node)
-            }
-            Self::Reset { one: node, .. } | Self::Silence { one: node, .. } | Self::MapCutOff { node } => Some(node),
-            Self::DiskErrors { store, .. } | Self::SlowDisk { store, .. } | Self::HungDisk { store } => {
-                Some(layout.stores[store].node)
-            }
-            Self::Lies { store, .. } => Some(layout.stores[store].node),
-            _ => None,
-        }
-    }
-}
 
 /// A fault and when it happens.
 #[derive(Clone, Debug)]
@@ -175,10 +49,11 @@ pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
         }
     }
     events.sort_by_key(|event| event.at);
-    if profile.at_once == 1 {
+    destroy_at_one_place(&mut events, layout);
+    // What a disk that lies forgets without a trace only one other member may hold, who has to be there.
+    if profile.at_once == 1 || events.iter().any(|event| matches!(event.fault, Fault::Lies { .. })) {
         keep_one_at_a_time(&mut events, layout);
     }
-    destroy_one_at_most(&mut events);
     (1..).zip(&mut events).for_each(|(number, event)| event.number = number);
     events
 }
@@ -188,11 +63,12 @@ fn draw_count(kind: usize, random: &Random) -> u64 {
     let happens = match KINDS[kind] {
         "map restores" => random.one_in(RARE),
         // What is lost with them, only the others have.
-        "lost nodes" | "lying disks" => random.one_in(8),
+        "lost nodes" => random.one_in(8),
+        "lying disks" | "rotting blocks" => random.one_in(4),
         _ => random.one_in(3),
     };
     let count = match KINDS[kind] {
-        "lost nodes" | "lying disks" => 1,
+        "lost nodes" | "lying disks" | "rotting blocks" => 1,
         "blackouts" | "rolling restarts" | "map restores" => 1 + random.below(2),
         _ => 1 + random.below(if random.one_in(4) { 12 } else { 3 }),
     };
@@ -238,12 +114,15 @@ fn draw_one(kind: usize, profile: &Profile, layout: &Layout, random: &Random) ->
         19 => Fault::MapLeader,
         20 if profile.may_restore() => Fault::MapRestore { age: Duration::from_millis(random.between(100, 20_000)) },
         21 if layout.stores_of(node).all(|store| can_do_without(layout, store)) => Fault::Lost { node },
-        22 if can_do_without(layout, store) => Fault::Lies { store, faults: draw_lies(random) },
+        22 => Fault::Lies { store: spare(layout, random)?, faults: draw_lies(random) },
+        23 => Fault::Rot { store: spare(layout, random)?, gap: draw_gap(random), seed: random.next_u64() },
         _ => return None,
     };
-    // A disk that lies does so for long: of what it is asked for little is a lie, and most lies are never met.
-    let lasts = if matches!(fault, Fault::Lies { .. }) { lasts.max(LASTS_MAX / 2) } else { lasts };
-    Some(Event { number: 0, at, lasts, fault })
+    // A disk that lies does so early and for long: most lies are never met.
+    match fault.lies() {
+        true => Some(Event { number: 0, at: at / 4, lasts: lasts.max(LASTS_MAX / 2), fault }),
+        false => Some(Event { number: 0, at, lasts, fault }),
+    }
 }
 
 fn draw_slow_link(random: &Random) -> LinkOptions {
@@ -260,12 +139,17 @@ fn draw_errors(random: &Random) -> DiskFaults {
     }
 }
 
+/// Between two bits that turn over.
+fn draw_gap(random: &Random) -> Duration {
+    Duration::from_millis(random.between(20, if random.one_in(2) { 200 } else { 1_000 }))
+}
+
 fn draw_lies(random: &Random) -> DiskFaults {
     let some = |most: u64| if random.one_in(2) { random.below(most) as u32 } else { 0 };
     DiskFaults {
-        lost_write: some(30_000),
-        misplaced_write: some(30_000),
-        bit_rot: some(30_000),
+        lost_write: some(60_000),
+        misplaced_write: some(60_000),
+        bit_rot: some(200_000),
         ..DiskFaults::default()
     }
 }
@@ -293,11 +177,21 @@ fn can_do_without(layout: &Layout, store: usize) -> bool {
     groups.all(|group| group.min_in_sync >= 2 && group.members.len() > group.min_in_sync)
 }
 
-/// Of what destroys copies only the first happens: as many as any policy here allows.
-fn destroy_one_at_most(events: &mut Vec<Event>) {
-    let destroys = |event: &Event| matches!(event.fault, Fault::Lost { .. } | Fault::Lies { .. });
-    let mut is_first = true;
-    events.retain(|event| !destroys(event) || std::mem::take(&mut is_first));
+/// A store that holds something, and that its groups can do without.
+fn spare(layout: &Layout, random: &Random) -> Option<usize> {
+    let holds = |store: &usize| layout.groups.iter().any(|group| group.members.contains(store));
+    let all = 0..layout.stores.len();
+    let spare: Vec<usize> = all.filter(|store| holds(store) && can_do_without(layout, *store)).collect();
+    spare.get(random.below((spare.len() as u64).max(1)) as usize).copied()
+}
+
+/// What destroys copies does so at one place, that of the first: as much as any policy here allows.
+fn destroy_at_one_place(events: &mut Vec<Event>, layout: &Layout) {
+    let mut place = None;
+    events.retain(|event| {
+        let here = event.fault.destroys(layout);
+        here.is_none() || *place.get_or_insert(here) == here
+    });
 }
 
 /// Leaves out what would keep a second node from working while the first is out or has just come back.
@@ -314,45 +208,13 @@ fn keep_one_at_a_time(events: &mut Vec<Event>, layout: &Layout) {
     });
 }
 
-/// Numbers as the command line has them: `3,7-9`.
-///
-/// # Errors
-/// What is no number.
-pub fn parse_numbers(text: &str) -> Result<BTreeSet<u32>, String> {
-    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text} is not the number of a fault"));
-    let mut numbers = BTreeSet::new();
-    for part in text.split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        numbers.extend(number(from)?..=number(to)?);
-    }
-    Ok(numbers)
-}
-
-/// See [`parse_numbers`].
-pub fn format_numbers(numbers: &BTreeSet<u32>) -> String {
-    let numbers: Vec<u32> = numbers.iter().copied().collect();
-    let ranges = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
-        [one] => one.to_string(),
-        [first, .., last] => format!("{first}-{last}"),
-        [] => String::new(),
-    });
-    ranges.collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
-    fn numbers_of_faults_are_read_as_they_are_written() {
-        let numbers = BTreeSet::from([1, 3, 4, 5, 9]);
-        assert_eq!(format_numbers(&numbers), "1,3-5,9");
-        assert_eq!(parse_numbers("1,3-5,9"), Ok(numbers));
-        assert!(parse_numbers("1,x").is_err() && parse_numbers("").is_err());
-    }
-
-    #[test]
-    fn every_kind_of_fault_is_drawn_by_some_seed_and_at_most_one_of_a_run_destroys_copies() {
+    fn every_kind_of_fault_is_drawn_by_some_seed_and_copies_are_destroyed_at_one_place() {
         let mut seen = BTreeSet::new();
         for seed in 0..400 {
             let random = Random::new(seed);
@@ -361,7 +223,8 @@ mod tests {
             let layout = Layout::draw(&profile, addresses, &random);
             let events = draw(&profile, &layout, &random);
             assert!((1..).zip(&events).all(|(number, event)| event.number == number && event.at < profile.duration));
-            assert!(events.iter().filter(|event| event.fault.kind() >= 21).count() <= 1);
+            let places: BTreeSet<_> = events.iter().filter_map(|event| event.fault.destroys(&layout)).collect();
+            assert!(places.len() <= 1, "{places:?}");
             seen.extend(events.iter().map(|event| event.fault.kind()));
         }
         assert_eq!(seen.len(), KINDS.len(), "{seen:?}");

@@ -13,6 +13,9 @@ use types::{Epoch, GroupId, Seq, StoreId};
 /// Entries that a group has prepared and not committed, at most: 4,096 (the window), and the two that begin an epoch.
 const PREPARED_MAX: u64 = 4_096 + 2;
 
+/// Looks for one at the damage that was met.
+const LOOKS_PER_DAMAGE: u64 = 20;
+
 /// One member of a group as it stands, and which of its store's lives it is.
 pub struct Member {
     pub group: GroupId,
@@ -50,6 +53,8 @@ pub struct Watch {
     pub leaders: HashMap<(GroupId, Epoch), (usize, u32), FixedState>,
     /// What a member of a process had committed.
     pub committed: HashMap<(GroupId, usize, u32), Seq, FixedState>,
+    /// Damaged places that a shard of a process has met, by its store, its process and its number.
+    damage_met: HashMap<(usize, u32, usize), u64, FixedState>,
     /// The map was restored from a backup, or will be.
     pub has_restored: bool,
     /// Times that was looked.
@@ -67,6 +72,28 @@ impl Watch {
         self.leaders.len() as u64
     }
 
+    /// Damaged places that members have met.
+    pub fn damage_met(&self) -> u64 {
+        self.damage_met.values().sum()
+    }
+
+    /// Counts the damage that shards have met whose disks lied.
+    fn look_at_damage(&mut self, layout: &Layout, machines: &[Rc<Machine>]) {
+        for machine in machines.iter().filter(|machine| machine.node.is_up() && machine.lies() > 0) {
+            let Some(process) = machine.process() else { continue };
+            for (core, groups) in process.cores.borrow().iter() {
+                machine.node.look(*core, || {
+                    for shard in groups.shards() {
+                        let Some(store) = layout.store_index(shard.store_id()) else { continue };
+                        let shard = shard.store();
+                        let met = shard.damage_met().len() as u64 + shard.damage_unlisted();
+                        self.damage_met.insert((store, machine.starts.get(), usize::from(shard.index().0)), met);
+                    }
+                });
+            }
+        }
+    }
+
     /// Looks at all members at this instant. `acknowledged`: by group, the last entry that a client was told of.
     pub fn look(
         &mut self,
@@ -75,6 +102,9 @@ impl Watch {
         acknowledged: &HashMap<GroupId, Seq, FixedState>,
     ) -> Result<(), Failure> {
         self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS_PER_DAMAGE) {
+            self.look_at_damage(layout, machines);
+        }
         let mut serving: HashMap<GroupId, usize, FixedState> = HashMap::default();
         for member in members(layout, machines) {
             let (group, store, standing) = (member.group, member.store, &member.standing);
@@ -130,10 +160,10 @@ pub fn describe(layout: &Layout, machines: &[Rc<Machine>], group: GroupId) -> St
     let name = |id: &StoreId| layout.store_index(*id).map_or("?".to_owned(), |index| index.to_string());
     let names = |ids: &[StoreId]| ids.iter().map(name).collect::<Vec<_>>().join(" ");
     for member in members(layout, machines).iter().filter(|member| member.group == group) {
-        let Standing { record, leads, serves, whole, committed, durable, stopped } = &member.standing;
+        let Standing { record, leads, serves, whole, damaged, committed, durable, stopped } = &member.standing;
         let Membership { epoch, primary, in_sync, eligible, joining, .. } = record;
         out += &format!(
-            "\n  store {} (node {}): epoch {epoch} of {}, leads {leads}, serves {serves}, whole {whole}, in sync [{}], eligible [{}], joining [{}], committed {committed}, durable {durable}{}",
+            "\n  store {} (node {}): epoch {epoch} of {}, leads {leads}, serves {serves}, whole {whole} ({damaged} damaged), in sync [{}], eligible [{}], joining [{}], committed {committed}, durable {durable}{}",
             member.store,
             layout.stores[member.store].node,
             name(primary),
