@@ -42,7 +42,7 @@ pub struct Clients {
     under_way: RefCell<Vec<u32>>,
     /// Operations that may still begin.
     pub left: Cell<u64>,
-    stop: Cell<bool>,
+    pub stop: Cell<bool>,
     stopped: WaitList,
     pub running: Cell<usize>,
     /// Reads may find damage: a disk lies or fails.
@@ -53,6 +53,8 @@ pub struct Clients {
     pub patience: Cell<Duration>,
     /// Times that somebody was told to ask another.
     pub referred: Cell<u64>,
+    /// Times that new blocks were refused for lack of space.
+    pub full: Cell<u64>,
 }
 
 /// How a client's operation ended, as far as it knows.
@@ -61,6 +63,8 @@ pub enum End {
     Done,
     /// It was refused, or nobody led for as long as the client waited.
     NotDone,
+    /// It was refused for lack of space.
+    Full,
     /// Nobody knows.
     Open,
 }
@@ -84,6 +88,7 @@ impl Clients {
             head: Cell::new(1),
             patience: Cell::new(Duration::from_secs(4)),
             referred: Cell::new(0),
+            full: Cell::new(0),
         })
     }
 
@@ -107,7 +112,7 @@ impl Clients {
     }
 
     /// Sleeps, until it is told to stop.
-    async fn rest(&self, rest: Duration) {
+    pub async fn rest(&self, rest: Duration) {
         let stopped = self.stopped.until(|| self.stop.get().then_some(()));
         let _ = timeout(rest, stopped).await;
     }
@@ -160,7 +165,7 @@ impl Clients {
             What::Read => Action::Read(Vec::new()),
         };
         let id = self.history.borrow_mut().start(action, first, u32::from(range.count));
-        self.under_way.borrow_mut()[group] += 1;
+        self.begins(group, chunk);
         let until = now() + self.patience.get();
         let head = self.head.get();
         let (mut pause_us, retry_max_us) = RETRY_US;
@@ -179,11 +184,12 @@ impl Clients {
             match answer {
                 Answer::Done => return End::Done,
                 Answer::Refused => return End::NotDone,
+                Answer::Full => return End::Full,
                 Answer::Lost => return End::Open,
                 Answer::Elsewhere(primary) => self.follow(group, store, primary),
             }
             if until.since(now()).is_zero() {
-                self.settle(group);
+                self.settle(group, chunk);
                 self.history.borrow_mut().refused(id);
                 return End::NotDone;
             }
@@ -192,9 +198,13 @@ impl Clients {
         }
     }
 
+    fn begins(&self, group: usize, chunk: ChunkId) {
+        self.under_way.borrow_mut()[group] += u32::from(!self.layout.is_hoard(chunk));
+    }
+
     /// An operation of the group is under way no more.
-    pub fn settle(&self, group: usize) {
-        self.under_way.borrow_mut()[group] -= 1;
+    pub fn settle(&self, group: usize, chunk: ChunkId) {
+        self.under_way.borrow_mut()[group] -= u32::from(!self.layout.is_hoard(chunk));
     }
 
     /// Nothing was done at `store`; the next guess is whom it named, or any other member.
@@ -210,8 +220,8 @@ impl Clients {
 
     /// Reads all of a group, 16 blocks at a time. Returns false at the first that was not answered.
     pub async fn read_all(self: &Rc<Self>, group: usize) -> bool {
-        for chunk in self.layout.chunks_of(group) {
-            for first in (0..self.layout.blocks_per_chunk).step_by(16) {
+        for (chunk, blocks) in self.layout.all_chunks_of(group) {
+            for first in (0..blocks).step_by(16) {
                 if self.operate(group, chunk, BlockRange::new(first, 16), What::Read).await != End::Done {
                     return false;
                 }

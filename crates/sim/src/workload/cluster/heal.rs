@@ -65,11 +65,11 @@ struct Held {
 }
 
 /// A member's shard and where it runs.
-struct Place {
-    store: usize,
-    machine: Rc<Machine>,
-    core: usize,
-    shard: Rc<GroupShard>,
+pub struct Place {
+    pub store: usize,
+    pub machine: Rc<Machine>,
+    pub core: usize,
+    pub shard: Rc<GroupShard>,
 }
 
 /// Compares what all members of a group hold of its chunks, block by block.
@@ -79,7 +79,7 @@ struct Place {
 pub fn compare(world: &World, layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Result<(), Failure> {
     let id = layout.groups[group].id;
     let places = places_of(layout, machines, group);
-    for chunk in layout.chunks_of(group) {
+    for (chunk, _) in layout.all_chunks_of(group) {
         let mut first: Option<(usize, Held)> = None;
         for place in &places {
             let held = look_at(world, place, chunk)?;
@@ -96,7 +96,8 @@ pub fn compare(world: &World, layout: &Layout, machines: &[Rc<Machine>], group: 
     Ok(())
 }
 
-fn places_of(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Vec<Place> {
+/// Where the members of a group are that are open.
+pub fn places_of(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Vec<Place> {
     let plan = &layout.groups[group];
     let place = |store: usize| {
         let machine = machines[layout.stores[store].node].clone();

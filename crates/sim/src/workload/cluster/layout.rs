@@ -10,7 +10,7 @@ use runtime::sim::Random;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use types::{ChunkId, ClusterId, Epoch, GroupId, Incarnation, NodeId, StoreId};
+use types::{BLOCKS_PER_CHUNK, ChunkId, ClusterId, Epoch, GroupId, Incarnation, NodeId, StoreId};
 
 pub const CLUSTER: ClusterId = ClusterId(7);
 /// The smallest device there is.
@@ -52,6 +52,8 @@ pub struct Layout {
     pub groups: Vec<GroupPlan>,
     pub chunks_per_group: u32,
     pub blocks_per_chunk: u32,
+    /// Chunks of each group behind those, of which all blocks are used.
+    pub hoard_chunks: u32,
     /// The same on all nodes.
     pub timing: Timing,
 }
@@ -93,13 +95,35 @@ impl Layout {
             stores,
             chunks_per_group: profile.chunks_per_group,
             blocks_per_chunk: profile.blocks_per_chunk,
+            hoard_chunks: profile.hoard_chunks,
         }
     }
 
-    /// The chunks of a group, by the group's index.
+    /// The chunks of a group, by the group's index, in which clients meet.
     pub fn chunks_of(&self, group: usize) -> impl Iterator<Item = ChunkId> + use<> {
+        self.numbered(group, 0..self.chunks_per_group)
+    }
+
+    /// Those that fill the devices.
+    pub fn hoard_of(&self, group: usize) -> impl Iterator<Item = ChunkId> + use<> {
+        self.numbered(group, self.chunks_per_group..self.chunks_per_group + self.hoard_chunks)
+    }
+
+    /// All of them, each with the number of its blocks that are used.
+    pub fn all_chunks_of(&self, group: usize) -> impl Iterator<Item = (ChunkId, u32)> + use<> {
+        let blocks = self.blocks_per_chunk;
+        let busy = self.chunks_of(group).map(move |chunk| (chunk, blocks));
+        busy.chain(self.hoard_of(group).map(|chunk| (chunk, BLOCKS_PER_CHUNK)))
+    }
+
+    fn numbered(&self, group: usize, numbers: std::ops::Range<u32>) -> impl Iterator<Item = ChunkId> + use<> {
         let groups = self.groups.len() as u32;
-        (0..self.chunks_per_group).map(move |number| ChunkId(group as u32 + number * groups))
+        numbers.map(move |number| ChunkId(group as u32 + number * groups))
+    }
+
+    /// Whether a chunk is one of those that fill the devices.
+    pub fn is_hoard(&self, chunk: ChunkId) -> bool {
+        chunk.0 / self.groups.len() as u32 >= self.chunks_per_group
     }
 
     /// Which group holds a chunk.
@@ -110,7 +134,7 @@ impl Layout {
 
     /// Longest that it takes until each member has read all that it holds, begun at any moment.
     pub fn scrub_time(&self) -> Duration {
-        let leaves = self.groups.len() as u32 * self.chunks_per_group;
+        let leaves = self.groups.len() as u32 * (self.chunks_per_group + self.hoard_chunks);
         // Of each walk: a pause before every leaf, and some before steps that find none.
         self.timing.scrub * (leaves + SCRUB_STEPS_MAX) * 2
     }

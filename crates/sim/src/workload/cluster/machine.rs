@@ -6,6 +6,7 @@
 use super::layout::{CLUSTER, Layout, node_id};
 use super::story::tell;
 use cluster::{CatalogError, SimMap};
+use replication::GroupShard;
 use replication::node::{CoreGroups, Node, NodeConfig};
 use runtime::sim::{SimDisk, SimNode};
 use runtime::{Device, timeout};
@@ -247,6 +248,11 @@ impl Process {
         let index = self.stores.borrow().get(&store)?.shard_of(group);
         let cores = self.cores.borrow().len().max(1);
         Some((layout.stores[store].first_core + usize::from(index.0)) % cores)
+    }
+
+    /// All shards on all cores.
+    pub fn all_shards(&self) -> Vec<Rc<GroupShard>> {
+        self.cores.borrow().values().flat_map(|core| core.shards()).collect()
     }
 
     /// Leaves a store out: what was read of it is forgotten.

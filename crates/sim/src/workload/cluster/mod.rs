@@ -18,11 +18,13 @@ mod client;
 mod decay;
 mod fault;
 mod heal;
+mod hoard;
 mod layout;
 mod machine;
 mod numbers;
 mod profile;
 mod schedule;
+mod space;
 mod story;
 mod task;
 mod watch;
@@ -41,6 +43,7 @@ use machine::{Machine, Refusal};
 use profile::Profile;
 use runtime::sim::{NodeOptions, Random, SimNode, World};
 use schedule::Event;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -82,6 +85,8 @@ const HEAL_LIMIT: Duration = Duration::from_secs(90);
 const PROCESS_PAUSE: Duration = Duration::from_secs(1);
 /// Somebody looks after a node whose stores have failed, so often.
 const CARE_EVERY: Duration = Duration::from_secs(10);
+/// Clients that fill the devices.
+const HOARDERS: usize = 4;
 /// Longest that a read or write may take when all is whole.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Copies that differ are looked at again so often.
@@ -226,7 +231,9 @@ impl Run {
         let began = self.world.now();
         self.breaker = Breaker::new(std::mem::take(&mut self.events), began);
         let (clients, burst) = (self.profile.clients as u64, self.profile.burst);
-        self.clients.running.set(self.profile.clients);
+        let hoarders = if self.layout.hoard_chunks > 0 { HOARDERS } else { 0 };
+        self.clients.running.set(self.profile.clients + hoarders);
+        (0..hoarders).for_each(|number| self.outside.spawn(0, self.clients.clone().hoard(number, hoarders)));
         for _ in 0..clients {
             self.outside.spawn(0, self.clients.clone().run(clients, burst, self.profile.duration));
         }
@@ -315,6 +322,7 @@ impl Run {
             return Ok(None);
         }
         self.restart_failed();
+        let given_back = self.give_back();
         let all = 0..self.layout.groups.len();
         let took = self.until("not healed", HEAL_LIMIT, |run| run.wants(all.clone(), false))?;
         if self.machines.iter().any(|machine| machine.lies() > 0) {
@@ -327,7 +335,21 @@ impl Run {
             let running = run.clients.running.get();
             (running > 0).then(|| format!("{running} of them run"))
         })?;
+        self.until("what is not needed was not given back", HEAL_LIMIT, |_| {
+            given_back.get().is_none().then(String::new)
+        })?;
+        if given_back.get() == Some(false) {
+            return Err(Failure::new("space", "zeroes were not written to a device that is full"));
+        }
         Ok(Some(took))
+    }
+
+    /// Of what fills the devices a part is zeroed, so that all that is left finds room; says when it is.
+    fn give_back(&self) -> Rc<Cell<Option<bool>>> {
+        let (clients, given_back) = (self.clients.clone(), Rc::new(Cell::new(None)));
+        let slot = given_back.clone();
+        self.outside.spawn(0, async move { slot.set(Some(clients.give_back(HEAL_LIMIT).await)) });
+        given_back
     }
 
     /// All members hold the same: now, or after a moment, for a change of the record that the map was asked for before may
@@ -345,6 +367,7 @@ impl Run {
     /// Everything is read, each group takes a write, all copies are compared, and the history is judged.
     fn finish(&mut self, healed: Option<Duration>) -> Result<Report, Failure> {
         if healed.is_some() {
+            let asked = self.clients.history.borrow().operations().len();
             self.ask_all()?;
             self.go_on(self.world.now() + QUIET)?;
             // A change of a record that was asked long ago may be made only now, and begins an epoch.
@@ -353,6 +376,8 @@ impl Run {
             for group in 0..self.layout.groups.len() {
                 self.compare(group)?;
             }
+            let stored = space::stored_blocks(&self.clients.history.borrow().operations()[asked..]);
+            space::is_exact(&self.layout, &self.machines, &stored)?;
         }
         let history = self.clients.history.borrow();
         if let Err(violation) = checker::check(&history) {
@@ -363,6 +388,7 @@ impl Run {
         }
         Ok(Report {
             crashes: self.breaker.crashes,
+            full: self.clients.full.get(),
             damaged_reads: self.watch.damage_met(),
             lies: self.machines.iter().map(|machine| machine.lies()).sum(),
             faults: self.breaker.counts,
@@ -380,10 +406,11 @@ impl Run {
     fn ask_all(&mut self) -> Result<(), Failure> {
         self.clients.patience.set(ANSWER_LIMIT);
         for group in 0..self.layout.groups.len() {
-            let (clients, answered) = (self.clients.clone(), Rc::new(std::cell::Cell::new(None)));
+            let (clients, answered) = (self.clients.clone(), Rc::new(Cell::new(None)));
             let slot = answered.clone();
             self.outside.spawn(0, async move {
-                let all = clients.read_all(group).await && clients.write_one(group).await;
+                let written = clients.write_one(group).await && clients.write_anew(group, ANSWER_LIMIT * 4).await;
+                let all = written && clients.read_all(group).await;
                 slot.set(Some(all));
             });
             let what = format!("group {} did not answer", self.layout.groups[group].id);

@@ -9,6 +9,11 @@ const CLOCK_SLOWEST_PPM: i32 = -20_000;
 /// The fastest of a run is this much faster than the slowest. 1.02 * 0.98 is less than 1.
 const CLOCK_BAND_PPM: i32 = 19_500;
 
+/// Of so many runs the devices of one are filled.
+const FULL_ONE_IN: u64 = 12;
+/// Chunks of 1 MiB that are more than a device of the smallest size takes.
+const CHUNKS_TO_FILL: u32 = 240;
+
 /// How the groups of a pool are protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
@@ -37,6 +42,8 @@ pub struct Profile {
     pub chunks_per_group: u32,
     /// See [`chunks_per_group`](Self::chunks_per_group).
     pub blocks_per_chunk: u32,
+    /// Chunks of each group that are written from end to end, until the devices are full: none, in most runs.
+    pub hoard_chunks: u32,
     /// Clients, each with one operation at a time.
     pub clients: usize,
     /// Operations of all of them together.
@@ -62,6 +69,29 @@ pub struct Profile {
 
 impl Profile {
     pub fn draw(random: &Random) -> Self {
+        let profile = Self::draw_usual(random);
+        if random.one_in(FULL_ONE_IN) { profile.filled(random) } else { profile }
+    }
+
+    /// With few devices, which are filled by and by.
+    fn filled(self, random: &Random) -> Self {
+        let (nodes, groups) = (self.nodes.min(3), self.groups.min(4));
+        let pools = self.pools.into_iter().map(|pool| Pool { replicas: pool.replicas.min(nodes), ..pool });
+        let pools = pools.map(|pool| Pool { min_in_sync: pool.min_in_sync.min(pool.replicas), ..pool });
+        Self {
+            nodes,
+            devices: vec![1; nodes],
+            shards: 1,
+            pools: pools.collect(),
+            groups,
+            hoard_chunks: CHUNKS_TO_FILL / groups,
+            duration: Duration::from_secs(random.between(15, 40)),
+            disk: DiskOptions { volatile_cache: self.disk.volatile_cache, ..DiskOptions::default() },
+            ..self
+        }
+    }
+
+    fn draw_usual(random: &Random) -> Self {
         let nodes = match random.below(16) {
             0 => 1,
             1 => 2,
@@ -86,6 +116,7 @@ impl Profile {
             groups: 1 + random.below(14) as u32,
             chunks_per_group: 1 + random.below(2) as u32,
             blocks_per_chunk: 16 << random.below(2),
+            hoard_chunks: 0,
             clients: 1 + random.below(10) as usize,
             operations: random.between(200, 8_000),
             burst: 1 << random.below(7),

@@ -1,7 +1,9 @@
 //! One operation on the node that is believed to lead its group.
 
 use super::client::Clients;
+use super::heal::holds;
 use super::machine::Process;
+use super::space;
 use crate::history::{History, OperationId, Value, fill_block, read_block};
 use replication::{Group, GroupError, Place, Sought, Stamp};
 use runtime::channel::WaitList;
@@ -9,7 +11,7 @@ use runtime::{IoBuf, SharedBuf};
 use std::cell::Cell;
 use std::rc::Rc;
 use store::format::LayerRecord;
-use store::{BlockCoding, Content, Want};
+use store::{BlockCoding, Content, ImageBlock, Want};
 use types::{BLOCK_BYTES, BlockRange, ChunkId, FamilyId, GroupId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
 
 pub const LAYER: LayerId = LayerId(1);
@@ -30,6 +32,8 @@ pub enum Answer {
     Done,
     /// Refused for good; nothing was done.
     Refused,
+    /// Refused for lack of space; nothing was done.
+    Full,
     /// The outcome is unknown, for ever.
     Lost,
     /// Nothing was done here: ask that store, or any other.
@@ -77,14 +81,15 @@ struct Guard {
     reply: Rc<Reply>,
     id: OperationId,
     group: usize,
+    chunk: ChunkId,
 }
 
 impl Guard {
     fn answer(&self, answer: Answer) {
         if !matches!(answer, Answer::Elsewhere(_)) {
-            self.clients.settle(self.group);
+            self.clients.settle(self.group, self.chunk);
         } else if self.reply.abandoned.get() {
-            self.clients.settle(self.group);
+            self.clients.settle(self.group, self.chunk);
             self.clients.history.borrow_mut().refused(self.id);
         }
         self.reply.answer.set(Some(answer));
@@ -105,7 +110,7 @@ impl Ticket {
     pub fn spawn(self) -> Rc<Reply> {
         let reply: Rc<Reply> = Rc::default();
         let (clients, id, group) = (self.clients.clone(), self.id, self.group);
-        let guard = Guard { clients: clients.clone(), reply: reply.clone(), id, group };
+        let guard = Guard { clients: clients.clone(), reply: reply.clone(), id, group, chunk: self.chunk };
         let machine = &clients.machines[clients.layout.stores[self.store].node];
         let process = machine.process().filter(|process| process.begun.get());
         let group_id = self.group_id();
@@ -220,6 +225,40 @@ impl Ticket {
         Answer::Done
     }
 
+    /// New blocks are refused where a member may be full, and nothing else is.
+    fn refused_for_space(&self, error: &GroupError) -> Answer {
+        let clients = &self.clients;
+        let why = match self.what {
+            What::Write if self.is_all_stored() => Some("an overwrite was refused"),
+            What::Write if !space::may_be_full(&clients.layout, &clients.machines, self.group) => {
+                Some("nobody is nearly full, and a write was refused")
+            }
+            What::Write => None,
+            What::Zero | What::Read => Some("what takes no space was refused"),
+        };
+        if let Some(why) = why {
+            let full = space::describe(&clients.layout, &clients.machines, self.group);
+            clients.fail("space", format!("group {}: {why}: {error}{full}", self.group_id()));
+        }
+        clients.history.borrow_mut().refused(self.id);
+        clients.full.set(clients.full.get() + 1);
+        Answer::Full
+    }
+
+    /// Whether the store that was asked has bytes of all the blocks, in this turn.
+    fn is_all_stored(&self) -> bool {
+        let machine = &self.clients.machines[self.clients.layout.stores[self.store].node];
+        let shards = machine.process().map_or_else(Vec::new, |process| process.all_shards());
+        let (store, group) = (self.clients.layout.stores[self.store].id, self.group_id());
+        let shard = shards.into_iter().find(|shard| holds(shard, store, group));
+        let image = shard.and_then(|shard| shard.store().image(LAYER, self.chunk).ok());
+        image.is_some_and(|image| {
+            image.runs().any(|(range, block)| {
+                block == ImageBlock::Stored && range.first <= self.range.first && self.range.end() <= range.end()
+            })
+        })
+    }
+
     /// Nothing was done: who is to be asked, or why nobody is.
     fn failed(&self, error: GroupError) -> Answer {
         match error {
@@ -230,6 +269,7 @@ impl Ticket {
                 self.clients.history.borrow_mut().refused(self.id);
                 Answer::Refused
             }
+            GroupError::NoSpace(_) | GroupError::MemberFull { .. } => self.refused_for_space(&error),
             GroupError::Unknown { .. } => Answer::Lost,
             error => {
                 self.clients.fail("error", error);

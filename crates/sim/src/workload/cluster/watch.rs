@@ -2,6 +2,7 @@
 
 use super::layout::Layout;
 use super::machine::Machine;
+use super::space;
 use crate::workload::Failure;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -13,8 +14,8 @@ use types::{Epoch, GroupId, Seq, StoreId};
 /// Entries that a group has prepared and not committed, at most: 4,096 (the window), and the two that begin an epoch.
 const PREPARED_MAX: u64 = 4_096 + 2;
 
-/// Looks for one at the damage that was met.
-const LOOKS_PER_DAMAGE: u64 = 20;
+/// Looks for one at what takes longer: space, and damage that was met.
+const LOOKS_PER_LONG_ONE: u64 = 20;
 
 /// One member of a group as it stands, and which of its store's lives it is.
 pub struct Member {
@@ -102,8 +103,9 @@ impl Watch {
         acknowledged: &HashMap<GroupId, Seq, FixedState>,
     ) -> Result<(), Failure> {
         self.looks += 1;
-        if self.looks.is_multiple_of(LOOKS_PER_DAMAGE) {
+        if self.looks.is_multiple_of(LOOKS_PER_LONG_ONE) {
             self.look_at_damage(layout, machines);
+            space::look(machines)?;
         }
         let mut serving: HashMap<GroupId, usize, FixedState> = HashMap::default();
         for member in members(layout, machines) {
