@@ -22,9 +22,11 @@
 mod id_format;
 mod key;
 mod limits;
+mod members;
 
 pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
 pub use limits::{LimitChange, Limits};
+pub use members::MembersError;
 
 use id_format::{hex, hex_list, number, number_list, optional_number};
 use serde::{Deserialize, Serialize};

@@ -125,6 +125,8 @@ pub struct Report {
     pub failed_stores: u64,
     /// Faults by kind ([`cluster::KINDS`]).
     pub faults: [u64; cluster::KINDS.len()],
+    /// Members of groups that were replaced.
+    pub replaced: u64,
     /// Reigns of primaries.
     pub reigns: u64,
     /// Times that all members of a cluster were asked what must always hold.
@@ -165,6 +167,7 @@ impl Report {
         self.damaged_reads += other.damaged_reads;
         self.failed_stores += other.failed_stores;
         self.faults.iter_mut().zip(other.faults).for_each(|(all, one)| *all += one);
+        self.replaced += other.replaced;
         self.reigns += other.reigns;
         self.looks += other.looks;
         self.virtual_time += other.virtual_time;
@@ -183,6 +186,7 @@ impl std::fmt::Display for Report {
         write!(f, "{} lies of disks ({} damaged reads, ", self.lies, self.damaged_reads)?;
         write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
         if self.virtual_time > Duration::ZERO {
+            write!(f, "{} members replaced, ", self.replaced)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;
             write!(f, "healed within {:.1} s, ", self.healed_in.as_secs_f64())?;

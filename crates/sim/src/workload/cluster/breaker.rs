@@ -1,5 +1,6 @@
 //! Breaks what the schedule says, and mends it when its time is over.
 
+use super::control::Control;
 use super::decay::rot;
 use super::fault::{Fault, KINDS};
 use super::layout::{Layout, node_id};
@@ -8,7 +9,7 @@ use super::profile::Profile;
 use super::schedule::Event;
 use super::story::tell;
 use cluster::{MapBackup, MapFaults, SimMap};
-use runtime::sim::{DiskFaults, World};
+use runtime::sim::{DiskFaults, SimDisk, World};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ pub struct Reach<'a> {
     pub layout: &'a Layout,
     pub machines: &'a [Rc<Machine>],
     pub map: &'a Arc<SimMap>,
+    pub control: &'a Rc<Control>,
 }
 
 impl Breaker {
@@ -154,16 +156,16 @@ impl Breaker {
                 reach.world.set_link(&machine(other).node, &machine(one).node, link);
             }
             Fault::DiskErrors { store, faults } | Fault::Lies { store, faults } => {
-                disk_of(store, reach).set_faults(faults);
+                reach.disk_of(store).set_faults(faults);
                 let flushes_fail = faults.flush_error > 0;
                 let machine = machine(reach.layout.stores[store].node);
                 machine.needs_power_cycle.set(machine.needs_power_cycle.get() || flushes_fail);
             }
             Fault::Rot { .. } => self.rot(index, reach),
-            Fault::SlowDisk { store, delay } => disk_of(store, reach).set_delay(delay),
+            Fault::SlowDisk { store, delay } => reach.disk_of(store).set_delay(delay),
             Fault::HungDisk { store } => {
                 self.hold("disk", store, 0);
-                disk_of(store, reach).set_hanging(true);
+                reach.disk_of(store).set_hanging(true);
             }
             Fault::WallClock { node, offset_ns } => machine(node).node.set_wall_clock_offset(offset_ns),
             Fault::ClockRate { node, ppm } => machine(node).node.set_clock_rate_offset(ppm),
@@ -189,6 +191,24 @@ impl Breaker {
             Fault::Lost { node } => {
                 self.stop(machine(node), true);
                 machine(node).is_lost.set(true);
+                if reach.layout.hoard_chunks == 0 {
+                    let usable = reach.usable_stores();
+                    let lost: Vec<usize> = machine(node).stores();
+                    lost.into_iter().for_each(|store| reach.control.give_away(store, &usable, u64::from(number)));
+                }
+            }
+            Fault::Wipe { node, .. } => {
+                self.stop(machine(node), true);
+                for store in fault.wiped(reach.layout) {
+                    let spare = reach.layout.spare_of(store).expect("one was made for it");
+                    machine(node).replace_disk(store, spare, reach.profile.disk);
+                    reach.control.replace(store, spare);
+                }
+            }
+            Fault::Added { node, seed } => {
+                machine(node).is_lost.set(false);
+                start_if_down(machine(node));
+                reach.control.add_node(node, seed);
             }
         }
         self.at(now + lasts, Step::End(index));
@@ -199,7 +219,7 @@ impl Breaker {
         tell(format_args!("fault {number} ends: {fault:?}"));
         let machine = |node: usize| &reach.machines[node];
         match fault {
-            Fault::Crash { node } | Fault::Kill { node } => start_if_down(machine(node)),
+            Fault::Crash { node } | Fault::Kill { node } | Fault::Wipe { node, .. } => start_if_down(machine(node)),
             Fault::Blackout => reach.machines.iter().for_each(start_if_down),
             Fault::Pause { node } => {
                 if self.release("pause", node, 0) {
@@ -219,16 +239,16 @@ impl Breaker {
                 reach.world.set_link(&machine(other).node, &machine(one).node, reach.profile.link);
             }
             Fault::DiskErrors { store, .. } | Fault::Lies { store, .. } => {
-                disk_of(store, reach).set_faults(DiskFaults::default());
+                reach.disk_of(store).set_faults(DiskFaults::default());
                 self.repair(store, reach);
             }
             Fault::SlowDisk { store, .. } => {
-                disk_of(store, reach).set_delay(Duration::ZERO);
+                reach.disk_of(store).set_delay(Duration::ZERO);
                 self.repair(store, reach);
             }
             Fault::HungDisk { store } => {
                 if self.release("disk", store, 0) {
-                    disk_of(store, reach).set_hanging(false);
+                    reach.disk_of(store).set_hanging(false);
                     self.repair(store, reach);
                 }
             }
@@ -249,7 +269,7 @@ impl Breaker {
             }
             Fault::RollingRestart { .. } | Fault::Reset { .. } | Fault::Silence { .. } | Fault::Lost { .. } => {}
             Fault::WallClock { .. } | Fault::ClockRate { .. } | Fault::MapLeader | Fault::MapRestore { .. } => {}
-            Fault::Rot { .. } => {}
+            Fault::Rot { .. } | Fault::Added { .. } => {}
         }
     }
 
@@ -320,8 +340,19 @@ fn start_if_down(machine: &Rc<Machine>) {
     }
 }
 
-fn disk_of<'a>(store: usize, reach: &Reach<'a>) -> &'a runtime::sim::SimDisk {
-    &reach.machines[reach.layout.stores[store].node].disks[&store]
+impl Reach<'_> {
+    /// The disk of a store; of the one in its place, if it was replaced.
+    pub fn disk_of(&self, store: usize) -> SimDisk {
+        let machine = &self.machines[self.layout.stores[store].node];
+        let disk = machine.disk(store).or_else(|| machine.disk(self.layout.spare_of(store)?));
+        disk.expect("a store has a disk, or a spare one")
+    }
+
+    /// Stores of all nodes that are not lost.
+    fn usable_stores(&self) -> Vec<usize> {
+        let there = self.machines.iter().filter(|machine| !machine.is_lost.get());
+        there.flat_map(|machine| machine.stores()).collect()
+    }
 }
 
 /// The links that a fault cuts.

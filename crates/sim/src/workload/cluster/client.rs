@@ -53,6 +53,8 @@ pub struct Clients {
     pub patience: Cell<Duration>,
     /// Times that somebody was told to ask another.
     pub referred: Cell<u64>,
+    /// By group: overwrites that were refused for lack of space since something was written.
+    pub overwrites_refused: RefCell<Vec<u32>>,
     /// Times that new blocks were refused for lack of space.
     pub full: Cell<u64>,
 }
@@ -78,7 +80,7 @@ impl Clients {
             failure: RefCell::default(),
             given: RefCell::default(),
             acknowledged: RefCell::default(),
-            guess: RefCell::new(layout.groups.iter().map(|group| group.members[0]).collect()),
+            guess: RefCell::new(layout.groups.iter().map(|group| group.members()[0]).collect()),
             under_way: RefCell::new(vec![0; layout.groups.len()]),
             left: Cell::new(operations),
             stop: Cell::new(false),
@@ -88,6 +90,7 @@ impl Clients {
             head: Cell::new(1),
             patience: Cell::new(Duration::from_secs(4)),
             referred: Cell::new(0),
+            overwrites_refused: RefCell::new(vec![0; layout.groups.len()]),
             full: Cell::new(0),
         })
     }
@@ -210,7 +213,7 @@ impl Clients {
     /// Nothing was done at `store`; the next guess is whom it named, or any other member.
     fn follow(&self, group: usize, store: usize, primary: Option<usize>) {
         self.referred.set(self.referred.get() + 1);
-        let members = &self.layout.groups[group].members;
+        let members = self.layout.groups[group].members();
         let next = match primary {
             Some(primary) if primary != store && members.contains(&primary) => primary,
             _ => members[random_u64() as usize % members.len()],

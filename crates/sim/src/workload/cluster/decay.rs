@@ -11,19 +11,15 @@ pub fn rot(reach: &Reach<'_>, store: usize, seed: u64) {
     let random = Random::new(seed);
     let places = live_places(reach, store, &random);
     if let Some(place) = places.get(random.below((places.len() as u64).max(1)) as usize) {
-        disk_of(reach, store).rot_within(place.clone());
+        reach.disk_of(store).rot_within(place.clone());
     }
-}
-
-fn disk_of<'a>(reach: &Reach<'a>, store: usize) -> &'a runtime::sim::SimDisk {
-    &reach.machines[reach.layout.stores[store].node].disks[&store]
 }
 
 /// Where the blocks lie of a chunk of one of its groups.
 fn live_places(reach: &Reach<'_>, store: usize, random: &Random) -> Vec<Range<u64>> {
     let machine = &reach.machines[reach.layout.stores[store].node];
     let groups = 0..reach.layout.groups.len();
-    let of_store: Vec<usize> = groups.filter(|group| reach.layout.groups[*group].members.contains(&store)).collect();
+    let of_store: Vec<usize> = groups.filter(|group| reach.layout.groups[*group].members().contains(&store)).collect();
     let Some(group) = of_store.get(random.below((of_store.len() as u64).max(1)) as usize) else { return Vec::new() };
     let chunks: Vec<_> = reach.layout.chunks_of(*group).collect();
     let (id, chunk) = (reach.layout.groups[*group].id, chunks[random.below(chunks.len() as u64) as usize]);

@@ -6,7 +6,7 @@ use runtime::sim::{DiskFaults, LinkOptions};
 use std::time::Duration;
 
 /// Names of the kinds, for reports.
-pub const KINDS: [&str; 24] = [
+pub const KINDS: [&str; 26] = [
     "crashes",
     "kills",
     "blackouts",
@@ -31,6 +31,8 @@ pub const KINDS: [&str; 24] = [
     "lost nodes",
     "lying disks",
     "rotting blocks",
+    "wiped devices",
+    "added nodes",
 ];
 
 /// What goes wrong. Numbers are indexes of nodes and stores.
@@ -84,6 +86,10 @@ pub enum Fault {
     Lies { store: usize, faults: DiskFaults },
     /// Bits of blocks that are in use turn over, one after the other. `seed`: which.
     Rot { store: usize, gap: Duration, seed: u64 },
+    /// A node loses power and a device, or all it has; it comes back with blank ones.
+    Wipe { node: usize, store: Option<usize> },
+    /// A node is added, and some groups move there.
+    Added { node: usize, seed: u64 },
 }
 
 impl Fault {
@@ -114,13 +120,15 @@ impl Fault {
             Self::Lost { .. } => 21,
             Self::Lies { .. } => 22,
             Self::Rot { .. } => 23,
+            Self::Wipe { .. } => 24,
+            Self::Added { .. } => 25,
         }
     }
 
     /// The node that it keeps from working; `None`: none, or all of them.
     pub fn keeps_out(&self, layout: &Layout) -> Option<usize> {
         match *self {
-            Self::Crash { node } | Self::Kill { node } | Self::Lost { node } => Some(node),
+            Self::Crash { node } | Self::Kill { node } | Self::Lost { node } | Self::Wipe { node, .. } => Some(node),
             Self::Pause { node } | Self::HungCore { node, .. } => Some(node),
             Self::Cut { from: node, .. } | Self::Isolation { node, .. } | Self::SlowLink { one: node, .. } => {
                 Some(node)
@@ -143,8 +151,23 @@ impl Fault {
     pub fn destroys(&self, layout: &Layout) -> Option<(usize, Option<usize>)> {
         match *self {
             Self::Lost { node } => Some((node, None)),
+            Self::Wipe { node, store } => Some((node, store)),
             Self::Lies { store, .. } | Self::Rot { store, .. } => Some((layout.stores[store].node, Some(store))),
             _ => None,
+        }
+    }
+
+    /// Whether groups get other members.
+    pub fn changes_members(&self) -> bool {
+        matches!(self, Self::Lost { .. } | Self::Wipe { .. } | Self::Added { .. })
+    }
+
+    /// The stores whose devices are lost, and are replaced by blank ones.
+    pub fn wiped(&self, layout: &Layout) -> Vec<usize> {
+        match *self {
+            Self::Wipe { store: Some(store), .. } => vec![store],
+            Self::Wipe { node, store: None } => layout.stores_of(node).collect(),
+            _ => Vec::new(),
         }
     }
 }

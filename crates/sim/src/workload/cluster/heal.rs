@@ -3,7 +3,7 @@
 //! Every group is led, all its members are in sync, it reads and writes; and when nothing is under way all members hold
 //! the same.
 
-use super::layout::Layout;
+use super::layout::{GroupPlan, Layout};
 use super::machine::Machine;
 use super::task::LAYER;
 use super::watch::Member;
@@ -20,8 +20,9 @@ use types::{BlockRange, ChunkId, GroupId, Seq, StoreId};
 pub fn is_whole(layout: &Layout, machines: &[Rc<Machine>], group: usize, all: &[Member]) -> Result<(), String> {
     let plan = &layout.groups[group];
     let is_gone = |store: &usize| machines[layout.stores[*store].node].is_written_off(*store);
-    let (gone, wanted): (Vec<usize>, Vec<usize>) = plan.members.iter().partition(|store| is_gone(store));
-    let here: Vec<&Member> = all.iter().filter(|member| member.group == plan.id).collect();
+    let members = plan.members();
+    let (gone, wanted): (Vec<usize>, Vec<usize>) = members.iter().partition(|store| is_gone(store));
+    let here: Vec<&Member> = all.iter().filter(|member| is_of(plan, member)).collect();
     if let Some(stopped) = here.iter().find_map(|member| member.standing.stopped.as_ref()) {
         return Err(format!("it has stopped: {stopped}"));
     }
@@ -44,11 +45,16 @@ pub fn is_whole(layout: &Layout, machines: &[Rc<Machine>], group: usize, all: &[
     }
 }
 
+/// Whether it is a member of the group still.
+fn is_of(plan: &GroupPlan, member: &Member) -> bool {
+    member.group == plan.id && plan.members().contains(&member.store)
+}
+
 /// Whether all members of a group have committed the same, and nothing is under way; if not, who differs.
 pub fn is_quiet(layout: &Layout, group: usize, all: &[Member]) -> Result<(), String> {
-    let id = layout.groups[group].id;
+    let plan = &layout.groups[group];
     let come = |member: &&Member| (member.store, member.standing.committed, member.standing.durable);
-    let mut here = all.iter().filter(|member| member.group == id);
+    let mut here = all.iter().filter(|member| is_of(plan, member));
     let Some(first) = here.next() else { return Err("nobody is there".to_owned()) };
     match here.find(|member| (come(member).1, come(member).2) != (come(&first).1, come(&first).2)) {
         None => Ok(()),
@@ -108,7 +114,7 @@ pub fn places_of(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Vec
         let shard = machine.node.look(core, || groups.shards().into_iter().find(is_it))?;
         Some(Place { store, machine, core, shard })
     };
-    plan.members.iter().filter_map(|store| place(*store)).collect()
+    plan.members().into_iter().filter_map(place).collect()
 }
 
 /// Whether the group has its member in this shard.

@@ -7,6 +7,7 @@ use cluster::{Compression, Outcome, PoolRecord, Record, Transaction, encode};
 use replication::Owner;
 use replication::node::Timing;
 use runtime::sim::Random;
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct StorePlan {
     pub path: String,
     /// Its shard i is on core (first_core + i) % cores of its node.
     pub first_core: usize,
+    /// The one in whose place it comes, if that is lost.
+    pub replaces: Option<usize>,
 }
 
 /// A placement group.
@@ -39,9 +42,21 @@ pub struct GroupPlan {
     pub id: GroupId,
     /// Index of its pool.
     pub pool: usize,
-    /// Indexes of its stores; the first one leads at first.
-    pub members: Vec<usize>,
+    /// Indexes of its stores, as the map was seen to say last; of those at first the first one leads.
+    members: RefCell<Vec<usize>>,
     pub min_in_sync: usize,
+}
+
+impl GroupPlan {
+    /// Indexes of its stores.
+    pub fn members(&self) -> Vec<usize> {
+        self.members.borrow().clone()
+    }
+
+    /// They are these from now on.
+    pub fn set_members(&self, members: Vec<usize>) {
+        *self.members.borrow_mut() = members;
+    }
 }
 
 /// See the module.
@@ -70,9 +85,16 @@ impl Layout {
         for (node, devices) in profile.devices.iter().enumerate() {
             for device in 0..*devices {
                 let id = StoreId(0xc0de_0000 + stores.len() as u128 + 1);
-                stores.push(StorePlan { id, node, path: format!("disk-{device}"), first_core: device % profile.cores });
+                stores.push(StorePlan {
+                    id,
+                    node,
+                    path: format!("disk-{device}"),
+                    first_core: device % profile.cores,
+                    replaces: None,
+                });
             }
         }
+        // A node that comes later has nothing yet.
         let group = |number: u32| {
             let pool = number as usize % profile.pools.len();
             let first = number as usize % profile.nodes;
@@ -82,6 +104,7 @@ impl Layout {
                 let node = others.swap_remove(random.below(others.len() as u64) as usize);
                 members.push(store_on(&stores, node, random));
             }
+            let members = RefCell::new(members);
             GroupPlan { id: GroupId(number + 1), pool, members, min_in_sync: profile.pools[pool].min_in_sync }
         };
         let defaults = Timing::default();
@@ -139,25 +162,37 @@ impl Layout {
         self.timing.scrub * (leaves + SCRUB_STEPS_MAX) * 2
     }
 
+    /// A store for the place of another one, whose device will be lost.
+    pub fn add_spare(&mut self, store: usize) {
+        let before = &self.stores[store];
+        let id = StoreId(0xc0de_0000 + self.stores.len() as u128 + 1);
+        let path = format!("{}-anew", before.path);
+        self.stores.push(StorePlan { id, path, replaces: Some(store), ..before.clone() });
+    }
+
+    /// The store that comes in the place of this one.
+    pub fn spare_of(&self, store: usize) -> Option<usize> {
+        self.stores.iter().position(|spare| spare.replaces == Some(store))
+    }
+
     /// Index of the store with this id.
     pub fn store_index(&self, id: StoreId) -> Option<usize> {
         self.stores.iter().position(|store| store.id == id)
     }
 
-    /// Indexes of the stores of a node.
+    /// Indexes of the stores that a node has at first.
     pub fn stores_of(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        self.stores.iter().enumerate().filter(move |(_, store)| store.node == node).map(|(index, _)| index)
+        let is_there = move |(_, store): &(usize, &StorePlan)| store.node == node && store.replaces.is_none();
+        self.stores.iter().enumerate().filter(is_there).map(|(index, _)| index)
     }
 
     /// Writes all records into an empty map: what whoever makes a cluster does.
     pub async fn make_map(&self, profile: &Profile, map: &dyn MapStore) -> Result<(), Failure> {
         let mut records: Vec<(String, Vec<u8>)> = Vec::new();
         add(&mut records, &ClusterRecord { id: CLUSTER, cluster_version: 1, created_at_ns: 1 });
-        for (index, address) in self.addresses.iter().enumerate() {
-            add(&mut records, &NodeRecord { id: node_id(index), address: address.to_string() });
-        }
-        for store in &self.stores {
-            add(&mut records, &self.device_record(store));
+        for node in 0..profile.nodes {
+            add(&mut records, &self.node_record(node));
+            self.stores_of(node).for_each(|store| add(&mut records, &self.device_record(store)));
         }
         for (index, pool) in profile.pools.iter().enumerate() {
             add(&mut records, &pool_record(index, pool.replicas, pool.min_in_sync));
@@ -175,7 +210,14 @@ impl Layout {
         Ok(())
     }
 
-    fn device_record(&self, store: &StorePlan) -> DeviceRecord {
+    /// What the map is told of a node.
+    pub fn node_record(&self, node: usize) -> NodeRecord {
+        NodeRecord { id: node_id(node), address: self.addresses[node].to_string() }
+    }
+
+    /// What the map is told of a device.
+    pub fn device_record(&self, store: usize) -> DeviceRecord {
+        let store = &self.stores[store];
         DeviceRecord {
             store: store.id,
             node: node_id(store.node),
@@ -186,7 +228,7 @@ impl Layout {
     }
 
     fn group_record(&self, group: &GroupPlan) -> GroupRecord {
-        let members: Vec<StoreId> = group.members.iter().map(|store| self.stores[*store].id).collect();
+        let members: Vec<StoreId> = group.members.borrow().iter().map(|store| self.stores[*store].id).collect();
         GroupRecord {
             id: group.id,
             table: 1,

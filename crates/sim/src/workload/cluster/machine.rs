@@ -3,15 +3,16 @@
 //! The machine outlives its processes. A process opens the stores of its node, gives their shards to the node of
 //! `replication`, and begins; a store that does not open is left out, and the reason is kept.
 
-use super::layout::{CLUSTER, Layout, node_id};
+use super::layout::{CLUSTER, DISK_BYTES, Layout, node_id};
+use super::profile::Profile;
 use super::story::tell;
 use cluster::{CatalogError, SimMap};
 use replication::GroupShard;
 use replication::node::{CoreGroups, Node, NodeConfig};
-use runtime::sim::{SimDisk, SimNode};
+use runtime::sim::{DiskOptions, SimDisk, SimNode};
 use runtime::{Device, timeout};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,7 +28,13 @@ pub struct Machine {
     pub index: usize,
     pub node: SimNode,
     /// By the index of the store; disks of others are not here.
-    pub disks: BTreeMap<usize, SimDisk>,
+    disks: RefCell<BTreeMap<usize, SimDisk>>,
+    /// Those of them that are no stores yet.
+    blank: RefCell<BTreeSet<usize>>,
+    /// Shards that stores are made with.
+    shards: u8,
+    /// How often disks lied that are here no more.
+    past_lies: Cell<u64>,
     layout: Rc<Layout>,
     map: Arc<SimMap>,
     cleans: bool,
@@ -86,24 +93,61 @@ impl Machine {
         disks: BTreeMap<usize, SimDisk>,
         layout: &Rc<Layout>,
         map: &SimMap,
-        cleans: bool,
+        profile: &Profile,
     ) -> Rc<Self> {
         let (layout, map) = (layout.clone(), map.handle_for(node_id(index)));
-        let (process, needs_power_cycle, is_lost, starts) = Default::default();
-        Rc::new(Self { index, node, disks, layout, map, cleans, process, needs_power_cycle, is_lost, starts })
+        let (process, needs_power_cycle, starts, past_lies) = Default::default();
+        Rc::new(Self {
+            index,
+            node,
+            blank: RefCell::new(disks.keys().copied().collect()),
+            disks: RefCell::new(disks),
+            shards: profile.shards,
+            past_lies,
+            layout,
+            map,
+            cleans: profile.cleans,
+            process,
+            needs_power_cycle,
+            is_lost: Cell::new(index >= profile.nodes),
+            starts,
+        })
     }
 
-    /// Makes the node's devices stores.
-    pub async fn format(self: Rc<Self>, shards: u8) -> Result<(), String> {
-        for store in self.disks.keys() {
-            let plan = &self.layout.stores[*store];
+    /// A disk of the node.
+    pub fn disk(&self, store: usize) -> Option<SimDisk> {
+        self.disks.borrow().get(&store).cloned()
+    }
+
+    /// The stores whose disks are here.
+    pub fn stores(&self) -> Vec<usize> {
+        self.disks.borrow().keys().copied().collect()
+    }
+
+    /// In the place of a disk there is a blank one. The node is down.
+    pub fn replace_disk(&self, store: usize, spare: usize, options: DiskOptions) {
+        let disk = self.node.add_disk(&self.layout.stores[spare].path, DISK_BYTES, options);
+        let mut disks = self.disks.borrow_mut();
+        if let Some(before) = disks.remove(&store) {
+            self.past_lies.set(self.past_lies.get() + before.lies());
+        }
+        disks.insert(spare, disk);
+        self.blank.borrow_mut().insert(spare);
+    }
+
+    /// Makes the node's blank devices stores.
+    pub async fn format(self: Rc<Self>) -> Result<(), String> {
+        let blank: Vec<usize> = self.blank.borrow().iter().copied().collect();
+        for store in blank {
+            let plan = &self.layout.stores[store];
             let device = Device::open(Path::new(&plan.path)).await.map_err(|error| error.to_string())?;
             let options = FormatOptions {
                 segment_size_bytes: None,
-                shard_count: Some(shards),
+                shard_count: Some(self.shards),
                 ..FormatOptions::with_random_key(CLUSTER, plan.id)
             };
             store::format(&device, &options).await.map_err(|error| error.to_string())?;
+            self.blank.borrow_mut().remove(&store);
         }
         Ok(())
     }
@@ -163,7 +207,7 @@ impl Machine {
 
     /// How often its disks have lied.
     pub fn lies(&self) -> u64 {
-        self.disks.values().map(SimDisk::lies).sum()
+        self.past_lies.get() + self.disks.borrow().values().map(SimDisk::lies).sum::<u64>()
     }
 
     /// What the process found damaged.
@@ -174,7 +218,7 @@ impl Machine {
     /// Whether nobody can ask of this store that it comes back: its node is gone for good, or its disk has lied so that
     /// the store as a whole cannot be opened.
     pub fn is_written_off(&self, store: usize) -> bool {
-        let Some(disk) = self.disks.get(&store) else { return false };
+        let Some(disk) = self.disk(store) else { return true };
         let is_open = self.process().is_none_or(|process| process.stores.borrow().contains_key(&store));
         self.is_lost.get() || disk.lies() > 0 && !is_open
     }
@@ -187,7 +231,8 @@ impl Machine {
         failed.chain(refused.iter().map(ToString::to_string)).collect()
     }
 
-    async fn serve(&self, process: &Rc<Process>) -> Result<(), Refusal> {
+    async fn serve(self: &Rc<Self>, process: &Rc<Process>) -> Result<(), Refusal> {
+        self.clone().format().await.map_err(Refusal::Device)?;
         let config = NodeConfig {
             cluster: CLUSTER,
             node: node_id(self.index),
@@ -200,9 +245,9 @@ impl Machine {
         let node = Node::start(config).await.map_err(|error| Refusal::Other(error.to_string()))?;
         let node = Rc::new(node);
         *process.node.borrow_mut() = Some(node.clone());
-        for store in self.disks.keys() {
-            match within_limit(self.open(*store)).await {
-                Ok(opened) => drop(process.stores.borrow_mut().insert(*store, opened)),
+        for store in self.stores() {
+            match within_limit(self.open(store)).await {
+                Ok(opened) => drop(process.stores.borrow_mut().insert(store, opened)),
                 Err(refusal) => process.refused.borrow_mut().push(refusal),
             }
         }

@@ -15,6 +15,7 @@
 
 mod breaker;
 mod client;
+mod control;
 mod decay;
 mod fault;
 mod heal;
@@ -37,6 +38,7 @@ use crate::checker;
 use breaker::{Breaker, Reach, no_map_faults};
 use client::Clients;
 use cluster::SimMap;
+use control::Control;
 use heal::{is_quiet, is_whole};
 use layout::{DISK_BYTES, Layout};
 use machine::{Machine, Refusal};
@@ -106,7 +108,7 @@ fn run(options: &RunOptions) -> Result<Report, Failure> {
 /// The faults of a run, one line each, by number from 1.
 fn faults(options: &RunOptions) -> Vec<String> {
     let plan = Plan::draw(options.seed);
-    let addresses = (0..plan.profile.nodes).map(|_| std::net::IpAddr::from([10, 0, 0, 1]));
+    let addresses = (0..plan.profile.all_nodes()).map(|_| std::net::IpAddr::from([10, 0, 0, 1]));
     let layout = Layout::draw(&plan.profile, addresses, &plan.layout);
     schedule::draw(&plan.profile, &layout, &plan.faults).iter().map(ToString::to_string).collect()
 }
@@ -135,6 +137,7 @@ struct Run {
     machines: Vec<Rc<Machine>>,
     map: Arc<SimMap>,
     clients: Rc<Clients>,
+    control: Rc<Control>,
     breaker: Breaker,
     /// For the breaker, once all is well.
     events: Vec<Event>,
@@ -147,10 +150,13 @@ impl Run {
         let world = options.world();
         let Plan { profile, layout, faults, clocks } = Plan::draw(options.seed);
         let nodes: Vec<SimNode> =
-            (0..profile.nodes).map(|_| world.add_node(profile.cores, profile.draw_clock(&clocks))).collect();
+            (0..profile.all_nodes()).map(|_| world.add_node(profile.cores, profile.draw_clock(&clocks))).collect();
         let outside = world.add_node(1, NodeOptions::default());
-        let layout = Rc::new(Layout::draw(&profile, nodes.iter().map(SimNode::ip), &layout));
+        let mut layout = Layout::draw(&profile, nodes.iter().map(SimNode::ip), &layout);
         let events = schedule::draw(&profile, &layout, &faults);
+        let wiped: Vec<usize> = events.iter().flat_map(|event| event.fault.wiped(&layout)).collect();
+        wiped.into_iter().for_each(|store| layout.add_spare(store));
+        let layout = Rc::new(layout);
         let is_left = |event: &Event| !options.without.contains(&event.number);
         let events: Vec<Event> = events.into_iter().filter(is_left).collect();
         let story = (options.trace || options.story).then(Story::begin);
@@ -163,7 +169,7 @@ impl Run {
         let machine = |(index, node): (usize, &SimNode)| {
             let disk = |store: usize| (store, node.add_disk(&layout.stores[store].path, DISK_BYTES, profile.disk));
             let disks: BTreeMap<_, _> = layout.stores_of(index).map(disk).collect();
-            Machine::new(index, node.clone(), disks, &layout, &map, profile.cleans)
+            Machine::new(index, node.clone(), disks, &layout, &map, &profile)
         };
         let machines: Vec<Rc<Machine>> = nodes.iter().enumerate().map(machine).collect();
         for (index, one) in nodes.iter().enumerate() {
@@ -177,6 +183,7 @@ impl Run {
         clients.reads_may_fail.set(events.iter().any(may_fail));
         let has_restored = events.iter().any(|event| event.fault.kind() == kind("map restores"));
         Ok(Self {
+            control: Control::new(&layout, map.handle_for(NodeId(u32::MAX))),
             breaker: Breaker::default(),
             events,
             world,
@@ -205,11 +212,14 @@ impl Run {
         self.world.run_on(&self.outside, 0, async move { layout.make_map(&profile, &*map).await })??;
         self.map.set_faults(no_map_faults(&self.profile));
         for machine in &self.machines {
-            let formatted = machine.clone().format(self.profile.shards);
-            let formatted = self.world.run_on(&machine.node, 0, formatted)?;
+            let formatted = self.world.run_on(&machine.node, 0, machine.clone().format())?;
             formatted.map_err(|error| Failure::new("setup", error))?;
         }
-        self.machines.iter().for_each(Machine::start);
+        // A node that comes later is down until then.
+        let (at_first, later) = self.machines.split_at(self.profile.nodes);
+        at_first.iter().for_each(Machine::start);
+        later.iter().for_each(|machine| machine.node.kill());
+        self.outside.spawn(0, self.control.clone().run());
         let all = 0..self.layout.groups.len();
         self.until("a new cluster does not serve", START_LIMIT, |run| run.wants(all.clone(), false))?;
         Ok(())
@@ -217,12 +227,17 @@ impl Run {
 
     /// What is wrong with the first of these groups that is not whole; or, if they are to be quiet, not that.
     fn wants(&self, mut groups: std::ops::Range<usize>, quiet: bool) -> Option<String> {
+        if self.control.pending() > 0 {
+            return Some(format!("members are to be replaced: {:?}", self.control));
+        }
         let all = members(&self.layout, &self.machines);
         groups.find_map(|group| {
             let whole = is_whole(&self.layout, &self.machines, group, &all);
             let why = whole.and_then(|()| if quiet { is_quiet(&self.layout, group, &all) } else { Ok(()) }).err()?;
             let id = self.layout.groups[group].id;
-            Some(format!("group {id}: {why}{}", describe(&self.layout, &self.machines, id)))
+            let is_filled = self.layout.hoard_chunks > 0;
+            let full = is_filled.then(|| space::describe(&self.layout, &self.machines, group)).unwrap_or_default();
+            Some(format!("group {id}: {why}{}{full}", describe(&self.layout, &self.machines, id)))
         })
     }
 
@@ -258,8 +273,8 @@ impl Run {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Breaker, &Reach<'_>)) {
-        let Self { world, profile, layout, machines, map, breaker, .. } = self;
-        change(breaker, &Reach { world, profile, layout, machines, map });
+        let Self { world, profile, layout, machines, map, control, breaker, .. } = self;
+        change(breaker, &Reach { world, profile, layout, machines, map, control });
     }
 
     /// A process that could not begin ends, and is started anew. One that has no reason to say so, and says that
@@ -377,7 +392,7 @@ impl Run {
                 self.compare(group)?;
             }
             let stored = space::stored_blocks(&self.clients.history.borrow().operations()[asked..]);
-            space::is_exact(&self.layout, &self.machines, &stored)?;
+            space::is_exact(&self.layout, &self.machines, &stored, &self.control.left.borrow())?;
         }
         let history = self.clients.history.borrow();
         if let Err(violation) = checker::check(&history) {
@@ -392,6 +407,7 @@ impl Run {
             damaged_reads: self.watch.damage_met(),
             lies: self.machines.iter().map(|machine| machine.lies()).sum(),
             faults: self.breaker.counts,
+            replaced: self.control.replaced.get(),
             reigns: self.watch.reigns(),
             looks: self.watch.looks,
             virtual_time: self.world.now(),

@@ -28,6 +28,8 @@ pub struct Pool {
 pub struct Profile {
     /// Storage nodes, 1 to 7.
     pub nodes: usize,
+    /// Another node comes later.
+    pub grows: bool,
     /// Devices of each node.
     pub devices: Vec<usize>,
     /// Cores of each node.
@@ -80,6 +82,7 @@ impl Profile {
         let pools = pools.map(|pool| Pool { min_in_sync: pool.min_in_sync.min(pool.replicas), ..pool });
         Self {
             nodes,
+            grows: false,
             devices: vec![1; nodes],
             shards: 1,
             pools: pools.collect(),
@@ -100,7 +103,8 @@ impl Profile {
             _ => 5 + random.below(3) as usize,
         };
         let most_devices = if nodes > 4 { 2 } else { 4 };
-        let devices = (0..nodes).map(|_| 1 + random.below(most_devices) as usize).collect();
+        let grows = random.one_in(4);
+        let devices = (0..nodes + usize::from(grows)).map(|_| 1 + random.below(most_devices) as usize).collect();
         let pools = (0..1 + random.below(2)).map(|_| Self::draw_pool(random, nodes)).collect();
         let duration = Duration::from_secs(match random.below(8) {
             0 => random.between(60, 120),
@@ -109,6 +113,7 @@ impl Profile {
         });
         Self {
             nodes,
+            grows,
             devices,
             cores: 1 + random.below(3) as usize,
             shards: 1 << random.below(2),
@@ -128,6 +133,11 @@ impl Profile {
             cleans: random.one_in(4),
             clock_slowest_ppm: CLOCK_SLOWEST_PPM + random.below(20_000) as i32,
         }
+    }
+
+    /// Nodes at the end.
+    pub fn all_nodes(&self) -> usize {
+        self.nodes + usize::from(self.grows)
     }
 
     fn draw_pool(random: &Random, nodes: usize) -> Pool {

@@ -41,6 +41,12 @@ pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
     // Some runs have no faults at all, and have to be as good.
     if !random.one_in(16) {
         for kind in 0..KINDS.len() {
+            if KINDS[kind] == "added nodes" && profile.grows {
+                let seed = random.next_u64();
+                let at = profile.duration.mul_f64(random.below(100) as f64 / 200.0);
+                let fault = Fault::Added { node: profile.nodes, seed };
+                events.push(Event { number: 0, at, lasts: Duration::ZERO, fault });
+            }
             for _ in 0..draw_count(kind, random) {
                 // All is drawn in any case, so that one kind does not shift what another draws.
                 let own = Random::new(random.next_u64());
@@ -50,6 +56,10 @@ pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
     }
     events.sort_by_key(|event| event.at);
     destroy_at_one_place(&mut events, layout);
+    if events.iter().any(|event| matches!(event.fault, Fault::MapRestore { .. })) {
+        // Of the members that the map forgets again nobody may be left whom those that it names have in common.
+        events.retain(|event| !event.fault.changes_members());
+    }
     // What a disk that lies forgets without a trace only one other member may hold, who has to be there.
     if profile.at_once == 1 || events.iter().any(|event| matches!(event.fault, Fault::Lies { .. })) {
         keep_one_at_a_time(&mut events, layout);
@@ -63,12 +73,13 @@ fn draw_count(kind: usize, random: &Random) -> u64 {
     let happens = match KINDS[kind] {
         "map restores" => random.one_in(RARE),
         // What is lost with them, only the others have.
-        "lost nodes" => random.one_in(8),
+        "lost nodes" | "wiped devices" => random.one_in(8),
+        "added nodes" => false,
         "lying disks" | "rotting blocks" => random.one_in(4),
         _ => random.one_in(3),
     };
     let count = match KINDS[kind] {
-        "lost nodes" | "lying disks" | "rotting blocks" => 1,
+        "lost nodes" | "lying disks" | "rotting blocks" | "wiped devices" => 1,
         "blackouts" | "rolling restarts" | "map restores" => 1 + random.below(2),
         _ => 1 + random.below(if random.one_in(4) { 12 } else { 3 }),
     };
@@ -84,7 +95,8 @@ fn draw_one(kind: usize, profile: &Profile, layout: &Layout, random: &Random) ->
     let at = Duration::from_nanos(random.below(profile.duration.as_nanos() as u64));
     let lasts = draw_lasts(random);
     let node = random.below(profile.nodes as u64) as usize;
-    let store = random.below(layout.stores.len() as u64) as usize;
+    let at_first = (0..profile.nodes).map(|node| layout.stores_of(node).count()).sum::<usize>();
+    let store = random.below(at_first as u64) as usize;
     let other = (node + 1 + random.below((profile.nodes as u64 - 1).max(1)) as usize) % profile.nodes;
     let both = random.one_in(2);
     let is_pair = node != other;
@@ -116,6 +128,12 @@ fn draw_one(kind: usize, profile: &Profile, layout: &Layout, random: &Random) ->
         21 if layout.stores_of(node).all(|store| can_do_without(layout, store)) => Fault::Lost { node },
         22 => Fault::Lies { store: spare(layout, random)?, faults: draw_lies(random) },
         23 => Fault::Rot { store: spare(layout, random)?, gap: draw_gap(random), seed: random.next_u64() },
+        24 => {
+            let store = both.then_some(store);
+            let node = store.map_or(node, |store| layout.stores[store].node);
+            let mut lost = store.into_iter().chain(layout.stores_of(node).filter(|_| store.is_none()));
+            lost.all(|store| may_be_wiped(layout, store)).then_some(Fault::Wipe { node, store })?
+        }
         _ => return None,
     };
     // A disk that lies does so early and for long: most lies are never met.
@@ -173,13 +191,23 @@ fn draw_map_faults(profile: &Profile, random: &Random) -> MapFaults {
 /// Whether every group of a store has, whoever is out of sync, another member that holds all it acknowledged, and enough
 /// of them to go on.
 fn can_do_without(layout: &Layout, store: usize) -> bool {
-    let mut groups = layout.groups.iter().filter(|group| group.members.contains(&store));
-    groups.all(|group| group.min_in_sync >= 2 && group.members.len() > group.min_in_sync)
+    let mut groups = layout.groups.iter().filter(|group| group.members().contains(&store));
+    groups.all(|group| group.min_in_sync >= 2 && group.members().len() > group.min_in_sync)
+}
+
+/// Whether of everything that its groups acknowledged another member has a copy.
+fn may_be_wiped(layout: &Layout, store: usize) -> bool {
+    let mut groups = layout.groups.iter().filter(|group| group.members().contains(&store));
+    groups.all(|group| group.min_in_sync >= 2)
 }
 
 /// A store that holds something, and that its groups can do without.
 fn spare(layout: &Layout, random: &Random) -> Option<usize> {
-    let holds = |store: &usize| layout.groups.iter().any(|group| group.members.contains(store));
+    if layout.hoard_chunks > 0 {
+        // The cleaner leaves segments alone in which something is damaged: a device that is full of them is to be replaced.
+        return None;
+    }
+    let holds = |store: &usize| layout.groups.iter().any(|group| group.members().contains(store));
     let all = 0..layout.stores.len();
     let spare: Vec<usize> = all.filter(|store| holds(store) && can_do_without(layout, *store)).collect();
     spare.get(random.below((spare.len() as u64).max(1)) as usize).copied()
@@ -219,7 +247,7 @@ mod tests {
         for seed in 0..400 {
             let random = Random::new(seed);
             let profile = Profile::draw(&random);
-            let addresses = (0..profile.nodes).map(|_| std::net::IpAddr::from([10, 0, 0, 1]));
+            let addresses = (0..profile.all_nodes()).map(|_| std::net::IpAddr::from([10, 0, 0, 1]));
             let layout = Layout::draw(&profile, addresses, &random);
             let events = draw(&profile, &layout, &random);
             assert!((1..).zip(&events).all(|(number, event)| event.number == number && event.at < profile.duration));

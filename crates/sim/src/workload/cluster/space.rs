@@ -6,7 +6,7 @@ use super::machine::Machine;
 use super::task::LAYER;
 use crate::history::{Action, Operation, Value};
 use crate::workload::Failure;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::Usage;
 use types::{BLOCK_BYTES, BLOCKS_PER_CHUNK, ChunkId};
@@ -22,7 +22,7 @@ fn usages(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Vec<(usize
         let usage = process.and_then(|process| Some(process.stores.borrow().get(store)?.usage()));
         (*store, usage)
     };
-    layout.groups[group].members.iter().map(usage).collect()
+    layout.groups[group].members().iter().map(usage).collect()
 }
 
 /// Whether a member may have said that it takes no new blocks. One that is not there may have said so before.
@@ -64,12 +64,18 @@ pub fn stored_blocks(reads: &[Operation]) -> BTreeMap<ChunkId, u64> {
     stored
 }
 
+/// `left`: stores that have more, of groups that left them.
 /// Every member counts as many blocks of each chunk of its groups as there are, and its store as many bytes as all of
 /// them have.
 ///
 /// # Errors
 /// Which one does not.
-pub fn is_exact(layout: &Layout, machines: &[Rc<Machine>], stored: &BTreeMap<ChunkId, u64>) -> Result<(), Failure> {
+pub fn is_exact(
+    layout: &Layout,
+    machines: &[Rc<Machine>],
+    stored: &BTreeMap<ChunkId, u64>,
+    left: &BTreeSet<usize>,
+) -> Result<(), Failure> {
     let mut of_store: BTreeMap<usize, u64> = BTreeMap::new();
     for group in 0..layout.groups.len() {
         for place in places_of(layout, machines, group) {
@@ -84,7 +90,7 @@ pub fn is_exact(layout: &Layout, machines: &[Rc<Machine>], stored: &BTreeMap<Chu
             }
         }
     }
-    for (store, blocks) in of_store {
+    for (store, blocks) in of_store.into_iter().filter(|(store, _)| !left.contains(store)) {
         let machine = &machines[layout.stores[store].node];
         // What a damaged log says of chunks that came from others later was never counted again.
         if machine.lies() > 0 {

@@ -16,6 +16,8 @@ use types::{BLOCK_BYTES, BlockRange, ChunkId, FamilyId, GroupId, KeyId, LayerId,
 
 pub const LAYER: LayerId = LayerId(1);
 const VOLUME: VolumeId = VolumeId(1);
+/// A store that has nothing to clean at a moment refuses overwrites as well: not so many in a row, which take seconds.
+const OVERWRITES_REFUSED_MAX: u32 = 500;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +177,7 @@ impl Ticket {
     }
 
     fn committed(&self, seq: Seq) -> Answer {
+        self.clients.overwrites_refused.borrow_mut()[self.group] = 0;
         self.clients.history.borrow_mut().done(self.id);
         let mut acknowledged = self.clients.acknowledged.borrow_mut();
         let last = acknowledged.entry(self.group_id()).or_default();
@@ -229,7 +232,11 @@ impl Ticket {
     fn refused_for_space(&self, error: &GroupError) -> Answer {
         let clients = &self.clients;
         let why = match self.what {
-            What::Write if self.is_all_stored() => Some("an overwrite was refused"),
+            What::Write if self.is_all_stored() => {
+                let refused = &mut clients.overwrites_refused.borrow_mut()[self.group];
+                *refused += 1;
+                (*refused > OVERWRITES_REFUSED_MAX).then_some("overwrites are refused")
+            }
             What::Write if !space::may_be_full(&clients.layout, &clients.machines, self.group) => {
                 Some("nobody is nearly full, and a write was refused")
             }
