@@ -139,6 +139,11 @@ pub enum EntryKind {
         /// The image's.
         last_seq: Seq,
     },
+    /// A layer, as another member of the group knows it. One that is known here stays what it is, also if it is gone.
+    InstallLayer {
+        /// Its layer is the entry's.
+        record: LayerRecord,
+    },
     /// This member goes on behind entries that it lacks and that nobody can send any more: what of the order is
     /// prepared here and not applied is dropped for ever, and the next entry is the one behind `through`. Where that
     /// much is committed here already nothing is dropped.

@@ -118,6 +118,7 @@ pub fn ordered_bytes(entry: &Entry) -> Result<OrderedBytes, OrderedError> {
         | EntryKind::Install { .. }
         | EntryKind::InstallZero { .. }
         | EntryKind::InstallEnd { .. }
+        | EntryKind::InstallLayer { .. }
         | EntryKind::Skip { .. } => {
             return Err(OrderedError::Kind { group, seq, kind: crate::shard::kind_of(&entry.kind) as u8 });
         }

@@ -47,6 +47,7 @@ enum Step {
     State(GroupId, u64, Vec<u8>),
     Install(LeafKey, Install),
     Skip(GroupId, Skip),
+    Layer(LayerRecord),
 }
 
 /// An entry that is in the log and has not taken effect.
@@ -148,6 +149,11 @@ impl State {
                 self.members.skips += 1;
                 (self.queue_plain(&head, &skip.payload()), Step::Skip(entry.group, skip))
             }
+            EntryKind::InstallLayer { record: layer } => {
+                assert_eq!(layer.layer, entry.layer, "a layer's record goes with its id");
+                head.layer = entry.layer;
+                (self.queue_plain(&head, &layer.encode()), Step::Layer(layer))
+            }
             kind => {
                 (head.layer, head.chunk) = (key.layer, key.chunk);
                 let (record, install) = self.queue_install(head, key, kind);
@@ -191,6 +197,7 @@ impl State {
                 Step::State(group, number, bytes) => {
                     self.groups.entry(group).or_default().see_member_state(number, &bytes);
                 }
+                Step::Layer(layer) => self.install_layer(layer),
                 Step::Skip(group, skip) => {
                     self.skip(group, &skip, commit);
                     self.end_skip(group, durable);

@@ -598,6 +598,7 @@ impl ShardCore {
             | EntryKind::Layer { .. }
             | EntryKind::GroupRecord { .. }
             | EntryKind::MemberState { .. }
+            | EntryKind::InstallLayer { .. }
             | EntryKind::Skip { .. }
             | EntryKind::Noop => self.space().for_groups,
         };
@@ -670,6 +671,7 @@ impl State {
             | EntryKind::Install { .. }
             | EntryKind::InstallZero { .. }
             | EntryKind::InstallEnd { .. }
+            | EntryKind::InstallLayer { .. }
             | EntryKind::Skip { .. } => unreachable!("it has no place in the group's order"),
         };
         let prepared = Prepared { seq: entry.seq, epoch: entry.epoch, record, action };
@@ -738,6 +740,7 @@ pub(crate) fn kind_of(kind: &EntryKind) -> Kind {
         EntryKind::Install { .. } => Kind::Install,
         EntryKind::InstallZero { .. } => Kind::InstallZero,
         EntryKind::InstallEnd { .. } => Kind::InstallEnd,
+        EntryKind::InstallLayer { .. } => Kind::InstallLayer,
         EntryKind::Skip { .. } => Kind::Skip,
     }
 }
