@@ -114,7 +114,7 @@ pub fn ordered_bytes(entry: &Entry) -> Result<OrderedBytes, OrderedError> {
         EntryKind::LayerDelete { chunks } if !can_be_listed(chunks) => return limit("chunks", chunks.len()),
         EntryKind::LayerDelete { chunks } => (chunks.len() * ChunkList::BYTES_PER_CHUNK, 0),
         EntryKind::MemberState { .. }
-        | EntryKind::InstallBegin
+        | EntryKind::InstallBegin { .. }
         | EntryKind::Install { .. }
         | EntryKind::InstallZero { .. }
         | EntryKind::InstallEnd { .. }

@@ -228,7 +228,7 @@ impl Replay {
                 Install::Zero { range: range(), hides_below: head.flags.has(EntryFlags::HIDES_BELOW) }
             }
             EntryBody::InstallEnd(last_seq) => Install::End(*last_seq),
-            _ => Install::Begin,
+            _ => Install::Begin { keeps: head.flags.has(EntryFlags::KEEPS) },
         };
         self.state.apply_install(head.leaf_key(), &install, place.blocks, Seq(0));
     }

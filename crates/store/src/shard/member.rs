@@ -28,7 +28,10 @@ use types::{BlockRange, GroupId, Seq, VolumeEpoch, VolumeId};
 /// One step of an install.
 #[derive(Debug)]
 pub(crate) enum Install {
-    Begin,
+    Begin {
+        /// What the leaf holds stays.
+        keeps: bool,
+    },
     /// `offset_bytes`: where the blocks begin, from the first block of the record.
     Blocks {
         range: BlockRange,
@@ -168,7 +171,10 @@ impl State {
 
     fn queue_install(&mut self, mut head: EntryHead, key: LeafKey, kind: EntryKind) -> (RecordSeq, Install) {
         match kind {
-            EntryKind::InstallBegin => (self.queue_plain(&head, &[]), Install::Begin),
+            EntryKind::InstallBegin { keeps } => {
+                head.flags = if keeps { EntryFlags::KEEPS } else { EntryFlags::default() };
+                (self.queue_plain(&head, &[]), Install::Begin { keeps })
+            }
             EntryKind::Install { range, bytes, coding } => {
                 let (record, offset_bytes, sums) = self.queue_blocks(head, key, range, (bytes, &coding));
                 (record, Install::Blocks { range, offset_bytes, sums })
@@ -225,7 +231,12 @@ impl State {
         let (segments, gathering) = (&mut self.segments, self.log.gathering());
         let displaced = |block| segments.displaced(block, gathering);
         match install {
-            Install::Begin => {
+            Install::Begin { keeps: true } => {
+                // Replay would find what the entry replaced.
+                assert_eq!(left_out, Seq(0), "{key:?}: an entry came before the begin of its install was durable");
+                self.index.keep_for_install(key);
+            }
+            Install::Begin { keeps: false } => {
                 self.index.begin_install(key, left_out, displaced);
                 // Whatever was lost of it, it will be whole.
                 self.lost.leaves.remove(&key);

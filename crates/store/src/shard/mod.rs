@@ -590,7 +590,7 @@ impl ShardCore {
             EntryKind::Zero { .. }
             | EntryKind::Merge { .. }
             | EntryKind::LayerDelete { .. }
-            | EntryKind::InstallBegin
+            | EntryKind::InstallBegin { .. }
             | EntryKind::InstallZero { .. }
             | EntryKind::InstallEnd { .. } => self.space().for_zeroes,
             EntryKind::EpochStart
@@ -667,7 +667,7 @@ impl State {
             EntryKind::LayerDelete { chunks } => self.queue_layer_delete(head, entry.layer, chunks),
             EntryKind::Noop => (self.queue_plain(&head, &[]), Action::Noop),
             EntryKind::MemberState { .. }
-            | EntryKind::InstallBegin
+            | EntryKind::InstallBegin { .. }
             | EntryKind::Install { .. }
             | EntryKind::InstallZero { .. }
             | EntryKind::InstallEnd { .. }
@@ -736,7 +736,7 @@ pub(crate) fn kind_of(kind: &EntryKind) -> Kind {
         EntryKind::LayerDelete { .. } => Kind::LayerDelete,
         EntryKind::Noop => Kind::Noop,
         EntryKind::MemberState { .. } => Kind::MemberState,
-        EntryKind::InstallBegin => Kind::InstallBegin,
+        EntryKind::InstallBegin { .. } => Kind::InstallBegin,
         EntryKind::Install { .. } => Kind::Install,
         EntryKind::InstallZero { .. } => Kind::InstallZero,
         EntryKind::InstallEnd { .. } => Kind::InstallEnd,

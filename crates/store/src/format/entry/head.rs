@@ -227,6 +227,7 @@ impl EntryHead {
         let uses = self.kind.uses();
         let known = match self.kind {
             EntryKind::Zero | EntryKind::InstallZero | EntryKind::Merge => EntryFlags::HIDES_BELOW.0,
+            EntryKind::InstallBegin => EntryFlags::KEEPS.0,
             _ => 0,
         };
         if self.flags.0 & !known != 0 {

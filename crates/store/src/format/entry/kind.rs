@@ -28,7 +28,7 @@ pub enum EntryKind {
     LayerDelete = 9,
     /// What this member of the group keeps for itself.
     MemberState = 10,
-    /// A leaf is emptied and not to be trusted: what another member holds of it follows.
+    /// A leaf is not to be trusted: what another member holds of it follows. It is emptied, unless the flag says otherwise.
     InstallBegin = 11,
     /// Blocks of such a leaf; they follow in the record.
     Install = 12,
@@ -178,6 +178,8 @@ impl EntryFlags {
     /// Of a zero, installed or not: it hides what the layers below hold, so the leaf must remember it. Not set where
     /// there are none. Of a merge: there are layers below the one that ends, so that what hides them must go on hiding them.
     pub const HIDES_BELOW: Self = Self(1);
+    /// Of the begin of an install: the leaf keeps what it holds.
+    pub const KEEPS: Self = Self(2);
 
     /// Whether all bits of `other` are set.
     pub fn has(self, other: Self) -> bool {
