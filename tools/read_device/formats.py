@@ -82,19 +82,19 @@ def segment_at(data, number, superblock):
 LOG, CHECKPOINT, OPENING, MOVE = range(4)
 WRITE, ZERO, EPOCH_START, VOLUME_EPOCH, GROUP_RECORD, LAYER, NOOP, MERGE, LAYER_DELETE = range(1, 10)
 MEMBER_STATE, INSTALL_BEGIN, INSTALL, INSTALL_ZERO, INSTALL_END, SKIP = range(10, 16)
-OPEN, MOVED = 16, 17
+OPEN, MOVED, INSTALL_LAYER = 16, 17, 18
 PASS_BEGIN, LEAF, GROUP_STATE, LAYER_STATE, MERGE_STATE, SEGMENTS, PASS_END = range(32, 39)
 KINDS = {
     WRITE: ("OLCBK", LOG), ZERO: ("OLCB", LOG), EPOCH_START: ("O", LOG), VOLUME_EPOCH: ("O", LOG), GROUP_RECORD: ("O", LOG),
     LAYER: ("OL", LOG), NOOP: ("O", LOG), MERGE: ("OL", LOG), LAYER_DELETE: ("OL", LOG),
     MEMBER_STATE: ("MN", LOG), INSTALL_BEGIN: ("MLC", LOG), INSTALL: ("MLCBK", LOG), INSTALL_ZERO: ("MLCB", LOG),
-    INSTALL_END: ("MLC", LOG), SKIP: ("M", LOG),
+    INSTALL_END: ("MLC", LOG), SKIP: ("M", LOG), INSTALL_LAYER: ("ML", LOG),
     OPEN: ("", OPENING), MOVED: ("LCBK", MOVE),
     PASS_BEGIN: ("P", CHECKPOINT), LEAF: ("PLC", CHECKPOINT), GROUP_STATE: ("PG", CHECKPOINT),
     LAYER_STATE: ("P", CHECKPOINT), MERGE_STATE: ("P", CHECKPOINT), SEGMENTS: ("P", CHECKPOINT), PASS_END: ("P", CHECKPOINT),
 }
 
-Entry = namedtuple("Entry", "kind hides_below first blocks group epoch sequence commit layer chunk key payload data length")
+Entry = namedtuple("Entry", "kind hides_below first blocks group epoch sequence commit layer chunk key payload data length keeps", defaults=[False])
 Record = namedtuple("Record", "segment offset length kind sequence durable incarnation entries")
 ENTRY = struct.Struct("<IIBBBBHHIIQQIIQII16s")
 RECORD = struct.Struct("<4sBBBBIIH6sQQQQQ16s")
@@ -109,7 +109,7 @@ def entry_at(data, at, record_kind):
     used = KINDS[kind][0]
     require(length == 80 + (payload + 7) // 8 * 8 and at + length <= len(data), "an entry's length is wrong")
     require(not zero and not ec and all_zero(spare) and all_zero(data[at + 80 + payload:at + length]), "padding is not zero")
-    require(flags == 0 or (flags == 1 and kind in (ZERO, INSTALL_ZERO, MERGE)), "an entry's flags are not known")
+    require(flags == 0 or (flags == 1 and kind in (ZERO, INSTALL_ZERO, MERGE)) or (flags == 2 and kind == INSTALL_BEGIN), "an entry's flags are not known")
     require("O" in used or not (epoch or volume_epoch or atomic), "a field that is not used is not zero")
     require("O" in used or "M" in used or not commit, "a field that is not used is not zero")
     require("O" in used or "G" in used or "M" in used or not group, "a field that is not used is not zero")
@@ -136,7 +136,7 @@ def entry_at(data, at, record_kind):
     elif kind == LEAF:
         require(payload == 8, "a payload's length is wrong")
         data_length = (int.from_bytes(body[:4], "little") + 7) // 8 * 8
-    entry = Entry(kind, flags == 1, first, blocks, group, epoch, sequence, commit, layer, chunk, key, body, 0, data_length)
+    entry = Entry(kind, flags == 1, first, blocks, group, epoch, sequence, commit, layer, chunk, key, body, 0, data_length, flags == 2)
     require(kind not in (MERGE, LAYER_DELETE) or chunks_are_sound(entry), "the chunks of a merge or deletion are malformed")
     return entry, at + length
 

@@ -5,14 +5,14 @@ import struct
 from .bad import Bad, require
 from .device import Damage
 from .formats import (
-    ABSENT, CHECKPOINT, CHUNK_BLOCKS, EPOCH_START, FOREVER, GROUP_STATE, INSTALL, INSTALL_BEGIN, INSTALL_END, INSTALL_ZERO, LAYER, LAYER_DELETE, LAYER_STATE, LEAF, LOG,
+    ABSENT, CHECKPOINT, CHUNK_BLOCKS, EPOCH_START, FOREVER, GROUP_STATE, INSTALL, INSTALL_BEGIN, INSTALL_END, INSTALL_LAYER, INSTALL_ZERO, LAYER, LAYER_DELETE, LAYER_STATE, LEAF, LOG,
     MEMBER_STATE, MERGE, MERGE_STATE, MOVED, OPENING, PASS_END, SEGMENTS, SKIP, UNIT, WRITE, ZERO, ZEROES, Leaf, chunks_of,
     group_state_from, layer_from, leaf_from, sums_of,
 )
 from .sums import crc32c
 
 
-MEMBER = MEMBER_STATE, INSTALL_BEGIN, INSTALL, INSTALL_ZERO, INSTALL_END, SKIP
+MEMBER = MEMBER_STATE, INSTALL_BEGIN, INSTALL, INSTALL_ZERO, INSTALL_END, INSTALL_LAYER, SKIP
 
 
 class Group:
@@ -318,13 +318,18 @@ class Shard:
         if entry.kind == SKIP:
             self.learn_group(self.groups[entry.group], group_state_from(entry.payload))
             return
+        if entry.kind == INSTALL_LAYER:
+            if not any(entry.layer in known for known in (self.layers, self.merged, self.ended)):
+                self.add_layer(entry)
+            return
         key = entry.layer, entry.chunk
         leaf = self.leaves.get(key)
         if leaf and record.sequence < leaf.since:
             return
         if entry.kind == INSTALL_BEGIN:
-            self.leaves[key] = Leaf()
-            self.leaves[key].untrusted = True
+            if not entry.keeps or leaf is None:
+                self.leaves[key] = Leaf()
+            self.leaves[key].untrusted, self.leaves[key].last_sequence = True, 0
         elif leaf is None or not leaf.untrusted:
             return
         elif entry.kind != INSTALL_END:

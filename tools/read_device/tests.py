@@ -230,6 +230,9 @@ class Replay(unittest.TestCase):
         self.assertEqual(places(install, end(5)), ([ABSENT, 4000, 4008, ABSENT], 1, False))
         self.assertIsNone(places(begin, end(0)))
         self.assertTrue(places(begin, install, end(0))[2])
+        kept = begin._replace(keeps=True)
+        self.assertEqual(places(kept, zero), ([ABSENT, 4000, 4008, ZEROES], 0, True))
+        self.assertEqual(places(kept, install, end(1)), ([8000, 8008, 4008, ABSENT], 1, False))
         # Prepared before the begin, among the rest, and committed behind the end.
         late = write(2, 2, [5000])
         said = entry(7, sequence=3, commit=2, layer=0)

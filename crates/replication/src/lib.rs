@@ -20,6 +20,7 @@
 //! Main types: [`Group`] (write, read, commit), [`GroupShard`] (all groups of one shard, and the task that commits). For
 //! groups of several members: [`protocol`] decides, [`wire`] is what members send to each other; neither does I/O.
 
+mod changes;
 mod error;
 mod fill;
 mod group;

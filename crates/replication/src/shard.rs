@@ -1,8 +1,7 @@
 //! The groups of one shard: what they queue becomes durable together and is committed together.
 
 use crate::error::StartError;
-use crate::fill::member::is_whole;
-use crate::group::{Group, GroupRef};
+use crate::group::{Group, GroupRef, MemberState};
 use crate::node::{CoreGroups, Timing};
 use crate::protocol::{Effect, History, Member};
 use crate::record::membership_of;
@@ -132,16 +131,20 @@ impl GroupShard {
         let epochs = recovered.map_or_else(Vec::new, |group| group.epoch_history.clone());
         let last = recovered.map_or(Seq(0), |group| group.prepared_through);
         let committed = recovered.map_or(Seq(0), |group| group.committed);
-        let member = Member::start(
+        let written = MemberState::decode(recovered.and_then(|group| group.member_state.as_deref()));
+        let mut member = Member::start(
             self.store,
             self.life(),
             timing.settings(),
             membership_of(&record),
             History::new(epochs, last),
             committed,
-            !self.may_lack(&record, recovered),
+            written.whole && !self.may_lack(&record, recovered),
             now(),
         );
+        if let Some(poison) = written.poison {
+            member.knows_poison(poison);
+        }
         let mut groups = self.groups.borrow_mut();
         let index = groups.len() as u32;
         self.by_id.borrow_mut().insert(record.id, index);
@@ -159,7 +162,7 @@ impl GroupShard {
     /// Whether this store may lack something that it acknowledged.
     fn may_lack(&self, record: &GroupRecord, recovered: Option<&GroupRecovery>) -> bool {
         match recovered {
-            Some(group) => group.damaged || !is_whole(group.member_state.as_deref()),
+            Some(group) => group.damaged,
             // The store knows nothing of it: it never began, or all that told of it is lost.
             None => record.epoch >= FIRST_EPOCH && !self.recovery.damage.is_empty(),
         }

@@ -5,6 +5,7 @@ mod common;
 use cluster::MapFaults;
 use common::{SOON, store_of};
 use std::time::Duration;
+use types::NodeId;
 
 /// Who is in sync is fewer than what has to be: only a member that comes back chunk by chunk can help.
 #[test]
@@ -175,4 +176,33 @@ fn a_change_that_is_done_after_its_primary_gave_up_stops_nobody() {
         let primary = cluster.wait_for_primary(&[0, 1, 2], 4 * SOON);
         assert_eq!(cluster.read(primary, 2).expect("it is up"), Ok(0xb2), "after {offset} ms");
     }
+}
+
+/// The primary alone cannot reach the map when a member dies: another member, which can, is to lead.
+#[test]
+fn a_primary_that_alone_cannot_reach_the_map_gives_the_group_up() {
+    let cluster = common::three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.map.set_cut_off(NodeId(1), true);
+    cluster.crash(2);
+    cluster.world.run_for(2 * SOON);
+    cluster.wait_for_primary(&[0, 1], 2 * SOON);
+}
+
+/// The only one in sync starts anew, and whoever is left lacks what no entry brings: before its first entry a primary
+/// makes nobody whole.
+#[test]
+fn a_primary_that_is_alone_and_starts_anew_makes_others_whole() {
+    let cluster = common::three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.crash(2);
+    for round in 0..1200 {
+        cluster.write(0, 10 + round % 10, 9).expect("it is up").expect("it is written");
+    }
+    cluster.crash(1);
+    cluster.world.run_for(Duration::from_secs(3));
+    cluster.crash(0);
+    cluster.start(0);
+    cluster.start(2);
+    cluster.wait_for_primary(&[0, 2], 6 * SOON);
 }

@@ -271,6 +271,7 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
         first_core: random.below(9) as u16,
         cores: 1 + random.below(16) as u16,
         is_full: random.below(2) == 1,
+        reaches_map: random.below(2) == 1,
     });
     let (time, incarnation) = (random.number(), Incarnation(random.number()));
     match random.below(4) {
@@ -311,8 +312,8 @@ fn a_connection_carries_any_content() {
             } else {
                 let (message, entries) = random_message(&mut random);
                 let (sender, receiver) = (StoreId(random.number().into()), StoreId(random.number().into()));
-                let remaining_ms = random.number() as u32;
-                (Envelope { sender, receiver, remaining_ms, ..ENVELOPE }, Said::Group(message, entries))
+                let (remaining_ms, attempt) = (random.number() as u32, random.number());
+                (Envelope { sender, receiver, remaining_ms, attempt, ..ENVELOPE }, Said::Group(message, entries))
             };
             let sent = encode(&mut sender, &envelope, &said);
             let frame = receiver.frame(&shared(&sent)).expect("good").expect("whole");
@@ -566,8 +567,7 @@ fn a_history_that_does_not_rise_is_refused() {
 fn an_answer_that_would_except_too_many_groups_grants_nothing() {
     let answer = |groups: u32| {
         let grants = Grants::AllBut((0..groups).map(GroupId).collect());
-        let line =
-            StoreLine { store: StoreId(1), life: Incarnation(1), shards: 1, first_core: 0, cores: 1, is_full: false };
+        let line = StoreLine { store: StoreId(1), life: Incarnation(1), shards: 1, cores: 1, ..StoreLine::default() };
         let (incarnation, cores, stores) = (Incarnation(1), Cores::default(), vec![line; 64]);
         let message = NodeMessage::BeatAnswer(BeatAnswer { echo_ns: 1, incarnation, cores, stores, grants });
         let sent = encode(&mut Sender::new(), &Envelope::default(), &Said::Node(message));
@@ -648,7 +648,7 @@ fn entries_that_no_store_would_take_are_refused() {
     let atomic = second(&|head| head[60] = 1);
     assert!(matches!(atomic, WireError::Entry(OrderedError::Format(_))), "{atomic}");
     let outside = [
-        EntryKind::InstallBegin,
+        EntryKind::InstallBegin { keeps: false },
         EntryKind::MemberState { state: shared(b"x") },
         EntryKind::InstallEnd { last_seq: Seq(1) },
         EntryKind::InstallZero { range: BlockRange::new(0, 1), hides_below: false },

@@ -307,6 +307,15 @@ impl SharedBuf {
     }
 }
 
+/// By what they hold.
+impl PartialEq for SharedBuf {
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl Eq for SharedBuf {}
+
 impl Clone for SharedBuf {
     fn clone(&self) -> Self {
         Self(self.0.another(0..self.0.len as usize))

@@ -112,9 +112,13 @@ pub enum EntryKind {
         /// The bytes. None: it keeps nothing.
         state: SharedBuf,
     },
-    /// The leaf (the entry's layer and chunk) is emptied and not to be trusted until the image of another member is
-    /// installed. Entries of the order that come to it from now on are left out of it: the image holds them.
-    InstallBegin,
+    /// The leaf (the entry's layer and chunk) is not to be trusted until the image of another member is installed. Entries
+    /// of the order that come to it from now on are left out of it: the image holds them.
+    InstallBegin {
+        /// What the leaf holds stays, where the image does not replace it: of a leaf that is trusted, and that no entry of
+        /// the order comes to before this is durable (else the store stops). If not, the leaf is emptied.
+        keeps: bool,
+    },
     /// Blocks of a leaf that is being installed: at most [`MAX_ENTRY_BLOCKS`]. Where no begin is in effect when this
     /// one takes effect, the leaf ended or the begin was lost in a crash, it is nothing.
     Install {
@@ -138,6 +142,11 @@ pub enum EntryKind {
     InstallEnd {
         /// The image's.
         last_seq: Seq,
+    },
+    /// A layer, as another member of the group knows it. One that is known here stays what it is, also if it is gone.
+    InstallLayer {
+        /// Its layer is the entry's.
+        record: LayerRecord,
     },
     /// This member goes on behind entries that it lacks and that nobody can send any more: what of the order is
     /// prepared here and not applied is dropped for ever, and the next entry is the one behind `through`. Where that

@@ -114,10 +114,11 @@ pub fn ordered_bytes(entry: &Entry) -> Result<OrderedBytes, OrderedError> {
         EntryKind::LayerDelete { chunks } if !can_be_listed(chunks) => return limit("chunks", chunks.len()),
         EntryKind::LayerDelete { chunks } => (chunks.len() * ChunkList::BYTES_PER_CHUNK, 0),
         EntryKind::MemberState { .. }
-        | EntryKind::InstallBegin
+        | EntryKind::InstallBegin { .. }
         | EntryKind::Install { .. }
         | EntryKind::InstallZero { .. }
         | EntryKind::InstallEnd { .. }
+        | EntryKind::InstallLayer { .. }
         | EntryKind::Skip { .. } => {
             return Err(OrderedError::Kind { group, seq, kind: crate::shard::kind_of(&entry.kind) as u8 });
         }

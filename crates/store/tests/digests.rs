@@ -78,12 +78,12 @@ fn equal_contents_have_equal_digests_however_they_came() {
             let (bytes, coding) = (bytes_of(ChunkId(0), range, version), BlockCoding::PLAIN);
             install(0, EntryKind::Install { range, bytes, coding })
         };
-        prepare(&shard, [install(0, EntryKind::InstallBegin), blocks(2), blocks(0)]).await;
+        prepare(&shard, [install(0, EntryKind::InstallBegin { keeps: false }), blocks(2), blocks(0)]).await;
         let untrusted = ReadError::Untrusted { layer: LAYER, chunk: ChunkId(0) };
         assert_eq!(shard.group_digest(LEAVES), Err(untrusted));
         let hides = EntryKind::InstallZero { range: BlockRange::new(3, 1), hides_below: true };
         let EntryKind::Write { range, bytes, coding } = coded(Codec::Lz4) else { unreachable!("it is a write") };
-        let rest = [blocks(1), install(0, hides), install(2, EntryKind::InstallBegin)];
+        let rest = [blocks(1), install(0, hides), install(2, EntryKind::InstallBegin { keeps: false })];
         prepare(&shard, rest.into_iter().chain([install(2, EntryKind::Install { range, bytes, coding })])).await;
         let end = |chunk| install(chunk, EntryKind::InstallEnd { last_seq: Seq(77) });
         prepare(&shard, [end(0), end(2)]).await;

@@ -37,7 +37,7 @@ fn a_full_device_takes_what_another_member_has() {
 }
 
 fn begin() -> EntryKind {
-    EntryKind::InstallBegin
+    EntryKind::InstallBegin { keeps: false }
 }
 
 fn blocks(chunk: u32, first: u32, count: u32, version: u64) -> EntryKind {
@@ -439,4 +439,63 @@ fn a_group_that_may_lack_an_install_is_damaged() {
         let damaged: Vec<_> = recovery.groups.iter().map(|group| (group.group, group.damaged)).collect();
         assert_eq!(damaged, [(GROUP, true), (GroupId(2), false)], "with the state in a pass: {in_the_pass}");
     }
+}
+
+/// What changed alone is installed: each loss of power leaves the old leaf, one that is not to be trusted, or the new one.
+#[test]
+fn what_is_kept_by_an_install_stays_at_every_moment() {
+    let (old, new) = ([2, 2, 2, 2, 0, 0], [2, 9, 0, 2, 9, 0]);
+    let rig = rig(43);
+    let shard = rig.run(async {
+        let (shard, _) = open_whole().await;
+        let range = BlockRange::new(0, 4);
+        let write = EntryKind::write(range, bytes_of(ChunkId(0), range, 2));
+        prepare(&shard, [start(1, 1), entry(1, 2, ChunkId(0), write)]).await;
+        shard.commit(GROUP, Seq(2));
+        shard
+    });
+    let passing = shard.clone();
+    let task = async move {
+        runtime::spawn(async move { while passing.pass_now().await.is_ok() {} });
+        install(&shard, 0, [EntryKind::InstallBegin { keeps: true }]).await;
+        let absent = EntryKind::InstallZero { range: BlockRange::new(2, 1), hides_below: false };
+        install(&shard, 0, [blocks(0, 1, 1, 9), absent, blocks(0, 4, 1, 9)]).await;
+        install(&shard, 0, [finish(9)]).await;
+        runtime::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    let mut met = [0; 3];
+    let judge = || async move {
+        let (shard, recovery) = open_whole().await;
+        assert_eq!(recovery.damage, []);
+        shard.commit(GROUP, Seq(2));
+        match trust(&shard, 0) {
+            (false, seq) => (1, vec![seq.0]),
+            (true, seq) if seq == Seq(2) => (0, versions(&shard, 0, 6).await),
+            (true, _) => (2, versions(&shard, 0, 6).await),
+        }
+    };
+    rig.at_every_moment(1, task, |image| {
+        let (which, seen) = image.run(judge());
+        let due: [&[u64]; 3] = [&old, &[0], &new];
+        assert_eq!(seen, due[which]);
+        met[which] += 1;
+    });
+    assert!(met.iter().all(|count| *count > 2), "{met:?}");
+    lose_power(&rig);
+    assert_eq!(rig.run(judge()), (2, new.to_vec()));
+}
+
+/// Replay would find in the leaf what the entry replaced, and its segment may hold something else by then.
+#[test]
+fn an_entry_beside_a_begin_that_keeps_stops_the_store() {
+    let rig = rig(44);
+    rig.run(async {
+        let (shard, _) = open_whole().await;
+        prepare(&shard, [start(1, 1), write(1, 2, 0, 0), write(1, 3, 0, 1)]).await;
+        shard.commit(GROUP, Seq(2));
+        shard.prepare(entry(0, 0, ChunkId(0), EntryKind::InstallBegin { keeps: true })).expect("there is room");
+        shard.commit(GROUP, Seq(3));
+        runtime::sleep(std::time::Duration::from_millis(50)).await;
+        assert!(shard.store().failed().is_some());
+    });
 }

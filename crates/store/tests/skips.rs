@@ -6,6 +6,7 @@ use common::members::*;
 use common::skips::*;
 use common::*;
 use runtime::IoBuf;
+use store::format::LayerRecord;
 use store::{AppendError, Entry, EntryKind, MAX_SKIP_BYTES, MAX_SKIP_EPOCHS, Shard};
 use types::*;
 
@@ -278,4 +279,47 @@ fn spoil_record_of(rig: &Rig, chunk: u32, block: u32, version: u64) {
     // Its record begins in the block before.
     rig.disk.flip_bit(at.expect("it is there") - 4096 + 90, 1);
     rig.node.start();
+}
+
+/// A member is told of layers by another: what it knew stays, also that one is gone, and a crash takes nothing of it.
+#[test]
+fn a_layer_that_another_member_knows_is_known() {
+    let of = |layer: u64, parent: u64| LayerRecord {
+        layer: LayerId(layer),
+        parent: LayerId(parent),
+        family: FamilyId(3),
+        ..LayerRecord::default()
+    };
+    let told = move |layer: u64, parent: u64| Entry {
+        layer: LayerId(layer),
+        ..entry(0, 0, ChunkId(0), EntryKind::InstallLayer { record: of(layer, parent) })
+    };
+    let in_order = move |seq, layer: u64, parent: u64| Entry {
+        layer: LayerId(layer),
+        ..entry(3, seq, ChunkId(0), EntryKind::Layer { record: of(layer, parent) })
+    };
+    let known = |shard: &Shard, layer| shard.layer(LayerId(layer)).map(|record| record.parent.0);
+    let rig = rig(84);
+    rig.run(async move {
+        let shard = with_lone_tail().await;
+        prepare(&shard, [in_order(PREPARED + 1, 70, 0), in_order(PREPARED + 2, 71, 70)]).await;
+        let ends = EntryKind::LayerDelete { chunks: Vec::new() };
+        prepare(&shard, [Entry { layer: LayerId(70), ..entry(3, PREPARED + 3, ChunkId(0), ends) }]).await;
+        assert!(shard.commit(GROUP, Seq(PREPARED + 3)));
+        assert_eq!((known(&shard, 70), known(&shard, 71)), (None, Some(0)));
+        prepare(&shard, [told(70, 0), told(71, 9), told(72, 71)]).await;
+        assert_eq!((known(&shard, 70), known(&shard, 71), known(&shard, 72)), (None, Some(0), Some(71)));
+    });
+    lose_power(&rig);
+    rig.run(async move {
+        let (shard, _) = open_whole().await;
+        assert_eq!((known(&shard, 70), known(&shard, 71), known(&shard, 72)), (None, Some(0), Some(71)));
+        shard.pass_now().await.expect("an open shard");
+        shard.pass_now().await.expect("an open shard");
+    });
+    lose_power(&rig);
+    rig.run(async move {
+        let (shard, _) = open_whole().await;
+        assert_eq!((known(&shard, 70), known(&shard, 71), known(&shard, 72)), (None, Some(0), Some(71)));
+    });
 }

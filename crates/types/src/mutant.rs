@@ -114,6 +114,12 @@ pub enum Mutant {
     DigestsNotCompared,
     /// Replication: whoever is stopped by an entry does not say so, and the next one takes over.
     PoisonNotTold,
+    /// Replication: a member that starts anew does not know of an entry that nobody can apply.
+    PoisonForgotten,
+    /// Catch-up: a member takes what was sent to it in an earlier attempt.
+    EarlierAttemptTaken,
+    /// Catch-up: of what changed while a member was away, one block is left out.
+    ChangeForgotten,
     /// Replication: a primary with a damaged block goes on, and nobody mends it.
     DamagedGoesOn,
     /// Catch-up: a member does not write down that it is not whole.

@@ -1,7 +1,7 @@
 //! The side of the member that lacks something.
 
 use super::{Owner, leaves_of};
-use crate::group::{Group, GroupRef};
+use crate::group::{Group, GroupRef, MemberState};
 use crate::node::{CoreGroups, Line};
 use crate::protocol::History;
 use crate::shard::GroupShard;
@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
-use store::format::StoredLength;
+use store::format::{LayerRecord, StoredLength};
 use store::{AppendError, BlockCoding, Entry, EntryKind, LogPosition};
 use types::{ChunkId, Epoch, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, VolumeId, mutant};
 
@@ -22,15 +22,6 @@ use types::{ChunkId, Epoch, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, V
 const FULL_WAIT: Duration = Duration::from_millis(100);
 /// A connection may have room again.
 const ROOM_WAIT: Duration = Duration::from_millis(10);
-/// What a member writes down of itself: whether it is whole.
-const WHOLE: &[u8] = &[1, 1];
-const NOT_WHOLE: &[u8] = &[1, 0];
-
-/// Whether a member's state, as it was written down, says that it lacks nothing. What cannot be read says nothing good.
-pub(crate) fn is_whole(state: Option<&[u8]>) -> bool {
-    state.is_none_or(|state| state == WHOLE)
-}
-
 /// An attempt, as the member sees it.
 pub(crate) struct Filler {
     attempt: u64,
@@ -129,9 +120,9 @@ impl Attempt {
     async fn run(&self, owner: &Owner) -> Result<(), String> {
         // Before anything is given up: whoever starts anew from here on is not taken for whole.
         if !mutant(Mutant::FillNotNoted) {
-            self.note(NOT_WHOLE).await?;
+            self.note(false).await?;
         }
-        self.group.with(crate::protocol::Member::begins_to_fill);
+        let base = self.group.begins_to_lack();
         let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await;
         let damaged = self.group.damaged();
         for leaf in leaves.iter_mut().filter(|leaf| damaged.contains(&(leaf.layer, leaf.chunk))) {
@@ -148,7 +139,7 @@ impl Attempt {
                     return Err("it was given up".to_owned());
                 }
             }
-            self.say(Fill::Leaves { leaves, is_last })?;
+            self.say(Fill::Leaves { base, leaves, is_last })?;
             if is_last {
                 break;
             }
@@ -167,10 +158,9 @@ impl Attempt {
                     self.skip(at, epochs, volumes, record).await?;
                     self.say(Fill::Skipped { through: at.1 })?;
                 }
-                Fill::UnitBegin { unit: number, chunk, leaves, .. } => {
-                    for leaf in &leaves {
-                        self.put(leaf.layer, chunk, EntryKind::InstallBegin).await?;
-                    }
+                Fill::Layers { records } => self.know(records).await?,
+                Fill::UnitBegin { unit: number, chunk, leaves, is_change, .. } => {
+                    self.begin_unit(chunk, &leaves, is_change).await?;
                     unit = Some((number, leaves));
                 }
                 Fill::UnitPart { unit: number, layer, key, runs, blocks } => {
@@ -189,7 +179,7 @@ impl Attempt {
                     if !self.filler.pending.borrow().is_empty() || unit.is_some() {
                         return Err("it is told to be whole, and is not".to_owned());
                     }
-                    self.note(WHOLE).await?;
+                    self.note(true).await?;
                     self.filler.end();
                     self.group.is_whole_again();
                     self.group.with(crate::protocol::Member::is_filled);
@@ -206,6 +196,29 @@ impl Attempt {
         }
     }
 
+    /// Layers that were named in what it skipped.
+    async fn know(&self, records: Vec<LayerRecord>) -> Result<(), String> {
+        for record in records {
+            if self.shard.store().layer(record.layer).is_none() {
+                self.put(record.layer, ChunkId(0), EntryKind::InstallLayer { record }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaves of a unit are not to be trusted until all of it is there.
+    async fn begin_unit(&self, chunk: ChunkId, leaves: &[LeafLine], keeps: bool) -> Result<(), String> {
+        let damaged = self.group.damaged();
+        for leaf in leaves {
+            let is_good = || self.shard.store().image(leaf.layer, chunk).is_ok_and(|image| image.is_trusted());
+            if keeps && (damaged.contains(&(leaf.layer, chunk)) || !is_good()) {
+                return Err(format!("chunk {chunk} was found to be damaged"));
+            }
+            self.put(leaf.layer, chunk, EntryKind::InstallBegin { keeps }).await?;
+        }
+        Ok(())
+    }
+
     fn say(&self, says: Fill) -> Result<(), String> {
         let Filler { attempt, from, line, .. } = &*self.filler;
         let message = FillMessage { attempt: *attempt, says };
@@ -216,8 +229,8 @@ impl Attempt {
     }
 
     /// Writes down what this member is.
-    async fn note(&self, state: &[u8]) -> Result<(), String> {
-        let state = IoBuf::copy_of(state).freeze();
+    async fn note(&self, whole: bool) -> Result<(), String> {
+        let state = MemberState { whole, poison: self.group.member().poison() }.encode();
         self.put(LayerId(0), ChunkId(0), EntryKind::MemberState { state }).await?;
         self.durable(self.last.get()).await
     }
@@ -238,6 +251,7 @@ impl Attempt {
         if self.shard.store().committed_through(id) != through {
             return Err(format!("its log does not go on behind {through}"));
         }
+        self.group.has_skipped(through);
         self.group.with(|member| member.skipped(history));
         self.filler.goes_on.set(true);
         Ok(())
@@ -254,6 +268,7 @@ impl Attempt {
         for run in runs {
             let kind = match run {
                 Run::Zero(range) => EntryKind::InstallZero { range, hides_below: true },
+                Run::Absent(range) => EntryKind::InstallZero { range, hides_below: false },
                 Run::Stored(range, sums) => {
                     let lengths: Vec<_> = sums.iter().map(|(_, length)| *length).collect();
                     let end = at + lengths.iter().map(|length| length.bytes()).sum::<usize>();
@@ -347,12 +362,16 @@ pub(crate) fn hear(
 }
 
 /// Whether entries that have come may be taken: a member that is not whole takes none of what a unit will bring, and none
-/// at all while nobody makes it whole.
-pub(crate) fn may_come(group: &Group, entries: &[Entry]) -> bool {
-    if entries.is_empty() || group.member().is_whole() {
+/// at all while nobody makes it whole. What was sent in another attempt may be a no-op there and not here: it is not taken.
+pub(crate) fn may_come(group: &Group, entries: &[Entry], attempt: u64) -> bool {
+    if entries.is_empty() {
         return true;
     }
-    let Some(filler) = group.filler().filter(|filler| filler.is_going_on()) else { return false };
+    let filler = group.filler().filter(|filler| filler.attempt == attempt);
+    if group.member().is_whole() {
+        return attempt == 0 || filler.is_some() || mutant(Mutant::EarlierAttemptTaken);
+    }
+    let Some(filler) = filler.filter(|filler| filler.is_going_on()) else { return false };
     let may = entries.iter().all(|entry| filler.may_come(entry));
     if !may {
         log::error!("group {}: an entry came for a chunk that is still to come as a whole", group.id());

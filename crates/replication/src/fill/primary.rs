@@ -1,10 +1,11 @@
 //! The side of the primary, which has everything.
 
 use super::{Owner, PATIENCE, leaves_of};
+use crate::changes::Blocks;
 use crate::group::{Group, GroupRef};
 use crate::node::{CoreGroups, Line};
 use crate::shard::GroupShard;
-use crate::wire::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_HISTORY_EPOCHS, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
+use crate::wire::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_LAYERS, MAX_HISTORY_EPOCHS, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use runtime::channel::WaitList;
@@ -13,13 +14,16 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use store::format::{Crc32c, StoredLength};
-use store::{Entry, EntryKind, ImageBlock, LeafImage, MAX_ENTRY_BLOCKS, ReadError};
-use types::{BlockRange, ChunkId, Incarnation, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, mutant};
+use store::{Entry, ImageBlock, LeafImage, MAX_ENTRY_BLOCKS, ReadError};
+use types::{BlockRange, ChunkId, Incarnation, KeyId, LayerId, Mutant, Seq, StoreId, mutant};
 
 /// Units that are on their way at once.
 const UNITS_UNDER_WAY: usize = 4;
 /// What is waited for is looked at again after so long: whether there is anything to wait for.
 const LOOK: Duration = Duration::from_millis(100);
+/// A leaf of a unit, and the key of what is new in its layer.
+type Taken = (LayerId, KeyId, LeafImage);
+
 /// Blocks of one part.
 const PART_BLOCKS_MAX: u32 = 64;
 
@@ -31,6 +35,8 @@ pub(crate) struct Filling {
     pub(crate) to: StoreId,
     life: Incarnation,
     theirs: RefCell<Vec<LeafLine>>,
+    /// Their leaves are as they were when this was committed; 0: that is not known.
+    base: Cell<Seq>,
     has_told: Cell<bool>,
     has_skipped: Cell<bool>,
     /// Chunks that differed: how far the order went into the unit that was sent; nothing, as long as none was.
@@ -43,6 +49,16 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
+    /// Which attempt it is.
+    pub(crate) fn attempt(&self) -> u64 {
+        self.attempt
+    }
+
+    /// Whether a unit of the chunk was, or is to be, sent: the member may not have it.
+    pub(crate) fn brings(&self, chunk: ChunkId) -> bool {
+        !self.has_skipped.get() || self.units.borrow().contains_key(&chunk)
+    }
+
     pub(crate) fn end(&self) {
         self.is_over.set(true);
         self.changed.wake_all();
@@ -54,7 +70,8 @@ impl Filling {
             return;
         }
         match message.says {
-            Fill::Leaves { leaves, is_last } => {
+            Fill::Leaves { base, leaves, is_last } => {
+                self.base.set(base);
                 self.theirs.borrow_mut().extend(leaves);
                 self.has_told.set(is_last);
             }
@@ -94,6 +111,7 @@ pub(crate) async fn run(core: Rc<CoreGroups>, shard: Rc<GroupShard>, group: Grou
         to,
         life,
         theirs: RefCell::default(),
+        base: Cell::new(Seq(0)),
         has_told: Cell::new(false),
         has_skipped: Cell::new(false),
         units: RefCell::default(),
@@ -104,9 +122,11 @@ pub(crate) async fn run(core: Rc<CoreGroups>, shard: Rc<GroupShard>, group: Grou
     });
     group.add_filling(filling.clone());
     let run = Attempt { core, shard, group: group.clone(), filling: filling.clone(), reign: group.reign() };
-    if let Err(why) = run.to_the_end(&owner).await {
+    let ended = run.to_the_end(&owner).await;
+    if let Err(why) = &ended {
         log::debug!("group {}: store {to} is not whole yet: {why}", group.id());
     }
+    group.timers.borrow_mut().attempted(to, ended.is_ok());
     filling.end();
     group.remove_filling(&filling);
     group.with(|member| member.fills_no_more(to));
@@ -128,6 +148,7 @@ impl Attempt {
         let at = self.place()?;
         self.compare(owner).await?;
         self.skip(at).await?;
+        self.tell_layers().await?;
         // Nothing is committed while too few are in sync, so that no unit could wait for what is on its way: all units are
         // taken before the member is sent the first entry, and none has come as a no-op that a unit lacks.
         let stands = !self.group.member().record().may_commit();
@@ -220,20 +241,16 @@ impl Attempt {
         self.group.with(|member| member.fills(self.filling.to, self.filling.life, at));
         let fills = self.group.member().peer(self.filling.to).is_some_and(|peer| peer.fills);
         match fills {
-            true => self.tell_layers().await,
+            true => Ok(()),
             false => Err("it has started anew".to_owned()),
         }
     }
 
-    /// What the skipped entries said of layers is said again.
+    /// What the skipped entries said of layers.
     async fn tell_layers(&self) -> Result<(), String> {
-        for record in self.shard.store().layers() {
-            let tell = || self.group.submit(VolumeEpoch(0), record.layer, ChunkId(0), EntryKind::Layer { record }, 0);
-            // Not behind writers that wait: they may wait for this member.
-            while tell().map_err(|error| error.to_string())?.is_none() {
-                runtime::sleep(LOOK).await;
-                self.check()?;
-            }
+        let layers = self.shard.store().layers();
+        for records in layers.chunks(MAX_LAYERS) {
+            self.part(Fill::Layers { records: records.to_vec() }).await?;
         }
         Ok(())
     }
@@ -241,7 +258,7 @@ impl Attempt {
     /// All of a chunk, as it is at one moment: nothing that was asked of it before is on its way then.
     async fn send_unit(&self, number: u64, chunk: ChunkId, stands: bool) -> Result<(), String> {
         let held = self.group.hold(chunk);
-        let images = loop {
+        let (changed, images) = loop {
             // Looked at in the turn in which the unit is taken: layers that end do not wait.
             self.until(|_| stands || !self.group.is_on_its_way(chunk)).await?;
             if !self.core.has_room(self.filling.to, self.group.id()) {
@@ -253,15 +270,17 @@ impl Attempt {
         };
         drop(held);
         for image in images {
-            self.send_leaf(number, image).await?;
+            self.send_leaf(number, image, changed.as_ref()).await?;
         }
         self.say(Fill::UnitEnd { unit: number })
     }
 
-    /// Its leaves are taken, and from now on what comes is an entry again: in one turn.
-    fn begin_unit(&self, number: u64, chunk: ChunkId) -> Result<Vec<(LayerId, KeyId, LeafImage)>, String> {
+    /// Its leaves are taken, and from now on what comes is an entry again: in one turn. Returns which blocks of them are to
+    /// be sent; all, if that is not known.
+    fn begin_unit(&self, number: u64, chunk: ChunkId) -> Result<(Option<Blocks>, Vec<Taken>), String> {
         let theirs = self.filling.theirs.borrow();
-        let mut layers: Vec<_> = theirs.iter().filter(|leaf| leaf.chunk == chunk).map(|leaf| leaf.layer).collect();
+        let of_chunk = || theirs.iter().filter(|leaf| leaf.chunk == chunk);
+        let mut layers: Vec<_> = of_chunk().map(|leaf| leaf.layer).collect();
         let known = self.shard.store().layers();
         layers.extend(self.shard.store().layers_of(chunk));
         layers.sort_unstable();
@@ -277,21 +296,45 @@ impl Attempt {
             images.push((layer, key, image));
         }
         let at = self.group.committed();
-        self.say(Fill::UnitBegin { unit: number, chunk, at, leaves })?;
+        let changed = self.changed(chunk, of_chunk(), &leaves);
+        self.say(Fill::UnitBegin { unit: number, chunk, at, leaves, is_change: changed.is_some() })?;
         self.filling.under_way.borrow_mut().insert(number);
         self.filling.units.borrow_mut().insert(chunk, Some(at));
-        Ok(images)
+        Ok((changed, images))
     }
 
-    async fn send_leaf(&self, unit: u64, (layer, key, image): (LayerId, KeyId, LeafImage)) -> Result<(), String> {
-        let runs: Vec<_> = image.runs().collect();
+    /// The blocks of a chunk that may differ: the member's leaves are what they were at its base, each of them is here, and
+    /// it is known what entries were about since.
+    fn changed<'a>(
+        &self,
+        chunk: ChunkId,
+        mut theirs: impl Iterator<Item = &'a LeafLine>,
+        ours: &[LeafLine],
+    ) -> Option<Blocks> {
+        let base = self.filling.base.get();
+        let is_here = |leaf: &LeafLine| ours.iter().any(|our| our.layer == leaf.layer && our.last_seq > Seq(0));
+        let is_known = base > Seq(0) && theirs.all(|leaf| leaf.last_seq > Seq(0) && is_here(leaf));
+        let changed = self.group.changed_behind(base, chunk).filter(|_| is_known)?;
+        (changed != Blocks::default()).then_some(changed)
+    }
+
+    async fn send_leaf(
+        &self,
+        unit: u64,
+        (layer, key, image): Taken,
+        changed: Option<&Blocks>,
+    ) -> Result<(), String> {
+        let mut runs: Vec<_> = image.runs().collect();
+        if let Some(changed) = changed {
+            let parts = |(range, block)| changed.within(range).map(move |part| (part, block));
+            runs = runs.into_iter().flat_map(parts).collect();
+        }
+        let said = |run| Fill::UnitPart { unit, layer, key, runs: vec![run], blocks: IoBuf::new(0).freeze() };
         for (range, block) in runs {
             match block {
-                ImageBlock::Absent => {}
-                ImageBlock::Zero => {
-                    let blocks = IoBuf::new(0).freeze();
-                    self.part(Fill::UnitPart { unit, layer, key, runs: vec![Run::Zero(range)], blocks }).await?;
-                }
+                ImageBlock::Absent if changed.is_none() => {}
+                ImageBlock::Absent => self.part(said(Run::Absent(range))).await?,
+                ImageBlock::Zero => self.part(said(Run::Zero(range))).await?,
                 ImageBlock::Stored => {
                     let mut first = u32::from(range.first);
                     while first < range.end() {

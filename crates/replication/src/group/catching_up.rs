@@ -1,12 +1,14 @@
 //! What a group keeps of members that are made whole: at their primary, and at the member itself.
 
 use super::Group;
+use crate::changes::{Blocks, Changes};
 use crate::fill::member::Filler;
 use crate::fill::primary::Filling;
+use crate::protocol::Member;
 use crate::shard::GroupShard;
 use std::rc::Rc;
-use store::ReadError;
-use types::{ChunkId, LayerId, StoreId};
+use store::{Entry, ReadError};
+use types::{ChunkId, LayerId, Seq, StoreId};
 
 impl Group {
     /// Which reign of this member it is.
@@ -22,8 +24,43 @@ impl Group {
     /// Whether others can be made whole: what is committed is here, and either all behind it will be, or nothing is
     /// before somebody is whole.
     pub(crate) fn may_fill(&self) -> bool {
-        let member = self.member.borrow();
-        member.has_begun() || member.next_place().is_some() && !member.record().may_commit()
+        self.member.borrow().may_fill()
+    }
+
+    /// From now on, for whoever asks, this member lacks something; that it does is written down. Returns what all of its
+    /// leaves hold but those that say otherwise; 0, if that is not known.
+    pub(crate) fn begins_to_lack(&self) -> Seq {
+        if !self.lacks_as_written.replace(true) {
+            let shard = self.shard.upgrade();
+            self.base_of_leaves.set(shard.map_or(Seq(0), |shard| shard.store().committed_through(self.id)));
+        }
+        self.with(Member::begins_to_fill);
+        self.base_of_leaves.get()
+    }
+
+    /// It is damaged, and nothing was written down that it lacks: it can lead, if nobody else does.
+    pub(crate) fn lacks_only_blocks(&self) -> bool {
+        !self.lacks_as_written.get() && !self.damaged.borrow().is_empty()
+    }
+
+    /// The blocks of the chunk that entries behind `base` were about, if that is known.
+    pub(crate) fn changed_behind(&self, base: Seq, chunk: ChunkId) -> Option<Blocks> {
+        self.changes.borrow().behind(base, chunk)
+    }
+
+    /// An entry takes its place in the order, here.
+    pub(crate) fn note_change(&self, entry: &Entry) {
+        let is_away = {
+            let member = self.member.borrow();
+            let record = member.record();
+            !record.joining.is_empty() || !record.eligible.is_empty()
+        };
+        self.changes.borrow_mut().note(entry, is_away);
+    }
+
+    /// What was skipped is not known.
+    pub(crate) fn has_skipped(&self, through: Seq) {
+        *self.changes.borrow_mut() = Changes::from(through);
     }
 
     /// Writers of the chunk wait as long as this lives.
@@ -69,18 +106,21 @@ impl Group {
         }
     }
 
-    /// A chunk is damaged here. Whether another member can make it whole.
-    pub(crate) fn note_damage(&self, error: &ReadError) -> bool {
-        let Some(place) = error.leaf() else { return false };
-        let (others, me) = {
-            let member = self.member.borrow();
-            (member.record().in_sync.clone(), member.store())
-        };
+    /// A chunk is damaged here. Of a primary: who can mend it.
+    pub(crate) fn note_damage(&self, error: &ReadError) -> Mender {
+        let Some(place) = error.leaf() else { return Mender::Nobody };
         let mut damaged = self.damaged.borrow_mut();
         if !damaged.contains(&place) {
             damaged.push(place);
         }
-        others.iter().any(|store| *store != me)
+        if self.member.borrow().whole_others() > 0 {
+            return Mender::Another;
+        }
+        let has_it = |filling: &Rc<Filling>| !filling.brings(place.1);
+        match self.fillings.borrow().iter().any(has_it) {
+            true => Mender::AnotherSoon,
+            false => Mender::Nobody,
+        }
     }
 
     /// Chunks that are damaged here.
@@ -105,8 +145,20 @@ impl Group {
 
     /// All of them have come from another member.
     pub(crate) fn is_whole_again(&self) {
+        self.lacks_as_written.set(false);
         self.damaged.borrow_mut().clear();
     }
+}
+
+/// Who has a chunk that is damaged at the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mender {
+    /// Another member in sync.
+    Another,
+    /// One that has it, and is being made whole.
+    AnotherSoon,
+    /// Nobody, as far as is known.
+    Nobody,
 }
 
 /// Writers of a chunk wait as long as this lives.

@@ -1,6 +1,6 @@
 //! What the protocol decides for a member is done here: entries appended, cut and committed, messages sent, the map asked.
 
-use super::{Group, VolumeReign};
+use super::{Group, MemberState, VolumeReign};
 use crate::fill::member::may_come;
 use crate::protocol::{Effect, Member, Membership, Message, Refusal};
 use crate::record::{membership_of, with_membership};
@@ -17,6 +17,8 @@ pub(crate) struct Received<'a> {
     pub(crate) message: &'a Message,
     /// What it names.
     pub(crate) request: RequestId,
+    /// In which attempt to make this member whole it is sent.
+    pub(crate) attempt: u64,
     pub(crate) entries: &'a mut Vec<Entry>,
 }
 
@@ -35,8 +37,8 @@ impl Group {
 
     /// A message has come, with these entries.
     pub(crate) fn receive(&self, from: StoreId, life: Incarnation, received: Received<'_>) {
-        let Received { message, request, entries } = received;
-        if self.stopped.get().is_some() || !may_come(self, entries) {
+        let Received { message, request, attempt, entries } = received;
+        if self.stopped.get().is_some() || !may_come(self, entries, attempt) {
             return;
         }
         if let Message::Prepared { .. } = message {
@@ -47,6 +49,32 @@ impl Group {
         self.member.borrow_mut().receive(from, life, message, &epochs);
         self.carry_out(entries);
         self.answers.set(RequestId(0));
+        self.note_poison();
+    }
+
+    /// An entry that nobody can apply is written down: whoever starts anew must not try it either (R16).
+    fn note_poison(&self) {
+        let poison = self.member.borrow().poison();
+        if poison == self.poison_noted.get() || mutant(Mutant::PoisonForgotten) {
+            return;
+        }
+        let Some(shard) = self.shard.upgrade() else { return };
+        let entry = Entry {
+            group: self.id,
+            epoch: Epoch(0),
+            seq: Seq(0),
+            commit: Seq(0),
+            volume_epoch: VolumeEpoch(0),
+            layer: LayerId(0),
+            chunk: ChunkId(0),
+            kind: EntryKind::MemberState {
+                state: MemberState { whole: !self.lacks_as_written.get(), poison }.encode(),
+            },
+        };
+        // It is said again and again: once more where there is no room now.
+        if shard.store().prepare(entry).is_ok() {
+            self.poison_noted.set(poison);
+        }
     }
 
     /// What a message to another member names: of a prepare, the commit number that it tells; of an answer to one, the same.
@@ -100,7 +128,10 @@ impl Group {
                     self.stop("its store cannot forget entries that were never committed");
                 }
             }
-            Effect::Append(known) => entries.drain(..).skip(known).for_each(|entry| shard.take_in(self.index, entry)),
+            Effect::Append(known) => entries.drain(..).skip(known).for_each(|entry| {
+                self.note_change(&entry);
+                shard.take_in(self.index, entry);
+            }),
             Effect::Commit(through) => self.commit(shard, through),
             Effect::Begin(first, record) => self.begin_epoch(shard, first, &record),
             Effect::Send(to, message, range) => self.send(shard, to, message, range),

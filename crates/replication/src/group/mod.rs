@@ -6,10 +6,13 @@
 mod catching_up;
 mod decided;
 mod requests;
+mod state;
 
 pub(crate) use decided::Received;
+pub(crate) use state::MemberState;
 pub use requests::{Place, Reader, Sought, Stamp};
 
+use crate::changes::Changes;
 use crate::error::GroupError;
 use crate::fill::member::Filler;
 use crate::fill::primary::Filling;
@@ -104,6 +107,12 @@ pub struct Group {
     reigns: RefCell<HashMap<VolumeId, VolumeReign, FixedState>>,
     /// Layers that the group was told of in this reign.
     layers: RefCell<HashSet<LayerId, FixedState>>,
+    /// Which blocks entries were about of late.
+    changes: RefCell<Changes>,
+    /// It lacks something before its log's end, and that is written down.
+    lacks_as_written: Cell<bool>,
+    /// Before that it held this much of the order; 0: not known.
+    base_of_leaves: Cell<Seq>,
     /// Chunks that are damaged here: another member has them.
     damaged: RefCell<Vec<(LayerId, ChunkId)>>,
     /// Chunks whose writers wait, as their unit is being taken.
@@ -114,6 +123,8 @@ pub struct Group {
     filler: RefCell<Option<Rc<Filler>>>,
     /// To be sent at the end of this turn.
     pub(crate) is_dirty: Cell<bool>,
+    /// The entry that nobody can apply, as it is written down.
+    poison_noted: Cell<Option<Seq>>,
     pub(crate) timers: RefCell<Timers>,
     stopped: OnceCell<String>,
 }
@@ -126,6 +137,7 @@ impl Group {
         index: u32,
         kept_bytes: usize,
     ) -> Self {
+        let (last, is_whole, poison) = (member.log().last(), member.is_whole(), member.poison());
         Self {
             id: base.id,
             base: RefCell::new(base),
@@ -143,11 +155,15 @@ impl Group {
             commits: WaitList::default(),
             reigns: RefCell::new(HashMap::with_hasher(FixedState::default())),
             layers: RefCell::new(HashSet::with_hasher(FixedState::default())),
+            changes: RefCell::new(Changes::from(last)),
+            lacks_as_written: Cell::new(!is_whole),
+            base_of_leaves: Cell::default(),
             damaged: RefCell::default(),
             held: RefCell::default(),
             fillings: RefCell::default(),
             filler: RefCell::default(),
             is_dirty: Cell::new(false),
+            poison_noted: Cell::new(poison),
             timers: RefCell::default(),
             stopped: OnceCell::new(),
         }

@@ -1,5 +1,6 @@
 //! What heads ask of a group, at its primary: places in its order, and what is committed.
 
+use super::catching_up::Mender;
 use super::{Group, Placed, VolumeReign};
 use crate::error::GroupError;
 use crate::shard::GroupShard;
@@ -142,11 +143,18 @@ impl Group {
         if let ReadError::Stopped { reason } = error {
             return GroupError::Stopped { group: self.id, reason: reason.to_string() };
         }
-        if !self.note_damage(&error) || mutant(Mutant::DamagedGoesOn) {
-            return GroupError::Damaged { group: self.id, error };
+        match self.note_damage(&error) {
+            Mender::Nobody => return GroupError::Damaged { group: self.id, error },
+            Mender::Another | Mender::AnotherSoon if mutant(Mutant::DamagedGoesOn) => {
+                return GroupError::Damaged { group: self.id, error };
+            }
+            // It leads when it is whole.
+            Mender::AnotherSoon => {}
+            Mender::Another => {
+                log::warn!("group {}: {error}; another member takes over, and this one gets the chunk from it", self.id);
+                self.with(|member| member.give_up(None));
+            }
         }
-        log::warn!("group {}: {error}; another member takes over, and this one gets the chunk from it", self.id);
-        self.with(|member| member.give_up(None));
         GroupError::NotPrimary { group: self.id, primary: None }
     }
 
@@ -339,7 +347,9 @@ impl Group {
         member.appended();
         let mut window = self.window.borrow_mut();
         window.push(bytes);
+        drop(member);
         if let Some(entry) = to_send {
+            self.note_change(&entry);
             self.recent.borrow_mut().push(entry);
             shard.mark_dirty(self, self.index);
         }

@@ -155,6 +155,13 @@ impl CoreGroups {
         });
     }
 
+    /// The same, of what comes again and again: it is left out if the core is so far behind that its line is full.
+    pub(super) fn tell_if_it_keeps_up(&self, core: u16, work: impl FnOnce(&Rc<CoreGroups>) + Send + 'static) {
+        if self.behind[usize::from(core)].borrow().is_empty() {
+            self.tell(core, work);
+        }
+    }
+
     /// What each group knows of its record now: a look at the map that begins after this finds no less.
     pub(super) fn mark_known(&self) {
         let mut known = self.known.borrow_mut();
@@ -199,12 +206,15 @@ impl CoreGroups {
         let Some(link) = self.link_to(to, group) else {
             return self.not_sent(shard, group, to, entries.first().map(|entry| entry.seq));
         };
+        let of_group = shard.group(group);
+        let filling = of_group.as_ref().filter(|_| !entries.is_empty()).and_then(|group| group.filling(to));
         let envelope = Envelope {
             sender: shard.store_id(),
             incarnation: shard.life(),
             receiver: to,
             group,
-            request: shard.group(group).map_or(RequestId(0), |group| group.request_of(message)),
+            request: of_group.map_or(RequestId(0), |group| group.request_of(message)),
+            attempt: filling.map_or(0, |filling| filling.attempt()),
             ..Envelope::default()
         };
         match link.push(&envelope, message, entries) {
@@ -286,6 +296,12 @@ impl CoreGroups {
     pub(crate) fn full_among(&self, stores: &[StoreId]) -> Option<StoreId> {
         let view = self.view.borrow();
         stores.iter().copied().find(|store| !view.takes_new_blocks(*store))
+    }
+
+    /// Whether another node of these stores was answered by the map, for long enough after `since`.
+    pub(super) fn map_answers_others(&self, stores: &[StoreId], since: Instant) -> bool {
+        let view = self.view.borrow();
+        stores.iter().any(|store| view.reached_map(*store).is_some_and(|at| at > since))
     }
 
     /// How long things last.
@@ -388,9 +404,9 @@ impl CoreGroups {
         let Frame { header, said } = frame;
         match said {
             Said::Group(message, mut entries) => {
-                let Envelope { sender, incarnation, receiver, group, request, .. } = header.envelope;
+                let Envelope { sender, incarnation, receiver, group, request, attempt, .. } = header.envelope;
                 if let Some(member) = self.group(receiver, group) {
-                    let received = Received { message: &message, request, entries: &mut entries };
+                    let received = Received { message: &message, request, attempt, entries: &mut entries };
                     member.receive(sender, incarnation, received);
                 }
             }
@@ -440,7 +456,7 @@ impl CoreGroups {
         let (node, beat) = (link.node, Arc::new(beat));
         for core in 0..cores {
             let (told, beat) = (told.clone(), beat.clone());
-            self.tell(core, move |core| drop(told.try_send((core.core, core.grant(node, &beat)))));
+            self.tell_if_it_keeps_up(core, move |core| drop(told.try_send((core.core, core.grant(node, &beat)))));
         }
         drop(told);
         let (this, link) = (self.clone(), link.clone());
@@ -491,7 +507,7 @@ impl CoreGroups {
         let answer = Arc::new(answer);
         for core in 0..self.shared.lines.len() as u16 {
             let answer = answer.clone();
-            self.tell(core, move |core| core.heard(node, &answer));
+            self.tell_if_it_keeps_up(core, move |core| core.heard(node, &answer));
         }
     }
 
@@ -533,7 +549,7 @@ impl CoreGroups {
 
     /// The node's stores that serve; asked on the first core.
     fn store_lines(&self) -> Vec<StoreLine> {
-        self.map_side.get().map_or_else(Vec::new, |side| side.store_lines())
+        self.map_side.get().map_or_else(Vec::new, |side| side.store_lines(self.shared.timing.ask))
     }
 
     /// This core moves.

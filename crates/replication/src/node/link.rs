@@ -42,7 +42,7 @@ pub(crate) struct Link {
     is_closed: Cell<bool>,
     stream: RefCell<Option<TcpStream>>,
     /// Something was sent since it was last asked whether it lives.
-    has_sent: Cell<bool>,
+    is_used: Cell<bool>,
     /// When it was asked, and has not answered.
     pinged_at: Cell<Option<Instant>>,
 }
@@ -78,7 +78,7 @@ impl Link {
             filled: WaitList::default(),
             is_closed: Cell::new(false),
             stream: RefCell::default(),
-            has_sent: Cell::new(false),
+            is_used: Cell::new(false),
             pinged_at: Cell::new(None),
         }
     }
@@ -105,6 +105,20 @@ impl Link {
         !self.is_closed() && outgoing.bytes < QUEUED_BYTES_MAX && outgoing.heads.len() < HEADS_BYTES_MAX
     }
 
+    /// Queues what `encode` appends; it is asked for no more than there is.
+    fn queue<T>(&self, encode: impl FnOnce(&mut Outgoing) -> Result<T, WireError>) -> Result<T, WireError> {
+        let mut outgoing = self.outgoing.borrow_mut();
+        let (heads, blocks) = (outgoing.heads.len(), outgoing.blocks.len());
+        let said = encode(&mut outgoing)?;
+        let of_blocks: usize = outgoing.blocks[blocks..].iter().map(|block| block.len()).sum();
+        outgoing.bytes += outgoing.heads.len() - heads + of_blocks;
+        let end = (outgoing.heads.len(), outgoing.blocks.len());
+        outgoing.frames.push(end);
+        drop(outgoing);
+        self.filled.wake_all();
+        Ok(said)
+    }
+
     /// Queues a message between stores, with its entries.
     ///
     /// # Errors
@@ -116,14 +130,10 @@ impl Link {
             if !self.has_room() {
                 return Ok(rest.first().map_or(Taken::Nothing, |next| Taken::Before(next.seq)));
             }
-            let mut outgoing = self.outgoing.borrow_mut();
-            let Outgoing { sender, heads, blocks, frames, bytes } = &mut *outgoing;
-            let (before, of_blocks) = (heads.len(), blocks.len());
-            let carried = sender.encode(envelope, &message, rest, heads, blocks)?;
-            *bytes += heads.len() - before + blocks[of_blocks..].iter().map(|block| block.len()).sum::<usize>();
-            frames.push((heads.len(), blocks.len()));
-            drop(outgoing);
-            self.filled.wake_all();
+            let carried = self.queue(|Outgoing { sender, heads, blocks, .. }| {
+                sender.encode(envelope, &message, rest, heads, blocks)
+            })?;
+            self.is_used.set(true);
             let Some(last) = rest[..carried].last().filter(|_| carried < rest.len()) else { return Ok(Taken::Whole) };
             let place = (last.epoch, last.seq);
             match message.to_mut() {
@@ -144,18 +154,13 @@ impl Link {
         if !self.has_room() {
             return false;
         }
-        let mut outgoing = self.outgoing.borrow_mut();
-        let Outgoing { heads, blocks, frames, bytes, .. } = &mut *outgoing;
-        let (before, of_blocks) = (heads.len(), blocks.len());
-        if let Err(error) = encode_fill(envelope, message, heads, blocks) {
+        let queued =
+            self.queue(|Outgoing { heads, blocks, .. }| encode_fill(envelope, message, heads, blocks).map(drop));
+        if let Err(error) = &queued {
             log::error!("group {}: a message was not sent: {error}", envelope.group);
-            return false;
         }
-        *bytes += heads.len() - before + blocks[of_blocks..].iter().map(|block| block.len()).sum::<usize>();
-        frames.push((heads.len(), blocks.len()));
-        drop(outgoing);
-        self.filled.wake_all();
-        true
+        self.is_used.set(true);
+        queued.is_ok()
     }
 
     /// Queues a message between nodes; it is dropped if there is no room.
@@ -163,17 +168,13 @@ impl Link {
         if !self.has_room() {
             return;
         }
-        let mut outgoing = self.outgoing.borrow_mut();
-        let before = outgoing.heads.len();
-        if let Err(error) = encode_node(&Envelope::default(), message, &mut outgoing.heads) {
+        let queued = self.queue(|Outgoing { heads, .. }| encode_node(&Envelope::default(), message, heads));
+        if let Err(error) = queued {
             log::error!("a message to node {} was not sent: {error}", self.node);
-            return;
         }
-        outgoing.bytes += outgoing.heads.len() - before;
-        let end = (outgoing.heads.len(), outgoing.blocks.len());
-        outgoing.frames.push(end);
-        drop(outgoing);
-        self.filled.wake_all();
+        if !matches!(message, NodeMessage::Ping | NodeMessage::Pong) {
+            self.is_used.set(true);
+        }
     }
 
     /// Asks whether it lives, if it was used, and ends it if it does not answer: a connection whose other end is gone takes
@@ -188,10 +189,9 @@ impl Link {
                 self.close();
             }
             Some(_) => {}
-            None if self.has_sent.replace(false) => {
+            None if self.is_used.replace(false) => {
                 self.pinged_at.set(Some(at));
                 self.push_node(&NodeMessage::Ping);
-                self.has_sent.set(false);
             }
             None => {}
         }
@@ -209,7 +209,6 @@ impl Link {
             self.filled.until(|| (self.is_closed() || !self.outgoing.borrow().frames.is_empty()).then_some(())).await;
             // What this turn brings leaves together.
             runtime::turn_end().await;
-            self.has_sent.set(true);
             let mut rest = self.take(&mut parts).into_iter();
             loop {
                 parts.extend(rest.by_ref().take(MAX_SEND_PARTS));

@@ -11,7 +11,7 @@ use cluster::{
 };
 use runtime::channel::cross;
 use runtime::{Instant, now};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -83,19 +83,34 @@ pub(super) struct MapSide {
     asked: RefCell<Vec<Asked>>,
     /// Looks that are under way.
     looking: RefCell<BTreeSet<(StoreId, GroupId)>>,
+    /// When the map answered last, whatever it said.
+    answered_at: Cell<Option<Instant>>,
 }
 
 impl MapSide {
     pub(super) fn new(map: Arc<dyn MapStore>, cores: u16) -> Self {
-        Self { map, cores, stores: RefCell::default(), asked: RefCell::default(), looking: RefCell::default() }
+        Self {
+            map,
+            cores,
+            stores: RefCell::default(),
+            asked: RefCell::default(),
+            looking: RefCell::default(),
+            answered_at: Cell::default(),
+        }
     }
 
     pub(super) fn add_stores(&self, stores: Vec<(Arc<Store>, u16)>) {
         self.stores.borrow_mut().extend(stores);
     }
 
-    /// The node's stores that serve.
-    pub(super) fn store_lines(&self) -> Vec<StoreLine> {
+    /// The map has answered.
+    fn answered(&self) {
+        self.answered_at.set(Some(now()));
+    }
+
+    /// The node's stores that serve. `lately`: what the map answered since then counts.
+    pub(super) fn store_lines(&self, lately: Duration) -> Vec<StoreLine> {
+        let reaches_map = self.answered_at.get().is_some_and(|at| now().since(at) < lately);
         let stores = self.stores.borrow();
         let serves = stores.iter().filter(|(store, _)| store.failed().is_none());
         let line = |(store, first_core): &(Arc<Store>, u16)| StoreLine {
@@ -105,6 +120,7 @@ impl MapSide {
             first_core: *first_core,
             cores: self.cores,
             is_full: !store.takes_new_blocks(0),
+            reaches_map,
         };
         serves.map(line).collect()
     }
@@ -124,6 +140,7 @@ impl MapSide {
         while all_told.recv().await.is_ok() {}
         let records: Vec<_> =
             list::<GroupRecord>(&*self.map, keys::GROUPS).await?.into_iter().map(|found| found.record).collect();
+        self.answered();
         self.tell_all(core, records, Says::Looked);
         Ok(())
     }
@@ -137,7 +154,7 @@ impl MapSide {
         }
         for index in 0..core.shared.lines.len() as u16 {
             let records = records.clone();
-            core.tell(index, move |core| records.iter().for_each(|record| core.map_says(record, how)));
+            core.tell_if_it_keeps_up(index, move |core| records.iter().for_each(|record| core.map_says(record, how)));
         }
     }
 
@@ -178,7 +195,9 @@ impl MapSide {
             let (this, core) = (self.clone(), core.clone());
             runtime::spawn(async move {
                 let end = this.settle_change(&asked.base, &asked.wanted, asked.session).await;
-                if end.is_err() {
+                if end.is_ok() {
+                    this.answered();
+                } else {
                     // It is asked for again at once.
                     runtime::sleep(RETRY_WAIT).await;
                 }
@@ -190,6 +209,7 @@ impl MapSide {
     /// Whether all of them are done, in one transaction. If not, none of them is known to be.
     async fn settle_together(&self, batch: &[Asked]) -> bool {
         let Ok(found) = list::<GroupRecord>(&*self.map, keys::GROUPS).await else { return false };
+        self.answered();
         let mut transaction = Transaction::new();
         for Asked { base, wanted, session, .. } in batch {
             let found = found.iter().find(|found| found.record.id == base.id);
@@ -249,6 +269,7 @@ impl MapSide {
             let found = get::<GroupRecord>(&*self.map, &keys::group(group)).await;
             self.looking.borrow_mut().remove(&(store, group));
             if let Ok(Some(found)) = found {
+                self.answered();
                 core.tell(on, move |core| {
                     if let Some(group) = core.group(store, group) {
                         group.map_says(&found.record, known);
@@ -281,7 +302,10 @@ impl MapSide {
         let mut watch = self.map.watch("", Revision(listing.revision.0 + 1));
         loop {
             let events = match watch.next().await {
-                Ok(events) => events,
+                Ok(events) => {
+                    self.answered();
+                    events
+                }
                 Err(MapError::Silent) => continue,
                 Err(error) => return Err(error),
             };
@@ -330,7 +354,10 @@ impl MapSide {
             runtime::sleep(timing.renewal).await;
             let asked_at = now();
             match self.map.keep_alive(lease).await {
-                Ok(()) if now() < until => until = asked_at + lasts,
+                Ok(()) if now() < until => {
+                    self.answered();
+                    until = asked_at + lasts;
+                }
                 Ok(()) => return Ok(()),
                 Err(MapError::Unknown) => continue,
                 Err(error) => return Err(error.into()),

@@ -11,6 +11,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{Epoch, Seq, StoreId};
 
+/// After an attempt to make a member whole that failed: doubled each time.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(4);
+
 /// What is known of another member's progress.
 struct PeerTimer {
     store: StoreId,
@@ -23,6 +27,9 @@ struct PeerTimer {
     /// The commit number that it has heard, and when it was sent one last.
     commit: Seq,
     told_at: Instant,
+    /// How long to wait after an attempt to make it whole that failed, and until when.
+    pause: Duration,
+    paused_until: Instant,
 }
 
 /// Of one group.
@@ -39,6 +46,8 @@ pub(crate) struct Timers {
     asked_at: Option<Instant>,
     looked_at: Option<Instant>,
     added_at: Instant,
+    /// Since when a change of the record waits for the map's answer.
+    asking_since: Option<Instant>,
     /// How far the log was, of one that waits for a longer one, and since when.
     fetched: Option<(Seq, Instant)>,
     peers: Vec<PeerTimer>,
@@ -59,6 +68,14 @@ impl Timers {
         }
     }
 
+    /// An attempt to make a member whole has ended: after one that failed others come first.
+    pub(crate) fn attempted(&mut self, store: StoreId, is_whole: bool) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.store == store) {
+            peer.pause = if is_whole { Duration::ZERO } else { (2 * peer.pause).clamp(PAUSE_MIN, PAUSE_MAX) };
+            peer.paused_until = now() + peer.pause;
+        }
+    }
+
     /// The map was looked at.
     pub(crate) fn looked(&mut self) {
         self.looked_at = Some(now());
@@ -74,6 +91,8 @@ impl Timers {
                 resent_at: at,
                 commit: Seq(0),
                 told_at: Instant(0),
+                pause: Duration::ZERO,
+                paused_until: Instant(0),
             };
             self.peers.push(fresh);
             self.peers.len() - 1
@@ -119,10 +138,6 @@ fn look_after(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef) {
             timers.gave_up_at = None;
         }
     }
-    if !group.damaged().is_empty() && !group.member().leads() && group.member().is_whole() {
-        // Its primary makes it whole.
-        group.with(Member::begins_to_fill);
-    }
     let leads = group.member().leads();
     if leads {
         lead(core, shard, group, at, &timing);
@@ -156,15 +171,23 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
             }
             Progress::Moves => {}
         }
+        if refuses(group, store, at, timing) && !gone.contains(&store) && !slow.contains(&store) {
+            slow.push(store);
+        }
         if !gone.contains(&store) && lacks(group, store, &lacking) {
             // It comes back chunk by chunk; until then it counts for nothing.
             gone.push(store);
-            core.make_whole(shard, group, store);
+            if group.timers.borrow_mut().peer(store, at).paused_until <= at {
+                core.make_whole(shard, group, store);
+            }
         }
         tell_commit(group, store, at, timing);
     }
     drop(view);
-    if hands_over(shard, group, &gone, &slow) || lets_the_longer_lead(group, at, timing) {
+    let gives_up = hands_over(shard, group, &gone, &slow)
+        || lets_the_longer_lead(group, at, timing)
+        || lets_one_with_a_map_lead(core, group, &gone, at);
+    if gives_up {
         return;
     }
     remove(group, &gone, &slow);
@@ -191,6 +214,37 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
         }
     }
     group.flush();
+}
+
+/// Whether a member answers beats and grants nothing for this group, for so long that it is as good as slow: it has stopped,
+/// or hears nobody.
+fn refuses(group: &Group, store: StoreId, at: Instant, timing: &Timing) -> bool {
+    let since = group.member().peer(store).and_then(|peer| peer.refuses_since);
+    since.is_some_and(|since| at.since(since.max(group.timers.borrow().epoch_at)) >= timing.slow)
+}
+
+/// The map does not answer this primary, and answers another member: a change that is due can be made there.
+fn lets_one_with_a_map_lead(core: &CoreGroups, group: &Group, gone: &[StoreId], at: Instant) -> bool {
+    let timing = core.shared.timing;
+    let since = {
+        let asks = group.member().change_under_way();
+        let asking_since = &mut group.timers.borrow_mut().asking_since;
+        *asking_since = asking_since.or(Some(at)).filter(|_| asks);
+        *asking_since
+    };
+    let Some(since) = since.filter(|since| at.since(*since) >= timing.unanswered) else { return false };
+    let others: Vec<_> = {
+        let member = group.member();
+        let may_lead = |store: &&StoreId| **store != member.store() && !gone.contains(store);
+        member.record().in_sync.iter().filter(may_lead).copied().collect()
+    };
+    // What it was answered then was asked well after this one's change.
+    let gives_up = core.map_answers_others(&others, since + 2 * timing.ask);
+    if gives_up {
+        log::info!("group {}: the map does not answer this node and answers others: another is to lead", group.id());
+        group.with(|member| member.give_up(None));
+    }
+    gives_up
 }
 
 /// Whether a member lacks what no entry can bring.
@@ -263,8 +317,12 @@ fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[Store
     let enough = {
         let member = group.member();
         let is_fine = |store: &&StoreId| **store != member.store() && !gone.contains(store) && !slow.contains(store);
-        let fine = member.record().in_sync.iter().filter(is_fine).count();
-        fine >= if group.damaged().is_empty() { member.record().min_in_sync.max(1) } else { 1 }
+        let fine = member.record().in_sync.iter().filter(is_fine);
+        match group.damaged().is_empty() {
+            true => fine.count() >= member.record().min_in_sync.max(1),
+            // One that is damaged itself is made whole first, as far as this one can.
+            false => fine.filter(|store| member.peer(**store).is_some_and(|peer| peer.has_told && peer.whole)).count() > 0,
+        }
     };
     if enough {
         group.with(|member| member.give_up(None));
@@ -314,6 +372,10 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
         let (member, view) = (group.member(), core.view.borrow());
         is_headless(&member, &view, group, at, timing)
     };
+    if !is_headless && !group.damaged().is_empty() && group.member().is_whole() {
+        // Its primary makes it whole.
+        group.with(Member::begins_to_fill);
+    }
     if !is_headless {
         group.timers.borrow_mut().headless_since = None;
         if group.member().is_candidate() {
@@ -324,7 +386,11 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
     if group.member().is_candidate() {
         return group.with(|member| member.propose_to_lead(at));
     }
-    let Some(place) = turn_of(&group.member()) else { return };
+    let Some(mut place) = turn_of(&group.member()) else { return };
+    if group.lacks_only_blocks() {
+        // Whoever can read all comes first.
+        place += group.member().record().members().count() as u32;
+    }
     let (is_due, has_looked) = {
         let mut timers = group.timers.borrow_mut();
         let since = *timers.headless_since.get_or_insert(at);
@@ -337,6 +403,9 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
     }
     if has_looked {
         group.with(|member| {
+            if group.lacks_only_blocks() {
+                member.goes_on_with_damage();
+            }
             member.campaign();
             member.propose_to_lead(at);
         });

@@ -24,6 +24,8 @@ pub struct Timing {
     pub ask: Duration,
     /// What was not acknowledged for so long is sent again.
     pub resend: Duration,
+    /// A primary whose change of the record has had no answer for so long, while the map answers others, lets another lead.
+    pub unanswered: Duration,
     /// A member that makes no progress for so long is slow.
     pub slow: Duration,
     /// Between two looks at what is due.
@@ -49,10 +51,12 @@ impl Default for Timing {
             beat: Duration::from_millis(250),
             silent: Duration::from_millis(1500),
             lease: Duration::from_millis(1500),
-            grant: Duration::from_millis(1530),
+            // Two clocks that each run up to 2 % fast or slow: 1.02 / 0.98.
+            grant: Duration::from_millis(1575),
             turn: Duration::from_millis(500),
             ask: Duration::from_secs(1),
             resend: Duration::from_millis(250),
+            unanswered: Duration::from_secs(3),
             slow: Duration::from_secs(2),
             tick: Duration::from_millis(50),
             session: Duration::from_secs(10),

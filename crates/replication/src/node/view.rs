@@ -68,6 +68,11 @@ impl View {
         self.stores.get(&store).is_none_or(|known| !known.line.is_full)
     }
 
+    /// When a beat was sent that a store's node answered and said that the map had answered it just before.
+    pub(crate) fn reached_map(&self, store: StoreId) -> Option<Instant> {
+        self.stores.get(&store).filter(|known| known.line.reaches_map).map(|known| known.listed_at)
+    }
+
     /// How long nothing was heard of a group's member: of its store, or of the core that it is on.
     pub(crate) fn silence(&self, store: StoreId, group: GroupId, now: Instant) -> Duration {
         let heard = self.stores.get(&store).and_then(|known| {

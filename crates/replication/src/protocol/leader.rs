@@ -61,6 +61,8 @@ pub struct PeerStanding {
     pub prepared: Seq,
     /// Sent through here.
     pub sent: Seq,
+    /// The last beat that it answered was granted nothing for this group; when the last was sent that was.
+    pub refuses_since: Option<Instant>,
 }
 
 impl Peer {
@@ -280,8 +282,16 @@ impl Member {
     pub fn peer(&self, store: StoreId) -> Option<PeerStanding> {
         let Role::Leader(leader) = &self.role else { return None };
         let peer = leader.peers.iter().find(|peer| peer.store == store)?;
-        let Peer { whole, fills, prepared, sent, .. } = *peer;
-        Some(PeerStanding { has_told: peer.told.is_some(), whole, fills, prepared, sent })
+        let Peer { whole, fills, prepared, sent, granted, refused, .. } = *peer;
+        let refuses_since = refused.filter(|refused| Some(*refused) > granted).map(|_| granted.unwrap_or_default());
+        Some(PeerStanding { has_told: peer.told.is_some(), whole, fills, prepared, sent, refuses_since })
+    }
+
+    /// Other members in sync that told, in this reign, that they lack nothing.
+    pub fn whole_others(&self) -> usize {
+        let Role::Leader(leader) = &self.role else { return 0 };
+        let is_whole = |peer: &&Peer| peer.told.is_some() && peer.whole && self.record.in_sync.contains(&peer.store);
+        leader.peers.iter().filter(is_whole).count()
     }
 
     /// Everything through here is durable on all who are sent entries.
@@ -294,6 +304,12 @@ impl Member {
     /// Whether it waits for entries of a longer log.
     pub fn is_fetching(&self) -> bool {
         matches!(&self.role, Role::Leader(leader) if matches!(leader.phase, Phase::Fetching(..)))
+    }
+
+    /// Whether others can be made whole: what is committed is here, and either all behind it will be, or nothing is before
+    /// another is in sync.
+    pub fn may_fill(&self) -> bool {
+        self.has_begun() || self.may_change() && !self.record.may_commit()
     }
 
     /// Whether the reign's first entries are committed.
@@ -334,13 +350,13 @@ impl Member {
     /// A member that is not whole goes on behind `at`, which is committed: from there on it is sent entries (R14).
     pub fn fills(&mut self, store: StoreId, incarnation: Incarnation, at: Place) {
         let is_ours = at.1 <= self.committed && self.log.epoch_at(at.1) == at.0;
+        let may_fill = self.may_fill();
         let Role::Leader(leader) = &mut self.role else { return };
-        let is_leading = leader.phase == Phase::Leading;
         let Some(peer) = leader.peer(store).filter(|peer| peer.incarnation == incarnation && peer.told.is_some())
         else {
             return;
         };
-        if is_ours && is_leading {
+        if is_ours && may_fill {
             (peer.whole, peer.fills, peer.prepared, peer.sent) = (false, true, at.1, at.1);
             self.send_to(store);
         }

@@ -191,6 +191,11 @@ impl Member {
         }
     }
 
+    /// What it lacks are blocks that it cannot read, and nobody leads who could give it those: it may be chosen after all.
+    pub fn goes_on_with_damage(&mut self) {
+        self.whole = true;
+    }
+
     /// Its log goes on behind the end of this one, all of which is committed (R14).
     pub fn skipped(&mut self, log: History) {
         let last = log.last();
@@ -382,6 +387,11 @@ impl Member {
     /// Whether the record's primary has said that it reads no more.
     pub fn is_given_up(&self) -> bool {
         self.primary_gone
+    }
+
+    /// An earlier life knew of an entry that nobody can apply (R16).
+    pub fn knows_poison(&mut self, poison: Seq) {
+        self.poison = self.poison.max(Some(poison));
     }
 
     /// The entry that nobody can apply, if there is one.

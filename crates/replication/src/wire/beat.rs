@@ -29,6 +29,8 @@ pub struct StoreLine {
     pub cores: u16,
     /// It takes no new blocks.
     pub is_full: bool,
+    /// The map has answered its node of late.
+    pub reaches_map: bool,
 }
 
 impl StoreLine {
@@ -78,7 +80,7 @@ impl Cores {
 /// | 8 | 8 | when it was sent: the sender's monotonic clock, ns; the answer has the same |
 /// | 16 | 8 | incarnation of the node |
 /// | 24 | 32 | cores that have turned since the last beat: bits |
-/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), 1 if it takes no new blocks (2) |
+/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), bits (2): 1 it takes no new blocks, 2 the map has answered its node within the last second |
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beat {
     /// When it was sent, on the sender's clock.
@@ -135,7 +137,7 @@ pub enum Grants {
 /// | 8 | 8 | when the beat was sent, as it says |
 /// | 16 | 8 | incarnation of the answering node |
 /// | 24 | 32 | its cores that have turned since the last beat: bits |
-/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), 1 if it takes no new blocks (2) |
+/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), bits (2), as of a beat |
 /// | … | 4 × groups | groups for which nothing is granted, rising |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BeatAnswer {
@@ -215,7 +217,8 @@ fn encode_stores<const FIXED_BYTES: usize>(
     for line in stores {
         out.extend_from_slice(&line.store.0.to_le_bytes());
         out.extend_from_slice(&line.life.0.to_le_bytes());
-        for number in [line.shards, line.first_core, line.cores, u16::from(line.is_full)] {
+        let bits = u16::from(line.is_full) | u16::from(line.reaches_map) << 1;
+        for number in [line.shards, line.first_core, line.cores, bits] {
             out.extend_from_slice(&number.to_le_bytes());
         }
     }
@@ -234,7 +237,8 @@ fn decode_stores(what: &'static str, fixed: &[u8], body: &mut Body<'_>) -> Resul
         shards: u16_at(item, 24),
         first_core: u16_at(item, 26),
         cores: u16_at(item, 28),
-        is_full: u16_at(item, 30) & 1 == 1,
+        is_full: u16_at(item, 30) & 1 != 0,
+        reaches_map: u16_at(item, 30) & 2 != 0,
     };
     let lines: Vec<_> = list.chunks_exact(STORE_BYTES).map(line).collect();
     match lines.iter().find(|line| line.shards == 0 || line.cores == 0) {

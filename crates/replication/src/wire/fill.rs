@@ -7,6 +7,7 @@
 //!     pending ───────────────────►           chunks that differ: nothing of them comes as an entry, until their unit
 //!     skip    ───────────────────►           go on behind this place of the order
 //!             ◄─────────────────── skipped
+//!     layers  ───────────────────►           (several) what the entries between said of layers
 //!     unit begin, parts, end ────►           all of one chunk, as of one moment
 //!             ◄─────────────────── unit taken
 //!     filled  ───────────────────►           you lack nothing
@@ -17,7 +18,7 @@
 //! | at | bytes | field |
 //! |---|---|---|
 //! | 0 | 2 | length of the fixed part: 40 |
-//! | 2 | 2 | flags: 1 the last of its kind |
+//! | 2 | 2 | flags: 1 the last of its kind; 2 a unit with what changed alone |
 //! | 4 | 4 | number of items of the first list |
 //! | 8 | 8 | the attempt |
 //! | 16 | 8 | a sequence, where one is named |
@@ -30,22 +31,25 @@
 //! |---|---|
 //! | `leaves`, `unit begin` | leaves, 24 bytes: layer (8), last sequence (8), chunk (4), zero (4) |
 //! | `pending` | chunks, 4 bytes |
+//! | `layers` | layers, 64 bytes as a store has them |
 //! | `skip` | epochs, 12 bytes: epoch (4), first sequence (8); volumes, 12 bytes: volume (8), epoch (4); the group's record, its length (8) before it |
 //! | `digest` | the layer (8); the digest (16). The chunk is in the fixed part |
-//! | `unit part` | its layer (8), key (4), zero (4); runs, 8 bytes: first block (2), blocks (2), 1 zeroes or 2 stored (1), zero (3); of each stored block, 8 bytes: crc32c (4), stored length and codec as the store has them (1), zero (3). Blocks behind the meta part |
+//! | `unit part` | its layer (8), key (4), zero (4); runs, 8 bytes: first block (2), blocks (2), 1 zeroes, 2 stored or 3 absent (1), zero (3); of each stored block, 8 bytes: crc32c (4), stored length and codec as the store has them (1), zero (3). Blocks behind the meta part |
 
 use super::body::{Body, begin_fixed, end_list};
 use super::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at, u128_at};
 use super::{EPOCH_MAX, Kind, MAX_HISTORY_EPOCHS, SEQ_MAX, WireError};
 use crate::protocol::Place;
 use runtime::SharedBuf;
-use store::format::{Crc32c, StoredLength};
+use store::format::{Crc32c, LayerRecord, StoredLength};
 use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
 
 /// Most leaves of one frame.
 pub const MAX_LEAVES: usize = 2048;
 /// Most chunks of one frame.
 pub const MAX_CHUNKS: usize = 8192;
+/// Most layers of one frame.
+pub const MAX_LAYERS: usize = 512;
 /// Most volumes that a group knows of in one [`Fill::Skip`].
 pub const MAX_VOLUMES: usize = 1024;
 /// Longest record in one [`Fill::Skip`].
@@ -54,6 +58,7 @@ pub const MAX_RECORD_BYTES: usize = 16 << 10;
 const MAX_RUNS: usize = BLOCKS_PER_CHUNK as usize;
 const FIXED_BYTES: usize = 40;
 const LAST: u16 = 1;
+const CHANGES: u16 = 2;
 const WHAT: &str = "catch-up";
 
 /// A leaf, as far as two members compare it.
@@ -72,12 +77,14 @@ pub struct LeafLine {
 pub enum Run {
     /// They are zeroes, and hide what lies below.
     Zero(BlockRange),
+    /// The leaf says nothing of them: what lies below is read.
+    Absent(BlockRange),
     /// They are stored: the sum and length of each.
     Stored(BlockRange, Vec<(Crc32c, StoredLength)>),
 }
 
 /// What an attempt to catch up says.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FillMessage {
     /// Which attempt: its primary drew the number.
     pub attempt: u64,
@@ -86,12 +93,14 @@ pub struct FillMessage {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// Tell me your leaves.
     Compare,
     /// They are these, and more unless it is the last.
     Leaves {
+        /// All of them are as they were when this was committed, the newest entry that is in any; 0: that is not known.
+        base: Seq,
         /// In the order of their chunks.
         leaves: Vec<LeafLine>,
         /// Whether these are the last.
@@ -115,6 +124,11 @@ pub enum Fill {
         /// The group's record, as the map has it.
         record: Vec<u8>,
     },
+    /// There are these layers, and more.
+    Layers {
+        /// In any order.
+        records: Vec<LayerRecord>,
+    },
     /// It does.
     Skipped {
         /// The last entry that was not sent.
@@ -130,6 +144,8 @@ pub enum Fill {
         at: Seq,
         /// Its leaves, those that only the member has with sequence 0.
         leaves: Vec<LeafLine>,
+        /// What is not in the parts is as the member has it; else it has nothing there.
+        is_change: bool,
     },
     /// Blocks of one of its leaves.
     UnitPart {
@@ -176,6 +192,7 @@ impl FillMessage {
             Fill::Leaves { .. } => Kind::Leaves,
             Fill::Pending { .. } => Kind::Pending,
             Fill::Skip { .. } => Kind::Skip,
+            Fill::Layers { .. } => Kind::Layers,
             Fill::Skipped { .. } => Kind::Skipped,
             Fill::UnitBegin { .. } => Kind::UnitBegin,
             Fill::UnitPart { .. } => Kind::UnitPart,
@@ -186,20 +203,6 @@ impl FillMessage {
         }
     }
 
-    /// Whether both say the same: blocks are compared by what they hold.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let without = |message: &Self| {
-            let mut message = message.clone();
-            let mut held = None;
-            if let Fill::UnitPart { blocks, .. } = &mut message.says {
-                held = Some(std::mem::replace(blocks, runtime::IoBuf::new(0).freeze()));
-            }
-            (message, held.map(|blocks| blocks.to_vec()))
-        };
-        let ((one, of_one), (two, of_two)) = (without(self), without(other));
-        format!("{one:?}") == format!("{two:?}") && of_one == of_two
-    }
-
     /// Appends the meta part; the blocks of a part go to `blocks`. Returns how many bytes of blocks there are.
     pub(super) fn encode(&self, out: &mut Vec<u8>, blocks: &mut Vec<SharedBuf>) -> Result<u32, WireError> {
         let start = out.len();
@@ -207,12 +210,17 @@ impl FillMessage {
         let mut put = Put { out, start };
         match &self.says {
             Fill::Compare | Fill::Filled => {}
-            Fill::Leaves { leaves, is_last } => {
-                put.flags(*is_last);
+            Fill::Leaves { base, leaves, is_last } => {
+                put.flag(LAST, *is_last);
+                put.number(16, base.0);
                 put.leaves(leaves)?;
             }
+            Fill::Layers { records } => {
+                put.count(4, records.len(), MAX_LAYERS)?;
+                put.list(records.iter().map(LayerRecord::encode));
+            }
             Fill::Pending { chunks, is_last } => {
-                put.flags(*is_last);
+                put.flag(LAST, *is_last);
                 put.count(4, chunks.len(), MAX_CHUNKS)?;
                 put.list(chunks.iter().map(|chunk| chunk.0.to_le_bytes()));
             }
@@ -232,7 +240,8 @@ impl FillMessage {
                 end_list(put.out, list);
             }
             Fill::Skipped { through } => put.number(16, through.0),
-            Fill::UnitBegin { unit, chunk, at, leaves } => {
+            Fill::UnitBegin { unit, chunk, at, leaves, is_change } => {
+                put.flag(CHANGES, *is_change);
                 put.number(16, at.0);
                 put.number(24, *unit);
                 put_u32(&mut put.out[start..], 32, chunk.0);
@@ -245,7 +254,7 @@ impl FillMessage {
                 put.list(runs.iter().map(run_bytes));
                 let sums = runs.iter().flat_map(|run| match run {
                     Run::Stored(_, sums) => &sums[..],
-                    Run::Zero(_) => &[],
+                    Run::Zero(_) | Run::Absent(_) => &[],
                 });
                 put.list(sums.map(|(sum, length)| {
                     let mut item = [0; 8];
@@ -278,7 +287,13 @@ impl FillMessage {
         let says = match kind {
             Kind::Compare => Fill::Compare,
             Kind::Filled => Fill::Filled,
-            Kind::Leaves => Fill::Leaves { leaves: leaves_of(&mut lists, count)?, is_last },
+            Kind::Leaves => Fill::Leaves { base: seq, leaves: leaves_of(&mut lists, count)?, is_last },
+            Kind::Layers => {
+                let list = list_of(&mut lists, count, MAX_LAYERS, LayerRecord::ENCODED_BYTES)?;
+                let records = list.chunks_exact(LayerRecord::ENCODED_BYTES).map(LayerRecord::decode);
+                let is_bad = |_| WireError::field(WHAT, "layer, of which there are", count as u64);
+                Fill::Layers { records: records.collect::<Result<_, _>>().map_err(is_bad)? }
+            }
             Kind::Pending => {
                 let list = list_of(&mut lists, count, MAX_CHUNKS, 4)?;
                 let chunks: Vec<_> = list.chunks_exact(4).map(|item| ChunkId(u32_at(item, 0))).collect();
@@ -304,7 +319,7 @@ impl FillMessage {
                 if leaves.iter().any(|leaf| leaf.chunk != chunk) {
                     return Err(WireError::field(WHAT, "leaf of another chunk than the unit's", chunk.0));
                 }
-                Fill::UnitBegin { unit, chunk, at: seq, leaves }
+                Fill::UnitBegin { unit, chunk, at: seq, leaves, is_change: u16_at(fixed, 2) & CHANGES != 0 }
             }
             Kind::UnitPart => part_of(unit, count, &mut lists, body, meta_bytes)?,
             Kind::UnitEnd => Fill::UnitEnd { unit },
@@ -326,8 +341,8 @@ struct Put<'a> {
 }
 
 impl Put<'_> {
-    fn flags(&mut self, is_last: bool) {
-        put_u16(&mut self.out[self.start..], 2, if is_last { LAST } else { 0 });
+    fn flag(&mut self, flag: u16, is_set: bool) {
+        put_u16(&mut self.out[self.start..], 2, if is_set { flag } else { 0 });
     }
 
     fn number(&mut self, at: usize, number: u64) {
@@ -372,6 +387,7 @@ fn run_bytes(run: &Run) -> [u8; 8] {
     let (range, kind) = match run {
         Run::Zero(range) => (range, 1),
         Run::Stored(range, _) => (range, 2),
+        Run::Absent(range) => (range, 3),
     };
     let mut item = [0; 8];
     put_u16(&mut item, 0, range.first);
@@ -432,7 +448,7 @@ fn part_of(
     let mut stored = 0;
     for item in list.chunks_exact(8) {
         let (first, blocks) = (u32::from(u16_at(item, 0)), u32::from(u16_at(item, 2)));
-        if blocks == 0 || first + blocks > BLOCKS_PER_CHUNK || !(1..=2).contains(&item[4]) {
+        if blocks == 0 || first + blocks > BLOCKS_PER_CHUNK || !(1..=3).contains(&item[4]) {
             return Err(WireError::field(WHAT, "run of blocks that begins at", first));
         }
         let is_stored = item[4] == 2;
@@ -440,13 +456,13 @@ fn part_of(
             return Err(WireError::field(WHAT, "blocks of a run", blocks));
         }
         stored += if is_stored { blocks as usize } else { 0 };
-        ranges.push((BlockRange::new(first, blocks), is_stored));
+        ranges.push((BlockRange::new(first, blocks), item[4]));
     }
     let mut sums = list_of(lists, stored, MAX_RUNS, 8)?.chunks_exact(8);
     let (mut runs, mut at) = (Vec::with_capacity(count), meta_bytes);
-    for (range, is_stored) in ranges {
-        if !is_stored {
-            runs.push(Run::Zero(range));
+    for (range, kind) in ranges {
+        if kind != 2 {
+            runs.push(if kind == 1 { Run::Zero(range) } else { Run::Absent(range) });
             continue;
         }
         let mut of_run = Vec::with_capacity(range.count.into());

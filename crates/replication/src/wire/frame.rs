@@ -83,11 +83,13 @@ pub enum Kind {
     Filled = 57,
     /// [`Fill::Digest`](super::Fill::Digest).
     Digest = 58,
+    /// [`Fill::Layers`](super::Fill::Layers).
+    Layers = 59,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
@@ -114,6 +116,7 @@ impl Kind {
         Self::UnitTaken,
         Self::Filled,
         Self::Digest,
+        Self::Layers,
     ];
 
     fn from_byte(byte: u8) -> Result<Self, WireError> {
@@ -139,9 +142,8 @@ impl Kind {
     pub fn meta_bytes_max(self) -> u32 {
         match self {
             Self::Prepare | Self::Fetched | Self::Skip => MAX_META_BYTES,
-            Self::BeatAnswer | Self::Told | Self::Leaves | Self::Pending | Self::UnitBegin | Self::UnitPart => {
-                MAX_LIST_META_BYTES
-            }
+            Self::BeatAnswer | Self::Told => MAX_LIST_META_BYTES,
+            Self::Leaves | Self::Pending | Self::Layers | Self::UnitBegin | Self::UnitPart => MAX_LIST_META_BYTES,
             _ => MAX_SMALL_META_BYTES,
         }
     }
@@ -203,6 +205,8 @@ pub struct Envelope {
     pub trace: TraceId,
     /// After so many milliseconds nobody waits for it any more; 0: no limit.
     pub remaining_ms: u32,
+    /// Of entries: the attempt to make the receiver whole in which they are sent; 0: it is whole.
+    pub attempt: u64,
 }
 
 /// The first bytes of a frame. What it is about is in its [`Envelope`]; epochs are in the bodies.
@@ -223,7 +227,8 @@ pub struct Envelope {
 /// | 72 | 8 | trace, 0 none |
 /// | 80 | 4 | group |
 /// | 84 | 4 | remaining time, ms, 0 no limit |
-/// | 88 | 16 | zero; for what a reader need not know (tenant) and does not look at |
+/// | 88 | 8 | of entries: the attempt to make the receiver whole, 0 none |
+/// | 96 | 8 | zero; for what a reader need not know (tenant) and does not look at |
 /// | 104 | 4 | crc32c of the meta part |
 /// | 108 | 4 | crc32c of bytes 0 to 107 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,7 +266,8 @@ impl FrameHeader {
     }
 
     pub(super) fn encode(&self, out: &mut [u8]) {
-        let Envelope { class, sender, incarnation, receiver, group, request, trace, remaining_ms } = self.envelope;
+        let Envelope { class, sender, incarnation, receiver, group, request, trace, remaining_ms, attempt } =
+            self.envelope;
         out[..4].copy_from_slice(&MAGIC);
         put_u16(out, 4, WIRE_VERSION);
         out[6] = self.kind as u8;
@@ -276,7 +282,8 @@ impl FrameHeader {
         put_u64(out, 72, trace.0);
         put_u32(out, 80, group.0);
         put_u32(out, 84, remaining_ms);
-        out[88..104].fill(0);
+        put_u64(out, 88, attempt);
+        out[96..104].fill(0);
         put_u32(out, 104, self.meta_sum.0);
         let sum = Crc32c::of(&out[..HEADER_SUM_AT]);
         put_u32(out, HEADER_SUM_AT, sum.0);
@@ -316,6 +323,7 @@ impl FrameHeader {
                 request: RequestId(u64_at(from, 64)),
                 trace: TraceId(u64_at(from, 72)),
                 remaining_ms: u32_at(from, 84),
+                attempt: u64_at(from, 88),
             },
             meta_bytes: u32_at(from, 8),
             blocks_bytes: u32_at(from, 12),

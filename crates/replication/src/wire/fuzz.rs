@@ -54,7 +54,7 @@ pub fn is_same(one: &Frame, other: &Frame) -> bool {
             let is_same = |(one, other)| entry_bytes(one) == entry_bytes(other);
             one == other && entries.len() == others.len() && entries.iter().zip(others).all(is_same)
         }
-        (Said::Fill(one), Said::Fill(other)) => one.is_same(other),
+        (Said::Fill(one), Said::Fill(other)) => one == other,
         _ => false,
     };
     said && (one.header.kind, one.header.envelope) == (other.header.kind, other.header.envelope)
@@ -123,6 +123,7 @@ pub const ENVELOPE: Envelope = Envelope {
     request: RequestId(77),
     trace: TraceId(0x7ace),
     remaining_ms: 1500,
+    attempt: 0x0a77_e3b7,
 };
 
 /// Record of the samples.
@@ -204,6 +205,7 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         first_core,
         cores: 6,
         is_full: life == 2,
+        reaches_map: life == 5,
     };
     let (incarnation, stores) = (Incarnation(41), vec![line(A, 9, 0), line(B, 2, 2)]);
     let answer = |grants| {
@@ -250,10 +252,19 @@ fn fill_samples() -> Vec<(&'static str, Fill)> {
     let blocks = bytes(BLOCK_BYTES + 2 * 512, 3);
     let sums = [&blocks[..BLOCK_BYTES], &blocks[BLOCK_BYTES..]].map(Crc32c::of);
     let stored = sums.into_iter().zip(lengths).collect();
-    let runs = vec![Run::Zero(BlockRange::new(0, 200)), Run::Stored(BlockRange::new(254, 2), stored)];
+    let range = BlockRange::new;
+    let runs = vec![Run::Zero(range(0, 200)), Run::Absent(range(200, 10)), Run::Stored(range(254, 2), stored)];
+    let layer = LayerRecord {
+        layer: LayerId(11),
+        parent: LayerId(10),
+        family: FamilyId(3),
+        created_at_ns: 5,
+        retain_until_ns: 6,
+        key: KeyId(2),
+    };
     vec![
         ("compare", Fill::Compare),
-        ("leaves", Fill::Leaves { leaves: leaves.clone(), is_last: true }),
+        ("leaves", Fill::Leaves { base: Seq(690), leaves: leaves.clone(), is_last: true }),
         ("pending", Fill::Pending { chunks: vec![chunk, ChunkId(14), ChunkId(15)], is_last: false }),
         (
             "skip",
@@ -265,12 +276,13 @@ fn fill_samples() -> Vec<(&'static str, Fill)> {
             },
         ),
         ("skipped", Fill::Skipped { through: at }),
-        ("unit-begin", Fill::UnitBegin { unit, chunk, at, leaves }),
+        ("unit-begin", Fill::UnitBegin { unit, chunk, at, leaves, is_change: true }),
         ("unit-part", Fill::UnitPart { unit, layer: LayerId(10), key: KeyId(2), runs, blocks }),
         ("unit-end", Fill::UnitEnd { unit }),
         ("unit-taken", Fill::UnitTaken { unit }),
         ("filled", Fill::Filled),
         ("digest", Fill::Digest { layer: LayerId(10), chunk, last_seq: Seq(700), digest: 0xd1_6e57 << 64 | 5 }),
+        ("layers", Fill::Layers { records: vec![layer, LayerRecord { layer: LayerId(12), ..layer }] }),
     ]
 }
 

@@ -25,7 +25,7 @@
 //! | 16 | beat | [`Beat`] |
 //! | 17 | its answer | [`BeatAnswer`] |
 //! | 18, 19 | ping, its answer | nothing but the length of the fixed part, 8 |
-//! | 48 … 58 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled; scrub: digest | [`FillMessage`] |
+//! | 48 … 59 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled, layers; scrub: digest | [`FillMessage`] |
 //! | 32 … 39 | prepare, prepared, ask, told, fetch, fetched, refused, gave up | [`Message`](crate::protocol::Message): see `message` |
 //!
 //! Main types: [`FrameHeader`]; [`Sender`] and [`Receiver`], one of each per connection.
@@ -48,7 +48,7 @@ pub use beat::{Beat, BeatAnswer, Cores, Grants, MAX_GROUPS_NAMED, MAX_STORES_NAM
 pub use connection::{Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_fill, encode_node};
 pub use entries::{MAX_BLOCKS_BYTES, MAX_ENTRIES};
 pub use error::WireError;
-pub use fill::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_LEAVES, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
+pub use fill::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_LAYERS, MAX_LEAVES, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
 pub use frame::{
     Class, Envelope, FRAME_HEADER_BYTES, FrameHeader, Kind, MAX_BODY_BYTES, RequestId, TraceId, WIRE_VERSION,
 };

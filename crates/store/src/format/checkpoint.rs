@@ -285,7 +285,11 @@ impl LayerRecord {
         out
     }
 
-    pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// Another length, or bits that mean nothing.
+    pub fn decode(payload: &[u8]) -> Result<Self, FormatError> {
         const WHAT: &str = "layer";
         check_exactly(WHAT, payload, Self::ENCODED_BYTES)?;
         check_zero(WHAT, 44, &payload[44..])?;

@@ -130,7 +130,8 @@ impl Replay {
                 | EntryBody::InstallBegin
                 | EntryBody::Install(_)
                 | EntryBody::InstallZero
-                | EntryBody::InstallEnd(_) => self.of_member(&entry, place, blocks_offset_bytes),
+                | EntryBody::InstallEnd(_)
+                | EntryBody::InstallLayer(_) => self.of_member(&entry, place, blocks_offset_bytes),
                 EntryBody::Skip(state) => self.skip(&entry, state),
                 _ => self.ordered(&entry, blocks_offset_bytes, seq),
             }
@@ -218,6 +219,7 @@ impl Replay {
             EntryBody::MemberState(state) => {
                 return self.state.groups.entry(head.group).or_default().see_member_state(head.seq.0, state);
             }
+            EntryBody::InstallLayer(layer) => return self.state.install_layer(*layer),
             EntryBody::Install(sums) => {
                 let offset_bytes = entry.data_offset_bytes - blocks_offset_bytes;
                 Install::Blocks { range: range(), offset_bytes, sums: sums_of(sums) }
@@ -226,7 +228,7 @@ impl Replay {
                 Install::Zero { range: range(), hides_below: head.flags.has(EntryFlags::HIDES_BELOW) }
             }
             EntryBody::InstallEnd(last_seq) => Install::End(*last_seq),
-            _ => Install::Begin,
+            _ => Install::Begin { keeps: head.flags.has(EntryFlags::KEEPS) },
         };
         self.state.apply_install(head.leaf_key(), &install, place.blocks, Seq(0));
     }

@@ -160,6 +160,13 @@ impl State {
         }
     }
 
+    /// Another member knows the layer. What was known of it here, also that it is gone, stays as it is.
+    pub(crate) fn install_layer(&mut self, layer: LayerRecord) {
+        if !self.layers.contains_key(&layer.layer) && !self.endings.contains_key(&layer.layer) {
+            self.apply_layer(layer);
+        }
+    }
+
     /// The layer, or the nearest one below it that is not gone.
     fn living(&self, mut layer: LayerId) -> LayerId {
         while let Some(parent) = self.endings.get(&layer).and_then(|ending| ending.parent) {

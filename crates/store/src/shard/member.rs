@@ -28,7 +28,10 @@ use types::{BlockRange, GroupId, Seq, VolumeEpoch, VolumeId};
 /// One step of an install.
 #[derive(Debug)]
 pub(crate) enum Install {
-    Begin,
+    Begin {
+        /// What the leaf holds stays.
+        keeps: bool,
+    },
     /// `offset_bytes`: where the blocks begin, from the first block of the record.
     Blocks {
         range: BlockRange,
@@ -47,6 +50,7 @@ enum Step {
     State(GroupId, u64, Vec<u8>),
     Install(LeafKey, Install),
     Skip(GroupId, Skip),
+    Layer(LayerRecord),
 }
 
 /// An entry that is in the log and has not taken effect.
@@ -148,6 +152,11 @@ impl State {
                 self.members.skips += 1;
                 (self.queue_plain(&head, &skip.payload()), Step::Skip(entry.group, skip))
             }
+            EntryKind::InstallLayer { record: layer } => {
+                assert_eq!(layer.layer, entry.layer, "a layer's record goes with its id");
+                head.layer = entry.layer;
+                (self.queue_plain(&head, &layer.encode()), Step::Layer(layer))
+            }
             kind => {
                 (head.layer, head.chunk) = (key.layer, key.chunk);
                 let (record, install) = self.queue_install(head, key, kind);
@@ -162,7 +171,10 @@ impl State {
 
     fn queue_install(&mut self, mut head: EntryHead, key: LeafKey, kind: EntryKind) -> (RecordSeq, Install) {
         match kind {
-            EntryKind::InstallBegin => (self.queue_plain(&head, &[]), Install::Begin),
+            EntryKind::InstallBegin { keeps } => {
+                head.flags = if keeps { EntryFlags::KEEPS } else { EntryFlags::default() };
+                (self.queue_plain(&head, &[]), Install::Begin { keeps })
+            }
             EntryKind::Install { range, bytes, coding } => {
                 let (record, offset_bytes, sums) = self.queue_blocks(head, key, range, (bytes, &coding));
                 (record, Install::Blocks { range, offset_bytes, sums })
@@ -191,6 +203,7 @@ impl State {
                 Step::State(group, number, bytes) => {
                     self.groups.entry(group).or_default().see_member_state(number, &bytes);
                 }
+                Step::Layer(layer) => self.install_layer(layer),
                 Step::Skip(group, skip) => {
                     self.skip(group, &skip, commit);
                     self.end_skip(group, durable);
@@ -218,7 +231,12 @@ impl State {
         let (segments, gathering) = (&mut self.segments, self.log.gathering());
         let displaced = |block| segments.displaced(block, gathering);
         match install {
-            Install::Begin => {
+            Install::Begin { keeps: true } => {
+                // Replay would find what the entry replaced.
+                assert_eq!(left_out, Seq(0), "{key:?}: an entry came before the begin of its install was durable");
+                self.index.keep_for_install(key);
+            }
+            Install::Begin { keeps: false } => {
                 self.index.begin_install(key, left_out, displaced);
                 // Whatever was lost of it, it will be whole.
                 self.lost.leaves.remove(&key);

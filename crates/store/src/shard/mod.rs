@@ -590,7 +590,7 @@ impl ShardCore {
             EntryKind::Zero { .. }
             | EntryKind::Merge { .. }
             | EntryKind::LayerDelete { .. }
-            | EntryKind::InstallBegin
+            | EntryKind::InstallBegin { .. }
             | EntryKind::InstallZero { .. }
             | EntryKind::InstallEnd { .. } => self.space().for_zeroes,
             EntryKind::EpochStart
@@ -598,6 +598,7 @@ impl ShardCore {
             | EntryKind::Layer { .. }
             | EntryKind::GroupRecord { .. }
             | EntryKind::MemberState { .. }
+            | EntryKind::InstallLayer { .. }
             | EntryKind::Skip { .. }
             | EntryKind::Noop => self.space().for_groups,
         };
@@ -666,10 +667,11 @@ impl State {
             EntryKind::LayerDelete { chunks } => self.queue_layer_delete(head, entry.layer, chunks),
             EntryKind::Noop => (self.queue_plain(&head, &[]), Action::Noop),
             EntryKind::MemberState { .. }
-            | EntryKind::InstallBegin
+            | EntryKind::InstallBegin { .. }
             | EntryKind::Install { .. }
             | EntryKind::InstallZero { .. }
             | EntryKind::InstallEnd { .. }
+            | EntryKind::InstallLayer { .. }
             | EntryKind::Skip { .. } => unreachable!("it has no place in the group's order"),
         };
         let prepared = Prepared { seq: entry.seq, epoch: entry.epoch, record, action };
@@ -734,10 +736,11 @@ pub(crate) fn kind_of(kind: &EntryKind) -> Kind {
         EntryKind::LayerDelete { .. } => Kind::LayerDelete,
         EntryKind::Noop => Kind::Noop,
         EntryKind::MemberState { .. } => Kind::MemberState,
-        EntryKind::InstallBegin => Kind::InstallBegin,
+        EntryKind::InstallBegin { .. } => Kind::InstallBegin,
         EntryKind::Install { .. } => Kind::Install,
         EntryKind::InstallZero { .. } => Kind::InstallZero,
         EntryKind::InstallEnd { .. } => Kind::InstallEnd,
+        EntryKind::InstallLayer { .. } => Kind::InstallLayer,
         EntryKind::Skip { .. } => Kind::Skip,
     }
 }

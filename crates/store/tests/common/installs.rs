@@ -102,7 +102,7 @@ fn steps_of(chunk: u32, held: &Held, random: &Random) -> Vec<EntryKind> {
     for i in (1..pieces.len()).rev() {
         pieces.swap(i, random.below(i as u64 + 1) as usize);
     }
-    pieces.insert(0, EntryKind::InstallBegin);
+    pieces.insert(0, EntryKind::InstallBegin { keeps: false });
     pieces
 }
 
@@ -249,7 +249,7 @@ impl Storm {
         };
         installing.retain(|one| !concerned.contains(&one.chunk));
         self.primary.borrow_mut().leaves.extend(concerned.iter().map(|chunk| (*chunk, Leaf::InDoubt)));
-        let begins = concerned.into_iter().map(|chunk| entry(0, 0, ChunkId(chunk), EntryKind::InstallBegin));
+        let begins = concerned.into_iter().map(|chunk| entry(0, 0, ChunkId(chunk), EntryKind::InstallBegin { keeps: false }));
         prepare(&self.shard, begins).await;
         self.waiting.borrow_mut().clear();
         prepare(&self.shard, [super::skips::skip(through, &[(1, 1)], "")]).await;
@@ -484,7 +484,7 @@ async fn install_beside_all(shard: &Rc<Shard>, known: &std::cell::Cell<Known>, s
         EntryKind::Install { range, bytes, coding }
     };
     let steps = [
-        EntryKind::InstallBegin,
+        EntryKind::InstallBegin { keeps: false },
         install(BlockRange::new(NEW_BLOCKS.first.into(), 32), LAST_SEQ),
         EntryKind::InstallZero { range: ZEROES, hides_below: true },
         install(BlockRange::new(u32::from(NEW_BLOCKS.first) + 32, 32), LAST_SEQ),
@@ -492,7 +492,7 @@ async fn install_beside_all(shard: &Rc<Shard>, known: &std::cell::Cell<Known>, s
     ];
     let (mut seq, mut last) = (5, LogPosition(0));
     for kind in steps {
-        if matches!(kind, EntryKind::InstallBegin) {
+        if matches!(kind, EntryKind::InstallBegin { .. }) {
             known.set(Known::BeginAsked);
         }
         last = shard.prepare(entry(0, 0, chunk, kind)).expect("there is room");
@@ -560,7 +560,7 @@ async fn judge(known: Known) -> Found {
         }
     }
     // Whatever there is, it can be installed again.
-    let again = [EntryKind::InstallBegin, EntryKind::InstallZero { range: WHOLE, hides_below: true }];
+    let again = [EntryKind::InstallBegin { keeps: false }, EntryKind::InstallZero { range: WHOLE, hides_below: true }];
     prepare(&shard, again.map(|kind| entry(0, 0, ChunkId(0), kind))).await;
     prepare(&shard, [entry(0, 0, ChunkId(0), EntryKind::InstallEnd { last_seq: Seq(20) })]).await;
     let image = shard.image(LAYER, ChunkId(0)).expect("it is not lost");
@@ -595,7 +595,7 @@ pub fn an_install_has_room_where_new_blocks_have_none() {
         let before = shard.statistics().live_bytes;
         let chunk = ChunkId(5000);
         let ask = |kind| loop_until_room(&shard, chunk, kind);
-        let mut last = ask(EntryKind::InstallBegin).await;
+        let mut last = ask(EntryKind::InstallBegin { keeps: false }).await;
         for part in 0..8 {
             let (range, coding) = (range(part), Default::default());
             last = ask(EntryKind::Install { range, bytes: bytes_of(chunk, range, 9), coding }).await;

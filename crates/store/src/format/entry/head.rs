@@ -227,6 +227,7 @@ impl EntryHead {
         let uses = self.kind.uses();
         let known = match self.kind {
             EntryKind::Zero | EntryKind::InstallZero | EntryKind::Merge => EntryFlags::HIDES_BELOW.0,
+            EntryKind::InstallBegin => EntryFlags::KEEPS.0,
             _ => 0,
         };
         if self.flags.0 & !known != 0 {
@@ -245,7 +246,8 @@ impl EntryHead {
         }
         let has_blocks = matches!(uses, Uses::OrderAndBlocks | Uses::MemberAndBlocks | Uses::Blocks);
         let is_counted = uses == Uses::MemberAndNumber;
-        let is_not = has_blocks && !ordered || matches!(uses, Uses::Member | Uses::MemberAndChunk | Uses::Nothing);
+        let is_not = has_blocks && !ordered
+            || matches!(uses, Uses::Member | Uses::MemberAndLayer | Uses::MemberAndChunk | Uses::Nothing);
         if is_not && self.seq.0 != 0 || is_counted && self.seq.0 == 0 {
             return field("sequence", self.seq.0);
         }
@@ -257,7 +259,7 @@ impl EntryHead {
         if !has_chunk && self.chunk.0 != 0 {
             return field("chunk", u64::from(self.chunk.0));
         }
-        if !has_chunk && uses != Uses::OrderAndLayer && self.layer.0 != 0 {
+        if !has_chunk && !matches!(uses, Uses::OrderAndLayer | Uses::MemberAndLayer) && self.layer.0 != 0 {
             return field("layer", self.layer.0);
         }
         if !matches!(self.kind, EntryKind::Write | EntryKind::Install | EntryKind::Move) && self.key.0 != 0 {

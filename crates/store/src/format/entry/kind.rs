@@ -28,7 +28,7 @@ pub enum EntryKind {
     LayerDelete = 9,
     /// What this member of the group keeps for itself.
     MemberState = 10,
-    /// A leaf is emptied and not to be trusted: what another member holds of it follows.
+    /// A leaf is not to be trusted: what another member holds of it follows. It is emptied, unless the flag says otherwise.
     InstallBegin = 11,
     /// Blocks of such a leaf; they follow in the record.
     Install = 12,
@@ -42,6 +42,8 @@ pub enum EntryKind {
     Opening = 16,
     /// Blocks were moved by the cleaner: true only where the index still names the old place.
     Move = 17,
+    /// A layer, as another member of the group knows it.
+    InstallLayer = 18,
     /// Checkpoint: a pass begins.
     PassBegin = 32,
     /// Checkpoint: a leaf.
@@ -71,6 +73,8 @@ pub(super) enum Uses {
     Member,
     /// Group and commit; its number.
     MemberAndNumber,
+    /// Group and commit; layer.
+    MemberAndLayer,
     /// Group and commit; layer and chunk.
     MemberAndChunk,
     /// Group and commit; layer, chunk and blocks.
@@ -107,6 +111,7 @@ impl EntryKind {
             15 => Self::Skip,
             16 => Self::Opening,
             17 => Self::Move,
+            18 => Self::InstallLayer,
             32 => Self::PassBegin,
             33 => Self::Leaf,
             34 => Self::GroupState,
@@ -125,6 +130,7 @@ impl EntryKind {
             Self::EpochStart | Self::VolumeEpoch | Self::GroupRecord | Self::Noop => Uses::Order,
             Self::Skip => Uses::Member,
             Self::MemberState => Uses::MemberAndNumber,
+            Self::InstallLayer => Uses::MemberAndLayer,
             Self::InstallBegin | Self::InstallEnd => Uses::MemberAndChunk,
             Self::Install | Self::InstallZero => Uses::MemberAndBlocks,
             Self::Opening => Uses::Nothing,
@@ -142,13 +148,21 @@ impl EntryKind {
 
     /// Whether it is a group's and outside its order.
     pub fn is_of_member(self) -> bool {
-        matches!(self.uses(), Uses::Member | Uses::MemberAndNumber | Uses::MemberAndChunk | Uses::MemberAndBlocks)
+        matches!(
+            self.uses(),
+            Uses::Member
+                | Uses::MemberAndNumber
+                | Uses::MemberAndLayer
+                | Uses::MemberAndChunk
+                | Uses::MemberAndBlocks
+        )
     }
 
     pub(super) fn record_kind(self) -> RecordKind {
         match self.uses() {
             Uses::Order | Uses::OrderAndBlocks | Uses::OrderAndLayer => RecordKind::Log,
-            Uses::Member | Uses::MemberAndNumber | Uses::MemberAndChunk | Uses::MemberAndBlocks => RecordKind::Log,
+            Uses::Member | Uses::MemberAndNumber | Uses::MemberAndLayer => RecordKind::Log,
+            Uses::MemberAndChunk | Uses::MemberAndBlocks => RecordKind::Log,
             Uses::Nothing => RecordKind::Opening,
             Uses::Blocks => RecordKind::Move,
             Uses::PassAndChunk | Uses::PassAndGroup | Uses::Pass => RecordKind::Checkpoint,
@@ -164,6 +178,8 @@ impl EntryFlags {
     /// Of a zero, installed or not: it hides what the layers below hold, so the leaf must remember it. Not set where
     /// there are none. Of a merge: there are layers below the one that ends, so that what hides them must go on hiding them.
     pub const HIDES_BELOW: Self = Self(1);
+    /// Of the begin of an install: the leaf keeps what it holds.
+    pub const KEEPS: Self = Self(2);
 
     /// Whether all bits of `other` are set.
     pub fn has(self, other: Self) -> bool {

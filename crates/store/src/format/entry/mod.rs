@@ -75,6 +75,8 @@ pub enum EntryBody<'a> {
     Install(StoredSums<'a>),
     /// [`EntryKind::InstallZero`].
     InstallZero,
+    /// [`EntryKind::InstallLayer`]: the head names the same layer.
+    InstallLayer(LayerRecord),
     /// [`EntryKind::InstallEnd`]: the leaf's last sequence, 8 bytes.
     InstallEnd(Seq),
     /// [`EntryKind::Skip`]: the group as it is where its order goes on, laid out as its state in a pass; what is committed
@@ -183,13 +185,8 @@ fn decode_body<'a>(head: &EntryHead, payload: &'a [u8]) -> Result<EntryBody<'a>,
             return Err(FormatError::Field { what: WHAT, field: "payload length", found: payload.len() as u64 });
         }
         EntryKind::GroupRecord => EntryBody::GroupRecord(payload),
-        EntryKind::Layer => {
-            let record = LayerRecord::decode(payload)?;
-            if record.layer != head.layer {
-                return Err(FormatError::Field { what: WHAT, field: "layer", found: record.layer.0 });
-            }
-            EntryBody::Layer(record)
-        }
+        EntryKind::Layer => EntryBody::Layer(layer_of(head, payload)?),
+        EntryKind::InstallLayer => EntryBody::InstallLayer(layer_of(head, payload)?),
         EntryKind::LayerState => EntryBody::LayerState(LayerRecord::decode(payload)?),
         EntryKind::MergeState => EntryBody::MergeState(MergeRecord::decode(payload)?),
         EntryKind::Opening => EntryBody::Opening(Opening::decode(payload)?),
@@ -199,6 +196,15 @@ fn decode_body<'a>(head: &EntryHead, payload: &'a [u8]) -> Result<EntryBody<'a>,
         EntryKind::GroupState => EntryBody::GroupState(GroupState::decode(payload)?),
         EntryKind::Segments => EntryBody::Segments(SegmentTable::decode(payload)?),
     })
+}
+
+/// The payload of an entry about a layer, which its head names too.
+fn layer_of(head: &EntryHead, payload: &[u8]) -> Result<LayerRecord, FormatError> {
+    let record = LayerRecord::decode(payload)?;
+    match record.layer == head.layer {
+        true => Ok(record),
+        false => Err(FormatError::Field { what: WHAT, field: "layer", found: record.layer.0 }),
+    }
 }
 
 /// The payload of a skip.

@@ -134,7 +134,9 @@ fn encode_again(entry: &Entry<'_>, out: &mut Vec<u8>) {
         }
         EntryBody::LayerDelete(chunks) => payload.extend_from_slice(chunks.bytes()),
         EntryBody::GroupRecord(record) => payload.extend_from_slice(record),
-        EntryBody::Layer(layer) | EntryBody::LayerState(layer) => payload.extend(layer.encode()),
+        EntryBody::Layer(layer) | EntryBody::LayerState(layer) | EntryBody::InstallLayer(layer) => {
+            payload.extend(layer.encode());
+        }
         EntryBody::MergeState(merge) => payload.extend(merge.encode()),
         EntryBody::Opening(opening) => {
             let gaps: Vec<_> = opening.gaps().collect();

@@ -1,7 +1,7 @@
 //! Leaves that are received from another member, piece by piece.
 //!
 //! ```text
-//!   trusted ──begin──▶ untrusted, empty ──blocks, zeroes──▶ untrusted ──end(last_seq)──▶ trusted
+//!   trusted ──begin──▶ untrusted, empty (or as it was) ──blocks, zeroes──▶ untrusted ──end(last_seq)──▶ trusted
 //!                         │ an entry of the order is left out, and its sequence noted     ▲
 //!                         └── the end counts only if the image holds what was left out ───┘
 //! ```
@@ -59,6 +59,12 @@ impl Index {
         }
         let after = Held::by(leaf);
         self.count_change(key.layer, before, after);
+    }
+
+    /// A leaf, there or not, is not to be trusted from now on, and holds what it held.
+    pub fn keep_for_install(&mut self, key: LeafKey) {
+        let number = self.find_or_add(key);
+        slot_mut(&mut self.pages, number).leaf.distrust(Seq(0));
     }
 
     /// What is installed of each block of `range`. `displaced` is told of each block that was there before. Returns
@@ -142,6 +148,22 @@ mod tests {
         assert!(!index.end_install(KEY, Seq(5)), "it lacks entry 6");
         assert!(index.end_install(KEY, Seq(6)) && index.last_seq(KEY) == Seq(6));
         assert!(index.fill(KEY, two, &mut states) && states[1] == BlockState::Stored(at(8200)));
+    }
+
+    #[test]
+    fn a_leaf_that_is_kept_holds_what_is_not_installed() {
+        let (mut index, two) = (Index::new(), BlockRange::new(4, 2));
+        index.apply_write(KEY, Seq(5), two, [at(4096), at(4104)].into_iter(), |_| ());
+        index.keep_for_install(KEY);
+        assert!(index.is_untrusted(KEY) && index.last_seq(KEY) == Seq(0) && stored(&index) == (2, 2));
+        let mut displaced = Vec::new();
+        let one = BlockRange::new(5, 1);
+        let place = [BlockState::Stored(at(8192))].into_iter();
+        assert!(index.install(KEY, one, place, |block| displaced.push(block.location.0)));
+        assert!(index.end_install(KEY, Seq(9)) && displaced == [4104]);
+        let mut states = [BlockState::Absent; 2];
+        assert!(index.fill(KEY, two, &mut states));
+        assert_eq!(states, [BlockState::Stored(at(4096)), BlockState::Stored(at(8192))]);
     }
 
     #[test]
