@@ -253,7 +253,10 @@ fn random_message(random: &mut Random) -> (Message, Vec<Entry>) {
         1 => return (Message::Fetched { epoch, before }, entries),
         2 => Message::Prepared { epoch, through: seq },
         3 => Message::Ask { record },
-        4 => Message::Told { epoch, history: random_history(random), whole: random.below(2) == 0 },
+        4 => {
+            let (history, committed) = (random_history(random), Seq(random.below(1 << 40)));
+            Message::Told { epoch, history, committed, whole: random.below(2) == 0 }
+        }
         5 => Message::Fetch { record, behind: seq },
         _ => Message::Refused { record },
     };
@@ -511,7 +514,7 @@ fn a_record_that_no_map_holds_is_refused() {
 // ---- histories, beats ----------------------------------------------------------------------------------------------
 
 fn told(history: History) -> Said {
-    Said::Group(Message::Told { epoch: Epoch(9000), history, whole: true }, Vec::new())
+    Said::Group(Message::Told { epoch: Epoch(9000), history, committed: Seq(0), whole: true }, Vec::new())
 }
 
 /// See `wire/history.rs` for why that is safe.
@@ -550,7 +553,7 @@ fn a_history_that_does_not_rise_is_refused() {
         let sent = Sender::new().encode(&ENVELOPE, &message, &[], &mut Vec::new(), &mut Vec::new());
         assert!(matches!(sent, Err(WireError::Field { .. })), "{starts:?} through {last}: {sent:?}");
         let forged = with_meta("told", |meta| {
-            meta.truncate(24);
+            meta.truncate(32);
             meta[8..16].copy_from_slice(&last.to_le_bytes());
             meta[16..20].copy_from_slice(&(starts.len() as u32).to_le_bytes());
             for (epoch, first) in &starts {

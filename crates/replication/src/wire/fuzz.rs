@@ -236,7 +236,7 @@ fn group_samples() -> Vec<(&'static str, Message, Vec<Entry>)> {
         ("prepare-with-blocks", prepare, entries(true)),
         ("prepared", Message::Prepared { epoch, through: Seq(1011) }, Vec::new()),
         ("ask", Message::Ask { record: record() }, Vec::new()),
-        ("told", Message::Told { epoch, history, whole: true }, Vec::new()),
+        ("told", Message::Told { epoch, history, committed: Seq(1008), whole: true }, Vec::new()),
         ("fetch", Message::Fetch { record: record(), behind: Seq(1000) }, Vec::new()),
         ("fetched", Message::Fetched { epoch, before: BEFORE }, entries(false)),
         ("refused", Message::Refused { record: record() }, Vec::new()),
