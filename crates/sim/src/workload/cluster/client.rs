@@ -7,6 +7,7 @@
 
 use super::layout::Layout;
 use super::machine::Machine;
+use super::space::Full;
 use super::task::{Answer, Ticket, What};
 use crate::history::{Action, History};
 use crate::workload::Failure;
@@ -55,6 +56,7 @@ pub struct Clients {
     pub referred: Cell<u64>,
     /// By group: overwrites that were refused for lack of space since something was written.
     pub overwrites_refused: RefCell<Vec<u32>>,
+    pub full_stores: Full,
     /// Times that new blocks were refused for lack of space.
     pub full: Cell<u64>,
 }
@@ -91,6 +93,7 @@ impl Clients {
             patience: Cell::new(Duration::from_secs(4)),
             referred: Cell::new(0),
             overwrites_refused: RefCell::new(vec![0; layout.groups.len()]),
+            full_stores: Full::default(),
             full: Cell::new(0),
         })
     }

@@ -150,7 +150,7 @@ impl Run {
         let world = options.world();
         let Plan { profile, layout, faults, clocks } = Plan::draw(options.seed);
         let nodes: Vec<SimNode> =
-            (0..profile.all_nodes()).map(|_| world.add_node(profile.cores, profile.draw_clock(&clocks))).collect();
+            (0..profile.all_nodes()).map(|_| world.add_node(profile.cores, Profile::draw_clock(&clocks))).collect();
         let outside = world.add_node(1, NodeOptions::default());
         let mut layout = Layout::draw(&profile, nodes.iter().map(SimNode::ip), &layout);
         let events = schedule::draw(&profile, &layout, &faults);
@@ -266,7 +266,7 @@ impl Run {
             if let Some(story) = &mut self.story {
                 story.go_on(self.world.now(), &self.layout, &self.machines);
             }
-            self.watch.look(&self.layout, &self.machines, &self.clients.acknowledged.borrow())?;
+            self.watch.look(&self.layout, &self.machines, &self.clients)?;
             self.look_after()?;
         }
         Ok(())

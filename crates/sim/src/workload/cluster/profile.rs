@@ -3,12 +3,8 @@
 use runtime::sim::{DiskOptions, Latency, LinkOptions, NodeOptions, Random};
 use std::time::Duration;
 
-/// Clocks run up to this much slower than the world, in millionths, and none that much faster than another: what the
-/// protocol's grants allow for.
-const CLOCK_SLOWEST_PPM: i32 = -20_000;
-/// The fastest of a run is this much faster than the slowest. 1.02 * 0.98 is less than 1.
-const CLOCK_BAND_PPM: i32 = 19_500;
-
+/// Clocks run up to this much faster or slower than the world, in millionths: what grants allow for.
+const CLOCK_RATE_MAX_PPM: i32 = 20_000;
 /// Of so many runs the devices of one are filled.
 const FULL_ONE_IN: u64 = 12;
 /// Chunks of 1 MiB that are more than a device of the smallest size takes.
@@ -65,8 +61,6 @@ pub struct Profile {
     pub at_once: usize,
     /// Segments are cleaned as soon as something in them is dead.
     pub cleans: bool,
-    /// The slowest clock's rate.
-    clock_slowest_ppm: i32,
 }
 
 impl Profile {
@@ -131,7 +125,6 @@ impl Profile {
             map_latency: Duration::from_micros(random.between(50, if random.one_in(4) { 200_000 } else { 5_000 })),
             at_once: if random.one_in(2) { 1 } else { usize::MAX },
             cleans: random.one_in(4),
-            clock_slowest_ppm: CLOCK_SLOWEST_PPM + random.below(20_000) as i32,
         }
     }
 
@@ -185,19 +178,19 @@ impl Profile {
         self.pools.iter().all(|pool| 2 * pool.min_in_sync > pool.replicas)
     }
 
-    /// A rate that a clock of this run may have.
-    pub fn draw_clock_rate_ppm(&self, random: &Random) -> i32 {
-        self.clock_slowest_ppm + random.below(CLOCK_BAND_PPM as u64 + 1) as i32
-    }
-
-    /// The clocks of a node: any start, a rate of this run, and a wall clock that is off by up to a minute.
-    pub fn draw_clock(&self, random: &Random) -> NodeOptions {
+    /// The clocks of a node: any start, a rate, and a wall clock that is off by up to a minute.
+    pub fn draw_clock(random: &Random) -> NodeOptions {
         NodeOptions {
             clock_start: Duration::from_millis(random.below(100_000_000)),
-            clock_rate_offset_ppm: self.draw_clock_rate_ppm(random),
+            clock_rate_offset_ppm: draw_clock_rate_ppm(random),
             wall_clock_offset_ns: draw_wall_clock_offset(random),
         }
     }
+}
+
+/// How much faster than the world a clock may run.
+pub fn draw_clock_rate_ppm(random: &Random) -> i32 {
+    random.below(2 * CLOCK_RATE_MAX_PPM as u64 + 1) as i32 - CLOCK_RATE_MAX_PPM
 }
 
 /// How far a wall clock may be off.

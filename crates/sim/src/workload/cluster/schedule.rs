@@ -5,7 +5,7 @@
 
 use super::fault::{Fault, KINDS};
 use super::layout::Layout;
-use super::profile::{Profile, draw_wall_clock_offset};
+use super::profile::{Profile, draw_clock_rate_ppm, draw_wall_clock_offset};
 use cluster::MapFaults;
 use runtime::sim::{DiskFaults, LinkOptions, Random};
 use std::time::Duration;
@@ -119,7 +119,7 @@ fn draw_one(kind: usize, profile: &Profile, layout: &Layout, random: &Random) ->
         12 => Fault::SlowDisk { store, delay: Duration::from_nanos(random.below(1 << random.between(20, 33))) },
         13 => Fault::HungDisk { store },
         14 => Fault::WallClock { node, offset_ns: draw_wall_clock_offset(random) },
-        15 => Fault::ClockRate { node, ppm: profile.draw_clock_rate_ppm(random) },
+        15 => Fault::ClockRate { node, ppm: draw_clock_rate_ppm(random) },
         16 => Fault::Map(draw_map_faults(profile, random)),
         17 => Fault::MapCutOff { node },
         18 => Fault::MapUnreachable,

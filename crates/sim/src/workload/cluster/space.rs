@@ -6,14 +6,16 @@ use super::machine::Machine;
 use super::task::LAYER;
 use crate::history::{Action, Operation, Value};
 use crate::workload::Failure;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::Usage;
 use types::{BLOCK_BYTES, BLOCKS_PER_CHUNK, ChunkId};
 
-/// Of what lives when new blocks are refused, at least so much lives where they are: the rest may have been discarded
-/// since a beat told of it.
-const NEARLY_FULL_PERCENT: u64 = 75;
+/// A store that takes no new blocks holds at least so much of what it may.
+const NEARLY_FULL_PERCENT: u64 = 90;
+/// Looks for which is remembered that it did: beats say so later, the more so while nodes stand still.
+const LOOKS_REMEMBERED: u64 = 200;
 
 /// How full the stores of a group are, as far as they are open.
 fn usages(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Vec<(usize, Option<Usage>)> {
@@ -25,32 +27,54 @@ fn usages(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> Vec<(usize
     layout.groups[group].members().iter().map(usage).collect()
 }
 
-/// Whether a member may have said that it takes no new blocks. One that is not there may have said so before.
-pub fn may_be_full(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> bool {
-    let is_nearly = |usage: &Usage| usage.live_bytes * 100 >= usage.new_blocks_until_bytes * NEARLY_FULL_PERCENT;
-    usages(layout, machines, group).iter().any(|(_, usage)| usage.as_ref().is_none_or(is_nearly))
+/// Which stores may have said lately that they take no new blocks.
+#[derive(Default)]
+pub struct Full {
+    looks: Cell<u64>,
+    /// By store: the last look at which it was nearly full, or not open.
+    seen: RefCell<BTreeMap<usize, u64>>,
+}
+
+impl Full {
+    /// Looks how full the stores are.
+    ///
+    /// # Errors
+    /// One holds more than is usable of its device.
+    pub fn look(&self, layout: &Layout, machines: &[Rc<Machine>]) -> Result<(), Failure> {
+        self.looks.set(self.looks.get() + 1);
+        for group in 0..layout.groups.len() {
+            for (store, usage) in usages(layout, machines, group) {
+                if usage.as_ref().is_none_or(is_nearly_full) {
+                    self.seen.borrow_mut().insert(store, self.looks.get());
+                }
+                let holds_too_much =
+                    |usage: &Usage| usage.live_bytes > usage.usable_bytes || usage.used_bytes > usage.capacity_bytes;
+                if let Some(usage) = usage.filter(holds_too_much) {
+                    return Err(Failure::new("space", format!("store {store} holds more than it can: {usage:?}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a member may have said that it takes no new blocks: now, or lately, for others know it by a beat.
+    pub fn may_be(&self, layout: &Layout, machines: &[Rc<Machine>], group: usize) -> bool {
+        let is_recent = |store: &usize| {
+            self.seen.borrow().get(store).is_some_and(|seen| self.looks.get() - seen <= LOOKS_REMEMBERED)
+        };
+        let now = usages(layout, machines, group);
+        now.iter().any(|(store, usage)| is_recent(store) || usage.as_ref().is_none_or(is_nearly_full))
+    }
+}
+
+fn is_nearly_full(usage: &Usage) -> bool {
+    usage.live_bytes * 100 >= usage.new_blocks_until_bytes * NEARLY_FULL_PERCENT
 }
 
 /// For whoever reads about a failure.
 pub fn describe(layout: &Layout, machines: &[Rc<Machine>], group: usize) -> String {
     let line = |(store, usage): &(usize, Option<Usage>)| format!("\n  store {store}: {usage:?}");
     usages(layout, machines, group).iter().map(line).collect()
-}
-
-/// No store holds more than what is usable of its device.
-///
-/// # Errors
-/// Which one does.
-pub fn look(machines: &[Rc<Machine>]) -> Result<(), Failure> {
-    for process in machines.iter().filter_map(|machine| machine.process()) {
-        for (store, opened) in process.stores.borrow().iter() {
-            let usage = opened.usage();
-            if usage.live_bytes > usage.usable_bytes || usage.used_bytes > usage.capacity_bytes {
-                return Err(Failure::new("space", format!("store {store} holds more than it can: {usage:?}")));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Blocks of each chunk that are not zeroes, by reads of all of them.

@@ -237,7 +237,7 @@ impl Ticket {
                 *refused += 1;
                 (*refused > OVERWRITES_REFUSED_MAX).then_some("overwrites are refused")
             }
-            What::Write if !space::may_be_full(&clients.layout, &clients.machines, self.group) => {
+            What::Write if !clients.full_stores.may_be(&clients.layout, &clients.machines, self.group) => {
                 Some("nobody is nearly full, and a write was refused")
             }
             What::Write => None,

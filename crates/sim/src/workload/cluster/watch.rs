@@ -1,8 +1,8 @@
 //! What holds at every instant, asked of all members at once while they run.
 
+use super::client::Clients;
 use super::layout::Layout;
 use super::machine::Machine;
-use super::space;
 use crate::workload::Failure;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -95,17 +95,12 @@ impl Watch {
         }
     }
 
-    /// Looks at all members at this instant. `acknowledged`: by group, the last entry that a client was told of.
-    pub fn look(
-        &mut self,
-        layout: &Layout,
-        machines: &[Rc<Machine>],
-        acknowledged: &HashMap<GroupId, Seq, FixedState>,
-    ) -> Result<(), Failure> {
+    /// Looks at all members at this instant.
+    pub fn look(&mut self, layout: &Layout, machines: &[Rc<Machine>], clients: &Clients) -> Result<(), Failure> {
         self.looks += 1;
         if self.looks.is_multiple_of(LOOKS_PER_LONG_ONE) {
             self.look_at_damage(layout, machines);
-            space::look(machines)?;
+            clients.full_stores.look(layout, machines)?;
         }
         let mut serving: HashMap<GroupId, usize, FixedState> = HashMap::default();
         for member in members(layout, machines) {
@@ -118,7 +113,7 @@ impl Watch {
                 let message = format!("group {group}: stores {other} and {store} both serve reads");
                 return Err(Failure::new("reigns", message));
             }
-            let told = acknowledged.get(&group).copied().unwrap_or_default();
+            let told = clients.acknowledged.borrow().get(&group).copied().unwrap_or_default();
             if standing.committed < told {
                 let (epoch, committed) = (standing.record.epoch, standing.committed);
                 let message = format!(
