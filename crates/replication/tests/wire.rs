@@ -280,9 +280,9 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
     match random.below(4) {
         0 => NodeMessage::Beat(Beat { sent_ns: time, incarnation, cores, stores }),
         1 => {
-            let mut groups: Vec<_> = (0..random.below(400)).map(|_| GroupId(random.number() as u32)).collect();
+            let mut groups: Vec<_> = (0..random.below(400)).map(|_| (GroupId(random.number() as u32), Epoch(random.number() as u32))).collect();
             groups.sort();
-            groups.dedup();
+            groups.dedup_by_key(|group| group.0);
             let grants = if groups.len() > 350 { Grants::Nothing } else { Grants::AllBut(groups) };
             NodeMessage::BeatAnswer(BeatAnswer { echo_ns: time, incarnation, cores, stores, grants })
         }
@@ -569,7 +569,7 @@ fn a_history_that_does_not_rise_is_refused() {
 #[test]
 fn an_answer_that_would_except_too_many_groups_grants_nothing() {
     let answer = |groups: u32| {
-        let grants = Grants::AllBut((0..groups).map(GroupId).collect());
+        let grants = Grants::AllBut((0..groups).map(|group| (GroupId(group), Epoch(1))).collect());
         let line = StoreLine { store: StoreId(1), life: Incarnation(1), shards: 1, cores: 1, ..StoreLine::default() };
         let (incarnation, cores, stores) = (Incarnation(1), Cores::default(), vec![line; 64]);
         let message = NodeMessage::BeatAnswer(BeatAnswer { echo_ns: 1, incarnation, cores, stores, grants });
