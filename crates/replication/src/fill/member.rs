@@ -90,7 +90,7 @@ impl Filler {
 
     /// Nothing behind this is to be applied now.
     pub(crate) fn bound(&self) -> Option<Seq> {
-        self.under_way.borrow().iter().map(|(_, at)| *at).min()
+        self.under_way.borrow().iter().map(|(_, at)| *at).min().filter(|_| !mutant(Mutant::AppliedBeforeUnit))
     }
 
     /// Whether an entry may come: nothing of what its unit will bring.
@@ -133,7 +133,7 @@ impl Attempt {
         }
         self.group.with(crate::protocol::Member::begins_to_fill);
         let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await;
-        let damaged = self.group.damaged();
+        let damaged = if mutant(Mutant::DamageNotTold) { Vec::new() } else { self.group.damaged() };
         for leaf in leaves.iter_mut().filter(|leaf| damaged.contains(&(leaf.layer, leaf.chunk))) {
             // Whatever it is, it is not what the primary has.
             leaf.last_seq = Seq(0);

@@ -6,7 +6,7 @@ use crate::fill::primary::Filling;
 use crate::shard::GroupShard;
 use std::rc::Rc;
 use store::ReadError;
-use types::{ChunkId, LayerId, StoreId};
+use types::{ChunkId, LayerId, Mutant, StoreId, mutant};
 
 impl Group {
     /// Which reign of this member it is.
@@ -16,7 +16,7 @@ impl Group {
 
     /// Whether an entry about the chunk has its place and is not committed; of a primary that has begun.
     pub(crate) fn is_on_its_way(&self, chunk: ChunkId) -> bool {
-        self.recent.borrow().touches_behind(self.committed(), chunk)
+        self.recent.borrow().touches_behind(self.committed(), chunk) && !mutant(Mutant::UnitTakenTooEarly)
     }
 
     /// Whether others can be made whole: what is committed is here, and either all behind it will be, or nothing is
@@ -71,7 +71,7 @@ impl Group {
 
     /// A chunk is damaged here. Whether another member can make it whole.
     pub(crate) fn note_damage(&self, error: &ReadError) -> bool {
-        let Some(place) = error.leaf() else { return false };
+        let Some(place) = error.leaf().filter(|_| !mutant(Mutant::DamagedGoesOn)) else { return false };
         let (others, me) = {
             let member = self.member.borrow();
             (member.record().in_sync.clone(), member.store())

@@ -61,6 +61,12 @@ impl Group {
     /// Everything up to this entry is durable here.
     pub(crate) fn is_durable(&self, place: (Epoch, Seq)) {
         self.with(|member| member.is_durable(place));
+        if mutant(Mutant::ReadBeforeCommitted)
+            && self.is_leading.get()
+            && let Some(shard) = self.shard.upgrade()
+        {
+            shard.store().commit(self.id, place.1);
+        }
     }
 
     /// What was given a place in this turn is sent.

@@ -142,7 +142,7 @@ impl Group {
         if let ReadError::Stopped { reason } = error {
             return GroupError::Stopped { group: self.id, reason: reason.to_string() };
         }
-        if !self.note_damage(&error) || mutant(Mutant::DamagedGoesOn) {
+        if !self.note_damage(&error) {
             return GroupError::Damaged { group: self.id, error };
         }
         log::warn!("group {}: {error}; another member takes over, and this one gets the chunk from it", self.id);
@@ -225,7 +225,7 @@ impl Group {
     /// Refuses new blocks if a member that counts has no room for them (R17).
     fn check_members_room(&self, place: Place, len: usize) -> Result<(), GroupError> {
         let member = self.member.borrow();
-        if member.is_alone() {
+        if member.is_alone() || mutant(Mutant::FullMemberIgnored) {
             return Ok(());
         }
         let Some(shard) = self.shard.upgrade() else { return Ok(()) };

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::{Entry, Recovery, Shard};
-use types::{Epoch, GroupId, Incarnation, NodeId, Seq, StoreId};
+use types::{Epoch, GroupId, Incarnation, Mutant, NodeId, Seq, StoreId, mutant};
 
 /// Members that a core makes whole at once.
 const FILLINGS_MAX: usize = 4;
@@ -269,7 +269,8 @@ impl CoreGroups {
             group,
             ..Envelope::default()
         };
-        self.link_to(to, group).is_some_and(|link| line.is(&link) && link.push_fill(&envelope, message))
+        let is_on_it = |link: &Rc<Link>| line.is(link) || mutant(Mutant::LostPartMissed);
+        self.link_to(to, group).is_some_and(|link| is_on_it(&link) && link.push_fill(&envelope, message))
     }
 
     /// Whether more of a catch-up may be sent to a member now.
@@ -454,6 +455,9 @@ impl CoreGroups {
                 }
             })
             .await;
+            if mutant(Mutant::HungCoreSpokenFor) {
+                (0..usize::from(cores)).for_each(|core| moved.insert(core));
+            }
             groups.sort_unstable();
             groups.dedup();
             let answer = BeatAnswer {
