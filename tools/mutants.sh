@@ -12,15 +12,15 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 logs=target/test-logs
 mkdir -p "$logs"
 
-# What is tried: test files, and workloads of the simulator (none: all). And which bugs there are, by what is said of them.
+# What is tried: test files, and workloads of the simulator. And which bugs there are, by what is said of them.
 tests=(protocol_mutants ways rules members_mutants)
-workload=cluster about='Replication|Catch-up|Scrub'
+workloads=(cluster) about='Replication|Catch-up|Scrub'
 case ${1:-all} in
 replication) ;;
 all)
     tests+=(layers_mutants cleaning_mutants instant_mutants locks_mutants status_mutants limits_mutants ghost_mutant power_loss
         stopped_store)
-    workload='' about='[A-Z][A-Za-z -]*'
+    workloads+=(store volume) about='[A-Z][A-Za-z -]*'
     ;;
 *)
     echo "usage: tools/mutants.sh [replication]" >&2
@@ -56,11 +56,12 @@ began=$SECONDS
 for test in "${tests[@]}"; do
     step "$test" cargo test --workspace --features "$features" --test "$test" -- --show-output
 done
-# shellcheck disable=SC2086 # No workload means all of them.
-step workloads "$target/debug/cairn-sim" mutants $workload
+for workload in "${workloads[@]}"; do
+    step "$workload" "$target/debug/cairn-sim" mutants "$workload"
+done
 echo "without the build: $((SECONDS - began)) s"
 
-lines=$(cat $(printf "$logs/mutants-%s.log " "${tests[@]}" workloads) | grep -E '^mutant ')
+lines=$(cat $(printf "$logs/mutants-%s.log " "${tests[@]}" "${workloads[@]}") | grep -E '^mutant ')
 tried=$(awk '{ print $2 }' <<< "$lines" | sort -u)
 missed=$(awk '$3 != "caught" { print $2 }' <<< "$lines" | sort -u)
 all=$(printf '%s\n%s\n' "$(bugs)" "$tried" | sort -u)
