@@ -13,6 +13,7 @@
 //! that all heals, and judges the history. What the faults are is known before it begins ([`schedule`]): a run can be
 //! repeated without some of them, and with fewer operations.
 
+mod bounds;
 mod breaker;
 mod client;
 mod control;
@@ -29,6 +30,7 @@ mod space;
 mod story;
 mod task;
 mod watch;
+mod witness;
 
 pub use fault::KINDS;
 pub use numbers::{format_numbers, parse_numbers};
@@ -53,6 +55,7 @@ use std::time::Duration;
 use story::Story;
 use types::{Mutant, NodeId};
 use watch::{Watch, describe, members};
+use witness::Witness;
 
 /// See the module.
 pub const WORKLOAD: Workload = Workload {
@@ -142,6 +145,7 @@ struct Run {
     /// For the breaker, once all is well.
     events: Vec<Event>,
     watch: Watch,
+    witness: Rc<Witness>,
     story: Option<Story>,
 }
 
@@ -166,10 +170,11 @@ impl Run {
             events.iter().for_each(|event| eprintln!("{event}"));
         }
         let map = SimMap::new();
+        let witness: Rc<Witness> = Rc::default();
         let machine = |(index, node): (usize, &SimNode)| {
             let disk = |store: usize| (store, node.add_disk(&layout.stores[store].path, DISK_BYTES, profile.disk));
             let disks: BTreeMap<_, _> = layout.stores_of(index).map(disk).collect();
-            Machine::new(index, node.clone(), disks, &layout, &map, &profile)
+            Machine::new(index, node.clone(), disks, &layout, &map, &profile, &witness)
         };
         let machines: Vec<Rc<Machine>> = nodes.iter().enumerate().map(machine).collect();
         for (index, one) in nodes.iter().enumerate() {
@@ -194,6 +199,7 @@ impl Run {
             map,
             clients,
             watch: Watch::new(has_restored),
+            witness,
             story,
         })
     }
@@ -262,6 +268,8 @@ impl Run {
             let next = self.breaker.next_due().map_or(next_look, |due| due.min(next_look)).min(until);
             self.world.run_to(next, || self.clients.failure.borrow().is_some())?;
             self.clients.failure.borrow_mut().take().map_or(Ok(()), Err)?;
+            // A map that was restored gives epochs again.
+            self.witness.failure.take().filter(|_| !self.watch.has_restored).map_or(Ok(()), Err)?;
             self.change(|breaker, reach| breaker.advance(reach));
             if let Some(story) = &mut self.story {
                 story.go_on(self.world.now(), &self.layout, &self.machines);
@@ -393,6 +401,9 @@ impl Run {
             }
             let stored = space::stored_blocks(&self.clients.history.borrow().operations()[asked..]);
             space::is_exact(&self.layout, &self.machines, &stored, &self.control.left.borrow())?;
+        }
+        if self.story.is_some() {
+            eprintln!("{} entries, longest: {:?}", self.witness.count(), self.watch.longest);
         }
         let history = self.clients.history.borrow();
         if let Err(violation) = checker::check(&history) {

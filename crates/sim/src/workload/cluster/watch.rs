@@ -1,5 +1,6 @@
 //! What holds at every instant, asked of all members at once while they run.
 
+use super::bounds::Longest;
 use super::client::Clients;
 use super::layout::Layout;
 use super::machine::Machine;
@@ -56,6 +57,8 @@ pub struct Watch {
     pub committed: HashMap<(GroupId, usize, u32), Seq, FixedState>,
     /// Damaged places that a shard of a process has met, by its store, its process and its number.
     damage_met: HashMap<(usize, u32, usize), u64, FixedState>,
+    /// Of all queues.
+    pub longest: Longest,
     /// The map was restored from a backup, or will be.
     pub has_restored: bool,
     /// Times that was looked.
@@ -100,6 +103,7 @@ impl Watch {
         self.looks += 1;
         if self.looks.is_multiple_of(LOOKS_PER_LONG_ONE) {
             self.look_at_damage(layout, machines);
+            self.longest.look(machines)?;
             clients.full_stores.look(layout, machines)?;
         }
         let mut serving: HashMap<GroupId, usize, FixedState> = HashMap::default();
