@@ -22,6 +22,7 @@ mod fault;
 mod heal;
 mod hoard;
 mod layout;
+mod lost;
 mod machine;
 mod numbers;
 mod profile;
@@ -90,8 +91,6 @@ const HEAL_LIMIT: Duration = Duration::from_secs(90);
 const PROCESS_PAUSE: Duration = Duration::from_secs(1);
 /// Somebody looks after a node whose stores have failed, so often.
 const CARE_EVERY: Duration = Duration::from_secs(10);
-/// Clients that fill the devices.
-const HOARDERS: usize = 4;
 /// Longest that a read or write may take when all is whole.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Copies that differ are looked at again so often.
@@ -238,6 +237,9 @@ impl Run {
         }
         let all = members(&self.layout, &self.machines);
         groups.find_map(|group| {
+            if !self.is_asked(group) {
+                return None;
+            }
             let whole = is_whole(&self.layout, &self.machines, group, &all);
             let why = whole.and_then(|()| if quiet { is_quiet(&self.layout, group, &all) } else { Ok(()) }).err()?;
             let id = self.layout.groups[group].id;
@@ -247,12 +249,21 @@ impl Run {
         })
     }
 
+    /// Whether a group is to be as if nothing had happened: it lost no more than its policy allows for, and enough of its
+    /// members are there.
+    fn is_asked(&self, group: usize) -> bool {
+        let plan = &self.layout.groups[group];
+        let is_there = |store: &usize| !self.machines[self.layout.stores[*store].node].is_written_off(*store);
+        self.control.is_judged(group)
+            && plan.members().iter().filter(|store| is_there(store)).count() >= plan.min_in_sync
+    }
+
     /// Clients run, and the schedule is followed to its end.
     fn break_things(&mut self) -> Result<(), Failure> {
         let began = self.world.now();
         self.breaker = Breaker::new(std::mem::take(&mut self.events), began);
         let (clients, burst) = (self.profile.clients as u64, self.profile.burst);
-        let hoarders = if self.layout.hoard_chunks > 0 { HOARDERS } else { 0 };
+        let hoarders = self.profile.hoarders;
         self.clients.running.set(self.profile.clients + hoarders);
         (0..hoarders).for_each(|number| self.outside.spawn(0, self.clients.clone().hoard(number, hoarders)));
         for _ in 0..clients {
@@ -274,7 +285,7 @@ impl Run {
             if let Some(story) = &mut self.story {
                 story.go_on(self.world.now(), &self.layout, &self.machines);
             }
-            self.watch.look(&self.layout, &self.machines, &self.clients)?;
+            self.watch.look(&self.layout, &self.machines, &self.clients, &self.control)?;
             self.look_after()?;
         }
         Ok(())
@@ -396,17 +407,19 @@ impl Run {
             // A change of a record that was asked long ago may be made only now, and begins an epoch.
             let all = 0..self.layout.groups.len();
             self.until("not quiet", QUIET_LIMIT, |run| run.wants(all.clone(), true))?;
-            for group in 0..self.layout.groups.len() {
+            let asked_for: Vec<usize> = (0..self.layout.groups.len()).filter(|group| self.is_asked(*group)).collect();
+            for &group in &asked_for {
                 self.compare(group)?;
             }
             let stored = space::stored_blocks(&self.clients.history.borrow().operations()[asked..]);
-            space::is_exact(&self.layout, &self.machines, &stored, &self.control.left.borrow())?;
+            space::is_exact(&self.layout, &self.machines, &asked_for, &stored, &self.control.left.borrow())?;
         }
         if self.story.is_some() {
             eprintln!("{} entries, longest: {:?}", self.witness.count(), self.watch.longest);
         }
         let history = self.clients.history.borrow();
-        if let Err(violation) = checker::check(&history) {
+        lost::check_others(&self.layout, &self.control, &history)?;
+        if let Err(violation) = checker::check(&lost::judged(&self.layout, &self.control, &history)) {
             if self.story.is_some() {
                 eprint!("{}", history.of_block(violation.block()));
             }
@@ -432,7 +445,7 @@ impl Run {
     /// Each group answers reads of all it holds, and a write.
     fn ask_all(&mut self) -> Result<(), Failure> {
         self.clients.patience.set(ANSWER_LIMIT);
-        for group in 0..self.layout.groups.len() {
+        for group in (0..self.layout.groups.len()).filter(|group| self.is_asked(*group)).collect::<Vec<_>>() {
             let (clients, answered) = (self.clients.clone(), Rc::new(Cell::new(None)));
             let slot = answered.clone();
             self.outside.spawn(0, async move {

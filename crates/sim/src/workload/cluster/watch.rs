@@ -2,6 +2,7 @@
 
 use super::bounds::Longest;
 use super::client::Clients;
+use super::control::Control;
 use super::layout::Layout;
 use super::machine::Machine;
 use crate::workload::Failure;
@@ -99,7 +100,13 @@ impl Watch {
     }
 
     /// Looks at all members at this instant.
-    pub fn look(&mut self, layout: &Layout, machines: &[Rc<Machine>], clients: &Clients) -> Result<(), Failure> {
+    pub fn look(
+        &mut self,
+        layout: &Layout,
+        machines: &[Rc<Machine>],
+        clients: &Clients,
+        control: &Control,
+    ) -> Result<(), Failure> {
         self.looks += 1;
         if self.looks.is_multiple_of(LOOKS_PER_LONG_ONE) {
             self.look_at_damage(layout, machines);
@@ -118,7 +125,8 @@ impl Watch {
                 return Err(Failure::new("reigns", message));
             }
             let told = clients.acknowledged.borrow().get(&group).copied().unwrap_or_default();
-            if standing.committed < told {
+            let index = layout.groups.iter().position(|plan| plan.id == group);
+            if standing.committed < told && index.is_some_and(|index| control.is_judged(index)) {
                 let (epoch, committed) = (standing.record.epoch, standing.committed);
                 let message = format!(
                     "group {group}: store {store} serves in epoch {epoch} with entries up to {committed}, and a client was told of {told}"
