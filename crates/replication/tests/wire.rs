@@ -253,7 +253,10 @@ fn random_message(random: &mut Random) -> (Message, Vec<Entry>) {
         1 => return (Message::Fetched { epoch, before }, entries),
         2 => Message::Prepared { epoch, through: seq },
         3 => Message::Ask { record },
-        4 => Message::Told { epoch, history: random_history(random), whole: random.below(2) == 0 },
+        4 => {
+            let (history, committed) = (random_history(random), Seq(random.below(1 << 40)));
+            Message::Told { epoch, history, committed, whole: random.below(2) == 0 }
+        }
         5 => Message::Fetch { record, behind: seq },
         _ => Message::Refused { record },
     };
@@ -277,9 +280,9 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
     match random.below(4) {
         0 => NodeMessage::Beat(Beat { sent_ns: time, incarnation, cores, stores }),
         1 => {
-            let mut groups: Vec<_> = (0..random.below(400)).map(|_| GroupId(random.number() as u32)).collect();
+            let mut groups: Vec<_> = (0..random.below(400)).map(|_| (GroupId(random.number() as u32), Epoch(random.number() as u32))).collect();
             groups.sort();
-            groups.dedup();
+            groups.dedup_by_key(|group| group.0);
             let grants = if groups.len() > 350 { Grants::Nothing } else { Grants::AllBut(groups) };
             NodeMessage::BeatAnswer(BeatAnswer { echo_ns: time, incarnation, cores, stores, grants })
         }
@@ -511,7 +514,7 @@ fn a_record_that_no_map_holds_is_refused() {
 // ---- histories, beats ----------------------------------------------------------------------------------------------
 
 fn told(history: History) -> Said {
-    Said::Group(Message::Told { epoch: Epoch(9000), history, whole: true }, Vec::new())
+    Said::Group(Message::Told { epoch: Epoch(9000), history, committed: Seq(0), whole: true }, Vec::new())
 }
 
 /// See `wire/history.rs` for why that is safe.
@@ -550,7 +553,7 @@ fn a_history_that_does_not_rise_is_refused() {
         let sent = Sender::new().encode(&ENVELOPE, &message, &[], &mut Vec::new(), &mut Vec::new());
         assert!(matches!(sent, Err(WireError::Field { .. })), "{starts:?} through {last}: {sent:?}");
         let forged = with_meta("told", |meta| {
-            meta.truncate(24);
+            meta.truncate(32);
             meta[8..16].copy_from_slice(&last.to_le_bytes());
             meta[16..20].copy_from_slice(&(starts.len() as u32).to_le_bytes());
             for (epoch, first) in &starts {
@@ -566,7 +569,7 @@ fn a_history_that_does_not_rise_is_refused() {
 #[test]
 fn an_answer_that_would_except_too_many_groups_grants_nothing() {
     let answer = |groups: u32| {
-        let grants = Grants::AllBut((0..groups).map(GroupId).collect());
+        let grants = Grants::AllBut((0..groups).map(|group| (GroupId(group), Epoch(1))).collect());
         let line = StoreLine { store: StoreId(1), life: Incarnation(1), shards: 1, cores: 1, ..StoreLine::default() };
         let (incarnation, cores, stores) = (Incarnation(1), Cores::default(), vec![line; 64]);
         let message = NodeMessage::BeatAnswer(BeatAnswer { echo_ns: 1, incarnation, cores, stores, grants });

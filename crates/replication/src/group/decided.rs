@@ -41,8 +41,13 @@ impl Group {
         if self.stopped.get().is_some() || !may_come(self, entries, attempt) {
             return;
         }
-        if let Message::Prepared { .. } = message {
-            self.timers.borrow_mut().heard_commit(from, Seq(request.0));
+        match message {
+            Message::Prepared { epoch, .. } => {
+                self.timers.borrow_mut().heard_commit(from, Seq(request.0));
+                self.follows_since(from, *epoch);
+            }
+            Message::Told { epoch, .. } => self.follows_since(from, *epoch),
+            _ => {}
         }
         let epochs: Vec<Epoch> = entries.iter().map(|entry| entry.epoch).collect();
         self.answers.set(request);
@@ -75,6 +80,16 @@ impl Group {
         if shard.store().prepare(entry).is_ok() {
             self.poison_noted.set(poison);
         }
+    }
+
+    /// Whether this life may count for a primary in `store`, as far as that knows.
+    pub(crate) fn counted_for(&self, store: StoreId) -> bool {
+        self.told_to.borrow().iter().any(|(told, _)| *told == store)
+    }
+
+    /// A member follows another in this epoch: it leads in none before it.
+    fn follows_since(&self, store: StoreId, epoch: Epoch) {
+        self.told_to.borrow_mut().retain(|(told, told_in)| *told != store || *told_in >= epoch);
     }
 
     /// What a message to another member names: of a prepare, the commit number that it tells; of an answer to one, the same.
@@ -263,8 +278,14 @@ impl Group {
 
     fn send(&self, shard: &Rc<GroupShard>, to: StoreId, message: Message, range: Option<(Seq, Seq)>) {
         let Some(outside) = shard.outside() else { return };
-        if let Message::Prepare { .. } = &message {
-            self.timers.borrow_mut().told_commit(to);
+        match &message {
+            Message::Prepare { .. } => self.timers.borrow_mut().told_commit(to),
+            Message::Told { epoch, .. } => {
+                let mut told_to = self.told_to.borrow_mut();
+                told_to.retain(|(store, _)| *store != to);
+                told_to.push((to, *epoch));
+            }
+            _ => {}
         }
         let Some((first, through)) = range else {
             return outside.send(shard, self.id, to, &message, &[]);

@@ -30,7 +30,7 @@ use runtime::channel::WaitList;
 use runtime::now;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
-use types::{ChunkId, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
+use types::{ChunkId, Epoch, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
 
 /// A place in the order of a group, in one reign of its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,8 @@ pub struct Group {
     fillings: RefCell<Vec<Rc<Filling>>>,
     /// Who is made whole here.
     filler: RefCell<Option<Rc<Filler>>>,
+    /// Whom this life has told its history, and in which epoch: it may count for them until they know better (R9).
+    told_to: RefCell<Vec<(StoreId, Epoch)>>,
     /// To be sent at the end of this turn.
     pub(crate) is_dirty: Cell<bool>,
     /// The entry that nobody can apply, as it is written down.
@@ -162,6 +164,7 @@ impl Group {
             held: RefCell::default(),
             fillings: RefCell::default(),
             filler: RefCell::default(),
+            told_to: RefCell::default(),
             is_dirty: Cell::new(false),
             poison_noted: Cell::new(poison),
             timers: RefCell::default(),

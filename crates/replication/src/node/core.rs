@@ -17,6 +17,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use runtime::{Instant, TcpStream, now};
 use std::cell::{Cell, OnceCell, RefCell};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -469,10 +470,10 @@ impl CoreGroups {
     fn beaten(self: &Rc<Self>, link: &Rc<Link>, beat: Beat) {
         let cores = self.shared.lines.len() as u16;
         let (told, mut all_told) = runtime::channel::cross(usize::from(cores));
-        let (node, beat) = (link.node, Arc::new(beat));
+        let beat = Arc::new(beat);
         for core in 0..cores {
             let (told, beat) = (told.clone(), beat.clone());
-            self.tell_if_it_keeps_up(core, move |core| drop(told.try_send((core.core, core.grant(node, &beat)))));
+            self.tell_if_it_keeps_up(core, move |core| drop(told.try_send((core.core, core.grant(&beat)))));
         }
         drop(told);
         let (this, link) = (self.clone(), link.clone());
@@ -486,8 +487,8 @@ impl CoreGroups {
                 }
             })
             .await;
-            groups.sort_unstable();
-            groups.dedup();
+            groups.sort_unstable_by_key(|(group, epoch)| (*group, Reverse(*epoch)));
+            groups.dedup_by_key(|(group, _)| *group);
             let answer = BeatAnswer {
                 echo_ns: beat.sent_ns,
                 incarnation: this.shared.incarnation,
@@ -499,20 +500,27 @@ impl CoreGroups {
         });
     }
 
-    /// Groups of this core for which the beat's node is granted nothing.
-    fn grant(&self, node: NodeId, beat: &Beat) -> Vec<GroupId> {
-        let _ = node;
+    /// Groups of this core for which the beat's node is granted nothing, as a primary of an epoch below this one.
+    fn grant(&self, beat: &Beat) -> Vec<(GroupId, Epoch)> {
         let mut refused = Vec::new();
         let at = now();
         for group in self.shards.borrow().iter().flat_map(|shard| shard.groups()) {
-            let (primary, life) = (group.member().record().primary, group.member().record().life);
+            let (primary, life, epoch) = {
+                let member = group.member();
+                (member.record().primary, member.record().life, member.record().epoch)
+            };
+            if beat.stores.iter().any(|line| line.store != primary && group.counted_for(line.store)) {
+                // It was deposed, and may not have heard of it (R8).
+                refused.push((group.id(), epoch));
+            }
             let Some(line) = beat.stores.iter().find(|line| line.store == primary) else { continue };
             if primary == group.member().store() {
                 continue;
             }
             let moves = beat.cores.has(line.core_of(group.id()).into()) && line.life == life;
             if group.stopped().is_some() || !moves || !group.with(|member| member.grant(primary, at)) {
-                refused.push(group.id());
+                // Whatever epoch it is in by now: this member has noted no grant.
+                refused.push((group.id(), Epoch(u32::MAX)));
             }
         }
         refused
@@ -539,7 +547,9 @@ impl CoreGroups {
                     continue;
                 }
                 let is_granted = match &answer.grants {
-                    Grants::AllBut(groups) => groups.binary_search(&group.id()).is_err(),
+                    Grants::AllBut(groups) => groups
+                        .binary_search_by_key(&group.id(), |(group, _)| *group)
+                        .map_or(true, |at| group.member().record().epoch >= groups[at].1),
                     Grants::Nothing => false,
                 };
                 group.with(|member| {

@@ -174,6 +174,15 @@ impl Member {
         }
     }
 
+    /// What any member has committed is committed: here too, as far as both logs are the same.
+    pub(super) fn commit_what_is(&mut self, committed: Seq, history: &History) {
+        let commit = committed.min(self.log.agreement(history)).min(self.durable);
+        if self.leads() && commit > self.committed {
+            self.committed = commit;
+            self.effects.push(Effect::Commit(commit));
+        }
+    }
+
     /// Goes on towards the reign's first entry: when all have told that may hold something, or `time_is_over`.
     pub fn go_on(&mut self, time_is_over: bool) {
         let Role::Leader(leader) = &mut self.role else { return };

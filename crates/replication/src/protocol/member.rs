@@ -478,8 +478,9 @@ impl Member {
                     self.effects.push(Effect::Send(from, message, entries));
                 }
             }
-            Message::Told { epoch, history, whole } if *epoch <= self.record.epoch => {
+            Message::Told { epoch, history, committed, whole } if *epoch <= self.record.epoch => {
                 self.told(from, incarnation, *epoch, history, *whole);
+                self.commit_what_is(*committed, history);
             }
             Message::GaveUp { epoch, poison } => {
                 if from == self.record.primary && incarnation == self.record.life {
@@ -507,7 +508,7 @@ impl Member {
     fn tell(&mut self, to: StoreId) {
         let mut history = self.log.clone();
         history.cut(self.durable);
-        let message = Message::Told { epoch: self.record.epoch, history, whole: self.whole };
+        let message = Message::Told { epoch: self.record.epoch, history, committed: self.committed, whole: self.whole };
         self.effects.push(Effect::Send(to, message, None));
     }
 

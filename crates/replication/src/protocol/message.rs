@@ -30,6 +30,8 @@ pub enum Message {
     },
     /// What the member's log holds durably.
     Told {
+        /// Everything up to here is committed, as this member knows.
+        committed: Seq,
         /// The epoch in which it was asked.
         epoch: types::Epoch,
         /// Epochs, and how far.

@@ -60,7 +60,7 @@ fn stops_for(member: &mut Member) -> Option<Refusal> {
 }
 
 fn told(epoch: Epoch) -> Message {
-    Message::Told { epoch, history: log(), whole: true }
+    Message::Told { epoch, history: log(), committed: Seq(0), whole: true }
 }
 
 /// P leads epoch 5, and A has followed it.

@@ -3,16 +3,16 @@
 use super::WireError;
 use super::body::{Body, begin_fixed, end_list};
 use super::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at, u128_at};
-use types::{GroupId, Incarnation, StoreId};
+use types::{Epoch, GroupId, Incarnation, StoreId};
 
 /// Most stores of one node.
 pub const MAX_STORES_NAMED: usize = 64;
 /// Most groups that an answer excepts; where there are more, nothing is granted.
-pub const MAX_GROUPS_NAMED: usize = 8192;
+pub const MAX_GROUPS_NAMED: usize = 6144;
 /// In place of a number of groups: nothing is granted.
 const NOTHING: u32 = u32::MAX;
 const STORE_BYTES: usize = 32;
-const GROUP_BYTES: usize = 4;
+const GROUP_BYTES: usize = 8;
 
 /// A store of a node, and where its groups are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,8 +121,8 @@ impl Beat {
 /// For which of the beat's groups a lease is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grants {
-    /// All but these, which rise.
-    AllBut(Vec<GroupId>),
+    /// All but these, which rise: primaries of an epoch below the one named get nothing.
+    AllBut(Vec<(GroupId, Epoch)>),
     /// None.
     Nothing,
 }
@@ -138,7 +138,7 @@ pub enum Grants {
 /// | 16 | 8 | incarnation of the answering node |
 /// | 24 | 32 | its cores that have turned since the last beat: bits |
 /// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), bits (2), as of a beat |
-/// | … | 4 × groups | groups for which nothing is granted, rising |
+/// | … | 8 × groups | groups that are excepted, rising (4), and the epoch below which nothing is granted (4) |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BeatAnswer {
     /// [`Beat::sent_ns`] of what is answered.
@@ -171,8 +171,11 @@ impl BeatAnswer {
         put_u64(fixed, 16, self.incarnation.0);
         self.cores.encode(&mut fixed[24..]);
         let list = out.len();
-        assert!(named.is_none_or(|groups| groups.is_sorted_by(|a, b| a < b)), "groups of an answer rise");
-        named.into_iter().flatten().for_each(|group| out.extend_from_slice(&group.0.to_le_bytes()));
+        assert!(named.is_none_or(|groups| groups.is_sorted_by(|a, b| a.0 < b.0)), "groups of an answer rise");
+        for (group, epoch) in named.into_iter().flatten() {
+            out.extend_from_slice(&group.0.to_le_bytes());
+            out.extend_from_slice(&epoch.0.to_le_bytes());
+        }
         end_list(out, list);
         Ok(())
     }
@@ -187,8 +190,9 @@ impl BeatAnswer {
             }
             count => {
                 let list = body.list(count as usize * GROUP_BYTES)?;
-                let groups: Vec<_> = list.chunks_exact(GROUP_BYTES).map(|item| GroupId(u32_at(item, 0))).collect();
-                if !groups.is_sorted_by(|a, b| a < b) {
+                let group = |item: &[u8]| (GroupId(u32_at(item, 0)), Epoch(u32_at(item, 4)));
+                let groups: Vec<_> = list.chunks_exact(GROUP_BYTES).map(group).collect();
+                if !groups.is_sorted_by(|a, b| a.0 < b.0) {
                     return Err(WireError::field(Self::WHAT, "order of groups, of which there", count));
                 }
                 Grants::AllBut(groups)

@@ -212,13 +212,14 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         let stores = vec![line(C, 5, 1)];
         BeatAnswer { echo_ns: 123_456_789, incarnation: Incarnation(7), cores, stores, grants }
     };
+    let excepted = vec![(GroupId(4), Epoch(7)), (GroupId(5), Epoch(1)), (GROUP, Epoch(6))];
     let reason = "this node is of cluster 0c0ffee1: look at its configuration".to_owned();
     vec![
         ("hello", NodeMessage::Hello(hello)),
         ("hello-answer", NodeMessage::HelloAnswer(Hello { node: NodeId(4), ..hello })),
         ("hello-refused", NodeMessage::HelloRefused(HelloRefused { reason })),
         ("beat", NodeMessage::Beat(Beat { sent_ns: 123_456_789, incarnation, cores, stores })),
-        ("beat-answer", NodeMessage::BeatAnswer(answer(Grants::AllBut(vec![GroupId(4), GroupId(5), GROUP])))),
+        ("beat-answer", NodeMessage::BeatAnswer(answer(Grants::AllBut(excepted)))),
         ("ping", NodeMessage::Ping),
         ("pong", NodeMessage::Pong),
         ("beat-answer-nothing-granted", NodeMessage::BeatAnswer(answer(Grants::Nothing))),
@@ -236,7 +237,7 @@ fn group_samples() -> Vec<(&'static str, Message, Vec<Entry>)> {
         ("prepare-with-blocks", prepare, entries(true)),
         ("prepared", Message::Prepared { epoch, through: Seq(1011) }, Vec::new()),
         ("ask", Message::Ask { record: record() }, Vec::new()),
-        ("told", Message::Told { epoch, history, whole: true }, Vec::new()),
+        ("told", Message::Told { epoch, history, committed: Seq(1008), whole: true }, Vec::new()),
         ("fetch", Message::Fetch { record: record(), behind: Seq(1000) }, Vec::new()),
         ("fetched", Message::Fetched { epoch, before: BEFORE }, entries(false)),
         ("refused", Message::Refused { record: record() }, Vec::new()),

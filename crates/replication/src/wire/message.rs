@@ -66,8 +66,8 @@ pub(super) fn encode_message(
         }
         Message::Prepared { epoch, through } => Prepared::encode(*epoch, *through, out)?,
         Message::GaveUp { epoch, poison } => GaveUp::encode(*epoch, *poison, out)?,
-        Message::Told { epoch, history, whole } => {
-            Told::encode(*epoch, history.last(), *whole, out)?;
+        Message::Told { epoch, history, committed, whole } => {
+            Told::encode(*epoch, history.last(), *committed, *whole, out)?;
             let count = encode_history(history, out)?;
             put_u32(&mut out[start..], Told::COUNT_AT, count);
         }
@@ -308,25 +308,27 @@ impl Prepared {
 ///
 /// | at | bytes | field |
 /// |---|---|---|
-/// | 0 | 2 | length of the fixed part: 24 |
+/// | 0 | 2 | length of the fixed part: 32 |
 /// | 2 | 1 | 1: nothing before its end is missing |
 /// | 3 | 1 | zero |
 /// | 4 | 4 | epoch in which it was asked |
 /// | 8 | 8 | sequence of its last entry |
 /// | 16 | 4 | number of epochs |
 /// | 20 | 4 | zero |
-/// | 24 | 12 × epochs | epoch (4), its first sequence (8); both rise |
+/// | 24 | 8 | sequence of the last entry that is committed there |
+/// | 32 | 12 × epochs | epoch (4), its first sequence (8); both rise |
 struct Told;
 
 impl Told {
-    const BYTES: usize = 24;
+    const BYTES: usize = 32;
     const COUNT_AT: usize = 16;
 
-    fn encode(epoch: Epoch, last: Seq, whole: bool, out: &mut Vec<u8>) -> Result<(), WireError> {
+    fn encode(epoch: Epoch, last: Seq, committed: Seq, whole: bool, out: &mut Vec<u8>) -> Result<(), WireError> {
         let fixed = begin_fixed::<{ Self::BYTES }>(out);
         fixed[2] = u8::from(whole);
         put_u32(fixed, 4, epoch.0);
         put_u64(fixed, 8, last.0);
+        put_u64(fixed, 24, committed.0);
         epoch_of("told", epoch.0).map(drop)
     }
 
@@ -343,7 +345,8 @@ impl Told {
         };
         let last = seq_of(WHAT, u64_at(fixed, 8))?;
         let history = decode_history(lists.list(count as usize * EPOCH_BYTES)?, last)?;
-        Ok(Message::Told { epoch: epoch_of(WHAT, u32_at(fixed, 4))?, history, whole })
+        let committed = seq_of(WHAT, u64_at(fixed, 24))?;
+        Ok(Message::Told { epoch: epoch_of(WHAT, u32_at(fixed, 4))?, history, committed, whole })
     }
 }
 
