@@ -244,7 +244,11 @@ impl Run {
             let why = whole.and_then(|()| if quiet { is_quiet(&self.layout, group, &all) } else { Ok(()) }).err()?;
             let id = self.layout.groups[group].id;
             let is_filled = self.layout.hoard_chunks > 0;
-            let full = is_filled.then(|| space::describe(&self.layout, &self.machines, group)).unwrap_or_default();
+            let full = is_filled.then(|| {
+                let queues = space::queues(&self.layout, &self.machines, group);
+                space::describe(&self.layout, &self.machines, group) + &queues
+            });
+            let full = full.unwrap_or_default();
             Some(format!("group {id}: {why}{}{full}", describe(&self.layout, &self.machines, id)))
         })
     }
@@ -449,7 +453,8 @@ impl Run {
             let (clients, answered) = (self.clients.clone(), Rc::new(Cell::new(None)));
             let slot = answered.clone();
             self.outside.spawn(0, async move {
-                let written = clients.write_one(group).await && clients.write_anew(group, ANSWER_LIMIT * 4).await;
+                let written =
+                    clients.write_one(group, ANSWER_LIMIT).await && clients.write_anew(group, ANSWER_LIMIT * 4).await;
                 let all = written && clients.read_all(group).await;
                 slot.set(Some(all));
             });

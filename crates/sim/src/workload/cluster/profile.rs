@@ -89,7 +89,7 @@ impl Profile {
             pools: pools.collect(),
             groups,
             hoard_chunks: CHUNKS_TO_FILL / groups,
-            hoarders: 1 << random.below(7),
+            hoarders: 1 << random.below(5),
             duration: Duration::from_secs(random.between(15, 40)),
             disk: DiskOptions { volatile_cache: self.disk.volatile_cache, ..DiskOptions::default() },
             ..self
