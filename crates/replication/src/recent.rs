@@ -24,6 +24,11 @@ impl Recent {
         Self { entries: VecDeque::new(), bytes: 0, kept_bytes }
     }
 
+    /// How many there are, and their bytes.
+    pub(crate) fn lengths(&self) -> (usize, usize) {
+        (self.entries.len(), self.bytes)
+    }
+
     /// The first that is here, if any is.
     pub(crate) fn first(&self) -> Option<Seq> {
         self.entries.front().map(|entry| entry.seq)

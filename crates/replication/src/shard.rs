@@ -29,6 +29,10 @@ struct Queued {
     place: (Epoch, Seq),
 }
 
+/// Is shown entries.
+#[cfg(feature = "witness")]
+pub type Witness = dyn Fn(&Entry);
+
 /// One shard of a store and the groups that live in it. Lives on the shard's core.
 pub struct GroupShard {
     shard: Rc<Shard>,
@@ -53,6 +57,8 @@ pub struct GroupShard {
     has_ended: Cell<bool>,
     /// The node's share of this core, if there are other members.
     outside: OnceCell<Weak<CoreGroups>>,
+    #[cfg(feature = "witness")]
+    witness: RefCell<Option<Rc<Witness>>>,
 }
 
 impl GroupShard {
@@ -73,6 +79,8 @@ impl GroupShard {
             settled: Cell::default(),
             has_ended: Cell::new(false),
             outside: OnceCell::new(),
+            #[cfg(feature = "witness")]
+            witness: RefCell::default(),
         });
         runtime::spawn(commit_loop(this.clone()));
         runtime::spawn(take_in_loop(this.clone()));
@@ -170,6 +178,24 @@ impl GroupShard {
         }
     }
 
+    /// Entries that the store has queued, and those that it has not taken.
+    pub(crate) fn queue_lengths(&self) -> (usize, usize) {
+        (self.queued.borrow().len(), self.intake.borrow().len())
+    }
+
+    /// Who is shown every entry that the store takes, from now on.
+    #[cfg(feature = "witness")]
+    pub fn set_witness(&self, witness: Rc<Witness>) {
+        *self.witness.borrow_mut() = Some(witness);
+    }
+
+    #[cfg(feature = "witness")]
+    fn show(&self, entry: &Entry) {
+        if let Some(witness) = self.witness.borrow().as_ref() {
+            witness(entry);
+        }
+    }
+
     /// Which of the store's lives this is.
     pub fn life(&self) -> Incarnation {
         self.shard.store().incarnation()
@@ -225,7 +251,11 @@ impl GroupShard {
             return Err(AppendError::Busy);
         }
         let place = (entry.epoch, entry.seq);
+        #[cfg(feature = "witness")]
+        let shown = entry.clone();
         let position = self.shard.prepare(entry)?;
+        #[cfg(feature = "witness")]
+        self.show(&shown);
         self.queued.borrow_mut().push_back(Queued { position, group: index, place });
         Ok(())
     }
@@ -233,7 +263,11 @@ impl GroupShard {
     /// The same, of one that has its place: what is kept for overwrites is there for it (R17).
     fn queue(&self, index: u32, entry: Entry) -> Result<(), AppendError> {
         let place = (entry.epoch, entry.seq);
+        #[cfg(feature = "witness")]
+        let shown = entry.clone();
         let position = self.shard.prepare_ordered(entry)?;
+        #[cfg(feature = "witness")]
+        self.show(&shown);
         self.queued.borrow_mut().push_back(Queued { position, group: index, place });
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::task::Waker;
 use types::Seq;
 
 /// Entries of one group that may be prepared and not committed; then its writers wait.
-pub(crate) const PREPARED_ENTRIES_MAX: usize = 4096;
+pub const PREPARED_ENTRIES_MAX: usize = 4096;
 /// Bytes of one group that may be prepared and not committed.
-pub(crate) const PREPARED_BYTES_MAX: usize = 16 << 20;
+pub const PREPARED_BYTES_MAX: usize = 16 << 20;
 
 /// What is known of an entry on its way.
 #[derive(Default)]
@@ -69,6 +69,11 @@ impl Window {
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.entries.is_empty()
             || (self.entries.len() < PREPARED_ENTRIES_MAX && self.bytes + bytes <= PREPARED_BYTES_MAX)
+    }
+
+    /// Entries that are on their way.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// The next entry is on its way.

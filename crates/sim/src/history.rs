@@ -208,6 +208,15 @@ impl History {
         }
     }
 
+    /// The same history, in which these operations did nothing that is judged.
+    pub fn leaving_out(&self, leave_out: impl Fn(&Operation) -> bool) -> Self {
+        let mut rest = self.clone();
+        for operation in rest.operations.iter_mut().filter(|operation| leave_out(operation)) {
+            operation.outcome = Outcome::Refused(operation.start);
+        }
+        rest
+    }
+
     /// All operations, by id.
     pub fn operations(&self) -> &[Operation] {
         &self.operations

@@ -54,6 +54,11 @@ impl Filler {
         }
     }
 
+    /// Messages that have come and were not looked at.
+    pub(crate) fn said_count(&self) -> usize {
+        self.said.borrow().len()
+    }
+
     /// The attempt is over, however far it came.
     pub(crate) fn end(&self) {
         self.is_over.set(true);

@@ -5,7 +5,9 @@ use crate::changes::Blocks;
 use crate::group::{Group, GroupRef};
 use crate::node::{CoreGroups, Line};
 use crate::shard::GroupShard;
-use crate::wire::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_LAYERS, MAX_HISTORY_EPOCHS, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
+use crate::wire::{
+    Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_HISTORY_EPOCHS, MAX_LAYERS, MAX_RECORD_BYTES, MAX_VOLUMES, Run,
+};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use runtime::channel::WaitList;
@@ -338,12 +340,7 @@ impl Attempt {
         (changed != Blocks::default()).then_some(changed)
     }
 
-    async fn send_leaf(
-        &self,
-        unit: u64,
-        (layer, key, image): Taken,
-        changed: Option<&Blocks>,
-    ) -> Result<(), String> {
+    async fn send_leaf(&self, unit: u64, (layer, key, image): Taken, changed: Option<&Blocks>) -> Result<(), String> {
         let mut runs: Vec<_> = image.runs().collect();
         if let Some(changed) = changed {
             let parts = |(range, block)| changed.within(range).map(move |part| (part, block));

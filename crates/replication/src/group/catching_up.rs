@@ -79,6 +79,22 @@ impl Group {
         self.fillings.borrow().iter().find(|filling| filling.to == store).cloned()
     }
 
+    /// Members that are being made whole, and messages of that which were not looked at here.
+    pub(crate) fn fill_lengths(&self) -> (usize, usize) {
+        let said = self.filler.borrow().as_ref().map_or(0, |filler| filler.said_count());
+        (self.fillings.borrow().len(), said)
+    }
+
+    /// Entries that are kept for others, and their bytes.
+    pub(crate) fn kept(&self) -> (usize, usize) {
+        self.recent.borrow().lengths()
+    }
+
+    /// Entries that have a place and are not committed, at the primary.
+    pub(crate) fn prepared_count(&self) -> usize {
+        self.window.borrow().len()
+    }
+
     pub(crate) fn add_filling(&self, filling: Rc<Filling>) {
         self.fillings.borrow_mut().push(filling);
     }

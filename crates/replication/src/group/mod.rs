@@ -9,8 +9,8 @@ mod requests;
 mod state;
 
 pub(crate) use decided::Received;
-pub(crate) use state::MemberState;
 pub use requests::{Place, Reader, Sought, Stamp};
+pub(crate) use state::MemberState;
 
 use crate::changes::Changes;
 use crate::error::GroupError;

@@ -148,7 +148,10 @@ impl Group {
             // It leads when it is whole.
             Mender::AnotherSoon => {}
             Mender::Another => {
-                log::warn!("group {}: {error}; another member takes over, and this one gets the chunk from it", self.id);
+                log::warn!(
+                    "group {}: {error}; another member takes over, and this one gets the chunk from it",
+                    self.id
+                );
                 self.with(|member| member.give_up(None));
             }
         }

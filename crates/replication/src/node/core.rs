@@ -343,6 +343,22 @@ impl CoreGroups {
         }
     }
 
+    /// Connections, and the bytes that wait on the one on which most do.
+    pub(crate) fn link_lengths(&self) -> (usize, usize) {
+        let links = self.links.borrow();
+        (links.len(), links.values().map(|link| link.queued_bytes()).max().unwrap_or_default())
+    }
+
+    /// Groups that had no room on a connection.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
+    /// What other cores are to do, and their lines have no room for.
+    pub(crate) fn behind_count(&self) -> usize {
+        self.behind.iter().map(|behind| behind.borrow().len()).sum()
+    }
+
     /// Looks whether connections live that were used.
     pub(super) fn look_at_links(&self) {
         let at = now();

@@ -100,6 +100,11 @@ impl Link {
         *self.stream.borrow_mut() = Some(stream.clone());
     }
 
+    /// Bytes that wait to be sent.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.outgoing.borrow().bytes
+    }
+
     fn has_room(&self) -> bool {
         let outgoing = self.outgoing.borrow();
         !self.is_closed() && outgoing.bytes < QUEUED_BYTES_MAX && outgoing.heads.len() < HEADS_BYTES_MAX

@@ -321,7 +321,9 @@ fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[Store
         match group.damaged().is_empty() {
             true => fine.count() >= member.record().min_in_sync.max(1),
             // One that is damaged itself is made whole first, as far as this one can.
-            false => fine.filter(|store| member.peer(**store).is_some_and(|peer| peer.has_told && peer.whole)).count() > 0,
+            false => {
+                fine.filter(|store| member.peer(**store).is_some_and(|peer| peer.has_told && peer.whole)).count() > 0
+            }
         }
     };
     if enough {

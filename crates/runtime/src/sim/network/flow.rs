@@ -51,7 +51,7 @@ impl Shared {
         let (from, to) = (connection.ends[side].node, connection.ends[1 - side].node);
         let delay = network.delay(from, to);
         let pipe = &mut network.get(id).expect("found above").pipes[side];
-        let arrival = pipe.last_arrival.max(self.now() + delay);
+        let arrival = pipe.last_arrival.max(self.now() + delay + pipe.lag_ns);
         pipe.last_arrival = arrival;
         pipe.under_way.push_back((arrival, segment));
         self.schedule_delivery(pipe, id, side, arrival - self.now());

@@ -4,6 +4,7 @@ use super::{ConnectionId, LinkOptions, Network};
 use crate::sim::node::SimNode;
 use crate::sim::trace::EventKind;
 use crate::sim::world::{Shared, World};
+use std::time::Duration;
 
 impl Shared {
     /// What waited for a node goes on: it is there again.
@@ -63,6 +64,20 @@ impl World {
     pub fn reset_connections(&self, one: &SimNode, other: &SimNode) {
         self.shared.each_connection_between(one.index, other.index, |network, id| {
             (0..2).for_each(|side| self.shared.send_reset(network, id, side));
+        });
+    }
+
+    /// From now on some of the connections between two nodes, each way by itself, take up to `most` longer than others: what
+    /// is sent later on one arrives before what was sent on another. With zero, none does.
+    pub fn lag_connections(&self, one: &SimNode, other: &SimNode, most: Duration) {
+        self.shared.each_connection_between(one.index, other.index, |network, id| {
+            for side in 0..2 {
+                let longest = network.random.below(most.as_nanos() as u64 + 1);
+                let lag_ns = if network.random.one_in(2) { network.random.below(longest + 1) } else { 0 };
+                if let Some(connection) = network.get(id) {
+                    connection.pipes[side].lag_ns = lag_ns;
+                }
+            }
         });
     }
 

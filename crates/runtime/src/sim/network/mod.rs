@@ -103,6 +103,8 @@ struct Pipe {
     /// Bytes taken by the other end, whose acknowledgement is not back yet.
     taken_bytes: usize,
     last_arrival: u64,
+    /// What is sent from now on takes so much longer than the link needs.
+    lag_ns: u64,
     delivery_scheduled: bool,
     acknowledgement_scheduled: bool,
     /// Nothing gets through any more, and nobody says so.

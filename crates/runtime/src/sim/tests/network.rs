@@ -307,3 +307,35 @@ fn loopback_reaches_the_same_node() {
     };
     assert_eq!(world.run_on(&node, 0, run).expect("it ends"), 1);
 }
+
+#[test]
+fn what_is_sent_later_on_one_connection_overtakes_another() {
+    let overtaken = (0..20).filter(|seed| {
+        let (world, client, server) = pair(*seed);
+        let (near, far) = connected(&world, &client, &server);
+        world.lag_connections(&client, &server, Duration::from_secs(1));
+        let (slow, port) = (Rc::new(RefCell::new(Vec::new())), SocketAddr::new(server.ip(), PORT + 1));
+        let (first, second) = (slow.clone(), slow.clone());
+        server.spawn(0, async move {
+            spawn(async move {
+                far.recv().await.expect("nothing fails");
+                first.borrow_mut().push(1);
+            });
+            let later = TcpListener::bind(port).expect("the port is free").accept().await.expect("one comes");
+            later.recv().await.expect("nothing fails");
+            second.borrow_mut().push(2);
+        });
+        client.spawn(0, async move {
+            near.send(&mut vec![numbered(0, 100)]).await.expect("nothing fails");
+            let later = TcpStream::connect(port).await.expect("somebody listens");
+            later.send(&mut vec![numbered(0, 100)]).await.expect("nothing fails");
+            sleep(Duration::from_secs(3)).await;
+        });
+        world.run_for(Duration::from_secs(3));
+        let order = slow.take();
+        assert_eq!(order.len(), 2, "all arrives");
+        order == [2, 1]
+    });
+    let overtaken = overtaken.count();
+    assert!((1..20).contains(&overtaken), "{overtaken} of 20 lag");
+}

@@ -128,6 +128,7 @@ impl Breaker {
         self.counts[fault.kind()] += 1;
         reach.world.note(u64::from(number), fault.kind() as u64, 1);
         tell(format_args!("fault {number} begins: {fault:?}"));
+        reach.control.are_destroyed(&fault.stores_destroyed(reach.layout));
         let machine = |node: usize| &reach.machines[node];
         match fault {
             Fault::Crash { node } => self.stop(machine(node), true),
@@ -187,6 +188,9 @@ impl Breaker {
                 if let Some((_, backup)) = backup {
                     reach.map.restore(backup);
                 }
+            }
+            Fault::Reordered { one, other, most } => {
+                reach.world.lag_connections(&machine(one).node, &machine(other).node, most);
             }
             Fault::Lost { node } => {
                 self.stop(machine(node), true);
@@ -270,6 +274,9 @@ impl Breaker {
             Fault::RollingRestart { .. } | Fault::Reset { .. } | Fault::Silence { .. } | Fault::Lost { .. } => {}
             Fault::WallClock { .. } | Fault::ClockRate { .. } | Fault::MapLeader | Fault::MapRestore { .. } => {}
             Fault::Rot { .. } | Fault::Added { .. } => {}
+            Fault::Reordered { one, other, .. } => {
+                reach.world.lag_connections(&machine(one).node, &machine(other).node, Duration::ZERO);
+            }
         }
     }
 

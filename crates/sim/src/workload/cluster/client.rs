@@ -25,6 +25,8 @@ use types::{BlockRange, ChunkId, Epoch, GroupId, Seq};
 const UNDER_WAY_MAX: u32 = 6;
 /// Of so many operations one is the first of a new head.
 const HEAD_MOVES_ONE_IN: u64 = 300;
+/// Between two attempts where there is no room.
+const FULL_WAIT: Duration = Duration::from_millis(50);
 /// Shortest and longest pause before the same is asked again, in microseconds.
 const RETRY_US: (u64, u64) = (500, 40_000);
 
@@ -236,9 +238,15 @@ impl Clients {
         true
     }
 
-    /// Writes one block of a group.
-    pub async fn write_one(self: &Rc<Self>, group: usize) -> bool {
+    /// Writes one block of a group; where there is no room, as soon as there is some, within `limit`.
+    pub async fn write_one(self: &Rc<Self>, group: usize, limit: Duration) -> bool {
         let chunk = self.layout.chunks_of(group).next().expect("a group has a chunk");
-        self.operate(group, chunk, BlockRange::new(0, 1), What::Write).await == End::Done
+        let until = now() + limit;
+        loop {
+            match self.operate(group, chunk, BlockRange::new(0, 1), What::Write).await {
+                End::Full if !until.since(now()).is_zero() => sleep(FULL_WAIT).await,
+                end => return end == End::Done,
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::story::tell;
 use cluster::{DeviceRecord, GroupRecord, MapStore, NodeRecord, Outcome, Record, Transaction, encode, get};
 use runtime::sim::Random;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub struct Control {
     moves: RefCell<Vec<Move>>,
     /// Stores that still have what was of groups that have left them.
     pub left: RefCell<BTreeSet<usize>>,
+    /// By group, members of which copies were destroyed.
+    destroyed: RefCell<BTreeMap<usize, BTreeSet<usize>>>,
     /// Members that were replaced.
     pub replaced: Cell<u64>,
 }
@@ -52,13 +54,40 @@ impl Control {
             devices: RefCell::default(),
             moves: RefCell::default(),
             left: RefCell::default(),
+            destroyed: RefCell::default(),
             replaced: Cell::new(0),
         })
     }
 
-    /// Things that are still to be done.
+    /// Things that are still to be done, for groups that are judged.
     pub fn pending(&self) -> usize {
-        self.nodes.borrow().len() + self.devices.borrow().len() + self.moves.borrow().len()
+        let moves = self.moves.borrow();
+        let moves = moves.iter().filter(|one| self.is_judged(one.group)).count();
+        self.nodes.borrow().len() + self.devices.borrow().len() + moves
+    }
+
+    /// Copies on these stores may be lost from now on.
+    pub fn are_destroyed(&self, stores: &[usize]) {
+        for (group, plan) in self.layout.groups.iter().enumerate() {
+            let coming =
+                self.moves.borrow().iter().filter(|one| one.group == group).map(|one| one.to).collect::<Vec<_>>();
+            let members = plan.members().into_iter().chain(coming);
+            let hit: Vec<usize> = members.filter(|member| self.is_among(*member, stores)).collect();
+            self.destroyed.borrow_mut().entry(group).or_default().extend(hit);
+        }
+    }
+
+    /// Whether it is one of these, or came in the place of one.
+    fn is_among(&self, store: usize, stores: &[usize]) -> bool {
+        stores.contains(&store) || self.layout.stores[store].replaces.is_some_and(|before| stores.contains(&before))
+    }
+
+    /// Whether nothing that a group acknowledged can be lost: of those that have it, one at least never lost anything.
+    pub fn is_judged(&self, group: usize) -> bool {
+        let destroyed = self.destroyed.borrow();
+        destroyed
+            .get(&group)
+            .is_none_or(|stores| stores.is_empty() || stores.len() < self.layout.groups[group].min_in_sync)
     }
 
     /// The device of a store is lost, and another store is in its place.

@@ -6,7 +6,7 @@ use runtime::sim::{DiskFaults, LinkOptions};
 use std::time::Duration;
 
 /// Names of the kinds, for reports.
-pub const KINDS: [&str; 26] = [
+pub const KINDS: [&str; 27] = [
     "crashes",
     "kills",
     "blackouts",
@@ -33,6 +33,7 @@ pub const KINDS: [&str; 26] = [
     "rotting blocks",
     "wiped devices",
     "added nodes",
+    "reordered links",
 ];
 
 /// What goes wrong. Numbers are indexes of nodes and stores.
@@ -90,6 +91,8 @@ pub enum Fault {
     Wipe { node: usize, store: Option<usize> },
     /// A node is added, and some groups move there.
     Added { node: usize, seed: u64 },
+    /// Of the connections between two nodes some are slower than others, by up to so much.
+    Reordered { one: usize, other: usize, most: Duration },
 }
 
 impl Fault {
@@ -122,6 +125,7 @@ impl Fault {
             Self::Rot { .. } => 23,
             Self::Wipe { .. } => 24,
             Self::Added { .. } => 25,
+            Self::Reordered { .. } => 26,
         }
     }
 
@@ -133,6 +137,7 @@ impl Fault {
             Self::Cut { from: node, .. } | Self::Isolation { node, .. } | Self::SlowLink { one: node, .. } => {
                 Some(node)
             }
+            Self::Reordered { one: node, .. } => Some(node),
             Self::Reset { one: node, .. } | Self::Silence { one: node, .. } | Self::MapCutOff { node } => Some(node),
             Self::DiskErrors { store, .. } | Self::SlowDisk { store, .. } | Self::HungDisk { store } => {
                 Some(layout.stores[store].node)
@@ -160,6 +165,15 @@ impl Fault {
     /// Whether groups get other members.
     pub fn changes_members(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Wipe { .. } | Self::Added { .. })
+    }
+
+    /// The stores of which copies may be lost.
+    pub fn stores_destroyed(&self, layout: &Layout) -> Vec<usize> {
+        match self.destroys(layout) {
+            None => Vec::new(),
+            Some((_, Some(store))) => vec![store],
+            Some((node, None)) => layout.stores_of(node).collect(),
+        }
     }
 
     /// The stores whose devices are lost, and are replaced by blank ones.

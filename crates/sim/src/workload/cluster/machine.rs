@@ -6,6 +6,7 @@
 use super::layout::{CLUSTER, DISK_BYTES, Layout, node_id};
 use super::profile::Profile;
 use super::story::tell;
+use super::witness::Witness;
 use cluster::{CatalogError, SimMap};
 use replication::GroupShard;
 use replication::node::{CoreGroups, Node, NodeConfig};
@@ -38,6 +39,7 @@ pub struct Machine {
     layout: Rc<Layout>,
     map: Arc<SimMap>,
     cleans: bool,
+    witness: Rc<Witness>,
     process: RefCell<Option<Rc<Process>>>,
     /// Something was told to be durable that a flush may have lost: only the loss of power makes its caches honest.
     pub needs_power_cycle: Cell<bool>,
@@ -60,6 +62,8 @@ pub struct Process {
     pub refused: RefCell<Vec<Refusal>>,
     /// What was damaged in shards that were opened all the same.
     pub damage: RefCell<Vec<String>>,
+    /// Is shown what its stores take.
+    witness: Rc<Witness>,
     /// All that opened takes part in its groups.
     pub begun: Cell<bool>,
 }
@@ -94,6 +98,7 @@ impl Machine {
         layout: &Rc<Layout>,
         map: &SimMap,
         profile: &Profile,
+        witness: &Rc<Witness>,
     ) -> Rc<Self> {
         let (layout, map) = (layout.clone(), map.handle_for(node_id(index)));
         let (process, needs_power_cycle, starts, past_lies) = Default::default();
@@ -107,6 +112,7 @@ impl Machine {
             layout,
             map,
             cleans: profile.cleans,
+            witness: witness.clone(),
             process,
             needs_power_cycle,
             is_lost: Cell::new(index >= profile.nodes),
@@ -167,7 +173,7 @@ impl Machine {
         if !self.node.is_up() {
             self.node.start();
         }
-        let process: Rc<Process> = Rc::default();
+        let process = Rc::new(Process { witness: self.witness.clone(), ..Process::default() });
         self.starts.set(self.starts.get() + 1);
         tell(format_args!("node {}: process {} starts", self.index, self.starts.get()));
         *self.process.borrow_mut() = Some(process.clone());
@@ -345,7 +351,8 @@ async fn begin_all(node: NodeId, layout: Layout, core: usize, cores: usize, grou
                 if let Some(damage) = recovery.damage.first() {
                     process.damage.borrow_mut().push(format!("store {index}: {damage}"));
                 }
-                groups.add_shard(begun, layout.stores[index].id, recovery);
+                let shard = groups.add_shard(begun, layout.stores[index].id, recovery);
+                process.witness.watch(&shard, index);
             }
             Err(refusal) => process.refuse(index, refusal),
         }

@@ -13,6 +13,7 @@
 //! that all heals, and judges the history. What the faults are is known before it begins ([`schedule`]): a run can be
 //! repeated without some of them, and with fewer operations.
 
+mod bounds;
 mod breaker;
 mod client;
 mod control;
@@ -21,6 +22,7 @@ mod fault;
 mod heal;
 mod hoard;
 mod layout;
+mod lost;
 mod machine;
 mod numbers;
 mod profile;
@@ -29,6 +31,7 @@ mod space;
 mod story;
 mod task;
 mod watch;
+mod witness;
 
 pub use fault::KINDS;
 pub use numbers::{format_numbers, parse_numbers};
@@ -53,6 +56,7 @@ use std::time::Duration;
 use story::Story;
 use types::{Mutant, NodeId};
 use watch::{Watch, describe, members};
+use witness::Witness;
 
 /// See the module.
 pub const WORKLOAD: Workload = Workload {
@@ -89,8 +93,6 @@ const HEAL_LIMIT: Duration = Duration::from_secs(90);
 const PROCESS_PAUSE: Duration = Duration::from_secs(1);
 /// Somebody looks after a node whose stores have failed, so often.
 const CARE_EVERY: Duration = Duration::from_secs(10);
-/// Clients that fill the devices.
-const HOARDERS: usize = 4;
 /// Longest that a read or write may take when all is whole.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Copies that differ are looked at again so often.
@@ -144,6 +146,7 @@ struct Run {
     /// For the breaker, once all is well.
     events: Vec<Event>,
     watch: Watch,
+    witness: Rc<Witness>,
     story: Option<Story>,
 }
 
@@ -168,10 +171,11 @@ impl Run {
             events.iter().for_each(|event| eprintln!("{event}"));
         }
         let map = SimMap::new();
+        let witness: Rc<Witness> = Rc::default();
         let machine = |(index, node): (usize, &SimNode)| {
             let disk = |store: usize| (store, node.add_disk(&layout.stores[store].path, DISK_BYTES, profile.disk));
             let disks: BTreeMap<_, _> = layout.stores_of(index).map(disk).collect();
-            Machine::new(index, node.clone(), disks, &layout, &map, &profile)
+            Machine::new(index, node.clone(), disks, &layout, &map, &profile, &witness)
         };
         let machines: Vec<Rc<Machine>> = nodes.iter().enumerate().map(machine).collect();
         for (index, one) in nodes.iter().enumerate() {
@@ -196,6 +200,7 @@ impl Run {
             map,
             clients,
             watch: Watch::new(has_restored),
+            witness,
             story,
         })
     }
@@ -234,13 +239,29 @@ impl Run {
         }
         let all = members(&self.layout, &self.machines);
         groups.find_map(|group| {
+            if !self.is_asked(group) {
+                return None;
+            }
             let whole = is_whole(&self.layout, &self.machines, group, &all);
             let why = whole.and_then(|()| if quiet { is_quiet(&self.layout, group, &all) } else { Ok(()) }).err()?;
             let id = self.layout.groups[group].id;
             let is_filled = self.layout.hoard_chunks > 0;
-            let full = is_filled.then(|| space::describe(&self.layout, &self.machines, group)).unwrap_or_default();
+            let full = is_filled.then(|| {
+                let queues = space::queues(&self.layout, &self.machines, group);
+                space::describe(&self.layout, &self.machines, group) + &queues
+            });
+            let full = full.unwrap_or_default();
             Some(format!("group {id}: {why}{}{full}", describe(&self.layout, &self.machines, id)))
         })
+    }
+
+    /// Whether a group is to be as if nothing had happened: it lost no more than its policy allows for, and enough of its
+    /// members are there.
+    fn is_asked(&self, group: usize) -> bool {
+        let plan = &self.layout.groups[group];
+        let is_there = |store: &usize| !self.machines[self.layout.stores[*store].node].is_written_off(*store);
+        self.control.is_judged(group)
+            && plan.members().iter().filter(|store| is_there(store)).count() >= plan.min_in_sync
     }
 
     /// Clients run, and the schedule is followed to its end.
@@ -248,7 +269,7 @@ impl Run {
         let began = self.world.now();
         self.breaker = Breaker::new(std::mem::take(&mut self.events), began);
         let (clients, burst) = (self.profile.clients as u64, self.profile.burst);
-        let hoarders = if self.layout.hoard_chunks > 0 { HOARDERS } else { 0 };
+        let hoarders = self.profile.hoarders;
         self.clients.running.set(self.profile.clients + hoarders);
         (0..hoarders).for_each(|number| self.outside.spawn(0, self.clients.clone().hoard(number, hoarders)));
         for _ in 0..clients {
@@ -264,11 +285,13 @@ impl Run {
             let next = self.breaker.next_due().map_or(next_look, |due| due.min(next_look)).min(until);
             self.world.run_to(next, || self.clients.failure.borrow().is_some())?;
             self.clients.failure.borrow_mut().take().map_or(Ok(()), Err)?;
+            // A map that was restored gives epochs again.
+            self.witness.failure.take().filter(|_| !self.watch.has_restored).map_or(Ok(()), Err)?;
             self.change(|breaker, reach| breaker.advance(reach));
             if let Some(story) = &mut self.story {
                 story.go_on(self.world.now(), &self.layout, &self.machines);
             }
-            self.watch.look(&self.layout, &self.machines, &self.clients)?;
+            self.watch.look(&self.layout, &self.machines, &self.clients, &self.control)?;
             self.look_after()?;
         }
         Ok(())
@@ -390,14 +413,19 @@ impl Run {
             // A change of a record that was asked long ago may be made only now, and begins an epoch.
             let all = 0..self.layout.groups.len();
             self.until("not quiet", QUIET_LIMIT, |run| run.wants(all.clone(), true))?;
-            for group in 0..self.layout.groups.len() {
+            let asked_for: Vec<usize> = (0..self.layout.groups.len()).filter(|group| self.is_asked(*group)).collect();
+            for &group in &asked_for {
                 self.compare(group)?;
             }
             let stored = space::stored_blocks(&self.clients.history.borrow().operations()[asked..]);
-            space::is_exact(&self.layout, &self.machines, &stored, &self.control.left.borrow())?;
+            space::is_exact(&self.layout, &self.machines, &asked_for, &stored, &self.control.left.borrow())?;
+        }
+        if self.story.is_some() {
+            eprintln!("{} entries, longest: {:?}", self.witness.count(), self.watch.longest);
         }
         let history = self.clients.history.borrow();
-        if let Err(violation) = checker::check(&history) {
+        lost::check_others(&self.layout, &self.control, &history)?;
+        if let Err(violation) = checker::check(&lost::judged(&self.layout, &self.control, &history)) {
             if self.story.is_some() {
                 eprint!("{}", history.of_block(violation.block()));
             }
@@ -423,11 +451,12 @@ impl Run {
     /// Each group answers reads of all it holds, and a write.
     fn ask_all(&mut self) -> Result<(), Failure> {
         self.clients.patience.set(ANSWER_LIMIT);
-        for group in 0..self.layout.groups.len() {
+        for group in (0..self.layout.groups.len()).filter(|group| self.is_asked(*group)).collect::<Vec<_>>() {
             let (clients, answered) = (self.clients.clone(), Rc::new(Cell::new(None)));
             let slot = answered.clone();
             self.outside.spawn(0, async move {
-                let written = clients.write_one(group).await && clients.write_anew(group, ANSWER_LIMIT * 4).await;
+                let written =
+                    clients.write_one(group, ANSWER_LIMIT).await && clients.write_anew(group, ANSWER_LIMIT * 4).await;
                 let all = written && clients.read_all(group).await;
                 slot.set(Some(all));
             });

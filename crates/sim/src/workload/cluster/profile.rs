@@ -7,6 +7,8 @@ use std::time::Duration;
 const CLOCK_RATE_MAX_PPM: i32 = 20_000;
 /// Of so many runs the devices of one are filled.
 const FULL_ONE_IN: u64 = 12;
+/// Of so many runs one destroys more than the policies allow for.
+const BEYOND_ONE_IN: u64 = 16;
 /// Chunks of 1 MiB that are more than a device of the smallest size takes.
 const CHUNKS_TO_FILL: u32 = 240;
 
@@ -24,6 +26,8 @@ pub struct Pool {
 pub struct Profile {
     /// Storage nodes, 1 to 7.
     pub nodes: usize,
+    /// More may be destroyed than the policies allow for: then what was acknowledged may be lost.
+    pub beyond_policy: bool,
     /// Another node comes later.
     pub grows: bool,
     /// Devices of each node.
@@ -42,6 +46,8 @@ pub struct Profile {
     pub blocks_per_chunk: u32,
     /// Chunks of each group that are written from end to end, until the devices are full: none, in most runs.
     pub hoard_chunks: u32,
+    /// Clients that write those.
+    pub hoarders: usize,
     /// Clients, each with one operation at a time.
     pub clients: usize,
     /// Operations of all of them together.
@@ -76,12 +82,14 @@ impl Profile {
         let pools = pools.map(|pool| Pool { min_in_sync: pool.min_in_sync.min(pool.replicas), ..pool });
         Self {
             nodes,
+            beyond_policy: false,
             grows: false,
             devices: vec![1; nodes],
             shards: 1,
             pools: pools.collect(),
             groups,
             hoard_chunks: CHUNKS_TO_FILL / groups,
+            hoarders: 1 << random.below(5),
             duration: Duration::from_secs(random.between(15, 40)),
             disk: DiskOptions { volatile_cache: self.disk.volatile_cache, ..DiskOptions::default() },
             ..self
@@ -107,6 +115,7 @@ impl Profile {
         });
         Self {
             nodes,
+            beyond_policy: random.one_in(BEYOND_ONE_IN),
             grows,
             devices,
             cores: 1 + random.below(3) as usize,
@@ -116,6 +125,7 @@ impl Profile {
             chunks_per_group: 1 + random.below(2) as u32,
             blocks_per_chunk: 16 << random.below(2),
             hoard_chunks: 0,
+            hoarders: 0,
             clients: 1 + random.below(10) as usize,
             operations: random.between(200, 8_000),
             burst: 1 << random.below(7),

@@ -8,6 +8,7 @@ use super::layout::Layout;
 use super::profile::{Profile, draw_clock_rate_ppm, draw_wall_clock_offset};
 use cluster::MapFaults;
 use runtime::sim::{DiskFaults, LinkOptions, Random};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Of how many runs one has faults of a kind that takes it far from what is usual.
@@ -47,7 +48,7 @@ pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
                 let fault = Fault::Added { node: profile.nodes, seed };
                 events.push(Event { number: 0, at, lasts: Duration::ZERO, fault });
             }
-            for _ in 0..draw_count(kind, random) {
+            for _ in 0..draw_count(kind, profile, random) {
                 // All is drawn in any case, so that one kind does not shift what another draws.
                 let own = Random::new(random.next_u64());
                 events.extend(draw_one(kind, profile, layout, &own));
@@ -55,7 +56,10 @@ pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
         }
     }
     events.sort_by_key(|event| event.at);
-    destroy_at_one_place(&mut events, layout);
+    match profile.beyond_policy {
+        true => destroy_each_once(&mut events, layout),
+        false => destroy_at_one_place(&mut events, layout),
+    }
     if events.iter().any(|event| matches!(event.fault, Fault::MapRestore { .. })) {
         // Of the members that the map forgets again nobody may be left whom those that it names have in common.
         events.retain(|event| !event.fault.changes_members());
@@ -69,7 +73,10 @@ pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
 }
 
 /// How often a kind of fault happens in this run.
-fn draw_count(kind: usize, random: &Random) -> u64 {
+fn draw_count(kind: usize, profile: &Profile, random: &Random) -> u64 {
+    if profile.beyond_policy && matches!(KINDS[kind], "lost nodes" | "wiped devices" | "rotting blocks") {
+        return random.below(3);
+    }
     let happens = match KINDS[kind] {
         "map restores" => random.one_in(RARE),
         // What is lost with them, only the others have.
@@ -125,14 +132,22 @@ fn draw_one(kind: usize, profile: &Profile, layout: &Layout, random: &Random) ->
         18 => Fault::MapUnreachable,
         19 => Fault::MapLeader,
         20 if profile.may_restore() => Fault::MapRestore { age: Duration::from_millis(random.between(100, 20_000)) },
-        21 if layout.stores_of(node).all(|store| can_do_without(layout, store)) => Fault::Lost { node },
+        21 if profile.beyond_policy || layout.stores_of(node).all(|store| can_do_without(layout, store)) => {
+            Fault::Lost { node }
+        }
         22 => Fault::Lies { store: spare(layout, random)?, faults: draw_lies(random) },
+        23 if profile.beyond_policy => Fault::Rot { store, gap: draw_gap(random), seed: random.next_u64() },
         23 => Fault::Rot { store: spare(layout, random)?, gap: draw_gap(random), seed: random.next_u64() },
         24 => {
             let store = both.then_some(store);
             let node = store.map_or(node, |store| layout.stores[store].node);
             let mut lost = store.into_iter().chain(layout.stores_of(node).filter(|_| store.is_none()));
-            lost.all(|store| may_be_wiped(layout, store)).then_some(Fault::Wipe { node, store })?
+            let may_be = profile.beyond_policy || lost.all(|store| may_be_wiped(layout, store));
+            may_be.then_some(Fault::Wipe { node, store })?
+        }
+        26 if is_pair => {
+            let most = Duration::from_nanos(random.below(1 << random.between(20, 33)));
+            Fault::Reordered { one: node, other, most }
         }
         _ => return None,
     };
@@ -213,6 +228,22 @@ fn spare(layout: &Layout, random: &Random) -> Option<usize> {
     spare.get(random.below((spare.len() as u64).max(1)) as usize).copied()
 }
 
+/// A store that is lost is not lost again; and no disk forgets without a trace, where nobody may be left to know better.
+fn destroy_each_once(events: &mut Vec<Event>, layout: &Layout) {
+    let mut lost = BTreeSet::new();
+    events.retain(|event| match event.fault {
+        Fault::Lies { .. } => false,
+        Fault::Rot { .. } => true,
+        _ => {
+            let stores = event.fault.stores_destroyed(layout);
+            let is_first = stores.iter().all(|store| !lost.contains(store));
+            lost.extend(stores.into_iter().filter(|_| is_first));
+            is_first
+        }
+    });
+    events.retain(|event| !matches!(event.fault, Fault::MapRestore { .. }));
+}
+
 /// What destroys copies does so at one place, that of the first: as much as any policy here allows.
 fn destroy_at_one_place(events: &mut Vec<Event>, layout: &Layout) {
     let mut place = None;
@@ -239,7 +270,6 @@ fn keep_one_at_a_time(events: &mut Vec<Event>, layout: &Layout) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn every_kind_of_fault_is_drawn_by_some_seed_and_copies_are_destroyed_at_one_place() {
@@ -252,7 +282,7 @@ mod tests {
             let events = draw(&profile, &layout, &random);
             assert!((1..).zip(&events).all(|(number, event)| event.number == number && event.at < profile.duration));
             let places: BTreeSet<_> = events.iter().filter_map(|event| event.fault.destroys(&layout)).collect();
-            assert!(places.len() <= 1, "{places:?}");
+            assert!(places.len() <= 1 || profile.beyond_policy, "{places:?}");
             seen.extend(events.iter().map(|event| event.fault.kind()));
         }
         assert_eq!(seen.len(), KINDS.len(), "{seen:?}");

@@ -1,6 +1,8 @@
 //! What holds at every instant, asked of all members at once while they run.
 
+use super::bounds::Longest;
 use super::client::Clients;
+use super::control::Control;
 use super::layout::Layout;
 use super::machine::Machine;
 use crate::workload::Failure;
@@ -56,6 +58,8 @@ pub struct Watch {
     pub committed: HashMap<(GroupId, usize, u32), Seq, FixedState>,
     /// Damaged places that a shard of a process has met, by its store, its process and its number.
     damage_met: HashMap<(usize, u32, usize), u64, FixedState>,
+    /// Of all queues.
+    pub longest: Longest,
     /// The map was restored from a backup, or will be.
     pub has_restored: bool,
     /// Times that was looked.
@@ -96,10 +100,17 @@ impl Watch {
     }
 
     /// Looks at all members at this instant.
-    pub fn look(&mut self, layout: &Layout, machines: &[Rc<Machine>], clients: &Clients) -> Result<(), Failure> {
+    pub fn look(
+        &mut self,
+        layout: &Layout,
+        machines: &[Rc<Machine>],
+        clients: &Clients,
+        control: &Control,
+    ) -> Result<(), Failure> {
         self.looks += 1;
         if self.looks.is_multiple_of(LOOKS_PER_LONG_ONE) {
             self.look_at_damage(layout, machines);
+            self.longest.look(machines)?;
             clients.full_stores.look(layout, machines)?;
         }
         let mut serving: HashMap<GroupId, usize, FixedState> = HashMap::default();
@@ -114,7 +125,8 @@ impl Watch {
                 return Err(Failure::new("reigns", message));
             }
             let told = clients.acknowledged.borrow().get(&group).copied().unwrap_or_default();
-            if standing.committed < told {
+            let index = layout.groups.iter().position(|plan| plan.id == group);
+            if standing.committed < told && index.is_some_and(|index| control.is_judged(index)) {
                 let (epoch, committed) = (standing.record.epoch, standing.committed);
                 let message = format!(
                     "group {group}: store {store} serves in epoch {epoch} with entries up to {committed}, and a client was told of {told}"
