@@ -1,0 +1,128 @@
+//! Who holds what: first all that is missing, then from those with too much to those with too little.
+
+use super::tally::Tally;
+use std::collections::VecDeque;
+
+/// Devices fill in steps of this part of their targets: within a step, who shares least with the others comes first.
+const PACE: u32 = 16;
+
+/// Gives each group the members it lacks. Groups of a node set come first, as they have least choice.
+pub(super) fn fill(tally: &mut Tally) {
+    let copies = tally.world.copies;
+    let mut short: Vec<usize> = (0..tally.groups.len()).filter(|&at| tally.groups[at].members.len() < copies).collect();
+    short.sort_by_key(|&at| (tally.groups[at].set.is_none(), copies - tally.groups[at].members.len()));
+    let mut room: Vec<u32> = vec![0; tally.world.of_domain.len()];
+    for (device, &domain) in tally.world.domain.iter().enumerate() {
+        room[domain as usize] += tally.target[device].saturating_sub(tally.count[device]);
+    }
+    for (done, &group) in short.iter().enumerate() {
+        let left = (short.len() - done) as u32;
+        while tally.groups[group].members.len() < copies {
+            let Some(device) = pick(tally, &room, left, group) else { break };
+            let domain = tally.world.domain[device as usize];
+            room[domain as usize] = room[domain as usize].saturating_sub(u32::from(tally.excess(device) < 0));
+            tally.add(group, device);
+        }
+    }
+}
+
+/// The next member of a group: one whose domain must be in every group that is left; else who is least filled, shares the
+/// fewest groups with the members there are, and last by turns.
+fn pick(tally: &Tally, room: &[u32], left: u32, group: usize) -> Option<u16> {
+    let devices = tally.count.len();
+    let score = |device: u16| {
+        let (at, target) = (device as usize, tally.target[device as usize].max(1));
+        let must = room[tally.world.domain[at] as usize] >= left;
+        let is_over = tally.excess(device) >= 0;
+        let pace = if is_over { tally.excess(device) as u32 } else { tally.count[at] * PACE / target };
+        let crowd = tally.crowd(group, device, None) * 1024 / target;
+        let turn = (at + devices - group * 7 % devices) % devices;
+        (is_over, !must, pace, crowd, turn)
+    };
+    (0..devices as u16).filter(|&device| tally.fits(group, device, None)).min_by_key(|&device| score(device))
+}
+
+/// Moves memberships from devices above their targets to devices below.
+pub(super) fn even_out(tally: &mut Tally) {
+    let devices = tally.count.len() as u16;
+    let mut stuck = vec![false; devices as usize];
+    loop {
+        let below = (0..devices).filter(|&device| tally.excess(device) < 0 && !stuck[device as usize]);
+        // Who lacks most of what is its own comes first: all fill alike.
+        let lack = |device: u16| -tally.excess(device) * 1024 / i64::from(tally.target[device as usize].max(1));
+        let Some(to) = below.max_by_key(|&device| (lack(device), u16::MAX - device)) else { return };
+        if !take_one(tally, to) && !take_through_others(tally, to) {
+            stuck[to as usize] = true;
+        }
+    }
+}
+
+/// One group of the device that has most too many, if one of its groups may go to `to`; else of the next.
+fn take_one(tally: &mut Tally, to: u16) -> bool {
+    let devices = tally.count.len() as u16;
+    let mut above: Vec<u16> = (0..devices).filter(|&device| tally.excess(device) > 0).collect();
+    above.sort_by_key(|&device| (-tally.excess(device), device));
+    for from in above {
+        if let Some(group) = best_group(tally, from, to) {
+            tally.replace(group, from, to);
+            return true;
+        }
+    }
+    false
+}
+
+/// The group that `from` best hands to `to`: one that costs no move; then where `to` shares least with the others, and
+/// `from` shares most.
+fn best_group(tally: &Tally, from: u16, to: u16) -> Option<usize> {
+    let groups = tally.of_device[from as usize].iter().map(|&group| group as usize);
+    let possible = groups.filter(|&group| tally.fits(group, to, Some(from)));
+    possible.min_by_key(|&group| {
+        let is_only = |&&other: &&u16| other != from && tally.shared(from, other) == 1;
+        let lost = tally.groups[group].members.iter().filter(is_only).count();
+        (!tally.is_new(group, from), tally.crowd(group, to, Some(from)), lost, group)
+    })
+}
+
+/// The same where none of them can be handed over directly: through others, as few as possible. Each of them gives one
+/// group and takes one.
+fn take_through_others(tally: &mut Tally, to: u16) -> bool {
+    let devices = tally.count.len() as u16;
+    let mut came: Vec<Option<(u16, usize)>> = vec![None; devices as usize];
+    let mut seen: Vec<bool> = (0..devices).map(|device| tally.excess(device) > 0).collect();
+    let mut queue: VecDeque<u16> = (0..devices).filter(|&device| seen[device as usize]).collect();
+    while let Some(from) = queue.pop_front() {
+        for next in 0..devices {
+            if seen[next as usize] {
+                continue;
+            }
+            let Some(group) = best_group(tally, from, next) else { continue };
+            seen[next as usize] = true;
+            came[next as usize] = Some((from, group));
+            if next == to {
+                return hand_on(tally, &came, to);
+            }
+            queue.push_back(next);
+        }
+    }
+    false
+}
+
+/// Hands groups along the way that was found, from its end. `false`, and nothing is changed, if one group is on it twice in
+/// a way that does not fit.
+fn hand_on(tally: &mut Tally, came: &[Option<(u16, usize)>], to: u16) -> bool {
+    let mut done = Vec::new();
+    let mut at = to;
+    while let Some((from, group)) = came[at as usize] {
+        let is_possible = tally.groups[group].members.contains(&from) && tally.fits(group, at, Some(from));
+        if !is_possible {
+            for (group, from, to) in done.into_iter().rev() {
+                tally.replace(group, to, from);
+            }
+            return false;
+        }
+        tally.replace(group, from, at);
+        done.push((group, from, at));
+        at = from;
+    }
+    true
+}

@@ -1,0 +1,159 @@
+//! What is held by whom while groups are placed, counted as it changes.
+
+use super::shares::Shares;
+use super::world::World;
+use super::{Group, NodeSet, Share};
+use std::collections::BTreeMap;
+use types::NodeId;
+
+/// A group, by numbers of devices.
+pub(super) struct Held {
+    pub(super) members: Vec<u16>,
+    /// Who held it before, and may go on: leaving it there costs no move.
+    pub(super) kept: Vec<u16>,
+    /// Its node set.
+    pub(super) set: Option<usize>,
+}
+
+pub(super) struct Tally<'a> {
+    pub(super) world: &'a World,
+    pub(super) groups: Vec<Held>,
+    /// The nodes of each set, by number: who leads, then the others in their order.
+    pub(super) sets: Vec<Vec<u32>>,
+    /// Groups of each device: how many it has, which, and how many it should have.
+    pub(super) count: Vec<u32>,
+    pub(super) of_device: Vec<Vec<u32>>,
+    pub(super) target: Vec<u32>,
+    /// Groups that two devices share.
+    shared: Vec<u16>,
+}
+
+impl<'a> Tally<'a> {
+    /// What may stay where it is. A device that another takes the place of hands over all that it has.
+    pub(super) fn new(world: &'a World, sets: &[NodeSet], groups: &[Group]) -> Self {
+        let devices = world.stores.len();
+        let numbers: BTreeMap<u32, usize> = sets.iter().enumerate().map(|(at, set)| (set.table, at)).collect();
+        let node_numbers = |set: &NodeSet| {
+            let number = |node: &NodeId| world.node_index(*node).map(|node| node as u32);
+            let lead = number(&set.lead);
+            let mut nodes: Vec<u32> = set.nodes.iter().filter_map(number).collect();
+            nodes.sort_by_key(|&node| Some(node) != lead);
+            nodes
+        };
+        let mut tally = Self {
+            world,
+            groups: Vec::with_capacity(groups.len()),
+            sets: sets.iter().map(node_numbers).collect(),
+            count: vec![0; devices],
+            of_device: vec![Vec::new(); devices],
+            target: vec![u32::MAX; devices],
+            shared: vec![0; devices * devices],
+        };
+        for group in groups {
+            let set = group.table.and_then(|table| numbers.get(&table).copied());
+            tally.groups.push(Held { members: Vec::new(), kept: Vec::new(), set });
+            let at = tally.groups.len() - 1;
+            let stay = group.members.iter().filter_map(|store| world.device(*store));
+            let step_in = group.members.iter().filter_map(|store| world.instead.get(store).copied());
+            for (device, is_kept) in stay.map(|device| (device, true)).chain(step_in.map(|device| (device, false))) {
+                if tally.groups[at].members.len() < world.copies && tally.fits(at, device, None) {
+                    tally.add(at, device);
+                    if is_kept {
+                        tally.groups[at].kept.push(device);
+                    }
+                }
+            }
+        }
+        tally
+    }
+
+    pub(super) fn add(&mut self, group: usize, device: u16) {
+        for at in 0..self.groups[group].members.len() {
+            let other = self.groups[group].members[at];
+            *self.shared_mut(device, other) += 1;
+            *self.shared_mut(other, device) += 1;
+        }
+        self.groups[group].members.push(device);
+        self.count[device as usize] += 1;
+        self.of_device[device as usize].push(group as u32);
+    }
+
+    pub(super) fn remove(&mut self, group: usize, device: u16) {
+        self.groups[group].members.retain(|&other| other != device);
+        for at in 0..self.groups[group].members.len() {
+            let other = self.groups[group].members[at];
+            *self.shared_mut(device, other) -= 1;
+            *self.shared_mut(other, device) -= 1;
+        }
+        self.count[device as usize] -= 1;
+        let list = &mut self.of_device[device as usize];
+        let at = list.iter().position(|&other| other == group as u32).expect("it is a member");
+        list.swap_remove(at);
+    }
+
+    pub(super) fn replace(&mut self, group: usize, old: u16, new: u16) {
+        self.remove(group, old);
+        self.add(group, new);
+    }
+
+    fn shared_mut(&mut self, one: u16, other: u16) -> &mut u16 {
+        &mut self.shared[one as usize * self.world.stores.len() + other as usize]
+    }
+
+    /// Groups that both are in.
+    pub(super) fn shared(&self, one: u16, other: u16) -> u16 {
+        self.shared[one as usize * self.world.stores.len() + other as usize]
+    }
+
+    /// Whether the device may be a member of the group beside its others, or instead of one of them.
+    pub(super) fn fits(&self, group: usize, device: u16, instead_of: Option<u16>) -> bool {
+        let held = &self.groups[group];
+        let domain = self.world.domain[device as usize];
+        let mut others = held.members.iter().filter(|&&other| Some(other) != instead_of);
+        if others.any(|&other| other == device || self.world.domain[other as usize] == domain) {
+            return false;
+        }
+        let Some(set) = held.set else { return true };
+        let node = self.world.node[device as usize];
+        let room = self.sets[set].iter().filter(|&&other| other == node).count();
+        let others = held.members.iter().filter(|&&other| Some(other) != instead_of);
+        others.filter(|&&other| self.world.node[other as usize] == node).count() < room
+    }
+
+    /// How far the device is above its target; negative: below.
+    pub(super) fn excess(&self, device: u16) -> i64 {
+        i64::from(self.count[device as usize]) - i64::from(self.target[device as usize])
+    }
+
+    /// Whether leaving the group costs the device no move, because it came only now.
+    pub(super) fn is_new(&self, group: usize, device: u16) -> bool {
+        !self.groups[group].kept.contains(&device)
+    }
+
+    /// How many groups the device shares with the members of one of them, if it came instead of `old`.
+    pub(super) fn crowd(&self, group: usize, device: u16, old: Option<u16>) -> u32 {
+        let others = self.groups[group].members.iter().filter(|&&other| Some(other) != old);
+        others.map(|&other| u32::from(self.shared(device, other))).sum()
+    }
+
+    /// Devices that it shares a group with.
+    pub(super) fn partners(&self, device: u16) -> u32 {
+        let row = device as usize * self.world.stores.len();
+        self.shared[row..row + self.world.stores.len()].iter().filter(|&&shared| shared > 0).count() as u32
+    }
+
+    /// What is told of each device.
+    pub(super) fn told(&self, shares: &Shares, order: &[Vec<u16>]) -> Vec<Share> {
+        let mut led = vec![0; self.count.len()];
+        order.iter().filter_map(|members| members.first()).for_each(|&device| led[device as usize] += 1);
+        let share = |device: usize| Share {
+            store: self.world.stores[device],
+            due: shares.of_device[device].value(),
+            held: self.count[device],
+            led: led[device],
+            partners: self.partners(device as u16),
+            is_saturated: shares.is_saturated[self.world.domain[device] as usize],
+        };
+        (0..self.count.len()).map(share).collect()
+    }
+}
