@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 /// Devices fill in steps of this part of their targets: within a step, who shares least with the others comes first.
 const PACE: u32 = 16;
+/// A way through others is looked for in so many turns per device at most: what is found then is not the best, perhaps.
+const TURNS_PER_DEVICE_MAX: usize = 8;
 
 /// Gives each group the members it lacks. Groups of a node set come first, as they have least choice.
 pub(super) fn fill(tally: &mut Tally) {
@@ -35,7 +37,7 @@ fn pick(tally: &Tally, room: &[u32], left: u32, group: usize) -> Option<u16> {
         let must = room[tally.world.domain[at] as usize] >= left;
         let is_over = tally.excess(device) >= 0;
         let pace = if is_over { tally.excess(device) as u32 } else { tally.count[at] * PACE / target };
-        let crowd = tally.crowd(group, device, None) * 1024 / target;
+        let crowd = tally.crowd(group, device, None);
         let turn = (at + devices - group * 7 % devices) % devices;
         (is_over, !must, pace, crowd, turn)
     };
@@ -71,40 +73,47 @@ fn take_one(tally: &mut Tally, to: u16) -> bool {
     false
 }
 
-/// The group that `from` best hands to `to`: one that costs no move; then where `to` shares least with the others, and
-/// `from` shares most.
+/// The group that `from` best hands to `to`: where that costs least; then where no two lose the only group that they share;
+/// then where `to` shares least with the others.
 fn best_group(tally: &Tally, from: u16, to: u16) -> Option<usize> {
     let groups = tally.of_device[from as usize].iter().map(|&group| group as usize);
     let possible = groups.filter(|&group| tally.fits(group, to, Some(from)));
     possible.min_by_key(|&group| {
         let is_only = |&&other: &&u16| other != from && tally.shared(from, other) == 1;
         let lost = tally.groups[group].members.iter().filter(is_only).count();
-        (!tally.is_new(group, from), tally.crowd(group, to, Some(from)), lost, group)
+        (tally.cost(group, from, to), lost, tally.crowd(group, to, Some(from)), group)
     })
 }
 
-/// The same where none of them can be handed over directly: through others, as few as possible. Each of them gives one
-/// group and takes one.
+/// The same where none of them can be handed over directly: through others, each of which gives one group and takes one. The
+/// way that costs the fewest copies: to take back what was handed over before costs less than nothing.
 fn take_through_others(tally: &mut Tally, to: u16) -> bool {
-    let devices = tally.count.len() as u16;
-    let mut came: Vec<Option<(u16, usize)>> = vec![None; devices as usize];
-    let mut seen: Vec<bool> = (0..devices).map(|device| tally.excess(device) > 0).collect();
-    let mut queue: VecDeque<u16> = (0..devices).filter(|&device| seen[device as usize]).collect();
+    let devices = tally.count.len();
+    let mut came: Vec<Option<(u16, usize)>> = vec![None; devices];
+    let mut cost: Vec<i32> = (0..devices).map(|d| if tally.excess(d as u16) > 0 { 0 } else { i32::MAX }).collect();
+    let mut queue: VecDeque<u16> = (0..devices as u16).filter(|&device| cost[device as usize] == 0).collect();
+    let mut is_queued: Vec<bool> = cost.iter().map(|&cost| cost == 0).collect();
+    let mut turns = TURNS_PER_DEVICE_MAX * devices;
     while let Some(from) = queue.pop_front() {
-        for next in 0..devices {
-            if seen[next as usize] {
+        is_queued[from as usize] = false;
+        turns -= 1;
+        if turns == 0 {
+            break;
+        }
+        for next in (0..devices as u16).filter(|&next| next != from) {
+            let Some(group) = best_group(tally, from, next) else { continue };
+            let reached = cost[from as usize] + tally.cost(group, from, next);
+            if reached >= cost[next as usize] {
                 continue;
             }
-            let Some(group) = best_group(tally, from, next) else { continue };
-            seen[next as usize] = true;
+            cost[next as usize] = reached;
             came[next as usize] = Some((from, group));
-            if next == to {
-                return hand_on(tally, &came, to);
+            if !std::mem::replace(&mut is_queued[next as usize], true) {
+                queue.push_back(next);
             }
-            queue.push_back(next);
         }
     }
-    false
+    came[to as usize].is_some() && hand_on(tally, &came, to)
 }
 
 /// Hands groups along the way that was found, from its end. `false`, and nothing is changed, if one group is on it twice in
@@ -114,7 +123,7 @@ fn hand_on(tally: &mut Tally, came: &[Option<(u16, usize)>], to: u16) -> bool {
     let mut at = to;
     while let Some((from, group)) = came[at as usize] {
         let is_possible = tally.groups[group].members.contains(&from) && tally.fits(group, at, Some(from));
-        if !is_possible {
+        if !is_possible || done.len() > came.len() {
             for (group, from, to) in done.into_iter().rev() {
                 tally.replace(group, to, from);
             }

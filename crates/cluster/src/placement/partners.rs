@@ -4,13 +4,23 @@ use super::tally::Tally;
 
 /// Devices that each device shares a group with at least, where rules and numbers allow it.
 pub const PARTNERS_MIN: u32 = 20;
+/// Of the copies that have to be made anyway, so many more (1 of 20) may be made for partners.
+const PRICE: usize = 20;
 
-/// Lets devices with few partners change places with others: both hold as many groups as before, and what was kept stays.
+/// Lets devices with few partners change places with others: all hold as many groups as before. First where that costs
+/// nothing, then at a small part of what is copied anyway: where nothing changes, nothing moves.
 pub(super) fn spread(tally: &mut Tally) {
-    for device in 0..tally.count.len() as u16 {
-        while tally.partners(device) < possible(tally, device) {
-            if !change_places(tally, device) {
-                break;
+    let is_new = |group: usize, tally: &Tally| {
+        tally.groups[group].members.iter().filter(|&&device| tally.is_new(group, device)).count()
+    };
+    let mut budget = (0..tally.groups.len()).map(|group| is_new(group, tally)).sum::<usize>() / PRICE;
+    for is_free in [true, false] {
+        for device in 0..tally.count.len() as u16 {
+            while tally.partners(device) < possible(tally, device) {
+                if (!is_free && budget < 2) || !change_places(tally, device, is_free) {
+                    break;
+                }
+                budget -= if is_free { 0 } else { 2 };
             }
         }
     }
@@ -25,36 +35,42 @@ fn possible(tally: &Tally, device: u16) -> u32 {
     PARTNERS_MIN.min(outside as u32).min(places)
 }
 
-/// A device that shares no group with `device` changes places with one that shares several, if neither costs a move and
-/// neither loses a partner by it.
-fn change_places(tally: &mut Tally, device: u16) -> bool {
-    let strangers = (0..tally.count.len() as u16).filter(|&other| {
-        other != device
-            && tally.shared(device, other) == 0
-            && tally.world.domain[device as usize] != tally.world.domain[other as usize]
-    });
-    for stranger in strangers.collect::<Vec<_>>() {
-        for &here in &tally.of_device[device as usize] {
-            let here = here as usize;
-            for &crowded in &tally.groups[here].members {
-                let is_spare = crowded != device && tally.shared(device, crowded) > 1 && tally.is_new(here, crowded);
-                if !is_spare || !tally.fits(here, stranger, Some(crowded)) {
+/// Brings `device` and one that shares no group with it together: two members of two groups change places, where neither loses
+/// a partner by it; `is_free`: and nothing is copied for it.
+fn change_places(tally: &mut Tally, device: u16, is_free: bool) -> bool {
+    let strangers: Vec<u16> = (0..tally.count.len() as u16)
+        .filter(|&other| tally.shared(device, other) == 0)
+        .filter(|&other| tally.world.domain[device as usize] != tally.world.domain[other as usize])
+        .collect();
+    let groups_of = |device: u16| tally.of_device[device as usize].iter().map(|&group| group as usize);
+    for stranger in strangers {
+        for here in groups_of(device) {
+            // Either the stranger comes here for somebody, or the device goes there for somebody.
+            for &goes in &tally.groups[here].members {
+                if !may_go(tally, here, goes, is_free) {
                     continue;
                 }
-                let elsewhere = tally.of_device[stranger as usize].iter().map(|&group| group as usize);
-                let exchange = elsewhere.into_iter().find(|&there| {
-                    let others = &tally.groups[there].members;
-                    tally.is_new(there, stranger)
-                        && tally.fits(there, crowded, Some(stranger))
-                        && others.iter().all(|&other| other == stranger || tally.shared(stranger, other) > 1)
-                });
-                if let Some(there) = exchange {
-                    tally.replace(here, crowded, stranger);
-                    tally.replace(there, stranger, crowded);
-                    return true;
+                for there in groups_of(stranger) {
+                    let comes = tally.groups[there].members.iter().copied().find(|&comes| {
+                        (goes == device) != (comes == stranger)
+                            && may_go(tally, there, comes, is_free)
+                            && tally.fits(here, comes, Some(goes))
+                            && tally.fits(there, goes, Some(comes))
+                    });
+                    if let Some(comes) = comes {
+                        tally.replace(here, goes, comes);
+                        tally.replace(there, comes, goes);
+                        return true;
+                    }
                 }
             }
         }
     }
     false
+}
+
+/// Whether the member shares another group with each of the others, and, if nothing is to be copied, came only now.
+fn may_go(tally: &Tally, group: usize, device: u16, is_free: bool) -> bool {
+    (!is_free || tally.is_new(group, device))
+        && tally.groups[group].members.iter().all(|&other| other == device || tally.shared(device, other) > 1)
 }

@@ -130,10 +130,18 @@ impl<'a> Tally<'a> {
         !self.groups[group].kept.contains(&device)
     }
 
-    /// How many groups the device shares with the members of one of them, if it came instead of `old`.
-    pub(super) fn crowd(&self, group: usize, device: u16, old: Option<u16>) -> u32 {
+    /// What it costs in copies that one comes instead of the other: who was there before comes back for nothing.
+    pub(super) fn cost(&self, group: usize, old: u16, new: u16) -> i32 {
+        i32::from(self.is_new(group, new)) - i32::from(self.is_new(group, old))
+    }
+
+    /// How much of the groups of both the device shares with the members of one of them, if it came instead of `old`: the more
+    /// groups two devices have, the more they may share.
+    pub(super) fn crowd(&self, group: usize, device: u16, old: Option<u16>) -> u64 {
+        let groups = |device: u16| u64::from(self.target[device as usize].max(1));
         let others = self.groups[group].members.iter().filter(|&&other| Some(other) != old);
-        others.map(|&other| u32::from(self.shared(device, other))).sum()
+        let crowd = |&other: &u16| (u64::from(self.shared(device, other)) << 32) / (groups(device) * groups(other));
+        others.map(crowd).sum()
     }
 
     /// Devices that it shares a group with.

@@ -1,0 +1,7 @@
+//! Placement: what it promises, over clusters drawn from seeds.
+
+mod balance;
+mod changes;
+mod clusters;
+mod laws;
+mod limits;
