@@ -1,10 +1,9 @@
 //! Who holds what: first all that is missing, then from those with too much to those with too little.
 
+use super::partners;
 use super::tally::Tally;
 use std::collections::VecDeque;
 
-/// Devices fill in steps of this part of their targets: within a step, who shares least with the others comes first.
-const PACE: u32 = 16;
 /// A way through others is looked for in so many turns per device at most: what is found then is not the best, perhaps.
 const TURNS_PER_DEVICE_MAX: usize = 8;
 
@@ -32,20 +31,39 @@ pub(super) fn fill(tally: &mut Tally) {
 /// fewest groups with the members there are, and last by turns.
 fn pick(tally: &Tally, room: &[u32], left: u32, group: usize) -> Option<u16> {
     let devices = tally.count.len();
-    let score = |device: u16| {
-        let (at, target) = (device as usize, tally.target[device as usize].max(1));
+    let offset = devices - group * 7 % devices;
+    let mut best: Option<(_, u32, u64, usize, u16)> = None;
+    for at in 0..devices {
+        let (count, target) = (tally.count[at], tally.target[at]);
         let must = room[tally.world.domain[at] as usize] >= left;
-        let is_over = tally.excess(device) >= 0;
-        let pace = if is_over { tally.excess(device) as u32 } else { tally.count[at] * PACE / target };
-        let crowd = tally.crowd(group, device, None);
-        let turn = (at + devices - group * 7 % devices) % devices;
-        (is_over, !must, pace, crowd, turn)
-    };
-    (0..devices as u16).filter(|&device| tally.fits(group, device, None)).min_by_key(|&device| score(device))
+        let over = count.saturating_sub(target);
+        // A hundred thousand times a thousand of these are asked: what is cheap first.
+        let first = (count >= target, !must, if count >= target { over } else { tally.pace[at] });
+        if best.is_some_and(|(rank, ..)| rank < first) || !tally.fits(group, at as u16, None) {
+            continue;
+        }
+        let leads = if tally.is_at_home(group, at as u16) { tally.home_part(at as u16) } else { 0 };
+        let next = (first, leads, tally.crowd(group, at as u16, None), (at + offset) % devices, at as u16);
+        if best.is_none_or(|best| next < best) {
+            best = Some(next);
+        }
+    }
+    best.map(|(.., device)| device)
 }
 
-/// Moves memberships from devices above their targets to devices below.
+/// Moves memberships from devices above their targets to devices below: at the least cost first; what is left then as if
+/// everything had been where it is now, so that who asks again finds nothing better.
 pub(super) fn even_out(tally: &mut Tally) {
+    even_out_once(tally);
+    let kept: Vec<Vec<u16>> = tally.groups.iter().map(|group| group.kept.clone()).collect();
+    if (0..tally.count.len() as u16).any(|device| tally.excess(device) < 0) {
+        tally.groups.iter_mut().for_each(|group| group.kept.clone_from(&group.members));
+        even_out_once(tally);
+        tally.groups.iter_mut().zip(kept).for_each(|(group, kept)| group.kept = kept);
+    }
+}
+
+fn even_out_once(tally: &mut Tally) {
     let devices = tally.count.len() as u16;
     let mut stuck = vec![false; devices as usize];
     loop {
@@ -73,15 +91,18 @@ fn take_one(tally: &mut Tally, to: u16) -> bool {
     false
 }
 
-/// The group that `from` best hands to `to`: where that costs least; then where no two lose the only group that they share;
-/// then where `to` shares least with the others.
+/// The group that `from` best hands to `to`: where that costs least; then where nobody loses a partner that it needs; then
+/// where `to` shares least with the others.
 fn best_group(tally: &Tally, from: u16, to: u16) -> Option<usize> {
     let groups = tally.of_device[from as usize].iter().map(|&group| group as usize);
     let possible = groups.filter(|&group| tally.fits(group, to, Some(from)));
     possible.min_by_key(|&group| {
-        let is_only = |&&other: &&u16| other != from && tally.shared(from, other) == 1;
-        let lost = tally.groups[group].members.iter().filter(is_only).count();
-        (tally.cost(group, from, to), lost, tally.crowd(group, to, Some(from)), group)
+        // Between two devices at home, one that leads many gives a group that it leads, one that leads few another.
+        let has_many = tally.home_part(from) > tally.home_part(to);
+        let leads_wrong = tally.world.node[from as usize] == tally.world.node[to as usize]
+            && tally.is_at_home(group, from) != has_many;
+        let lost = partners::lost(tally, group, from);
+        (tally.cost(group, from, to), leads_wrong, lost, tally.crowd(group, to, Some(from)), group)
     })
 }
 

@@ -221,7 +221,7 @@ pub fn place(
     let shares = shares::shares(&world, groups.len());
     let sets = sets::mend(&world, &shares, sets, groups);
     let mut tally = Tally::new(&world, &sets, groups);
-    tally.target = shares::targets(&world, &shares, &tally.count);
+    tally.set_targets(sets::targets(&world, &sets, groups, shares::targets(&world, &shares, &tally.count)));
     members::fill(&mut tally);
     members::even_out(&mut tally);
     partners::spread(&mut tally);

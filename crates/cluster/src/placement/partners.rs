@@ -16,7 +16,7 @@ pub(super) fn spread(tally: &mut Tally) {
     let mut budget = (0..tally.groups.len()).map(|group| is_new(group, tally)).sum::<usize>() / PRICE;
     for is_free in [true, false] {
         for device in 0..tally.count.len() as u16 {
-            while tally.partners(device) < possible(tally, device) {
+            while tally.partners[device as usize] < possible(tally, device) {
                 if (!is_free && budget < 2) || !change_places(tally, device, is_free) {
                     break;
                 }
@@ -35,8 +35,8 @@ fn possible(tally: &Tally, device: u16) -> u32 {
     PARTNERS_MIN.min(outside as u32).min(places)
 }
 
-/// Brings `device` and one that shares no group with it together: two members of two groups change places, where neither loses
-/// a partner by it; `is_free`: and nothing is copied for it.
+/// Brings `device` and one that shares no group with it together: two members of two groups change places, where nobody
+/// loses a partner that it needs; `is_free`: and nothing is copied for it.
 fn change_places(tally: &mut Tally, device: u16, is_free: bool) -> bool {
     let strangers: Vec<u16> = (0..tally.count.len() as u16)
         .filter(|&other| tally.shared(device, other) == 0)
@@ -69,8 +69,17 @@ fn change_places(tally: &mut Tally, device: u16, is_free: bool) -> bool {
     false
 }
 
-/// Whether the member shares another group with each of the others, and, if nothing is to be copied, came only now.
+/// Whether the member may leave the group: it and each of the others share another one, or have partners to spare. If nothing is
+/// to be copied, it came only now.
 fn may_go(tally: &Tally, group: usize, device: u16, is_free: bool) -> bool {
-    (!is_free || tally.is_new(group, device))
-        && tally.groups[group].members.iter().all(|&other| other == device || tally.shared(device, other) > 1)
+    (!is_free || tally.is_new(group, device)) && lost(tally, group, device) == 0
+}
+
+/// Partners that somebody needs and that would be lost if the member left the group.
+pub(super) fn lost(tally: &Tally, group: usize, device: u16) -> usize {
+    let has_spare = |device: u16| tally.partners[device as usize] > possible(tally, device);
+    let is_lost = |&&other: &&u16| {
+        other != device && tally.shared(device, other) == 1 && !(has_spare(device) && has_spare(other))
+    };
+    tally.groups[group].members.iter().filter(is_lost).count()
 }

@@ -6,9 +6,6 @@ use super::world::World;
 use super::{Group, NodeSet};
 use std::collections::BTreeMap;
 
-/// A node holds at most this much more than its share before a set is moved off it: 1/20, and not less than one group.
-const LEEWAY: f64 = 0.05;
-
 /// How much of each node is spoken for.
 pub(super) struct Bound<'a> {
     world: &'a World,
@@ -31,10 +28,6 @@ impl<'a> Bound<'a> {
     /// Memberships that no node set has yet.
     pub(super) fn room(&self, node: usize) -> f64 {
         self.due[node] - self.bound[node]
-    }
-
-    fn excess(&self, node: usize) -> f64 {
-        self.bound[node] - self.due[node] - (self.due[node] * LEEWAY).max(1.0)
     }
 
     /// The node with the most room that may stand beside `others`.
@@ -63,13 +56,46 @@ pub(super) fn mend(world: &World, shares: &Shares, sets: &[NodeSet], groups: &[G
         complete(&mut bound, nodes, size_of(set));
     }
     let mut whole: Vec<Vec<usize>> = nodes.into_iter().map(|nodes| nodes.into_iter().flatten().collect()).collect();
-    relieve(&mut bound, &mut whole, &sets.iter().map(size_of).collect::<Vec<_>>());
+    let free_groups = groups.iter().filter(|group| group.table.is_none()).count() as f64;
+    relieve(&mut bound, &mut whole, &sets.iter().map(size_of).collect::<Vec<_>>(), free_groups);
     let mended = |(set, nodes): (&NodeSet, Vec<usize>)| {
         let nodes: Vec<_> = nodes.into_iter().map(|node| world.nodes[node]).collect();
         let lead = if nodes.contains(&set.lead) { set.lead } else { nodes[0] };
         NodeSet { table: set.table, nodes, lead }
     };
     sets.iter().zip(whole).map(mended).collect()
+}
+
+/// Targets that sets can keep to: a node whose sets alone are more than its share holds them, evenly on its devices, and others
+/// go without as much.
+pub(super) fn targets(world: &World, sets: &[NodeSet], groups: &[Group], mut targets: Vec<u32>) -> Vec<u32> {
+    let mut size: BTreeMap<u32, i64> = BTreeMap::new();
+    groups.iter().filter_map(|group| group.table).for_each(|table| *size.entry(table).or_default() += 1);
+    // What each node has beyond its sets.
+    let mut room: Vec<i64> =
+        world.of_node.iter().map(|list| list.iter().map(|&d| i64::from(targets[d as usize])).sum()).collect();
+    for set in sets {
+        for node in set.nodes.iter().filter_map(|node| world.node_index(*node)) {
+            room[node] -= size.get(&set.table).copied().unwrap_or_default();
+        }
+    }
+    let relative = |device: u16, targets: &[u32]| {
+        u64::from(targets[device as usize]) * (1 << 24) / world.weight[device as usize].max(1)
+    };
+    while let Some(short) = (0..room.len()).find(|&node| room[node] < 0) {
+        let Some(rich) = (0..room.len()).filter(|&node| room[node] > 0).max_by_key(|&node| (room[node], node)) else {
+            break;
+        };
+        let up = world.of_node[short].iter().copied().min_by_key(|&device| (relative(device, &targets), device));
+        let down = world.of_node[rich].iter().copied().filter(|&device| targets[device as usize] > 0);
+        let down = down.max_by_key(|&device| (relative(device, &targets), device));
+        let (Some(up), Some(down)) = (up, down) else { break };
+        targets[up as usize] += 1;
+        targets[down as usize] -= 1;
+        room[short] += 1;
+        room[rich] -= 1;
+    }
+    targets
 }
 
 /// The set's nodes that can stay, each in its place, or the one that steps in for it. The home is the first that is there.
@@ -101,32 +127,59 @@ fn complete(bound: &mut Bound, nodes: &mut [Option<usize>], groups: f64) {
     }
 }
 
-/// Moves sets off nodes that cannot hold so many; their homes stay where volumes expect them.
-fn relieve(bound: &mut Bound, sets: &mut [Vec<usize>], sizes: &[f64]) {
-    for node in 0..bound.due.len() {
-        while bound.excess(node) > 0.0 {
-            let mut candidates: Vec<usize> =
-                (0..sets.len()).filter(|&set| sets[set].iter().skip(1).any(|&other| other == node)).collect();
-            // The smallest that is enough; if none is, the largest.
-            let over = bound.excess(node);
-            candidates.sort_by(|&a, &b| {
-                let is_short = |set: usize| sizes[set] < over;
-                let size = if is_short(a) { sizes[b].total_cmp(&sizes[a]) } else { sizes[a].total_cmp(&sizes[b]) };
-                is_short(a).cmp(&is_short(b)).then(size).then(a.cmp(&b))
-            });
-            let moved = candidates.into_iter().any(|set| {
-                let others: Vec<usize> = sets[set].iter().copied().filter(|&other| other != node).collect();
-                let to = bound.roomiest(&others, Some(node)).filter(|to| !others.contains(to));
-                let Some(to) = to.filter(|&to| sizes[set] > 0.0 && bound.room(to) >= sizes[set]) else { return false };
-                let place = sets[set].iter().rposition(|&other| other == node).expect("it is there");
-                sets[set][place] = to;
-                bound.bound[node] -= sizes[set];
-                bound.bound[to] += sizes[set];
-                true
-            });
-            if !moved {
-                break;
-            }
-        }
+/// Moves sets off nodes that cannot hold so many, and to nodes that groups of no set cannot fill, as long as that brings both
+/// nearer to their shares; their homes stay where volumes expect them.
+fn relieve(bound: &mut Bound, sets: &mut [Vec<usize>], sizes: &[f64], free_groups: f64) {
+    // Each step leaves less to be done; that many are enough to move every set twice.
+    for _ in 0..2 * sets.len() {
+        let Some((set, from, to)) = push(bound, sets, sizes).or_else(|| pull(bound, sets, sizes, free_groups)) else {
+            return;
+        };
+        let place = sets[set].iter().rposition(|&other| other == from).expect("it is there");
+        sets[set][place] = to;
+        bound.bound[from] -= sizes[set];
+        bound.bound[to] += sizes[set];
     }
+}
+
+/// From the node that has most too much: the set whose size is nearest to that.
+fn push(bound: &Bound, sets: &[Vec<usize>], sizes: &[f64]) -> Option<(usize, usize, usize)> {
+    let mut nodes: Vec<usize> = (0..bound.due.len()).filter(|&node| bound.room(node) < 0.0).collect();
+    nodes.sort_by(|&a, &b| bound.room(a).total_cmp(&bound.room(b)).then(a.cmp(&b)));
+    nodes.into_iter().find_map(|from| {
+        let over = -bound.room(from);
+        by_size(sets, sizes, from, over).into_iter().find_map(|set| {
+            let others: Vec<usize> = sets[set].iter().copied().filter(|&other| other != from).collect();
+            let to = bound.roomiest(&others, Some(from)).filter(|to| !others.contains(to))?;
+            (sizes[set] < 2.0 * bound.room(to)).then_some((set, from, to))
+        })
+    })
+}
+
+/// To the node that lacks most, beyond one member of each group of no set: from whoever has least room.
+fn pull(bound: &Bound, sets: &[Vec<usize>], sizes: &[f64], free_groups: f64) -> Option<(usize, usize, usize)> {
+    let lack = |node: usize| bound.room(node) - free_groups;
+    let mut nodes: Vec<usize> = (0..bound.due.len()).filter(|&node| lack(node) > 0.0).collect();
+    nodes.sort_by(|&a, &b| lack(b).total_cmp(&lack(a)).then(a.cmp(&b)));
+    nodes.into_iter().find_map(|to| {
+        let mut givers: Vec<usize> = (0..bound.due.len()).filter(|&node| node != to).collect();
+        givers.sort_by(|&a, &b| bound.room(a).total_cmp(&bound.room(b)).then(a.cmp(&b)));
+        givers.into_iter().find_map(|from| {
+            let fits = |set: &usize| {
+                let others: Vec<usize> = sets[*set].iter().copied().filter(|&other| other != from).collect();
+                !others.contains(&to) && bound.world.may_share_group(&[&others[..], &[to]].concat())
+            };
+            let set = by_size(sets, sizes, from, lack(to)).into_iter().find(fits)?;
+            (lack(from) + sizes[set] <= 0.0).then_some((set, from, to))
+        })
+    })
+}
+
+/// The sets that the node is a guest of and that are smaller than twice `size`, the nearest to it first.
+fn by_size(sets: &[Vec<usize>], sizes: &[f64], node: usize, size: f64) -> Vec<usize> {
+    let is_guest = |set: &usize| sets[*set].iter().skip(1).any(|&other| other == node);
+    let helps = |set: &usize| sizes[*set] > 0.0 && sizes[*set] < 2.0 * size;
+    let mut found: Vec<usize> = (0..sets.len()).filter(is_guest).filter(helps).collect();
+    found.sort_by(|&a, &b| (sizes[a] - size).abs().total_cmp(&(sizes[b] - size).abs()).then(a.cmp(&b)));
+    found
 }

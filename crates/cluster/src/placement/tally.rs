@@ -6,6 +6,9 @@ use super::{Group, NodeSet, Share};
 use std::collections::BTreeMap;
 use types::NodeId;
 
+/// Steps in which devices are filled.
+const PACE: u64 = 16;
+
 /// A group, by numbers of devices.
 pub(super) struct Held {
     pub(super) members: Vec<u16>,
@@ -24,8 +27,16 @@ pub(super) struct Tally<'a> {
     pub(super) count: Vec<u32>,
     pub(super) of_device: Vec<Vec<u32>>,
     pub(super) target: Vec<u32>,
+    /// Groups of node sets that each leads, as the member on the node that leads.
+    pub(super) homes: Vec<u32>,
+    /// How far each is filled, in steps: within a step, who shares least with the others comes first.
+    pub(super) pace: Vec<u32>,
+    /// 2^20 / target: a device with more groups may share more.
+    ease: Vec<u64>,
     /// Groups that two devices share.
     shared: Vec<u16>,
+    /// Devices that each shares a group with.
+    pub(super) partners: Vec<u32>,
 }
 
 impl<'a> Tally<'a> {
@@ -47,7 +58,11 @@ impl<'a> Tally<'a> {
             count: vec![0; devices],
             of_device: vec![Vec::new(); devices],
             target: vec![u32::MAX; devices],
+            homes: vec![0; devices],
+            pace: vec![0; devices],
+            ease: vec![0; devices],
             shared: vec![0; devices * devices],
+            partners: vec![0; devices],
         };
         for group in groups {
             let set = group.table.and_then(|table| numbers.get(&table).copied());
@@ -67,14 +82,27 @@ impl<'a> Tally<'a> {
         tally
     }
 
+    pub(super) fn set_targets(&mut self, target: Vec<u32>) {
+        self.ease = target.iter().map(|&target| (1 << 20) / u64::from(target.max(1))).collect();
+        self.target = target;
+        (0..self.count.len()).for_each(|device| self.keep_pace(device));
+    }
+
+    fn keep_pace(&mut self, device: usize) {
+        self.pace[device] = (u64::from(self.count[device]) * PACE / u64::from(self.target[device].max(1))) as u32;
+    }
+
     pub(super) fn add(&mut self, group: usize, device: u16) {
         for at in 0..self.groups[group].members.len() {
             let other = self.groups[group].members[at];
             *self.shared_mut(device, other) += 1;
             *self.shared_mut(other, device) += 1;
+            self.count_partners(device, other, 1, u32::wrapping_add);
         }
         self.groups[group].members.push(device);
         self.count[device as usize] += 1;
+        self.keep_pace(device as usize);
+        self.homes[device as usize] += u32::from(self.is_at_home(group, device));
         self.of_device[device as usize].push(group as u32);
     }
 
@@ -84,8 +112,11 @@ impl<'a> Tally<'a> {
             let other = self.groups[group].members[at];
             *self.shared_mut(device, other) -= 1;
             *self.shared_mut(other, device) -= 1;
+            self.count_partners(device, other, 0, u32::wrapping_sub);
         }
         self.count[device as usize] -= 1;
+        self.keep_pace(device as usize);
+        self.homes[device as usize] -= u32::from(self.is_at_home(group, device));
         let list = &mut self.of_device[device as usize];
         let at = list.iter().position(|&other| other == group as u32).expect("it is a member");
         list.swap_remove(at);
@@ -98,6 +129,14 @@ impl<'a> Tally<'a> {
 
     fn shared_mut(&mut self, one: u16, other: u16) -> &mut u16 {
         &mut self.shared[one as usize * self.world.stores.len() + other as usize]
+    }
+
+    fn count_partners(&mut self, one: u16, other: u16, if_shared: u16, by: fn(u32, u32) -> u32) {
+        if self.shared(one, other) == if_shared {
+            for device in [one, other] {
+                self.partners[device as usize] = by(self.partners[device as usize], 1);
+            }
+        }
     }
 
     /// Groups that both are in.
@@ -120,6 +159,17 @@ impl<'a> Tally<'a> {
         others.filter(|&&other| self.world.node[other as usize] == node).count() < room
     }
 
+    /// Whether the device is on the node that leads the group's set.
+    pub(super) fn is_at_home(&self, group: usize, device: u16) -> bool {
+        let lead = self.groups[group].set.and_then(|set| self.sets[set].first());
+        lead == Some(&self.world.node[device as usize])
+    }
+
+    /// Groups of node sets that the device leads, as a part of all that it is to hold: in 1/1024.
+    pub(super) fn home_part(&self, device: u16) -> u32 {
+        self.homes[device as usize] * 1024 / self.target[device as usize].max(1)
+    }
+
     /// How far the device is above its target; negative: below.
     pub(super) fn excess(&self, device: u16) -> i64 {
         i64::from(self.count[device as usize]) - i64::from(self.target[device as usize])
@@ -138,16 +188,9 @@ impl<'a> Tally<'a> {
     /// How much of the groups of both the device shares with the members of one of them, if it came instead of `old`: the more
     /// groups two devices have, the more they may share.
     pub(super) fn crowd(&self, group: usize, device: u16, old: Option<u16>) -> u64 {
-        let groups = |device: u16| u64::from(self.target[device as usize].max(1));
         let others = self.groups[group].members.iter().filter(|&&other| Some(other) != old);
-        let crowd = |&other: &u16| (u64::from(self.shared(device, other)) << 32) / (groups(device) * groups(other));
-        others.map(crowd).sum()
-    }
-
-    /// Devices that it shares a group with.
-    pub(super) fn partners(&self, device: u16) -> u32 {
-        let row = device as usize * self.world.stores.len();
-        self.shared[row..row + self.world.stores.len()].iter().filter(|&&shared| shared > 0).count() as u32
+        let crowd = |&other: &u16| u64::from(self.shared(device, other)) * self.ease[other as usize];
+        others.map(crowd).sum::<u64>() * self.ease[device as usize]
     }
 
     /// What is told of each device.
@@ -159,7 +202,7 @@ impl<'a> Tally<'a> {
             due: shares.of_device[device].value(),
             held: self.count[device],
             led: led[device],
-            partners: self.partners(device as u16),
+            partners: self.partners[device],
             is_saturated: shares.is_saturated[self.world.domain[device] as usize],
         };
         (0..self.count.len()).map(share).collect()

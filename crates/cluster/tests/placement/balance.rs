@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn new_pools_of_any_shape_are_even() {
-    for seed in 0..150 {
+    for seed in 0..200 {
         let pool = Pool::drawn(&mut Random(seed), 24);
         println!("seed {seed}: {} devices, {:?}", pool.devices.len(), pool.rules);
         if pool.rules.failure_domain == FailureDomain::Rack && pool.rules.replicas > 12 {

@@ -18,22 +18,25 @@ fn changed(pool: &Pool, change: impl FnOnce(&mut Pool)) -> (Pool, Placement) {
     let (fewest, copies) = (laws::fewest_copies(&next, &before, after.copies), after.copies_to_make());
     println!("{} devices: {copies} copies, {fewest} at least, {took:?}", next.devices.len());
     // Where a domain is in nearly every group, others have to make room for it that have nothing too much.
-    let most = if laws::is_tight(&next, &after) || laws::is_tight(pool, &before) { 2.0 } else { 1.1 };
-    assert!(copies as f64 <= fewest * most + 1e-6, "{copies} copies are made where {fewest} are enough");
-    laws::all(&next, &after);
+    let most = if laws::is_tight(&next, &after) || laws::is_tight(pool, &before) { 1.5 } else { 1.1 };
+    assert!(
+        copies as f64 <= f64::max(fewest * most, fewest + 2.0) + 1e-6,
+        "{copies} copies are made where {fewest} are enough"
+    );
+    laws::all_after_a_change(&next, &after);
     next.groups = after.groups.clone();
     (next, after)
 }
 
 #[test]
 fn pools_of_any_shape_change_with_few_moves() {
-    for seed in 0..60 {
+    for seed in 0..80 {
         let mut random = Random(seed);
         let mut pool = Pool::drawn(&mut random, 20).placed();
         println!("seed {seed}: {:?}", pool.rules);
         for _ in 0..4 {
             let count = pool.devices.len() as u64;
-            let (at, next) = (random.below(count) as usize, count as u128 + 1000 + u128::from(random.below(1000)));
+            let (at, next) = (random.below(count) as usize, 1000 + u128::from(count));
             let node = pool.devices[at].node.0;
             let what = random.below(5);
             let weight = 100 * random.between(1, 10);

@@ -83,22 +83,24 @@ pub fn is_led_evenly(placement: &Placement) {
     }
 }
 
-/// Whether a failure domain is in nearly every group, or, much heavier than the others, in every second one: then most places
-/// beside anybody else are its.
+/// Whether a failure domain is in nearly every group, or a domain or device, much heavier than the others, in every second one:
+/// then most places beside anybody else are its.
 pub fn is_tight(pool: &Pool, placement: &Placement) -> bool {
     let domains = usable(pool).into_iter().map(|device| (device.store, domain_of(device, pool.rules.failure_domain)));
     let domains: BTreeMap<StoreId, String> = domains.collect();
     let mut due: BTreeMap<&String, f64> = BTreeMap::new();
     placement.shares.iter().for_each(|share| *due.entry(&domains[&share.store]).or_default() += share.due);
-    let groups = pool.groups.len() as f64;
-    let mean = groups * placement.copies as f64 / due.len() as f64;
-    due.values().any(|due| *due > 0.8 * groups || *due > f64::max(0.5 * groups, 2.0 * mean))
+    let (groups, count) = (pool.groups.len() as f64, due.len());
+    let mean_of = |count: usize| groups * placement.copies as f64 / count as f64;
+    let is_heavy = |due: f64, mean: f64| due > f64::max(0.5 * groups, 2.0 * mean);
+    due.values().any(|&due| due > 0.8 * groups || is_heavy(due, mean_of(count)))
+        || placement.shares.iter().any(|share| is_heavy(share.due, mean_of(placement.shares.len())))
 }
 
-/// Each device has as many partners as it should, where that can be: 20, or all devices outside of its domain, or half as
-/// many as there are places beside it in its groups. Not where a domain is in every group: it takes one of these places
-/// each time.
-pub fn has_partners(pool: &Pool, placement: &Placement) {
+/// Each device has as many partners as it should, where that can be: 20, or all devices outside of its domain that have places
+/// for so many, or half as many as there are places beside it in its groups. Not where a domain is in every group: it takes
+/// one of these places each time. In a pool that has changed up to a tenth may be missing: few moves come first.
+pub fn has_partners(pool: &Pool, placement: &Placement, is_new: bool) {
     if is_tight(pool, placement) {
         return;
     }
@@ -112,10 +114,13 @@ pub fn has_partners(pool: &Pool, placement: &Placement) {
     let (held, devices) = (held(placement), usable(pool));
     for device in &devices {
         let domain = domain_of(device, pool.rules.failure_domain);
-        let outside = devices.iter().filter(|other| domain_of(other, pool.rules.failure_domain) != domain).count();
+        let places = |store| held.get(store).copied().unwrap_or(0) * (placement.copies as u32 - 1) / 2;
+        let outside = devices.iter().filter(|other| domain_of(other, pool.rules.failure_domain) != domain);
+        let possible = PARTNERS_MIN.min(outside.clone().count() as u32);
+        let roomy = outside.filter(|other| places(&other.store) >= possible).count() as u32;
+        let least = PARTNERS_MIN.min(roomy).min(places(&device.store));
+        let least = if is_new { least } else { least * 9 / 10 };
         let held = held.get(&device.store).copied().unwrap_or(0);
-        let places = held * (placement.copies as u32 - 1) / 2;
-        let least = PARTNERS_MIN.min(outside as u32).min(places);
         let has = partners.get(&device.store).map_or(0, BTreeSet::len) as u32;
         assert!(has >= least, "device {} has {has} partners of {least}, with {held} groups", device.store);
     }
@@ -139,8 +144,18 @@ pub fn fewest_copies(pool: &Pool, before: &Placement, copies: usize) -> f64 {
 }
 
 pub fn all(pool: &Pool, placement: &Placement) {
+    has_partners(pool, placement, true);
+    but_partners(pool, placement);
+}
+
+/// The same for a pool that has changed.
+pub fn all_after_a_change(pool: &Pool, placement: &Placement) {
+    has_partners(pool, placement, false);
+    but_partners(pool, placement);
+}
+
+fn but_partners(pool: &Pool, placement: &Placement) {
     rules_are_kept(pool, placement);
     is_balanced(pool, placement);
     is_led_evenly(placement);
-    has_partners(pool, placement);
 }

@@ -5,3 +5,4 @@ mod changes;
 mod clusters;
 mod laws;
 mod limits;
+mod sets;
