@@ -1,8 +1,8 @@
 //! What a group's primary does, step by step, so that its record comes to say what is wanted.
 //!
-//! It alone changes the record (docs/replication.md, R3 and R6), one compare-and-swap with epoch + 1 after the other; whoever
-//! takes over goes on where it stopped, as the record says all there is to know. Nobody is taken out before all that are
-//! wanted are in sync.
+//! It alone changes the record (docs/replication.md, R3 and R6), one compare-and-swap with epoch + 1 after the other;
+//! whoever takes over goes on where it stopped, as the record says all there is to know. Nobody is taken out before all
+//! that are wanted are in sync.
 
 use crate::records::{GroupRecord, WantedRecord};
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub enum Step {
     Refused,
 }
 
-/// The next step of a group's primary. `wanted`: the order for it, if there is one; else what its record says is kept up.
-/// `first_in_sync_for`: for how long the first of the members has been in sync.
+/// The next step of a group's primary. `wanted`: the order for it, if there is one; else what its record says is kept
+/// up. `first_in_sync_for`: for how long the first of the members has been in sync.
 pub fn carry_out(record: &GroupRecord, wanted: Option<&WantedRecord>, first_in_sync_for: Duration) -> Step {
     let order = wanted.map_or(&record.members, |wanted| &wanted.members);
     let is_wanted = |store: &StoreId| order.contains(store);

@@ -1,4 +1,5 @@
-//! The table for a volume whose primaries are to be on one node: one that is there, or a new node set with groups of its own.
+//! The table for a volume whose primaries are to be on one node: one that is there, or a new node set with groups of
+//! its own.
 
 use super::sets::Bound;
 use super::shares;
@@ -8,8 +9,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use types::{GroupId, NodeId, StoreId};
 
-/// Node sets per home: enough that what a home holds is copied from and to many nodes, few enough that each has groups on
-/// all devices of it.
+/// Node sets per home: enough that what a home holds is copied from and to many nodes, few enough that each has groups
+/// on all devices of it.
 pub const SETS_PER_HOME_MAX: usize = 8;
 /// Another set is made when it would have this much more room than the best there is: 1/8 of it.
 const WORTH_A_SET: i128 = 8;
@@ -70,8 +71,8 @@ pub fn roomiest_home(pool: &Pool) -> Result<NodeId, NoHome> {
 
 /// The table for a new volume at `home`: that with the most room, a new one where that has clearly more.
 ///
-/// All groups are to hold alike, as devices hold equal numbers of them: so the room of a set is what its groups may hold if all
-/// groups on its fullest node hold the same, less what they hold; and never more than is free on that node.
+/// All groups are to hold alike, as devices hold equal numbers of them: so the room of a set is what its groups may
+/// hold if all groups on its fullest node hold the same, less what they hold; and never more than is free on that node.
 ///
 /// # Errors
 /// If the node can be no home.
@@ -160,8 +161,8 @@ fn new_set(
     (!groups.is_empty()).then_some((nodes, groups))
 }
 
-/// The next node of a set: one with room for its groups, in the fewest sets of this home, in this place in the fewest; then
-/// the one with the most room.
+/// The next node of a set: one with room for its groups, in the fewest sets of this home, in this place in the fewest;
+/// then the one with the most room.
 fn companion(
     space: &Space,
     world: &World,
@@ -188,8 +189,8 @@ fn companion(
     })
 }
 
-/// Groups of no table for a set: those that cost the fewest bytes to move, then those that the home leads already, in turns by
-/// the device that would lead them, then those with the fewest members to move.
+/// Groups of no table for a set: those that cost the fewest bytes to move, then those that the home leads already, in
+/// turns by the device that would lead them, then those with the fewest members to move.
 fn claim(pool: &Pool, world: &World, nodes: &[usize], size: usize) -> Vec<GroupId> {
     let mut free: Vec<Claimable> = pool
         .groups

@@ -1,4 +1,5 @@
-//! Who leads the groups of a node set when nodes come and go. No clock: who calls says for how long something has been so.
+//! Who leads the groups of a node set when nodes come and go. No clock: who calls says for how long something has been
+//! so.
 
 use std::time::Duration;
 use types::{GroupId, NodeId, StoreId};
@@ -41,8 +42,8 @@ pub struct Orders {
 
 /// Who is to lead. `set`: its nodes in order, the home first. `lead`: who was to lead so far.
 ///
-/// The lead stays where it is while it may. When it may not, it goes to the first node of the set on which all groups are in
-/// sync; if there is none, to the one where most are. It goes home after [`HOME_AFTER`].
+/// The lead stays where it is while it may. When it may not, it goes to the first node of the set on which all groups
+/// are in sync; if there is none, to the one where most are. It goes home after [`HOME_AFTER`].
 pub fn orders(set: &[Standing], lead: NodeId, groups: &[LedGroup]) -> Orders {
     let next = next_lead(set, lead, groups);
     let mut orders = Orders { lead: next, hand_over: Vec::new(), waiting: Vec::new() };

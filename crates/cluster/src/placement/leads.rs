@@ -49,8 +49,8 @@ impl<'a> Leaders<'a> {
         let count = |device: usize| if tally.world.may_lead[device] { u64::from(tally.count[device]) } else { 0 };
         let holding = (0..tally.count.len()).map(count).sum();
         let mut this = Self { tally, leader: vec![u16::MAX; groups.len()], led: vec![0; tally.count.len()], holding };
-        for at in 0..groups.len() {
-            let was = groups[at].members.first().and_then(|store| tally.world.device(*store));
+        for (at, group) in groups.iter().enumerate() {
+            let was = group.members.first().and_then(|store| tally.world.device(*store));
             if let Some(home) = this.leader_of_set(at, was) {
                 this.give(at, home);
             }

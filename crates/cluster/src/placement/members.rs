@@ -27,8 +27,8 @@ pub(super) fn fill(tally: &mut Tally) {
     }
 }
 
-/// The next member of a group: one whose domain must be in every group that is left; else who is least filled, shares the
-/// fewest groups with the members there are, and last by turns.
+/// The next member of a group: one whose domain must be in every group that is left; else who is least filled, shares
+/// the fewest groups with the members there are, and last by turns.
 fn pick(tally: &Tally, room: &[u32], left: u32, group: usize) -> Option<u16> {
     let devices = tally.count.len();
     let offset = devices - group * 7 % devices;
@@ -51,8 +51,8 @@ fn pick(tally: &Tally, room: &[u32], left: u32, group: usize) -> Option<u16> {
     best.map(|(.., device)| device)
 }
 
-/// Moves memberships from devices above their targets to devices below: at the least cost first; what is left then as if
-/// everything had been where it is now, so that who asks again finds nothing better.
+/// Moves memberships from devices above their targets to devices below: at the least cost first; what is left then as
+/// if everything had been where it is now, so that who asks again finds nothing better.
 pub(super) fn even_out(tally: &mut Tally) {
     even_out_once(tally);
     let kept: Vec<Vec<u16>> = tally.groups.iter().map(|group| group.kept.clone()).collect();
@@ -91,8 +91,8 @@ fn take_one(tally: &mut Tally, to: u16) -> bool {
     false
 }
 
-/// The group that `from` best hands to `to`: where that costs least; then where nobody loses a partner that it needs; then
-/// where `to` shares least with the others.
+/// The group that `from` best hands to `to`: where that costs least; then where nobody loses a partner that it needs;
+/// then where `to` shares least with the others.
 fn best_group(tally: &Tally, from: u16, to: u16) -> Option<usize> {
     let groups = tally.of_device[from as usize].iter().map(|&group| group as usize);
     let possible = groups.filter(|&group| tally.fits(group, to, Some(from)));
@@ -106,8 +106,8 @@ fn best_group(tally: &Tally, from: u16, to: u16) -> Option<usize> {
     })
 }
 
-/// The same where none of them can be handed over directly: through others, each of which gives one group and takes one. The
-/// way that costs the fewest copies: to take back what was handed over before costs less than nothing.
+/// The same where none of them can be handed over directly: through others, each of which gives one group and takes
+/// one. The way that costs the fewest copies: to take back what was handed over before costs less than nothing.
 fn take_through_others(tally: &mut Tally, to: u16) -> bool {
     let devices = tally.count.len();
     let mut came: Vec<Option<(u16, usize)>> = vec![None; devices];
@@ -137,8 +137,8 @@ fn take_through_others(tally: &mut Tally, to: u16) -> bool {
     came[to as usize].is_some() && hand_on(tally, &came, to)
 }
 
-/// Hands groups along the way that was found, from its end. `false`, and nothing is changed, if one group is on it twice in
-/// a way that does not fit.
+/// Hands groups along the way that was found, from its end. `false`, and nothing is changed, if one group is on it
+/// twice in a way that does not fit.
 fn hand_on(tally: &mut Tally, came: &[Option<(u16, usize)>], to: u16) -> bool {
     let mut done = Vec::new();
     let mut at = to;

@@ -11,9 +11,9 @@
 //!   members of each group in order, the moves
 //! ```
 //!
-//! Beside it: [`homes`] (who leads when a home is lost), [`splits`] (a group in two), [`choose`] (the table for a volume),
-//! [`duty`] (add, drain, maintain, replace, remove: what that would move, why it is refused, what to change next), and
-//! [`carry_out`] (what a group's primary does about it). docs/placement.md says why.
+//! Beside it: [`homes`] (who leads when a home is lost), [`splits`] (a group in two), [`choose`] (the table for a
+//! volume), [`duty`] (add, drain, maintain, replace, remove: what that would move, why it is refused, what to change
+//! next), and [`carry_out`] (what a group's primary does about it). docs/placement.md says why.
 
 mod carry;
 pub mod choose;
@@ -206,8 +206,8 @@ pub fn groups_for(devices: u32, replicas: u32) -> u32 {
 
 /// Who is to hold each group: everybody its share, with as few moves as that takes.
 ///
-/// What it keeps to, first to last: failure domains and classes; node sets; every group whole; shares; moves; partners. A
-/// node set that more groups lie in than one of its nodes' share is moved to another node, except from its home.
+/// What it keeps to, first to last: failure domains and classes; node sets; every group whole; shares; moves; partners.
+/// A node set that more groups lie in than one of its nodes' share is moved to another node, except from its home.
 ///
 /// # Errors
 /// If there are fewer failure domains than members, and the rules do not allow fewer members.

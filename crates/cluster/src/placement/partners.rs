@@ -26,8 +26,8 @@ pub(super) fn spread(tally: &mut Tally) {
     }
 }
 
-/// Partners that the device could have: no more than there are devices outside of its domain, nor than the places beside it in
-/// its groups.
+/// Partners that the device could have: no more than there are devices outside of its domain, nor than the places
+/// beside it in its groups.
 fn possible(tally: &Tally, device: u16) -> u32 {
     let domain = tally.world.domain[device as usize] as usize;
     let outside = tally.count.len() - tally.world.of_domain[domain].len();
@@ -69,8 +69,8 @@ fn change_places(tally: &mut Tally, device: u16, is_free: bool) -> bool {
     false
 }
 
-/// Whether the member may leave the group: it and each of the others share another one, or have partners to spare. If nothing is
-/// to be copied, it came only now.
+/// Whether the member may leave the group: it and each of the others share another one, or have partners to spare. If
+/// nothing is to be copied, it came only now.
 fn may_go(tally: &Tally, group: usize, device: u16, is_free: bool) -> bool {
     (!is_free || tally.is_new(group, device)) && lost(tally, group, device) == 0
 }

@@ -1,5 +1,5 @@
-//! Node sets, kept up: a node that is gone is replaced for all groups of a set at once, so that they still go the same way
-//! when their home is lost.
+//! Node sets, kept up: a node that is gone is replaced for all groups of a set at once, so that they still go the same
+//! way when their home is lost.
 
 use super::shares::Shares;
 use super::world::World;
@@ -66,8 +66,8 @@ pub(super) fn mend(world: &World, shares: &Shares, sets: &[NodeSet], groups: &[G
     sets.iter().zip(whole).map(mended).collect()
 }
 
-/// Targets that sets can keep to: a node whose sets alone are more than its share holds them, evenly on its devices, and others
-/// go without as much.
+/// Targets that sets can keep to: a node whose sets alone are more than its share holds them, evenly on its devices,
+/// and others go without as much.
 pub(super) fn targets(world: &World, sets: &[NodeSet], groups: &[Group], mut targets: Vec<u32>) -> Vec<u32> {
     let mut size: BTreeMap<u32, i64> = BTreeMap::new();
     groups.iter().filter_map(|group| group.table).for_each(|table| *size.entry(table).or_default() += 1);
@@ -98,7 +98,8 @@ pub(super) fn targets(world: &World, sets: &[NodeSet], groups: &[Group], mut tar
     targets
 }
 
-/// The set's nodes that can stay, each in its place, or the one that steps in for it. The home is the first that is there.
+/// The set's nodes that can stay, each in its place, or the one that steps in for it. The home is the first that is
+/// there.
 fn standing(world: &World, set: &NodeSet) -> Vec<Option<usize>> {
     let mut there: Vec<Option<usize>> = Vec::new();
     for node in &set.nodes {
@@ -127,8 +128,8 @@ fn complete(bound: &mut Bound, nodes: &mut [Option<usize>], groups: f64) {
     }
 }
 
-/// Moves sets off nodes that cannot hold so many, and to nodes that groups of no set cannot fill, as long as that brings both
-/// nearer to their shares; their homes stay where volumes expect them.
+/// Moves sets off nodes that cannot hold so many, and to nodes that groups of no set cannot fill, as long as that
+/// brings both nearer to their shares; their homes stay where volumes expect them.
 fn relieve(bound: &mut Bound, sets: &mut [Vec<usize>], sizes: &[f64], free_groups: f64) {
     // Each step leaves less to be done; that many are enough to move every set twice.
     for _ in 0..2 * sets.len() {

@@ -1,7 +1,8 @@
 //! What each device is to hold.
 //!
-//! All memberships are shared out by weight; but a failure domain holds at most one member of each group. One that would
-//! get more by its weight is in every group, and the others share what is left: the largest even share that rules allow.
+//! All memberships are shared out by weight; but a failure domain holds at most one member of each group. One that
+//! would get more by its weight is in every group, and the others share what is left: the largest even share that rules
+//! allow.
 
 use super::world::World;
 use std::cmp::Ordering;
@@ -76,8 +77,8 @@ pub(super) fn shares(world: &World, groups: usize) -> Shares {
     }
 }
 
-/// Shares in whole groups: each rounded up or down, so that no domain gets more than one member of each group, and so that
-/// as much as possible of what is `kept` may stay.
+/// Shares in whole groups: each rounded up or down, so that no domain gets more than one member of each group, and so
+/// that as much as possible of what is `kept` may stay.
 pub(super) fn targets(world: &World, shares: &Shares, kept: &[u32]) -> Vec<u32> {
     let kept_in = |list: &Vec<u16>| list.iter().map(|&d| kept[d as usize]).sum();
     let kept_by_domain: Vec<u32> = world.of_domain.iter().map(kept_in).collect();

@@ -1,7 +1,7 @@
 //! A group in two: a child takes over half of its slots, on the same devices, so that no data moves.
 //!
-//! The child's log is another one, and leaves remember the seq of what was last done to them: so its seqs begin above all
-//! that its parent has given out, and its first epoch above its parent's.
+//! The child's log is another one, and leaves remember the seq of what was last done to them: so its seqs begin above
+//! all that its parent has given out, and its first epoch above its parent's.
 
 use crate::records::{GroupRecord, NodeSetRecord, SplitRecord};
 use crate::slots::{SlotRun, SlotTable};
@@ -47,11 +47,11 @@ pub enum NoSplit {
 /// without more than there are for a new pool of that size.
 pub fn splits_due(groups: u32, devices: u32, replicas: u32) -> u32 {
     let rule = super::groups_for(devices, replicas);
-    if groups == 0 { 0 } else { (rule / groups).checked_ilog2().unwrap_or(0) }
+    rule.checked_div(groups).and_then(u32::checked_ilog2).unwrap_or(0)
 }
 
-/// Splits a group. `above`: the last seq that its primary has given out, told by it after it has stopped giving out any for
-/// the slots that go.
+/// Splits a group. `above`: the last seq that its primary has given out, told by it after it has stopped giving out any
+/// for the slots that go.
 ///
 /// # Errors
 /// If it cannot be halved, or is not in sync.

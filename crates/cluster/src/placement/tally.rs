@@ -185,8 +185,8 @@ impl<'a> Tally<'a> {
         i32::from(self.is_new(group, new)) - i32::from(self.is_new(group, old))
     }
 
-    /// How much of the groups of both the device shares with the members of one of them, if it came instead of `old`: the more
-    /// groups two devices have, the more they may share.
+    /// How much of the groups of both the device shares with the members of one of them, if it came instead of `old`:
+    /// the more groups two devices have, the more they may share.
     pub(super) fn crowd(&self, group: usize, device: u16, old: Option<u16>) -> u64 {
         let others = self.groups[group].members.iter().filter(|&&other| Some(other) != old);
         let crowd = |&other: &u16| u64::from(self.shared(device, other)) * self.ease[other as usize];

@@ -1,8 +1,8 @@
 //! Where things stand and what they are to hold: what the operator says, and what follows from it.
 //!
-//! Records of their own, beside those that a node writes of itself when it starts (its address, its devices' sizes): each
-//! has one writer, and neither loses a compare-and-swap to the other. Where nobody has said anything there is none, and
-//! [`Default`] is what holds: so a map that was made before there were any means what it always did.
+//! Records of their own, beside those that a node writes of itself when it starts (its address, its devices' sizes):
+//! each has one writer, and neither loses a compare-and-swap to the other. Where nobody has said anything there is
+//! none, and [`Default`] is what holds: so a map that was made before there were any means what it always did.
 
 use super::id_format::{hex, hex_list, number, number_list, optional_hex};
 use serde::{Deserialize, Serialize};
@@ -170,8 +170,8 @@ impl PoolRulesRecord {
     }
 }
 
-/// The groups of a slot table that lie on these nodes and no others, one member on each. A table without such a record is
-/// its pool's `spread` table.
+/// The groups of a slot table that lie on these nodes and no others, one member on each. A table without such a record
+/// is its pool's `spread` table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSetRecord {
     /// The table.
@@ -189,8 +189,8 @@ pub struct NodeSetRecord {
     pub groups: Vec<GroupId>,
 }
 
-/// Who is to hold a group. Its primary changes the group's record step by step until that says the same, then this record
-/// goes (`placement::carry_out`).
+/// Who is to hold a group. Its primary changes the group's record step by step until that says the same, then this
+/// record goes (`placement::carry_out`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedRecord {
     /// The group.
@@ -238,7 +238,7 @@ mod tests {
             "node-places/00000002",
             r#"{"schema":1,"node":2,"rack":"r1","zone":"a","duty":{"maintenance":{"until_ns":9}}}"#,
         );
-        let store = "0000000000000000000000000000000b";
+        let (store, into) = ("0000000000000000000000000000000b", "0000000000000000000000000000000a");
         let place = DevicePlaceRecord { class: "nvme".to_owned(), ..DevicePlaceRecord::unset(StoreId(11)) };
         let key = format!("device-places/{store}");
         golden(&place, &key, &format!(r#"{{"schema":1,"store":"{store}","class":"nvme","duty":"in"}}"#));
@@ -250,7 +250,7 @@ mod tests {
             },
             &key,
             &format!(
-                r#"{{"schema":1,"store":"{store}","class":"nvme","weight":5,"duty":{{"draining":{{"into":"0000000000000000000000000000000a"}}}}}}"#
+                r#"{{"schema":1,"store":"{store}","class":"nvme","weight":5,"duty":{{"draining":{{"into":"{into}"}}}}}}"#
             ),
         );
         golden(

@@ -83,8 +83,8 @@ pub fn is_led_evenly(placement: &Placement) {
     }
 }
 
-/// Whether a failure domain is in nearly every group, or a domain or device, much heavier than the others, in every second one:
-/// then most places beside anybody else are its.
+/// Whether a failure domain is in nearly every group, or a domain or device, much heavier than the others, in every
+/// second one: then most places beside anybody else are its.
 pub fn is_tight(pool: &Pool, placement: &Placement) -> bool {
     let domains = usable(pool).into_iter().map(|device| (device.store, domain_of(device, pool.rules.failure_domain)));
     let domains: BTreeMap<StoreId, String> = domains.collect();
@@ -97,9 +97,10 @@ pub fn is_tight(pool: &Pool, placement: &Placement) -> bool {
         || placement.shares.iter().any(|share| is_heavy(share.due, mean_of(placement.shares.len())))
 }
 
-/// Each device has as many partners as it should, where that can be: 20, or all devices outside of its domain that have places
-/// for so many, or half as many as there are places beside it in its groups. Not where a domain is in every group: it takes
-/// one of these places each time. In a pool that has changed up to a tenth may be missing: few moves come first.
+/// Each device has as many partners as it should, where that can be: 20, or all devices outside of its domain that have
+/// places for so many, or half as many as there are places beside it in its groups. Not where a domain is in every
+/// group: it takes one of these places each time. In a pool that has changed up to a tenth may be missing: few moves
+/// come first.
 pub fn has_partners(pool: &Pool, placement: &Placement, is_new: bool) {
     if is_tight(pool, placement) {
         return;
@@ -126,8 +127,8 @@ pub fn has_partners(pool: &Pool, placement: &Placement, is_new: bool) {
     }
 }
 
-/// The fewest copies with which anybody could come from `before` to even shares: all that lies where it may not stay or where
-/// it is too much, and all that is too little.
+/// The fewest copies with which anybody could come from `before` to even shares: all that lies where it may not stay or
+/// where it is too much, and all that is too little.
 pub fn fewest_copies(pool: &Pool, before: &Placement, copies: usize) -> f64 {
     let (shares, mut kept) = (shares(pool, copies), BTreeMap::<StoreId, f64>::new());
     let mut gone = 0.0;

@@ -3,6 +3,8 @@
 mod balance;
 mod changes;
 mod clusters;
+mod duty;
 mod laws;
 mod limits;
 mod sets;
+mod working;

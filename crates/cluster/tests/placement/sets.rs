@@ -135,7 +135,8 @@ fn a_volume_gets_the_table_with_the_most_room() {
     assert!(roomiest != home && !tables.sets[0].nodes.contains(&roomiest));
 }
 
-/// In a pool that is full of tables every device still holds its share, and no device holds a second set of groups for them.
+/// In a pool that is full of tables every device still holds its share, and no device holds a second set of groups for
+/// them.
 #[test]
 fn pools_full_of_tables_are_even() {
     for (nodes, per_node, replicas) in [(4, 1, 3), (6, 4, 3), (12, 3, 3), (25, 1, 2), (20, 2, 2), (9, 6, 4)] {
@@ -151,8 +152,8 @@ fn pools_full_of_tables_are_even() {
     }
 }
 
-/// Homes lead their part to 5 % or a group; among the devices of a home it is to 15 % or two, as members of a set move for
-/// other reasons, and no copy is made for that alone.
+/// Homes lead their part to 5 % or a group; among the devices of a home it is to 15 % or two, as members of a set move
+/// for other reasons, and no copy is made for that alone.
 fn is_led_evenly(pool: &Pool, placement: &Placement) {
     let mut nodes: BTreeMap<NodeId, (f64, f64)> = BTreeMap::new();
     for share in &placement.shares {

@@ -1,5 +1,5 @@
-//! Nodes and devices come, are emptied, rest, are replaced and go: what each would move, why it is refused, and what to change
-//! in the map next.
+//! Nodes and devices come, are emptied, rest, are replaced and go: what each would move, why it is refused, and what to
+//! change in the map next.
 //!
 //! ```text
 //!   add ──► in ──drain──► draining ──(nothing is on it)──► remove
@@ -9,9 +9,9 @@
 //!           └──maintain──► maintenance ──take back──► in           (a node; nothing moves, others lead)
 //! ```
 //!
-//! [`foretell`] looks at a request and at what would follow from it, and changes nothing. Its changes begin it; from then on
-//! [`next_changes`] says what to change until nothing is left, whoever asks it, and after any crash: there is no state but
-//! the map's.
+//! [`foretell`] looks at a request and at what would follow from it, and changes nothing. Its changes begin it; from
+//! then on [`next_changes`] says what to change until nothing is left, whoever asks it, and after any crash: there is
+//! no state but the map's.
 
 mod change;
 mod refusal;

@@ -20,13 +20,19 @@ pub enum Refusal {
     #[error("device {0} is not formatted yet: start its node with it")]
     NotFormatted(StoreId),
     /// What is on these devices is nowhere else.
-    #[error("{} no other member in sync: wait until they have, or copy what is there first (drain)", list(.groups, "has", "have"))]
+    #[error(
+        "{} no other member in sync: wait until they have, or copy what is there first (drain)",
+        list(.groups, "has", "have")
+    )]
     LastCopy {
         /// The groups.
         groups: Vec<GroupId>,
     },
     /// Nothing could be committed without them.
-    #[error("{} fewer members in sync than their pool demands: wait until more are", list(.groups, "would have", "would have"))]
+    #[error(
+        "{} fewer members in sync than the pool demands: wait until more are",
+        list(.groups, "would have", "would have")
+    )]
     BelowPolicy {
         /// The groups.
         groups: Vec<GroupId>,

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use types::StoreId;
 
-/// Groups that one device is filled with at once: what it does at a time is paced elsewhere; this bounds how many groups have
-/// a member more than they need, and how much is begun when something else becomes urgent.
+/// Groups that one device is filled with at once: what it does at a time is paced elsewhere; this bounds how many
+/// groups have a member more than they need, and how much is begun when something else becomes urgent.
 pub const RECEIVING_MAX: usize = 8;
 
-/// The next changes: none when all is as it should be, or everything that may begin has begun. Groups with the fewest members
-/// in sync come first. Pools whose rules cannot be kept stay as they are; `foretell` and status say so.
+/// The next changes: none when all is as it should be, or everything that may begin has begun. Groups with the fewest
+/// members in sync come first. Pools whose rules cannot be kept stay as they are; `foretell` and status say so.
 pub fn next_changes(view: &View) -> Vec<RecordChange> {
     let mut changes = Vec::new();
     let mut receiving = receiving(view);

@@ -64,8 +64,8 @@ impl View {
         on.map(|group| group.id).collect()
     }
 
-    /// All devices, as placement sees them. One of which nobody has said anything holds what it holds already: a device that
-    /// came to the map gets nothing until it is added.
+    /// All devices, as placement sees them. One of which nobody has said anything holds what it holds already: a device
+    /// that came to the map gets nothing until it is added.
     pub(super) fn placed_devices(&self) -> Vec<Device> {
         let members: BTreeSet<StoreId> = self.groups.values().flat_map(|group| group.members.iter().copied()).collect();
         let places: BTreeMap<NodeId, NodePlaceRecord> =
