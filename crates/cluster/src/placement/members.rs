@@ -1,11 +1,16 @@
 //! Who holds what: first all that is missing, then from those with too much to those with too little.
 
 use super::partners;
+use super::shares::Limits;
 use super::tally::Tally;
 use std::collections::VecDeque;
 
 /// A way through others is looked for in so many turns per device at most: what is found then is not the best, perhaps.
 const TURNS_PER_DEVICE_MAX: usize = 8;
+/// And in so many steps, each a look at one group for one device.
+const STEPS_MAX: usize = 20_000_000;
+/// After so many ways that were not found no more are looked for.
+const MISSES_MAX: usize = 32;
 
 /// Gives each group the members it lacks. Groups of a node set come first, as they have least choice.
 pub(super) fn fill(tally: &mut Tally) {
@@ -51,44 +56,92 @@ fn pick(tally: &Tally, room: &[u32], left: u32, group: usize) -> Option<u16> {
     best.map(|(.., device)| device)
 }
 
-/// Moves memberships from devices above their targets to devices below: at the least cost first; what is left then as
-/// if everything had been where it is now, so that who asks again finds nothing better.
-pub(super) fn even_out(tally: &mut Tally) {
-    even_out_once(tally);
-    let kept: Vec<Vec<u16>> = tally.groups.iter().map(|group| group.kept.clone()).collect();
-    if (0..tally.count.len() as u16).any(|device| tally.excess(device) < 0) {
+/// Moves memberships from devices that have too much to devices that have too little: at the least cost first; what is
+/// left then as if everything had been where it is now, so that who asks again finds nothing better. Who is within its
+/// limits gives and takes for others' sake alone: for a few groups more or less nothing is copied.
+pub(super) fn even_out(tally: &mut Tally, limits: &[Limits]) {
+    even_out_once(tally, limits);
+    if is_off(tally, limits) {
+        let kept: Vec<Vec<u16>> = tally.groups.iter().map(|group| group.kept.clone()).collect();
         tally.groups.iter_mut().for_each(|group| group.kept.clone_from(&group.members));
-        even_out_once(tally);
+        even_out_once(tally, limits);
         tally.groups.iter_mut().zip(kept).for_each(|(group, kept)| group.kept = kept);
     }
 }
 
-fn even_out_once(tally: &mut Tally) {
-    let devices = tally.count.len() as u16;
-    let mut stuck = vec![false; devices as usize];
-    loop {
-        let below = (0..devices).filter(|&device| tally.excess(device) < 0 && !stuck[device as usize]);
-        // Who lacks most of what is its own comes first: all fill alike.
-        let lack = |device: u16| -tally.excess(device) * 1024 / i64::from(tally.target[device as usize].max(1));
-        let Some(to) = below.max_by_key(|&device| (lack(device), u16::MAX - device)) else { return };
-        if !take_one(tally, to) && !take_through_others(tally, to) {
-            stuck[to as usize] = true;
+fn is_off(tally: &Tally, limits: &[Limits]) -> bool {
+    tally.count.iter().zip(limits).any(|(count, limits)| !(limits.least..=limits.most).contains(count))
+}
+
+fn even_out_once(tally: &mut Tally, limits: &[Limits]) {
+    let lacks: Vec<bool> = tally.count.iter().zip(limits).map(|(&count, limits)| count < limits.least).collect();
+    fill_up(tally, limits, lacks);
+    for from in 0..tally.count.len() as u16 {
+        if tally.count[from as usize] > limits[from as usize].most {
+            while tally.excess(from) > 0 && give_one(tally, from) {}
         }
+    }
+    if is_off(tally, limits) {
+        fill_up(tally, limits, vec![true; limits.len()]);
     }
 }
 
-/// One group of the device that has most too many, if one of its groups may go to `to`; else of the next.
-fn take_one(tally: &mut Tally, to: u16) -> bool {
-    let devices = tally.count.len() as u16;
-    let mut above: Vec<u16> = (0..devices).filter(|&device| tally.excess(device) > 0).collect();
-    above.sort_by_key(|&device| (-tally.excess(device), device));
-    for from in above {
+/// Fills these devices up to their targets.
+fn fill_up(tally: &mut Tally, limits: &[Limits], mut takes: Vec<bool>) {
+    let mut misses = 0;
+    loop {
+        let below = below_target(tally).into_iter().find(|&device| takes[device as usize]);
+        let Some(to) = below else { return };
+        if take_one(tally, to, limits) {
+            continue;
+        }
+        let is_found = misses < MISSES_MAX && take_through_others(tally, to);
+        misses += usize::from(!is_found);
+        takes[to as usize] = is_found;
+    }
+}
+
+/// Who lacks most of what is its own comes first: so all fill alike.
+fn below_target(tally: &Tally) -> Vec<u16> {
+    let lack = |device: u16| tally.excess(device) * 1024 / i64::from(tally.target[device as usize].max(1));
+    let mut below: Vec<u16> = (0..tally.count.len() as u16).filter(|&device| tally.excess(device) < 0).collect();
+    below.sort_by_key(|&device| (lack(device), device));
+    below
+}
+
+fn give_one(tally: &mut Tally, from: u16) -> bool {
+    for to in below_target(tally) {
         if let Some(group) = best_group(tally, from, to) {
             tally.replace(group, from, to);
             return true;
         }
     }
     false
+}
+
+/// One group of the device that has most too many, if one of its groups may go to `to`; else of the next, down to those
+/// that have as many as they should, or a few less.
+fn take_one(tally: &mut Tally, to: u16, limits: &[Limits]) -> bool {
+    let devices = tally.count.len() as u16;
+    let may_give = |device: u16| {
+        let (count, target) = (tally.count[device as usize], tally.target[device as usize]);
+        device != to && (count > target || (count > limits[device as usize].least && takes_more(tally, to, device)))
+    };
+    let mut givers: Vec<u16> = (0..devices).filter(|&device| may_give(device)).collect();
+    givers.sort_by_key(|&device| (-tally.excess(device), device));
+    for from in givers {
+        if let Some(group) = best_group(tally, from, to) {
+            tally.replace(group, from, to);
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether `to` lacks more of its share than `from` would then: else the two would take turns.
+fn takes_more(tally: &Tally, to: u16, from: u16) -> bool {
+    let part = |count: u32, device: u16| u64::from(count) * 4096 / u64::from(tally.target[device as usize].max(1));
+    part(tally.count[to as usize] + 1, to) <= part(tally.count[from as usize].saturating_sub(1), from)
 }
 
 /// The group that `from` best hands to `to`: where that costs least; then where nobody loses a partner that it needs;
@@ -114,7 +167,8 @@ fn take_through_others(tally: &mut Tally, to: u16) -> bool {
     let mut cost: Vec<i32> = (0..devices).map(|d| if tally.excess(d as u16) > 0 { 0 } else { i32::MAX }).collect();
     let mut queue: VecDeque<u16> = (0..devices as u16).filter(|&device| cost[device as usize] == 0).collect();
     let mut is_queued: Vec<bool> = cost.iter().map(|&cost| cost == 0).collect();
-    let mut turns = TURNS_PER_DEVICE_MAX * devices;
+    let groups_each = (tally.groups.len() * tally.world.copies).div_ceil(devices);
+    let mut turns = (TURNS_PER_DEVICE_MAX * devices).min(STEPS_MAX / (devices * groups_each)).max(1);
     while let Some(from) = queue.pop_front() {
         is_queued[from as usize] = false;
         turns -= 1;

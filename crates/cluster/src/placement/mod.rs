@@ -223,7 +223,8 @@ pub fn place(
     let mut tally = Tally::new(&world, &sets, groups);
     tally.set_targets(sets::targets(&world, &sets, groups, shares::targets(&world, &shares, &tally.count)));
     members::fill(&mut tally);
-    members::even_out(&mut tally);
+    let limits = shares::limits(&shares, &tally.target);
+    members::even_out(&mut tally, &limits);
     partners::spread(&mut tally);
     let order = leads::lead(&tally, groups);
     let placed: Vec<Group> = groups

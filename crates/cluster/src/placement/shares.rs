@@ -77,6 +77,27 @@ pub(super) fn shares(world: &World, groups: usize) -> Shares {
     }
 }
 
+/// What a device may hold before anything is moved for its share's sake.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) least: u32,
+    pub(super) most: u32,
+}
+
+/// A twentieth of the share, or one group, to both sides; and its target, where node sets leave no choice.
+pub(super) fn limits(shares: &Shares, targets: &[u32]) -> Vec<Limits> {
+    let limits = |(share, &target): (&Fraction, &u32)| {
+        let Fraction { above, below } = *share;
+        let (a_twentieth_less, one_less) = ((above * 19).div_ceil(below * 20), above.div_ceil(below).saturating_sub(1));
+        let (a_twentieth_more, one_more) = (above * 21 / (below * 20), above / below + 1);
+        Limits {
+            least: target.min(a_twentieth_less.min(one_less) as u32),
+            most: target.max(a_twentieth_more.max(one_more) as u32),
+        }
+    };
+    shares.of_device.iter().zip(targets).map(limits).collect()
+}
+
 /// Shares in whole groups: each rounded up or down, so that no domain gets more than one member of each group, and so
 /// that as much as possible of what is `kept` may stay.
 pub(super) fn targets(world: &World, shares: &Shares, kept: &[u32]) -> Vec<u32> {

@@ -1,9 +1,9 @@
 //! New pools: even, many partners, within the rules.
 
-use crate::clusters::{Pool, Random};
+use crate::clusters::{Pool, Random, timed};
 use crate::laws;
 use cluster::FailureDomain;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn new_pools_of_any_shape_are_even() {
@@ -48,11 +48,9 @@ fn a_thousand_devices_are_placed_in_time() {
     for (nodes, per_node) in shapes {
         let pool = Pool::even(nodes, per_node, 3, FailureDomain::Node);
         assert_eq!(pool.groups.len(), 33_334);
-        let begin = Instant::now();
-        let placement = pool.place();
-        let took = begin.elapsed();
+        let (placement, took) = timed(|| pool.place());
         println!("{nodes} nodes of {per_node} devices, {} groups: {took:?}", pool.groups.len());
         laws::all(&pool, &placement);
-        assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 4 }), "it took {took:?}");
+        assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 2 }), "it took {took:?}");
     }
 }

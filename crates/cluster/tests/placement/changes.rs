@@ -1,10 +1,9 @@
 //! Pools that change: what moves is what has to.
 
-use crate::clusters::{Pool, Random, device};
+use crate::clusters::{Pool, Random, device, timed};
 use crate::laws;
 use cluster::FailureDomain;
 use cluster::placement::{Duty, Placement};
-use std::time::Instant;
 
 /// Places the pool anew after `change`, and holds it to the fewest copies there can be.
 fn changed(pool: &Pool, change: impl FnOnce(&mut Pool)) -> (Pool, Placement) {
@@ -12,10 +11,8 @@ fn changed(pool: &Pool, change: impl FnOnce(&mut Pool)) -> (Pool, Placement) {
     assert_eq!(before.copies_to_make(), 0, "nothing moves as long as nothing changes");
     let mut next = pool.clone();
     change(&mut next);
-    let begin = Instant::now();
-    let after = next.place();
-    let took = begin.elapsed();
-    let (fewest, copies) = (laws::fewest_copies(&next, &before, after.copies), after.copies_to_make());
+    let (after, took) = timed(|| next.place());
+    let (fewest, copies) = (laws::fewest_copies(&next, &before.groups, after.copies), after.copies_to_make());
     println!("{} devices: {copies} copies, {fewest} at least, {took:?}", next.devices.len());
     // Where a domain is in nearly every group, others have to make room for it that have nothing too much.
     let most = if laws::is_tight(&next, &after) || laws::is_tight(pool, &before) { 1.5 } else { 1.1 };

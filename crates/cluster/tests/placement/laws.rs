@@ -2,7 +2,7 @@
 
 use crate::clusters::Pool;
 use cluster::FailureDomain;
-use cluster::placement::{Device, Duty, PARTNERS_MIN, Placement};
+use cluster::placement::{Device, Duty, Group, PARTNERS_MIN, Placement};
 use std::collections::{BTreeMap, BTreeSet};
 use types::StoreId;
 
@@ -129,10 +129,10 @@ pub fn has_partners(pool: &Pool, placement: &Placement, is_new: bool) {
 
 /// The fewest copies with which anybody could come from `before` to even shares: all that lies where it may not stay or
 /// where it is too much, and all that is too little.
-pub fn fewest_copies(pool: &Pool, before: &Placement, copies: usize) -> f64 {
+pub fn fewest_copies(pool: &Pool, before: &[Group], copies: usize) -> f64 {
     let (shares, mut kept) = (shares(pool, copies), BTreeMap::<StoreId, f64>::new());
     let mut gone = 0.0;
-    for store in before.groups.iter().flat_map(|group| &group.members) {
+    for store in before.iter().flat_map(|group| &group.members) {
         if shares.contains_key(store) { *kept.entry(*store).or_default() += 1.0 } else { gone += 1.0 }
     }
     let (mut above, mut below) = (0.0, 0.0);

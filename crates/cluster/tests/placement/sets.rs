@@ -1,11 +1,12 @@
 //! Node sets: tables for volumes that are led from one node.
 
-use crate::clusters::{Pool, Random, device};
+use crate::clusters::{Pool, Random, device, timed};
 use crate::laws;
 use cluster::FailureDomain;
 use cluster::placement::choose::{Choice, Pool as Choosing, SETS_PER_HOME_MAX, roomiest_home, table_for};
 use cluster::placement::{Duty, NodeSet, Placement, place};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use types::{GroupId, NodeId, StoreId};
 
 /// A pool with tables, and room on its devices.
@@ -188,7 +189,7 @@ fn a_set_that_loses_a_node_gets_another_for_all_of_its_groups() {
                 assert_eq!(is.nodes[0], was.nodes[1], "the home is where all of it is already");
             }
         }
-        let fewest = laws::fewest_copies(&tables.pool, &before, 3);
+        let fewest = laws::fewest_copies(&tables.pool, &before.groups, 3);
         println!("node {lost}: {} copies, {fewest} at least", placement.copies_to_make());
         assert!(placement.copies_to_make() as f64 <= fewest * 1.1, "{} of {fewest}", placement.copies_to_make());
     }
@@ -205,7 +206,7 @@ fn a_node_that_comes_to_a_pool_full_of_tables_gets_its_share_and_homes_stay() {
     let homes = |sets: &[NodeSet]| sets.iter().map(|set| set.nodes[0]).collect::<Vec<_>>();
     assert_eq!(homes(&placement.sets), homes(&before.sets));
     laws::is_balanced(&tables.pool, &placement);
-    let fewest = laws::fewest_copies(&tables.pool, &before, 3);
+    let fewest = laws::fewest_copies(&tables.pool, &before.groups, 3);
     // Sets move whole: what is too much then comes back as groups of no set.
     println!("{} copies, {fewest} at least", placement.copies_to_make());
     assert!(placement.copies_to_make() as f64 <= fewest * 1.2, "{} of {fewest}", placement.copies_to_make());
@@ -254,4 +255,39 @@ fn on_a_single_node_a_set_is_its_devices() {
     let placement = tables.place();
     laws::rules_are_kept(&tables.pool, &placement);
     laws::is_balanced(&tables.pool, &placement);
+}
+
+/// The largest there is, with as many tables as there may be: 8,000, and 32,000 of 33,334 groups in them.
+#[test]
+fn a_thousand_homes_with_eight_sets_each_are_placed_in_time() {
+    let nodes = 1000;
+    let mut pool = Pool::even(nodes, 1, 3, FailureDomain::Node);
+    let node = |at: u32| NodeId(at % nodes + 1);
+    let set = |at: u32| {
+        let (home, turn) = (at / 8, at % 8);
+        let nodes = vec![node(home), node(home + 1 + turn * 61), node(home + 500 + turn * 59)];
+        NodeSet { table: 100 + at, lead: nodes[0], nodes }
+    };
+    let sets: Vec<NodeSet> = (0..nodes * 8).map(set).collect();
+    for (at, group) in pool.groups.iter_mut().take(32_000).enumerate() {
+        group.table = Some(100 + at as u32 / 4);
+    }
+    let mut tables = Tables { pool, sets, free: BTreeMap::new(), held: BTreeMap::new() };
+    let check = |tables: &mut Tables, what: &str| {
+        let before = tables.pool.groups.clone();
+        let (placement, took) = timed(|| tables.settle());
+        let fewest = laws::fewest_copies(&tables.pool, &before, 3);
+        let copies = placement.copies_to_make();
+        println!("{what}: {took:?}, {copies} copies, {fewest} at least");
+        assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 2 }), "it took {took:?}");
+        tables.check_sets(&placement);
+        laws::rules_are_kept(&tables.pool, &placement);
+        laws::is_balanced(&tables.pool, &placement);
+        assert!(copies as f64 <= fewest * 1.2, "{copies} of {fewest}");
+    };
+    check(&mut tables, "new");
+    tables.pool.devices[400].duty = Duty::Out;
+    check(&mut tables, "a node less");
+    tables.pool.devices.push(device(5000, 5000, 1000));
+    check(&mut tables, "a node more");
 }
