@@ -11,7 +11,7 @@ help:
 	@echo "make soak    a device overwritten ten times and verified, many seeds of the simulator, Linux 6.12: 40 minutes"
 	@echo "make model   the replication protocol under a model checker, MINUTES=20"
 	@echo "make sim     simulated clusters and stores until one fails, SEEDS=n at most, FIRST_SEED=s"
-	@echo "make sim-mutants  every deliberate bug, until the simulator catches it"
+	@echo "make sim-mutants  every deliberate bug, until a model, the simulator or a test catches it; ONLY=replication: some minutes"
 	@echo "make fuzz    every decoder against libFuzzer, SECONDS=60 each (needs a nightly compiler)"
 	@echo "make bench   the figures of docs/performance.md, measured here"
 
@@ -58,4 +58,4 @@ sim:
 	cargo run --release --package cairn-sim -- soak $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST_SEED),--first-seed $(FIRST_SEED))
 
 sim-mutants:
-	cargo run --package cairn-sim --features mutants -- mutants
+	@tools/mutants.sh $(ONLY)

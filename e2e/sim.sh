@@ -2,9 +2,8 @@
 # The simulator's proofs, where one needs many runs or more than one build:
 #   - ten thousand crashes lose and tear nothing that was acknowledged (a store alone, and a whole node with its doors);
 #   - nor do the faults of whole clusters: nodes that end and pause, links and disks that fail, a map that does not answer;
-#   - the same seeds give the same trace, to the bit, with and without optimisation;
-#   - every mutant, a deliberate bug in the shipped code, is caught.
-# Time: 1500 s. Last line: how many of these held; each mutant counts.
+#   - the same seeds give the same trace, to the bit, with and without optimisation.
+# Time: 1200 s. Last line: how many of these held.
 set -u
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -55,19 +54,6 @@ long=$(head -1 <<< "$plain")
 [ "$status" = 0 ] && [ "$plain" = "$optimised" ] &&
     [ "$(field operations "$long")" -ge 100000 ] && [ "$(field crashes "$long")" -ge 10 ]
 check "the same seeds give the same trace in two builds" $?
-
-# The build of the stage `mutants` of tools/test.sh.
-if cargo build -q --workspace --bin cairn-sim --features cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants,cairn-model/mutants,cairn-replication/mutants; then
-    mutants=$("$target/debug/cairn-sim" mutants)
-    echo "$mutants"
-    read -r caught all < <(sed -nE 's/^([0-9]+) of ([0-9]+) mutants caught$/\1 \2/p' <<< "$mutants")
-    passed=$((passed + ${caught:-0}))
-    missed=$((${all:-1} - ${caught:-0}))
-    failed=$((failed + missed))
-    [ "$missed" = 0 ] || echo "FAILED: $missed mutants were not caught"
-else
-    check "the mutants are built" 1
-fi
 
 echo "e2e sim: $passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

@@ -12,6 +12,8 @@ pub enum Action {
     Write(usize),
     /// All that a store has appended is durable.
     Durable(usize),
+    /// A write is done whose entries were cut meanwhile.
+    Late(usize),
     /// A message arrives.
     Deliver(Arc<Flight>),
     /// A member that leads beats; another answers.
@@ -55,7 +57,7 @@ impl Action {
         match self {
             Self::Deliver(flight) => (0, flight.to()),
             Self::Write(at) => (1, *at),
-            Self::Durable(at) => (2, *at),
+            Self::Durable(at) | Self::Late(at) => (2, *at),
             Self::Beat(at, _) => (3, *at),
             Self::Tick => (4, 0),
             Self::Campaign(at) => (5, *at),

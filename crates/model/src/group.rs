@@ -186,9 +186,7 @@ impl State {
         for effect in member.take_effects() {
             match effect {
                 Effect::Cut(through) => {
-                    let node = &mut self.nodes[index];
-                    node.log.truncate(through.0 as usize);
-                    node.durable = node.durable.min(node.log.len());
+                    self.nodes[index].cut(through);
                 }
                 Effect::Append(known) => self.nodes[index].log.extend_from_slice(&came[known..]),
                 Effect::Commit(through) => self.commit(index, through),
@@ -403,6 +401,9 @@ impl Model for Group {
             if bounds.slow_devices && node.durable < node.log.len() {
                 actions.push(Action::Durable(index));
             }
+            if node.late.is_some() {
+                actions.push(Action::Late(index));
+            }
             let leads = member.next_place().is_some();
             if leads && state.writes < bounds.writes {
                 actions.push(Action::Write(index));
@@ -469,6 +470,12 @@ impl Model for Group {
             }
             Action::Durable(index) => {
                 state.make_durable(index);
+                index
+            }
+            Action::Late(index) => {
+                let node = &mut state.nodes[index];
+                let late = node.late.take()?;
+                node.member.as_mut()?.is_durable(late);
                 index
             }
             Action::Deliver(flight) => state.deliver(&flight)?,

@@ -1,7 +1,7 @@
 //! The rules of docs/replication.md, each broken on purpose: the model must notice.
 
 use crate::group::Bounds;
-use crate::search::{Broken, Limits, all, long_ways};
+use crate::search::{Broken, Found, Limits, all, long_ways};
 use types::Mutant;
 
 /// Where a broken rule shows: in which bounds, and whether among all near states or on long ways.
@@ -31,19 +31,25 @@ pub const MUTANTS: &[(Mutant, Shows)] = &[
     (Mutant::UnknownTakenForNo, Shows::Far(1)),
     (Mutant::OldEpochAfterRestart, Shows::Far(2)),
     (Mutant::LeaseNotAwaited, Shows::Near(6)),
-    (Mutant::GrantForgottenByRestart, Shows::Near(6)),
     (Mutant::ReadPastLease, Shows::Far(6)),
     (Mutant::SessionIgnored, Shows::Far(4)),
     (Mutant::EligibleForEver, Shows::Far(4)),
+    (Mutant::CutTooFarBehind, Shows::Far(7)),
+    (Mutant::DurableWithoutEpoch, Shows::Near(7)),
 ];
 
 /// Searches with the rule broken: how many states it took, and what broke.
 pub fn caught(mutant: Mutant, shows: Shows, limits: Limits) -> (usize, Option<Broken>) {
     Mutant::activate(Some(mutant));
-    let found = match shows {
-        Shows::Near(bounds) => all(Bounds::ALL[bounds].1, limits),
-        Shows::Far(bounds) => long_ways(Bounds::ALL[bounds].1, limits, 1),
-    };
+    let found = search(shows, limits);
     Mutant::activate(None);
     (found.states, found.broken)
+}
+
+/// The same search through the protocol as it ships.
+pub fn search(shows: Shows, limits: Limits) -> Found {
+    match shows {
+        Shows::Near(bounds) => all(Bounds::ALL[bounds].1, limits),
+        Shows::Far(bounds) => long_ways(Bounds::ALL[bounds].1, limits, 1),
+    }
 }

@@ -1,6 +1,6 @@
 //! A store with a log, and the member that runs on it while it is up.
 
-use replication::protocol::{History, Member, Membership, Settings};
+use replication::protocol::{History, Member, Membership, Place, Settings};
 use runtime::Instant;
 use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
 
@@ -30,6 +30,8 @@ pub struct Node {
     pub log: Vec<Entry>,
     /// How many of them are durable.
     pub durable: usize,
+    /// The end of a write that was cut while it was under way, and is done late.
+    pub late: Option<Place>,
     /// While it is up.
     pub member: Option<Member>,
 }
@@ -37,13 +39,23 @@ pub struct Node {
 impl Node {
     /// A store that is not up.
     pub fn new(log: Vec<Entry>) -> Self {
-        Self { life: Incarnation(0), durable: log.len(), log, member: None }
+        Self { life: Incarnation(0), durable: log.len(), log, late: None, member: None }
     }
 
     /// The process ends; of what was not durable nothing is left.
     pub fn crash(&mut self) {
         self.member = None;
+        self.late = None;
         self.log.truncate(self.durable);
+    }
+
+    /// Entries behind `through` are forgotten; those that are being written still are.
+    pub fn cut(&mut self, through: Seq) {
+        if self.durable < self.log.len() {
+            self.late = self.log.last().map(|(epoch, _)| (*epoch, Seq(self.log.len() as u64)));
+        }
+        self.log.truncate(through.0 as usize);
+        self.durable = self.durable.min(self.log.len());
     }
 
     /// A new life, with the map's record.

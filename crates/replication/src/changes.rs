@@ -105,6 +105,16 @@ impl Changes {
         }
     }
 
+    /// The chunks that any entry behind `base` was about, each once or several times; nothing, if that is not known.
+    pub(crate) fn chunks_behind(&self, base: Seq) -> Option<Vec<ChunkId>> {
+        if base < self.since {
+            return None;
+        }
+        let of_lines = self.lines.iter().filter(|line| line.seq > base).map(|line| line.chunk);
+        let of_sets = self.sets.keys().copied().filter(|_| base < self.folded);
+        Some(of_lines.chain(of_sets).collect())
+    }
+
     /// The blocks of the chunk that any entry behind `base` was about; nothing, if that is not known.
     pub(crate) fn behind(&self, base: Seq, chunk: ChunkId) -> Option<Blocks> {
         if base < self.since {
@@ -115,7 +125,10 @@ impl Changes {
             false => Blocks::default(),
         };
         let lines = self.lines.iter().filter(|line| line.chunk == chunk && line.seq > base);
-        lines.skip(usize::from(mutant(Mutant::ChangeForgotten))).for_each(|line| blocks.add(line.range()));
+        lines.for_each(|line| blocks.add(line.range()));
+        if let Some(word) = blocks.0.iter_mut().find(|word| **word != 0).filter(|_| mutant(Mutant::ChangeForgotten)) {
+            *word &= *word - 1;
+        }
         Some(blocks)
     }
 }

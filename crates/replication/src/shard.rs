@@ -136,6 +136,8 @@ impl GroupShard {
     /// A group takes part from now on. `record`: the map's, by a look that began after the store was opened.
     pub(crate) fn open(self: &Rc<Self>, record: GroupRecord, timing: Timing) -> GroupRef {
         let recovered = self.recovered(record.id);
+        let in_log = || decode::<GroupRecord>("", recovered?.record.as_deref()?).ok();
+        let record = if mutant(Mutant::StartedWithoutLook) { in_log().unwrap_or(record) } else { record };
         let epochs = recovered.map_or_else(Vec::new, |group| group.epoch_history.clone());
         let last = recovered.map_or(Seq(0), |group| group.prepared_through);
         let committed = recovered.map_or(Seq(0), |group| group.committed);

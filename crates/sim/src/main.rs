@@ -213,7 +213,10 @@ fn run_mutants(flags: &Flags) -> Result<bool, String> {
     let mut trials = Vec::new();
     for workload in WORKLOADS.iter().filter(|w| flags.workload.as_ref().is_none_or(|name| w.name == name)) {
         trials.extend(mutants::run_all(workload, most_seeds, |trial| {
-            eprintln!("{:?}: {:?}", trial.mutant, trial.caught)
+            println!("{}", trial.line());
+            if let Some((_, _, why)) = &trial.caught {
+                eprintln!("{why}");
+            }
         }));
     }
     println!("{}", mutants::table(&trials));

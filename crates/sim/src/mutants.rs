@@ -39,6 +39,19 @@ pub fn run_all(workload: &Workload, most_seeds: u64, mut told: impl FnMut(&Trial
     trials
 }
 
+impl Trial {
+    /// The line that `tools/mutants.sh` counts.
+    pub fn line(&self) -> String {
+        let Self { mutant, workload, caught } = self;
+        match caught {
+            Some((seed, checker, _)) => {
+                format!("mutant {mutant:?} caught by the workload {workload}: seed {seed}: {checker}")
+            }
+            None => format!("mutant {mutant:?} NOT CAUGHT by the workload {workload}"),
+        }
+    }
+}
+
 /// The table of docs/simulation.md, and its last line for scripts.
 pub fn table(trials: &[Trial]) -> String {
     let mut out = "| mutant | workload | seeds | found by |\n|---|---|---:|---|\n".to_owned();

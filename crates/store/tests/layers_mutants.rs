@@ -20,18 +20,12 @@ fn every_broken_rule_of_layers_is_noticed() {
         Mutant::StaleLeafLoaded,
         Mutant::LayerStateLost,
     ];
+    let check = |seed| {
+        an_ended_leaf_in_an_older_pass_stays_away();
+        a_merge_behind_the_walk_of_a_pass_is_in_it();
+        layers_survive(seed, 10, 400);
+    };
     for mutant in mutants {
-        let noticed = (0..MOST_SEEDS).find(|seed| {
-            Mutant::activate(Some(mutant));
-            let broken = std::panic::catch_unwind(|| {
-                an_ended_leaf_in_an_older_pass_stays_away();
-                a_merge_behind_the_walk_of_a_pass_is_in_it();
-                layers_survive(*seed, 10, 400)
-            });
-            Mutant::activate(None);
-            broken.is_err()
-        });
-        println!("{mutant:?}: seed {noticed:?}");
-        assert!(noticed.is_some(), "{mutant:?} was not noticed in {MOST_SEEDS} seeds");
+        assert!(mutant.is_caught("layers_survive", 0..MOST_SEEDS, check), "{mutant:?} was not noticed");
     }
 }

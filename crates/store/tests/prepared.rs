@@ -14,6 +14,11 @@ fn a_cut_forgets_what_lies_behind_and_nothing_that_is_committed() {
     a_cut_forgets_what_lies_behind(1);
 }
 
+#[test]
+fn what_is_prepared_outlives_a_pass_that_does_not_hold_it() {
+    what_is_prepared_outlives_a_pass(11);
+}
+
 /// Not written down: who cut it cuts it again.
 #[test]
 fn what_was_cut_is_there_again_after_a_restart() {

@@ -116,8 +116,6 @@ pub enum Mutant {
     PoisonNotTold,
     /// Replication: a member that starts anew does not know of an entry that nobody can apply.
     PoisonForgotten,
-    /// Catch-up: a member takes what was sent to it in an earlier attempt.
-    EarlierAttemptTaken,
     /// Catch-up: of what changed while a member was away, one block is left out.
     ChangeForgotten,
     /// Replication: a primary with a damaged block goes on, and nobody mends it.
@@ -182,23 +180,109 @@ pub enum Mutant {
     LeftOutForgotten,
     /// Store: replay applies the entries that a member had skipped.
     SkippedEntriesApplied,
+    /// Store: a pass begins replay behind entries that are prepared and not applied.
+    PreparedForgottenByPass,
+    /// Replication: a primary's index takes in what is durable on itself, before the others have it.
+    ReadBeforeCommitted,
+    /// Replication: a member that drops entries keeps the first of those that its primary has otherwise.
+    CutTooFarBehind,
+    /// Replication: what is durable is told by its number alone, and an entry that was cut speaks for its successor.
+    DurableWithoutEpoch,
+    /// Replication: a member goes by what the map says also where that is older than what it knows.
+    OldMapFollowed,
+    /// Replication: a slow primary goes on.
+    SlowPrimaryStays,
+    /// Replication: slow members are removed however few remain.
+    SlowRemovedAlways,
+    /// Replication: a primary takes new blocks whatever room the other members have.
+    FullMemberIgnored,
+    /// Replication: beats and their answers speak for all cores, also for those that hang.
+    HungCoreSpokenFor,
+    /// Catch-up: leaves that both sides have are taken for equal, whatever was written to them last.
+    LastSeqIgnored,
+    /// Catch-up: blocks that the primary cannot read are left out of their unit.
+    UnreadableLeftOut,
+    /// Catch-up: a member tells of a damaged leaf as if it had it.
+    DamageNotTold,
+    /// Catch-up: a unit is taken while entries about its chunk are on their way.
+    UnitTakenTooEarly,
+    /// Catch-up: entries behind the moment of a unit are applied before it is installed.
+    AppliedBeforeUnit,
+    /// Catch-up: an attempt goes on over another connection when parts of it were lost with one.
+    LostPartMissed,
 }
 
 #[cfg(feature = "mutants")]
 mod active {
-    use core::sync::atomic::{AtomicU16, Ordering};
+    use core::ops::Range;
+    use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+    use std::any::Any;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// So much of what a failed check says is told.
+    const TOLD_CHARS: usize = 100;
+
+    /// The first line of what a failed check said.
+    fn message_of(panic: &(dyn Any + Send)) -> String {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        text.unwrap_or_default().lines().next().unwrap_or_default().chars().take(TOLD_CHARS).collect()
+    }
 
     static ACTIVE: AtomicU16 = AtomicU16::new(0);
+    /// Whether [`AssertionFails`](super::Mutant::AssertionFails) is on: it may be so beside a bug that shows only then.
+    static ASSERTION_FAILS: AtomicBool = AtomicBool::new(false);
 
     /// Whether this deliberate bug is switched on. Constant `false` without the feature `mutants`.
     pub fn mutant(which: super::Mutant) -> bool {
-        ACTIVE.load(Ordering::Relaxed) == which as u16
+        match which {
+            super::Mutant::AssertionFails => ASSERTION_FAILS.load(Ordering::Relaxed),
+            _ => ACTIVE.load(Ordering::Relaxed) == which as u16,
+        }
     }
 
     impl super::Mutant {
         /// Switches this bug on for the whole process (`None`: all off).
         pub fn activate(which: Option<Self>) {
-            ACTIVE.store(which.map_or(0, |m| m as u16), Ordering::Relaxed);
+            if which != Some(Self::AssertionFails) {
+                ACTIVE.store(which.map_or(0, |m| m as u16), Ordering::Relaxed);
+            }
+            match which {
+                Some(Self::AssertionFails) => ASSERTION_FAILS.store(true, Ordering::Relaxed),
+                None => ASSERTION_FAILS.store(false, Ordering::Relaxed),
+                Some(_) => {}
+            }
+        }
+
+        /// Runs a check with this bug, for one seed after the other until it fails, and then with that seed without the
+        /// bug: only if it passes there has it caught anything. Says so in a line that `tools/mutants.sh` counts. The bug
+        /// is on for the whole process meanwhile.
+        pub fn is_caught(self, check: &str, seeds: Range<u64>, run: impl Fn(u64)) -> bool {
+            let failure = |seed| {
+                let failed = catch_unwind(AssertUnwindSafe(|| run(seed))).err();
+                Self::activate(None);
+                failed
+            };
+            let most = seeds.end - seeds.start;
+            let with_it = |seed| {
+                Self::activate(Some(self));
+                Some((seed, failure(seed)?))
+            };
+            let failed = seeds.into_iter().find_map(with_it);
+            let caught = match failed {
+                None => Err(format!("passes with it, {most} times")),
+                Some((seed, _)) if failure(seed).is_some() => Err(format!("seed {seed} fails without it, too")),
+                Some((seed, panic)) => Ok(format!("seed {seed}: {}", message_of(&*panic))),
+            };
+            self.tell(check, caught.as_deref())
+        }
+
+        /// Prints the line that `tools/mutants.sh` counts; returns whether the bug was caught.
+        pub fn tell(self, check: &str, caught: Result<&str, &String>) -> bool {
+            match caught {
+                Ok(how) => println!("mutant {self:?} caught by {check}: {how}"),
+                Err(why) => println!("mutant {self:?} NOT CAUGHT by {check}: {why}"),
+            }
+            caught.is_ok()
         }
     }
 }

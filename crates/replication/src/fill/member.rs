@@ -86,7 +86,7 @@ impl Filler {
 
     /// Nothing behind this is to be applied now.
     pub(crate) fn bound(&self) -> Option<Seq> {
-        self.under_way.borrow().iter().map(|(_, at)| *at).min()
+        self.under_way.borrow().iter().map(|(_, at)| *at).min().filter(|_| !mutant(Mutant::AppliedBeforeUnit))
     }
 
     /// Whether an entry may come: nothing of what its unit will bring.
@@ -129,7 +129,7 @@ impl Attempt {
         }
         let base = self.group.begins_to_lack();
         let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await;
-        let damaged = self.group.damaged();
+        let damaged = if mutant(Mutant::DamageNotTold) { Vec::new() } else { self.group.damaged() };
         for leaf in leaves.iter_mut().filter(|leaf| damaged.contains(&(leaf.layer, leaf.chunk))) {
             // Whatever it is, it is not what the primary has.
             leaf.last_seq = Seq(0);
@@ -374,7 +374,7 @@ pub(crate) fn may_come(group: &Group, entries: &[Entry], attempt: u64) -> bool {
     }
     let filler = group.filler().filter(|filler| filler.attempt == attempt);
     if group.member().is_whole() {
-        return attempt == 0 || filler.is_some() || mutant(Mutant::EarlierAttemptTaken);
+        return attempt == 0 || filler.is_some();
     }
     let Some(filler) = filler.filter(|filler| filler.is_going_on()) else { return false };
     let may = entries.iter().all(|entry| filler.may_come(entry));

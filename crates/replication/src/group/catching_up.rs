@@ -8,7 +8,7 @@ use crate::protocol::Member;
 use crate::shard::GroupShard;
 use std::rc::Rc;
 use store::{Entry, ReadError};
-use types::{ChunkId, LayerId, Seq, StoreId};
+use types::{ChunkId, LayerId, Mutant, Seq, StoreId, mutant};
 
 impl Group {
     /// Which reign of this member it is.
@@ -18,7 +18,7 @@ impl Group {
 
     /// Whether an entry about the chunk has its place and is not committed; of a primary that has begun.
     pub(crate) fn is_on_its_way(&self, chunk: ChunkId) -> bool {
-        self.recent.borrow().touches_behind(self.committed(), chunk)
+        self.recent.borrow().touches_behind(self.committed(), chunk) && !mutant(Mutant::UnitTakenTooEarly)
     }
 
     /// Whether others can be made whole: what is committed is here, and either all behind it will be, or nothing is
@@ -46,6 +46,11 @@ impl Group {
     /// The blocks of the chunk that entries behind `base` were about, if that is known.
     pub(crate) fn changed_behind(&self, base: Seq, chunk: ChunkId) -> Option<Blocks> {
         self.changes.borrow().behind(base, chunk)
+    }
+
+    /// The chunks that entries behind `base` were about, if that is known.
+    pub(crate) fn chunks_changed_behind(&self, base: Seq) -> Option<Vec<ChunkId>> {
+        self.changes.borrow().chunks_behind(base)
     }
 
     /// An entry takes its place in the order, here.
@@ -124,7 +129,7 @@ impl Group {
 
     /// A chunk is damaged here. Of a primary: who can mend it.
     pub(crate) fn note_damage(&self, error: &ReadError) -> Mender {
-        let Some(place) = error.leaf() else { return Mender::Nobody };
+        let Some(place) = error.leaf().filter(|_| !mutant(Mutant::DamagedGoesOn)) else { return Mender::Nobody };
         let mut damaged = self.damaged.borrow_mut();
         if !damaged.contains(&place) {
             damaged.push(place);

@@ -104,6 +104,12 @@ impl Group {
     /// Everything up to this entry is durable here.
     pub(crate) fn is_durable(&self, place: (Epoch, Seq)) {
         self.with(|member| member.is_durable(place));
+        if mutant(Mutant::ReadBeforeCommitted)
+            && self.is_leading.get()
+            && let Some(shard) = self.shard.upgrade()
+        {
+            shard.store().commit(self.id, place.1);
+        }
     }
 
     /// What was given a place in this turn is sent.
@@ -175,7 +181,9 @@ impl Group {
                     None => break,
                 }
             }
-            let acknowledged = self.member.borrow().prepared_by_all();
+            let fillings = self.fillings.borrow();
+            let awaited = fillings.iter().filter_map(|filling| filling.from());
+            let acknowledged = awaited.fold(self.member.borrow().prepared_by_all(), Seq::min);
             self.recent.borrow_mut().release(through, acknowledged);
         }
         self.room.wake_all();
@@ -290,6 +298,10 @@ impl Group {
         let Some((first, through)) = range else {
             return outside.send(shard, self.id, to, &message, &[]);
         };
+        if self.lacking.borrow().contains(&to) {
+            // What comes before these it does not get.
+            return;
+        }
         if let Some(entries) = self.recent.borrow_mut().range(first, through) {
             return match self.filling(to) {
                 Some(filling) => outside.send(shard, self.id, to, &message, &filling.filtered(entries)),

@@ -145,9 +145,6 @@ impl Group {
         }
         match self.note_damage(&error) {
             Mender::Nobody => return GroupError::Damaged { group: self.id, error },
-            Mender::Another | Mender::AnotherSoon if mutant(Mutant::DamagedGoesOn) => {
-                return GroupError::Damaged { group: self.id, error };
-            }
             // It leads when it is whole.
             Mender::AnotherSoon => {}
             Mender::Another => {
@@ -236,7 +233,7 @@ impl Group {
     /// Refuses new blocks if a member that counts has no room for them (R17).
     fn check_members_room(&self, place: Place, len: usize) -> Result<(), GroupError> {
         let member = self.member.borrow();
-        if member.is_alone() {
+        if member.is_alone() || mutant(Mutant::FullMemberIgnored) {
             return Ok(());
         }
         let Some(shard) = self.shard.upgrade() else { return Ok(()) };

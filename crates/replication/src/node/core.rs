@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::{Entry, Recovery, Shard};
-use types::{Epoch, GroupId, Incarnation, NodeId, Seq, StoreId};
+use types::{Epoch, GroupId, Incarnation, Mutant, NodeId, Seq, StoreId, mutant};
 
 /// Members that a core makes whole at once.
 const FILLINGS_MAX: usize = 4;
@@ -280,7 +280,8 @@ impl CoreGroups {
             group,
             ..Envelope::default()
         };
-        self.link_to(to, group).is_some_and(|link| line.is(&link) && link.push_fill(&envelope, message))
+        let is_on_it = |link: &Rc<Link>| line.is(link) || mutant(Mutant::LostPartMissed);
+        self.link_to(to, group).is_some_and(|link| is_on_it(&link) && link.push_fill(&envelope, message))
     }
 
     /// Whether more of a catch-up may be sent to a member now.
@@ -487,6 +488,9 @@ impl CoreGroups {
                 }
             })
             .await;
+            if mutant(Mutant::HungCoreSpokenFor) {
+                (0..usize::from(cores)).for_each(|core| moved.insert(core));
+            }
             groups.sort_unstable_by_key(|(group, epoch)| (*group, Reverse(*epoch)));
             groups.dedup_by_key(|(group, _)| *group);
             let answer = BeatAnswer {
@@ -509,7 +513,8 @@ impl CoreGroups {
                 let member = group.member();
                 (member.record().primary, member.record().life, member.record().epoch)
             };
-            if beat.stores.iter().any(|line| line.store != primary && group.counted_for(line.store)) {
+            if beat.stores.iter().any(|line| line.store != primary && group.counted_for(line.store))
+                && !mutant(Mutant::DeposedGranted) {
                 // It was deposed, and may not have heard of it (R8).
                 refused.push((group.id(), epoch));
             }

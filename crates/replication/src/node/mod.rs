@@ -44,7 +44,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::Store;
-use types::{ClusterId, Incarnation, NodeId};
+use types::{ClusterId, Incarnation, Mutant, NodeId, mutant};
 
 /// What a core is asked to do for another.
 pub(crate) type Work = Box<dyn FnOnce(Rc<CoreGroups>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -205,7 +205,7 @@ async fn beat(core: Rc<CoreGroups>) {
         let mut moved = Cores::default();
         for (index, (turned, before)) in core.shared.turned.iter().zip(&mut before).enumerate() {
             let turned = turned.load(Relaxed);
-            if std::mem::replace(before, turned) != turned {
+            if std::mem::replace(before, turned) != turned || mutant(Mutant::HungCoreSpokenFor) {
                 moved.insert(index);
             }
         }

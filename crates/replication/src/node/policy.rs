@@ -9,7 +9,7 @@ use crate::shard::GroupShard;
 use runtime::{Instant, now};
 use std::rc::Rc;
 use std::time::Duration;
-use types::{Epoch, Seq, StoreId};
+use types::{Epoch, Mutant, Seq, StoreId, mutant};
 
 /// After an attempt to make a member whole that failed: doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
@@ -310,7 +310,7 @@ fn tell_commit(group: &Group, store: StoreId, at: Instant, timing: &Timing) {
 /// A primary that is slow gives the group up if enough others are fine (R18); one that has damage, if another has what it
 /// lacks (R15).
 fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[StoreId]) -> bool {
-    let is_slow = shard.store().slow().is_some();
+    let is_slow = shard.store().slow().is_some() && !mutant(Mutant::SlowPrimaryStays);
     if !is_slow && group.damaged().is_empty() {
         return false;
     }
@@ -355,7 +355,7 @@ fn remove(group: &Group, gone: &[StoreId], slow: &[StoreId]) {
     };
     let good = in_sync.iter().filter(|store| !gone.contains(store) && !slow.contains(store)).count();
     let mut out: Vec<_> = in_sync.iter().copied().filter(|store| gone.contains(store)).collect();
-    if good >= needed {
+    if good >= needed || mutant(Mutant::SlowRemovedAlways) {
         out.extend(in_sync.iter().filter(|store| slow.contains(store) && !gone.contains(store)));
     }
     if !out.is_empty() {

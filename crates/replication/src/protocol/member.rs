@@ -129,7 +129,7 @@ impl Member {
             poison: None,
             effects: Vec::new(),
         };
-        if map < known {
+        if map < known && !mutant(Mutant::OldMapFollowed) {
             member.stop(Refusal::MapWentBack { map, known });
         }
         if mutant(Mutant::OldEpochAfterRestart) && member.record.primary == me && member.record.epoch > Epoch(0) {
@@ -262,7 +262,10 @@ impl Member {
 
     /// A linearizable look at the map: it never says less than is known, unless it went back in time (R11).
     pub fn looked(&mut self, record: &Membership) {
-        if record.epoch < self.record.epoch {
+        if mutant(Mutant::OldMapFollowed) && record.epoch < self.record.epoch {
+            self.step_down();
+            self.record = record.clone();
+        } else if record.epoch < self.record.epoch {
             self.stop(Refusal::MapWentBack { map: record.epoch, known: self.record.epoch });
         } else {
             self.learn(record);
@@ -534,6 +537,10 @@ impl Member {
             place(index) <= self.log.last() && self.log.epoch_at(place(index)) == *epoch
         };
         let known = entries.iter().enumerate().take_while(|entry| is_here(*entry)).count();
+        let known = match mutant(Mutant::CutTooFarBehind) {
+            true if known < entries.len() && self.log.last() >= place(known) => known + 1,
+            _ => known,
+        };
         if known < entries.len() && self.log.last() >= place(known) {
             let through = Seq(place(known).0 - 1);
             if through < self.committed {
@@ -571,7 +578,8 @@ impl Member {
     /// Of the group's order as it is in the store now, everything up to this entry is durable. What was cut meanwhile is
     /// not in it: a number alone would speak for the entry that took its place (R2).
     pub fn is_durable(&mut self, (epoch, through): Place) {
-        if through > self.log.last() || self.log.epoch_at(through) != epoch {
+        let is_it = self.log.epoch_at(through) == epoch || mutant(Mutant::DurableWithoutEpoch);
+        if through > self.log.last() || !is_it {
             return;
         }
         self.durable = self.durable.max(through);

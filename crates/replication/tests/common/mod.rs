@@ -8,6 +8,7 @@ use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf};
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use store::{BlockCoding, FormatOptions, Shard, Store, Want};
 use types::*;
 
 const DISK: &str = "disk";
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 const CLUSTER: ClusterId = ClusterId(7);
 const PORT: u16 = 4421;
 const LAYER: LayerId = LayerId(7);
@@ -42,10 +43,17 @@ pub fn store_of(index: usize) -> StoreId {
 impl Cluster {
     /// `members` nodes, all of them members of one group that node 0 is to lead; nobody is started.
     pub fn new(seed: u64, members: usize, min_in_sync: u32) -> Self {
+        Self::with_disks(seed, &vec![256 * MIB; members], min_in_sync)
+    }
+
+    /// The same, each with a disk of this size.
+    pub fn with_disks(seed: u64, sizes: &[u64], min_in_sync: u32) -> Self {
+        let members = sizes.len();
         let world = World::new(seed);
         let map = SimMap::new();
         let nodes: Vec<_> = (0..members).map(|_| world.add_node(2, NodeOptions::default())).collect();
-        let disks: Vec<_> = nodes.iter().map(|node| node.add_disk(DISK, 256 * MIB, DiskOptions::default())).collect();
+        let disk = |(node, size): (&SimNode, &u64)| node.add_disk(DISK, *size, DiskOptions::default());
+        let disks: Vec<_> = nodes.iter().zip(sizes).map(disk).collect();
         let stores: Vec<_> = (0..members).map(store_of).collect();
         let group = GroupRecord {
             id: GROUP,
@@ -195,6 +203,56 @@ impl Cluster {
         })
     }
 
+    /// A write that has its place and is waited for by nobody.
+    pub fn submit(&self, index: usize, chunk: u32, block: u32, byte: u8) -> Option<Result<(), GroupError>> {
+        self.ask(index, move |group| async move {
+            let place = Place { layer: LAYER, chunk: ChunkId(chunk), range: BlockRange::new(block, 1) };
+            let mut bytes = IoBuf::new(place.range.bytes());
+            bytes.fill(byte);
+            group.write(stamp(), place, bytes.freeze(), BlockCoding::PLAIN).await.map(drop)
+        })
+    }
+
+    /// Deletes chunks of the layer that is written to.
+    pub fn delete(&self, index: usize, chunks: Range<u32>) -> Option<Result<(), GroupError>> {
+        self.ask(index, move |group| async move {
+            let placed = group.delete_layer(LAYER, chunks.map(ChunkId).collect()).await?;
+            group.wait_committed(placed).await.map(drop)
+        })
+    }
+
+    /// Whether a node's store has stopped.
+    pub fn has_failed(&self, index: usize) -> bool {
+        let process = self.processes.borrow()[index].clone();
+        let asked = async move {
+            let node = process.borrow().clone().expect("it is up");
+            let of_core = |core: Rc<replication::node::CoreGroups>| {
+                let found = core.shards().iter().any(|shard| shard.store().store().failed().is_some());
+                Box::pin(std::future::ready(found)) as std::pin::Pin<Box<dyn Future<Output = bool>>>
+            };
+            node.on_core(1, of_core).await
+        };
+        self.run(index, asked)
+    }
+
+    /// What one node says does not reach another, from now on.
+    pub fn cut(&self, from: usize, to: usize) {
+        self.world.cut(&self.nodes[from], &self.nodes[to]);
+    }
+
+    pub fn heal(&self, from: usize, to: usize) {
+        self.world.heal(&self.nodes[from], &self.nodes[to]);
+    }
+
+    /// Until this is so.
+    pub fn wait_until(&self, what: &str, patience: Duration, is_so: impl Fn(&Self) -> bool) {
+        let until = self.world.now() + patience;
+        while !is_so(self) {
+            assert!(self.world.now() < until, "{what}: {:#?} {:#?}", self.record(), self.told());
+            self.world.run_for(Duration::from_millis(20));
+        }
+    }
+
     pub fn read(&self, index: usize, chunk: u32) -> Option<Result<u8, GroupError>> {
         self.ask(index, move |group| async move {
             let (reader, _) = group.reader(stamp()).await?;
@@ -269,36 +327,4 @@ pub fn three() -> Cluster {
     let cluster = Cluster::new(1, 3, 2);
     (0..3).for_each(|index| cluster.start(index));
     cluster
-}
-
-/// A member comes back after more was written than anybody keeps for it; then it leads.
-pub fn away_for_long() {
-    let cluster = three();
-    cluster.wait_for_primary(&[0], SOON);
-    for chunk in 0..10 {
-        cluster.write(0, chunk, 7).expect("it is up").expect("it is written");
-    }
-    cluster.crash(2);
-    // Far more than is kept for who is away for a moment; two chunks stay as they were, some are new.
-    for round in 0..40 {
-        for chunk in 2..30 {
-            cluster.write(0, chunk, round + 10).expect("it is up").expect("it is written");
-        }
-    }
-    assert_eq!(cluster.record().in_sync, [store_of(0), store_of(1)]);
-    cluster.start(2);
-    cluster.wait_for_all(SOON);
-    cluster.world.run_for(Duration::from_secs(1));
-    let digests: Vec<_> = (0..3).map(|index| cluster.digests(index)).collect();
-    assert_eq!(digests[0], digests[2]);
-    assert_eq!(digests[0], digests[1]);
-    // It can lead.
-    cluster.crash(0);
-    cluster.crash(1);
-    cluster.start(1);
-    let primary = cluster.wait_for_primary(&[1, 2], 3 * SOON);
-    let expected = |chunk| if chunk < 2 { 7 } else { 49 };
-    for chunk in 0..30 {
-        assert_eq!(cluster.read(primary, chunk).expect("it is up"), Ok(expected(chunk)), "chunk {chunk}");
-    }
 }

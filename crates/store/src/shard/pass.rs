@@ -308,7 +308,7 @@ impl State {
         let oldest = self.records.oldest_waiting();
         let id = PassId(self.pass.root.pass.0 + 1);
         let begin = self.log.begin(&mut self.records, RecordKind::Checkpoint).seq;
-        let replay_start = oldest.unwrap_or(begin);
+        let replay_start = oldest.filter(|_| !mutant(Mutant::PreparedForgottenByPass)).unwrap_or(begin);
         for held in [begin, replay_start] {
             self.records.hold(held);
         }

@@ -94,3 +94,24 @@ pub fn a_cut_forgets_what_lies_behind(seed: u64) {
         assert_eq!(versions(&shard, 0, 4).await, [2, 3, 4, 6]);
     });
 }
+
+/// A pass is written while entries wait that were prepared before it: they are there after a crash, and can be applied.
+pub fn what_is_prepared_outlives_a_pass(seed: u64) {
+    let rig = rig(seed);
+    rig.run(async {
+        let (shard, _) = open_whole().await;
+        prepare(&shard, [start(1, 1), write(1, 2, 0, 0), write(1, 3, 0, 1), write(1, 4, 1, 0)]).await;
+        assert!(shard.commit(GROUP, Seq(2)));
+        shard.pass_now().await.expect("an open shard");
+        // Applied behind the pass, which does not hold them.
+        assert!(shard.commit(GROUP, Seq(3)));
+        prepare(&shard, [write(1, 5, 1, 1)]).await;
+    });
+    lose_power(&rig);
+    rig.run(async {
+        let (shard, recovery) = open_whole().await;
+        assert_eq!(recovery.groups[0].prepared_through, Seq(5), "all that was prepared is there");
+        assert!(shard.commit(GROUP, Seq(5)));
+        assert_eq!((versions(&shard, 0, 2).await, versions(&shard, 1, 2).await), (vec![2, 3], vec![4, 5]));
+    });
+}

@@ -36,6 +36,9 @@ impl Shared {
             return Sent::NoRoom;
         }
         let place = (end.node, side as u32);
+        let to = connection.ends[1 - side].node;
+        network.links.entry((place.0, to)).or_default().sent_bytes += count as u64;
+        let connection = network.get(id).expect("found above");
         connection.pipes[side].held_bytes += count;
         let hash = content_hash([&bytes[..count]]);
         self.push(network, id, side, Segment::Bytes(IoBuf::copy_of(&bytes[..count]).freeze()));

@@ -38,6 +38,12 @@ impl World {
         self.shared.network.borrow_mut().links.entry((from.index, to.index)).or_default().options = options;
     }
 
+    /// Bytes that were sent from `from` to `to` so far, whether they arrived or not.
+    pub fn sent_bytes(&self, from: &SimNode, to: &SimNode) -> u64 {
+        let network = self.shared.network.borrow();
+        network.links.get(&(from.index, to.index)).map_or(0, |link| link.sent_bytes)
+    }
+
     /// Cuts the link from `from` to `to`, that way only: what is sent waits.
     pub fn cut(&self, from: &SimNode, to: &SimNode) {
         self.set_cut(from, to, true);

@@ -47,6 +47,7 @@ impl Default for LinkOptions {
 struct Link {
     options: LinkOptions,
     cut: bool,
+    sent_bytes: u64,
 }
 
 /// A connection, in one use of its slot.

@@ -77,6 +77,8 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::LastOneStanding,
         Mutant::ReadPastLease,
         Mutant::CatchUpMissesChunk,
+        Mutant::LastSeqIgnored,
+        Mutant::AppliedBeforeUnit,
     ],
 };
 

@@ -1,0 +1,466 @@
+//! What [rules](super) of docs/replication.md promise, each looked at where it shows at once: whole nodes, one fault.
+
+use super::common::{Cluster, GROUP, MIB, SOON, store_of, three};
+use replication::{GroupError, Standing};
+use std::time::Duration;
+#[cfg(feature = "mutants")]
+use types::Mutant;
+use types::{BLOCK_BYTES, NodeId};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+/// More than is kept for who is away for a moment.
+const MANY_WRITES: u32 = 1100;
+
+/// Member 2 is away while so much is written that no entry can bring it back; two are in sync.
+fn two_of_three() -> Cluster {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..10 {
+        cluster.write_blocks(0, chunk, 0, 32, chunk as u8 + 1).expect("it is up").expect("it is written");
+    }
+    cluster.crash(2);
+    for round in 0..MANY_WRITES {
+        cluster.write(0, 4 + round % 20, (round % 100) as u8).expect("it is up").expect("it is written");
+    }
+    let others = [store_of(0), store_of(1)];
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync == others);
+    cluster
+}
+
+fn assert_alike(cluster: &Cluster, one: usize, other: usize) {
+    assert_eq!(cluster.digests(one), cluster.digests(other), "members {one} and {other} hold the same");
+}
+
+/// R3: a write that no other member has is not read, although the primary has it and its lease lasts.
+pub fn nothing_is_read_before_it_is_committed() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
+    [1, 2].into_iter().for_each(|other| cluster.cut(0, other));
+    cluster.submit(0, 1, 3, 8).expect("it is up").expect("it has a place");
+    cluster.world.run_for(200 * MILLISECOND);
+    assert_eq!(cluster.read(0, 1).expect("it is up"), Ok(7), "nobody else has the write");
+    // It dies with the primary.
+    cluster.crash(0);
+    let primary = cluster.wait_for_primary(&[1, 2], SOON);
+    assert_eq!(cluster.read(primary, 1).expect("it is up"), Ok(7));
+}
+
+/// R11: a map that was restored from an old backup stops the group, whose members know more.
+pub fn a_map_that_went_back_stops_the_group() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let backup = cluster.map.backup();
+    cluster.crash(2);
+    cluster.write(0, 1, 7).expect("it is up").expect("it is written without it");
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
+    cluster.map.restore(&backup);
+    let why = |cluster: &Cluster, index| cluster.standing(index).and_then(|standing: Standing| standing.stopped);
+    let stops = |cluster: &Cluster| (0..2).all(|index| why(cluster, index).is_some());
+    cluster.wait_until("members go on by an older map", 3 * SOON, stops);
+    for index in 0..2 {
+        let why = why(&cluster, index).unwrap_or_default();
+        assert!(why.contains("the map went back in time"), "{why}");
+    }
+    assert!(matches!(cluster.write(0, 1, 8), Some(Err(GroupError::Stopped { .. }))));
+}
+
+/// R18: a primary whose device takes seconds gives the group up.
+pub fn a_slow_primary_hands_over() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.disks[0].set_delay(Duration::from_secs(5));
+    cluster.submit(0, 1, 3, 7).expect("it is up").expect("it has a place");
+    let primary = cluster.wait_for_primary(&[1, 2], SOON);
+    cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
+    assert!(cluster.nodes[0].is_up(), "nothing else was wrong with it");
+}
+
+/// R18: where all are slow nobody is removed, for then nothing would be committed at all.
+pub fn three_slow_members_stay() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.disks.iter().for_each(|disk| disk.set_delay(Duration::from_secs(4)));
+    for round in 0..60 {
+        if let Some(leader) = (0..3).find(|index| cluster.standing(*index).is_some_and(|standing| standing.leads)) {
+            let _ = cluster.submit(leader, 1, 3, round);
+        }
+        cluster.world.run_for(500 * MILLISECOND);
+        let record = cluster.record();
+        assert!(record.in_sync.len() >= 2, "{record:?}");
+    }
+    cluster.disks.iter().for_each(|disk| disk.set_delay(Duration::ZERO));
+    cluster.wait_for_all(3 * SOON);
+}
+
+/// R17: when a member is full new blocks are refused, and it stays.
+pub fn a_full_member_is_not_written_to() {
+    let cluster = Cluster::with_disks(1, &[512 * MIB, 256 * MIB, 512 * MIB], 2);
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_for_primary(&[0], SOON);
+    let mut written = Vec::new();
+    let refused = (0..400).find_map(|chunk| {
+        let write = |part: u32| cluster.write_blocks(0, chunk, part * 32, 32, 9).expect("it is up");
+        let error = (0..8).find_map(|part| write(part).err());
+        written.push(chunk);
+        cluster.world.run_for(50 * MILLISECOND);
+        error
+    });
+    assert_eq!(refused, Some(GroupError::MemberFull { group: GROUP, store: store_of(1) }));
+    let first = cluster.write(0, written[0], 10).expect("it is up");
+    first.expect("what is there already may be written over");
+    cluster.world.run_for(5 * SOON / 10);
+    assert_eq!(cluster.record().in_sync.len(), 3, "it was not asked to take what it cannot");
+}
+
+/// R19: a primary on a core that hangs is followed by another, although its node answers.
+pub fn a_hung_core_leads_no_longer() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
+    cluster.nodes[0].pause_core(1);
+    cluster.world.run_for(SOON / 2);
+    // Who hangs is not asked.
+    let serves = |index: &usize| cluster.standing(*index).is_some_and(|standing| standing.serves);
+    let primary = [1, 2].into_iter().find(serves).expect("another leads");
+    cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
+    cluster.nodes[0].resume_core(1);
+    cluster.wait_for_all(SOON);
+}
+
+/// R15: who is made whole and crashes in between is not whole afterwards, at whatever moment that is.
+pub fn who_crashes_while_it_is_made_whole_is_not_taken_for_whole() {
+    let cluster = two_of_three();
+    // So that it takes its time.
+    cluster.disks[2].set_delay(5 * MILLISECOND);
+    for attempt in 1.. {
+        cluster.start(2);
+        cluster.world.run_for((400 + attempt * 20) * MILLISECOND);
+        if cluster.record().in_sync.len() == 3 {
+            break;
+        }
+        assert!(attempt < 200, "it never comes back");
+        cluster.crash(2);
+    }
+    cluster.world.run_for(1000 * MILLISECOND);
+    assert_alike(&cluster, 0, 2);
+}
+
+/// R14: a member comes back after more was written than anybody keeps for it; then it leads.
+pub fn who_was_away_for_long_comes_back_chunk_by_chunk() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..10 {
+        cluster.write(0, chunk, 7).expect("it is up").expect("it is written");
+    }
+    cluster.crash(2);
+    // Far more than is kept for who is away for a moment; two chunks stay as they were, some are new.
+    for round in 0..40 {
+        for chunk in 2..30 {
+            cluster.write(0, chunk, round + 10).expect("it is up").expect("it is written");
+        }
+    }
+    assert_eq!(cluster.record().in_sync, [store_of(0), store_of(1)]);
+    cluster.start(2);
+    cluster.wait_for_all(SOON);
+    cluster.world.run_for(Duration::from_secs(1));
+    let digests: Vec<_> = (0..3).map(|index| cluster.digests(index)).collect();
+    assert_eq!(digests[0], digests[2]);
+    assert_eq!(digests[0], digests[1]);
+    // It can lead.
+    cluster.crash(0);
+    cluster.crash(1);
+    cluster.start(1);
+    let primary = cluster.wait_for_primary(&[1, 2], 3 * SOON);
+    let expected = |chunk| if chunk < 2 { 7 } else { 49 };
+    for chunk in 0..30 {
+        assert_eq!(cluster.read(primary, chunk).expect("it is up"), Ok(expected(chunk)), "chunk {chunk}");
+    }
+}
+
+/// R14: what was deleted while a member was away is not there when it is back.
+pub fn what_was_deleted_meanwhile_does_not_come_back() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.tell_layer(0).expect("it is up").expect("it has a place");
+    for chunk in 0..10 {
+        cluster.write(0, chunk, 7).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(200 * MILLISECOND);
+    cluster.crash(2);
+    cluster.delete(0, 2..5).expect("it is up").expect("they are deleted");
+    for round in 0..MANY_WRITES {
+        cluster.write(0, 7 + round % 3, round as u8).expect("it is up").expect("it is written");
+    }
+    cluster.start(2);
+    cluster.wait_for_all(SOON);
+    cluster.world.run_for(1000 * MILLISECOND);
+    assert_alike(&cluster, 0, 1);
+    assert_alike(&cluster, 0, 2);
+}
+
+/// R14: a member that comes back chunk by chunk is written to all the while, also in chunks whose unit is being taken.
+pub fn writes_go_on_while_a_member_is_made_whole() {
+    for seed in 0..3 {
+        let cluster = two_of_three();
+        // So that something is on its way in most chunks at any time, and more is committed before a unit is there.
+        cluster.disks[1].set_delay(15 * MILLISECOND);
+        cluster.disks[2].set_delay(10 * MILLISECOND);
+        cluster.start(2);
+        let until = cluster.world.now() + 2 * SOON;
+        for round in 0_u32.. {
+            if cluster.record().in_sync.len() == 3 {
+                break;
+            }
+            assert!(cluster.world.now() < until, "it never comes back");
+            let (chunk, block) = ((round * 7 + seed) % 24, round / 24 % 256);
+            cluster.submit(0, chunk, block, round as u8).expect("it is up").expect("it has a place");
+            cluster.world.run_for(700 * MILLISECOND / 1000);
+        }
+        cluster.disks.iter().for_each(|disk| disk.set_delay(Duration::ZERO));
+        cluster.world.run_for(2000 * MILLISECOND);
+        assert_alike(&cluster, 0, 1);
+        assert_alike(&cluster, 0, 2);
+    }
+}
+
+/// R14: connections break again and again while units are on their way: none is taken for whole that lacks a part.
+pub fn a_part_that_is_lost_with_its_connection_is_not_missed() {
+    (0..6).for_each(connections_break);
+}
+
+fn connections_break(variant: u32) {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.crash(2);
+    for round in 0..8 {
+        for chunk in 0..4 {
+            let byte = 0x30 + round as u8;
+            cluster.write_blocks(0, chunk, round * 32, 32, byte).expect("it is up").expect("it is written");
+        }
+    }
+    cluster.world.run_for(3000 * MILLISECOND);
+    for chunk in 4..MANY_WRITES {
+        cluster.write(0, chunk % 40 + 4, 9).expect("it is up").expect("it is written");
+    }
+    cluster.start(2);
+    for round in 0..8000_u32 {
+        cluster.world.run_for(Duration::from_micros((700 + 130 * variant + 37 * (round % 101)).into()));
+        cluster.world.reset_connections(&cluster.nodes[0], &cluster.nodes[2]);
+        if cluster.record().in_sync.len() == 3 {
+            break;
+        }
+    }
+    cluster.wait_for_all(4 * SOON);
+    cluster.world.run_for(1000 * MILLISECOND);
+    assert_alike(&cluster, 0, 2);
+}
+
+/// R15: a member is not made whole from a block that is damaged, neither with what lies there nor without it.
+pub fn nobody_is_made_whole_from_a_damaged_copy() {
+    // Whoever looks for damage finds one of them first, the others are found on the way to the member.
+    for chunk in 0..4 {
+        let cluster = two_of_three();
+        for chunk in 0..4 {
+            cluster.write(0, u32::from(chunk), 0xc0 + chunk).expect("it is up").expect("it is written");
+        }
+        cluster.disks[0].rot_sector(&[0xc0 + chunk; 32]).expect("it is on the disk");
+        cluster.start(2);
+        let is_back = |cluster: &Cluster| cluster.record().in_sync.contains(&store_of(2));
+        cluster.wait_until("it does not come back", 6 * SOON, is_back);
+        cluster.world.run_for(100 * MILLISECOND);
+        assert_alike(&cluster, 1, 2);
+        cluster.wait_for_all(6 * SOON);
+    }
+}
+
+/// R15: a primary that finds damage gives the group up; whoever follows it mends that.
+pub fn a_damaged_block_is_read_from_another_member_and_mended() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..4 {
+        cluster.write(0, chunk, 0xb0 + chunk as u8).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(100 * MILLISECOND);
+    cluster.disks[0].rot_sector(&[0xb2; 32]).expect("it is on the disk");
+    assert!(matches!(cluster.read(0, 2).expect("it is up"), Err(GroupError::NotPrimary { .. })));
+    let primary = cluster.wait_for_primary(&[1, 2], SOON);
+    assert_eq!(cluster.read(primary, 2).expect("it is up"), Ok(0xb2));
+    cluster.world.run_for(1000 * MILLISECOND);
+    cluster.wait_for_all(SOON);
+    assert!(cluster.standing(0).is_some_and(|standing| standing.whole));
+    // What it has of it now is good.
+    cluster.crash(1);
+    cluster.crash(2);
+    cluster.start(if primary == 1 { 2 } else { 1 });
+    let primary = cluster.wait_for_primary(&[0, 3 - primary], 3 * SOON);
+    assert_eq!(cluster.read(primary, 2).expect("it is up"), Ok(0xb2));
+}
+
+/// R15: what nobody reads is looked at as well; the member gets the chunk from its primary, and is well from then on.
+pub fn a_damaged_block_that_nobody_reads_is_found_and_mended() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..4 {
+        cluster.write(0, chunk, 0xc0 + chunk as u8).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(100 * MILLISECOND);
+    cluster.disks[2].rot_sector(&[0xc1; 32]).expect("it is on the disk");
+    let is_in_sync = |cluster: &Cluster| cluster.record().in_sync.contains(&store_of(2));
+    cluster.wait_until("nobody finds it", 3 * SOON, |cluster| !is_in_sync(cluster));
+    cluster.wait_for_all(SOON);
+    // Everything is read several times in so long.
+    for _ in 0..100 {
+        cluster.world.run_for(200 * MILLISECOND);
+        assert!(is_in_sync(&cluster), "it is damaged still");
+    }
+}
+
+/// A member holds something else in place of an entry, and its device says that it is good: it is compared with its primary.
+pub fn a_copy_that_differs_is_found_and_mended() {
+    let written = |byte| {
+        let cluster = three();
+        cluster.wait_for_primary(&[0], SOON);
+        for chunk in 0..4 {
+            let byte = if chunk == 2 { byte } else { chunk as u8 };
+            cluster.write(0, chunk, byte).expect("it is up").expect("it is written");
+        }
+        cluster.world.run_for(500 * MILLISECOND);
+        cluster
+    };
+    let (cluster, other) = (written(0xd0), written(0xd1));
+    cluster.crash(2);
+    cluster.disks[2].insert(&other.disks[2].after_power_loss(1));
+    cluster.start(2);
+    cluster.world.run_for(1000 * MILLISECOND);
+    cluster.wait_for_all(SOON);
+    let is_alike = |cluster: &Cluster| cluster.standing(2).is_some() && cluster.digests(0) == cluster.digests(2);
+    assert!(!is_alike(&cluster), "it was given another past");
+    cluster.wait_until("nobody compares", 3 * SOON, is_alike);
+    cluster.wait_for_all(SOON);
+}
+
+/// R8: a primary that was cut off, and does not know that another has followed it, reads nothing when others hear it again.
+pub fn a_deposed_primary_reads_nothing() {
+    for moment in 0..4 {
+        let cluster = three();
+        cluster.wait_for_primary(&[0], SOON);
+        cluster.write(0, 1, 7).expect("it is up").expect("it is written");
+        // Whoever has something to send is told that it leads no more.
+        cluster.world.run_for(300 * MILLISECOND);
+        cluster.map.set_cut_off(NodeId(1), true);
+        [1, 2].into_iter().for_each(|other| {
+            cluster.cut(0, other);
+            cluster.cut(other, 0);
+        });
+        let primary = cluster.wait_for_primary(&[1, 2], SOON);
+        cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
+        cluster.world.run_for(moment * 10 * MILLISECOND);
+        [1, 2].into_iter().for_each(|other| {
+            cluster.heal(0, other);
+            cluster.heal(other, 0);
+        });
+        for _ in 0..600 {
+            cluster.world.run_for(5 * MILLISECOND);
+            let serves = (0..3).filter(|index| cluster.standing(*index).is_some_and(|standing| standing.serves));
+            assert!(serves.count() <= 1, "{:#?}", cluster.told());
+        }
+        cluster.map.set_cut_off(NodeId(1), false);
+        cluster.wait_for_all(2 * SOON);
+    }
+}
+
+/// R14: who was away while much was written over and over gets what changed, and nothing else.
+pub fn who_was_away_is_sent_what_changed_alone() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..8 {
+        for part in 0..8 {
+            let written = cluster.write_blocks(0, chunk, part * 32, 32, chunk as u8 + 1);
+            written.expect("it is up").expect("it is written");
+        }
+    }
+    // What is committed it knows from later entries once it has started anew.
+    (0..3).for_each(|byte| cluster.write_blocks(0, 0, 0, 1, byte).expect("it is up").expect("it is written"));
+    cluster.world.run_for(200 * MILLISECOND);
+    cluster.crash(2);
+    // More entries than anybody keeps, about few blocks of all chunks.
+    for round in 0..MANY_WRITES {
+        let (chunk, block) = (round % 8, round / 8 % 6 * 40);
+        cluster.write_blocks(0, chunk, block, 1, round as u8).expect("it is up").expect("it is written");
+    }
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
+    let sent = |cluster: &Cluster| cluster.world.sent_bytes(&cluster.nodes[0], &cluster.nodes[2]);
+    let before = sent(&cluster);
+    cluster.start(2);
+    cluster.wait_for_all(SOON);
+    cluster.world.run_for(1000 * MILLISECOND);
+    assert_alike(&cluster, 0, 1);
+    assert_alike(&cluster, 0, 2);
+    let (sent, changed) = (sent(&cluster) - before, 8 * 6 * BLOCK_BYTES as u64);
+    assert!(sent > changed && sent < changed + changed / 2, "{sent} bytes of {changed} that changed");
+}
+
+/// R15: two members are damaged, each elsewhere: what one lacks the other has.
+pub fn damage_of_two_members_in_different_places_is_mended() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..4 {
+        cluster.write(0, chunk, 0xe0 + chunk as u8).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(100 * MILLISECOND);
+    cluster.crash(2);
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
+    cluster.disks[0].rot_sector(&[0xe1; 32]).expect("it is on the disk");
+    cluster.disks[1].rot_sector(&[0xe2; 32]).expect("it is on the disk");
+    // Both find theirs, one after the other.
+    cluster.world.run_for(SOON);
+    let primary = cluster.wait_for_primary(&[0, 1], 3 * SOON);
+    for chunk in 0..4 {
+        let read = cluster.read(primary, chunk).expect("it is up");
+        let may_wait = matches!(read, Err(GroupError::NotPrimary { .. }));
+        assert!(may_wait || read == Ok(0xe0 + chunk as u8), "chunk {chunk}: {read:?}");
+    }
+    cluster.wait_until("it waits for ever", 6 * SOON, |cluster| cluster.record().in_sync.len() == 2);
+    cluster.start(2);
+    cluster.wait_for_all(6 * SOON);
+    cluster.world.run_for(1000 * MILLISECOND);
+    let primary = cluster.wait_for_primary(&[0, 1, 2], SOON);
+    for chunk in 0..4 {
+        assert_eq!(cluster.read(primary, chunk).expect("it is up"), Ok(0xe0 + chunk as u8), "chunk {chunk}");
+    }
+}
+
+/// R16: who starts anew knows of an entry that nobody can apply, although whoever said so is gone.
+#[cfg(feature = "mutants")]
+pub fn a_poisoned_group_is_not_taken_over_after_a_restart() {
+    Mutant::activate(Some(Mutant::AssertionFails));
+    let cluster = poisoned();
+    // Whoever heard of it starts anew, and the one that said it is gone.
+    (0..3).for_each(|index| cluster.crash(index));
+    [1, 2].into_iter().for_each(|index| cluster.start(index));
+    cluster.world.run_for(2 * SOON);
+    assert_eq!([1, 2].map(|index| cluster.has_failed(index)), [false, false], "{:?}", cluster.told());
+    assert_eq!(cluster.record().primary, store_of(0));
+}
+
+/// R16: an entry that stops whoever applies it stops one store. Chunk 13 is unlucky ([`Mutant::AssertionFails`]).
+#[cfg(feature = "mutants")]
+pub fn nobody_takes_a_poisoned_group_over() {
+    Mutant::activate(Some(Mutant::AssertionFails));
+    poisoned();
+}
+
+/// A group whose primary was stopped by an entry.
+#[cfg(feature = "mutants")]
+fn poisoned() -> Cluster {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 12, 1).expect("it is up").expect("it is written");
+    let _ = cluster.submit(0, 13, 3, 1);
+    cluster.world.run_for(2 * SOON);
+    let failed: Vec<_> = (0..3).map(|index| cluster.has_failed(index)).collect();
+    assert_eq!(failed, [true, false, false], "{:?}", cluster.told());
+    assert_eq!(cluster.record().primary, store_of(0));
+    cluster
+}

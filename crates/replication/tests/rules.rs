@@ -1,0 +1,130 @@
+//! Rules of docs/replication.md that whole nodes keep, and what shows that each is kept: one fault, looked at where it does
+//! harm at once. In a build with mutants each rule is also broken on purpose, and what shows it has to notice.
+
+mod common;
+#[path = "common/rules.rs"]
+mod rules;
+
+use types::Mutant;
+
+/// The rule is kept; and it is not where one of these bugs is in the code.
+#[cfg(not(feature = "mutants"))]
+fn holds(rule: impl Fn(), _broken_by: &[Mutant]) {
+    rule();
+}
+
+/// See above. One at a time: a bug is on for the whole process.
+#[cfg(feature = "mutants")]
+fn holds<Rule: Fn()>(rule: Rule, broken_by: &[Mutant]) {
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let name = std::any::type_name::<Rule>().rsplit("::").next().unwrap_or_default();
+    for mutant in broken_by {
+        assert!(mutant.is_caught(name, 0..1, |_| rule()), "{mutant:?} is not noticed");
+    }
+}
+
+#[test]
+fn nothing_is_read_before_it_is_committed() {
+    holds(rules::nothing_is_read_before_it_is_committed, &[Mutant::ReadBeforeCommitted]);
+}
+
+#[test]
+fn a_map_that_went_back_stops_the_group() {
+    holds(rules::a_map_that_went_back_stops_the_group, &[Mutant::OldMapFollowed]);
+}
+
+#[test]
+fn a_slow_primary_hands_over() {
+    holds(rules::a_slow_primary_hands_over, &[Mutant::SlowPrimaryStays]);
+}
+
+#[test]
+fn three_slow_members_stay() {
+    holds(rules::three_slow_members_stay, &[Mutant::SlowRemovedAlways]);
+}
+
+#[test]
+fn a_full_member_is_not_written_to() {
+    holds(rules::a_full_member_is_not_written_to, &[Mutant::FullMemberIgnored]);
+}
+
+#[test]
+fn a_hung_core_leads_no_longer() {
+    holds(rules::a_hung_core_leads_no_longer, &[Mutant::HungCoreSpokenFor]);
+}
+
+#[test]
+fn a_deposed_primary_reads_nothing() {
+    holds(rules::a_deposed_primary_reads_nothing, &[Mutant::DeposedGranted]);
+}
+
+#[test]
+fn who_was_away_is_sent_what_changed_alone() {
+    holds(rules::who_was_away_is_sent_what_changed_alone, &[Mutant::ChangeForgotten]);
+}
+
+#[test]
+fn damage_of_two_members_in_different_places_is_mended() {
+    holds(rules::damage_of_two_members_in_different_places_is_mended, &[]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn nobody_takes_a_poisoned_group_over() {
+    holds(rules::nobody_takes_a_poisoned_group_over, &[Mutant::PoisonNotTold]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_poisoned_group_is_not_taken_over_after_a_restart() {
+    holds(rules::a_poisoned_group_is_not_taken_over_after_a_restart, &[Mutant::PoisonForgotten]);
+}
+
+#[test]
+fn who_crashes_while_it_is_made_whole_is_not_taken_for_whole() {
+    holds(rules::who_crashes_while_it_is_made_whole_is_not_taken_for_whole, &[Mutant::FillNotNoted]);
+}
+
+#[test]
+fn what_was_deleted_meanwhile_does_not_come_back() {
+    holds(rules::what_was_deleted_meanwhile_does_not_come_back, &[Mutant::DeletedChunkNotSent]);
+}
+
+#[test]
+fn who_was_away_for_long_comes_back_chunk_by_chunk() {
+    holds(
+        rules::who_was_away_for_long_comes_back_chunk_by_chunk,
+        &[Mutant::CatchUpMissesChunk, Mutant::LastSeqIgnored],
+    );
+}
+
+#[test]
+fn writes_go_on_while_a_member_is_made_whole() {
+    holds(rules::writes_go_on_while_a_member_is_made_whole, &[Mutant::UnitTakenTooEarly, Mutant::AppliedBeforeUnit]);
+}
+
+#[test]
+fn a_part_that_is_lost_with_its_connection_is_not_missed() {
+    holds(rules::a_part_that_is_lost_with_its_connection_is_not_missed, &[Mutant::LostPartMissed]);
+}
+
+#[test]
+fn nobody_is_made_whole_from_a_damaged_copy() {
+    holds(rules::nobody_is_made_whole_from_a_damaged_copy, &[Mutant::UnreadableLeftOut, Mutant::ChecksumSkipped]);
+}
+
+#[test]
+fn a_damaged_block_is_read_from_another_member_and_mended() {
+    holds(rules::a_damaged_block_is_read_from_another_member_and_mended, &[Mutant::DamagedGoesOn]);
+}
+
+#[test]
+fn a_damaged_block_that_nobody_reads_is_found_and_mended() {
+    holds(rules::a_damaged_block_that_nobody_reads_is_found_and_mended, &[Mutant::DamageNotTold]);
+}
+
+#[test]
+fn a_copy_that_differs_is_found_and_mended() {
+    holds(rules::a_copy_that_differs_is_found_and_mended, &[Mutant::DigestsNotCompared]);
+}

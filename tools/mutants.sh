@@ -1,0 +1,75 @@
+#!/bin/bash
+# Every deliberate bug in the shipped code is caught, and what catches it passes without it: searches and ways through the
+# model, the simulator's workloads, and tests that are made for one bug each. A bug that nothing tries is not caught.
+#   tools/mutants.sh                all of them
+#   tools/mutants.sh replication    those of replication and of catching up, in some minutes
+# The last line says how many of how many.
+set -u
+cd "$(dirname "$0")/.."
+
+features=cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants,cairn-model/mutants,cairn-replication/mutants
+target=${CARGO_TARGET_DIR:-$PWD/target}
+logs=target/test-logs
+mkdir -p "$logs"
+
+# What is tried: test files, and workloads of the simulator. And which bugs there are, by what is said of them.
+tests=(protocol_mutants ways rules members_mutants)
+workloads=(cluster) about='Replication|Catch-up|Scrub'
+case ${1:-all} in
+replication) ;;
+all)
+    tests+=(layers_mutants cleaning_mutants instant_mutants locks_mutants status_mutants limits_mutants ghost_mutant power_loss
+        stopped_store)
+    workloads+=(store volume) about='[A-Z][A-Za-z -]*'
+    ;;
+*)
+    echo "usage: tools/mutants.sh [replication]" >&2
+    exit 2
+    ;;
+esac
+
+# Variants of the enum `Mutant`, those of which its comment begins with a word of `about`. One is no bug by itself.
+bugs() {
+    sed -nE '/^pub enum Mutant/,/^}/p' crates/types/src/mutant.rs | awk -v about="$about" '
+        $1 == "///" && !in_comment { in_comment = 1; is_wanted = $0 ~ ("^ */// (" about "):") }
+        $1 != "///" { in_comment = 0 }
+        is_wanted && /^    [A-Z][A-Za-z]*( = 1)?,$/ { sub(/^ */, ""); sub(/( = 1)?,$/, ""); print }' |
+        grep -vx AssertionFails
+}
+
+# step NAME COMMAND...: what it says of bugs and of tests is shown at once, the rest where it fails.
+status=0
+step() {
+    local name=$1 began=$SECONDS log=$logs/mutants-$1.log; shift
+    "$@" 2> "$log.err" | tee "$log" | grep --line-buffered -E '^mutant |^test result:'
+    if [ "${PIPESTATUS[0]}" != 0 ]; then
+        status=1
+        echo "FAILED: $name"
+        tail -n 60 "$log" "$log.err"
+    fi
+    echo "$name: $((SECONDS - began)) s"
+}
+
+step simulator cargo build --workspace --features "$features" --bin cairn-sim
+step tests cargo test --workspace --features "$features" --no-run $(printf -- '--test %s ' "${tests[@]}")
+began=$SECONDS
+for test in "${tests[@]}"; do
+    step "$test" cargo test --workspace --features "$features" --test "$test" -- --show-output
+done
+for workload in "${workloads[@]}"; do
+    step "$workload" "$target/debug/cairn-sim" mutants "$workload"
+done
+echo "without the build: $((SECONDS - began)) s"
+
+lines=$(cat $(printf "$logs/mutants-%s.log " "${tests[@]}" "${workloads[@]}") | grep -E '^mutant ')
+tried=$(awk '{ print $2 }' <<< "$lines" | sort -u)
+missed=$(awk '$3 != "caught" { print $2 }' <<< "$lines" | sort -u)
+all=$(printf '%s\n%s\n' "$(bugs)" "$tried" | sort -u)
+for bug in $(comm -23 <(echo "$all") <(echo "$tried")); do
+    echo "mutant $bug: nothing tries it"
+    missed=$(printf '%s\n%s\n' "$missed" "$bug")
+done
+count=$(wc -l <<< "$all") missed=$(grep -c . <<< "$missed")
+echo "mutants: $((count - missed)) caught, $missed missed"
+echo "$((count - missed)) of $count mutants caught"
+[ "$missed" = 0 ] && [ "$status" = 0 ]
