@@ -21,9 +21,10 @@ use super::{ShardCore, State};
 use crate::format::{
     Crc32c, EntryBody, LeafKey, MAX_RECORD_BYTES, Record, RecordHeader, RecordSeq, SegmentIndex, StoredBlock, Stream,
 };
-use runtime::{IoBuf, background_step};
+use runtime::{IoBuf, background_step, sleep};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 use types::{BlockRange, Mutant, mutant};
 
 /// Read of a victim at once: what is sorted together. A chunk is 1 MiB, so neighbours meet in here.
@@ -31,6 +32,11 @@ const WINDOW_BYTES: usize = 2 << 20;
 const _: () = assert!(WINDOW_BYTES >= MAX_RECORD_BYTES);
 /// Read in one step.
 const READ_BYTES: usize = 256 << 10;
+/// A read that fails is done again so often, after so long: a segment of which something cannot be read is left alone for as
+/// long as the shard lives, and a full device goes on only as long as it can be cleaned.
+const READ_TRIES: u32 = 4;
+/// See [`READ_TRIES`].
+const RETRY_WAIT: Duration = Duration::from_millis(50);
 /// Blocks of one record of moves: short enough not to hold up what clients write beside it.
 const BLOCKS_PER_RECORD: usize = 64;
 /// A record of so many, with its header and entries.
@@ -230,8 +236,17 @@ async fn read_window(core: &ShardCore, from_bytes: u64, length: usize) -> std::i
         background_step().await;
         let mut piece = rest;
         rest = piece.split_off(READ_BYTES.min(piece.len()));
-        let (read, piece) = core.device.read(from_bytes + window.len() as u64, piece).await;
-        read?;
+        let mut tries_left = READ_TRIES;
+        let piece = loop {
+            let (read, back) = core.device.read(from_bytes + window.len() as u64, piece).await;
+            tries_left -= 1;
+            match read {
+                Ok(()) => break back,
+                Err(error) if tries_left == 0 => return Err(error),
+                Err(_) => piece = back,
+            }
+            sleep(RETRY_WAIT).await;
+        };
         window.unsplit(piece);
     }
     Ok(window)

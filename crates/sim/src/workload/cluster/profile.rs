@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Clocks run up to this much faster or slower than the world, in millionths: what grants allow for.
 const CLOCK_RATE_MAX_PPM: i32 = 20_000;
 /// Of so many runs the devices of one are filled.
-const FULL_ONE_IN: u64 = 12;
+const FULL_ONE_IN: u64 = 16;
 /// Of so many runs one destroys more than the policies allow for.
 const BEYOND_ONE_IN: u64 = 16;
 /// Chunks of 1 MiB that are more than a device of the smallest size takes.
