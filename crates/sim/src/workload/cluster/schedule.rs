@@ -41,8 +41,8 @@ pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
     let mut events = Vec::new();
     // Some runs have no faults at all, and have to be as good.
     if !random.one_in(16) {
-        for kind in 0..KINDS.len() {
-            if KINDS[kind] == "added nodes" && profile.grows {
+        for (kind, name) in KINDS.iter().enumerate() {
+            if *name == "added nodes" && profile.grows {
                 let seed = random.next_u64();
                 let at = profile.duration.mul_f64(random.below(100) as f64 / 200.0);
                 let fault = Fault::Added { node: profile.nodes, seed };

@@ -10,10 +10,13 @@ use std::rc::Rc;
 use store::{Entry, EntryKind};
 use types::{Epoch, GroupId, Seq};
 
+/// Of an entry, in the orders of all groups.
+type Place = (GroupId, Epoch, Seq);
+
 /// What was given to members, by its place: the sum of it, and the store that had it first.
 #[derive(Default)]
 pub struct Witness {
-    seen: RefCell<HashMap<(GroupId, Epoch, Seq), (u64, usize), FixedState>>,
+    seen: RefCell<HashMap<Place, (u64, usize), FixedState>>,
     pub failure: RefCell<Option<Failure>>,
 }
 
