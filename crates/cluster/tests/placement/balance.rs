@@ -51,6 +51,6 @@ fn a_thousand_devices_are_placed_in_time() {
         let (placement, took) = timed(|| pool.place());
         println!("{nodes} nodes of {per_node} devices, {} groups: {took:?}", pool.groups.len());
         laws::all(&pool, &placement);
-        assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 2 }), "it took {took:?}");
+        assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 6 }), "it took {took:?}");
     }
 }

@@ -279,7 +279,7 @@ fn a_thousand_homes_with_eight_sets_each_are_placed_in_time() {
         let fewest = laws::fewest_copies(&tables.pool, &before, 3);
         let copies = placement.copies_to_make();
         println!("{what}: {took:?}, {copies} copies, {fewest} at least");
-        assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 2 }), "it took {took:?}");
+        assert!(took < Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 6 }), "it took {took:?}");
         tables.check_sets(&placement);
         laws::rules_are_kept(&tables.pool, &placement);
         laws::is_balanced(&tables.pool, &placement);

@@ -177,7 +177,8 @@ impl Working {
             let nodes: BTreeSet<NodeId> = wanted.members.iter().map(|store| self.view.devices[store].node).collect();
             assert_eq!(nodes.len(), wanted.members.len(), "{wanted:?} shares a node");
             let group = &self.view.groups[&wanted.group];
-            for store in wanted.members.iter().filter(|store| !group.in_sync.contains(store)) {
+            let comes = |store: &&StoreId| !group.in_sync.contains(store) && !self.dead.contains(store);
+            for store in wanted.members.iter().filter(comes) {
                 *receiving.entry(*store).or_default() += 1;
             }
         }
