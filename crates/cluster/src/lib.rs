@@ -20,6 +20,7 @@
 mod catalog;
 mod map;
 mod names;
+pub mod placement;
 mod records;
 mod redb_map;
 mod sim_map;

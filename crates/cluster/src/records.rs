@@ -16,6 +16,12 @@
 //! | `volume-names/NAME`          | [`Reference`]: the name is taken |
 //! | `nsids/SUBSYSTEM/N`          | [`Reference`]: the namespace id is taken |
 //! | `allocators/KIND`            | [`Allocator`]: ids below it are used up |
+//! | `node-places/N`              | [`NodePlaceRecord`]: where node N stands, and whether it is to be emptied |
+//! | `device-places/STORE`        | [`DevicePlaceRecord`]: what the device is to hold |
+//! | `pool-rules/NAME`            | [`PoolRulesRecord`]: where the pool's copies may lie |
+//! | `node-sets/T`                | [`NodeSetRecord`] of table T: whose groups lie on these nodes and no others |
+//! | `wanted/G`                   | [`WantedRecord`]: who is to hold group G; its primary sees to it |
+//! | `splits/G`                   | [`SplitRecord`]: group G began as half of another |
 //!
 //! Numbers in keys are hexadecimal of full width, so that keys sort as their numbers do.
 
@@ -23,10 +29,15 @@ mod id_format;
 mod key;
 mod limits;
 mod members;
+mod place;
 
 pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
 pub use limits::{LimitChange, Limits};
 pub use members::MembersError;
+pub use place::{
+    DeviceDuty, DevicePlaceRecord, FailureDomain, NodeDuty, NodePlaceRecord, NodeSetRecord, PoolRulesRecord,
+    SplitRecord, UnknownFailureDomain, VolumePlacement, WantedRecord,
+};
 
 use id_format::{hex, hex_list, number, number_list, optional_number};
 use serde::{Deserialize, Serialize};
@@ -514,6 +525,42 @@ pub mod keys {
     pub fn nsid(subsystem: &str, nsid: u32) -> String {
         format!("{}{nsid:08x}", nsids(subsystem))
     }
+    /// Places of all nodes.
+    pub const NODE_PLACES: &str = "node-places/";
+    /// The place of a node.
+    pub fn node_place(id: NodeId) -> String {
+        format!("{NODE_PLACES}{:08x}", id.0)
+    }
+    /// Places of all devices.
+    pub const DEVICE_PLACES: &str = "device-places/";
+    /// The place of a device.
+    pub fn device_place(id: StoreId) -> String {
+        format!("{DEVICE_PLACES}{id}")
+    }
+    /// Rules of all pools.
+    pub const POOL_RULES: &str = "pool-rules/";
+    /// The rules of a pool.
+    pub fn pool_rules(name: &str) -> String {
+        format!("{POOL_RULES}{name}")
+    }
+    /// Node sets of all tables.
+    pub const NODE_SETS: &str = "node-sets/";
+    /// The node set of a table.
+    pub fn node_set(table: u32) -> String {
+        format!("{NODE_SETS}{table:08x}")
+    }
+    /// Groups that are to lie elsewhere.
+    pub const WANTED: &str = "wanted/";
+    /// Where a group is to lie.
+    pub fn wanted(id: GroupId) -> String {
+        format!("{WANTED}{:08x}", id.0)
+    }
+    /// Groups that began as half of another.
+    pub const SPLITS: &str = "splits/";
+    /// How a group began.
+    pub fn split(id: GroupId) -> String {
+        format!("{SPLITS}{:08x}", id.0)
+    }
     /// An allocator.
     pub fn allocator(kind: &str) -> String {
         format!("allocators/{kind}")
@@ -548,4 +595,10 @@ record! {
     SnapshotRecord: self => keys::snapshot(self.volume, &self.name),
     Reference: self => self.taken.clone(),
     Allocator: self => keys::allocator(&self.kind),
+    NodePlaceRecord: self => keys::node_place(self.node),
+    DevicePlaceRecord: self => keys::device_place(self.store),
+    PoolRulesRecord: self => keys::pool_rules(&self.pool),
+    NodeSetRecord: self => keys::node_set(self.table),
+    WantedRecord: self => keys::wanted(self.group),
+    SplitRecord: self => keys::split(self.child),
 }

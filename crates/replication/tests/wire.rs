@@ -280,7 +280,9 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
     match random.below(4) {
         0 => NodeMessage::Beat(Beat { sent_ns: time, incarnation, cores, stores }),
         1 => {
-            let mut groups: Vec<_> = (0..random.below(400)).map(|_| (GroupId(random.number() as u32), Epoch(random.number() as u32))).collect();
+            let mut groups: Vec<_> = (0..random.below(400))
+                .map(|_| (GroupId(random.number() as u32), Epoch(random.number() as u32)))
+                .collect();
             groups.sort();
             groups.dedup_by_key(|group| group.0);
             let grants = if groups.len() > 350 { Grants::Nothing } else { Grants::AllBut(groups) };

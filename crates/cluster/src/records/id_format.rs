@@ -3,7 +3,7 @@
 
 mod ids {
     use types::{
-        ClusterId, Epoch, FamilyId, GroupId, Incarnation, KeyId, LayerId, NodeId, StoreId, VolumeEpoch, VolumeId,
+        ClusterId, Epoch, FamilyId, GroupId, Incarnation, KeyId, LayerId, NodeId, Seq, StoreId, VolumeEpoch, VolumeId,
     };
 
     pub(crate) trait NumberId: Sized + Copy {
@@ -38,7 +38,7 @@ mod ids {
             })*
         };
     }
-    number_ids!(Epoch, FamilyId, GroupId, Incarnation, KeyId, LayerId, NodeId, VolumeEpoch, VolumeId);
+    number_ids!(Epoch, FamilyId, GroupId, Incarnation, KeyId, LayerId, NodeId, Seq, VolumeEpoch, VolumeId);
     hex_ids!(ClusterId, StoreId);
 }
 
@@ -100,6 +100,23 @@ pub(super) mod hex {
     pub(crate) fn deserialize<'de, T: HexId, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
         let text = String::deserialize(deserializer)?;
         u128::from_str_radix(&text, 16).map(T::from_wide).map_err(D::Error::custom)
+    }
+}
+
+pub(super) mod optional_hex {
+    use super::ids::HexId;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<T: HexId, S: Serializer>(id: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+        match id {
+            Some(id) => serializer.collect_str(&format_args!("{:032x}", id.to_wide())),
+            None => serializer.serialize_none(),
+        }
+    }
+    pub(crate) fn deserialize<'de, T: HexId, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+        let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+        u128::from_str_radix(&text, 16).map(|wide| Some(T::from_wide(wide))).map_err(D::Error::custom)
     }
 }
 

@@ -514,7 +514,8 @@ impl CoreGroups {
                 (member.record().primary, member.record().life, member.record().epoch)
             };
             if beat.stores.iter().any(|line| line.store != primary && group.counted_for(line.store))
-                && !mutant(Mutant::DeposedGranted) {
+                && !mutant(Mutant::DeposedGranted)
+            {
                 // It was deposed, and may not have heard of it (R8).
                 refused.push((group.id(), epoch));
             }

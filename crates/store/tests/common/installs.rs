@@ -249,7 +249,8 @@ impl Storm {
         };
         installing.retain(|one| !concerned.contains(&one.chunk));
         self.primary.borrow_mut().leaves.extend(concerned.iter().map(|chunk| (*chunk, Leaf::InDoubt)));
-        let begins = concerned.into_iter().map(|chunk| entry(0, 0, ChunkId(chunk), EntryKind::InstallBegin { keeps: false }));
+        let begins =
+            concerned.into_iter().map(|chunk| entry(0, 0, ChunkId(chunk), EntryKind::InstallBegin { keeps: false }));
         prepare(&self.shard, begins).await;
         self.waiting.borrow_mut().clear();
         prepare(&self.shard, [super::skips::skip(through, &[(1, 1)], "")]).await;

@@ -150,11 +150,7 @@ impl EntryKind {
     pub fn is_of_member(self) -> bool {
         matches!(
             self.uses(),
-            Uses::Member
-                | Uses::MemberAndNumber
-                | Uses::MemberAndLayer
-                | Uses::MemberAndChunk
-                | Uses::MemberAndBlocks
+            Uses::Member | Uses::MemberAndNumber | Uses::MemberAndLayer | Uses::MemberAndChunk | Uses::MemberAndBlocks
         )
     }
 

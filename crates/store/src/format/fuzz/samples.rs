@@ -344,14 +344,14 @@ fn member_samples() -> Vec<Sample> {
     let all = [
         ("record, member state", log(state, b"behind since 9")),
         ("record, install begin", log(of_chunk(InstallBegin), &[])),
-        (
-            "record, install begin (kept)",
-            log(EntryHead { flags: EntryFlags::KEEPS, ..of_chunk(InstallBegin) }, &[]),
-        ),
+        ("record, install begin (kept)", log(EntryHead { flags: EntryFlags::KEEPS, ..of_chunk(InstallBegin) }, &[])),
         ("record, install of 3 coded blocks", blocks_sample(of_chunk(Install), 3, true)),
         ("record, install zero", log(zero, &[])),
         ("record, install end", log(of_chunk(InstallEnd), &0x10_0007u64.to_le_bytes())),
-        ("record, install layer", log(EntryHead { layer: LayerId(11), ..member_head(InstallLayer) }, &layer().encode())),
+        (
+            "record, install layer",
+            log(EntryHead { layer: LayerId(11), ..member_head(InstallLayer) }, &layer().encode()),
+        ),
         ("record, skip", log(member_head(Skip), &skip)),
     ];
     all.into_iter().map(|(name, bytes)| Sample { name, reader: Reader::Record, bytes }).collect()

@@ -1,0 +1,10 @@
+//! Placement: what it promises, over clusters drawn from seeds.
+
+mod balance;
+mod changes;
+mod clusters;
+mod duty;
+mod laws;
+mod limits;
+mod sets;
+mod working;
