@@ -3,7 +3,7 @@
 #   - ten thousand crashes lose and tear nothing that was acknowledged (a store alone, and a whole node with its doors);
 #   - nor do the faults of whole clusters: nodes that end and pause, links and disks that fail, a map that does not answer;
 #   - the same seeds give the same trace, to the bit, with and without optimisation.
-# Time: 1200 s. Last line: how many of these held.
+# Time: 1000 s. Last line: how many of these held.
 set -u
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}

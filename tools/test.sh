@@ -54,7 +54,7 @@ export CAIRN_BIN=$target/release/cairn
 stage build 900 cargo build --release --workspace
 stage unit 1730 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
 # Deliberate bugs, each until something that is made for it catches it.
-stage mutants 1700 tools/mutants.sh
+stage mutants 2400 tools/mutants.sh
 for script in e2e/*.sh; do
     name=$(basename "$script" .sh)
     [ "$name" = lib ] && continue

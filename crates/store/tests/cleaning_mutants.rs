@@ -38,7 +38,7 @@ fn every_broken_rule_of_cleaning_is_noticed() {
         (Mutant::RecordBesideOpening, |seed| {
             an_opening_that_is_cut_off_leaves_no_damage(seed);
         }),
-        (Mutant::PassWaitsForWriters, |seed| a_pass_ends_although_its_writers_wait(21 + seed)),
+        (Mutant::PassWaitsForWriters, |seed| a_pass_ends_although_its_writers_wait(26 + seed)),
         (Mutant::FreedBeforePassForgot, |seed| {
             a_pass_beside_a_move_names_the_old_place(Duration::from_micros(25 * seed));
         }),
