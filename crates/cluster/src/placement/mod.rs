@@ -207,6 +207,7 @@ pub fn groups_for(devices: u32, replicas: u32) -> u32 {
 ///
 /// What it keeps to, first to last: failure domains and classes; node sets; every group whole; shares; moves; partners.
 /// A node set that more groups lie in than one of its nodes' share is moved to another node, except from its home.
+/// Nothing is copied to even out what is less than a twentieth of a share.
 ///
 /// # Errors
 /// If there are fewer failure domains than members, and the rules do not allow fewer members.
