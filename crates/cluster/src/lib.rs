@@ -6,6 +6,7 @@
 //!   records   what the map says: cluster, nodes, devices, pools, slot tables, groups, volumes, layers
 //!   catalog   decisions as transactions: make a cluster, create and delete a volume, take a head, begin an epoch
 //!   slots     chunk → slot → group
+//!   placement who holds what, as pure functions: members, moves, node sets, nodes and devices that come and go
 //!   map       the MapStore trait ── redb_map (one process), sim_map (simulated clusters); etcd later
 //! ```
 //!

@@ -32,7 +32,6 @@ pub use carry::{Step, carry_out};
 pub use partners::PARTNERS_MIN;
 
 use crate::records::FailureDomain;
-use std::collections::BTreeSet;
 use tally::Tally;
 use types::{GroupId, NodeId, StoreId};
 use world::World;
@@ -208,6 +207,7 @@ pub fn groups_for(devices: u32, replicas: u32) -> u32 {
 ///
 /// What it keeps to, first to last: failure domains and classes; node sets; every group whole; shares; moves; partners.
 /// A node set that more groups lie in than one of its nodes' share is moved to another node, except from its home.
+/// Nothing is copied to even out what is less than a twentieth of a share.
 ///
 /// # Errors
 /// If there are fewer failure domains than members, and the rules do not allow fewer members.
@@ -247,15 +247,4 @@ fn moves_of(was: &Group, is: &Group) -> Vec<Move> {
     let (gone, new) = (not_in(&is.members, &was.members), not_in(&was.members, &is.members));
     let steps = gone.len().max(new.len());
     (0..steps).map(|at| Move { group: is.id, from: gone.get(at).copied(), to: new.get(at).copied() }).collect()
-}
-
-/// The failure domains that the members of a group share: none, in a group that keeps the rules.
-pub fn shared_domains(devices: &[Device], domain: FailureDomain, members: &[StoreId]) -> Vec<StoreId> {
-    let mut seen = BTreeSet::new();
-    let of = |store: &StoreId| devices.iter().find(|device| device.store == *store);
-    members
-        .iter()
-        .filter(|store| of(store).is_some_and(|device| !seen.insert(world::domain_key(device, domain))))
-        .copied()
-        .collect()
 }

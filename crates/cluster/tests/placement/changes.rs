@@ -27,7 +27,8 @@ fn changed(pool: &Pool, change: impl FnOnce(&mut Pool)) -> (Pool, Placement) {
 
 #[test]
 fn pools_of_any_shape_change_with_few_moves() {
-    for seed in 0..50 {
+    // In the last one members have to change places for partners.
+    for seed in (0..50).chain([545]) {
         let mut random = Random(seed);
         let mut pool = Pool::drawn(&mut random, 20).placed();
         println!("seed {seed}: {:?}", pool.rules);

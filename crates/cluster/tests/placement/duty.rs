@@ -168,6 +168,25 @@ fn a_home_that_is_drained_hands_its_table_to_the_next_node() {
     assert!(groups.iter().all(|group| working.view.groups[group].primary.0 / 10 == 1));
 }
 
+#[test]
+fn the_groups_of_a_table_are_led_from_wherever_its_record_says() {
+    let mut view = cluster(6, 2);
+    let nodes = vec![NodeId(3), NodeId(1), NodeId(5)];
+    let groups: Vec<GroupId> = (1..=8).map(GroupId).collect();
+    for lead in [3, 1, 3] {
+        let (nodes, groups) = (nodes.clone(), groups.clone());
+        let set = NodeSetRecord { table: 7, pool: "fast".to_owned(), nodes, lead: NodeId(lead), groups };
+        RecordChange::NodeSet(set).apply(&mut view);
+        view = Working::new(view, 1).settle().view;
+        for group in &view.sets[&7].groups {
+            let record = &view.groups[group];
+            assert_eq!(view.devices[&record.primary].node, NodeId(lead));
+            let members: Vec<u32> = record.members.iter().map(|store| view.devices[store].node.0).collect();
+            assert_eq!(members, if lead == 3 { [3, 1, 5] } else { [1, 3, 5] });
+        }
+    }
+}
+
 /// Requests come while earlier ones are still being carried out; devices die meanwhile.
 #[test]
 fn everything_settles_whatever_is_asked_meanwhile() {

@@ -97,6 +97,16 @@ fn a_node_that_moves_to_another_rack_breaks_no_failure_domain() {
 }
 
 #[test]
+fn a_pool_without_groups_or_devices_is_no_accident() {
+    let mut pool = Pool::even(4, 1, 3, FailureDomain::Node);
+    pool.groups.clear();
+    let placement = pool.place();
+    assert!(placement.groups.is_empty() && placement.shares.iter().all(|share| share.held == 0 && share.due == 0.0));
+    let refused = place(&[], &pool.rules, &[], &pool.groups).expect_err("nothing is there");
+    assert_eq!(refused, PlacementError::NoDevice { class: String::new() });
+}
+
+#[test]
 fn a_single_node_keeps_one_copy_or_several_on_its_devices() {
     for (devices, replicas) in [(1, 1), (5, 1), (3, 2), (3, 3)] {
         let mut pool = Pool::even(1, devices, replicas, FailureDomain::Device);
