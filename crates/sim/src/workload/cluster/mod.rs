@@ -68,16 +68,10 @@ pub const WORKLOAD: Workload = Workload {
     mutants: &[
         Mutant::OldEpochAfterRestart,
         Mutant::LifeNotNamed,
-        Mutant::NumberWithoutEpoch,
-        Mutant::FenceIgnored,
-        Mutant::PreparedBeforeDurable,
         Mutant::IncarnationIgnored,
-        Mutant::JoiningCounts,
-        Mutant::LastOneStanding,
         Mutant::ReadPastLease,
         Mutant::CatchUpMissesChunk,
         Mutant::LastSeqIgnored,
-        Mutant::AppliedBeforeUnit,
     ],
 };
 
