@@ -35,7 +35,7 @@ pub enum Action {
     /// A primary sends again what a member has not acknowledged.
     Resend(usize, usize),
     /// The map takes a request, if this store's session is over; its answer arrives, or not.
-    MapTakes(usize, Membership, Option<StoreId>, bool),
+    MapTakes(usize, Arc<Membership>, Option<StoreId>, bool),
     /// Who asked it has waited long enough.
     Unanswered(usize),
     /// A watch tells a member the map's record.

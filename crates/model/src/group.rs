@@ -126,7 +126,7 @@ pub struct State {
     /// All that was ever sent: it may arrive at any time, again, or never.
     pub(crate) flights: BTreeSet<Arc<Flight>>,
     pub(crate) record: Membership,
-    pub(crate) requests: BTreeSet<(usize, Membership, SessionOf)>,
+    pub(crate) requests: BTreeSet<(usize, Arc<Membership>, SessionOf)>,
     pub(crate) sessions_until: Vec<Instant>,
     pub(crate) now: Instant,
     writes: u8,
@@ -307,7 +307,7 @@ impl Group {
             ..Membership::default()
         };
         // All begin with the record in their logs; the first has to take the lead as anybody has.
-        let log = vec![(Epoch(1), Value::Start), (Epoch(1), Value::Record(record.clone()))];
+        let log = vec![(Epoch(1), Value::Start), (Epoch(1), Value::Record(record.clone().into()))];
         let mut nodes: Vec<_> = stores.iter().map(|_| Node::new(log.clone())).collect();
         for (index, node) in nodes.iter_mut().enumerate() {
             node.start(store(index), &record, Instant(0));
@@ -538,7 +538,7 @@ impl Model for Group {
                 if is_done {
                     state.take_over_at =
                         state.take_over_at.or((record.primary != state.record.primary).then_some(state.writes));
-                    state.record = record.clone();
+                    state.record = Membership::clone(&record);
                 }
                 let current = state.record.clone();
                 match state.nodes[index].member.as_mut().filter(|member| is_heard && member.asked_for(&record)) {

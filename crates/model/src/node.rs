@@ -2,6 +2,7 @@
 
 use replication::protocol::{History, Member, Membership, Place, Settings};
 use runtime::Instant;
+use std::sync::Arc;
 use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
 
 /// Leases and grants last one step of the clock, and few entries fit into a message.
@@ -13,7 +14,7 @@ pub enum Value {
     /// An epoch begins.
     Start,
     /// The record, as an entry.
-    Record(Membership),
+    Record(Arc<Membership>),
     /// A client's write, each another.
     Write(u8),
 }
@@ -64,7 +65,7 @@ impl Node {
         let mut history = History::default();
         self.log.iter().for_each(|(epoch, _)| history.push(*epoch));
         let known = self.log.iter().rev().find_map(|(_, value)| match value {
-            Value::Record(record) => Some(record),
+            Value::Record(record) => Some(&**record),
             Value::Start | Value::Write(_) => None,
         });
         let record = known.filter(|_| mutant(Mutant::StartedWithoutLook)).unwrap_or(map).clone();

@@ -83,7 +83,7 @@ fn golden_bytes() {
         let has_record = ["prepare", "prepare-with-blocks", "ask", "fetch", "refused"].contains(&name);
         if has_record {
             let mut sender = Sender::new();
-            let ask = Said::Group(Message::Ask { record: record() }, Vec::new());
+            let ask = Said::Group(Message::Ask { record: record().into() }, Vec::new());
             encode(&mut sender, &ENVELOPE, &ask);
             check(format!("/{name}"), &encode(&mut sender, &envelope, &said));
         }
@@ -249,16 +249,16 @@ fn random_message(random: &mut Random) -> (Message, Vec<Entry>) {
     let (epoch, seq) = (record.epoch, Seq(random.below(1 << 60)));
     let (before, entries) = random_entries(random, &record);
     let message = match random.below(7) {
-        0 => return (Message::Prepare { record, before, commit: seq }, entries),
+        0 => return (Message::Prepare { record: record.into(), before, commit: seq }, entries),
         1 => return (Message::Fetched { epoch, before }, entries),
         2 => Message::Prepared { epoch, through: seq },
-        3 => Message::Ask { record },
+        3 => Message::Ask { record: record.into() },
         4 => {
             let (history, committed) = (random_history(random), Seq(random.below(1 << 40)));
             Message::Told { epoch, history, committed, whole: random.below(2) == 0 }
         }
-        5 => Message::Fetch { record, behind: seq },
-        _ => Message::Refused { record },
+        5 => Message::Fetch { record: record.into(), behind: seq },
+        _ => Message::Refused { record: record.into() },
     };
     (message, Vec::new())
 }
@@ -422,7 +422,7 @@ fn blocks_lie_aligned_in_the_buffer_they_are_received_in() {
 // ---- records -------------------------------------------------------------------------------------------------------
 
 fn prepare_of(record: &Membership) -> Said {
-    Said::Group(Message::Prepare { record: record.clone(), before: BEFORE, commit: Seq(4) }, Vec::new())
+    Said::Group(Message::Prepare { record: record.clone().into(), before: BEFORE, commit: Seq(4) }, Vec::new())
 }
 
 #[test]
@@ -474,10 +474,10 @@ fn a_message_that_cannot_be_sent_leaves_nothing_behind() {
     let whole = encode(&mut sender, &ENVELOPE, &prepare_of(&record()));
     assert!(first_frame(&whole).is_ok(), "the record travels with it");
     let crowd = Membership { joining: (20..34).map(StoreId).collect(), ..record() };
-    let ask = Message::Ask { record: crowd };
+    let ask = Message::Ask { record: crowd.into() };
     assert!(matches!(sender.encode(&ENVELOPE, &ask, &[], &mut out, &mut blocks), Ok(0)), "16 members");
     let crowd = Membership { joining: (20..35).map(StoreId).collect(), ..record() };
-    let ask = Message::Ask { record: crowd };
+    let ask = Message::Ask { record: crowd.into() };
     let too_many = sender.encode(&ENVELOPE, &ask, &[], &mut out, &mut blocks);
     assert!(matches!(too_many, Err(WireError::Field { field: "number of members", found: 17, .. })), "{too_many:?}");
 }
@@ -714,7 +714,7 @@ fn a_frame_takes_as_many_entries_as_its_bounds_allow() {
     let record = |seq| entry(seq, EntryKind::GroupRecord { record: large.clone() });
     let taken = |make: &dyn Fn(u64) -> Entry, count: u64| {
         let entries: Vec<_> = (1001..=1000 + count).map(make).collect();
-        let message = Message::Prepare { record: fuzz::record(), before: BEFORE, commit: Seq(0) };
+        let message = Message::Prepare { record: fuzz::record().into(), before: BEFORE, commit: Seq(0) };
         let (mut out, mut blocks) = (Vec::new(), Vec::new());
         let taken = Sender::new().encode(&ENVELOPE, &message, &entries, &mut out, &mut blocks).expect("it can be sent");
         blocks.iter().for_each(|part| out.extend_from_slice(part));

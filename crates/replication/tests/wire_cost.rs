@@ -29,7 +29,7 @@ fn encoding_entries_allocates_nothing() {
         _ => EntryKind::write(BlockRange::new(0, 1), block.clone()),
     };
     let entries: Vec<_> = (1001..1401_u64).map(|seq| entry((seq, kind(seq)))).collect();
-    let message = Message::Prepare { record: fuzz::record(), before: fuzz::BEFORE, commit: Seq(0) };
+    let message = Message::Prepare { record: fuzz::record().into(), before: fuzz::BEFORE, commit: Seq(0) };
     let (mut sender, mut out, mut blocks) = (Sender::new(), Vec::new(), Vec::new());
     for round in 0..3 {
         out.clear();

@@ -22,6 +22,7 @@ use types::{ChunkId, Epoch, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, V
 const FULL_WAIT: Duration = Duration::from_millis(100);
 /// A connection may have room again.
 const ROOM_WAIT: Duration = Duration::from_millis(10);
+
 /// An attempt, as the member sees it.
 pub(crate) struct Filler {
     attempt: u64,

@@ -23,11 +23,11 @@ use types::{BlockRange, ChunkId, Incarnation, KeyId, LayerId, Mutant, Seq, Store
 const UNITS_UNDER_WAY: usize = 4;
 /// What is waited for is looked at again after so long: whether there is anything to wait for.
 const LOOK: Duration = Duration::from_millis(100);
-/// A leaf of a unit, and the key of what is new in its layer.
-type Taken = (LayerId, KeyId, LeafImage);
-
 /// Blocks of one part.
 const PART_BLOCKS_MAX: u32 = 64;
+
+/// A leaf of a unit, and the key of what is new in its layer.
+type Taken = (LayerId, KeyId, LeafImage);
 
 /// An attempt, as the primary sees it.
 pub(crate) struct Filling {

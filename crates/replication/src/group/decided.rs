@@ -49,11 +49,12 @@ impl Group {
             Message::Told { epoch, .. } => self.follows_since(from, *epoch),
             _ => {}
         }
-        let epochs: Vec<Epoch> = entries.iter().map(|entry| entry.epoch).collect();
-        self.answers.set(request);
+        let mut epochs = self.epochs.take();
+        epochs.clear();
+        epochs.extend(entries.iter().map(|entry| entry.epoch));
         self.member.borrow_mut().receive(from, life, message, &epochs);
+        self.epochs.replace(epochs);
         self.carry_out(entries);
-        self.answers.set(RequestId(0));
         self.note_poison();
     }
 
@@ -92,11 +93,12 @@ impl Group {
         self.told_to.borrow_mut().retain(|(told, told_in)| *told != store || *told_in >= epoch);
     }
 
-    /// What a message to another member names: of a prepare, the commit number that it tells; of an answer to one, the same.
+    /// What a message to another member names: of a prepare, the commit number that it tells; of an answer to one, the last
+    /// that was heard.
     pub(crate) fn request_of(&self, message: &Message) -> RequestId {
         match message {
             Message::Prepare { commit, .. } => RequestId(commit.0),
-            Message::Prepared { .. } => self.answers.get(),
+            Message::Prepared { .. } => RequestId(self.member.borrow().told_commit().0),
             _ => RequestId(0),
         }
     }

@@ -22,7 +22,6 @@ use crate::recent::Recent;
 use crate::record::with_membership;
 use crate::shard::GroupShard;
 use crate::window::Window;
-use crate::wire::RequestId;
 use cluster::GroupRecord;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
@@ -30,6 +29,7 @@ use runtime::channel::WaitList;
 use runtime::now;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use types::{ChunkId, Epoch, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
 
 /// A place in the order of a group, in one reign of its primary.
@@ -55,7 +55,7 @@ impl Placed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The newest record that the member knows.
-    pub record: Membership,
+    pub record: Arc<Membership>,
     /// Whether the map says that this life of the member leads.
     pub leads: bool,
     /// Whether it would serve a read now.
@@ -91,14 +91,14 @@ pub struct Group {
     member: RefCell<Member>,
     /// A list for its effects.
     spare: RefCell<Vec<Effect>>,
+    /// And one for the epochs of what comes.
+    epochs: RefCell<Vec<Epoch>>,
     /// The map says that this life of the member leads.
     leads: Cell<bool>,
     /// Of a primary that gives out places.
     is_leading: Cell<bool>,
     window: RefCell<Window>,
     recent: RefCell<Recent>,
-    /// What is named by the message that is being answered.
-    answers: Cell<RequestId>,
     /// Members that lack what nobody can send them entry by entry.
     lacking: RefCell<Vec<StoreId>>,
     room: WaitList,
@@ -147,11 +147,11 @@ impl Group {
             index,
             member: RefCell::new(member),
             spare: RefCell::default(),
+            epochs: RefCell::default(),
             leads: Cell::new(false),
             is_leading: Cell::new(false),
             window: RefCell::default(),
             recent: RefCell::new(Recent::new(kept_bytes)),
-            answers: Cell::default(),
             lacking: RefCell::default(),
             room: WaitList::default(),
             commits: WaitList::default(),

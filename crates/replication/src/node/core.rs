@@ -59,6 +59,8 @@ pub struct CoreGroups {
     fillings: Cell<usize>,
     /// What other cores are asked and their lines have no room for, in order; the first of each is being sent.
     behind: Vec<Behind>,
+    /// See [`messages_sent`](Self::messages_sent).
+    messages: Cell<u64>,
     /// The node's session in the map lasts at least until then.
     session_until: Cell<Instant>,
     /// On the first core: what talks with the map.
@@ -81,6 +83,7 @@ impl CoreGroups {
             looked_at_links: Cell::default(),
             fillings: Cell::new(0),
             behind,
+            messages: Cell::new(0),
             session_until: Cell::default(),
             map_side: OnceCell::new(),
         })
@@ -207,6 +210,7 @@ impl CoreGroups {
         let Some(link) = self.link_to(to, group) else {
             return self.not_sent(shard, group, to, entries.first().map(|entry| entry.seq));
         };
+        self.messages.set(self.messages.get() + 1);
         let of_group = shard.group(group);
         let filling = of_group.as_ref().filter(|_| !entries.is_empty()).and_then(|group| group.filling(to));
         let envelope = Envelope {
@@ -226,6 +230,11 @@ impl CoreGroups {
             }
             Err(error) => log::error!("group {group}: a message was not sent: {error}"),
         }
+    }
+
+    /// Messages of groups to other members since the start.
+    pub fn messages_sent(&self) -> u64 {
+        self.messages.get()
     }
 
     /// Entries from `first` on did not go out.
@@ -418,7 +427,8 @@ impl CoreGroups {
         }
     }
 
-    fn dispatch(self: &Rc<Self>, link: &Rc<Link>, frame: Frame) {
+    /// Does what a frame says; returns its list of entries, empty.
+    fn dispatch(self: &Rc<Self>, link: &Rc<Link>, frame: Frame) -> Option<Vec<Entry>> {
         let Frame { header, said } = frame;
         match said {
             Said::Group(message, mut entries) => {
@@ -427,11 +437,13 @@ impl CoreGroups {
                     let received = Received { message: &message, request, attempt, entries: &mut entries };
                     member.receive(sender, incarnation, received);
                 }
+                entries.clear();
+                return Some(entries);
             }
             Said::Fill(message) => {
                 let Envelope { sender, receiver, group, .. } = header.envelope;
-                let Some(shard) = self.shard_of(receiver, group) else { return };
-                let Some(group) = shard.group(group) else { return };
+                let shard = self.shard_of(receiver, group)?;
+                let group = shard.group(group)?;
                 if group.member().leads() {
                     primary::hear(&group, sender, message);
                 } else {
@@ -444,6 +456,7 @@ impl CoreGroups {
             Said::Node(NodeMessage::Pong) => link.lives(),
             Said::Node(_) => {}
         }
+        None
     }
 
     // ---- catching up -----------------------------------------------------------------------------------------------
@@ -592,7 +605,7 @@ impl CoreGroups {
     // ---- the map -------------------------------------------------------------------------------------------------
 
     /// A group asks the map for a change of its record.
-    pub(crate) fn propose(&self, shard: &Rc<GroupShard>, group: &Group, record: Membership, session: Session) {
+    pub(crate) fn propose(&self, shard: &Rc<GroupShard>, group: &Group, record: Arc<Membership>, session: Session) {
         let (store, id, core) = (shard.store_id(), group.id(), self.core);
         let wanted = group.record();
         self.tell(0, move |first| {
@@ -672,7 +685,11 @@ async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, stream: TcpStream) {
         // Who has nothing to say for long connects again when it has.
         let Ok(next) = runtime::timeout(IDLE_MAX, frames.next()).await else { break };
         match next {
-            Ok(Some(frame)) => core.dispatch(&link, frame),
+            Ok(Some(frame)) => {
+                if let Some(entries) = core.dispatch(&link, frame) {
+                    frames.recycle(entries);
+                }
+            }
             Ok(None) => break,
             Err(error) => {
                 log::error!("node {} sends what no node sends: {error}; the connection is closed", link.node);

@@ -164,7 +164,7 @@ impl Link {
         if let Err(error) = &queued {
             log::error!("group {}: a message was not sent: {error}", envelope.group);
         }
-        self.is_used.set(true);
+        self.is_used.set(self.is_used.get() || queued.is_ok());
         queued.is_ok()
     }
 
@@ -209,12 +209,13 @@ impl Link {
 
     /// Sends what gathers, until the connection ends. `drained` is told each time that all of it has left.
     pub(crate) async fn send_all(&self, stream: &TcpStream, patience: Duration, drained: impl Fn()) {
-        let mut parts = Vec::new();
+        let (mut all, mut parts) = (Vec::new(), Vec::new());
         while !self.is_closed() {
             self.filled.until(|| (self.is_closed() || !self.outgoing.borrow().frames.is_empty()).then_some(())).await;
             // What this turn brings leaves together.
             runtime::turn_end().await;
-            let mut rest = self.take(&mut parts).into_iter();
+            self.take(&mut all);
+            let mut rest = all.drain(..);
             loop {
                 parts.extend(rest.by_ref().take(MAX_SEND_PARTS));
                 if parts.is_empty() {
@@ -231,11 +232,9 @@ impl Link {
     }
 
     /// Takes out what has gathered, in the order in which it is to leave.
-    fn take(&self, parts: &mut Vec<SharedBuf>) -> Vec<SharedBuf> {
+    fn take(&self, all: &mut Vec<SharedBuf>) {
         let mut outgoing = self.outgoing.borrow_mut();
         let Outgoing { heads, blocks, frames, bytes, .. } = &mut *outgoing;
-        let mut all = std::mem::take(parts);
-        all.clear();
         if !heads.is_empty() {
             let copy = IoBuf::copy_of(heads).freeze();
             let (mut from, mut blocks) = (0, blocks.drain(..));
@@ -255,7 +254,6 @@ impl Link {
         blocks.clear();
         frames.clear();
         *bytes = 0;
-        all
     }
 }
 
@@ -270,6 +268,11 @@ pub(crate) struct Frames<'a> {
 impl<'a> Frames<'a> {
     pub(crate) fn new(stream: &'a TcpStream) -> Self {
         Self { stream, receiver: Receiver::new(), rest: IoBuf::new(0).freeze() }
+    }
+
+    /// Takes back the list of a frame's entries.
+    pub(crate) fn recycle(&mut self, entries: Vec<Entry>) {
+        self.receiver.recycle(entries);
     }
 
     /// The next frame; nothing when the connection has ended.

@@ -45,7 +45,7 @@ pub(super) type Asker = (u16, StoreId, GroupId);
 /// A change that a member asked for.
 struct Asked {
     base: GroupRecord,
-    wanted: Membership,
+    wanted: Arc<Membership>,
     session: Session,
     asker: Asker,
 }
@@ -166,7 +166,7 @@ impl MapSide {
         self: Rc<Self>,
         core: Rc<CoreGroups>,
         base: GroupRecord,
-        wanted: Membership,
+        wanted: Arc<Membership>,
         session: Session,
         asker: Asker,
     ) {

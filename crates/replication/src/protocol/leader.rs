@@ -3,6 +3,7 @@
 use super::member::{Effect, Member, Role, Session};
 use super::{History, Membership, Message, Place};
 use runtime::Instant;
+use std::sync::Arc;
 use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
 
 /// Entries that begin an epoch: its start, and the record.
@@ -22,7 +23,7 @@ pub struct Settings {
 /// A change of the record that the map was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Change {
-    pub(super) record: Membership,
+    pub(super) record: Arc<Membership>,
     pub(super) session: Session,
     /// Who is added by it, and counts already (R3).
     pub(super) adds: Option<StoreId>,
@@ -214,7 +215,7 @@ impl Member {
     fn ask_anew(&mut self) {
         if self.change.is_none() {
             let record = self.record.led_by(self.me, self.life);
-            self.propose(Change { record, session: Session::Any, adds: None });
+            self.propose(Change { record: Arc::new(record), session: Session::Any, adds: None });
         }
     }
 
@@ -350,10 +351,13 @@ impl Member {
         if !matches!(leader.phase, Phase::Leading | Phase::Ready) {
             return;
         }
-        let last = self.log.last();
-        let due = leader.peers.iter().filter(|peer| peer.is_sent_to() && peer.sent < last);
-        let due: Vec<_> = due.map(|peer| peer.store).collect();
-        due.into_iter().for_each(|store| self.send_to(store));
+        for index in 0..leader.peers.len() {
+            let Role::Leader(leader) = &self.role else { return };
+            let peer = &leader.peers[index];
+            if peer.is_sent_to() && peer.sent < self.log.last() {
+                self.send_to(peer.store);
+            }
+        }
     }
 
     /// A member that is not whole goes on behind `at`, which is committed: from there on it is sent entries (R14).
@@ -525,7 +529,7 @@ impl Member {
             return;
         }
         let record = self.record.without(&gone);
-        self.propose(Change { record, session: Session::Any, adds: None });
+        self.propose(Change { record: Arc::new(record), session: Session::Any, adds: None });
     }
 
     /// A member that has all there is, is to count.
@@ -534,7 +538,7 @@ impl Member {
             return;
         }
         let record = self.record.with(store);
-        self.propose(Change { record, session: Session::Any, adds: Some(store) });
+        self.propose(Change { record: Arc::new(record), session: Session::Any, adds: Some(store) });
     }
 
     /// Whether it has the longest log of all that may hold something.

@@ -3,6 +3,7 @@
 use super::leader::{Change, Leader, Settings};
 use super::{History, Membership, Message, Place};
 use runtime::Instant;
+use std::sync::Arc;
 use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
 
 /// What is to be done, in this order.
@@ -15,11 +16,11 @@ pub enum Effect {
     /// Everything up to here is committed: the index takes it in.
     Commit(Seq),
     /// The first entries of the epoch are appended, from this sequence on: its start, and the record.
-    Begin(Seq, Membership),
+    Begin(Seq, Arc<Membership>),
     /// A message goes to a member, with the entries of these sequences, if any.
     Send(StoreId, Message, Option<(Seq, Seq)>),
     /// The map is asked to replace the record of the epoch before by this one; again and again until it answers (R12).
-    Propose(Membership, Session),
+    Propose(Arc<Membership>, Session),
     /// The member cannot take part any more.
     Stop(Refusal),
 }
@@ -69,7 +70,7 @@ pub struct Member {
     pub(super) life: Incarnation,
     pub(super) settings: Settings,
     /// The newest record that is known.
-    pub(super) record: Membership,
+    pub(super) record: Arc<Membership>,
     /// All that is appended.
     pub(super) log: History,
     pub(super) durable: Seq,
@@ -114,7 +115,7 @@ impl Member {
             me,
             life,
             settings,
-            record,
+            record: Arc::new(record),
             log,
             durable,
             committed,
@@ -223,11 +224,11 @@ impl Member {
 
     /// Whether this change waits for the map's answer.
     pub fn asked_for(&self, record: &Membership) -> bool {
-        self.change.as_ref().is_some_and(|change| change.record == *record)
+        self.change.as_ref().is_some_and(|change| *change.record == *record)
     }
 
     /// The newest record that is known.
-    pub fn record(&self) -> &Membership {
+    pub fn record(&self) -> &Arc<Membership> {
         &self.record
     }
 
@@ -241,6 +242,11 @@ impl Member {
         self.committed
     }
 
+    /// What the primary has said is committed, in this reign.
+    pub(crate) fn told_commit(&self) -> Seq {
+        self.told_commit
+    }
+
     /// Whether a change of the record waits for the map's answer.
     pub fn change_under_way(&self) -> bool {
         self.change.is_some()
@@ -250,13 +256,13 @@ impl Member {
 
     /// The map says so, or another member that has it from there.
     pub fn learn(&mut self, record: &Membership) {
-        if record.epoch == self.record.epoch && *record != self.record {
+        if record.epoch == self.record.epoch && *record != *self.record {
             self.stop(Refusal::TwoRecords { epoch: record.epoch });
         } else if self.asked_for(record) {
             self.changed(record);
         } else if record.epoch > self.record.epoch {
             self.step_down();
-            self.record = record.clone();
+            self.record = Arc::new(record.clone());
         }
     }
 
@@ -264,7 +270,7 @@ impl Member {
     pub fn looked(&mut self, record: &Membership) {
         if mutant(Mutant::OldMapFollowed) && record.epoch < self.record.epoch {
             self.step_down();
-            self.record = record.clone();
+            self.record = Arc::new(record.clone());
         } else if record.epoch < self.record.epoch {
             self.stop(Refusal::MapWentBack { map: record.epoch, known: self.record.epoch });
         } else {
@@ -278,7 +284,7 @@ impl Member {
             return;
         }
         self.change = None;
-        self.record = record.clone();
+        self.record = Arc::new(record.clone());
         if matches!(&self.role, Role::Leader(leader) if leader.is_leading()) {
             self.begin_epoch();
             self.advance_commit();
@@ -421,7 +427,7 @@ impl Member {
         } else {
             return;
         };
-        self.propose(Change { record, session, adds: None });
+        self.propose(Change { record: Arc::new(record), session, adds: None });
     }
 
     pub(super) fn propose(&mut self, change: Change) {
@@ -527,7 +533,10 @@ impl Member {
         self.matched = self.matched.max(Seq(before.1.0 + entries.len() as u64));
         self.told_commit = self.told_commit.max(commit);
         self.settle();
-        self.acknowledge();
+        // What is still on its way to the device is acknowledged when it is there: one answer, not two.
+        if self.durable >= self.matched || mutant(Mutant::PreparedBeforeDurable) {
+            self.acknowledge();
+        }
     }
 
     /// Takes entries behind `before` into the log; false if that is impossible.

@@ -1,6 +1,7 @@
 //! What members of a group say to each other.
 
 use super::{History, Membership};
+use std::sync::Arc;
 use types::Seq;
 
 /// One message; sender and its incarnation travel with it. Entries themselves are carried beside [`Message::Prepare`] and
@@ -10,7 +11,7 @@ pub enum Message {
     /// Entries in order, behind the one at `before`. Without entries: what is committed.
     Prepare {
         /// The sender's record.
-        record: Membership,
+        record: Arc<Membership>,
         /// Epoch and sequence of the entry before the first.
         before: Place,
         /// Everything up to here is committed.
@@ -26,7 +27,7 @@ pub enum Message {
     /// Tell me your history, and follow this record.
     Ask {
         /// The sender's record.
-        record: Membership,
+        record: Arc<Membership>,
     },
     /// What the member's log holds durably.
     Told {
@@ -42,7 +43,7 @@ pub enum Message {
     /// Send me entries from here on: you have the longest log.
     Fetch {
         /// The sender's record.
-        record: Membership,
+        record: Arc<Membership>,
         /// The last place that both have.
         behind: Seq,
     },
@@ -63,7 +64,7 @@ pub enum Message {
     /// There is a later record.
     Refused {
         /// It.
-        record: Membership,
+        record: Arc<Membership>,
     },
 }
 

@@ -38,7 +38,7 @@ fn member(me: StoreId) -> Member {
 /// What it asks the map for.
 fn asked_for(member: &mut Member) -> Membership {
     let mut proposals = member.take_effects().into_iter().filter_map(|effect| match effect {
-        Effect::Propose(record, _) => Some(record),
+        Effect::Propose(record, _) => Some(Membership::clone(&record)),
         _ => None,
     });
     proposals.next_back().expect("it asks the map")
@@ -81,7 +81,7 @@ fn leader() -> Member {
 fn what_was_cut_and_is_durable_late_does_not_speak_for_what_took_its_place() {
     let mut follower = member(A);
     let prepare = |epoch| Message::Prepare {
-        record: Membership { epoch: Epoch(epoch), ..record() },
+        record: Membership { epoch: Epoch(epoch), ..record() }.into(),
         before: (Epoch(4), Seq(6)),
         commit: Seq(0),
     };
@@ -148,9 +148,9 @@ fn a_store_whose_log_knows_a_later_epoch_than_the_map_does_not_start() {
 fn two_records_of_one_epoch_stop_whoever_hears_of_both() {
     let mut follower = member(A);
     let other = Membership { in_sync: vec![P, B], joining: vec![A], ..record() };
-    follower.receive(P, FIRST_LIFE, &Message::Ask { record: other }, &[]);
+    follower.receive(P, FIRST_LIFE, &Message::Ask { record: other.into() }, &[]);
     assert_eq!(stops_for(&mut follower), Some(Refusal::TwoRecords { epoch: Epoch(4) }));
-    follower.receive(P, FIRST_LIFE, &Message::Ask { record: record() }, &[]);
+    follower.receive(P, FIRST_LIFE, &Message::Ask { record: record().into() }, &[]);
     assert_eq!(stops_for(&mut follower), None);
 }
 
@@ -199,7 +199,7 @@ fn an_earlier_life_heard_late_counts_for_nothing() {
     let second_life = Incarnation(2);
     let mut leader = leader();
     leader.is_durable((Epoch(5), Seq(8)));
-    leader.receive(A, second_life, &Message::Refused { record: record() }, &[]);
+    leader.receive(A, second_life, &Message::Refused { record: record().into() }, &[]);
     leader.receive(A, FIRST_LIFE, &told(Epoch(5)), &[]);
     leader.receive(A, FIRST_LIFE, &Message::Prepared { epoch: Epoch(5), through: Seq(8) }, &[]);
     assert!(!commits(&mut leader), "the second life may have lost it");

@@ -10,6 +10,7 @@ use super::message::{decode_message, encode_message, kind_of, record_of};
 use super::{Envelope, FillMessage, Kind, NodeMessage, WireError};
 use crate::protocol::{Membership, Message};
 use runtime::SharedBuf;
+use std::sync::Arc;
 use store::Entry;
 use store::format::Crc32c;
 use types::GroupId;
@@ -20,14 +21,14 @@ pub const MAX_RECORDS_REMEMBERED: usize = 16_384;
 
 /// The record sent last, per group: the same on both sides.
 #[derive(Debug, Default)]
-struct Records(hashbrown::HashMap<GroupId, Membership, foldhash::fast::FixedState>);
+struct Records(hashbrown::HashMap<GroupId, Arc<Membership>, foldhash::fast::FixedState>);
 
 impl Records {
-    fn get(&self, group: GroupId) -> Option<&Membership> {
+    fn get(&self, group: GroupId) -> Option<&Arc<Membership>> {
         self.0.get(&group)
     }
 
-    fn sent(&mut self, group: GroupId, record: &Membership) {
+    fn sent(&mut self, group: GroupId, record: &Arc<Membership>) {
         let has_room = self.0.len() < MAX_RECORDS_REMEMBERED;
         match self.0.get_mut(&group) {
             Some(known) if known == record => {}
@@ -166,6 +167,8 @@ pub struct Frame {
 #[derive(Debug, Default)]
 pub struct Receiver {
     records: Records,
+    /// A list for the entries of the next frame.
+    spare: Vec<Entry>,
 }
 
 impl Receiver {
@@ -188,6 +191,13 @@ impl Receiver {
         Ok(Some(Frame { header, said }))
     }
 
+    /// Takes back the list of a frame's entries, for those of the next.
+    pub fn recycle(&mut self, entries: Vec<Entry>) {
+        if entries.capacity() > self.spare.capacity() {
+            self.spare = entries;
+        }
+    }
+
     /// What the body says that came with this header; entries share its memory.
     ///
     /// # Errors
@@ -202,7 +212,7 @@ impl Receiver {
             return FillMessage::decode(header.kind, meta.len(), body).map(Said::Fill);
         }
         let group = header.envelope.group;
-        let (message, entries) = decode_message(header, body, self.records.get(group))?;
+        let (message, entries) = decode_message(header, body, self.records.get(group), &mut self.spare)?;
         if let Some(record) = record_of(&message) {
             self.records.sent(group, record);
         }

@@ -85,20 +85,22 @@ pub(super) fn encode_entries(
     Ok(packed)
 }
 
-/// The entries of a body, each block compared with its sum. They share the body's memory.
+/// The entries of a body, each block compared with its sum, in a list that was spare. They share the body's memory.
 pub(super) fn decode_entries(
     body: &SharedBuf,
     heads: Range<usize>,
     blocks: Range<u32>,
-    count: u32,
-    mut chain: Chain,
+    (count, mut chain): (u32, Chain),
+    spare: &mut Vec<Entry>,
 ) -> Result<Vec<Entry>, WireError> {
     const WHAT: &str = "entries";
     if count > MAX_ENTRIES || heads.len() < (count * LEAST_HEAD_BYTES) as usize {
         return Err(WireError::field(WHAT, "number of entries", count));
     }
+    let mut found = std::mem::take(spare);
+    found.clear();
     // Not more than a few times what was received: each has its head.
-    let mut found = Vec::with_capacity(count as usize);
+    found.reserve(count as usize);
     let mut walk = OrderedEntries::new(body, heads, blocks.start);
     while let Some(entry) = walk.next_entry()? {
         chain.follow(&entry)?;

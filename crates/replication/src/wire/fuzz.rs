@@ -6,6 +6,7 @@ use super::*;
 use crate::protocol::{History, Membership, Message};
 use runtime::buf::LARGEST;
 use runtime::{IoBuf, SharedBuf};
+use std::sync::Arc;
 use store::format::{Codec, Crc32c, LayerRecord, StoredLength};
 use store::{BlockCoding, Entry, EntryKind};
 use types::*;
@@ -230,17 +231,17 @@ fn group_samples() -> Vec<(&'static str, Message, Vec<Entry>)> {
     let (epoch, commit) = (Epoch(6), Seq(999));
     let starts = vec![(Epoch(1), Seq(1)), (Epoch(5), Seq(900)), (epoch, Seq(1002))];
     let history = History::new(starts, Seq(1011));
-    let prepare = Message::Prepare { record: record(), before: BEFORE, commit };
+    let prepare = Message::Prepare { record: Arc::new(record()), before: BEFORE, commit };
     vec![
         ("prepare-commit-alone", prepare.clone(), Vec::new()),
         ("prepare", prepare.clone(), entries(false)),
         ("prepare-with-blocks", prepare, entries(true)),
         ("prepared", Message::Prepared { epoch, through: Seq(1011) }, Vec::new()),
-        ("ask", Message::Ask { record: record() }, Vec::new()),
+        ("ask", Message::Ask { record: Arc::new(record()) }, Vec::new()),
         ("told", Message::Told { epoch, history, committed: Seq(1008), whole: true }, Vec::new()),
-        ("fetch", Message::Fetch { record: record(), behind: Seq(1000) }, Vec::new()),
+        ("fetch", Message::Fetch { record: Arc::new(record()), behind: Seq(1000) }, Vec::new()),
         ("fetched", Message::Fetched { epoch, before: BEFORE }, entries(false)),
-        ("refused", Message::Refused { record: record() }, Vec::new()),
+        ("refused", Message::Refused { record: Arc::new(record()) }, Vec::new()),
         ("gave-up", Message::GaveUp { epoch, poison: Some(Seq(1005)) }, Vec::new()),
     ]
 }

@@ -11,6 +11,7 @@ use super::record::{decode_record, encode_record};
 use super::{EPOCH_MAX, FrameHeader, Kind, MAX_HISTORY_EPOCHS, SEQ_MAX, WireError};
 use crate::protocol::{Membership, Message, Place};
 use runtime::SharedBuf;
+use std::sync::Arc;
 use store::Entry;
 use types::{Epoch, GroupId, Seq};
 
@@ -29,7 +30,7 @@ pub(super) fn kind_of(message: &Message) -> Kind {
 }
 
 /// The record that a message carries.
-pub(super) fn record_of(message: &Message) -> Option<&Membership> {
+pub(super) fn record_of(message: &Message) -> Option<&Arc<Membership>> {
     match message {
         Message::Prepare { record, .. }
         | Message::Ask { record }
@@ -83,11 +84,13 @@ pub(super) fn encode_message(
     Ok(Packed::default())
 }
 
-/// Reads the body of a message, whose meta part has its sum; `known` is the record of the group that was sent last.
+/// Reads the body of a message, whose meta part has its sum; `known` is the record of the group that was sent last, `spare`
+/// a list that the entries may be returned in.
 pub(super) fn decode_message(
     header: &FrameHeader,
     body: &SharedBuf,
-    known: Option<&Membership>,
+    known: Option<&Arc<Membership>>,
+    spare: &mut Vec<Entry>,
 ) -> Result<(Message, Vec<Entry>), WireError> {
     let meta = &body[..header.meta_bytes as usize];
     let group = header.envelope.group;
@@ -99,7 +102,7 @@ pub(super) fn decode_message(
             let record = record(fixed, &mut lists)?;
             let (before, commit) = Prepare::decode(fixed)?;
             let chain = Chain::new(group, before, record.epoch);
-            entries = Prepare::SPAN.read(header, (body, fixed, &mut lists), chain)?;
+            entries = Prepare::SPAN.read(header, (body, fixed, &mut lists), chain, spare)?;
             Message::Prepare { record, before, commit }
         }
         Kind::Prepared => {
@@ -125,7 +128,8 @@ pub(super) fn decode_message(
         Kind::Fetched => {
             let (fixed, mut lists) = Body::begin("fetched", meta, Fetched::BYTES)?;
             let (epoch, before) = Fetched::decode(fixed)?;
-            entries = Fetched::SPAN.read(header, (body, fixed, &mut lists), Chain::new(group, before, epoch))?;
+            let chain = Chain::new(group, before, epoch);
+            entries = Fetched::SPAN.read(header, (body, fixed, &mut lists), chain, spare)?;
             Message::Fetched { epoch, before }
         }
         Kind::Refused => {
@@ -153,8 +157,8 @@ fn read_record(
     group: GroupId,
     fixed: &[u8],
     lists: &mut Body<'_>,
-    known: Option<&Membership>,
-) -> Result<Membership, WireError> {
+    known: Option<&Arc<Membership>>,
+) -> Result<Arc<Membership>, WireError> {
     let (bytes, epoch) = (u16_at(fixed, 2), Epoch(u32_at(fixed, 4)));
     if bytes == 0 {
         let known = known.filter(|known| known.epoch == epoch);
@@ -164,7 +168,7 @@ fn read_record(
     if record.epoch != epoch {
         return Err(WireError::field("record", "epoch, other than its message's", record.epoch.0));
     }
-    Ok(record)
+    Ok(Arc::new(record))
 }
 
 fn epoch_of(what: &'static str, number: u32) -> Result<Epoch, WireError> {
@@ -194,12 +198,13 @@ impl Span {
         header: &FrameHeader,
         (body, fixed, lists): (&SharedBuf, &[u8], &mut Body<'_>),
         chain: Chain,
+        spare: &mut Vec<Entry>,
     ) -> Result<Vec<Entry>, WireError> {
         let (count, heads_bytes) = (u32_at(fixed, self.count_at), u32_at(fixed, self.heads_at) as usize);
         let start = lists.at();
         lists.list(heads_bytes)?;
         let blocks = header.meta_bytes..header.meta_bytes + header.blocks_bytes;
-        decode_entries(body, start..start + heads_bytes, blocks, count, chain)
+        decode_entries(body, start..start + heads_bytes, blocks, (count, chain), spare)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The faults of a run: drawn up front and numbered, so that a run can be repeated without some of them.
 //!
 //! Swarm-style: each kind has a rate of its own, for most runs none, so that a few kinds meet often and no kind hides
-//! another. A fault has a number, a moment, a duration and a place; nothing of it depends on what happens in the run.
+//! another; how many kinds there are is drawn as well, one to most of them. A fault has a number, a moment, a duration and a place; nothing of it depends on what happens in the run.
 
 use super::fault::{Fault, KINDS};
 use super::layout::Layout;
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Of how many runs one has faults of a kind that takes it far from what is usual.
 const RARE: u64 = 24;
+/// A usual kind happens in one of so many runs: drawn for each run.
+const RARITIES: [u64; 4] = [2, 4, 8, 16];
 /// Longest that anything lasts, and what is left of a run for it to end and be healed in.
 const LASTS_MAX: Duration = Duration::from_secs(15);
 /// After something that kept a node from working, the next is left alone for so long, where a run has one at a time.
@@ -39,20 +41,11 @@ impl std::fmt::Display for Event {
 /// Draws the faults of a run.
 pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
     let mut events = Vec::new();
-    // Some runs have no faults at all, and have to be as good.
+    // Some runs have no faults at all, and have to be as good; all others have one at least.
     if !random.one_in(16) {
-        for (kind, name) in KINDS.iter().enumerate() {
-            if *name == "added nodes" && profile.grows {
-                let seed = random.next_u64();
-                let at = profile.duration.mul_f64(random.below(100) as f64 / 200.0);
-                let fault = Fault::Added { node: profile.nodes, seed };
-                events.push(Event { number: 0, at, lasts: Duration::ZERO, fault });
-            }
-            for _ in 0..draw_count(kind, profile, random) {
-                // All is drawn in any case, so that one kind does not shift what another draws.
-                let own = Random::new(random.next_u64());
-                events.extend(draw_one(kind, profile, layout, &own));
-            }
+        let rarity = RARITIES[random.below(RARITIES.len() as u64) as usize];
+        while events.is_empty() {
+            events = draw_kinds(profile, layout, rarity, random);
         }
     }
     events.sort_by_key(|event| event.at);
@@ -72,18 +65,37 @@ pub fn draw(profile: &Profile, layout: &Layout, random: &Random) -> Vec<Event> {
     events
 }
 
+/// Faults of some of the kinds, each of which happens in one of `rarity` runs.
+fn draw_kinds(profile: &Profile, layout: &Layout, rarity: u64, random: &Random) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (kind, name) in KINDS.iter().enumerate() {
+        if *name == "added nodes" && profile.grows {
+            let seed = random.next_u64();
+            let at = profile.duration.mul_f64(random.below(100) as f64 / 200.0);
+            let fault = Fault::Added { node: profile.nodes, seed };
+            events.push(Event { number: 0, at, lasts: Duration::ZERO, fault });
+        }
+        for _ in 0..draw_count(kind, profile, rarity, random) {
+            // All is drawn in any case, so that one kind does not shift what another draws.
+            let own = Random::new(random.next_u64());
+            events.extend(draw_one(kind, profile, layout, &own));
+        }
+    }
+    events
+}
+
 /// How often a kind of fault happens in this run.
-fn draw_count(kind: usize, profile: &Profile, random: &Random) -> u64 {
+fn draw_count(kind: usize, profile: &Profile, rarity: u64, random: &Random) -> u64 {
     if profile.beyond_policy && matches!(KINDS[kind], "lost nodes" | "wiped devices" | "rotting blocks") {
         return random.below(3);
     }
     let happens = match KINDS[kind] {
         "map restores" => random.one_in(RARE),
         // What is lost with them, only the others have.
-        "lost nodes" | "wiped devices" => random.one_in(8),
+        "lost nodes" | "wiped devices" => random.one_in(4 * rarity),
         "added nodes" => false,
-        "lying disks" | "rotting blocks" => random.one_in(4),
-        _ => random.one_in(3),
+        "lying disks" | "rotting blocks" => random.one_in(2 * rarity),
+        _ => random.one_in(rarity),
     };
     let count = match KINDS[kind] {
         "lost nodes" | "lying disks" | "rotting blocks" | "wiped devices" => 1,

@@ -7,6 +7,7 @@ use replication::protocol::Membership;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::Once;
 use std::time::Duration;
 use types::{GroupId, StoreId};
@@ -37,7 +38,7 @@ impl log::Log for Logger {
 /// What a member was known to say last.
 #[derive(PartialEq, Eq)]
 struct Known {
-    record: Membership,
+    record: Arc<Membership>,
     leads: bool,
     serves: bool,
     whole: bool,

@@ -139,10 +139,11 @@ impl Watch {
 
     fn look_at(&mut self, member: &Member) -> Result<(), Failure> {
         let Member { group, store, process, standing, .. } = member;
-        let Standing { record: Membership { epoch, .. }, committed, durable, .. } = standing;
+        let Standing { record, committed, durable, .. } = standing;
+        let epoch = record.epoch;
         // A map that was restored gives an epoch again, to whoever has seen nothing of it; who has begun it is in the way.
         if standing.serves || standing.leads && !self.has_restored {
-            let leader = *self.leaders.entry((*group, *epoch)).or_insert((*store, *process));
+            let leader = *self.leaders.entry((*group, epoch)).or_insert((*store, *process));
             if leader != (*store, *process) {
                 let message = format!("group {group}: {leader:?} and {:?} lead in epoch {epoch}", (store, process));
                 return Err(Failure::new("reigns", message));
@@ -170,7 +171,7 @@ pub fn describe(layout: &Layout, machines: &[Rc<Machine>], group: GroupId) -> St
     let names = |ids: &[StoreId]| ids.iter().map(name).collect::<Vec<_>>().join(" ");
     for member in members(layout, machines).iter().filter(|member| member.group == group) {
         let Standing { record, leads, serves, whole, damaged, committed, durable, stopped } = &member.standing;
-        let Membership { epoch, primary, in_sync, eligible, joining, .. } = record;
+        let Membership { epoch, primary, in_sync, eligible, joining, .. } = &**record;
         out += &format!(
             "\n  store {} (node {}): epoch {epoch} of {}, leads {leads}, serves {serves}, whole {whole} ({damaged} damaged), in sync [{}], eligible [{}], joining [{}], committed {committed}, durable {durable}{}",
             member.store,
