@@ -44,6 +44,9 @@ count() {
     passed=$((passed + stage_passed)) failed=$((failed + stage_failed)) skipped=$((skipped + stage_skipped))
 }
 
+# Objects of one build are never mixed with those of another.
+export CARGO_INCREMENTAL=0
+
 only=("$@")
 
 target=${CARGO_TARGET_DIR:-$PWD/target}

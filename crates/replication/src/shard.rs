@@ -219,7 +219,11 @@ impl GroupShard {
     /// A group of this shard.
     pub fn group(&self, id: GroupId) -> Option<GroupRef> {
         let index = *self.by_id.borrow().get(&id)?;
-        Some(self.groups.borrow()[index as usize].clone())
+        Some(self.group_at(index))
+    }
+
+    pub(crate) fn group_at(&self, index: u32) -> GroupRef {
+        self.groups.borrow()[index as usize].clone()
     }
 
     /// All groups of this shard.
@@ -299,17 +303,10 @@ impl GroupShard {
     }
 
     /// The group has something to send when this turn ends.
-    pub(crate) fn mark_dirty(&self, group: &Group, index: u32) {
+    pub(crate) fn mark_dirty(&self, group: &Group) {
         if !group.is_dirty.replace(true) {
-            self.dirty.borrow_mut().push(index);
+            self.dirty.borrow_mut().push(group.index());
             self.dirtied.wake_all();
-        }
-    }
-
-    /// The same, for a group of this shard.
-    pub(crate) fn mark_dirty_group(&self, group: &Group) {
-        if let Some(index) = self.by_id.borrow().get(&group.id()) {
-            self.mark_dirty(group, *index);
         }
     }
 
@@ -328,8 +325,7 @@ impl GroupShard {
             }
         }
         for (index, place) in settling.drain(..) {
-            let group = self.groups.borrow()[index as usize].clone();
-            group.is_durable(place);
+            self.group_at(index).is_durable(place);
         }
         *self.settling.borrow_mut() = settling;
     }

@@ -111,6 +111,31 @@ fn damage_that_nobody_reads_keeps_nobody_away_when_two_are_left() {
     }
 }
 
+/// Writers that never pause are ahead of it for ever: they wait for a moment.
+#[test]
+fn a_member_with_a_slower_device_is_added_while_clients_write() {
+    let cluster = common::three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.crash(2);
+    cluster.wait_until("two are in sync", SOON, |cluster| cluster.record().in_sync.len() == 2);
+    cluster.disks[2].set_delay(Duration::from_millis(15));
+    cluster.start(2);
+    cluster.world.run_for(Duration::from_secs(1));
+    let until = cluster.world.now() + SOON;
+    let mut round = 0;
+    while cluster.record().in_sync.len() < 3 {
+        assert!(cluster.world.now() < until, "it is not added: {:#?}", cluster.told());
+        for _ in 0..8 {
+            round += 1;
+            cluster.submit(0, round % 20, round / 20 % 200, round as u8).expect("it is up").expect("it has a place");
+        }
+        cluster.world.run_for(Duration::from_millis(2));
+    }
+    cluster.write(0, 1, 99).expect("it is up").expect("it is written");
+    cluster.world.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.digests(0), cluster.digests(2));
+}
+
 /// A primary that stood still has heard nobody meanwhile, and takes nobody out for that.
 #[test]
 fn who_slept_takes_nobody_out() {

@@ -8,6 +8,10 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// Worlds take and give back memory without end.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const USAGE: &str = "\
 usage: cairn-sim list
        cairn-sim run WORKLOAD --seed N [--crashes N] [--without FAULTS] [--operations N] [--mutant M]

@@ -11,6 +11,34 @@ use store::{Entry, ReadError};
 use types::{ChunkId, LayerId, Mutant, Seq, StoreId, mutant};
 
 impl Group {
+    /// For whom all writers wait.
+    pub(crate) fn held_for(&self) -> Option<StoreId> {
+        self.held_for.get()
+    }
+
+    /// All writers wait until this member has all that is committed and is being added; or until somebody
+    /// [lets](Self::let_writers_go) them go.
+    pub(crate) fn hold_writers_for(&self, store: StoreId) {
+        self.held_for.set(Some(store));
+        self.add_held_for();
+    }
+
+    /// Adds the member that writers wait for, if it has all: from then on it counts (R3).
+    pub(super) fn add_held_for(&self) {
+        let Some(store) = self.held_for.get() else { return };
+        self.with(|member| member.add(store));
+        if self.member.borrow().change_under_way() {
+            self.let_writers_go();
+        }
+    }
+
+    /// Nobody waits for a member any more.
+    pub(crate) fn let_writers_go(&self) {
+        if self.held_for.take().is_some() {
+            self.room.wake_all();
+        }
+    }
+
     /// Which reign of this member it is.
     pub(crate) fn reign(&self) -> u32 {
         self.window.borrow().reign()

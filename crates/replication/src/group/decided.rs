@@ -55,6 +55,9 @@ impl Group {
         self.member.borrow_mut().receive(from, life, message, &epochs);
         self.epochs.replace(epochs);
         self.carry_out(entries);
+        if self.held_for.get() == Some(from) {
+            self.add_held_for();
+        }
         self.note_poison();
     }
 
@@ -273,6 +276,7 @@ impl Group {
         self.is_leading.set(false);
         self.fillings.take().iter().for_each(|filling| filling.end());
         self.held.borrow_mut().clear();
+        self.held_for.set(None);
         let waiters = self.window.borrow_mut().end();
         waiters.into_iter().for_each(std::task::Waker::wake);
         self.recent.borrow_mut().clear();
@@ -298,7 +302,7 @@ impl Group {
             _ => {}
         }
         let Some((first, through)) = range else {
-            return outside.send(shard, self.id, to, &message, &[]);
+            return outside.send(shard, self, to, &message, (&[], 0));
         };
         if self.lacking.borrow().contains(&to) {
             // What comes before these it does not get.
@@ -306,8 +310,11 @@ impl Group {
         }
         if let Some(entries) = self.recent.borrow_mut().range(first, through) {
             return match self.filling(to) {
-                Some(filling) => outside.send(shard, self.id, to, &message, &filling.filtered(entries)),
-                None => outside.send(shard, self.id, to, &message, entries),
+                Some(filling) => {
+                    let entries = filling.filtered(entries);
+                    outside.send(shard, self, to, &message, (&entries, filling.attempt()));
+                }
+                None => outside.send(shard, self, to, &message, (entries, 0)),
             };
         }
         if first > shard.store().committed_through(self.id) {

@@ -117,6 +117,8 @@ pub struct Group {
     damaged: RefCell<Vec<(LayerId, ChunkId)>>,
     /// Chunks whose writers wait, as their unit is being taken.
     held: RefCell<Vec<ChunkId>>,
+    /// All writers wait a moment, so that this member has all that is committed, and is added.
+    held_for: Cell<Option<StoreId>>,
     /// Members that are being made whole, at their primary.
     fillings: RefCell<Vec<Rc<Filling>>>,
     /// Who is made whole here.
@@ -125,6 +127,8 @@ pub struct Group {
     told_to: RefCell<Vec<(StoreId, Epoch)>>,
     /// To be sent at the end of this turn.
     pub(crate) is_dirty: Cell<bool>,
+    /// Something found no room on a connection.
+    pub(crate) waits_for_room: Cell<bool>,
     /// The entry that nobody can apply, as it is written down.
     poison_noted: Cell<Option<Seq>>,
     pub(crate) timers: RefCell<Timers>,
@@ -162,14 +166,21 @@ impl Group {
             base_of_leaves: Cell::default(),
             damaged: RefCell::default(),
             held: RefCell::default(),
+            held_for: Cell::new(None),
             fillings: RefCell::default(),
             filler: RefCell::default(),
             told_to: RefCell::default(),
             is_dirty: Cell::new(false),
+            waits_for_room: Cell::new(false),
             poison_noted: Cell::new(poison),
             timers: RefCell::default(),
             stopped: OnceCell::new(),
         }
+    }
+
+    /// Where its shard keeps it.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
     }
 
     /// Its id.

@@ -246,12 +246,13 @@ impl Group {
 
     /// Waits while the chunk's writers are held.
     async fn wait_until_free(&self, chunk: ChunkId) -> Result<(), GroupError> {
-        if !self.held.borrow().contains(&chunk) {
+        let is_held = || self.held_for.get().is_some() || self.held.borrow().contains(&chunk);
+        if !is_held() {
             return Ok(());
         }
         let free = || match self.room_now(0) {
             Some(Err(error)) => Some(Err(error)),
-            _ => (!self.held.borrow().contains(&chunk)).then_some(Ok(())),
+            _ => (!is_held()).then_some(Ok(())),
         };
         self.room.until(free).await
     }
@@ -351,7 +352,7 @@ impl Group {
         if let Some(entry) = to_send {
             self.note_change(&entry);
             self.recent.borrow_mut().push(entry);
-            shard.mark_dirty(self, self.index);
+            shard.mark_dirty(self);
         }
         Ok(Some(Placed { seq, reign: window.reign() }))
     }

@@ -1,6 +1,6 @@
 //! One core's share of a node: the shards that are served here, and connections to the cores of other nodes.
 
-use super::link::{Frames, Line, Link, Taken};
+use super::link::{Frames, Line, Link};
 use super::map_side::{MapSide, Says};
 use super::view::View;
 use super::{Shared, Timing, Work};
@@ -9,8 +9,8 @@ use crate::group::{Group, GroupRef, Received};
 use crate::protocol::{Membership, Message, Session};
 use crate::shard::GroupShard;
 use crate::wire::{
-    Beat, BeatAnswer, Class, Cores, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, Grants, Hello, NodeMessage,
-    RequestId, Said, StoreLine, WIRE_VERSION,
+    Beat, BeatAnswer, Class, Cores, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, Grants, Hello, NodeMessage, Said,
+    StoreLine, WIRE_VERSION,
 };
 use cluster::GroupRecord;
 use foldhash::fast::FixedState;
@@ -50,8 +50,8 @@ pub struct CoreGroups {
     /// Where other nodes are reached.
     addresses: RefCell<HashMap<NodeId, SocketAddr, FixedState>>,
     links: RefCell<HashMap<(NodeId, u16), Rc<Link>, FixedState>>,
-    /// Groups that had no room on a connection: shard, its index there.
-    waiting: RefCell<Vec<(Rc<GroupShard>, GroupId)>>,
+    /// Groups that had no room on a connection: shard, and where it keeps them.
+    waiting: RefCell<Vec<(Rc<GroupShard>, u32)>>,
     /// What was known of each group's record when a look at the map began.
     known: RefCell<HashMap<(StoreId, GroupId), Epoch, FixedState>>,
     looked_at_links: Cell<Instant>,
@@ -198,50 +198,46 @@ impl CoreGroups {
 
     // ---- to other members ----------------------------------------------------------------------------------------
 
-    /// Sends a message to a member, if its node is known and there is room; who did not get all is offered it again.
+    /// Sends a message to a member, if its node is known and there is room; entries that found none are offered again.
+    /// `attempt`: the one to make that member whole in which they are sent.
     pub(crate) fn send(
         self: &Rc<Self>,
         shard: &Rc<GroupShard>,
-        group: GroupId,
+        group: &Group,
         to: StoreId,
         message: &Message,
-        entries: &[Entry],
+        (entries, attempt): (&[Entry], u64),
     ) {
-        let Some(link) = self.link_to(to, group) else {
-            return self.not_sent(shard, group, to, entries.first().map(|entry| entry.seq));
+        let Some(link) = self.link_to(to, group.id()) else {
+            if let Some(first) = entries.first() {
+                group.not_sent(to, first.seq);
+            }
+            return;
         };
-        self.messages.set(self.messages.get() + 1);
-        let of_group = shard.group(group);
-        let filling = of_group.as_ref().filter(|_| !entries.is_empty()).and_then(|group| group.filling(to));
         let envelope = Envelope {
             sender: shard.store_id(),
             incarnation: shard.life(),
             receiver: to,
-            group,
-            request: of_group.map_or(RequestId(0), |group| group.request_of(message)),
-            attempt: filling.map_or(0, |filling| filling.attempt()),
+            group: group.id(),
+            request: group.request_of(message),
+            attempt,
             ..Envelope::default()
         };
         match link.push(&envelope, message, entries) {
-            Ok(Taken::Whole | Taken::Nothing) => {}
-            Ok(Taken::Before(next)) => {
-                self.not_sent(shard, group, to, Some(next));
-                self.waiting.borrow_mut().push((shard.clone(), group));
+            Ok(None) => self.messages.set(self.messages.get() + 1),
+            Ok(Some(next)) => {
+                group.not_sent(to, next);
+                if !group.waits_for_room.replace(true) {
+                    self.waiting.borrow_mut().push((shard.clone(), group.index()));
+                }
             }
-            Err(error) => log::error!("group {group}: a message was not sent: {error}"),
+            Err(error) => log::error!("group {}: a message was not sent: {error}", group.id()),
         }
     }
 
     /// Messages of groups to other members since the start.
     pub fn messages_sent(&self) -> u64 {
         self.messages.get()
-    }
-
-    /// Entries from `first` on did not go out.
-    fn not_sent(&self, shard: &Rc<GroupShard>, group: GroupId, to: StoreId, first: Option<Seq>) {
-        if let (Some(first), Some(group)) = (first, shard.group(group)) {
-            group.not_sent(to, first);
-        }
     }
 
     /// The same with entries that only the store has.
@@ -259,12 +255,14 @@ impl CoreGroups {
             match read {
                 Ok(mut entries) => {
                     entries.retain(|entry| entry.seq <= through);
-                    let filling = shard.group(group).and_then(|group| group.filling(to));
-                    if let Some(filling) = filling {
+                    let Some(group) = shard.group(group) else { return };
+                    let filling = group.filling(to);
+                    if let Some(filling) = &filling {
                         entries = filling.filtered(&entries);
                     }
                     if entries.first().is_some_and(|entry| entry.seq == first) {
-                        this.send(&shard, group, to, &message, &entries);
+                        let attempt = filling.map_or(0, |filling| filling.attempt());
+                        this.send(&shard, &group, to, &message, (&entries, attempt));
                     }
                 }
                 Err(error) => log::error!("group {group}: prepared entries were not read: {error}"),
@@ -309,8 +307,8 @@ impl CoreGroups {
         stores.iter().copied().find(|store| !view.takes_new_blocks(*store))
     }
 
-    /// Whether another node of these stores was answered by the map, for long enough after `since`.
-    pub(super) fn map_answers_others(&self, stores: &[StoreId], since: Instant) -> bool {
+    /// Whether a node of these stores was answered by the map after `since`.
+    pub(super) fn map_answers(&self, stores: &[StoreId], since: Instant) -> bool {
         let view = self.view.borrow();
         stores.iter().any(|store| view.reached_map(*store).is_some_and(|at| at > since))
     }
@@ -398,10 +396,10 @@ impl CoreGroups {
         if self.waiting.borrow().is_empty() {
             return;
         }
-        for (shard, group) in self.waiting.take() {
-            if let Some(group) = shard.group(group) {
-                shard.mark_dirty_group(&group);
-            }
+        for (shard, index) in self.waiting.take() {
+            let group = shard.group_at(index);
+            group.waits_for_room.set(false);
+            shard.mark_dirty(&group);
         }
     }
 

@@ -58,17 +58,6 @@ impl Line {
     }
 }
 
-/// Whether a message was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// All of it.
-    Whole,
-    /// Only entries before this one, or none at all if it carried none: the rest is to be offered again.
-    Before(Seq),
-    /// The connection has no room: to be offered again.
-    Nothing,
-}
-
 impl Link {
     pub(crate) fn new(node: NodeId, core: u16) -> Self {
         Self {
@@ -124,22 +113,28 @@ impl Link {
         Ok(said)
     }
 
-    /// Queues a message between stores, with its entries.
+    /// Queues a message between stores, with its entries. Returns the first that found no room; a message without entries
+    /// that finds none is dropped: timers send such again.
     ///
     /// # Errors
     /// What the other side would refuse.
-    pub(crate) fn push(&self, envelope: &Envelope, message: &Message, entries: &[Entry]) -> Result<Taken, WireError> {
+    pub(crate) fn push(
+        &self,
+        envelope: &Envelope,
+        message: &Message,
+        entries: &[Entry],
+    ) -> Result<Option<Seq>, WireError> {
         let mut rest = entries;
         let mut message = std::borrow::Cow::Borrowed(message);
         loop {
             if !self.has_room() {
-                return Ok(rest.first().map_or(Taken::Nothing, |next| Taken::Before(next.seq)));
+                return Ok(rest.first().map(|next| next.seq));
             }
             let carried = self.queue(|Outgoing { sender, heads, blocks, .. }| {
                 sender.encode(envelope, &message, rest, heads, blocks)
             })?;
             self.is_used.set(true);
-            let Some(last) = rest[..carried].last().filter(|_| carried < rest.len()) else { return Ok(Taken::Whole) };
+            let Some(last) = rest[..carried].last().filter(|_| carried < rest.len()) else { return Ok(None) };
             let place = (last.epoch, last.seq);
             match message.to_mut() {
                 Message::Prepare { before, .. } | Message::Fetched { before, .. } => *before = place,

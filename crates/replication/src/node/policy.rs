@@ -27,7 +27,9 @@ struct PeerTimer {
     /// The commit number that it has heard, and when it was sent one last.
     commit: Seq,
     told_at: Instant,
-    /// How long to wait after an attempt to make it whole that failed, and until when.
+    /// What was committed when it was to be added last.
+    looked: Seq,
+    /// How long to wait after an attempt to make it whole, or to add it, that failed, and until when.
     pause: Duration,
     paused_until: Instant,
 }
@@ -46,8 +48,9 @@ pub(crate) struct Timers {
     asked_at: Option<Instant>,
     looked_at: Option<Instant>,
     added_at: Instant,
-    /// Since when a change of the record waits for the map's answer.
+    /// Since when a change of the record waits for the map's answer, and since when the map answers others and not this node.
     asking_since: Option<Instant>,
+    others_answered_since: Option<Instant>,
     /// How far the log was, of one that waits for a longer one, and since when.
     fetched: Option<(Seq, Instant)>,
     peers: Vec<PeerTimer>,
@@ -91,6 +94,7 @@ impl Timers {
                 resent_at: at,
                 commit: Seq(0),
                 told_at: Instant(0),
+                looked: Seq(0),
                 pause: Duration::ZERO,
                 paused_until: Instant(0),
             };
@@ -209,11 +213,40 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
                 }
             })
         });
+        hold_for_one(group, &others, &gone, at);
         if group.member().next_place().is_none() && at.since(epoch_at) >= timing.ask {
             group.with(|member| member.go_on(true));
         }
     }
     group.flush();
+}
+
+/// A member that has what was committed at the last look, and never what is committed now, as its device is slower than the
+/// others: writers wait a moment, until the next look at most, so that it has all and is added.
+fn hold_for_one(group: &Group, others: &[StoreId], gone: &[StoreId], at: Instant) {
+    if let Some(store) = group.held_for() {
+        group.let_writers_go();
+        group.timers.borrow_mut().attempted(store, false);
+    }
+    let nearly = {
+        let (member, mut timers) = (group.member(), group.timers.borrow_mut());
+        let committed = member.committed();
+        let mut nearly = None;
+        for store in others.iter().filter(|store| !gone.contains(store)) {
+            let Some(peer) = member.peer(*store) else { continue };
+            let timer = timers.peer(*store, at);
+            let looked = std::mem::replace(&mut timer.looked, committed);
+            let is_near = peer.has_told && peer.whole && looked > Seq(0) && peer.prepared >= looked;
+            let is_absent = !member.record().in_sync.contains(store);
+            if is_absent && is_near && timer.paused_until <= at {
+                nearly = nearly.or(Some(*store));
+            }
+        }
+        nearly.filter(|_| !member.change_under_way())
+    };
+    if let Some(store) = nearly {
+        group.hold_writers_for(store);
+    }
 }
 
 /// Whether a member answers beats and grants nothing for this group, for so long that it is as good as slow: it has stopped,
@@ -238,8 +271,16 @@ fn lets_one_with_a_map_lead(core: &CoreGroups, group: &Group, gone: &[StoreId], 
         let may_lead = |store: &&StoreId| **store != member.store() && !gone.contains(store);
         member.record().in_sync.iter().filter(may_lead).copied().collect()
     };
-    // What it was answered then was asked well after this one's change.
-    let gives_up = core.map_answers_others(&others, since + 2 * timing.ask);
+    // What was answered then was asked well after this one's change.
+    let answered_behind = since + 2 * timing.ask;
+    let me = [group.member().store()];
+    let others_alone = core.map_answers(&others, answered_behind) && !core.map_answers(&me, answered_behind);
+    let gives_up = {
+        let since = &mut group.timers.borrow_mut().others_answered_since;
+        *since = since.or(Some(at)).filter(|_| others_alone);
+        // A map that is just back may answer this node next, which asks again.
+        since.is_some_and(|since| at.since(since) >= 2 * timing.ask)
+    };
     if gives_up {
         log::info!("group {}: the map does not answer this node and answers others: another is to lead", group.id());
         group.with(|member| member.give_up(None));

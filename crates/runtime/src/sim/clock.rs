@@ -3,7 +3,7 @@
 use crate::time::Instant;
 use std::cell::Cell;
 
-const MILLION: u128 = 1_000_000;
+const MILLION: u64 = 1_000_000;
 
 /// Monotonic clock with its own start and rate, and a wall clock that is off by some amount.
 #[derive(Debug)]
@@ -46,16 +46,17 @@ impl NodeClock {
     /// What the clock shows at a time of the world.
     pub(super) fn at(&self, world: u64) -> Instant {
         let (since_world, since_node) = self.since.get();
-        let passed = u128::from(world - since_world);
-        Instant(since_node + (passed * u128::from(self.rate.get()) / MILLION) as u64)
+        // In two parts, so that nothing is wider than 64 bits: this is asked at every step.
+        let (passed, rate) = (world - since_world, u64::from(self.rate.get()));
+        Instant(since_node + passed / MILLION * rate + passed % MILLION * rate / MILLION)
     }
 
     /// The first time of the world at which the clock shows at least `deadline`.
     pub(super) fn world_time_of(&self, deadline: Instant) -> u64 {
         let (since_world, since_node) = self.since.get();
-        let ahead = u128::from(deadline.0.saturating_sub(since_node));
-        let world = u128::from(since_world) + (ahead * MILLION).div_ceil(u128::from(self.rate.get()));
-        u64::try_from(world).unwrap_or(u64::MAX)
+        let (ahead, rate) = (deadline.0.saturating_sub(since_node), u64::from(self.rate.get()));
+        let rest = (ahead % rate * MILLION).div_ceil(rate);
+        (ahead / rate).saturating_mul(MILLION).saturating_add(since_world).saturating_add(rest)
     }
 
     pub(super) fn wall_ns(&self, world: u64) -> u64 {
@@ -71,7 +72,7 @@ mod tests {
     fn a_deadline_is_reached_at_its_world_time_and_not_before() {
         for ppm in [-20_000, -1, 0, 1, 20_000] {
             let clock = NodeClock::new(1_000, 77, ppm, 0);
-            for deadline in [78, 1_000, 123_456_789, 9_999_999_999] {
+            for deadline in [78, 1_000, 123_456_789, 9_999_999_999, 123_456_789_012_345_678] {
                 let world = clock.world_time_of(Instant(deadline));
                 assert!(clock.at(world).0 >= deadline && clock.at(world - 1).0 < deadline, "{ppm} {deadline}");
             }

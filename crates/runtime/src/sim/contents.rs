@@ -1,11 +1,20 @@
 //! What a simulated disk holds: pages that were written, nothing for the rest.
 
+use std::cell::RefCell;
+
 /// Unit in which is known what was ever written.
 const PAGE_BYTES: usize = 4096;
-/// Unit of memory: more than an allocator keeps for later, so that it comes from the system when it is touched first,
-/// page by page, and goes back to it with the disk.
-const EXTENT_BYTES: u64 = 64 << 20;
+/// Unit of memory.
+const EXTENT_BYTES: u64 = 4 << 20;
+/// Extents of disks that are gone are used again by the next, 1 GiB of them: memory costs more to be had than to be written.
+const SPARE_EXTENTS_MAX: usize = 256;
 
+thread_local! {
+    /// What their pages hold means nothing.
+    static SPARE_EXTENTS: RefCell<Vec<Extent>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A page that was not written may hold anything.
 struct Extent {
     bytes: Box<[u8]>,
     /// By page.
@@ -37,14 +46,30 @@ impl Extent {
     const PAGES: usize = EXTENT_BYTES as usize / PAGE_BYTES;
 
     fn new() -> Self {
-        Self { bytes: vec![0; EXTENT_BYTES as usize].into(), written: vec![false; Self::PAGES].into() }
+        let spare = SPARE_EXTENTS.with_borrow_mut(Vec::pop);
+        spare.unwrap_or_else(|| Self {
+            bytes: vec![0; EXTENT_BYTES as usize].into(),
+            written: vec![false; Self::PAGES].into(),
+        })
+    }
+
+    fn recycle(mut self) {
+        // A thread that ends keeps nothing.
+        let _ = SPARE_EXTENTS.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_EXTENTS_MAX {
+                self.written.fill(false);
+                spare.push(self);
+            }
+        });
     }
 }
 
 impl Clone for Extent {
     /// Touches only what was written.
     fn clone(&self) -> Self {
-        let mut other = Self { written: self.written.clone(), ..Self::new() };
+        let mut other = Self::new();
+        other.written.copy_from_slice(&self.written);
         let pages = self.bytes.chunks(PAGE_BYTES).zip(other.bytes.chunks_mut(PAGE_BYTES));
         for ((from, to), _) in pages.zip(&self.written).filter(|(_, written)| **written) {
             to.copy_from_slice(from);
@@ -63,13 +88,18 @@ impl Contents {
         extent.written[page].then(|| &extent.bytes[page * PAGE_BYTES..(page + 1) * PAGE_BYTES])
     }
 
-    fn page_mut(&mut self, page: usize) -> &mut [u8] {
+    /// `whole`: all of it is about to be written.
+    fn page_mut(&mut self, page: usize, whole: bool) -> &mut [u8] {
         let extent = self.extents[page / Extent::PAGES].get_or_insert_with(Extent::new);
         let within = page % Extent::PAGES;
+        let bytes = &mut extent.bytes[within * PAGE_BYTES..(within + 1) * PAGE_BYTES];
         if !std::mem::replace(&mut extent.written[within], true) {
             self.written.push(page as u32);
+            if !whole {
+                bytes.fill(0);
+            }
         }
-        &mut extent.bytes[within * PAGE_BYTES..(within + 1) * PAGE_BYTES]
+        bytes
     }
 
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
@@ -88,7 +118,7 @@ impl Contents {
         let mut rest = from;
         for (page, start, count) in pieces(offset, from.len()) {
             let (piece, tail) = rest.split_at(count);
-            self.page_mut(page)[start..start + count].copy_from_slice(piece);
+            self.page_mut(page, count == PAGE_BYTES)[start..start + count].copy_from_slice(piece);
             rest = tail;
         }
     }
@@ -101,7 +131,7 @@ impl Contents {
             let page = (at / PAGE_BYTES as u64) as usize;
             if self.page(page).is_some() && forget() {
                 let start = (at % PAGE_BYTES as u64) as usize;
-                self.page_mut(page)[start..start + count].fill(0);
+                self.page_mut(page, false)[start..start + count].fill(0);
             }
             at += count as u64;
         }
@@ -110,7 +140,7 @@ impl Contents {
     /// Turns one bit over.
     pub(super) fn flip_bit(&mut self, offset: u64, bit: u8) {
         let start = (offset % PAGE_BYTES as u64) as usize;
-        self.page_mut((offset / PAGE_BYTES as u64) as usize)[start] ^= 1 << (bit & 7);
+        self.page_mut((offset / PAGE_BYTES as u64) as usize, false)[start] ^= 1 << (bit & 7);
     }
 
     /// Offsets of the sectors of `sector_bytes` that were ever written and begin with these bytes, in the order in
@@ -131,6 +161,12 @@ impl Contents {
         let count = self.written.len() as u64;
         let page = *self.written.get(index.checked_rem(count)? as usize)?;
         Some(u64::from(page) * PAGE_BYTES as u64)
+    }
+}
+
+impl Drop for Contents {
+    fn drop(&mut self) {
+        self.extents.drain(..).flatten().for_each(Extent::recycle);
     }
 }
 

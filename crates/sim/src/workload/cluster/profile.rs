@@ -127,7 +127,7 @@ impl Profile {
             hoard_chunks: 0,
             hoarders: 0,
             clients: 1 + random.below(10) as usize,
-            operations: random.between(200, 8_000),
+            operations: random.between(200, 20_000),
             burst: 1 << random.below(7),
             duration,
             link: Self::draw_link(random),
