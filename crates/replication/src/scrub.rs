@@ -97,7 +97,15 @@ pub(crate) fn compare(
     if !group.is_to_scrub() || group.member().record().primary != from || mutant(Mutant::DigestsNotCompared) {
         return;
     }
-    let Ok(image) = shard.store().image(layer, chunk) else { return };
+    let image = match shard.store().image(layer, chunk) {
+        Ok(image) => image,
+        Err(error @ ReadError::IndexLost { .. }) => {
+            log::error!("group {}: {error}", group.id());
+            group.note_damage(&error);
+            return;
+        }
+        Err(_) => return,
+    };
     let is_other = |mine| mine != digest;
     if image.last_seq() == last_seq && shard.store().group_digest([(layer, chunk)]).is_ok_and(is_other) {
         log::error!("group {}: chunk {chunk} of layer {layer} is not what the primary has", group.id());

@@ -14,8 +14,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use store::{AppendError, AppendTimes, Entry, GroupRecovery, LogPosition, Recovery, Shard};
-use types::{Epoch, GroupId, Incarnation, Mutant, Seq, StoreId, mutant};
+use store::{AppendError, AppendTimes, Entry, GroupRecovery, LogPosition, ReadError, Recovery, Shard};
+use types::{Epoch, FamilyId, GroupId, Incarnation, Mutant, Seq, StoreId, mutant};
 
 /// The epoch of a group's first start.
 const FIRST_EPOCH: Epoch = Epoch(1);
@@ -160,6 +160,17 @@ impl GroupShard {
         self.by_id.borrow_mut().insert(record.id, index);
         let group = Rc::new(Group::new(record, member, Rc::downgrade(self), index, timing.kept_bytes));
         groups.push(group.clone());
+        drop(groups);
+        if let Some(outside) = self.outside() {
+            // What the index lost is damage that need not be met first.
+            let (owner, (lost, _)) = (outside.owner(), self.shard.lost_leaves());
+            for (layer, chunk) in lost {
+                let family = self.shard.layer(layer).map_or(FamilyId(0), |record| record.family);
+                if owner(family, chunk) == group.id() {
+                    group.note_damage(&ReadError::IndexLost { layer, chunk });
+                }
+            }
+        }
         group
     }
 

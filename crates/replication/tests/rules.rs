@@ -128,3 +128,39 @@ fn a_damaged_block_that_nobody_reads_is_found_and_mended() {
 fn a_copy_that_differs_is_found_and_mended() {
     holds(rules::a_copy_that_differs_is_found_and_mended, &[Mutant::DigestsNotCompared]);
 }
+
+#[test]
+fn a_unit_brings_nothing_of_other_groups() {
+    holds(rules::a_unit_brings_nothing_of_other_groups, &[Mutant::UnitOfOtherGroups]);
+}
+
+#[test]
+fn what_came_as_no_ops_is_not_taken_for_known() {
+    holds(rules::what_came_as_no_ops_is_not_taken_for_known, &[Mutant::NoopsTakenForKnown]);
+}
+
+#[test]
+fn what_a_group_of_one_writes_is_not_left_out() {
+    holds(rules::what_a_group_of_one_writes_is_not_left_out, &[Mutant::AloneNotNoted]);
+}
+
+#[test]
+fn damage_that_is_met_through_another_layer_is_mended() {
+    holds(rules::damage_that_is_met_through_another_layer_is_mended, &[Mutant::DamageOfTopLayer]);
+}
+
+#[test]
+fn who_is_made_whole_counts_for_nothing() {
+    holds(rules::who_is_made_whole_counts_for_nothing, &[Mutant::FilledCounts]);
+}
+
+#[test]
+fn what_was_told_earlier_and_comes_late_does_not_count() {
+    holds(rules::what_was_told_earlier_and_comes_late_does_not_count, &[Mutant::ToldOutOfOrder]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn other_groups_of_a_poisoned_store_go_on() {
+    holds(rules::other_groups_of_a_poisoned_store_go_on, &[Mutant::AllGroupsPoisoned]);
+}

@@ -255,7 +255,7 @@ fn random_message(random: &mut Random) -> (Message, Vec<Entry>) {
         3 => Message::Ask { record: record.into() },
         4 => {
             let (history, committed) = (random_history(random), Seq(random.below(1 << 40)));
-            Message::Told { epoch, history, committed, whole: random.below(2) == 0 }
+            Message::Told { epoch, history, committed, whole: random.below(2) == 0, turns: random.below(9) as u32 }
         }
         5 => Message::Fetch { record: record.into(), behind: seq },
         _ => Message::Refused { record: record.into() },
@@ -516,7 +516,7 @@ fn a_record_that_no_map_holds_is_refused() {
 // ---- histories, beats ----------------------------------------------------------------------------------------------
 
 fn told(history: History) -> Said {
-    Said::Group(Message::Told { epoch: Epoch(9000), history, committed: Seq(0), whole: true }, Vec::new())
+    Said::Group(Message::Told { epoch: Epoch(9000), history, committed: Seq(0), whole: true, turns: 3 }, Vec::new())
 }
 
 /// See `wire/history.rs` for why that is safe.

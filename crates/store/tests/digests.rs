@@ -33,7 +33,7 @@ async fn written(shard: &Shard) {
     prepare(shard, writes).await;
     prepare(shard, [zero(6, 0, one, true), zero(7, 1, gone, false)]).await;
     prepare(shard, [entry(1, 8, ChunkId(2), coded(Codec::Lz4))]).await;
-    assert!(shard.commit(GROUP, Seq(8)));
+    assert!(shard.commit(GROUP, Seq(8)).is_done());
 }
 
 #[test]
@@ -112,14 +112,14 @@ fn other_contents_have_other_digests() {
         ];
         for (seq, change) in (9..).zip(changes) {
             prepare(&shard, [change]).await;
-            assert!(shard.commit(GROUP, Seq(seq)));
+            assert!(shard.commit(GROUP, Seq(seq)).is_done());
             let now = digest(&shard);
             assert!(!seen.contains(&now), "entry {seq} changed nothing");
             seen.push(now);
         }
         // What is not asked for does not count.
         prepare(&shard, [write(1, 16, 20, 0)]).await;
-        assert!(shard.commit(GROUP, Seq(16)));
+        assert!(shard.commit(GROUP, Seq(16)).is_done());
         assert_eq!(digest(&shard), seen[seen.len() - 1]);
     });
 }

@@ -56,7 +56,7 @@ fn what_is_cut_under_way_does_no_harm_and_holds_nothing_back() {
         last = last.max(shard.prepare(write(2, 4, 0, 3)).expect("there is room"));
         assert!(shard.cut(GROUP, Seq(3)), "it is being written");
         durable(&shard, last).await;
-        assert!(shard.commit(GROUP, Seq(3)));
+        assert!(shard.commit(GROUP, Seq(3)).is_done());
         shard.pass_now().await.expect("an open shard");
         assert_eq!(versions(&shard, 0, 4).await, [2, 0, 0, 0]);
     });
@@ -202,7 +202,7 @@ fn what_is_known_of_a_group_counts_prepared_entries() {
             (vec![(VolumeId(3), VolumeEpoch(2)), (VolumeId(12), VolumeEpoch(5))], b"what the map says");
         let layer = LayerRecord { layer: LAYER, parent: LayerId(3), ..LayerRecord::default() };
         for through in [0, 5, 12] {
-            assert!(shard.commit(GROUP, Seq(through)));
+            assert!(shard.commit(GROUP, Seq(through)).is_done());
             assert_eq!(shard.volume_epochs(GROUP), volumes);
             assert_eq!(shard.group_record(GROUP).as_deref(), Some(&record[..]));
             assert_eq!(shard.layers_of_prepared(GROUP), if through < 6 { vec![layer] } else { vec![] });

@@ -40,7 +40,7 @@ fn the_order_goes_on_behind_what_is_skipped() {
         prepare(&shard, [write(4, 101, 0, 0)]).await;
         assert_eq!(ends(&shard), (100, 101));
         // Nothing waits in the records of what was dropped: the next opening reads none of them.
-        assert!(shard.commit(GROUP, Seq(101)));
+        assert!(shard.commit(GROUP, Seq(101)).is_done());
         shard.pass_now().await.expect("an open shard");
         shard.pass_now().await.expect("an open shard");
     });
@@ -75,7 +75,7 @@ fn a_skip_of_what_is_committed_drops_nothing() {
     rig.run(async {
         let shard = with_lone_tail().await;
         let asked = shard.prepare(skip(COMMITTED, &[(1, 1), (4, 3)], "told")).expect("there is room");
-        assert!(shard.commit(GROUP, Seq(9)));
+        assert!(shard.commit(GROUP, Seq(9)).is_done());
         assert_eq!(ends(&shard), (COMMITTED, PREPARED));
         durable(&shard, asked).await;
         assert_eq!(ends(&shard), (9, PREPARED));
@@ -84,7 +84,7 @@ fn a_skip_of_what_is_committed_drops_nothing() {
         assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(4), Seq(3))]);
         assert_eq!(shard.volume_epochs(GROUP), [(VolumeId(12), VolumeEpoch(9))]);
         assert_eq!(versions(&shard, 0, 6).await, [6, 3, 0, 0, 0, 7]);
-        assert!(shard.commit(GROUP, Seq(PREPARED)));
+        assert!(shard.commit(GROUP, Seq(PREPARED)).is_done());
         assert_eq!(versions(&shard, 0, 2).await, [6, 11]);
         // What is known here is of a newer epoch than what this one tells, but for epochs of volumes.
         prepare(&shard, [skip(8, &[(1, 1), (3, 5)], "older")]).await;
@@ -195,7 +195,7 @@ fn a_group_is_damaged_by_what_it_had_applied_and_lacks() {
             for part in entries.chunks(if in_one { 4 } else { 1 }) {
                 prepare(&shard, part.to_vec()).await;
             }
-            assert!(shard.commit(GROUP, Seq(applied)));
+            assert!(shard.commit(GROUP, Seq(applied)).is_done());
             prepare(&shard, [skip(50, &[(1, 1), (4, 7)], "")]).await;
             let following = [saying(50, write(4, 51, 1, 0)), saying(51, write(4, 52, 1, 0))];
             if is_followed {
@@ -242,7 +242,7 @@ fn what_was_lost_and_skipped_over_is_not_missed() {
         for one in [start(1, 1), write(1, 2, 0, 0), write(1, 3, 0, 1)] {
             prepare(&shard, [one]).await;
         }
-        assert!(shard.commit(GROUP, Seq(3)));
+        assert!(shard.commit(GROUP, Seq(3)).is_done());
         // It says how much is committed, and nothing else.
         prepare(&shard, [skip(1, &[(1, 1)], "")]).await;
     });
@@ -305,7 +305,7 @@ fn a_layer_that_another_member_knows_is_known() {
         prepare(&shard, [in_order(PREPARED + 1, 70, 0), in_order(PREPARED + 2, 71, 70)]).await;
         let ends = EntryKind::LayerDelete { chunks: Vec::new() };
         prepare(&shard, [Entry { layer: LayerId(70), ..entry(3, PREPARED + 3, ChunkId(0), ends) }]).await;
-        assert!(shard.commit(GROUP, Seq(PREPARED + 3)));
+        assert!(shard.commit(GROUP, Seq(PREPARED + 3)).is_done());
         assert_eq!((known(&shard, 70), known(&shard, 71)), (None, Some(0)));
         prepare(&shard, [told(70, 0), told(71, 9), told(72, 71)]).await;
         assert_eq!((known(&shard, 70), known(&shard, 71), known(&shard, 72)), (None, Some(0), Some(71)));

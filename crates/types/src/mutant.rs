@@ -210,6 +210,20 @@ pub enum Mutant {
     AppliedBeforeUnit,
     /// Catch-up: an attempt goes on over another connection when parts of it were lost with one.
     LostPartMissed,
+    /// Catch-up: a unit brings all leaves of its chunk's number, also those of other groups.
+    UnitOfOtherGroups,
+    /// Catch-up: a member that was made whole takes what came as no-ops for known, and leaves it out for the next.
+    NoopsTakenForKnown,
+    /// Catch-up: what a group of one writes is not noted for whoever comes back.
+    AloneNotNoted,
+    /// Catch-up: of a chunk with damage only the layer is told that was asked for first.
+    DamageOfTopLayer,
+    /// Replication: a store that stops poisons all its groups.
+    AllGroupsPoisoned,
+    /// Replication: a member that is being made whole counts as if it were.
+    FilledCounts,
+    /// Replication: what a member told earlier, and comes later, counts.
+    ToldOutOfOrder,
 }
 
 #[cfg(feature = "mutants")]

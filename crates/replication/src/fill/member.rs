@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use store::format::{LayerRecord, StoredLength};
-use store::{AppendError, BlockCoding, Entry, EntryKind, LogPosition};
+use store::{AppendError, BlockCoding, Entry, EntryKind, LogPosition, ReadError};
 use types::{ChunkId, Epoch, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, VolumeId, mutant};
 
 /// A store that is full may have room again.
@@ -35,6 +35,8 @@ pub(crate) struct Filler {
     under_way: RefCell<VecDeque<(u64, Seq)>>,
     said: RefCell<VecDeque<Fill>>,
     changed: WaitList,
+    /// The newest moment of a unit: up to there entries came as no-ops.
+    through: Cell<Seq>,
     /// Its log goes on behind what was skipped.
     goes_on: Cell<bool>,
     is_over: Cell<bool>,
@@ -50,6 +52,7 @@ impl Filler {
             under_way: RefCell::default(),
             said: RefCell::default(),
             changed: WaitList::default(),
+            through: Cell::default(),
             goes_on: Cell::new(false),
             is_over: Cell::new(false),
         }
@@ -75,6 +78,7 @@ impl Filler {
             // Now: entries that come behind it in this very turn may be about its chunk.
             self.pending.borrow_mut().remove(chunk);
             self.under_way.borrow_mut().push_back((*unit, *at));
+            self.through.set(self.through.get().max(*at));
         }
         self.said.borrow_mut().push_back(message.says);
         self.changed.wake_all();
@@ -129,12 +133,8 @@ impl Attempt {
             self.note(false).await?;
         }
         let base = self.group.begins_to_lack();
-        let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await;
         let damaged = if mutant(Mutant::DamageNotTold) { Vec::new() } else { self.group.damaged() };
-        for leaf in leaves.iter_mut().filter(|leaf| damaged.contains(&(leaf.layer, leaf.chunk))) {
-            // Whatever it is, it is not what the primary has.
-            leaf.last_seq = Seq(0);
-        }
+        let (base, leaves) = self.leaves(base, &damaged, owner).await?;
         let mut rest = leaves.chunks(MAX_LEAVES).peekable();
         loop {
             let leaves = rest.next().unwrap_or_default().to_vec();
@@ -166,7 +166,7 @@ impl Attempt {
                 }
                 Fill::Layers { records } => self.know(records).await?,
                 Fill::UnitBegin { unit: number, chunk, leaves, is_change, .. } => {
-                    self.begin_unit(chunk, &leaves, is_change).await?;
+                    self.begin_unit(chunk, &leaves, is_change, owner).await?;
                     unit = Some((number, leaves));
                 }
                 Fill::UnitPart { unit: number, layer, key, runs, blocks } => {
@@ -185,9 +185,10 @@ impl Attempt {
                     if !self.filler.pending.borrow().is_empty() || unit.is_some() {
                         return Err("it is told to be whole, and is not".to_owned());
                     }
+                    self.knows_no_ops().await?;
                     self.note(true).await?;
                     self.filler.end();
-                    self.group.is_whole_again();
+                    self.group.is_whole_again(&damaged);
                     self.group.with(crate::protocol::Member::is_filled);
                     return Ok(());
                 }
@@ -202,6 +203,63 @@ impl Attempt {
         }
     }
 
+    /// All leaves that this member has, and since when they are what they are. What is damaged is not what the primary has,
+    /// whatever its last entry was; nor is it after a restart, before which it may not have come.
+    async fn leaves(
+        &self,
+        base: Seq,
+        damaged: &[(LayerId, ChunkId)],
+        owner: &Owner,
+    ) -> Result<(Seq, Vec<LeafLine>), String> {
+        let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await;
+        let store = self.shard.store();
+        let (lost, are_more_lost) = store.lost_leaves();
+        let lost: Vec<_> = lost.into_iter().filter(|(layer, chunk)| self.is_ours(*layer, *chunk, owner)).collect();
+        // A read that finds damage names the layer that it asked first, and not the one that holds the block.
+        let is_it = |leaf: &LeafLine, (layer, chunk): &(LayerId, ChunkId)| {
+            leaf.chunk == *chunk && (leaf.layer == *layer || !mutant(Mutant::DamageOfTopLayer))
+        };
+        for leaf in &mut leaves {
+            if damaged.iter().any(|place| is_it(leaf, place)) {
+                leaf.last_seq = Seq(0);
+                if store.image(leaf.layer, leaf.chunk).is_ok_and(|image| image.is_trusted()) {
+                    self.put(leaf.layer, leaf.chunk, EntryKind::InstallBegin { keeps: true }).await?;
+                }
+            }
+        }
+        let there: HashSet<_, FixedState> = leaves.iter().map(|leaf| (leaf.layer, leaf.chunk)).collect();
+        let damaged = damaged.iter().filter(|_| !mutant(Mutant::DamageOfTopLayer));
+        let missing = damaged.chain(&lost).filter(|place| !there.contains(*place));
+        leaves.extend(missing.map(|(layer, chunk)| LeafLine { chunk: *chunk, layer: *layer, last_seq: Seq(0) }));
+        leaves.sort_unstable();
+        leaves.dedup();
+        Ok((if are_more_lost { Seq(0) } else { base }, leaves))
+    }
+
+    /// Whether a leaf is this group's, as far as its layer is known here.
+    fn is_ours(&self, layer: LayerId, chunk: ChunkId, owner: &Owner) -> bool {
+        let known = self.shard.store().layer(layer);
+        known.is_none_or(|record| owner(record.family, chunk) == self.group.id())
+    }
+
+    /// What its units brought came as no-ops in the order: before this member makes others whole, or sends them its order,
+    /// all of that is committed, and taken for unknown.
+    async fn knows_no_ops(&self) -> Result<(), String> {
+        if mutant(Mutant::NoopsTakenForKnown) {
+            return Ok(());
+        }
+        let through = self.filler.through.get();
+        while self.shard.store().committed_through(self.group.id()) < through {
+            runtime::sleep(ROOM_WAIT).await;
+            if self.filler.is_over.get() {
+                return Err("it was given up".to_owned());
+            }
+        }
+        let last = self.group.member().log().last();
+        self.group.has_skipped(last.max(through));
+        Ok(())
+    }
+
     /// Layers that were named in what it skipped.
     async fn know(&self, records: Vec<LayerRecord>) -> Result<(), String> {
         for record in records {
@@ -213,11 +271,16 @@ impl Attempt {
     }
 
     /// The leaves of a unit are not to be trusted until all of it is there.
-    async fn begin_unit(&self, chunk: ChunkId, leaves: &[LeafLine], keeps: bool) -> Result<(), String> {
-        let damaged = self.group.damaged();
+    async fn begin_unit(&self, chunk: ChunkId, leaves: &[LeafLine], keeps: bool, owner: &Owner) -> Result<(), String> {
+        let is_damaged = self.group.damaged().iter().any(|(_, damaged)| *damaged == chunk);
         for leaf in leaves {
+            if !self.is_ours(leaf.layer, chunk, owner) && !mutant(Mutant::UnitOfOtherGroups) {
+                return Err(format!("chunk {chunk} of layer {} is another group's", leaf.layer));
+            }
             let is_good = || self.shard.store().image(leaf.layer, chunk).is_ok_and(|image| image.is_trusted());
-            if keeps && (damaged.contains(&(leaf.layer, chunk)) || !is_good()) {
+            if keeps && (is_damaged || !is_good()) {
+                // The next attempt is told, and brings all of it.
+                self.group.note_damage(&ReadError::Untrusted { layer: leaf.layer, chunk });
                 return Err(format!("chunk {chunk} was found to be damaged"));
             }
             self.put(leaf.layer, chunk, EntryKind::InstallBegin { keeps }).await?;

@@ -174,7 +174,7 @@ impl Attempt {
         chunks.sort_unstable();
         for (number, chunk) in (1..).zip(chunks) {
             self.until(|filling| filling.under_way.borrow().len() < UNITS_UNDER_WAY).await?;
-            self.send_unit(number, chunk, stands).await?;
+            self.send_unit((number, chunk), stands, owner).await?;
         }
         self.until(|filling| filling.under_way.borrow().is_empty()).await?;
         if stands {
@@ -278,7 +278,7 @@ impl Attempt {
     }
 
     /// All of a chunk, as it is at one moment: nothing that was asked of it before is on its way then.
-    async fn send_unit(&self, number: u64, chunk: ChunkId, stands: bool) -> Result<(), String> {
+    async fn send_unit(&self, (number, chunk): (u64, ChunkId), stands: bool, owner: &Owner) -> Result<(), String> {
         let held = self.group.hold(chunk);
         let (changed, images) = loop {
             // Looked at in the turn in which the unit is taken: layers that end do not wait.
@@ -288,7 +288,7 @@ impl Attempt {
                 self.check()?;
                 continue;
             }
-            break self.begin_unit(number, chunk)?;
+            break self.begin_unit(number, chunk, owner)?;
         };
         drop(held);
         for image in images {
@@ -299,12 +299,16 @@ impl Attempt {
 
     /// Its leaves are taken, and from now on what comes is an entry again: in one turn. Returns which blocks of them are to
     /// be sent; all, if that is not known.
-    fn begin_unit(&self, number: u64, chunk: ChunkId) -> Result<(Option<Blocks>, Vec<Taken>), String> {
+    fn begin_unit(&self, number: u64, chunk: ChunkId, owner: &Owner) -> Result<(Option<Blocks>, Vec<Taken>), String> {
         let theirs = self.filling.theirs.borrow();
         let of_chunk = || theirs.iter().filter(|leaf| leaf.chunk == chunk);
         let mut layers: Vec<_> = of_chunk().map(|leaf| leaf.layer).collect();
         let known = self.shard.store().layers();
-        layers.extend(self.shard.store().layers_of(chunk));
+        // Another family's chunk of this number may be another group's, on the same shard.
+        let family = |layer| known.iter().find(|record| record.layer == layer).map(|record| record.family);
+        let is_ours = |layer: &LayerId| owner(family(*layer).unwrap_or_default(), chunk) == self.group.id();
+        let here = self.shard.store().layers_of(chunk).into_iter();
+        layers.extend(here.filter(|layer| is_ours(layer) || mutant(Mutant::UnitOfOtherGroups)));
         layers.sort_unstable();
         layers.dedup();
         let (mut leaves, mut images) = (Vec::new(), Vec::new());

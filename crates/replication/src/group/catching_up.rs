@@ -83,11 +83,7 @@ impl Group {
 
     /// An entry takes its place in the order, here.
     pub(crate) fn note_change(&self, entry: &Entry) {
-        let is_away = {
-            let member = self.member.borrow();
-            let record = member.record();
-            !record.joining.is_empty() || !record.eligible.is_empty()
-        };
+        let is_away = is_anybody_away(&self.member.borrow());
         self.changes.borrow_mut().note(entry, is_away);
     }
 
@@ -193,9 +189,9 @@ impl Group {
     }
 
     /// All of them have come from another member.
-    pub(crate) fn is_whole_again(&self) {
+    pub(crate) fn is_whole_again(&self, mended: &[(LayerId, ChunkId)]) {
         self.lacks_as_written.set(false);
-        self.damaged.borrow_mut().clear();
+        self.damaged.borrow_mut().retain(|place| !mended.contains(place));
     }
 }
 
@@ -208,6 +204,12 @@ pub(crate) enum Mender {
     AnotherSoon,
     /// Nobody, as far as is known.
     Nobody,
+}
+
+/// Whether a member may come back, and lack what is noted.
+pub(super) fn is_anybody_away(member: &Member) -> bool {
+    let record = member.record();
+    !record.joining.is_empty() || !record.eligible.is_empty()
 }
 
 /// Writers of a chunk wait as long as this lives.

@@ -9,7 +9,7 @@ use crate::wire::RequestId;
 use cluster::GroupRecord;
 use runtime::IoBuf;
 use std::rc::Rc;
-use store::{AppendError, Entry, EntryKind};
+use store::{Committed, Entry, EntryKind};
 use types::{ChunkId, Epoch, Incarnation, LayerId, Mutant, Seq, StoreId, VolumeEpoch, mutant};
 
 /// A message from another member.
@@ -46,7 +46,10 @@ impl Group {
                 self.timers.borrow_mut().heard_commit(from, Seq(request.0));
                 self.follows_since(from, *epoch);
             }
-            Message::Told { epoch, .. } => self.follows_since(from, *epoch),
+            Message::Told { epoch, .. } => {
+                self.timers.borrow_mut().told_history(from);
+                self.follows_since(from, *epoch);
+            }
             _ => {}
         }
         let mut epochs = self.epochs.take();
@@ -173,9 +176,12 @@ impl Group {
     /// What is committed is applied, and who waits for it is told.
     fn commit(&self, shard: &GroupShard, through: Seq) {
         let Some(through) = self.may_apply(through) else { return };
-        if !shard.store().commit(self.id, through) {
-            // Who waits is told when the shard's groups stop; nobody is told that it was committed.
-            return self.cannot_apply(shard);
+        // Where it was not, who waits is told when the shard's groups stop; nobody is told that it was committed.
+        match shard.store().commit(self.id, through) {
+            Committed::Done => {}
+            Committed::Asserted => return self.cannot_apply(shard),
+            Committed::StoreStopped if mutant(Mutant::AllGroupsPoisoned) => return self.cannot_apply(shard),
+            Committed::StoreStopped => return,
         }
         if self.is_leading.get() {
             loop {
@@ -195,12 +201,11 @@ impl Group {
         self.commits.wake_all();
     }
 
-    /// An entry could not be applied. If an assertion stopped the store, it would stop whoever takes over, one after the
-    /// other: nobody is to, by himself (R16).
+    /// An assertion stopped the store at an entry. It would stop whoever takes over, one after the other: nobody is to, by
+    /// himself (R16). The store's other groups have no part in it.
     #[cold]
     fn cannot_apply(&self, shard: &GroupShard) {
-        let is_assertion = matches!(shard.store().store().failed(), Some(AppendError::Stopped { .. }));
-        if is_assertion && !mutant(Mutant::PoisonNotTold) {
+        if !mutant(Mutant::PoisonNotTold) {
             let poison = Seq(shard.store().committed_through(self.id).0 + 1);
             log::error!("group {}: entry {poison} cannot be applied: the group stops on all its members", self.id);
             self.member.borrow_mut().give_up(Some(poison));

@@ -1,6 +1,6 @@
 //! What heads ask of a group, at its primary: places in its order, and what is committed.
 
-use super::catching_up::Mender;
+use super::catching_up::{Mender, is_anybody_away};
 use super::{Group, Placed, VolumeReign};
 use crate::error::GroupError;
 use crate::shard::GroupShard;
@@ -335,7 +335,12 @@ impl Group {
         let mut member = self.member.borrow_mut();
         let Some((epoch, seq)) = member.next_place() else { return Err(self.not_primary(&member)) };
         let entry = Entry { group: self.id, epoch, seq, commit: member.committed(), volume_epoch, layer, chunk, kind };
-        let to_send = (!member.is_alone()).then(|| entry.clone());
+        let is_alone = member.is_alone();
+        if !(is_alone && mutant(Mutant::AloneNotNoted)) {
+            // For whoever comes back, and perhaps for nothing: it may find no room.
+            self.changes.borrow_mut().note(&entry, is_anybody_away(&member));
+        }
+        let to_send = (!is_alone).then(|| entry.clone());
         match shard.prepare(self.index, entry) {
             Ok(()) => {}
             Err(AppendError::Busy) => return Ok(None),
@@ -350,7 +355,6 @@ impl Group {
         window.push(bytes);
         drop(member);
         if let Some(entry) = to_send {
-            self.note_change(&entry);
             self.recent.borrow_mut().push(entry);
             shard.mark_dirty(self);
         }

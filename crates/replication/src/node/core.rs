@@ -461,8 +461,8 @@ impl CoreGroups {
 
     /// Makes a member whole in the background: a few at a time.
     pub(super) fn make_whole(self: &Rc<Self>, shard: &Rc<GroupShard>, group: &GroupRef, store: StoreId) {
-        let is_in_sync = group.member().record().in_sync.contains(&store);
-        if is_in_sync || group.filling(store).is_some() || self.fillings.get() >= FILLINGS_MAX {
+        let counts = group.member().counts(store) && !mutant(Mutant::FilledCounts);
+        if counts || group.filling(store).is_some() || self.fillings.get() >= FILLINGS_MAX {
             return;
         }
         if !group.may_fill() {
@@ -569,6 +569,9 @@ impl CoreGroups {
                         .map_or(true, |at| group.member().record().epoch >= groups[at].1),
                     Grants::Nothing => false,
                 };
+                if is_granted && !group.timers.borrow().was_asked_behind(line.store, sent) {
+                    continue;
+                }
                 group.with(|member| {
                     member.restarted(line.store, line.life);
                     member.beat_answered(line.store, line.life, sent, is_granted);

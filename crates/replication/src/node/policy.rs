@@ -27,6 +27,8 @@ struct PeerTimer {
     /// The commit number that it has heard, and when it was sent one last.
     commit: Seq,
     told_at: Instant,
+    /// When it told its history last: what its node answered before, it answered as one that may not have followed.
+    history_at: Option<Instant>,
     /// What was committed when it was to be added last.
     looked: Seq,
     /// How long to wait after an attempt to make it whole, or to add it, that failed, and until when.
@@ -71,6 +73,18 @@ impl Timers {
         }
     }
 
+    /// A member has told its history.
+    pub(crate) fn told_history(&mut self, store: StoreId) {
+        let at = now();
+        self.peer(store, at).history_at = Some(at);
+    }
+
+    /// Whether a beat was sent to a member after it had told its history: only then its answer is a grant to this primary (R8).
+    pub(crate) fn was_asked_behind(&self, store: StoreId, sent: Instant) -> bool {
+        let known = self.peers.iter().find(|peer| peer.store == store);
+        known.and_then(|peer| peer.history_at).is_some_and(|told| sent >= told)
+    }
+
     /// An attempt to make a member whole has ended: after one that failed others come first.
     pub(crate) fn attempted(&mut self, store: StoreId, is_whole: bool) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.store == store) {
@@ -94,6 +108,7 @@ impl Timers {
                 resent_at: at,
                 commit: Seq(0),
                 told_at: Instant(0),
+                history_at: None,
                 looked: Seq(0),
                 pause: Duration::ZERO,
                 paused_until: Instant(0),
@@ -265,7 +280,10 @@ fn lets_one_with_a_map_lead(core: &CoreGroups, group: &Group, gone: &[StoreId], 
         *asking_since = asking_since.or(Some(at)).filter(|_| asks);
         *asking_since
     };
-    let Some(since) = since.filter(|since| at.since(*since) >= timing.unanswered) else { return false };
+    let Some(since) = since.filter(|since| at.since(*since) >= timing.unanswered) else {
+        group.timers.borrow_mut().others_answered_since = None;
+        return false;
+    };
     let others: Vec<_> = {
         let member = group.member();
         let may_lead = |store: &&StoreId| **store != member.store() && !gone.contains(store);
@@ -274,10 +292,10 @@ fn lets_one_with_a_map_lead(core: &CoreGroups, group: &Group, gone: &[StoreId], 
     // What was answered then was asked well after this one's change.
     let answered_behind = since + 2 * timing.ask;
     let me = [group.member().store()];
-    let others_alone = core.map_answers(&others, answered_behind) && !core.map_answers(&me, answered_behind);
+    let (by_others, by_this) = (core.map_answers(&others, answered_behind), core.map_answers(&me, answered_behind));
     let gives_up = {
         let since = &mut group.timers.borrow_mut().others_answered_since;
-        *since = since.or(Some(at)).filter(|_| others_alone);
+        *since = since.or(by_others.then_some(at)).filter(|_| !by_this);
         // A map that is just back may answer this node next, which asks again.
         since.is_some_and(|since| at.since(since) >= 2 * timing.ask)
     };
@@ -291,7 +309,8 @@ fn lets_one_with_a_map_lead(core: &CoreGroups, group: &Group, gone: &[StoreId], 
 /// Whether a member lacks what no entry can bring.
 fn lacks(group: &Group, store: StoreId, lacking: &[StoreId]) -> bool {
     let Some(peer) = group.member().peer(store) else { return false };
-    peer.has_told && (lacking.contains(&store) || !peer.whole && !peer.fills)
+    let counts = group.member().counts(store);
+    peer.has_told && (lacking.contains(&store) || !peer.whole && (!peer.fills || counts))
 }
 
 enum Progress {

@@ -38,6 +38,8 @@ struct Peer {
     /// What it told, in this reign.
     told: Option<History>,
     whole: bool,
+    /// How often it had changed whether it is whole: what was told before that, and comes later, is not so any more.
+    turns: u32,
     /// It is not whole, and is sent entries behind what it skipped (R14).
     fills: bool,
     /// Durable there and equal to this log through here.
@@ -127,6 +129,7 @@ impl Member {
             incarnation: Incarnation(0),
             told: None,
             whole: false,
+            turns: 0,
             fills: false,
             prepared: Seq(0),
             sent: Seq(0),
@@ -151,7 +154,7 @@ impl Member {
         incarnation: Incarnation,
         epoch: Epoch,
         history: &History,
-        whole: bool,
+        (whole, turns): (bool, u32),
     ) {
         let (log, me_epoch) = (self.log.clone(), self.record.epoch);
         let Role::Leader(leader) = &mut self.role else { return };
@@ -161,9 +164,12 @@ impl Member {
         let Some(peer) = leader.peer(from).filter(|peer| is_of_reign && peer.incarnation <= incarnation) else {
             return;
         };
+        if peer.incarnation == incarnation && turns < peer.turns && !mutant(Mutant::ToldOutOfOrder) {
+            return;
+        }
         peer.incarnation = incarnation;
         peer.told = Some(history.clone());
-        (peer.whole, peer.fills) = (whole, false);
+        (peer.whole, peer.turns, peer.fills) = (whole, turns, false);
         peer.prepared = if whole { log.agreement(history) } else { Seq(0) };
         peer.sent = peer.prepared;
         match phase {
@@ -363,7 +369,7 @@ impl Member {
     /// A member that is not whole goes on behind `at`, which is committed: from there on it is sent entries (R14).
     pub fn fills(&mut self, store: StoreId, incarnation: Incarnation, at: Place) {
         let is_ours = at.1 <= self.committed && self.log.epoch_at(at.1) == at.0;
-        let may_fill = self.may_fill();
+        let may_fill = self.may_fill() && (!self.counts(store) || mutant(Mutant::FilledCounts));
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(peer) = leader.peer(store).filter(|peer| peer.incarnation == incarnation && peer.told.is_some())
         else {
@@ -417,8 +423,8 @@ impl Member {
             }
             return self.go_on(true);
         }
-        let counts =
-            self.record.in_sync.contains(&store) || self.change.as_ref().is_some_and(|it| it.adds == Some(store));
+        let counts = self.counts(store);
+        let Role::Leader(leader) = &mut self.role else { return };
         if let Some(peer) = leader.peer(store).filter(|_| !counts) {
             // It is asked anew when it is back: nothing is kept for it, and nothing sent into the void.
             (peer.told, peer.fills, peer.prepared) = (None, false, Seq(0));
@@ -467,7 +473,7 @@ impl Member {
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(peer) = leader.peer(store) else { return };
         if peer.incarnation < incarnation && peer.told.is_some() && !mutant(Mutant::IncarnationIgnored) {
-            (peer.told, peer.prepared, peer.granted, peer.fills) = (None, Seq(0), None, false);
+            (peer.told, peer.prepared, peer.granted, peer.fills, peer.turns) = (None, Seq(0), None, false, 0);
             // So that nothing that an earlier life said, and is heard late, counts again.
             peer.incarnation = incarnation;
             self.ask(store);
@@ -487,6 +493,11 @@ impl Member {
         self.record.in_sync.iter().copied().filter(stays).chain(added).filter(|store| *store != self.me)
     }
 
+    /// Whether a member counts, or will as soon as the map has answered (R3).
+    pub fn counts(&self, store: StoreId) -> bool {
+        self.record.in_sync.contains(&store) || self.change.as_ref().is_some_and(|change| change.adds == Some(store))
+    }
+
     /// Commits what is prepared on all that count.
     pub(super) fn advance_commit(&mut self) {
         let Role::Leader(leader) = &self.role else { return };
@@ -500,8 +511,12 @@ impl Member {
         if in_sync < self.record.min_in_sync && !mutant(Mutant::LastOneStanding) {
             return;
         }
-        let prepared =
-            |store| leader.peers.iter().find(|peer| peer.store == store).map_or(Seq(0), |peer| peer.prepared);
+        // Who is being made whole has no-ops where others have entries: it counts for nothing, whoever it is.
+        let counts = |peer: &&Peer| peer.whole || mutant(Mutant::FilledCounts);
+        let prepared = |store| {
+            let peer = leader.peers.iter().find(|peer| peer.store == store).filter(counts);
+            peer.map_or(Seq(0), |peer| peer.prepared)
+        };
         let commit = self.counting().map(prepared).fold(self.durable, Seq::min);
         if commit > self.committed {
             self.committed = commit;

@@ -77,6 +77,8 @@ pub struct Member {
     pub(super) committed: Seq,
     /// Nothing before the log's end is missing (R15).
     pub(super) whole: bool,
+    /// How often that has changed in this life.
+    turns: u32,
     pub(super) role: Role,
     /// A change of the record that the map was asked for and has not answered.
     pub(super) change: Option<Change>,
@@ -120,6 +122,7 @@ impl Member {
             durable,
             committed,
             whole,
+            turns: 0,
             role: Role::Follower,
             change: None,
             matched: Seq(0),
@@ -183,18 +186,23 @@ impl Member {
     /// It lacks something before its log's end, and has that written down: from now on it is neither chosen nor fetched
     /// from (R15).
     pub fn begins_to_fill(&mut self) {
-        let was_whole = std::mem::replace(&mut self.whole, false);
+        self.becomes(false);
         if matches!(self.role, Role::Candidate) {
             self.role = Role::Follower;
         }
-        if was_whole && self.record.primary != self.me {
+        if self.record.primary != self.me {
             self.tell(self.record.primary);
         }
     }
 
     /// What it lacks are blocks that it cannot read, and nobody leads who could give it those: it may be chosen after all.
     pub fn goes_on_with_damage(&mut self) {
-        self.whole = true;
+        self.becomes(true);
+    }
+
+    fn becomes(&mut self, whole: bool) {
+        self.turns += u32::from(whole != self.whole);
+        self.whole = whole;
     }
 
     /// Its log goes on behind the end of this one, all of which is committed (R14).
@@ -206,7 +214,7 @@ impl Member {
 
     /// It lacks nothing any more, and has that written down; its primary is told.
     pub fn is_filled(&mut self) {
-        self.whole = true;
+        self.becomes(true);
         if matches!(self.role, Role::Follower) {
             self.tell(self.record.primary);
         }
@@ -487,8 +495,8 @@ impl Member {
                     self.effects.push(Effect::Send(from, message, entries));
                 }
             }
-            Message::Told { epoch, history, committed, whole } if *epoch <= self.record.epoch => {
-                self.told(from, incarnation, *epoch, history, *whole);
+            Message::Told { epoch, history, committed, whole, turns } if *epoch <= self.record.epoch => {
+                self.told(from, incarnation, *epoch, history, (*whole, *turns));
                 self.commit_what_is(*committed, history);
             }
             Message::GaveUp { epoch, poison } => {
@@ -517,7 +525,13 @@ impl Member {
     fn tell(&mut self, to: StoreId) {
         let mut history = self.log.clone();
         history.cut(self.durable);
-        let message = Message::Told { epoch: self.record.epoch, history, committed: self.committed, whole: self.whole };
+        let message = Message::Told {
+            epoch: self.record.epoch,
+            history,
+            committed: self.committed,
+            whole: self.whole,
+            turns: self.turns,
+        };
         self.effects.push(Effect::Send(to, message, None));
     }
 

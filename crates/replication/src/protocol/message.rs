@@ -39,6 +39,8 @@ pub enum Message {
         history: History,
         /// Whether nothing before that is missing (R15).
         whole: bool,
+        /// How often that has changed in this life: messages overtake each other.
+        turns: u32,
     },
     /// Send me entries from here on: you have the longest log.
     Fetch {

@@ -238,7 +238,7 @@ fn group_samples() -> Vec<(&'static str, Message, Vec<Entry>)> {
         ("prepare-with-blocks", prepare, entries(true)),
         ("prepared", Message::Prepared { epoch, through: Seq(1011) }, Vec::new()),
         ("ask", Message::Ask { record: Arc::new(record()) }, Vec::new()),
-        ("told", Message::Told { epoch, history, committed: Seq(1008), whole: true }, Vec::new()),
+        ("told", Message::Told { epoch, history, committed: Seq(1008), whole: true, turns: 2 }, Vec::new()),
         ("fetch", Message::Fetch { record: Arc::new(record()), behind: Seq(1000) }, Vec::new()),
         ("fetched", Message::Fetched { epoch, before: BEFORE }, entries(false)),
         ("refused", Message::Refused { record: Arc::new(record()) }, Vec::new()),

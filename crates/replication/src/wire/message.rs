@@ -67,8 +67,8 @@ pub(super) fn encode_message(
         }
         Message::Prepared { epoch, through } => Prepared::encode(*epoch, *through, out)?,
         Message::GaveUp { epoch, poison } => GaveUp::encode(*epoch, *poison, out)?,
-        Message::Told { epoch, history, committed, whole } => {
-            Told::encode(*epoch, history.last(), *committed, *whole, out)?;
+        Message::Told { epoch, history, committed, whole, turns } => {
+            Told::encode(*epoch, history.last(), *committed, (*whole, *turns), out)?;
             let count = encode_history(history, out)?;
             put_u32(&mut out[start..], Told::COUNT_AT, count);
         }
@@ -319,7 +319,7 @@ impl Prepared {
 /// | 4 | 4 | epoch in which it was asked |
 /// | 8 | 8 | sequence of its last entry |
 /// | 16 | 4 | number of epochs |
-/// | 20 | 4 | zero |
+/// | 20 | 4 | how often the store has changed whether anything is missing, in this life |
 /// | 24 | 8 | sequence of the last entry that is committed there |
 /// | 32 | 12 × epochs | epoch (4), its first sequence (8); both rise |
 struct Told;
@@ -328,11 +328,18 @@ impl Told {
     const BYTES: usize = 32;
     const COUNT_AT: usize = 16;
 
-    fn encode(epoch: Epoch, last: Seq, committed: Seq, whole: bool, out: &mut Vec<u8>) -> Result<(), WireError> {
+    fn encode(
+        epoch: Epoch,
+        last: Seq,
+        committed: Seq,
+        (whole, turns): (bool, u32),
+        out: &mut Vec<u8>,
+    ) -> Result<(), WireError> {
         let fixed = begin_fixed::<{ Self::BYTES }>(out);
         fixed[2] = u8::from(whole);
         put_u32(fixed, 4, epoch.0);
         put_u64(fixed, 8, last.0);
+        put_u32(fixed, 20, turns);
         put_u64(fixed, 24, committed.0);
         epoch_of("told", epoch.0).map(drop)
     }
@@ -351,7 +358,8 @@ impl Told {
         let last = seq_of(WHAT, u64_at(fixed, 8))?;
         let history = decode_history(lists.list(count as usize * EPOCH_BYTES)?, last)?;
         let committed = seq_of(WHAT, u64_at(fixed, 24))?;
-        Ok(Message::Told { epoch: epoch_of(WHAT, u32_at(fixed, 4))?, history, committed, whole })
+        let (epoch, turns) = (epoch_of(WHAT, u32_at(fixed, 4))?, u32_at(fixed, 20));
+        Ok(Message::Told { epoch, history, committed, whole, turns })
     }
 }
 

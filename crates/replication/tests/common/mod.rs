@@ -5,7 +5,7 @@ use cluster::{GroupRecord, GroupState, MapStore, NodeRecord, Record, SimMap, Tra
 use replication::node::{Node, NodeConfig, Timing};
 use replication::{GroupError, GroupRef, Place, Sought, Stamp, Standing};
 use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
-use runtime::{Device, IoBuf};
+use runtime::{Device, IoBuf, SharedBuf};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -21,9 +21,14 @@ const DISK: &str = "disk";
 pub const MIB: u64 = 1 << 20;
 const CLUSTER: ClusterId = ClusterId(7);
 const PORT: u16 = 4421;
-const LAYER: LayerId = LayerId(7);
+pub const LAYER: LayerId = LayerId(7);
+/// Of another family, whose chunks are the other group's.
+pub const OTHER_LAYER: LayerId = LayerId(8);
+const OTHER_FAMILY: FamilyId = FamilyId(4);
 pub const VOLUME: VolumeId = VolumeId(1);
 pub const GROUP: GroupId = GroupId(1);
+/// On the same shard.
+pub const OTHER: GroupId = GroupId(3);
 
 /// A process on a node.
 type Process = Rc<RefCell<Option<Rc<Node>>>>;
@@ -54,21 +59,6 @@ impl Cluster {
         let nodes: Vec<_> = (0..members).map(|_| world.add_node(2, NodeOptions::default())).collect();
         let disk = |(node, size): (&SimNode, &u64)| node.add_disk(DISK, *size, DiskOptions::default());
         let disks: Vec<_> = nodes.iter().zip(sizes).map(disk).collect();
-        let stores: Vec<_> = (0..members).map(store_of).collect();
-        let group = GroupRecord {
-            id: GROUP,
-            table: 1,
-            pool: "default".to_owned(),
-            epoch: Epoch(0),
-            primary: stores[0],
-            life: Incarnation(0),
-            in_sync: stores.clone(),
-            eligible: Vec::new(),
-            joining: Vec::new(),
-            members: stores,
-            min_in_sync,
-            state: GroupState::Active,
-        };
         let this = Self { world, map, nodes, disks, processes: RefCell::default() };
         for index in 0..members {
             this.run(index, format(store_of(index)));
@@ -76,7 +66,7 @@ impl Cluster {
             this.put(&record);
             this.processes.borrow_mut().push(Process::default());
         }
-        this.put(&group);
+        this.put(&group_of(GROUP, members, min_in_sync));
         this
     }
 
@@ -84,7 +74,12 @@ impl Cluster {
         SocketAddr::new(self.nodes[index].ip(), PORT)
     }
 
-    fn put<R: Record>(&self, record: &R) {
+    /// A second group of the same members, on the same shard: before anybody is started.
+    pub fn add_other_group(&self, min_in_sync: u32) {
+        self.put(&group_of(OTHER, self.nodes.len(), min_in_sync));
+    }
+
+    pub fn put<R: Record>(&self, record: &R) {
         let (map, key, value) = (self.map.clone(), record.key(), encode(record));
         self.run(0, async move { map.transact(Transaction::new().put(key, value)).await.map(drop) })
             .expect("it takes that");
@@ -112,7 +107,7 @@ impl Cluster {
             cores: self.nodes[index].cores(),
             map: self.map.handle_for(NodeId(index as u32 + 1)),
             timing: Timing::default(),
-            owner: Arc::new(|_, _| GROUP),
+            owner: Arc::new(|family, _| if family == OTHER_FAMILY { OTHER } else { GROUP }),
         };
         self.nodes[index].spawn(0, async move {
             let device = Device::open(Path::new(DISK)).await.expect("it is there");
@@ -147,11 +142,21 @@ impl Cluster {
         index: usize,
         ask: impl FnOnce(GroupRef) -> F + Send + 'static,
     ) -> Option<T> {
+        self.ask_of(index, GROUP, ask)
+    }
+
+    /// The same of any group.
+    pub fn ask_of<T: Send + 'static, F: Future<Output = T> + 'static>(
+        &self,
+        index: usize,
+        group: GroupId,
+        ask: impl FnOnce(GroupRef) -> F + Send + 'static,
+    ) -> Option<T> {
         let process = self.processes.borrow()[index].clone();
         let asked = async move {
             let node = process.borrow().clone()?;
             let on_core = move |core: Rc<replication::node::CoreGroups>| {
-                let found = core.group(store_of(index), GROUP);
+                let found = core.group(store_of(index), group);
                 Box::pin(async move {
                     match found {
                         Some(group) => Some(ask(group).await),
@@ -175,15 +180,23 @@ impl Cluster {
 
     /// Lets the group know the layer that is written to.
     pub fn tell_layer(&self, index: usize) -> Option<Result<(), GroupError>> {
-        let record = LayerRecord {
-            layer: LAYER,
-            parent: LayerId(0),
-            family: FamilyId(3),
-            created_at_ns: 1,
-            retain_until_ns: 0,
-            key: KeyId(0),
-        };
+        let record = layer_record(LAYER, FamilyId(3));
         self.ask(index, move |group| async move { group.tell_layers(&[record]).await })
+    }
+
+    /// The same of the other group.
+    pub fn tell_other_layer(&self, index: usize) -> Option<Result<(), GroupError>> {
+        let record = layer_record(OTHER_LAYER, OTHER_FAMILY);
+        self.ask_of(index, OTHER, move |group| async move { group.tell_layers(&[record]).await })
+    }
+
+    /// Writes a block of the other group's.
+    pub fn write_other(&self, index: usize, chunk: u32, block: u32, byte: u8) -> Option<Result<(), GroupError>> {
+        self.ask_of(index, OTHER, move |group| async move {
+            let place = Place { layer: OTHER_LAYER, chunk: ChunkId(chunk), range: BlockRange::new(block, 1) };
+            let placed = group.write(stamp(), place, block_of(byte), BlockCoding::PLAIN).await?;
+            group.wait_committed(placed).await.map(drop)
+        })
     }
 
     pub fn write_blocks(
@@ -254,10 +267,14 @@ impl Cluster {
     }
 
     pub fn read(&self, index: usize, chunk: u32) -> Option<Result<u8, GroupError>> {
+        self.read_of(index, &[LAYER], chunk)
+    }
+
+    /// The same through layers, newest first.
+    pub fn read_of(&self, index: usize, layers: &'static [LayerId], chunk: u32) -> Option<Result<u8, GroupError>> {
         self.ask(index, move |group| async move {
             let (reader, _) = group.reader(stamp()).await?;
-            let sought =
-                Sought { layers: &[LAYER], chunk: ChunkId(chunk), range: BlockRange::new(3, 1), want: Want::Plain };
+            let sought = Sought { layers, chunk: ChunkId(chunk), range: BlockRange::new(3, 1), want: Want::Plain };
             let (read, buf) = reader.read(sought, IoBuf::new(BLOCK_BYTES), &mut Vec::new()).await;
             read.map(|_| buf[17])
         })
@@ -310,7 +327,36 @@ impl Cluster {
     }
 }
 
-fn stamp() -> Stamp<'static> {
+fn group_of(id: GroupId, members: usize, min_in_sync: u32) -> GroupRecord {
+    let stores: Vec<_> = (0..members).map(store_of).collect();
+    GroupRecord {
+        id,
+        table: 1,
+        pool: "default".to_owned(),
+        epoch: Epoch(0),
+        primary: stores[0],
+        life: Incarnation(0),
+        in_sync: stores.clone(),
+        eligible: Vec::new(),
+        joining: Vec::new(),
+        members: stores,
+        min_in_sync,
+        state: GroupState::Active,
+    }
+}
+
+fn layer_record(layer: LayerId, family: FamilyId) -> LayerRecord {
+    LayerRecord { layer, parent: LayerId(0), family, created_at_ns: 1, retain_until_ns: 0, key: KeyId(0) }
+}
+
+/// A block of one byte.
+pub fn block_of(byte: u8) -> SharedBuf {
+    let mut bytes = IoBuf::new(BLOCK_BYTES);
+    bytes.fill(byte);
+    bytes.freeze()
+}
+
+pub fn stamp() -> Stamp<'static> {
     Stamp { volume: VOLUME, epoch: VolumeEpoch(1), layers: &[] }
 }
 

@@ -1,11 +1,15 @@
 //! What [rules](super) of docs/replication.md promise, each looked at where it shows at once: whole nodes, one fault.
 
-use super::common::{Cluster, GROUP, MIB, SOON, store_of, three};
-use replication::{GroupError, Standing};
+use super::common::{Cluster, GROUP, LAYER, MIB, OTHER, SOON, block_of, stamp, store_of, three};
+use replication::protocol::{Effect, History, Member, Membership, Message, Settings};
+use replication::{GroupError, Place, Standing};
+use runtime::Instant;
+use std::sync::Arc;
 use std::time::Duration;
+use store::BlockCoding;
 #[cfg(feature = "mutants")]
 use types::Mutant;
-use types::{BLOCK_BYTES, NodeId};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, Incarnation, LayerId, NodeId, Seq, StoreId};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// More than is kept for who is away for a moment.
@@ -429,6 +433,221 @@ pub fn damage_of_two_members_in_different_places_is_mended() {
     for chunk in 0..4 {
         assert_eq!(cluster.read(primary, chunk).expect("it is up"), Ok(0xe0 + chunk as u8), "chunk {chunk}");
     }
+}
+
+/// R14: two groups share a shard, and chunks of two families a number: a unit of one brings nothing of the other.
+pub fn a_unit_brings_nothing_of_other_groups() {
+    let cluster = Cluster::new(1, 3, 2);
+    cluster.add_other_group(2);
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.world.run_for(1000 * MILLISECOND);
+    cluster.tell_layer(0).expect("it is up").expect("it has a place");
+    cluster.tell_other_layer(0).expect("it is up").expect("it has a place");
+    cluster.write(0, 5, 1).expect("it is up").expect("it is written");
+    (0..40).for_each(|block| cluster.write_other(0, 5, block, 1).expect("it is up").expect("it is written"));
+    cluster.world.run_for(200 * MILLISECOND);
+    cluster.crash(2);
+    for round in 0..MANY_WRITES {
+        cluster.write(0, 5 + round % 3, round as u8).expect("it is up").expect("it is written");
+        cluster.write_other(0, 5 + round % 60, round % 40, round as u8).expect("it is up").expect("it is written");
+    }
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
+    cluster.start(2);
+    cluster.wait_for_all(2 * SOON);
+    cluster.world.run_for(SOON);
+    assert!(!cluster.has_failed(2), "its store took what is no group's");
+    assert_alike(&cluster, 0, 1);
+    assert_alike(&cluster, 0, 2);
+}
+
+/// R14: a member that was made whole while clients wrote makes another whole: also with what came to it as no-ops.
+pub fn what_came_as_no_ops_is_not_taken_for_known() {
+    (0..12).for_each(|moment| last_write_before_a_crash(200 + 100 * moment));
+}
+
+fn last_write_before_a_crash(moment_ms: u32) {
+    const LAST: u32 = 60;
+    let cluster = two_of_three();
+    let write = |index, block, byte| {
+        cluster.write_blocks(index, LAST, block, 1, byte).expect("it is up").expect("it is written")
+    };
+    write(0, 2, 1);
+    cluster.disks[2].set_delay(20 * MILLISECOND);
+    cluster.start(2);
+    cluster.world.run_for(moment_ms * MILLISECOND);
+    // Nobody tells that it is committed, before whoever else has it is gone.
+    write(0, 1, 0x55);
+    cluster.crash(1);
+    let is_back = |cluster: &Cluster| cluster.record().in_sync == [store_of(0), store_of(2)];
+    cluster.wait_until("it is not made whole", 6 * SOON, is_back);
+    cluster.disks[2].set_delay(Duration::ZERO);
+    let index = cluster.wait_for_primary(&[0, 2], SOON);
+    write(index, 3, 2);
+    for round in 0..MANY_WRITES {
+        cluster.write(index, 4 + round % 20, round as u8).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(200 * MILLISECOND);
+    cluster.crash(0);
+    cluster.start(1);
+    let others_are_in_sync = |cluster: &Cluster| {
+        let in_sync = cluster.record().in_sync;
+        in_sync.contains(&store_of(1)) && in_sync.contains(&store_of(2)) && cluster.standing(1).is_some()
+    };
+    cluster.wait_until("nobody makes it whole", 6 * SOON, others_are_in_sync);
+    cluster.world.run_for(1000 * MILLISECOND);
+    assert_alike(&cluster, 1, 2);
+}
+
+/// R14: a member is taken out of a group of two, and comes back: what the other wrote alone is not left out.
+pub fn what_a_group_of_one_writes_is_not_left_out() {
+    let cluster = Cluster::new(1, 2, 1);
+    (0..2).for_each(|index| cluster.start(index));
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.wait_for_all(SOON);
+    (0..3).for_each(|byte| cluster.write_blocks(0, 1, 0, 1, byte).expect("it is up").expect("it is written"));
+    cluster.world.run_for(200 * MILLISECOND);
+    let is_led = |cluster: &Cluster| {
+        let leads = |standing: Standing| standing.serves && standing.record.epoch == cluster.record().epoch;
+        cluster.standing(0).is_some_and(leads)
+    };
+    cluster.put(&cluster.record().without_member(store_of(1)).expect("it can be taken out"));
+    cluster.wait_until("it does not go on alone", 2 * SOON, is_led);
+    cluster.write_blocks(0, 1, 1, 1, 9).expect("it is up").expect("it is written");
+    cluster.put(&cluster.record().with_joining(store_of(1)).expect("it can come back"));
+    cluster.wait_until("it does not hear of it", 2 * SOON, is_led);
+    cluster.write_blocks(0, 1, 2, 1, 10).expect("it is up").expect("it is written");
+    cluster.wait_for_all(3 * SOON);
+    cluster.world.run_for(1000 * MILLISECOND);
+    assert_alike(&cluster, 0, 1);
+}
+
+/// R15: damage is met through a layer above that has nothing there: the chunk is mended all the same.
+pub fn damage_that_is_met_through_another_layer_is_mended() {
+    const LAYERS: &[LayerId] = &[LayerId(90), LAYER];
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.tell_layer(0).expect("it is up").expect("it has a place");
+    for chunk in 0..4 {
+        cluster.write(0, chunk, 0xb0 + chunk as u8).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(100 * MILLISECOND);
+    cluster.disks[0].rot_sector(&[0xb2; 32]).expect("it is on the disk");
+    assert!(matches!(cluster.read_of(0, LAYERS, 2).expect("it is up"), Err(GroupError::NotPrimary { .. })));
+    let primary = cluster.wait_for_primary(&[1, 2], SOON);
+    assert_eq!(cluster.read_of(primary, LAYERS, 2).expect("it is up"), Ok(0xb2));
+    cluster.wait_for_all(SOON);
+    // Everything is read several times in so long.
+    for _ in 0..100 {
+        cluster.world.run_for(200 * MILLISECOND);
+        assert_eq!(cluster.record().in_sync.len(), 3, "it is damaged still");
+    }
+}
+
+const P: StoreId = StoreId(1);
+const A: StoreId = StoreId(2);
+const B: StoreId = StoreId(3);
+const LIFE: Incarnation = Incarnation(1);
+const LONG_AFTER: Instant = Instant(9_000);
+
+/// P leads epoch 5 with A; B is to be added. Everything is committed through 8.
+fn primary_of_three() -> Member {
+    let record = Membership {
+        epoch: Epoch(4),
+        primary: P,
+        life: LIFE,
+        in_sync: vec![P, A],
+        joining: vec![B],
+        min_in_sync: 2,
+        ..Membership::default()
+    };
+    let settings = Settings { lease: Instant(100), grant: Instant(102), batch_entries_max: 8 };
+    let mut member = Member::start(P, LIFE, settings, record, log(6), Seq(0), true, Instant(1_000));
+    member.campaign();
+    member.propose_to_lead(LONG_AFTER);
+    let record = asked_for(&mut member).expect("it wants to lead");
+    member.changed(&record);
+    member.receive(A, LIFE, &told(true, 0), &[]);
+    member.is_durable((Epoch(5), Seq(8)));
+    member.receive(A, LIFE, &Message::Prepared { epoch: Epoch(5), through: Seq(8) }, &[]);
+    assert_eq!(member.committed(), Seq(8));
+    member
+}
+
+fn log(last: u64) -> History {
+    History::new(vec![(Epoch(1), Seq(1)), (Epoch(4), Seq(5))], Seq(last))
+}
+
+fn told(whole: bool, turns: u32) -> Message {
+    Message::Told { epoch: Epoch(5), history: log(6), committed: Seq(0), whole, turns }
+}
+
+fn asked_for(member: &mut Member) -> Option<Arc<Membership>> {
+    let proposals = member.take_effects().into_iter().filter_map(|effect| match effect {
+        Effect::Propose(record, _) => Some(record),
+        _ => None,
+    });
+    proposals.last()
+}
+
+/// R3: B is being added, and says that it is not whole: what it has as no-ops does not count, whatever the map answers.
+pub fn who_is_made_whole_counts_for_nothing() {
+    let mut primary = primary_of_three();
+    primary.receive(B, LIFE, &told(true, 0), &[]);
+    primary.receive(B, LIFE, &Message::Prepared { epoch: Epoch(5), through: Seq(8) }, &[]);
+    primary.add(B);
+    let added = asked_for(&mut primary).expect("it has everything");
+    primary.receive(B, LIFE, &told(false, 1), &[]);
+    primary.fills(B, LIFE, (Epoch(5), Seq(8)));
+    primary.changed(&added);
+    let (epoch, last) = (primary.record().epoch, primary.log().last());
+    primary.is_durable((epoch, last));
+    for store in [A, B] {
+        primary.receive(store, LIFE, &Message::Prepared { epoch, through: last }, &[]);
+    }
+    assert!(primary.committed() < last, "B has nothing of it");
+}
+
+/// R9: of what a member tells about itself the newest holds, in whatever order it comes.
+pub fn what_was_told_earlier_and_comes_late_does_not_count() {
+    let mut primary = primary_of_three();
+    primary.receive(B, LIFE, &told(false, 1), &[]);
+    primary.fills(B, LIFE, (Epoch(5), Seq(8)));
+    primary.receive(B, LIFE, &told(true, 0), &[]);
+    primary.receive(B, LIFE, &Message::Prepared { epoch: Epoch(5), through: Seq(8) }, &[]);
+    primary.take_effects();
+    primary.add(B);
+    assert!(asked_for(&mut primary).is_none(), "it lacks what its units have not brought");
+}
+
+/// R16: an entry that stops a store poisons its own group, and none of the others that were committed in the same turn.
+#[cfg(feature = "mutants")]
+pub fn other_groups_of_a_poisoned_store_go_on() {
+    Mutant::activate(Some(Mutant::AssertionFails));
+    let cluster = Cluster::new(1, 3, 2);
+    cluster.add_other_group(2);
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.world.run_for(1000 * MILLISECOND);
+    cluster.tell_other_layer(0).expect("it is up").expect("it has a place");
+    // Both are committed by the primary's own device, in one turn.
+    cluster.disks[0].set_delay(20 * MILLISECOND);
+    let place = |chunk| Place { layer: LAYER, chunk: ChunkId(chunk), range: BlockRange::new(3, 1) };
+    let of_other = cluster.ask_of(0, OTHER, |group| async move { group });
+    let of_other = of_other.expect("it is up");
+    let submitted = cluster.ask(0, move |group| async move {
+        let unlucky = group.write(stamp(), place(13), block_of(1), BlockCoding::PLAIN).await;
+        let good = of_other.write(stamp(), place(1), block_of(1), BlockCoding::PLAIN).await;
+        unlucky.is_ok() && good.is_ok()
+    });
+    assert_eq!(submitted, Some(true));
+    cluster.world.run_for(2 * SOON);
+    assert!(cluster.has_failed(0), "{:?}", cluster.told());
+    let serves = |index| {
+        let asked = cluster.ask_of(index, OTHER, |group| async move { group.standing().serves });
+        asked == Some(true)
+    };
+    assert!((1..3).any(serves), "nobody leads the other group");
 }
 
 /// R16: who starts anew knows of an entry that nobody can apply, although whoever said so is gone.

@@ -142,6 +142,24 @@ pub(crate) struct State {
     spare_lists: Vec<SpareLists>,
 }
 
+/// What became of a [commit](Shard::commit).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// It was done.
+    Done,
+    /// The store takes nothing more, for another reason; nothing is read there any more either.
+    StoreStopped,
+    /// An assertion failed at it, and has stopped the store.
+    Asserted,
+}
+
+impl Committed {
+    /// Whether it was done.
+    pub fn is_done(self) -> bool {
+        self == Self::Done
+    }
+}
+
 /// What of the index could not be loaded.
 #[derive(Default)]
 pub(crate) struct Lost {
@@ -374,10 +392,9 @@ impl Shard {
     /// [`Skip`](EntryKind::Skip) that is on its way when that is durable.
     ///
     /// If one of them is not durable here, the caller must not have taken it for committed: the store stops.
-    /// Returns whether it was done: not in a store that takes nothing more, of which nothing is read any more either.
-    pub fn commit(&self, group: GroupId, through: Seq) -> bool {
+    pub fn commit(&self, group: GroupId, through: Seq) -> Committed {
         if self.core.store.failed().is_some() {
-            return false;
+            return Committed::StoreStopped;
         }
         let committed = self.core.guarded(|| {
             let mut state = self.core.state.borrow_mut();
@@ -392,7 +409,10 @@ impl Shard {
                 state.free_segments(&self.core);
             }
         });
-        committed.is_ok()
+        match committed {
+            Ok(()) => Committed::Done,
+            Err(_) => Committed::Asserted,
+        }
     }
 
     /// Sequence of the last entry of the group in the log; 0 if there is none.
@@ -451,6 +471,14 @@ impl Shard {
             sum = sum.wrapping_add(state.index.leaf_digest(key));
         }
         Ok(sum)
+    }
+
+    /// Leaves that could not be loaded; and whether others, nobody knows which, could not either.
+    pub fn lost_leaves(&self) -> (Vec<(LayerId, ChunkId)>, bool) {
+        let state = self.core.state.borrow();
+        let mut leaves: Vec<_> = state.lost.leaves.iter().map(|key| (key.layer, key.chunk)).collect();
+        leaves.sort_unstable();
+        (leaves, state.lost.all_but.is_some())
     }
 
     /// Blocks of these leaves that have bytes on the device.

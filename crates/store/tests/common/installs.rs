@@ -162,7 +162,7 @@ impl Storm {
             let first = self.waiting.borrow().front().copied();
             let Some((_, seq)) = first.filter(|(position, seq)| *position <= durable && *seq <= most) else { return };
             self.waiting.borrow_mut().pop_front();
-            assert!(self.shard.commit(GROUP, Seq(seq)));
+            assert!(self.shard.commit(GROUP, Seq(seq)).is_done());
             self.primary.borrow_mut().acknowledged = seq;
         }
     }

@@ -71,7 +71,7 @@ pub fn a_cut_forgets_what_lies_behind(seed: u64) {
         let of_first = [start(1, 1), write(1, 2, 0, 0), write(1, 3, 0, 1), write(1, 4, 0, 2)];
         prepare(&shard, of_first).await;
         prepare(&shard, [start(2, 5), write(2, 6, 0, 1), write(2, 7, 0, 3)]).await;
-        assert!(shard.commit(GROUP, Seq(3)));
+        assert!(shard.commit(GROUP, Seq(3)).is_done());
         assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(2), Seq(5))]);
         assert!(!shard.cut(GROUP, Seq(2)), "it is committed");
         assert_eq!(shard.prepared_through(GROUP), Seq(7));
@@ -79,10 +79,10 @@ pub fn a_cut_forgets_what_lies_behind(seed: u64) {
         assert!(shard.cut(GROUP, Seq(4)));
         assert_eq!((shard.prepared_through(GROUP), shard.committed_through(GROUP)), (Seq(4), Seq(3)));
         assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1))]);
-        assert!(shard.commit(GROUP, Seq(7)), "what was cut is not applied");
+        assert!(shard.commit(GROUP, Seq(7)).is_done(), "what was cut is not applied");
         assert_eq!(versions(&shard, 0, 4).await, [2, 3, 4, 0]);
         prepare(&shard, [start(3, 5), write(3, 6, 0, 3)]).await;
-        assert!(shard.commit(GROUP, Seq(6)));
+        assert!(shard.commit(GROUP, Seq(6)).is_done());
         assert_eq!(versions(&shard, 0, 4).await, [2, 3, 4, 6]);
     });
     lose_power(&rig);
@@ -101,17 +101,17 @@ pub fn what_is_prepared_outlives_a_pass(seed: u64) {
     rig.run(async {
         let (shard, _) = open_whole().await;
         prepare(&shard, [start(1, 1), write(1, 2, 0, 0), write(1, 3, 0, 1), write(1, 4, 1, 0)]).await;
-        assert!(shard.commit(GROUP, Seq(2)));
+        assert!(shard.commit(GROUP, Seq(2)).is_done());
         shard.pass_now().await.expect("an open shard");
         // Applied behind the pass, which does not hold them.
-        assert!(shard.commit(GROUP, Seq(3)));
+        assert!(shard.commit(GROUP, Seq(3)).is_done());
         prepare(&shard, [write(1, 5, 1, 1)]).await;
     });
     lose_power(&rig);
     rig.run(async {
         let (shard, recovery) = open_whole().await;
         assert_eq!(recovery.groups[0].prepared_through, Seq(5), "all that was prepared is there");
-        assert!(shard.commit(GROUP, Seq(5)));
+        assert!(shard.commit(GROUP, Seq(5)).is_done());
         assert_eq!((versions(&shard, 0, 2).await, versions(&shard, 1, 2).await), (vec![2, 3], vec![4, 5]));
     });
 }

@@ -59,7 +59,7 @@ pub fn lone_tail() -> Vec<Entry> {
 pub async fn with_lone_tail() -> Rc<Shard> {
     let (shard, _) = open_whole().await;
     prepare(&shard, [start(1, 1), write(1, 2, 0, 0), write(1, 3, 0, 1), write(1, COMMITTED, 1, 0)]).await;
-    assert!(shard.commit(GROUP, Seq(COMMITTED)));
+    assert!(shard.commit(GROUP, Seq(COMMITTED)).is_done());
     prepare(&shard, lone_tail()).await;
     shard
 }
@@ -120,7 +120,7 @@ async fn skip_beside_all(shard: &Rc<Shard>, known: &Cell<Known>, through: u64, s
     let last = shard.prepare(write(3, PREPARED + 1, 0, 2)).expect("there is room");
     known.set(Known { is_asked: true, ..known.get() });
     let asked = shard.prepare(skip(through, &[(1, 1), (4, 7)], "of epoch 4")).expect("there is room");
-    assert!(last < asked && shard.commit(GROUP, Seq(7)), "it is not applied any more");
+    assert!(last < asked && shard.commit(GROUP, Seq(7)).is_done(), "it is not applied any more");
     assert_eq!(shard.committed_through(GROUP), Seq(COMMITTED));
     durable(shard, asked).await;
     known.set(Known { is_durable: true, ..known.get() });
@@ -128,7 +128,7 @@ async fn skip_beside_all(shard: &Rc<Shard>, known: &Cell<Known>, through: u64, s
     assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(4), Seq(7))]);
     assert_eq!(shard.volume_epochs(GROUP), [(VOLUME, VolumeEpoch(7))]);
     assert_eq!(shard.group_record(GROUP).as_deref(), Some(&b"of epoch 4"[..]));
-    assert!(shard.commit(GROUP, Seq(through)));
+    assert!(shard.commit(GROUP, Seq(through)).is_done());
     for number in 1..=FOLLOWING {
         let seq = through + number;
         prepare(shard, [saying(seq - 1, write(4, seq, 3, number as u32))]).await;
@@ -154,7 +154,7 @@ async fn judge(known: Known, through: u64) -> bool {
         assert_eq!(found.epoch_history, [(Epoch(1), Seq(1)), (Epoch(3), Seq(5))]);
         assert_eq!(found.record.as_deref(), Some(&b"of epoch 3"[..]));
         // Once more, now that the power is back.
-        assert!(shard.commit(GROUP, Seq(COMMITTED)));
+        assert!(shard.commit(GROUP, Seq(COMMITTED)).is_done());
         prepare(&shard, [skip(through, &[(1, 1), (4, 7)], "of epoch 4")]).await;
         assert_eq!(shard.prepared_through(GROUP), Seq(through));
     }
