@@ -152,15 +152,25 @@ impl Cluster {
         group: GroupId,
         ask: impl FnOnce(GroupRef) -> F + Send + 'static,
     ) -> Option<T> {
+        self.ask_all(index, [group], move |[group]| ask(group))
+    }
+
+    /// The same of several, in one turn.
+    pub fn ask_all<const N: usize, T: Send + 'static, F: Future<Output = T> + 'static>(
+        &self,
+        index: usize,
+        groups: [GroupId; N],
+        ask: impl FnOnce([GroupRef; N]) -> F + Send + 'static,
+    ) -> Option<T> {
         let process = self.processes.borrow()[index].clone();
         let asked = async move {
             let node = process.borrow().clone()?;
             let on_core = move |core: Rc<replication::node::CoreGroups>| {
-                let found = core.group(store_of(index), group);
+                let found: Vec<_> = groups.iter().filter_map(|group| core.group(store_of(index), *group)).collect();
                 Box::pin(async move {
-                    match found {
-                        Some(group) => Some(ask(group).await),
-                        None => None,
+                    match <[GroupRef; N]>::try_from(found) {
+                        Ok(groups) => Some(ask(groups).await),
+                        Err(_) => None,
                     }
                 }) as std::pin::Pin<Box<dyn Future<Output = Option<T>>>>
             };

@@ -2,7 +2,7 @@
 
 use super::breaker::Reach;
 use super::heal::holds;
-use super::task::LAYER;
+use super::task::leaf_of;
 use runtime::sim::Random;
 use std::ops::Range;
 
@@ -34,7 +34,10 @@ fn live_places(reach: &Reach<'_>, store: usize, random: &Random) -> Vec<Range<u6
     machine.node.look(core, || {
         let shards = groups.shards();
         let shard = shards.iter().find(|shard| holds(shard, reach.layout.stores[store].id, id));
-        let image = shard.and_then(|shard| shard.store().image(LAYER, chunk).ok());
+        let image = shard.and_then(|shard| {
+            let (layer, chunk) = leaf_of(chunk);
+            shard.store().image(layer, chunk).ok()
+        });
         image.map_or_else(Vec::new, |image| image.places_bytes().collect())
     })
 }

@@ -5,7 +5,7 @@
 
 use super::layout::{GroupPlan, Layout};
 use super::machine::Machine;
-use super::task::LAYER;
+use super::task::leaf_of;
 use super::watch::Member;
 use crate::workload::Failure;
 use replication::GroupShard;
@@ -135,7 +135,8 @@ fn look_at(world: &World, place: &Place, chunk: ChunkId) -> Result<Held, Failure
 }
 
 async fn held_of(shard: &GroupShard, chunk: ChunkId) -> Result<Held, store::ReadError> {
-    let image = shard.store().image(LAYER, chunk)?;
+    let (layer, chunk) = leaf_of(chunk);
+    let image = shard.store().image(layer, chunk)?;
     let mut runs = Vec::new();
     for (range, block) in image.runs() {
         let mut sum = 0u64;

@@ -1,6 +1,7 @@
 //! What there is: nodes, their stores, the groups and who holds them, which chunk is whose; and how it gets into the map.
 
 use super::profile::Profile;
+use super::task::chunk_of;
 use crate::workload::Failure;
 use cluster::{ClusterRecord, DeviceRecord, DeviceState, GroupRecord, GroupState, MapStore, NodeRecord, Policy};
 use cluster::{Compression, Outcome, PoolRecord, Record, Transaction, encode};
@@ -152,7 +153,7 @@ impl Layout {
     /// Which group holds a chunk.
     pub fn owner(&self) -> Owner {
         let groups = self.groups.len() as u32;
-        Arc::new(move |_, chunk: ChunkId| GroupId(chunk.0 % groups + 1))
+        Arc::new(move |family, chunk| GroupId(chunk_of(family, chunk).0 % groups + 1))
     }
 
     /// Longest that it takes until each member has read all that it holds, begun at any moment.

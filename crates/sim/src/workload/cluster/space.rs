@@ -3,7 +3,7 @@
 use super::heal::{Place, places_of};
 use super::layout::Layout;
 use super::machine::Machine;
-use super::task::LAYER;
+use super::task::leaf_of;
 use crate::history::{Action, Operation, Value};
 use crate::workload::Failure;
 use std::cell::{Cell, RefCell};
@@ -118,7 +118,7 @@ pub fn is_exact(
     for &group in groups {
         for place in places_of(layout, machines, group) {
             for (chunk, _) in layout.all_chunks_of(group) {
-                let held = || place.shard.store().live_blocks([(LAYER, chunk)]);
+                let held = || place.shard.store().live_blocks([leaf_of(chunk)]);
                 let (held, read) = (place.machine.node.look(place.core, held), stored.get(&chunk).copied());
                 if held != read.unwrap_or_default() {
                     let message = format!("store {} counts {held} blocks of chunk {chunk}, of {read:?}", place.store);

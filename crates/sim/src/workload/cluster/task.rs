@@ -14,7 +14,8 @@ use store::format::LayerRecord;
 use store::{BlockCoding, Content, ImageBlock, Want};
 use types::{BLOCK_BYTES, BlockRange, ChunkId, FamilyId, GroupId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
 
-pub const LAYER: LayerId = LayerId(1);
+/// Chunks are dealt to so many families in turn: two that lie in different groups have one number, each in its own.
+pub const FAMILIES: u32 = 2;
 const VOLUME: VolumeId = VolumeId(1);
 /// A store that has nothing to clean at a moment refuses overwrites as well: not so many in a row, which take seconds.
 const OVERWRITES_REFUSED_MAX: u32 = 500;
@@ -143,9 +144,10 @@ impl Ticket {
     }
 
     async fn change(&self, group: &Group) -> Answer {
-        let layers = [layer_record()];
+        let layers = layers_of(self.chunk);
         let stamp = Stamp { volume: VOLUME, epoch: VolumeEpoch(self.head), layers: &layers };
-        let place = Place { layer: LAYER, chunk: self.chunk, range: self.range };
+        let (layer, chunk) = leaf_of(self.chunk);
+        let place = Place { layer, chunk, range: self.range };
         let queued = match self.what {
             What::Write => group.write(stamp, place, self.contents(), BlockCoding::PLAIN).await,
             _ => group.zero(stamp, place, false).await,
@@ -186,9 +188,11 @@ impl Ticket {
     }
 
     async fn read(&self, group: &Group) -> Answer {
-        let layers = [layer_record()];
+        let layers = layers_of(self.chunk);
         let stamp = Stamp { volume: VOLUME, epoch: VolumeEpoch(self.head), layers: &layers };
-        let sought = Sought { layers: &[LAYER], chunk: self.chunk, range: self.range, want: Want::Plain };
+        let (_, chunk) = leaf_of(self.chunk);
+        let newest_first = layers.map(|record| record.layer);
+        let sought = Sought { layers: &newest_first, chunk, range: self.range, want: Want::Plain };
         let mut checksums = Vec::new();
         let buf = IoBuf::new(self.range.bytes());
         let (result, buf) = match group.reader(stamp).await {
@@ -258,7 +262,10 @@ impl Ticket {
         let shards = machine.process().map_or_else(Vec::new, |process| process.all_shards());
         let (store, group) = (self.clients.layout.stores[self.store].id, self.group_id());
         let shard = shards.into_iter().find(|shard| holds(shard, store, group));
-        let image = shard.and_then(|shard| shard.store().image(LAYER, self.chunk).ok());
+        let image = shard.and_then(|shard| {
+            let (layer, chunk) = leaf_of(self.chunk);
+            shard.store().image(layer, chunk).ok()
+        });
         image.is_some_and(|image| {
             image.runs().any(|(range, block)| {
                 block == ImageBlock::Stored && range.first <= self.range.first && self.range.end() <= range.end()
@@ -286,14 +293,27 @@ impl Ticket {
     }
 }
 
-/// The one layer.
-pub fn layer_record() -> LayerRecord {
-    LayerRecord {
-        layer: LAYER,
-        parent: LayerId(0),
-        family: FamilyId(1),
-        created_at_ns: 1,
-        retain_until_ns: 0,
-        key: KeyId(0),
-    }
+/// A chunk's family, and its number there.
+fn family_of(chunk: ChunkId) -> (FamilyId, ChunkId) {
+    (FamilyId(u64::from(chunk.0 % FAMILIES) + 1), ChunkId(chunk.0 / FAMILIES))
+}
+
+/// Which of all chunks this one of a family is.
+pub fn chunk_of(family: FamilyId, chunk: ChunkId) -> ChunkId {
+    ChunkId(chunk.0 * FAMILIES + (family.0.max(1) - 1) as u32)
+}
+
+/// Where the blocks of a chunk lie.
+pub fn leaf_of(chunk: ChunkId) -> (LayerId, ChunkId) {
+    let (family, chunk) = family_of(chunk);
+    (LayerId(family.0), chunk)
+}
+
+/// The layers that are asked for a chunk, newest first: in the upper one nothing is ever written.
+pub fn layers_of(chunk: ChunkId) -> [LayerRecord; 2] {
+    let (family, _) = family_of(chunk);
+    let base = LayerId(family.0);
+    let record =
+        |layer, parent| LayerRecord { layer, parent, family, created_at_ns: 1, retain_until_ns: 0, key: KeyId(0) };
+    [record(LayerId(u64::from(FAMILIES) + family.0), base), record(base, LayerId(0))]
 }
