@@ -370,7 +370,9 @@ fn tell_commit(group: &Group, store: StoreId, at: Instant, timing: &Timing) {
 /// A primary that is slow gives the group up if enough others are fine (R18); one that has damage, if another has what it
 /// lacks (R15).
 fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[StoreId]) -> bool {
-    let is_slow = shard.store().slow().is_some() && !mutant(Mutant::SlowPrimaryStays);
+    // In this epoch: others who were slow before it would only hand it back.
+    let began = group.timers.borrow().epoch_at;
+    let is_slow = shard.store().slow_at().is_some_and(|seen| seen > began) && !mutant(Mutant::SlowPrimaryStays);
     if !is_slow && group.damaged().is_empty() {
         return false;
     }

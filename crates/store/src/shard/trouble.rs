@@ -2,6 +2,7 @@
 
 use super::{Shard, ShardCore};
 use crate::error::ReadError;
+use runtime::Instant;
 use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -124,6 +125,11 @@ impl Shard {
     /// How long an append took, if the device is slow.
     pub fn slow(&self) -> Option<Duration> {
         self.core.watchdog.slow()
+    }
+
+    /// When an append was seen last that took too long.
+    pub fn slow_at(&self) -> Option<Instant> {
+        self.core.watchdog.slow_at()
     }
 
     /// The next thing to tell; `None` when the shard has ended. For one listener.

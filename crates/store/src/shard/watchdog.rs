@@ -99,6 +99,11 @@ impl Watchdog {
         (now().since(seen) < SLOW_REMEMBERED).then_some(took)
     }
 
+    /// When that was seen last.
+    pub(crate) fn slow_at(&self) -> Option<Instant> {
+        self.slow.get().map(|(seen, _)| seen)
+    }
+
     pub(crate) fn wake(&self) {
         self.woken.wake_all();
     }

@@ -9,6 +9,8 @@ const CLOCK_RATE_MAX_PPM: i32 = 20_000;
 const FULL_ONE_IN: u64 = 16;
 /// Of so many runs one destroys more than the policies allow for.
 const BEYOND_ONE_IN: u64 = 16;
+/// Beside those that fill devices clients do at most so many operations.
+const FULL_OPERATIONS_MAX: u64 = 8_000;
 /// Chunks of 1 MiB that are more than a device of the smallest size takes.
 const CHUNKS_TO_FILL: u32 = 240;
 
@@ -90,6 +92,7 @@ impl Profile {
             groups,
             hoard_chunks: CHUNKS_TO_FILL / groups,
             hoarders: 1 << random.below(5),
+            operations: self.operations.min(FULL_OPERATIONS_MAX),
             duration: Duration::from_secs(random.between(15, 40)),
             disk: DiskOptions { volatile_cache: self.disk.volatile_cache, ..DiskOptions::default() },
             ..self

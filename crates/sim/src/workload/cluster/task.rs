@@ -16,7 +16,6 @@ use types::{BLOCK_BYTES, BlockRange, ChunkId, FamilyId, GroupId, KeyId, LayerId,
 
 /// Chunks are dealt to so many families in turn: two that lie in different groups have one number, each in its own.
 pub const FAMILIES: u32 = 2;
-const VOLUME: VolumeId = VolumeId(1);
 /// A store that has nothing to clean at a moment refuses overwrites as well: not so many in a row, which take seconds.
 const OVERWRITES_REFUSED_MAX: u32 = 500;
 
@@ -145,7 +144,7 @@ impl Ticket {
 
     async fn change(&self, group: &Group) -> Answer {
         let layers = layers_of(self.chunk);
-        let stamp = Stamp { volume: VOLUME, epoch: VolumeEpoch(self.head), layers: &layers };
+        let stamp = Stamp { volume: volume_of(self.chunk), epoch: VolumeEpoch(self.head), layers: &layers };
         let (layer, chunk) = leaf_of(self.chunk);
         let place = Place { layer, chunk, range: self.range };
         let queued = match self.what {
@@ -189,7 +188,7 @@ impl Ticket {
 
     async fn read(&self, group: &Group) -> Answer {
         let layers = layers_of(self.chunk);
-        let stamp = Stamp { volume: VOLUME, epoch: VolumeEpoch(self.head), layers: &layers };
+        let stamp = Stamp { volume: volume_of(self.chunk), epoch: VolumeEpoch(self.head), layers: &layers };
         let (_, chunk) = leaf_of(self.chunk);
         let newest_first = layers.map(|record| record.layer);
         let sought = Sought { layers: &newest_first, chunk, range: self.range, want: Want::Plain };
@@ -296,6 +295,11 @@ impl Ticket {
 /// A chunk's family, and its number there.
 fn family_of(chunk: ChunkId) -> (FamilyId, ChunkId) {
     (FamilyId(u64::from(chunk.0 % FAMILIES) + 1), ChunkId(chunk.0 / FAMILIES))
+}
+
+/// The volume that a chunk belongs to: one of each family.
+fn volume_of(chunk: ChunkId) -> VolumeId {
+    VolumeId(family_of(chunk).0.0)
 }
 
 /// Which of all chunks this one of a family is.
