@@ -154,6 +154,10 @@ impl Group {
     /// A chunk is damaged here. Of a primary: who can mend it.
     pub(crate) fn note_damage(&self, error: &ReadError) -> Mender {
         let Some(place) = error.leaf().filter(|_| !mutant(Mutant::DamagedGoesOn)) else { return Mender::Nobody };
+        if self.member.borrow().is_alone() {
+            // Nobody can mend it; whoever joins later is made whole from what can be read then.
+            return Mender::Nobody;
+        }
         let mut damaged = self.damaged.borrow_mut();
         if !damaged.contains(&place) {
             damaged.push(place);

@@ -72,9 +72,10 @@ pub struct Profile {
 }
 
 impl Profile {
-    pub fn draw(random: &Random) -> Self {
+    /// `fills`: devices may be filled.
+    pub fn draw(random: &Random, fills: bool) -> Self {
         let profile = Self::draw_usual(random);
-        if random.one_in(FULL_ONE_IN) { profile.filled(random) } else { profile }
+        if random.one_in(FULL_ONE_IN) && fills { profile.filled(random) } else { profile }
     }
 
     /// With few devices, which are filled by and by.
