@@ -27,6 +27,7 @@ mod group;
 mod layers;
 mod lengths;
 pub mod node;
+mod pace;
 pub mod protocol;
 mod recent;
 mod record;

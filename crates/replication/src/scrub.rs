@@ -29,7 +29,7 @@ pub(crate) async fn run(core: Rc<CoreGroups>, shard: Rc<GroupShard>) {
             if !group.is_to_scrub() {
                 continue;
             }
-            match read(&shard, layer, chunk).await {
+            match read(&core, &shard, layer, chunk).await {
                 Ok(last_seq) => compare_with_others(&core, &shard, &group, (layer, chunk), last_seq),
                 Err(ReadError::Stopped { .. } | ReadError::Untrusted { .. }) => {}
                 Err(error) => {
@@ -51,7 +51,7 @@ fn group_of(shard: &GroupShard, owner: &Owner, layer: LayerId, chunk: ChunkId) -
 }
 
 /// Reads a leaf, every block of it; returns its last entry.
-async fn read(shard: &GroupShard, layer: LayerId, chunk: ChunkId) -> Result<Seq, ReadError> {
+async fn read(core: &CoreGroups, shard: &GroupShard, layer: LayerId, chunk: ChunkId) -> Result<Seq, ReadError> {
     let image = shard.store().image(layer, chunk)?;
     let stored: Vec<_> =
         image.runs().filter(|(_, block)| *block == ImageBlock::Stored).map(|(range, _)| range).collect();
@@ -59,7 +59,9 @@ async fn read(shard: &GroupShard, layer: LayerId, chunk: ChunkId) -> Result<Seq,
         let mut first = u32::from(range.first);
         while first < range.end() {
             let count = READ_BLOCKS.min(range.end() - first);
-            image.read(BlockRange::new(first, count)).await?;
+            let range = BlockRange::new(first, count);
+            core.pace().wait_for(range.bytes()).await;
+            image.read(range).await?;
             first += count;
             background_step().await;
         }

@@ -370,6 +370,7 @@ impl Attempt {
                             self.group.note_damage(&error);
                             error.to_string()
                         })?;
+                        self.core.pace().wait_for(BlockRange::new(first, count).bytes()).await;
                         self.part(part).await?;
                         first += count;
                     }

@@ -7,7 +7,7 @@ use crate::record::{membership_of, with_membership};
 use crate::shard::GroupShard;
 use crate::wire::RequestId;
 use cluster::GroupRecord;
-use runtime::IoBuf;
+use runtime::{Instant, IoBuf, now};
 use std::rc::Rc;
 use store::{Committed, Entry, EntryKind};
 use types::{ChunkId, Epoch, Incarnation, LayerId, Mutant, Seq, StoreId, VolumeEpoch, mutant};
@@ -184,6 +184,12 @@ impl Group {
             Committed::StoreStopped => return,
         }
         if self.is_leading.get() {
+            if let Some((_, began)) = self.timed_through(through)
+                && let Some(outside) = shard.outside()
+            {
+                let at = now();
+                outside.pace().committed_after(at.since(began), at);
+            }
             loop {
                 let popped = self.window.borrow_mut().pop_committed(through);
                 match popped {
@@ -199,6 +205,13 @@ impl Group {
         }
         self.room.wake_all();
         self.commits.wake_all();
+    }
+
+    /// The write that is timed, if it is committed with these.
+    fn timed_through(&self, through: Seq) -> Option<(Seq, Instant)> {
+        let timed = self.timed.get().filter(|(seq, _)| *seq <= through)?;
+        self.timed.set(None);
+        Some(timed)
     }
 
     /// An assertion stopped the store at an entry. It would stop whoever takes over, one after the other: nobody is to, by
@@ -282,6 +295,7 @@ impl Group {
         self.fillings.take().iter().for_each(|filling| filling.end());
         self.held.borrow_mut().clear();
         self.held_for.set(None);
+        self.timed.set(None);
         let waiters = self.window.borrow_mut().end();
         waiters.into_iter().for_each(std::task::Waker::wake);
         self.recent.borrow_mut().clear();

@@ -26,7 +26,7 @@ use cluster::GroupRecord;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use runtime::channel::WaitList;
-use runtime::now;
+use runtime::{Instant, now};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -98,6 +98,8 @@ pub struct Group {
     /// Of a primary that gives out places.
     is_leading: Cell<bool>,
     window: RefCell<Window>,
+    /// A write of a client, one at a time, whose commit is timed: it and when it was given its place.
+    timed: Cell<Option<(Seq, Instant)>>,
     recent: RefCell<Recent>,
     /// Members that lack what nobody can send them entry by entry.
     lacking: RefCell<Vec<StoreId>>,
@@ -155,6 +157,7 @@ impl Group {
             leads: Cell::new(false),
             is_leading: Cell::new(false),
             window: RefCell::default(),
+            timed: Cell::new(None),
             recent: RefCell::new(Recent::new(kept_bytes)),
             lacking: RefCell::default(),
             room: WaitList::default(),

@@ -354,6 +354,9 @@ impl Group {
         let mut window = self.window.borrow_mut();
         window.push(bytes);
         drop(member);
+        if bytes > 0 && !is_alone && self.timed.get().is_none() {
+            self.timed.set(Some((seq, now())));
+        }
         if let Some(entry) = to_send {
             self.recent.borrow_mut().push(entry);
             shard.mark_dirty(self);

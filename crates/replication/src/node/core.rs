@@ -6,6 +6,7 @@ use super::view::View;
 use super::{Shared, Timing, Work};
 use crate::fill::{Owner, member, primary};
 use crate::group::{Group, GroupRef, Received};
+use crate::pace::Pace;
 use crate::protocol::{Membership, Message, Session};
 use crate::shard::GroupShard;
 use crate::wire::{
@@ -57,6 +58,7 @@ pub struct CoreGroups {
     looked_at_links: Cell<Instant>,
     /// Members that are being made whole by groups of this core.
     fillings: Cell<usize>,
+    pace: Pace,
     /// What other cores are asked and their lines have no room for, in order; the first of each is being sent.
     behind: Vec<Behind>,
     /// See [`messages_sent`](Self::messages_sent).
@@ -82,6 +84,7 @@ impl CoreGroups {
             known: RefCell::new(HashMap::with_hasher(FixedState::default())),
             looked_at_links: Cell::default(),
             fillings: Cell::new(0),
+            pace: Pace::default(),
             behind,
             messages: Cell::new(0),
             session_until: Cell::default(),
@@ -311,6 +314,11 @@ impl CoreGroups {
     pub(super) fn map_answers(&self, stores: &[StoreId], since: Instant) -> bool {
         let view = self.view.borrow();
         stores.iter().any(|store| view.reached_map(*store).is_some_and(|at| at > since))
+    }
+
+    /// How fast goes what no client waits for.
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     /// How long things last.
