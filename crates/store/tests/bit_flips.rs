@@ -234,7 +234,7 @@ async fn judge(model: Rc<Model>) -> Result<Noticed, String> {
         let found = recovery.groups.iter().find(|found| found.group == group);
         let serves = found.filter(|found| !found.damaged);
         match serves {
-            Some(found) => assert!(shard.commit(group, found.prepared_through)),
+            Some(found) => assert!(shard.commit(group, found.prepared_through).is_done()),
             None if noticed == Noticed::NotNeeded => return Err(format!("group {group} is silently absent")),
             None => {}
         }

@@ -1,15 +1,20 @@
 //! What [rules](super) of docs/replication.md promise, each looked at where it shows at once: whole nodes, one fault.
 
-use super::common::{Cluster, GROUP, LAYER, MIB, OTHER, SOON, block_of, stamp, store_of, three};
+use super::common::{Cluster, GROUP, LAYER, MIB, SOON, store_of, three};
+#[cfg(feature = "mutants")]
+use super::common::{OTHER, block_of, stamp};
+#[cfg(feature = "mutants")]
+use replication::Place;
 use replication::protocol::{Effect, History, Member, Membership, Message, Settings};
-use replication::{GroupError, Place, Standing};
+use replication::{GroupError, Standing};
 use runtime::Instant;
 use std::sync::Arc;
 use std::time::Duration;
-use store::BlockCoding;
 #[cfg(feature = "mutants")]
-use types::Mutant;
-use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, Incarnation, LayerId, NodeId, Seq, StoreId};
+use store::BlockCoding;
+use types::{BLOCK_BYTES, Epoch, Incarnation, LayerId, NodeId, Seq, StoreId};
+#[cfg(feature = "mutants")]
+use types::{BlockRange, ChunkId, Mutant};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// More than is kept for who is away for a moment.

@@ -72,14 +72,8 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::ReadPastLease,
         Mutant::CatchUpMissesChunk,
         Mutant::LastSeqIgnored,
-        Mutant::NumberWithoutEpoch,
-        Mutant::FenceIgnored,
-        Mutant::PreparedBeforeDurable,
-        Mutant::JoiningCounts,
-        Mutant::LastOneStanding,
         Mutant::AppliedBeforeUnit,
         Mutant::UnitOfOtherGroups,
-        Mutant::NoopsTakenForKnown,
     ],
 };
 
