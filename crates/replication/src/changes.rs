@@ -74,6 +74,16 @@ impl Changes {
         Self { since, folded: since, ..Self::default() }
     }
 
+    /// Nothing is known of entries through `through` any more: there is nobody who could come back and be sent what changed,
+    /// or nobody knows. Takes no memory.
+    pub(crate) fn forget_through(&mut self, through: Seq) {
+        (self.since, self.folded) = (through, through);
+        self.lines.clear();
+        if !self.sets.is_empty() {
+            self.sets = HashMap::default();
+        }
+    }
+
     /// An entry takes its place. `is_away`: a member is not in sync, and may ask for what it lacks.
     pub(crate) fn note(&mut self, entry: &Entry, is_away: bool) {
         match &entry.kind {

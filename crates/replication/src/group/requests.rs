@@ -336,9 +336,11 @@ impl Group {
         let Some((epoch, seq)) = member.next_place() else { return Err(self.not_primary(&member)) };
         let entry = Entry { group: self.id, epoch, seq, commit: member.committed(), volume_epoch, layer, chunk, kind };
         let is_alone = member.is_alone();
-        if !(is_alone && mutant(Mutant::AloneNotNoted)) {
-            // For whoever comes back, and perhaps for nothing: it may find no room.
-            self.changes.borrow_mut().note(&entry, is_anybody_away(&member));
+        // For whoever comes back, and perhaps for nothing: it may find no room.
+        match is_alone {
+            true if mutant(Mutant::AloneNotNoted) => {}
+            true => self.changes.borrow_mut().forget_through(seq),
+            false => self.changes.borrow_mut().note(&entry, is_anybody_away(&member)),
         }
         let to_send = (!is_alone).then(|| entry.clone());
         match shard.prepare(self.index, entry) {
