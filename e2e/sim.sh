@@ -50,7 +50,7 @@ crashes cluster 1..81 50 reigns pauses cuts
 
 # Other seeds each time: a failure prints the command that repeats it.
 fresh=$(($(date +%s) * 1000))
-out=$("$simulator" run cluster --seeds "$fresh..$((fresh + 1000000))" --seconds "${CAIRN_FRESH_SECONDS:-300}")
+out=$("$simulator" run cluster --seeds "$fresh..$((fresh + 1000000))" --seconds 300)
 status=$?
 echo "$out"
 [ "$status" = 0 ] && [ "$(field operations "$out")" -gt 0 ]

@@ -1,7 +1,7 @@
 //! Counted cost of a group with three members: three nodes on one core of this process, each with a device in memory and
 //! connections of its own to the others over loopback, so that what is counted is what all three spend together.
 
-use cluster::{GroupRecord, GroupState, MapStore, NodeRecord, Record, SimMap, Transaction, encode};
+use cluster::{GroupRecord, MapStore, NodeRecord, Record, SimMap, Transaction, encode};
 use e2e::directory::TemporaryDirectory;
 use replication::node::{Node, NodeConfig, Timing};
 use replication::{GroupRef, Place, Sought, Stamp};
@@ -90,7 +90,7 @@ impl Members {
         for (index, address) in addresses.iter().enumerate() {
             put(&map, &NodeRecord { id: NodeId(index as u32 + 1), address: address.to_string() }).await;
         }
-        put(&map, &group_of(stores)).await;
+        put(&map, &GroupRecord::begun_with(GROUP, (1, "default".to_owned()), stores, 2)).await;
         let mut nodes = Vec::new();
         for (index, address) in addresses.into_iter().enumerate() {
             let config = NodeConfig {
@@ -178,23 +178,6 @@ async fn read(group: &GroupRef, at: u64, buf: IoBuf, sums: &mut Vec<u32>) -> IoB
     read.expect("it was written");
     assert_eq!(buf[BLOCK_BYTES - 1], 7);
     buf
-}
-
-fn group_of(stores: Vec<StoreId>) -> GroupRecord {
-    GroupRecord {
-        id: GROUP,
-        table: 1,
-        pool: "default".to_owned(),
-        epoch: Epoch(0),
-        primary: stores[0],
-        life: Incarnation(0),
-        in_sync: stores.clone(),
-        eligible: Vec::new(),
-        joining: Vec::new(),
-        members: stores,
-        min_in_sync: 2,
-        state: GroupState::Active,
-    }
 }
 
 async fn start_node(device: &Path, store: StoreId, config: NodeConfig) -> Node {

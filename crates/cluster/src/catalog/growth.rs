@@ -3,10 +3,10 @@
 use super::setup::{GROUPS_PER_DEVICE, ensure_table, load_table};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
-use crate::records::{GroupRecord, GroupState, PoolRecord, Record, SlotTablePiece, keys};
+use crate::records::{GroupRecord, PoolRecord, Record, SlotTablePiece, keys};
 use crate::slots::SlotTable;
 use crate::typed::{encode, get, list};
-use types::{Epoch, GroupId, Incarnation, StoreId};
+use types::{GroupId, StoreId};
 
 /// Gives a device that comes to a pool of one copy its groups: as many as one of a new pool has. What a crash left of
 /// an earlier try is completed. The pool's volumes know nothing of them before [`deal_again`].
@@ -24,7 +24,8 @@ pub async fn add_groups(map: &dyn MapStore, pool: &str, store: StoreId) -> Resul
         for batch in missing.chunks(TRANSACTION_OPERATIONS_MAX) {
             let mut transaction = Transaction::new();
             for id in batch {
-                let record = group_on(*id, &pool, store);
+                let record =
+                    GroupRecord::begun_with(*id, (pool.table, pool.name.clone()), vec![store], pool.min_in_sync);
                 transaction = transaction.expect_absent(record.key()).put(record.key(), encode(&record));
             }
             is_done = matches!(attempt(map, transaction).await?, Attempt::Done);
@@ -46,23 +47,6 @@ async fn pool_of_one_copy(map: &dyn MapStore, name: &str) -> Result<PoolRecord, 
         return Err(CatalogError::BadRecord { key: keys::pool(name), why });
     }
     Ok(pool.record)
-}
-
-fn group_on(id: GroupId, pool: &PoolRecord, store: StoreId) -> GroupRecord {
-    GroupRecord {
-        id,
-        table: pool.table,
-        pool: pool.name.clone(),
-        epoch: Epoch(0),
-        primary: store,
-        life: Incarnation(0),
-        in_sync: vec![store],
-        eligible: Vec::new(),
-        joining: Vec::new(),
-        members: vec![store],
-        min_in_sync: pool.min_in_sync,
-        state: GroupState::Active,
-    }
 }
 
 /// A new slot table over all groups of the pool if the one it has leaves some out; `weight` says how much of a volume

@@ -4,12 +4,11 @@
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::records::{
-    Allocator, Compression, DeviceRecord, DeviceState, GroupRecord, GroupState, Policy, PoolRecord, Record,
-    SlotTablePiece, keys,
+    Allocator, Compression, DeviceRecord, DeviceState, GroupRecord, Policy, PoolRecord, Record, SlotTablePiece, keys,
 };
 use crate::slots::{SlotRun, SlotTable};
 use crate::typed::{Versioned, encode, get, list};
-use types::{Epoch, GroupId, Incarnation, StoreId};
+use types::{GroupId, StoreId};
 
 /// The pool of a cluster that was not told otherwise.
 pub const DEFAULT_POOL: &str = "default";
@@ -122,20 +121,7 @@ fn plan_groups(new: &NewPool) -> Vec<GroupRecord> {
         }
         members.iter().for_each(|&device| held[device] += 1);
         let members: Vec<StoreId> = members.iter().map(|&device| new.stores[device]).collect();
-        GroupRecord {
-            id: GroupId(index as u32 + 1),
-            table: FIRST_TABLE,
-            pool: new.name.clone(),
-            epoch: Epoch(0),
-            primary: members[0],
-            life: Incarnation(0),
-            in_sync: members.clone(),
-            eligible: Vec::new(),
-            joining: Vec::new(),
-            members,
-            min_in_sync: new.min_in_sync,
-            state: GroupState::Active,
-        }
+        GroupRecord::begun_with(GroupId(index as u32 + 1), (FIRST_TABLE, new.name.clone()), members, new.min_in_sync)
     };
     (0..count).map(&mut plan).collect()
 }

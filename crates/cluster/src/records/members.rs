@@ -1,7 +1,7 @@
 //! Who is a member of a group: changed by whoever replaces devices (R20 of docs/replication.md).
 
-use super::GroupRecord;
-use types::{Epoch, GroupId, StoreId};
+use super::{GroupRecord, GroupState};
+use types::{Epoch, GroupId, Incarnation, StoreId};
 
 /// Why the members of a group stay as they are.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +45,27 @@ pub enum MembersError {
 }
 
 impl GroupRecord {
+    /// A group that nobody has led yet: all members are in sync, and the first one is to lead.
+    ///
+    /// # Panics
+    /// Without a member.
+    pub fn begun_with(id: GroupId, (table, pool): (u32, String), members: Vec<StoreId>, min_in_sync: u32) -> Self {
+        Self {
+            id,
+            table,
+            pool,
+            epoch: Epoch(0),
+            primary: members[0],
+            life: Incarnation(0),
+            in_sync: members.clone(),
+            eligible: Vec::new(),
+            joining: Vec::new(),
+            members,
+            min_in_sync,
+            state: GroupState::Active,
+        }
+    }
+
     /// The next record, in which `store` is a member too: it counts for nothing before it has caught up.
     ///
     /// # Errors

@@ -185,7 +185,7 @@ impl Attempt {
                     if !self.filler.pending.borrow().is_empty() || unit.is_some() {
                         return Err("it is told to be whole, and is not".to_owned());
                     }
-                    self.knows_no_ops().await?;
+                    self.forget_no_ops().await?;
                     self.note(true).await?;
                     self.filler.end();
                     self.group.is_whole_again(&damaged);
@@ -244,7 +244,7 @@ impl Attempt {
 
     /// What its units brought came as no-ops in the order: before this member makes others whole, or sends them its order,
     /// all of that is committed, and taken for unknown.
-    async fn knows_no_ops(&self) -> Result<(), String> {
+    async fn forget_no_ops(&self) -> Result<(), String> {
         if mutant(Mutant::NoopsTakenForKnown) {
             return Ok(());
         }

@@ -360,7 +360,9 @@ impl Attempt {
                     let mut first = u32::from(range.first);
                     while first < range.end() {
                         let count = PART_BLOCKS_MAX.min(range.end() - first);
-                        let part = stored_part(&image, BlockRange::new(first, count), (unit, layer, key)).await;
+                        let range = BlockRange::new(first, count);
+                        self.core.pace().wait_for(range.bytes()).await;
+                        let part = stored_part(&image, range, (unit, layer, key)).await;
                         if part.is_err() && mutant(Mutant::UnreadableLeftOut) {
                             first += count;
                             continue;
@@ -370,7 +372,6 @@ impl Attempt {
                             self.group.note_damage(&error);
                             error.to_string()
                         })?;
-                        self.core.pace().wait_for(BlockRange::new(first, count).bytes()).await;
                         self.part(part).await?;
                         first += count;
                     }

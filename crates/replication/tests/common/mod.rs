@@ -1,7 +1,7 @@
 //! A simulated cluster: nodes of one store each, and groups that have a member on every one of them.
 #![allow(dead_code)] // Each test file uses its part.
 
-use cluster::{GroupRecord, GroupState, MapStore, NodeRecord, Record, SimMap, Transaction, encode, keys};
+use cluster::{GroupRecord, MapStore, NodeRecord, Record, SimMap, Transaction, encode, keys};
 use replication::node::{Node, NodeConfig, Timing};
 use replication::{GroupError, GroupRef, Place, Sought, Stamp, Standing};
 use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
@@ -339,20 +339,7 @@ impl Cluster {
 
 fn group_of(id: GroupId, members: usize, min_in_sync: u32) -> GroupRecord {
     let stores: Vec<_> = (0..members).map(store_of).collect();
-    GroupRecord {
-        id,
-        table: 1,
-        pool: "default".to_owned(),
-        epoch: Epoch(0),
-        primary: stores[0],
-        life: Incarnation(0),
-        in_sync: stores.clone(),
-        eligible: Vec::new(),
-        joining: Vec::new(),
-        members: stores,
-        min_in_sync,
-        state: GroupState::Active,
-    }
+    GroupRecord::begun_with(id, (1, "default".to_owned()), stores, min_in_sync)
 }
 
 fn layer_record(layer: LayerId, family: FamilyId) -> LayerRecord {

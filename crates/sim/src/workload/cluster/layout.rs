@@ -3,7 +3,7 @@
 use super::profile::Profile;
 use super::task::chunk_of;
 use crate::workload::Failure;
-use cluster::{ClusterRecord, DeviceRecord, DeviceState, GroupRecord, GroupState, MapStore, NodeRecord, Policy};
+use cluster::{ClusterRecord, DeviceRecord, DeviceState, GroupRecord, MapStore, NodeRecord, Policy};
 use cluster::{Compression, Outcome, PoolRecord, Record, Transaction, encode};
 use replication::Owner;
 use replication::node::Timing;
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use types::{BLOCKS_PER_CHUNK, ChunkId, ClusterId, Epoch, GroupId, Incarnation, NodeId, StoreId};
+use types::{BLOCKS_PER_CHUNK, ChunkId, ClusterId, GroupId, NodeId, StoreId};
 
 pub const CLUSTER: ClusterId = ClusterId(7);
 /// The smallest device there is.
@@ -230,20 +230,7 @@ impl Layout {
 
     fn group_record(&self, group: &GroupPlan) -> GroupRecord {
         let members: Vec<StoreId> = group.members.borrow().iter().map(|store| self.stores[*store].id).collect();
-        GroupRecord {
-            id: group.id,
-            table: 1,
-            pool: pool_name(group.pool),
-            epoch: Epoch(0),
-            primary: members[0],
-            life: Incarnation(0),
-            in_sync: members.clone(),
-            eligible: Vec::new(),
-            joining: Vec::new(),
-            members,
-            min_in_sync: group.min_in_sync as u32,
-            state: GroupState::Active,
-        }
+        GroupRecord::begun_with(group.id, (1, pool_name(group.pool)), members, group.min_in_sync as u32)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::profile::Profile;
 use crate::workload::Failure;
-use cluster::{GroupRecord, GroupState};
+use cluster::GroupRecord;
 use replication::GroupShard;
 use runtime::Device;
 use runtime::sim::SimNode;
@@ -10,9 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use store::{FormatOptions, Shard, Store};
-use types::{
-    ChunkId, ClusterId, Epoch, FamilyId, GroupId, Incarnation, KeyId, LayerId, Mutant, ShardIndex, StoreId, mutant,
-};
+use types::{ChunkId, ClusterId, Epoch, FamilyId, GroupId, KeyId, LayerId, Mutant, ShardIndex, StoreId, mutant};
 
 pub const DISK: &str = "disk";
 /// The smallest device there is.
@@ -155,20 +153,7 @@ async fn open_shard(
 }
 
 fn record_of(id: GroupId, epoch: Epoch) -> GroupRecord {
-    GroupRecord {
-        id,
-        table: 1,
-        pool: "default".to_owned(),
-        epoch,
-        primary: STORE,
-        life: Incarnation(0),
-        in_sync: vec![STORE],
-        eligible: Vec::new(),
-        joining: Vec::new(),
-        members: vec![STORE],
-        min_in_sync: 1,
-        state: GroupState::Active,
-    }
+    GroupRecord { epoch, ..GroupRecord::begun_with(id, (1, "default".to_owned()), vec![STORE], 1) }
 }
 
 /// The one layer.
