@@ -230,6 +230,10 @@ impl<'a> OrderedEntries<'a> {
             let (field, found) = ("atomic group", u64::from(found.head.atomic_group));
             return Err(FormatError::Field { what: "entry that was sent", field, found }.into());
         }
+        if found.head.flags.has(EntryFlags::CARRIED) {
+            let (field, found) = ("flags", u64::from(found.head.flags.0));
+            return Err(FormatError::Field { what: "entry that was sent", field, found }.into());
+        }
         entry_of(&found, self.body).map(Some)
     }
 }

@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::carry::carried_at_every_moment;
 use common::installs::{an_install_at_every_moment, install_storm};
 use common::members::{a_cut_forgets_what_lies_behind, what_is_prepared_outlives_a_pass};
 use common::skips::a_skip_at_every_moment;
@@ -15,7 +16,7 @@ const MOST_SEEDS: u64 = 8;
 #[test]
 fn every_broken_rule_of_members_is_noticed() {
     type Check = fn(u64);
-    let mutants: [(Mutant, &str, Check); 7] = [
+    let mutants: [(Mutant, &str, Check); 10] = [
         (Mutant::InstallMissedByPass, "installs beside passes", |seed| {
             install_storm(seed, 4, 10);
         }),
@@ -31,6 +32,15 @@ fn every_broken_rule_of_members_is_noticed() {
         }),
         (Mutant::InstallEndTrustedEarly, "installs beside entries", |seed| {
             install_storm(seed, 2, 25);
+        }),
+        (Mutant::CarriedBeforeDurable, "carried_at_every_moment", |seed| {
+            carried_at_every_moment(seed);
+        }),
+        (Mutant::CarriedThoughCut, "carried_at_every_moment", |seed| {
+            carried_at_every_moment(seed);
+        }),
+        (Mutant::CarriedTakenForNew, "carried_at_every_moment", |seed| {
+            carried_at_every_moment(seed);
         }),
         (Mutant::PreparedForgottenByPass, "what_is_prepared_outlives_a_pass", what_is_prepared_outlives_a_pass),
     ];

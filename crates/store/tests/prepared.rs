@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::carry::{carried_at_every_moment, one_that_waits_fills_no_device};
 use common::members::*;
 use common::*;
 use store::ReadError;
@@ -17,6 +18,17 @@ fn a_cut_forgets_what_lies_behind_and_nothing_that_is_committed() {
 #[test]
 fn what_is_prepared_outlives_a_pass_that_does_not_hold_it() {
     what_is_prepared_outlives_a_pass(11);
+}
+
+#[test]
+fn a_group_that_waits_fills_no_device() {
+    one_that_waits_fills_no_device(12);
+}
+
+#[test]
+fn what_is_written_again_is_there_at_every_moment() {
+    let carried: u64 = (0..4).map(carried_at_every_moment).sum();
+    assert!(carried > 100, "{carried} entries were written again");
 }
 
 /// Not written down: who cut it cuts it again.

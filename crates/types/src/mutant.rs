@@ -182,6 +182,12 @@ pub enum Mutant {
     SkippedEntriesApplied,
     /// Store: a pass begins replay behind entries that are prepared and not applied.
     PreparedForgottenByPass,
+    /// Store: an entry that is written again at the log's end waits there before it is durable.
+    CarriedBeforeDurable,
+    /// Store: an entry is written again at the log's end though it was cut while it was read.
+    CarriedThoughCut,
+    /// Store: replay takes an entry that was written again for a new one, and drops what came behind its first.
+    CarriedTakenForNew,
     /// Replication: a primary's index takes in what is durable on itself, before the others have it.
     ReadBeforeCommitted,
     /// Replication: a member that drops entries keeps the first of those that its primary has otherwise.

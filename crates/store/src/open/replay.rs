@@ -6,8 +6,8 @@ use crate::error::Damage;
 use crate::format::blocks::UNIT_BYTES;
 use crate::format::entry::{MovedBlocks, StoredSums};
 use crate::format::{
-    DeviceUnit, Entry, EntryBody, EntryFlags, EntryKind, GroupState, LeafData, PassEnd, PassId, Record, RecordKind,
-    RecordPointer, RecordSeq, SegmentUse, ShardRoot, StoredBlock,
+    DeviceUnit, Entry, EntryBody, EntryFlags, EntryHead, EntryKind, GroupState, LeafData, PassEnd, PassId, Record,
+    RecordKind, RecordPointer, RecordSeq, SegmentUse, ShardRoot, StoredBlock,
 };
 use crate::shard::{Action, Group, Install, Merge, Place, Prepared, Skip, State, Sums, raise, sorted_ids};
 use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, mutant};
@@ -52,6 +52,10 @@ pub(crate) struct Replay {
     root: ShardRoot,
     traces: hashbrown::HashMap<GroupId, Trace, foldhash::fast::FixedState>,
     anything_missing: bool,
+    /// The last record that was given.
+    last_record: RecordSeq,
+    /// Records are missing of those before the last pass, which are read for what waits in them: any group's.
+    waited_for_is_missing: bool,
     found: PassEnd,
     end: Option<PassEnd>,
     /// Leaves of the last pass, if they are to be listed.
@@ -77,6 +81,8 @@ impl Replay {
             root,
             traces: Default::default(),
             anything_missing: false,
+            last_record: RecordSeq(root.replay_start.seq.0.saturating_sub(1)),
+            waited_for_is_missing: false,
             found: PassEnd::default(),
             end: None,
             sure: list_leaves.then(Default::default),
@@ -86,12 +92,14 @@ impl Replay {
     /// Records that were due are not there: what they held of any group is not known.
     pub(crate) fn something_is_missing(&mut self) {
         self.anything_missing = true;
+        self.waited_for_is_missing |= self.last_record.0 + 1 < self.root.pass_first.seq.0;
         self.traces.values_mut().for_each(|trace| trace.suspect = true);
     }
 
     /// The next record. `bytes` begin with it; of a checkpoint record all of it is there.
     pub(crate) fn record(&mut self, record: &Record<'_>, place: Place, bytes: &[u8]) {
         let seq = record.header.seq;
+        self.last_record = seq;
         let blocks_offset_bytes = record.header.blocks_offset_bytes(self.state.log.block_size_bytes) as u32;
         self.state.records.push(seq, Some(place));
         if record.header.kind == RecordKind::Checkpoint && record.check_padding(bytes).is_err() {
@@ -276,16 +284,24 @@ impl Replay {
             EntryBody::VolumeEpoch(volume) => Action::VolumeEpoch(*volume, head.volume_epoch),
             EntryBody::Layer(layer) => Action::Layer(*layer),
             EntryBody::GroupRecord(bytes) => Action::GroupRecord(bytes.to_vec()),
-            EntryBody::Merge(into, chunks) => Action::Merge(Box::new(Merge {
-                from: head.layer,
-                into: *into,
-                chunks: chunks.iter().collect(),
-                hides_below: head.flags.has(EntryFlags::HIDES_BELOW),
-            })),
+            EntryBody::Merge(into, chunks) => {
+                let hides_below = head.flags.has(EntryFlags::HIDES_BELOW);
+                let merge = Merge { from: head.layer, into: *into, chunks: chunks.iter().collect(), hides_below };
+                if mutant(Mutant::MergeNotOrdered) {
+                    self.state.apply_merge(&merge, head.seq);
+                    Action::Noop
+                } else {
+                    Action::Merge(Box::new(merge))
+                }
+            }
             EntryBody::LayerDelete(_) if mutant(Mutant::LayerDeleteNotReplayed) => Action::Noop,
             EntryBody::LayerDelete(chunks) => Action::LayerDelete(head.layer, chunks.iter().collect()),
             _ => Action::Noop,
         };
+        let prepared = Prepared { seq: head.seq, epoch: head.epoch, record, action };
+        if head.flags.has(EntryFlags::CARRIED) && !mutant(Mutant::CarriedTakenForNew) {
+            return self.carried(head, prepared);
+        }
         // A store takes no entry behind one of a newer epoch: that one was cut.
         let applied = self.state.groups.get(&head.group).map_or(Epoch(0), Group::applied_epoch);
         if head.epoch >= applied {
@@ -298,14 +314,6 @@ impl Replay {
             .map_or((Seq(0), Epoch(0)), |group| (group.prepared_through(), group.last_epoch()));
         // An epoch begins with its start: that alone may follow on what an older one wrote.
         let follows = head.seq.0 <= before.0 + 1 && (head.epoch == epoch || head.kind == EntryKind::EpochStart);
-        let action = match action {
-            Action::Merge(merge) if mutant(Mutant::MergeNotOrdered) => {
-                self.state.apply_merge(&merge, head.seq);
-                Action::Noop
-            }
-            other => other,
-        };
-        let prepared = Prepared { seq: head.seq, epoch: head.epoch, record, action };
         if !self.state.place_entry(head.group, prepared) {
             return;
         }
@@ -320,6 +328,14 @@ impl Replay {
         }
         trace.known = true;
         self.note_commit(head.group, head.commit);
+    }
+
+    /// An entry that was in the order when it was written once more. Where its first is not here, that lies before the
+    /// replay start, and all that is here came behind it.
+    fn carried(&mut self, head: &EntryHead, entry: Prepared) {
+        self.note_commit(head.group, head.commit);
+        self.traces.get_mut(&head.group).expect("noted just above").known = true;
+        self.state.place_carried(head.group, entry);
     }
 
     /// All of the group up to `commit` was committed: it is applied, as far as it is there.
@@ -387,7 +403,7 @@ impl Replay {
                 self.damage.push(Damage::GroupEntries { shard: self.shard, group: id });
             }
             let damaged = lacks_committed
-                || records_damaged && (trace.suspect || trace.torn_out.is_some())
+                || records_damaged && (trace.suspect || trace.torn_out.is_some() || self.waited_for_is_missing)
                 || records_damaged && self.anything_missing && (trace.has_outside || group.member_states > 0)
                 || states_lost && !trace.has_state;
             recovered.push(GroupRecovery::of(id, group, damaged));

@@ -130,7 +130,9 @@ impl State {
         assert_ne!(merge.from, merge.into, "a layer goes to another one");
         assert!(!merge.chunks.is_empty(), "a merge of chunks");
         head.layer = merge.from;
-        head.flags = if merge.hides_below { EntryFlags::HIDES_BELOW } else { EntryFlags::default() };
+        if merge.hides_below {
+            head.flags = head.flags.with(EntryFlags::HIDES_BELOW);
+        }
         let mut payload = merge.into.0.to_le_bytes().to_vec();
         ChunkList::encode(&merge.chunks, &mut payload);
         (self.queue_plain(&head, &payload), Action::Merge(Box::new(merge)))

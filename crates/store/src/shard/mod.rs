@@ -2,6 +2,7 @@
 
 mod append;
 mod batch;
+mod carry;
 mod clean;
 mod group;
 mod guard;
@@ -657,20 +658,30 @@ impl State {
             entry.seq
         );
         assert_eq!(of.skips_on_the_way, 0, "group {} seq {} beside a skip that is not durable", entry.group, entry.seq);
+        let (group, seq, epoch) = (entry.group, entry.seq, entry.epoch);
+        let commit = entry.commit.min(committed);
+        let (record, action) = self.encode_ordered(entry, commit, EntryFlags::default());
+        let prepared = Prepared { seq, epoch, record, action };
+        let placed = self.place_entry(group, prepared);
+        assert!(placed, "group {group} seq {seq}: epoch {epoch} is over");
+        self.log.next_position()
+    }
+
+    /// Encodes an entry of a group's order into the record that gathers. Returns that record, and what applying the
+    /// entry does.
+    ///
+    /// `commit`: never more than is applied here. Replay applies up to it before it loads the leaves of later records,
+    /// which would then lack what they do not hold.
+    fn encode_ordered(&mut self, entry: Entry, commit: Seq, flags: EntryFlags) -> (RecordSeq, Action) {
         let mut head = EntryHead::new(kind_of(&entry.kind));
-        head.group = entry.group;
-        head.epoch = entry.epoch;
-        head.seq = entry.seq;
-        // Never more than is applied here: replay applies up to it before it loads the leaves of later records, which
-        // would then lack what they do not hold.
-        head.commit = entry.commit.min(committed);
-        head.volume_epoch = entry.volume_epoch;
+        (head.group, head.epoch, head.seq, head.commit) = (entry.group, entry.epoch, entry.seq, commit);
+        (head.volume_epoch, head.flags) = (entry.volume_epoch, flags);
         let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
-        let (record, action) = match entry.kind {
+        match entry.kind {
             EntryKind::Write { range, bytes, coding } => self.queue_write(head, key, range, (bytes, &coding)),
             EntryKind::Zero { range, hides_below } => {
                 (head.layer, head.chunk) = (key.layer, key.chunk);
-                head.flags = if hides_below { EntryFlags::HIDES_BELOW } else { EntryFlags::default() };
+                head.flags = flags.with(if hides_below { EntryFlags::HIDES_BELOW } else { EntryFlags::default() });
                 let record = self.queue_plain(&head.with_range(range), &[]);
                 (record, Action::Zero { key, range, hides_below })
             }
@@ -701,11 +712,7 @@ impl State {
             | EntryKind::InstallEnd { .. }
             | EntryKind::InstallLayer { .. }
             | EntryKind::Skip { .. } => unreachable!("it has no place in the group's order"),
-        };
-        let prepared = Prepared { seq: entry.seq, epoch: entry.epoch, record, action };
-        let placed = self.place_entry(entry.group, prepared);
-        assert!(placed, "group {} seq {}: epoch {} is over", entry.group, entry.seq, entry.epoch);
-        self.log.next_position()
+        }
     }
 
     fn queue_write(

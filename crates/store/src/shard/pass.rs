@@ -14,6 +14,7 @@
 //! its record tells of it. A leaf says what is committed, and what is committed is durable, so it names nothing that
 //! could be lost.
 
+use super::carry::carry;
 use super::layers::OpenPass;
 use super::segments::Role;
 use super::{Shard, ShardCore, State, sorted_ids};
@@ -62,7 +63,9 @@ pub(crate) struct PassState {
     /// One has begun, and the superblock does not say yet that it is complete.
     under_way: bool,
     /// Dead segments were left when the last pass ended, for entries waited in older records.
-    held_back: bool,
+    pub(super) held_back: bool,
+    /// The record of entries that could not be read, to be written again.
+    pub(super) uncarried: Option<RecordSeq>,
     /// Bytes that a pass writes, about.
     cost_bytes: u64,
     /// How often a pass was asked for, and how many of these askings began before a pass that is complete.
@@ -197,8 +200,29 @@ impl PassState {
 
 /// Writes passes as long as the shard lives.
 pub(crate) async fn run_passes(core: Rc<ShardCore>) {
-    let due = || core.pass_is_due(&core.state.borrow()).then_some(());
-    while core.until(&core.durable_changed, due).await.is_some() && write_pass(&core).await.is_some() {}
+    let due = || {
+        let state = core.state.borrow();
+        match core.carry_is_due(&state) {
+            Some(record) => Some(Due::Carry(record)),
+            None => core.pass_is_due(&state).then_some(Due::Pass),
+        }
+    };
+    while let Some(due) = core.until(&core.durable_changed, due).await {
+        let done = match due {
+            Due::Carry(record) => carry(&core, record).await,
+            Due::Pass => write_pass(&core).await,
+        };
+        if done.is_none() {
+            return;
+        }
+    }
+}
+
+/// What gives segments back.
+enum Due {
+    Pass,
+    /// What waits in this record is to be written again: the next pass can then do more.
+    Carry(RecordSeq),
 }
 
 /// One pass, from its begin to the segments it frees. `None` when the shard has ended.

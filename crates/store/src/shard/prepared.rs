@@ -11,7 +11,7 @@
 //! what is of a newer epoch, for nothing comes behind an entry of a newer epoch unless that was cut.
 
 use super::read::told;
-use super::{Action, Group, Prepared, Shard, ShardCore, State};
+use super::{Action, BlockSum, Group, Prepared, Shard, ShardCore, State};
 use crate::entry::Entry;
 use crate::error::ReadError;
 use crate::format::{self, EntryHead, Record, RecordHeader, RecordPlace, RecordPointer, RecordSeq};
@@ -25,14 +25,20 @@ const ATTEMPTS: u32 = 2;
 
 /// A prepared entry that is to be read.
 #[derive(Clone, Copy)]
-struct Wanted {
+pub(super) struct Wanted {
     seq: Seq,
     epoch: Epoch,
     record: RecordSeq,
 }
 
+impl Wanted {
+    pub(super) fn of(entry: &Prepared) -> Self {
+        Self { seq: entry.seq, epoch: entry.epoch, record: entry.record }
+    }
+}
+
 /// Records that replay begins with, or before, as long as this lives: their segments are not given away.
-struct Kept {
+pub(super) struct Kept {
     core: Rc<ShardCore>,
     records: Vec<RecordSeq>,
 }
@@ -111,9 +117,7 @@ impl State {
         while of.prepared.back().is_some_and(&is_over) {
             let dropped = of.prepared.pop_back().expect("looked at just above");
             self.records.release(dropped.record);
-            if let Action::Write { sums, .. } = dropped.action {
-                sums.recycle(&mut self.spare_sums);
-            }
+            dropped.action.recycle(&mut self.spare_sums);
         }
     }
 
@@ -126,8 +130,7 @@ impl State {
             is_first || total <= max_bytes
         };
         let behind = prepared.into_iter().flatten().skip_while(|entry| entry.seq < from);
-        let wanted = |entry: &Prepared| Wanted { seq: entry.seq, epoch: entry.epoch, record: entry.record };
-        behind.take_while(fits).map(wanted).collect()
+        behind.take_while(fits).map(Wanted::of).collect()
     }
 }
 
@@ -141,6 +144,13 @@ impl Group {
 }
 
 impl Action {
+    /// Gives its memory back to `spare`.
+    pub(super) fn recycle(self, spare: &mut Vec<Vec<BlockSum>>) {
+        if let Self::Write { sums, .. } = self {
+            sums.recycle(spare);
+        }
+    }
+
     /// Bytes that the entry takes in a message, about.
     fn about_bytes(&self) -> usize {
         let payload = match self {
@@ -156,7 +166,7 @@ impl Action {
 }
 
 impl ShardCore {
-    fn keep(self: &Rc<Self>, wanted: &[Wanted]) -> Kept {
+    pub(super) fn keep(self: &Rc<Self>, wanted: &[Wanted]) -> Kept {
         let mut records: Vec<_> = wanted.iter().map(|one| one.record).collect();
         records.dedup();
         let mut state = self.state.borrow_mut();
@@ -165,7 +175,12 @@ impl ShardCore {
     }
 
     /// Reads one durable record, and adds what is wanted of it.
-    async fn read_entries(&self, group: GroupId, wanted: &[Wanted], entries: &mut Vec<Entry>) -> Result<(), ReadError> {
+    pub(super) async fn read_entries(
+        &self,
+        group: GroupId,
+        wanted: &[Wanted],
+        entries: &mut Vec<Entry>,
+    ) -> Result<(), ReadError> {
         let pointer = self.state.borrow_mut().records.place(wanted[0].record).pointer;
         let mut last = Ok(());
         for _ in 0..ATTEMPTS {

@@ -37,6 +37,8 @@ pub struct Statistics {
     pub segments_cleaned: u64,
     /// Bytes of blocks copied.
     pub moved_bytes: u64,
+    /// Prepared entries that were written again, so that the segments before them could be given back.
+    pub carried: u64,
     /// Segments that could not be emptied, for something in them is damaged.
     pub cleaning_errors: u64,
     /// Leaves of the index.

@@ -1,6 +1,7 @@
 //! A simulated node with one disk, and a client that knows what must be on it.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod carry;
 pub mod cleaning;
 pub mod installs;
 pub mod layers;

@@ -17,6 +17,16 @@ impl Rig {
         &self,
         every: u64,
         task: impl Future<Output = ()> + 'static,
+        judge: impl FnMut(&Self),
+    ) -> u64 {
+        self.at_moments(|moment| moment % every == 0, task, judge)
+    }
+
+    /// The same at those moments, counted from 1, of which `is_of_interest` says so.
+    pub fn at_moments(
+        &self,
+        mut is_of_interest: impl FnMut(u64) -> bool,
+        task: impl Future<Output = ()> + 'static,
         mut judge: impl FnMut(&Self),
     ) -> u64 {
         let over = Rc::new(std::cell::Cell::new(false));
@@ -34,7 +44,7 @@ impl Rig {
             }
             seen = now;
             moments += 1;
-            if moments % every == 0 {
+            if is_of_interest(moments) {
                 judge(&self.after_power_loss(moments));
                 judged += 1;
             }

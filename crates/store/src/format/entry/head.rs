@@ -225,11 +225,12 @@ impl EntryHead {
     pub(crate) fn check(&self) -> Result<(), FormatError> {
         let field = |field, found: u64| Err(FormatError::Field { what: WHAT, field, found });
         let uses = self.kind.uses();
-        let known = match self.kind {
+        let of_kind = match self.kind {
             EntryKind::Zero | EntryKind::InstallZero | EntryKind::Merge => EntryFlags::HIDES_BELOW.0,
             EntryKind::InstallBegin => EntryFlags::KEEPS.0,
             _ => 0,
         };
+        let known = of_kind | if self.kind.is_ordered() { EntryFlags::CARRIED.0 } else { 0 };
         if self.flags.0 & !known != 0 {
             return Err(FormatError::Features { what: WHAT, bits: u64::from(self.flags.0) });
         }

@@ -176,6 +176,14 @@ impl EntryFlags {
     pub const HIDES_BELOW: Self = Self(1);
     /// Of the begin of an install: the leaf keeps what it holds.
     pub const KEEPS: Self = Self(2);
+    /// Of an entry of a group's order: it is in the order already, from an earlier record, and is written again to be in
+    /// a later one. It takes the place of that, and what comes behind it stays.
+    pub const CARRIED: Self = Self(4);
+
+    /// These and those.
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 
     /// Whether all bits of `other` are set.
     pub fn has(self, other: Self) -> bool {
