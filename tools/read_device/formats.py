@@ -94,7 +94,7 @@ KINDS = {
     LAYER_STATE: ("P", CHECKPOINT), MERGE_STATE: ("P", CHECKPOINT), SEGMENTS: ("P", CHECKPOINT), PASS_END: ("P", CHECKPOINT),
 }
 
-Entry = namedtuple("Entry", "kind hides_below first blocks group epoch sequence commit layer chunk key payload data length keeps", defaults=[False])
+Entry = namedtuple("Entry", "kind hides_below first blocks group epoch sequence commit layer chunk key payload data length keeps carried", defaults=[False, False])
 Record = namedtuple("Record", "segment offset length kind sequence durable incarnation entries")
 ENTRY = struct.Struct("<IIBBBBHHIIQQIIQII16s")
 RECORD = struct.Struct("<4sBBBBIIH6sQQQQQ16s")
@@ -109,7 +109,8 @@ def entry_at(data, at, record_kind):
     used = KINDS[kind][0]
     require(length == 80 + (payload + 7) // 8 * 8 and at + length <= len(data), "an entry's length is wrong")
     require(not zero and not ec and all_zero(spare) and all_zero(data[at + 80 + payload:at + length]), "padding is not zero")
-    require(flags == 0 or (flags == 1 and kind in (ZERO, INSTALL_ZERO, MERGE)) or (flags == 2 and kind == INSTALL_BEGIN), "an entry's flags are not known")
+    known = (1 if kind in (ZERO, INSTALL_ZERO, MERGE) else 0) | (2 if kind == INSTALL_BEGIN else 0) | (4 if "O" in used else 0)
+    require(not flags & ~known, "an entry's flags are not known")
     require("O" in used or not (epoch or volume_epoch or atomic), "a field that is not used is not zero")
     require("O" in used or "M" in used or not commit, "a field that is not used is not zero")
     require("O" in used or "G" in used or "M" in used or not group, "a field that is not used is not zero")
@@ -136,7 +137,7 @@ def entry_at(data, at, record_kind):
     elif kind == LEAF:
         require(payload == 8, "a payload's length is wrong")
         data_length = (int.from_bytes(body[:4], "little") + 7) // 8 * 8
-    entry = Entry(kind, flags == 1, first, blocks, group, epoch, sequence, commit, layer, chunk, key, body, 0, data_length, flags == 2)
+    entry = Entry(kind, bool(flags & 1), first, blocks, group, epoch, sequence, commit, layer, chunk, key, body, 0, data_length, bool(flags & 2), bool(flags & 4))
     require(kind not in (MERGE, LAYER_DELETE) or chunks_are_sound(entry), "the chunks of a merge or deletion are malformed")
     return entry, at + length
 

@@ -1,6 +1,7 @@
 """What the log of one shard comes to: groups, layers, and where every block is."""
 
 import struct
+from bisect import bisect_left, insort
 
 from .bad import Bad, require
 from .device import Damage
@@ -180,8 +181,9 @@ class Shard:
         log = self.log()
         self.load_pass()
         counted = self.counted(log, committed_only)
-        # Of groups with installs, what is not yet known to be committed: an install comes before it.
-        self.waiting = {entry.group: [] for record in log for entry in record.entries if entry.kind in MEMBER}
+        # Of groups with installs, what is not yet known to be committed: an install comes before it. And of groups with
+        # entries that were carried: those come later in the log than others that are behind them.
+        self.waiting = {entry.group: [] for record in log for entry in record.entries if entry.kind in MEMBER or entry.carried}
         # What the pass says of layers is younger than what the log said before it and older than what comes behind.
         for record in log:
             for entry in record.entries:
@@ -197,7 +199,7 @@ class Shard:
                 elif record.kind == LOG and (entry.group, entry.sequence) in counted \
                         and counted[entry.group, entry.sequence] is entry:
                     if entry.group in self.waiting:
-                        self.waiting[entry.group].append(entry)
+                        insort(self.waiting[entry.group], entry, key=lambda one: one.sequence)
                         self.apply_waiting(entry.group, entry.commit)
                     else:
                         self.apply(entry)
@@ -250,6 +252,8 @@ class Shard:
         """Puts an entry into its group's order: what was not committed and has its sequence or a higher one, or a newer
         epoch, is void."""
         group = self.groups.setdefault(entry.group, Group())
+        if entry.carried:
+            return self.place_carried(entry, kept, group)
         committed = next((one.epoch for one in reversed(kept) if one.sequence <= group.said), 0)
         if entry.epoch < max(committed, epoch_of_pass.get(entry.group, 0), group.epoch_of_skip):
             return
@@ -257,6 +261,18 @@ class Shard:
             kept.pop()
         self.hear(entry)
         kept.append(entry)
+
+    def place_carried(self, entry, kept, group):
+        """An entry that was in the order when it was written once more: it takes the place of its first, or where that
+        would be."""
+        self.hear(entry)
+        at = bisect_left(kept, entry.sequence, key=lambda one: one.sequence)
+        is_there = at < len(kept) and kept[at].sequence == entry.sequence
+        if entry.sequence > group.said and is_there and kept[at].epoch == entry.epoch:
+            kept[at] = entry
+        elif entry.sequence > group.said:
+            del kept[at:len(kept) if is_there else at]
+            kept.insert(at, entry)
 
     def counted_of(self, number, entries, committed_only):
         group = self.groups[number]

@@ -215,6 +215,20 @@ class Replay(unittest.TestCase):
         shard = replayed(*steps[:3], write(4, 3, [7000], commit=3, epoch=3), write(3, 2, [6000], epoch=2))
         self.assertEqual([self.place(shard, block) for block in range(4)], [4000, 5000, ABSENT, 7000])
 
+    def test_what_was_carried_is_where_it_was(self):
+        steps = write(1, 0, [4000]), write(2, 1, [5000]), write(3, 0, [6000])
+        def places(*steps, **options):
+            shard = replayed(*steps, **options)
+            return [self.place(shard, block) for block in range(3)], shard.groups[7].prepared
+        carried = write(1, 0, [7000])._replace(carried=True)
+        # Beside its first, and without it; what comes behind it stays, and counts later.
+        for steps in (steps, steps[1:]):
+            self.assertEqual(places(*steps, carried), ([6000, 5000, ABSENT], 3))
+        self.assertEqual(places(*steps, carried, write(4, 2, [8000], commit=1), committed_only=True), ([7000, ABSENT, ABSENT], 4))
+        # Not where it is committed already, nor where it was cut.
+        said = write(4, 2, [8000], commit=1)
+        self.assertEqual(places(write(1, 0, [4000]), *steps, said, carried, committed_only=True), ([4000, ABSENT, ABSENT], 4))
+
     def test_a_leaf_is_installed(self):
         begin, zero = entry(INSTALL_BEGIN, commit=1), entry(INSTALL_ZERO, commit=1, first=9, blocks=1, hides_below=True)
         install = write(0, 0, [8000, 8008], commit=1)._replace(kind=INSTALL)

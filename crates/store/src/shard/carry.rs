@@ -17,7 +17,7 @@
 
 use super::pass::durable_through;
 use super::prepared::Wanted;
-use super::{Action, Prepared, ShardCore, State, guard};
+use super::{Action, Prepared, Role, ShardCore, State, guard};
 use crate::entry::Entry;
 use crate::format::record::record_length_bytes;
 use crate::format::{EntryFlags, MAX_RECORD_BYTES, RecordSeq, Stream};
@@ -37,18 +37,22 @@ struct Carried {
 }
 
 impl ShardCore {
-    /// The record whose entries are to be written again: the oldest that something waits in, if dead segments are held
-    /// back by it, and clients wait for segments or will.
+    /// The record whose entries are to be written again: the oldest that something waits in, if it holds back segments
+    /// that are dead or worth cleaning, and clients wait for segments or will.
     pub(super) fn carry_is_due(&self, state: &State) -> Option<RecordSeq> {
         let (free, space) = (self.store.pool.free_count(), self.space());
-        if !state.pass.held_back || free > space.for_overwrites + 1 || state.lost.any {
+        if free > space.for_overwrites + 1 || state.lost.any {
             return None;
         }
-        let has_room = || free > self.kept_for_passes() || state.log.has_open(Stream::Hot, MAX_RECORD_BYTES);
-        let oldest = state.records.oldest_waiting()?;
-        let is_old = oldest < state.pass.root.pass_first.seq && oldest <= self.durable_record.get();
-        let is_it = is_old && state.pass.uncarried != Some(oldest) && has_room() && state.has_prepared_in(oldest);
-        is_it.then_some(oldest)
+        let oldest = state.records.oldest()?;
+        let is_old = oldest.seq <= self.durable_record.get()
+            && oldest.place.is_some_and(|place| state.segments.get(place.pointer.segment).role != Role::Open);
+        if !is_old || state.pass.uncarried == Some(oldest.seq) || !state.has_prepared_in(oldest.seq) {
+            return None;
+        }
+        let has_room = free > self.kept_for_passes() || state.log.has_open(Stream::Hot, MAX_RECORD_BYTES);
+        let holds_back = || state.pass.held_back && oldest.seq < state.pass.root.pass_first.seq;
+        (has_room && (holds_back() || state.cleaning_is_held_up(self))).then_some(oldest.seq)
     }
 
     /// Free segments that are left to passes: they give back what is dead.
@@ -110,7 +114,7 @@ impl State {
         entries.retain(|entry| {
             let of = self.groups.get(&entry.group);
             let waits = of.is_some_and(|of| of.skips_on_the_way == 0 && of.waits(entry.seq, entry.epoch, record));
-            waits || mutant(Mutant::CarriedThoughCut)
+            waits || mutant(Mutant::CarriedThoughCut) && of.is_some_and(|of| entry.seq > of.committed)
         });
         let (mut heads, mut blocks) = (0, 0);
         for entry in &entries {

@@ -159,17 +159,20 @@ pub(crate) async fn run_cleaner(core: Rc<ShardCore>) {
 /// Nothing can be cleaned now: asks for a pass if that makes segments free or old enough, and waits for something to
 /// change.
 async fn wait_for_victims(core: &Rc<ShardCore>) -> Option<()> {
-    let (asked, before) = {
+    let carried = || core.counters.borrow().carried;
+    let (asked, before, carried_before) = {
         let mut state = core.state.borrow_mut();
         let helps = state.a_pass_would_help(core) || core.clients_wait() && core.frees_something(&state);
-        core.store.set_exhausted(core.index, !helps && !core.frees_something(&state));
-        (helps.then(|| state.pass.ask()), state.log.gathering())
+        let is_over = || !core.frees_something(&state) && core.carry_is_due(&state).is_none();
+        core.store.set_exhausted(core.index, !helps && is_over());
+        (helps.then(|| state.pass.ask()), state.log.gathering(), carried())
     };
     core.durable_changed.wake_all();
     let later = RecordSeq(before.0 + RECORDS_BETWEEN_LOOKS);
     let changed = || {
         let state = core.state.borrow();
-        asked.map_or(state.log.gathering() >= later, |asked| state.pass.is_answered(asked)).then_some(())
+        let has_gone_on = || state.log.gathering() >= later || carried() != carried_before;
+        asked.map_or_else(has_gone_on, |asked| state.pass.is_answered(asked)).then_some(())
     };
     core.until(&core.durable_changed, changed).await
 }

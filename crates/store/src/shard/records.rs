@@ -70,7 +70,12 @@ impl Records {
 
     /// The oldest record that something waits in.
     pub(crate) fn oldest_waiting(&self) -> Option<RecordSeq> {
-        self.0.iter().find(|record| record.waiting > 0).map(|record| record.seq)
+        self.oldest().map(|record| record.seq)
+    }
+
+    /// The same, with its place.
+    pub(crate) fn oldest(&self) -> Option<&KeptRecord> {
+        self.0.iter().find(|record| record.waiting > 0)
     }
 
     /// Forgets the oldest records as long as nothing waits in them and they have a place: an unplaced one is needed

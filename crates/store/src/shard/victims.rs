@@ -44,6 +44,14 @@ impl State {
         self.worth_cleaning(core).any(|(_, one)| (start..next).contains(&one.last_record))
     }
 
+    /// Whether there is something worth cleaning, and all of it lies behind an entry that waits: neither now nor after a
+    /// pass may any of it be cleaned.
+    pub(super) fn cleaning_is_held_up(&self, core: &ShardCore) -> bool {
+        let Some(oldest) = self.records.oldest_waiting() else { return false };
+        let mut worth = self.worth_cleaning(core).peekable();
+        worth.peek().is_some() && worth.all(|(_, one)| one.last_record >= oldest)
+    }
+
     fn worth_cleaning(&self, core: &ShardCore) -> impl Iterator<Item = (SegmentIndex, &SegmentState)> {
         let most = core.units_per_segment() / 100 * WORTH_CLEANING_PERCENT;
         self.segments

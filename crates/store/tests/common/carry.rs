@@ -137,7 +137,7 @@ pub fn carried_at_every_moment(seed: u64) -> u64 {
         if std::mem::replace(&mut before, carried) < carried {
             until = moment + 40;
         }
-        moment % 20 == 0 && moment < until
+        moment.is_multiple_of(20) && moment < until
     };
     rig.at_moments(is_of_interest, task, |image| {
         let (order, durable) = (order.borrow(), order.borrow().durable(&shard));

@@ -77,9 +77,6 @@ pub const WORKLOAD: Workload = Workload {
     ],
 };
 
-/// Seeds from here on, those that nobody has seen, fill no devices: some of a thousand that do end with a store that has no
-/// segment left (docs/simulation.md, "Open").
-const FILLING_SEEDS_END: u64 = 1_000_000_000;
 /// How often all members are asked what must always hold.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Longest that starting a new cluster may take.
@@ -115,7 +112,7 @@ struct Plan {
 impl Plan {
     fn draw(seed: u64) -> Self {
         let of = |purpose: u64| Random::for_purpose(seed, 0xc105_7e40 + purpose);
-        Self { profile: Profile::draw(&of(0), seed < FILLING_SEEDS_END), layout: of(1), faults: of(2), clocks: of(3) }
+        Self { profile: Profile::draw(&of(0)), layout: of(1), faults: of(2), clocks: of(3) }
     }
 }
 

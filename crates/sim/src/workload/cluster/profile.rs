@@ -72,10 +72,9 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// `fills`: devices may be filled.
-    pub fn draw(random: &Random, fills: bool) -> Self {
+    pub fn draw(random: &Random) -> Self {
         let profile = Self::draw_usual(random);
-        if random.one_in(FULL_ONE_IN) && fills { profile.filled(random) } else { profile }
+        if random.one_in(FULL_ONE_IN) { profile.filled(random) } else { profile }
     }
 
     /// With few devices, which are filled by and by.

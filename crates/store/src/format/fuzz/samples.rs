@@ -311,6 +311,7 @@ fn ordered_samples() -> Vec<Sample> {
         ("record, write of 3 blocks", write_sample(3, false)),
         ("record, write of 5 coded blocks", write_sample(5, true)),
         ("record, zero", log(zero, &[])),
+        ("record, zero (carried)", log(EntryHead { flags: zero.flags.with(EntryFlags::CARRIED), ..zero }, &[])),
         ("record, epoch start", log(ordered_head(EpochStart), &[])),
         ("record, volume epoch", log(ordered_head(VolumeEpoch), &8u64.to_le_bytes())),
         ("record, group record", log(ordered_head(GroupRecord), b"{\"epoch\": 6}")),
