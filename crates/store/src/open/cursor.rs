@@ -7,10 +7,17 @@ use crate::format::{
 };
 use crate::shard::Place;
 use crate::store::{FoundSegment, Store};
-use runtime::{Device, IoBuf};
+use runtime::{Device, IoBuf, sleep};
 use std::sync::Arc;
+use std::time::Duration;
 use types::{Incarnation, ShardIndex};
 
+/// What cannot be read is asked for so often, with a pause: what stays away is damage, and a device may only have had
+/// something else to do.
+const READ_ATTEMPTS: u32 = 4;
+const READ_PAUSE: Duration = Duration::from_millis(20);
+/// Of so many places. A device with more of them is damaged.
+const PATIENT_ABOUT: usize = 16;
 /// Read at once while records are short, and while they are long and mostly blocks, which need not be read.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 const READ_AHEAD_OF_LONG_BYTES: usize = 64 << 10;
@@ -279,7 +286,11 @@ impl<'a> Reader<'a> {
     pub(super) async fn read(&mut self, segment: SegmentIndex, offset_bytes: u32, len: usize) -> Option<IoBuf> {
         let from = self.store.geometry.segment_start_bytes(segment) + u64::from(offset_bytes);
         let mut last = None;
-        for _ in 0..2 {
+        let is_patient = self.unreadable.len() < PATIENT_ABOUT;
+        for attempt in 0..if is_patient { READ_ATTEMPTS } else { 2 } {
+            if attempt > 0 && is_patient {
+                sleep(READ_PAUSE).await;
+            }
             let (read, bytes) = self.device.read(from, IoBuf::new(len)).await;
             match read {
                 Ok(()) => return Some(bytes),
