@@ -252,11 +252,11 @@ class Shard:
         """Puts an entry into its group's order: what was not committed and has its sequence or a higher one, or a newer
         epoch, is void."""
         group = self.groups.setdefault(entry.group, Group())
-        if entry.carried:
-            return self.place_carried(entry, kept, group)
         committed = next((one.epoch for one in reversed(kept) if one.sequence <= group.said), 0)
         if entry.epoch < max(committed, epoch_of_pass.get(entry.group, 0), group.epoch_of_skip):
             return
+        if entry.carried:
+            return self.place_carried(entry, kept, group)
         while kept and kept[-1].sequence > group.said and (kept[-1].sequence >= entry.sequence or kept[-1].epoch > entry.epoch):
             kept.pop()
         self.hear(entry)

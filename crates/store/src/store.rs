@@ -352,6 +352,11 @@ impl Store {
         self.space.raised_by(self.for_long_passes.load(Ordering::Relaxed))
     }
 
+    /// Segments that are kept because passes need more than one each.
+    pub(crate) fn kept_for_long_passes(&self) -> u32 {
+        self.for_long_passes.load(Ordering::Relaxed)
+    }
+
     /// Segments that are free, or will be after a pass of their shard.
     pub(crate) fn free_or_dead(&self) -> u32 {
         self.pool.free_count() + self.dead.iter().map(|dead| dead.load(Ordering::Relaxed)).sum::<u32>()

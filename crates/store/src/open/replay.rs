@@ -323,8 +323,7 @@ impl Replay {
             trace.suspect = false;
             trace.torn_out = trace.torn_out.filter(|missing| head.seq > *missing);
         } else if trace.known && trace.suspect {
-            let missing = Seq(before.0.min(head.seq.0 - 1) + 1);
-            trace.torn_out = Some(trace.torn_out.map_or(missing, |first| first.min(missing)));
+            note_torn_out(trace, Seq(before.0.min(head.seq.0 - 1) + 1));
         }
         trace.known = true;
         self.note_commit(head.group, head.commit);
@@ -344,7 +343,14 @@ impl Replay {
         let trace = self.traces.entry(id).or_insert(Trace::begun(missing_before));
         trace.committed = trace.committed.max(commit);
         let committed = trace.committed;
-        while self.state.groups.get(&id).and_then(|group| group.prepared.front()).is_some_and(|e| e.seq <= committed) {
+        while let Some(group) = self.state.groups.get(&id)
+            && let Some(first) = group.prepared.front()
+            && first.seq <= committed
+        {
+            if group.committed > Seq(0) && first.seq.0 > group.committed.0 + 1 {
+                // What lies between was committed, too.
+                note_torn_out(trace, Seq(group.committed.0 + 1));
+            }
             self.state.apply_first(id);
         }
     }
@@ -365,6 +371,11 @@ impl Replay {
                 follows
             });
             let whole = whole.count();
+            if whole < group.prepared.len()
+                && let Some(trace) = self.traces.get_mut(id)
+            {
+                note_torn_out(trace, Seq(group.prepared[whole].seq.0 - 1));
+            }
             for dropped in group.prepared.drain(whole..) {
                 records.release(dropped.record);
             }
@@ -410,6 +421,10 @@ impl Replay {
         }
         recovered
     }
+}
+
+fn note_torn_out(trace: &mut Trace, missing: Seq) {
+    trace.torn_out = Some(trace.torn_out.map_or(missing, |first| first.min(missing)));
 }
 
 fn sums_of(sums: &StoredSums<'_>) -> Sums {

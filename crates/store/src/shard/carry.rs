@@ -15,15 +15,25 @@
 //! complete pass still begins with. What was cut, skipped or applied meanwhile is left as it is: the copy says nothing
 //! that its first did not say, and replay takes it for the same entry ([`EntryFlags::CARRIED`]).
 
+use super::clean::{READ_TRIES, RETRY_WAIT};
 use super::pass::durable_through;
 use super::prepared::Wanted;
-use super::{Action, Prepared, Role, ShardCore, State, guard};
+use super::{Action, Prepared, ShardCore, State, guard};
 use crate::entry::Entry;
 use crate::format::record::record_length_bytes;
 use crate::format::{EntryFlags, MAX_RECORD_BYTES, RecordSeq, Stream};
 use crate::ordered::ordered_bytes;
+use runtime::{Instant, now, sleep};
 use std::rc::Rc;
+use std::time::Duration;
 use types::{Epoch, GroupId, Mutant, Seq, mutant};
+
+/// How often it is looked what is held back, as long as segments are short: that takes time in their number.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A record that could not be read is tried again after this.
+const TRIED_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Besides its entries and blocks: where the entries go into two records, the header and padding of the second.
+const ROOM_BESIDE_BYTES: usize = 2 * types::BLOCK_BYTES;
 
 /// An entry on its way to its new record.
 struct Carried {
@@ -36,47 +46,98 @@ struct Carried {
     action: Action,
 }
 
+/// What is to be written again.
+#[derive(Default)]
+pub(crate) struct Carrying {
+    /// What waits in records up to this one.
+    through: Option<RecordSeq>,
+    /// Something was, since the last pass began: the next one frees what it held back.
+    pub(super) is_done: bool,
+    /// A record that could not be read, and when.
+    failed: Option<(RecordSeq, Instant)>,
+}
+
+/// As long as segments are short and something waits, looks whether it holds back enough to be written again.
+pub(super) async fn run_carrier(core: Rc<ShardCore>) {
+    let is_short = || (core.segments_run_out() && core.state.borrow().records.oldest_waiting().is_some()).then_some(());
+    while core.until(&core.durable_changed, is_short).await.is_some() {
+        sleep(LOOK_EVERY).await;
+        let through = core.held_back_through(&core.state.borrow());
+        core.state.borrow_mut().pass.carrying.through = through;
+        if through.is_some() {
+            core.durable_changed.wake_all();
+        }
+    }
+}
+
 impl ShardCore {
-    /// The record whose entries are to be written again: the oldest that something waits in, if it holds back segments
-    /// that are dead or worth cleaning, and clients wait for segments or will.
-    pub(super) fn carry_is_due(&self, state: &State) -> Option<RecordSeq> {
-        let (free, space) = (self.store.pool.free_count(), self.space());
-        if free > space.for_overwrites + 1 || state.lost.any {
-            return None;
+    /// Clients wait for segments, or will with the next one.
+    fn segments_run_out(&self) -> bool {
+        self.store.pool.free_count() <= self.space().for_overwrites + 1
+    }
+
+    /// Whether writing again what waits would free more than it costs.
+    pub(super) fn carry_pays(&self, state: &State) -> bool {
+        self.held_back_through(state).is_some()
+    }
+
+    /// What waits up to this record holds back more than it costs to write it again, and the pass that is due then. So it
+    /// comes to an end where nobody writes: each round leaves less behind than it frees.
+    fn held_back_through(&self, state: &State) -> Option<RecordSeq> {
+        let oldest = state.records.oldest_waiting().filter(|_| self.segments_run_out() && !state.lost.any)?;
+        let (held_bytes, through) = state.held_back(self, oldest)?;
+        let cost_bytes = state.waiting_bytes(oldest, through) / 2 + 2 * state.pass.cost_bytes();
+        (held_bytes > cost_bytes).then_some(through)
+    }
+
+    /// Whether what waits in the oldest record is to be written again, and can be now.
+    pub(super) fn may_carry(&self, state: &State) -> bool {
+        let Some(through) = state.pass.carrying.through else { return false };
+        let Some(oldest) = state.records.oldest_waiting().filter(|oldest| *oldest <= through) else { return false };
+        let has_failed = |(record, at): (RecordSeq, Instant)| record == oldest && now().since(at) < TRIED_AGAIN_AFTER;
+        if oldest > self.durable_record.get() || state.pass.carrying.failed.is_some_and(has_failed) {
+            return false;
         }
-        let oldest = state.records.oldest()?;
-        let is_old = oldest.seq <= self.durable_record.get()
-            && oldest.place.is_some_and(|place| state.segments.get(place.pointer.segment).role != Role::Open);
-        if !is_old || state.pass.uncarried == Some(oldest.seq) || !state.has_prepared_in(oldest.seq) {
-            return None;
-        }
-        let has_room = free > self.kept_for_passes() || state.log.has_open(Stream::Hot, MAX_RECORD_BYTES);
-        let holds_back = || state.pass.held_back && oldest.seq < state.pass.root.pass_first.seq;
-        (has_room && (holds_back() || state.cleaning_is_held_up(self))).then_some(oldest.seq)
+        let bytes = state.waiting_bytes(oldest, oldest);
+        let has_room = || {
+            let longest = (bytes as usize + ROOM_BESIDE_BYTES).min(MAX_RECORD_BYTES);
+            self.store.pool.free_count() > self.kept_for_passes() || state.log.has_open(Stream::Hot, longest)
+        };
+        bytes > 0 && has_room()
     }
 
     /// Free segments that are left to passes: they give back what is dead.
     fn kept_for_passes(&self) -> u32 {
-        u32::from(self.store.shard_count())
+        u32::from(self.store.shard_count()) + self.store.kept_for_long_passes()
     }
 }
 
-/// Writes again what waits in the record. `None` when the shard has ended.
-pub(super) async fn carry(core: &Rc<ShardCore>, record: RecordSeq) -> Option<()> {
+/// Writes again what waits in the oldest record. `None` when the shard has ended.
+pub(super) async fn carry(core: &Rc<ShardCore>) -> Option<()> {
+    let oldest = core.state.borrow().records.oldest_waiting();
+    let Some(record) = oldest else { return Some(()) };
     let wanted = core.state.borrow().prepared_in(record);
+    if wanted.is_empty() {
+        return Some(());
+    }
     let all: Vec<Wanted> = wanted.iter().flat_map(|(_, of_group)| of_group).copied().collect();
     let _kept = core.keep(&all);
-    let mut entries = Vec::with_capacity(all.len());
-    for (group, of_group) in &wanted {
-        let read = core.read_entries(*group, of_group, &mut entries).await;
-        core.note_read(&read);
-        core.check_open().ok()?;
-        if read.is_err() {
-            // Whoever needs it is told then; as long as it is there, nothing before it becomes free.
-            core.state.borrow_mut().pass.uncarried = Some(record);
-            return Some(());
+    let mut read = core.read_waiting(record, &wanted).await;
+    for _ in 1..READ_TRIES {
+        if read.is_ok() {
+            break;
         }
+        sleep(RETRY_WAIT).await;
+        core.check_open().ok()?;
+        read = core.read_waiting(record, &wanted).await;
     }
+    core.note_read(&read.as_ref().map(drop).map_err(Clone::clone));
+    core.check_open().ok()?;
+    let Ok(entries) = read else {
+        // As long as it is there, nothing behind it becomes free.
+        core.state.borrow_mut().pass.carrying.failed = Some((record, now()));
+        return Some(());
+    };
     let Some(carried) = core.state.borrow_mut().queue_again(core, record, entries) else { return Some(()) };
     let Some(last) = carried.iter().map(|one| one.to).max() else { return Some(()) };
     core.counters.borrow_mut().carried += carried.len() as u64;
@@ -90,10 +151,12 @@ pub(super) async fn carry(core: &Rc<ShardCore>, record: RecordSeq) -> Option<()>
 }
 
 impl State {
-    fn has_prepared_in(&self, record: RecordSeq) -> bool {
+    /// Bytes of the entries that wait in these records, about.
+    fn waiting_bytes(&self, first: RecordSeq, last: RecordSeq) -> u64 {
         // A skip on its way would leave them behind, and come before them in the log.
         let may_go = self.groups.values().filter(|of| of.skips_on_the_way == 0);
-        may_go.flat_map(|of| &of.prepared).any(|entry| entry.record == record)
+        let waiting = may_go.flat_map(|of| &of.prepared).filter(|entry| (first..=last).contains(&entry.record));
+        waiting.map(|entry| entry.action.about_bytes() as u64).sum()
     }
 
     /// What waits in the record, by group, in order.
@@ -121,7 +184,8 @@ impl State {
             let bytes = ordered_bytes(entry).expect("it was in the log");
             (heads, blocks) = (heads + bytes.head, blocks + bytes.blocks);
         }
-        let length_bytes = record_length_bytes(heads, blocks, self.log.block_size_bytes);
+        let length_bytes = (record_length_bytes(heads, blocks, self.log.block_size_bytes) + ROOM_BESIDE_BYTES)
+            .min((core.store.geometry.segment_size_bytes - self.log.block_size_bytes) as usize);
         if !self.secure(core, Stream::Hot, length_bytes, core.kept_for_passes()) {
             return None;
         }
@@ -132,6 +196,7 @@ impl State {
             let (to, action) = self.encode_ordered(entry, committed, EntryFlags::CARRIED);
             self.log.next_position();
             self.records.hold(to);
+            self.names_layers_again(&action, to);
             carried.push(Carried { group, seq, epoch, from: record, to, action });
         }
         Some(carried)
@@ -161,6 +226,7 @@ impl State {
 
     /// The copies are durable: what still waits waits there.
     fn take_the_copies(&mut self, carried: Vec<Carried>) {
+        self.pass.carrying.is_done = true;
         for Carried { group, seq, epoch, from, to, action } in carried {
             let of = self.groups.get_mut(&group);
             let waiting = of.and_then(|of| of.waiting_mut(seq, epoch)).filter(|entry| entry.record == from);
@@ -179,11 +245,13 @@ impl State {
 
 impl super::Group {
     fn waits(&self, seq: Seq, epoch: Epoch, record: RecordSeq) -> bool {
-        self.prepared.iter().any(|entry| (entry.seq, entry.epoch, entry.record) == (seq, epoch, record))
+        let at = self.prepared.partition_point(|entry| entry.seq < seq);
+        self.prepared.get(at).is_some_and(|entry| (entry.seq, entry.epoch, entry.record) == (seq, epoch, record))
     }
 
     /// The entry, if it is not applied.
     fn waiting_mut(&mut self, seq: Seq, epoch: Epoch) -> Option<&mut Prepared> {
-        self.prepared.iter_mut().find(|entry| (entry.seq, entry.epoch) == (seq, epoch))
+        let at = self.prepared.partition_point(|entry| entry.seq < seq);
+        self.prepared.get_mut(at).filter(|entry| (entry.seq, entry.epoch) == (seq, epoch))
     }
 }

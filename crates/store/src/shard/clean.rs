@@ -34,9 +34,9 @@ const _: () = assert!(WINDOW_BYTES >= MAX_RECORD_BYTES);
 const READ_BYTES: usize = 256 << 10;
 /// A read that fails is done again so often, after so long: a segment of which something cannot be read is left alone for as
 /// long as the shard lives, and a full device goes on only as long as it can be cleaned.
-const READ_TRIES: u32 = 4;
+pub(super) const READ_TRIES: u32 = 4;
 /// See [`READ_TRIES`].
-const RETRY_WAIT: Duration = Duration::from_millis(50);
+pub(super) const RETRY_WAIT: Duration = Duration::from_millis(50);
 /// Blocks of one record of moves: short enough not to hold up what clients write beside it.
 const BLOCKS_PER_RECORD: usize = 64;
 /// A record of so many, with its header and entries.
@@ -159,19 +159,18 @@ pub(crate) async fn run_cleaner(core: Rc<ShardCore>) {
 /// Nothing can be cleaned now: asks for a pass if that makes segments free or old enough, and waits for something to
 /// change.
 async fn wait_for_victims(core: &Rc<ShardCore>) -> Option<()> {
-    let carried = || core.counters.borrow().carried;
-    let (asked, before, carried_before) = {
+    let (asked, before, passes) = {
         let mut state = core.state.borrow_mut();
         let helps = state.a_pass_would_help(core) || core.clients_wait() && core.frees_something(&state);
-        let is_over = || !core.frees_something(&state) && core.carry_is_due(&state).is_none();
-        core.store.set_exhausted(core.index, !helps && is_over());
-        (helps.then(|| state.pass.ask()), state.log.gathering(), carried())
+        let is_over = |state: &State| !core.frees_something(state) && !core.carry_pays(state);
+        core.store.set_exhausted(core.index, !helps && is_over(&state));
+        (helps.then(|| state.pass.ask()), state.log.gathering(), core.counters.borrow().passes)
     };
     core.durable_changed.wake_all();
     let later = RecordSeq(before.0 + RECORDS_BETWEEN_LOOKS);
     let changed = || {
         let state = core.state.borrow();
-        let has_gone_on = || state.log.gathering() >= later || carried() != carried_before;
+        let has_gone_on = || state.log.gathering() >= later || core.counters.borrow().passes != passes;
         asked.map_or_else(has_gone_on, |asked| state.pass.is_answered(asked)).then_some(())
     };
     core.until(&core.durable_changed, changed).await

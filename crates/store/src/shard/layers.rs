@@ -138,6 +138,14 @@ impl State {
         (self.queue_plain(&head, &payload), Action::Merge(Box::new(merge)))
     }
 
+    /// An entry is written again in a later record: layers that it may name are not forgotten before.
+    pub(super) fn names_layers_again(&mut self, action: &Action, record: RecordSeq) {
+        if matches!(action, Action::Layer(_) | Action::Merge(_) | Action::LayerDelete(..)) {
+            let gone = self.endings.values_mut().filter(|ending| ending.gone > RecordSeq(0));
+            gone.for_each(|ending| ending.gone = ending.gone.max(record));
+        }
+    }
+
     pub(super) fn queue_layer_delete(
         &mut self,
         mut head: EntryHead,

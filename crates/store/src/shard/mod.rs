@@ -505,6 +505,7 @@ pub(crate) fn run_tasks(core: &Rc<ShardCore>) {
     core.spawn(append::run_appender(core.clone()));
     core.spawn(append::run_ticker(core.clone()));
     core.spawn(pass::run_passes(core.clone()));
+    core.spawn(carry::run_carrier(core.clone()));
     core.spawn(watchdog::run_watchdog(core.clone()));
     core.spawn(clean::run_cleaner(core.clone()));
     let cleaned = core.clone();

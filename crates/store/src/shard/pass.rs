@@ -14,7 +14,7 @@
 //! its record tells of it. A leaf says what is committed, and what is committed is durable, so it names nothing that
 //! could be lost.
 
-use super::carry::carry;
+use super::carry::{Carrying, carry};
 use super::layers::OpenPass;
 use super::segments::Role;
 use super::{Shard, ShardCore, State, sorted_ids};
@@ -63,9 +63,9 @@ pub(crate) struct PassState {
     /// One has begun, and the superblock does not say yet that it is complete.
     under_way: bool,
     /// Dead segments were left when the last pass ended, for entries waited in older records.
-    pub(super) held_back: bool,
-    /// The record of entries that could not be read, to be written again.
-    pub(super) uncarried: Option<RecordSeq>,
+    held_back: bool,
+    /// What is to be written again, and whether something was since the last pass began.
+    pub(super) carrying: Carrying,
     /// Bytes that a pass writes, about.
     cost_bytes: u64,
     /// How often a pass was asked for, and how many of these askings began before a pass that is complete.
@@ -101,7 +101,8 @@ impl ShardCore {
         let free = self.store.pool.free_count();
         let is_worth_it = free <= self.space().for_overwrites + 1 && self.pays(state, WORTH_TIMES_COST_IN_NEED);
         let many_are_dead = state.segments.deaths > self.store.geometry.segment_count / DEAD_SEGMENTS_DIVISOR;
-        is_worth_it || many_are_dead || free <= self.space().for_moves + 1 && self.frees_something(state)
+        let others_wait = state.pass.carrying.is_done && free <= self.space().for_overwrites + 1;
+        is_worth_it || many_are_dead || others_wait || free <= self.space().for_moves + 1 && self.frees_something(state)
     }
 
     /// A pass would free more than it costs, and few segments are free: the fewer, the less it has to free.
@@ -202,14 +203,14 @@ impl PassState {
 pub(crate) async fn run_passes(core: Rc<ShardCore>) {
     let due = || {
         let state = core.state.borrow();
-        match core.carry_is_due(&state) {
-            Some(record) => Some(Due::Carry(record)),
-            None => core.pass_is_due(&state).then_some(Due::Pass),
+        match core.may_carry(&state) {
+            true => Some(Due::Carry),
+            false => core.pass_is_due(&state).then_some(Due::Pass),
         }
     };
     while let Some(due) = core.until(&core.durable_changed, due).await {
         let done = match due {
-            Due::Carry(record) => carry(&core, record).await,
+            Due::Carry => carry(&core).await,
             Due::Pass => write_pass(&core).await,
         };
         if done.is_none() {
@@ -221,8 +222,8 @@ pub(crate) async fn run_passes(core: Rc<ShardCore>) {
 /// What gives segments back.
 enum Due {
     Pass,
-    /// What waits in this record is to be written again: the next pass can then do more.
-    Carry(RecordSeq),
+    /// What waits in the oldest record is to be written again: the next pass can then do more.
+    Carry,
 }
 
 /// One pass, from its begin to the segments it frees. `None` when the shard has ended.
@@ -343,6 +344,7 @@ impl State {
         self.log.written_since_pass = 0;
         self.segments.deaths = 0;
         self.segments.empties = 0;
+        self.pass.carrying.is_done = false;
         self.estimate_pass();
         let slots = self.index.slot_count();
         self.pass.under_way = true;

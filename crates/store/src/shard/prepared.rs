@@ -152,7 +152,7 @@ impl Action {
     }
 
     /// Bytes that the entry takes in a message, about.
-    fn about_bytes(&self) -> usize {
+    pub(super) fn about_bytes(&self) -> usize {
         let payload = match self {
             Self::Write { sums, .. } => sums.as_slice().iter().map(|(_, stored)| stored.bytes()).sum(),
             Self::GroupRecord(record) => record.len(),
@@ -175,12 +175,7 @@ impl ShardCore {
     }
 
     /// Reads one durable record, and adds what is wanted of it.
-    pub(super) async fn read_entries(
-        &self,
-        group: GroupId,
-        wanted: &[Wanted],
-        entries: &mut Vec<Entry>,
-    ) -> Result<(), ReadError> {
+    async fn read_entries(&self, group: GroupId, wanted: &[Wanted], entries: &mut Vec<Entry>) -> Result<(), ReadError> {
         let pointer = self.state.borrow_mut().records.place(wanted[0].record).pointer;
         let mut last = Ok(());
         for _ in 0..ATTEMPTS {
@@ -206,6 +201,33 @@ impl ShardCore {
             }
         }
         last
+    }
+
+    /// Reads what of all groups waits in one durable record, at once.
+    ///
+    /// # Errors
+    /// Which entry could not be read, and why.
+    pub(super) async fn read_waiting(
+        &self,
+        record: RecordSeq,
+        wanted: &[(GroupId, Vec<Wanted>)],
+    ) -> Result<Vec<Entry>, ReadError> {
+        let pointer = self.state.borrow_mut().records.place(record).pointer;
+        let damaged = |group, seq, why: String| ReadError::Prepared {
+            group,
+            seq,
+            segment: pointer.segment,
+            offset_bytes: self.offset_of(pointer),
+            message: told(&why),
+        };
+        let read = self.read_record(pointer).await;
+        let (header, bytes) = read.map_err(|why| damaged(wanted[0].0, wanted[0].1[0].seq, why))?;
+        let mut entries = Vec::new();
+        for (group, of_group) in wanted {
+            let found = self.find_entries(*group, of_group, (header, bytes.clone()));
+            entries.extend(found.map_err(|(seq, why)| damaged(*group, seq, why))?);
+        }
+        Ok(entries)
     }
 
     fn offset_of(&self, pointer: RecordPointer) -> u64 {

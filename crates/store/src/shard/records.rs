@@ -78,6 +78,12 @@ impl Records {
         self.0.iter().find(|record| record.waiting > 0)
     }
 
+    /// Whether something waits in one of these records.
+    pub(crate) fn any_waits_in(&self, first: RecordSeq, last: RecordSeq) -> bool {
+        let from = self.0.partition_point(|record| record.seq < first);
+        self.0.range(from..).take_while(|record| record.seq <= last).any(|record| record.waiting > 0)
+    }
+
     /// Forgets the oldest records as long as nothing waits in them and they have a place: an unplaced one is needed
     /// when it is issued.
     fn drop_settled(&mut self) {

@@ -9,7 +9,7 @@
 
 use super::segments::SegmentState;
 use super::{Role, ShardCore, State};
-use crate::format::{SegmentIndex, UNIT_BYTES};
+use crate::format::{RecordSeq, SegmentIndex, UNIT_BYTES};
 
 /// A segment with more than this share alive is not worth copying, in per cent, as long as there are others.
 const WORTH_CLEANING_PERCENT: u32 = 95;
@@ -44,12 +44,24 @@ impl State {
         self.worth_cleaning(core).any(|(_, one)| (start..next).contains(&one.last_record))
     }
 
-    /// Whether there is something worth cleaning, and all of it lies behind an entry that waits: neither now nor after a
-    /// pass may any of it be cleaned.
-    pub(super) fn cleaning_is_held_up(&self, core: &ShardCore) -> bool {
-        let Some(oldest) = self.records.oldest_waiting() else { return false };
-        let mut worth = self.worth_cleaning(core).peekable();
-        worth.peek().is_some() && worth.all(|(_, one)| one.last_record >= oldest)
+    /// Dead bytes in segments that what waits in the log from `oldest` on keeps from being used again, or cleaned, and the
+    /// last record of these segments.
+    pub(super) fn held_back(&self, core: &ShardCore, oldest: RecordSeq) -> Option<(u64, RecordSeq)> {
+        let units = core.units_per_segment();
+        let is_held = |one: &SegmentState| {
+            one.role == Role::Sealed
+                && one.last_record >= oldest
+                && !self.records.any_waits_in(one.first_record, one.last_record)
+        };
+        let gains = self.worth_cleaning(core).all(|(_, one)| one.last_record >= oldest);
+        let gain = |one: &SegmentState| match one.live_units {
+            0 => units,
+            live if gains && !one.left_alone && live <= units / 100 * WORTH_CLEANING_PERCENT => units - live,
+            _ => 0,
+        };
+        let held = self.segments.ours().map(|(_, one)| one).filter(|one| is_held(one) && gain(one) > 0);
+        held.map(|one| (u64::from(gain(one)) * UNIT_BYTES as u64, one.last_record))
+            .reduce(|(bytes, last), (more, other)| (bytes + more, last.max(other)))
     }
 
     fn worth_cleaning(&self, core: &ShardCore) -> impl Iterator<Item = (SegmentIndex, &SegmentState)> {

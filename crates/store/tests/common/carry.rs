@@ -13,6 +13,14 @@ const BLOCKS: u32 = 16;
 /// The other group's chunks: a quarter of the device.
 const CHUNKS: std::ops::Range<u32> = 50..114;
 
+/// What the group does next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Any,
+    Commit,
+    Cut,
+}
+
 /// The group's order as it should be, entry by entry: the block each writes and its version; an epoch start without.
 #[derive(Default)]
 struct Order {
@@ -97,6 +105,43 @@ pub fn one_that_waits_fills_no_device(seed: u64) {
     });
 }
 
+/// Three segments of entries wait on a device that is nearly full: they are written again while somebody writes, and the
+/// store comes to rest when nobody does.
+pub fn what_waits_comes_to_rest(seed: u64) {
+    let rig = rig(seed);
+    let large = BlockRange::new(0, 32);
+    rig.run(async move {
+        let (shard, recovery) = open_whole().await;
+        let writer = Writer::begin(&shard, &recovery, OTHER).await;
+        shard.prepare(entry(1, 1, ChunkId(0), EntryKind::EpochStart)).expect("there is room");
+        for seq in 2..98 {
+            let kind = EntryKind::write(large, bytes_of(ChunkId(0), large, seq));
+            durable(&shard, shard.prepare(entry(1, seq, ChunkId(0), kind)).expect("there is room")).await;
+        }
+        let mut version = 1;
+        while shard.statistics().carried < 200 {
+            for chunk in CHUNKS.map(ChunkId) {
+                writer.write_chunk(LAYER, chunk, version).await;
+            }
+            version += 1;
+        }
+        assert!(version < 40, "{version} rounds");
+        runtime::sleep(Duration::from_secs(30)).await;
+        let at_rest = shard.statistics();
+        runtime::sleep(Duration::from_secs(60)).await;
+        let later = shard.statistics();
+        assert_eq!((later.carried, later.passes), (at_rest.carried, at_rest.passes));
+        assert_eq!(shard.prepared_through(GROUP), Seq(97));
+    });
+    rig.node.crash();
+    rig.node.start();
+    rig.run(async move {
+        let (shard, _) = open_whole().await;
+        assert!(shard.commit(GROUP, Seq(97)).is_done());
+        assert_eq!(versions_in(&shard, &[LAYER], ChunkId(0), large).await, [97; 32]);
+    });
+}
+
 /// A group that commits late, and is cut now and then, beside one that fills the device: what a loss of power would leave
 /// has all of the order that was durable. Returns how many entries were written again.
 pub fn carried_at_every_moment(seed: u64) -> u64 {
@@ -115,6 +160,9 @@ pub fn carried_at_every_moment(seed: u64) -> u64 {
     });
     let random = Random::new(rig.random.next_u64());
     let (asked, of_task) = (shard.clone(), order.clone());
+    // What is done next: something that hurts an entry that is being read, or written again.
+    let next = Rc::new(std::cell::Cell::new(Next::Any));
+    let hurry = next.clone();
     let task = async move {
         let ended = Rc::new(std::cell::Cell::new(false));
         let told = ended.clone();
@@ -127,8 +175,16 @@ pub fn carried_at_every_moment(seed: u64) -> u64 {
             told.set(true);
         });
         while !ended.get() {
-            runtime::sleep(Duration::from_micros(random.below(8000))).await;
-            step(&asked, &mut of_task.borrow_mut(), &random);
+            let mut slices = random.below(40);
+            while slices > 0 && hurry.get() == Next::Any {
+                runtime::sleep(Duration::from_micros(200)).await;
+                slices -= 1;
+            }
+            if hurry.get() == Next::Cut {
+                // The copies are durable, and what waits in the next record is being read.
+                runtime::sleep(Duration::from_millis(4)).await;
+            }
+            step(&asked, &mut of_task.borrow_mut(), (&random, hurry.replace(Next::Any)));
         }
     };
     let (seen, mut before, mut until) = (shard.clone(), 0, 0);
@@ -136,6 +192,7 @@ pub fn carried_at_every_moment(seed: u64) -> u64 {
         let carried = seen.statistics().carried;
         if std::mem::replace(&mut before, carried) < carried {
             until = moment + 40;
+            next.set(if carried % 3 == 0 { Next::Cut } else { Next::Commit });
         }
         moment.is_multiple_of(20) && moment < until
     };
@@ -155,15 +212,21 @@ pub fn carried_at_every_moment(seed: u64) -> u64 {
 }
 
 /// A write, as long as few wait; sometimes one is committed, or all but some are cut and a new epoch begins.
-fn step(shard: &Shard, order: &mut Order, random: &Random) {
+fn step(shard: &Shard, order: &mut Order, (random, next): (&Random, Next)) {
     let committed = shard.committed_through(GROUP).0 as usize;
     let waiting = order.entries.len() - committed;
-    match random.below(64) {
+    let drawn = match next {
+        Next::Any => random.below(64),
+        Next::Commit => 0,
+        Next::Cut => 2,
+    };
+    match drawn {
         0..2 if order.durable(shard) > committed => {
             assert!(shard.commit(GROUP, Seq(committed as u64 + 1)).is_done(), "it is durable");
         }
         2 if waiting > 0 => {
-            let kept = committed + random.below(waiting as u64) as usize;
+            let most = if next == Next::Cut { waiting.min(4) } else { waiting };
+            let kept = committed + random.below(most as u64) as usize;
             assert!(shard.cut(GROUP, Seq(kept as u64)));
             order.entries.truncate(kept);
             order.begins_epoch = true;
