@@ -33,7 +33,7 @@ fn a_group_that_waits_with_much_comes_to_rest() {
 #[test]
 fn what_is_written_again_is_there_at_every_moment() {
     let carried: u64 = (0..4).map(carried_at_every_moment).sum();
-    assert!(carried > 50, "{carried} entries were written again");
+    assert!(carried > 20, "{carried} entries were written again");
 }
 
 /// Not written down: who cut it cuts it again.
