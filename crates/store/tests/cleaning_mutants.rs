@@ -7,7 +7,6 @@ mod common;
 use common::cleaning::*;
 use common::layers::layers_survive;
 use common::openings::an_opening_that_is_cut_off_leaves_no_damage;
-use common::shards::a_pass_ends_although_its_writers_wait;
 use common::tombstones::{Deletion, a_deleted_block_never_returns};
 use std::time::Duration;
 use types::Mutant;
@@ -26,7 +25,7 @@ fn layers(seed: u64) {
 #[test]
 fn every_broken_rule_of_cleaning_is_noticed() {
     type Check = fn(u64);
-    let mutants: [(Mutant, Check); 17] = [
+    let mutants: [(Mutant, Check); 16] = [
         (Mutant::TombstoneLost, |seed| a_deleted_block_never_returns(seed, Deletion::HidingZeroes)),
         (Mutant::LayerDeleteNotReplayed, |seed| a_deleted_block_never_returns(seed, Deletion::Volume)),
         (Mutant::ReadFallsThroughZeroes, |seed| a_deleted_block_never_returns(seed, Deletion::HidingZeroes)),
@@ -38,7 +37,6 @@ fn every_broken_rule_of_cleaning_is_noticed() {
         (Mutant::RecordBesideOpening, |seed| {
             an_opening_that_is_cut_off_leaves_no_damage(seed);
         }),
-        (Mutant::PassWaitsForWriters, |seed| a_pass_ends_although_its_writers_wait(26 + seed)),
         (Mutant::FreedBeforePassForgot, |seed| {
             a_pass_beside_a_move_names_the_old_place(Duration::from_micros(25 * seed));
         }),

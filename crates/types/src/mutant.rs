@@ -80,8 +80,6 @@ pub enum Mutant {
     /// Store: appends go on in a segment behind the last record that was found there, although others lie behind
     /// damage.
     TailTakenUnseen,
-    /// Store: a pass goes on in step with what clients write also when they wait for it.
-    PassWaitsForWriters,
     /// Volume: a snapshot does not wait for commands that began before the volume's layers were last changed.
     EarlierTermNotAwaited,
     /// Volume: a snapshot is taken on each core as soon as that one is quiet, not on all at one instant.

@@ -165,7 +165,7 @@ impl ShardCore {
     /// Whether the pass may write its next leaves: in step with what is written, so that it ends in time; at once if it
     /// is hurried, if clients wait for it, or somebody for the next one.
     fn may_go_on(&self, state: &State, pass: &Pass) -> bool {
-        let in_need = (self.clients_wait() || self.is_urgent(state)) && !mutant(Mutant::PassWaitsForWriters);
+        let in_need = self.clients_wait() || self.is_urgent(state);
         if pass.hurried || in_need || state.pass.asked > pass.asked {
             return state.log.backlog() <= BACKLOG_OF_A_HURRIED_PASS;
         }
