@@ -117,11 +117,8 @@ pub(super) async fn carry(core: &Rc<ShardCore>) -> Option<()> {
     let oldest = core.state.borrow().records.oldest_waiting();
     let Some(record) = oldest else { return Some(()) };
     let wanted = core.state.borrow().prepared_in(record);
-    if wanted.is_empty() {
-        return Some(());
-    }
-    let all: Vec<Wanted> = wanted.iter().flat_map(|(_, of_group)| of_group).copied().collect();
-    let _kept = core.keep(&all);
+    let Some((_, first)) = wanted.first() else { return Some(()) };
+    let _kept = core.keep(first);
     let mut read = core.read_waiting(record, &wanted).await;
     for _ in 1..READ_TRIES {
         if read.is_ok() {

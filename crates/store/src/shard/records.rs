@@ -70,12 +70,7 @@ impl Records {
 
     /// The oldest record that something waits in.
     pub(crate) fn oldest_waiting(&self) -> Option<RecordSeq> {
-        self.oldest().map(|record| record.seq)
-    }
-
-    /// The same, with its place.
-    pub(crate) fn oldest(&self) -> Option<&KeptRecord> {
-        self.0.iter().find(|record| record.waiting > 0)
+        self.0.iter().find(|record| record.waiting > 0).map(|record| record.seq)
     }
 
     /// Whether something waits in one of these records.
