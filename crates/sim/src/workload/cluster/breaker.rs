@@ -195,6 +195,7 @@ impl Breaker {
             Fault::Lost { node } => {
                 self.stop(machine(node), true);
                 machine(node).is_lost.set(true);
+                machine(node).stores().into_iter().for_each(|store| reach.control.lose(store));
                 if reach.layout.hoard_chunks == 0 {
                     let usable = reach.usable_stores();
                     let lost: Vec<usize> = machine(node).stores();

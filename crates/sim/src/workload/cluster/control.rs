@@ -3,7 +3,9 @@
 
 use super::layout::Layout;
 use super::story::tell;
-use cluster::{DeviceRecord, GroupRecord, MapStore, NodeRecord, Outcome, Record, Transaction, encode, get};
+use cluster::{
+    DeviceRecord, GroupRecord, MapStore, MembersError, NodeRecord, Outcome, Record, Transaction, encode, get,
+};
 use runtime::sim::Random;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +35,8 @@ pub struct Control {
     moves: RefCell<Vec<Move>>,
     /// Stores that still have what was of groups that have left them.
     pub left: RefCell<BTreeSet<usize>>,
+    /// Stores that never come back, and have none in their place.
+    gone: RefCell<BTreeSet<usize>>,
     /// By group, members of which copies were destroyed.
     destroyed: RefCell<BTreeMap<usize, BTreeSet<usize>>>,
     /// Members that were replaced.
@@ -54,6 +58,7 @@ impl Control {
             devices: RefCell::default(),
             moves: RefCell::default(),
             left: RefCell::default(),
+            gone: RefCell::default(),
             destroyed: RefCell::default(),
             replaced: Cell::new(0),
         })
@@ -96,13 +101,18 @@ impl Control {
         self.move_all(store, true, |_| Some(spare));
     }
 
+    /// A store is lost, and nothing takes over yet.
+    pub fn lose(&self, store: usize) {
+        self.gone.borrow_mut().insert(store);
+    }
+
     /// A store is lost, and others take over, where there is one on a node that has no member of the group.
     pub fn give_away(&self, store: usize, usable: &[usize], seed: u64) {
         let random = Random::new(seed);
         self.move_all(store, true, |group| self.draw_other(group, usable, &random));
     }
 
-    /// A node is there: some groups move to its stores.
+    /// A node is there: some groups move to its stores, first of all what is gone.
     pub fn add_node(&self, node: usize, seed: u64) {
         let random = Random::new(seed);
         let stores: Vec<usize> = self.layout.stores_of(node).collect();
@@ -110,10 +120,19 @@ impl Control {
         self.devices.borrow_mut().extend(stores.iter().map(|store| self.layout.device_record(*store)));
         for group in (0..self.layout.groups.len()).filter(|_| random.one_in(2)) {
             let members = self.layout.groups[group].members();
-            let from = members[random.below(members.len() as u64) as usize];
+            let drawn = members[random.below(members.len() as u64) as usize];
+            let from = self.gone_of(group).unwrap_or(drawn);
             let to = stores[random.below(stores.len() as u64) as usize];
             self.moves.borrow_mut().push(Move { group, from, to, is_lost: false });
         }
+    }
+
+    /// A member that never comes back, and that nothing is to take the place of yet.
+    fn gone_of(&self, group: usize) -> Option<usize> {
+        let (gone, moves) = (self.gone.borrow(), self.moves.borrow());
+        let is_moving = |store: &usize| moves.iter().any(|one| (one.group, one.from) == (group, *store));
+        let members = self.layout.groups[group].members();
+        members.into_iter().find(|member| gone.contains(member) && !is_moving(member))
     }
 
     fn move_all(&self, from: usize, is_lost: bool, to: impl Fn(usize) -> Option<usize>) {
@@ -184,7 +203,14 @@ impl Control {
             // One that lives stays until the other is in sync; and if it leads then.
             (true, true) if !one.is_lost && !record.in_sync.contains(&to) => return false,
             (true, true) if !one.is_lost && record.primary == from => return true,
-            (true, true) => record.without_member(from),
+            (true, true) => match (record.without_member(from), self.gone_of(one.group)) {
+                // It is needed, as the other is in the place of one that is gone.
+                (Err(MembersError::TooFew { .. }), Some(gone)) => record.without_member(self.layout.stores[gone].id),
+                (Err(MembersError::TooFew { .. }), None) if record.members.len() == record.in_sync.len() => {
+                    return true;
+                }
+                (next, _) => next,
+            },
         };
         // Who leads has to find out first that it is gone.
         let Ok(next) = next else { return false };
