@@ -6,7 +6,7 @@ use common::moments::Writer;
 use common::shards::two_shards;
 use common::*;
 use runtime::IoBuf;
-use runtime::sim::Random;
+use runtime::sim::{DiskFaults, Random};
 use store::format::{Codec, StoredLength};
 use store::{AppendError, BlockCoding, EntryKind};
 use types::*;
@@ -144,6 +144,57 @@ fn a_full_device_can_be_overwritten_for_ever() {
         client.verify().await;
         client.ask(GROUP, Op::Zero(ChunkId(0), BlockRange::new(0, 256))).expect("deletes always work");
         client.settle().await;
+        client.verify().await;
+    });
+}
+
+/// Each refused append ends segments that are not full, and takes new ones: of a full device also those that are kept for
+/// moves. It goes on from there.
+#[test]
+fn a_full_device_that_refuses_appends_goes_on() {
+    let (rig, client) = fresh(26, 256 * MIB, 1);
+    let shard = client.shard.clone();
+    let overwrite = async |client: &Client, seed: u64, blocks: u64, chunks: u32| {
+        let random = Random::new(seed);
+        for _ in 0..blocks {
+            let chunk = ChunkId(random.below(u64::from(chunks)) as u32);
+            let range = BlockRange::new(random.below(256) as u32, 1);
+            client.write_with_room(GROUP, chunk, range).await.expect("overwrites find room for ever");
+            assert!(client.below(64).await);
+        }
+        client.settle().await;
+    };
+    let filling = client.clone();
+    let chunks = rig.run(async move {
+        let chunks = fill(&filling).await;
+        overwrite(&filling, 26, 40_000, chunks).await;
+        chunks
+    });
+    let free = || {
+        let usage = shard.store().usage();
+        (usage.capacity_bytes - usage.used_bytes) / (4 * MIB)
+    };
+    let mut fewest = u64::MAX;
+    for round in 0..60 {
+        let before = shard.statistics().append_failures;
+        let (writing, disk) = (client.clone(), rig.disk.clone());
+        rig.run(async move {
+            let written = writing.write_with_room(GROUP, ChunkId(round), BlockRange::new(0, 1)).await;
+            written.expect("overwrites find room for ever");
+            disk.set_faults(DiskFaults { write_error: 1_000_000, ..DiskFaults::default() });
+        });
+        rig.world.run_until(|| shard.statistics().append_failures > before).expect("an append fails");
+        rig.disk.set_faults(DiskFaults::default());
+        let going_on = client.clone();
+        rig.run(async move { going_on.settle().await });
+        fewest = fewest.min(free());
+        let going_on = client.clone();
+        rig.run(async move { overwrite(&going_on, u64::from(round), 8, chunks).await });
+    }
+    println!("{fewest} segments were free: {:?}", shard.statistics());
+    assert!(fewest <= 2, "{fewest} were free: what is kept for moves was never needed");
+    rig.run(async move {
+        overwrite(&client, 27, 5_000, chunks).await;
         client.verify().await;
     });
 }

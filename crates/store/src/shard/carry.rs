@@ -72,7 +72,7 @@ pub(super) async fn run_carrier(core: Rc<ShardCore>) {
 
 impl ShardCore {
     /// Clients wait for segments, or will with the next one.
-    fn segments_run_out(&self) -> bool {
+    pub(super) fn segments_run_out(&self) -> bool {
         self.store.pool.free_count() <= self.space().for_overwrites + 1
     }
 

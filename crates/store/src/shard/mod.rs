@@ -406,6 +406,7 @@ impl Shard {
                 self.core.work.wake_all();
             }
             self.core.tell_use(&state);
+            self.core.let_go();
             if mutant(Mutant::SegmentReusedTooEarly) {
                 state.free_segments(&self.core);
             }
@@ -567,6 +568,13 @@ impl ShardCore {
         self.work.wake_all();
         self.watchdog.wake();
         self.troubles.wake();
+    }
+
+    /// What waited in the log may wait no more: where segments are short, whoever makes them free looks again.
+    fn let_go(&self) {
+        if self.segments_run_out() {
+            self.durable_changed.wake_all();
+        }
     }
 
     /// Lets the store know how much of it lives, and how much of it can be free.

@@ -47,6 +47,7 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let mut state = self.core.state.borrow_mut();
         self.records.iter().for_each(|record| state.records.release(*record));
+        self.core.let_go();
     }
 }
 
@@ -62,6 +63,7 @@ impl Shard {
             return false;
         }
         let cut = self.core.guarded(|| self.core.state.borrow_mut().cut(group, through));
+        self.core.let_go();
         cut.unwrap_or(false)
     }
 

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{FormatOptions, OpenError, Recovered, Shard, Store};
+use store::{FormatOptions, OpenError, Recovered, Shard, Store, StoreError};
 use types::{GroupId, NodeId, ShardIndex};
 
 /// A device that does not answer for so long while it is opened is left out.
@@ -152,7 +152,11 @@ impl Machine {
                 shard_count: Some(self.shards),
                 ..FormatOptions::with_random_key(CLUSTER, plan.id)
             };
-            store::format(&device, &options).await.map_err(|error| error.to_string())?;
+            match store::format(&device, &options).await {
+                // The power went when it was done already.
+                Ok(()) | Err(StoreError::Occupied { cluster: CLUSTER, .. }) => {}
+                Err(error) => return Err(error.to_string()),
+            }
             self.blank.borrow_mut().remove(&store);
         }
         Ok(())
@@ -181,6 +185,7 @@ impl Machine {
         let machine = self.clone();
         self.node.spawn(0, async move {
             if let Err(refusal) = machine.serve(&process).await {
+                tell(format_args!("node {}: {refusal}", machine.index));
                 process.refused.borrow_mut().push(refusal);
             }
         });
@@ -310,6 +315,7 @@ impl Process {
     fn refuse(&self, store: usize, refusal: Refusal) {
         self.stores.borrow_mut().remove(&store);
         self.recovered.borrow_mut().retain(|(other, _), _| *other != store);
+        tell(format_args!("store {store}: {refusal}"));
         self.refused.borrow_mut().push(refusal);
     }
 
