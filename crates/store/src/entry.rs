@@ -177,7 +177,7 @@ impl EntryKind {
 }
 
 /// What was done to the blocks of a write before they came here. The store never looks inside.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockCoding {
     key: KeyId,
     /// `None`: all blocks are as long as they were.
@@ -201,17 +201,18 @@ impl BlockCoding {
         Self { key, lengths }
     }
 
-    pub(crate) fn key(&self) -> KeyId {
+    /// Which key they are encrypted with; 0: none.
+    pub fn key(&self) -> KeyId {
         self.key
     }
 
     /// Length and codec of the block with this number in the entry.
-    pub(crate) fn length(&self, block: usize) -> StoredLength {
+    pub fn length(&self, block: usize) -> StoredLength {
         self.lengths.as_ref().map_or(StoredLength::RAW, |lengths| lengths[block])
     }
 
     /// Bytes of the first `count` blocks.
-    pub(crate) fn bytes(&self, count: u16) -> usize {
+    pub fn bytes(&self, count: u16) -> usize {
         match &self.lengths {
             Some(lengths) => lengths[..usize::from(count)].iter().map(|length| length.bytes()).sum(),
             None => usize::from(count) * BLOCK_BYTES,

@@ -456,6 +456,7 @@ impl CoreGroups {
                     member::hear(self, &shard, &group, sender, message);
                 }
             }
+            Said::Head(_) => {}
             Said::Node(NodeMessage::Beat(beat)) => self.beaten(link, beat),
             Said::Node(NodeMessage::BeatAnswer(answer)) => self.answered(link.node, answer),
             Said::Node(NodeMessage::Ping) => link.push_node(&NodeMessage::Pong),

@@ -7,7 +7,7 @@
 use super::entries::Packed;
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader};
 use super::message::{decode_message, encode_message, kind_of, record_of};
-use super::{Envelope, FillMessage, Kind, NodeMessage, WireError};
+use super::{Envelope, FillMessage, HeadMessage, Kind, NodeMessage, WireError};
 use crate::protocol::{Membership, Message};
 use runtime::SharedBuf;
 use std::sync::Arc;
@@ -99,9 +99,32 @@ pub fn encode_fill(
     out: &mut Vec<u8>,
     blocks: &mut Vec<SharedBuf>,
 ) -> Result<(), WireError> {
+    encode_with_blocks(message.kind(), envelope, out, blocks, |out, blocks| message.encode(out, blocks))
+}
+
+/// The same of what the head of a volume and a group say to each other.
+///
+/// # Errors
+/// As [`encode_fill`].
+pub fn encode_head(
+    envelope: &Envelope,
+    message: &HeadMessage,
+    out: &mut Vec<u8>,
+    blocks: &mut Vec<SharedBuf>,
+) -> Result<(), WireError> {
+    encode_with_blocks(message.kind(), envelope, out, blocks, |out, blocks| message.encode(out, blocks))
+}
+
+fn encode_with_blocks(
+    kind: Kind,
+    envelope: &Envelope,
+    out: &mut Vec<u8>,
+    blocks: &mut Vec<SharedBuf>,
+    encode: impl FnOnce(&mut Vec<u8>, &mut Vec<SharedBuf>) -> Result<u32, WireError>,
+) -> Result<(), WireError> {
     let (start, blocks_before) = (out.len(), blocks.len());
-    let encoded = encode_frame(message.kind(), envelope, out, |out| {
-        let blocks_bytes = message.encode(out, blocks)?;
+    let encoded = encode_frame(kind, envelope, out, |out| {
+        let blocks_bytes = encode(out, blocks)?;
         Ok(Packed { blocks_bytes, ..Packed::default() })
     });
     encoded.map(drop).inspect_err(|_| {
@@ -152,6 +175,8 @@ pub enum Said {
     Group(Message, Vec<Entry>),
     /// From store to store, of catch-up.
     Fill(FillMessage),
+    /// From the head of a volume to a group, or back.
+    Head(HeadMessage),
 }
 
 /// A frame that was there as a whole.
@@ -210,6 +235,9 @@ impl Receiver {
         }
         if header.kind.is_of_fill() {
             return FillMessage::decode(header.kind, meta.len(), body).map(Said::Fill);
+        }
+        if header.kind.is_of_head() {
+            return HeadMessage::decode(header.kind, meta.len(), body).map(Said::Head);
         }
         let group = header.envelope.group;
         let (message, entries) = decode_message(header, body, self.records.get(group), &mut self.spare)?;

@@ -61,6 +61,10 @@ pub enum Kind {
     Refused = 38,
     /// [`Message::GaveUp`](crate::protocol::Message::GaveUp).
     GaveUp = 39,
+    /// [`Request`](super::Request): the head of a volume to a group.
+    Request = 40,
+    /// [`Answer`](super::Answer): the group to the head.
+    Answer = 41,
     /// [`Fill::Compare`](super::Fill::Compare), and so on: see `fill`.
     Compare = 48,
     /// [`Fill::Leaves`](super::Fill::Leaves).
@@ -89,7 +93,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
@@ -105,6 +109,8 @@ impl Kind {
         Self::Fetched,
         Self::Refused,
         Self::GaveUp,
+        Self::Request,
+        Self::Answer,
         Self::Compare,
         Self::Leaves,
         Self::Pending,
@@ -123,7 +129,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte).ok_or(WireError::Kind { found: byte })
     }
 
-    /// Whether it is between two stores, about a group; else it is between two nodes.
+    /// Whether it is about a group, to or from one of its stores; else it is between two nodes.
     pub fn is_of_group(self) -> bool {
         self as u8 >= Self::Prepare as u8
     }
@@ -131,6 +137,11 @@ impl Kind {
     /// Whether entries travel with it.
     pub fn has_entries(self) -> bool {
         matches!(self, Self::Prepare | Self::Fetched)
+    }
+
+    /// Whether the head of a volume is on one side.
+    pub fn is_of_head(self) -> bool {
+        matches!(self, Self::Request | Self::Answer)
     }
 
     /// Whether it is a part of catch-up.
@@ -142,7 +153,7 @@ impl Kind {
     pub fn meta_bytes_max(self) -> u32 {
         match self {
             Self::Prepare | Self::Fetched | Self::Skip => MAX_META_BYTES,
-            Self::BeatAnswer | Self::Told => MAX_LIST_META_BYTES,
+            Self::BeatAnswer | Self::Told | Self::Request | Self::Answer => MAX_LIST_META_BYTES,
             Self::Leaves | Self::Pending | Self::Layers | Self::UnitBegin | Self::UnitPart => MAX_LIST_META_BYTES,
             _ => MAX_SMALL_META_BYTES,
         }
@@ -150,7 +161,8 @@ impl Kind {
 
     /// Most bytes of blocks.
     pub fn blocks_bytes_max(self) -> u32 {
-        if self.has_entries() || self == Self::UnitPart { MAX_BLOCKS_BYTES } else { 0 }
+        let has_blocks = self.has_entries() || self.is_of_head() || self == Self::UnitPart;
+        if has_blocks { MAX_BLOCKS_BYTES } else { 0 }
     }
 }
 

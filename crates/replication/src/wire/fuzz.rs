@@ -8,7 +8,7 @@ use runtime::buf::LARGEST;
 use runtime::{IoBuf, SharedBuf};
 use std::sync::Arc;
 use store::format::{Codec, Crc32c, LayerRecord, StoredLength};
-use store::{BlockCoding, Entry, EntryKind};
+use store::{BlockCoding, Entry, EntryKind, KnownBlock};
 use types::*;
 
 /// Any bytes as what comes on a connection: as they are, and with all sums of headers and meta parts put right, so that
@@ -42,6 +42,7 @@ pub fn encode(sender: &mut Sender, envelope: &Envelope, said: &Said) -> Vec<u8> 
             assert_eq!(sent, entries.len(), "all fit");
         }
         Said::Fill(message) => encode_fill(envelope, message, &mut out, &mut blocks).expect("it can be sent"),
+        Said::Head(message) => encode_head(envelope, message, &mut out, &mut blocks).expect("it can be sent"),
     }
     blocks.iter().for_each(|part| out.extend_from_slice(part));
     out
@@ -56,6 +57,7 @@ pub fn is_same(one: &Frame, other: &Frame) -> bool {
             one == other && entries.len() == others.len() && entries.iter().zip(others).all(is_same)
         }
         (Said::Fill(one), Said::Fill(other)) => one == other,
+        (Said::Head(one), Said::Head(other)) => one == other,
         _ => false,
     };
     said && (one.header.kind, one.header.envelope) == (other.header.kind, other.header.envelope)
@@ -288,6 +290,69 @@ fn fill_samples() -> Vec<(&'static str, Fill)> {
     ]
 }
 
+fn head_samples() -> Vec<(&'static str, HeadMessage)> {
+    let layer = LayerRecord {
+        layer: LayerId(11),
+        parent: LayerId(10),
+        family: FamilyId(3),
+        created_at_ns: 5,
+        retain_until_ns: 6,
+        key: KeyId(2),
+    };
+    let (chunk, range) = (ChunkId(12), BlockRange::new(254, 2));
+    let (layers, chunks) = (vec![LayerId(11), LayerId(10)], vec![ChunkId(12), ChunkId(0x0102_0304)]);
+    let lengths = [StoredLength::RAW, StoredLength::new(2, Codec::Zstd)];
+    let bytes = bytes(BLOCK_BYTES + 2 * 512, 4);
+    let sums = [&bytes[..BLOCK_BYTES], &bytes[BLOCK_BYTES..]].map(Crc32c::of);
+    let mut read: Vec<_> = sums.into_iter().zip(lengths).map(Some).collect();
+    read.insert(1, None);
+    let known = |depth, is_stored| KnownBlock { depth, is_stored };
+    let known = vec![known(None, false), known(Some(0), true), known(Some(1), false)];
+    let coding = BlockCoding::new(KeyId(2), Some(&lengths));
+    let write = Wants::Write { layer: LayerId(11), chunk, range, bytes: bytes.clone(), coding };
+    let plain_bytes = bytes.slice(0..BLOCK_BYTES);
+    let plain = Wants::Write {
+        layer: LayerId(11),
+        chunk,
+        range: BlockRange::new(3, 1),
+        bytes: plain_bytes,
+        coding: BlockCoding::PLAIN,
+    };
+    let request = |told: &[LayerRecord], wants| {
+        let told = told.to_vec();
+        HeadMessage::Request(Request { volume: VolumeId(8), epoch: VolumeEpoch(4), told, wants })
+    };
+    let refused = |refusal| HeadMessage::Answer(Answer::Refused(refusal));
+    let no_space = Refusal::NoSpace { reason: "no space: delete something".into() };
+    vec![
+        ("request-nothing", request(&[LayerRecord { layer: LayerId(10), ..layer }, layer], Wants::Nothing)),
+        ("request-write", request(&[], write)),
+        ("request-write-plain", request(&[], plain)),
+        ("request-zero", request(&[layer], Wants::Zero { layers: layers.clone(), chunk, range })),
+        ("request-read", request(&[], Wants::Read { layers: layers.clone(), chunk, range })),
+        ("request-status", request(&[], Wants::Status { layers, chunk, range })),
+        (
+            "request-merge",
+            request(
+                &[],
+                Wants::Merge { from: LayerId(11), into: LayerId(13), chunks: chunks.clone(), hides_below: true },
+            ),
+        ),
+        ("request-delete", request(&[], Wants::Delete { layer: LayerId(11), chunks })),
+        ("answer-done", HeadMessage::Answer(Answer::Done)),
+        ("answer-read", HeadMessage::Answer(Answer::Read(read, bytes))),
+        ("answer-known", HeadMessage::Answer(Answer::Known(known))),
+        ("refused-not-primary", refused(Refusal::NotPrimary { primary: Some(C) })),
+        ("refused-old-head", refused(Refusal::OldHead { seen: VolumeEpoch(9) })),
+        ("refused-no-space", refused(no_space)),
+        ("refused-damaged", refused(Refusal::Damaged { reason: "chunk 12".into() })),
+        ("refused-stopped", refused(Refusal::Stopped { reason: "".into() })),
+        ("refused-unknown", refused(Refusal::Unknown)),
+        ("refused-untold", refused(Refusal::Untold)),
+        ("refused-busy", refused(Refusal::Busy)),
+    ]
+}
+
 /// A name, who speaks to whom, and what is said.
 pub fn samples() -> Vec<(&'static str, Envelope, Said)> {
     let of_node = Envelope { request: RequestId(1), remaining_ms: 500, ..Envelope::default() };
@@ -296,7 +361,8 @@ pub fn samples() -> Vec<(&'static str, Envelope, Said)> {
     let group = group.map(|(name, message, entries)| (name, ENVELOPE, Said::Group(message, entries)));
     let fill = fill_samples().into_iter();
     let fill = fill.map(|(name, says)| (name, ENVELOPE, Said::Fill(FillMessage { attempt: 5, says })));
-    node.chain(group).chain(fill).collect()
+    let head = head_samples().into_iter().map(|(name, message)| (name, ENVELOPE, Said::Head(message)));
+    node.chain(group).chain(fill).chain(head).collect()
 }
 
 /// The samples as they go over the wire, each first on its connection; and a connection with all of them.

@@ -25,6 +25,7 @@
 //! | 16 | beat | [`Beat`] |
 //! | 17 | its answer | [`BeatAnswer`] |
 //! | 18, 19 | ping, its answer | nothing but the length of the fixed part, 8 |
+//! | 40, 41 | request of a volume's head, its answer | [`Request`], [`Answer`] |
 //! | 48 … 59 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled, layers; scrub: digest | [`FillMessage`] |
 //! | 32 … 39 | prepare, prepared, ask, told, fetch, fetched, refused, gave up | [`Message`](crate::protocol::Message): see `message` |
 //!
@@ -39,19 +40,21 @@ mod error;
 mod fill;
 mod frame;
 pub mod fuzz;
+mod head;
 mod hello;
 mod history;
 mod message;
 mod record;
 
 pub use beat::{Beat, BeatAnswer, Cores, Grants, MAX_GROUPS_NAMED, MAX_STORES_NAMED, StoreLine};
-pub use connection::{Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_fill, encode_node};
+pub use connection::{Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_fill, encode_head, encode_node};
 pub use entries::{MAX_BLOCKS_BYTES, MAX_ENTRIES};
 pub use error::WireError;
 pub use fill::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_LAYERS, MAX_LEAVES, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
 pub use frame::{
     Class, Envelope, FRAME_HEADER_BYTES, FrameHeader, Kind, MAX_BODY_BYTES, RequestId, TraceId, WIRE_VERSION,
 };
+pub use head::{Answer, AnsweredBlock, HeadMessage, Refusal, Request, Wants};
 pub use hello::{Hello, HelloRefused, MAX_REASON_BYTES, NodeMessage};
 pub use history::MAX_HISTORY_EPOCHS;
 pub use record::MAX_MEMBERS;
