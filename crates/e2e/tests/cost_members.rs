@@ -70,7 +70,7 @@ fn store_of(index: usize) -> StoreId {
 }
 
 fn stamp() -> Stamp<'static> {
-    Stamp { volume: VolumeId(1), epoch: VolumeEpoch(1), layers: &[] }
+    Stamp::new(VolumeId(1), VolumeEpoch(1), &[])
 }
 
 async fn put(map: &SimMap, record: &impl Record) {

@@ -1,5 +1,6 @@
 //! Why a group did not do what it was asked.
 
+use std::sync::Arc;
 use store::{AppendError, ReadError};
 use types::{Epoch, GroupId, StoreId, VolumeEpoch, VolumeId};
 
@@ -36,6 +37,34 @@ pub enum GroupError {
         group: GroupId,
         /// What is wrong.
         error: ReadError,
+    },
+    /// What is stored is not what was written, and there is no other copy: so its primary says.
+    #[error("{reason}")]
+    DamagedThere {
+        /// The group.
+        group: GroupId,
+        /// What is wrong.
+        reason: Arc<str>,
+    },
+    /// No room for what was to be written, as the group's primary says.
+    #[error("{reason}")]
+    NoSpaceThere {
+        /// Where, and what to do.
+        reason: Arc<str>,
+    },
+    /// The group has not seen this reign of the head, and was told nothing of its layers: nothing was done.
+    #[error("group {group} was not told the layers of volume {volume}")]
+    Untold {
+        /// The group.
+        group: GroupId,
+        /// The volume.
+        volume: VolumeId,
+    },
+    /// The head has asked again since: nothing was done, and nothing is.
+    #[error("group {group}: this was asked again")]
+    Overtaken {
+        /// The group.
+        group: GroupId,
     },
     /// This member does not lead the group: nothing was done.
     #[error("group {group} is led by {}", .primary.map_or("nobody here yet".to_owned(), |store| format!("store {store}")))]

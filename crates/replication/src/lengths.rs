@@ -16,6 +16,10 @@ pub struct CoreLengths {
     pub waiting: usize,
     /// What other cores are to do, and their lines have no room for.
     pub behind: usize,
+    /// What heads here have asked of groups led elsewhere.
+    pub calls: usize,
+    /// What heads elsewhere have asked of groups led here.
+    pub serving: usize,
 }
 
 /// Of a shard.
@@ -46,7 +50,14 @@ impl CoreGroups {
     /// How long its queues are.
     pub fn lengths(&self) -> CoreLengths {
         let (links, link_bytes) = self.link_lengths();
-        CoreLengths { links, link_bytes, waiting: self.waiting_count(), behind: self.behind_count() }
+        CoreLengths {
+            links,
+            link_bytes,
+            waiting: self.waiting_count(),
+            behind: self.behind_count(),
+            calls: self.calls().count(),
+            serving: self.serving_count(),
+        }
     }
 }
 

@@ -20,6 +20,7 @@
 //! Main types: [`Group`] (write, read, commit), [`GroupShard`] (all groups of one shard, and the task that commits). For
 //! groups of several members: [`protocol`] decides, [`wire`] is what members send to each other; neither does I/O.
 
+mod access;
 mod changes;
 mod error;
 mod fill;
@@ -36,6 +37,7 @@ mod shard;
 mod window;
 pub mod wire;
 
+pub use access::{Access, Blocks, Found, OnItsWay};
 pub use error::{GroupError, StartError};
 pub use fill::Owner;
 pub use group::{Group, GroupRef, Place, Placed, Reader, Sought, Stamp, Standing};

@@ -105,7 +105,7 @@ async fn read_part(client: &Client, range: BlockRange) {
         fill_block(&mut expected, ChunkId(1), number, version);
         match found {
             None => assert_eq!(version, 0, "block {number}"),
-            Some((length, bytes)) => {
+            Some((length, _, bytes)) => {
                 assert_eq!(length, coded_length(number, version));
                 assert!(bytes == &expected[..length.bytes()], "block {number} of {range:?}");
             }

@@ -277,7 +277,7 @@ fn an_image_is_of_one_moment() {
             fill_block(&mut expected, ChunkId(0), block, version);
             match runs.iter().find(|run| u32::from(block) < run.0.end()).expect("they cover all").1 {
                 ImageBlock::Stored => {
-                    let (_, bytes) = found.expect("it was stored");
+                    let (_, _, bytes) = found.expect("it was stored");
                     assert!(bytes == &expected[..bytes.len()], "block {block} is of another moment");
                 }
                 _ => assert!(found.is_none()),

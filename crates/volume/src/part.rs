@@ -336,15 +336,17 @@ pub(crate) fn io_error(error: GroupError) -> IoError {
             let why = error.to_string();
             IoError::NoSpace(why.strip_prefix("no space: ").map_or(why.clone(), str::to_owned))
         }
-        GroupError::MemberFull { .. } => {
+        GroupError::MemberFull { .. } | GroupError::NoSpaceThere { .. } => {
             let why = error.to_string();
             IoError::NoSpace(why.strip_prefix("no space: ").map_or(why.clone(), str::to_owned))
         }
-        GroupError::Damaged { .. } => IoError::Damaged(error.to_string()),
+        GroupError::Damaged { .. } | GroupError::DamagedThere { .. } => IoError::Damaged(error.to_string()),
         GroupError::OldHead { .. } => IoError::Gone(error.to_string()),
-        GroupError::Stopped { .. } | GroupError::NotPrimary { .. } | GroupError::Unknown { .. } => {
-            IoError::Unavailable(error.to_string())
-        }
+        GroupError::Stopped { .. }
+        | GroupError::NotPrimary { .. }
+        | GroupError::Untold { .. }
+        | GroupError::Overtaken { .. }
+        | GroupError::Unknown { .. } => IoError::Unavailable(error.to_string()),
     }
 }
 

@@ -91,7 +91,7 @@ impl VolumeSpec {
 
     /// What is said of the head to a group.
     pub(crate) fn stamp(&self) -> Stamp<'_> {
-        Stamp { volume: self.info.id, epoch: self.epoch, layers: &self.layer_records }
+        Stamp::new(self.info.id, self.epoch, &self.layer_records)
     }
 
     /// The layer that is written to.

@@ -434,8 +434,8 @@ async fn stored_part(
     let mut stored = image.read(range).await?;
     let (mut bytes, mut sums) = (Vec::with_capacity(range.bytes()), Vec::with_capacity(range.count.into()));
     stored.for_each(|block| {
-        if let Some((length, block)) = block {
-            sums.push((Crc32c::of(block), length));
+        if let Some((length, sum, block)) = block {
+            sums.push((sum, length));
             bytes.extend_from_slice(block);
         }
     });

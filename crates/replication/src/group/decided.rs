@@ -275,6 +275,8 @@ impl Group {
         let committed = shard.store().committed_through(self.id);
         self.window.borrow_mut().begin(committed, last);
         self.recent.borrow_mut().clear();
+        // What relies on an earlier epoch is refused for that.
+        self.askers.borrow_mut().clear();
         let mut layers = self.layers.borrow_mut();
         layers.clear();
         if self.member.borrow().is_alone() {

@@ -30,7 +30,7 @@ use runtime::{Instant, now};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use types::{ChunkId, Epoch, GroupId, LayerId, Seq, StoreId, VolumeEpoch, VolumeId};
+use types::{ChunkId, Epoch, GroupId, Incarnation, LayerId, NodeId, Seq, StoreId, VolumeEpoch, VolumeId};
 
 /// A place in the order of a group, in one reign of its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,9 @@ pub struct Group {
     /// Readers that wait for a commit; rare, so that all are woken.
     commits: WaitList,
     reigns: RefCell<HashMap<VolumeId, VolumeReign, FixedState>>,
+    /// Cores of nodes, in one of their lives, whose heads have asked for something in this reign, and the newest attempt of
+    /// each.
+    askers: RefCell<HashMap<(NodeId, u16, Incarnation), u64, FixedState>>,
     /// Layers that the group was told of in this reign.
     layers: RefCell<HashSet<LayerId, FixedState>>,
     /// Which blocks entries were about of late.
@@ -163,6 +166,7 @@ impl Group {
             room: WaitList::default(),
             commits: WaitList::default(),
             reigns: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            askers: RefCell::new(HashMap::with_hasher(FixedState::default())),
             layers: RefCell::new(HashSet::with_hasher(FixedState::default())),
             changes: RefCell::new(Changes::from(last)),
             lacks_as_written: Cell::new(!is_whole),
@@ -199,6 +203,17 @@ impl Group {
     /// Why it serves nothing, if it does not.
     pub fn stopped(&self) -> Option<&str> {
         self.stopped.get().map(String::as_str)
+    }
+
+    /// Whether the map says that this life of the member leads.
+    pub(crate) fn leads_here(&self) -> bool {
+        self.leads.get()
+    }
+
+    /// Who leads, in which epoch, as far as is known here.
+    pub(crate) fn led_by(&self) -> (Option<StoreId>, Epoch) {
+        let member = self.member.borrow();
+        (Some(member.record().primary), member.record().epoch)
     }
 
     /// Everything through here is committed.

@@ -2,6 +2,7 @@
 
 use super::catching_up::{Mender, is_anybody_away};
 use super::{Group, Placed, VolumeReign};
+use crate::access::Sent;
 use crate::error::GroupError;
 use crate::shard::GroupShard;
 use runtime::{Instant, IoBuf, SharedBuf, now};
@@ -15,12 +16,23 @@ use types::{BlockRange, ChunkId, LayerId, Mutant, Seq, VolumeEpoch, VolumeId, mu
 /// What a head says of itself with every request.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp<'a> {
-    /// The volume.
-    pub volume: VolumeId,
-    /// The reign of its head.
-    pub epoch: VolumeEpoch,
-    /// The volume's layers, for a group that has not seen them.
-    pub layers: &'a [LayerRecord],
+    pub(crate) volume: VolumeId,
+    pub(crate) epoch: VolumeEpoch,
+    pub(crate) layers: &'a [LayerRecord],
+    /// Where it comes from, if not from this core.
+    sent: Option<Sent>,
+}
+
+impl<'a> Stamp<'a> {
+    /// The volume, the reign of its head, and the volume's layers, for a group that has not seen them.
+    pub fn new(volume: VolumeId, epoch: VolumeEpoch, layers: &'a [LayerRecord]) -> Self {
+        Self { volume, epoch, layers, sent: None }
+    }
+
+    /// The same of a request from another core. No layers: the group was told them.
+    pub(crate) fn of_another(volume: VolumeId, epoch: VolumeEpoch, layers: &'a [LayerRecord], sent: Sent) -> Self {
+        Self { volume, epoch, layers, sent: Some(sent) }
+    }
 }
 
 /// Where a request's blocks are.
@@ -111,7 +123,7 @@ impl Group {
     /// Whether a reader need not wait.
     fn lets_read(&self, stamp: Stamp<'_>) -> Result<bool, GroupError> {
         let has_room = self.room_now(0).transpose()?.is_some();
-        let is_committed = |raised_at| self.committed() >= raised_at;
+        let is_committed = |raised_at| self.committed() >= raised_at || mutant(Mutant::RaiseNotAwaited);
         Ok(has_room && self.enter(stamp)?.is_some_and(is_committed) && self.has_lease())
     }
 
@@ -271,16 +283,42 @@ impl Group {
     /// volume's epoch before it if it is the head's first. What the head reads is read after that entry is committed.
     /// `None`: not before the store has cleaned more.
     fn enter(&self, stamp: Stamp<'_>) -> Result<Option<Seq>, GroupError> {
+        if let Some(sent) = &stamp.sent {
+            self.admit(sent)?;
+        }
         let known = self.reigns.borrow().get(&stamp.volume).copied();
         if let Some(VolumeReign { epoch: seen, raised_at }) = known {
-            if stamp.epoch < seen {
+            if stamp.epoch < seen && !mutant(Mutant::OlderHeadTaken) {
                 return Err(GroupError::OldHead { volume: stamp.volume, asked: stamp.epoch, seen });
             }
-            if stamp.epoch == seen {
+            if stamp.epoch <= seen {
                 return Ok(Some(raised_at));
             }
         }
+        if stamp.sent.is_some() && stamp.layers.is_empty() {
+            return Err(GroupError::Untold { group: self.id, volume: stamp.volume });
+        }
         self.raise(stamp)
+    }
+
+    /// Lets a request of another core in, and nothing that it sent before it began this attempt: what of that has no place
+    /// in the order yet gets none.
+    ///
+    /// # Errors
+    /// It relies on another epoch of the group, or was overtaken.
+    pub(crate) fn admit(&self, sent: &Sent) -> Result<(), GroupError> {
+        let member = self.member.borrow();
+        if (!member.leads() || member.record().epoch != sent.epoch) && !mutant(Mutant::OldRequestTaken) {
+            return Err(self.not_primary(&member));
+        }
+        let mut askers = self.askers.borrow_mut();
+        // Which of two lives is the later one nobody knows: clocks go back. What an earlier one sent has a lower volume epoch.
+        let newest = askers.entry((sent.node, sent.core, sent.life)).or_default();
+        if *newest > sent.attempt && !mutant(Mutant::OvertakenDone) {
+            return Err(GroupError::Overtaken { group: self.id });
+        }
+        *newest = sent.attempt.max(*newest);
+        Ok(())
     }
 
     #[cold]
@@ -290,11 +328,16 @@ impl Group {
                 return Ok(None);
             }
         }
-        let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
-        let Some(placed) = self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0)? else { return Ok(None) };
-        let reign = VolumeReign { epoch: stamp.epoch, raised_at: placed.seq };
-        self.reigns.borrow_mut().insert(stamp.volume, reign);
-        Ok(Some(placed.seq))
+        let raised_at = match mutant(Mutant::RaisedInMemory) {
+            true => self.committed(),
+            false => {
+                let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
+                let Some(placed) = self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0)? else { return Ok(None) };
+                placed.seq
+            }
+        };
+        self.reigns.borrow_mut().insert(stamp.volume, VolumeReign { epoch: stamp.epoch, raised_at });
+        Ok(Some(raised_at))
     }
 
     /// Lets the members know a layer, if the group has not been told of it in this reign. Returns false if that has to

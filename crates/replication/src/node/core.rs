@@ -4,18 +4,21 @@ use super::link::{Frames, Line, Link};
 use super::map_side::{MapSide, Says};
 use super::view::View;
 use super::{Shared, Timing, Work};
+use crate::access::calls::Calls;
+use crate::access::{Access, Led, serve};
 use crate::fill::{Owner, member, primary};
 use crate::group::{Group, GroupRef, Received};
 use crate::pace::Pace;
 use crate::protocol::{Membership, Message, Session};
 use crate::shard::GroupShard;
 use crate::wire::{
-    Beat, BeatAnswer, Class, Cores, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, Grants, Hello, NodeMessage, Said,
-    StoreLine, WIRE_VERSION,
+    Beat, BeatAnswer, Class, Cores, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, Grants, HeadMessage, Hello,
+    NodeMessage, Said, StoreLine, WIRE_VERSION,
 };
 use cluster::GroupRecord;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use runtime::channel::WaitList;
 use runtime::{Instant, TcpStream, now};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::cmp::Reverse;
@@ -65,6 +68,14 @@ pub struct CoreGroups {
     messages: Cell<u64>,
     /// The node's session in the map lasts at least until then.
     session_until: Cell<Instant>,
+    /// Who leads each group, as far as is known.
+    led: RefCell<HashMap<GroupId, Led, FixedState>>,
+    led_changed: WaitList,
+    accesses: RefCell<HashMap<GroupId, Rc<Access>, FixedState>>,
+    /// What heads here have asked of groups led elsewhere.
+    calls: Rc<Calls>,
+    /// Requests of heads elsewhere that are being done.
+    serving: Rc<Cell<usize>>,
     /// On the first core: what talks with the map.
     pub(super) map_side: OnceCell<Rc<MapSide>>,
 }
@@ -88,6 +99,11 @@ impl CoreGroups {
             behind,
             messages: Cell::new(0),
             session_until: Cell::default(),
+            led: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            led_changed: WaitList::default(),
+            accesses: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            calls: Rc::default(),
+            serving: Rc::default(),
             map_side: OnceCell::new(),
         })
     }
@@ -178,6 +194,84 @@ impl CoreGroups {
             known.extend(shard.groups().iter().map(|group| ((shard.store_id(), group.id()), epoch(group))));
         }
     }
+
+    // ---- heads of volumes -----------------------------------------------------------------------------------------
+
+    /// How the heads of this core reach a group.
+    pub fn access(self: &Rc<Self>, group: GroupId) -> Rc<Access> {
+        self.accesses.borrow_mut().entry(group).or_insert_with(|| Access::new(self, group)).clone()
+    }
+
+    /// The member of a group that leads it, if it does so on this core.
+    pub(crate) fn leading(&self, group: GroupId) -> Option<GroupRef> {
+        let shards = self.shards.borrow();
+        shards.iter().filter_map(|shard| shard.group(group)).find(|member| member.leads_here())
+    }
+
+    /// Who leads a group, as far as is known.
+    pub(crate) fn led(&self, group: GroupId) -> Option<Led> {
+        self.led.borrow().get(&group).copied()
+    }
+
+    /// Resolves when something else is known of who leads a group, here or elsewhere.
+    pub(crate) async fn led_changed(&self, group: GroupId, before: Option<Led>) {
+        self.led_changed.until(|| (self.led(group) != before).then_some(())).await;
+    }
+
+    /// Somebody says who leads a group.
+    pub(crate) fn heard_who_leads(&self, group: GroupId, epoch: Epoch, primary: StoreId) {
+        let known = self.led(group);
+        if known.is_none_or(|known| known.epoch < epoch) {
+            let is_alone = known.is_some_and(|known| known.is_alone);
+            self.led.borrow_mut().insert(group, Led { epoch, primary, is_alone });
+            self.led_changed.wake_all();
+        }
+    }
+
+    /// The map says who leads these groups; by a look it says the last word.
+    pub(super) fn map_says_who_leads(&self, records: &[GroupRecord], how: Says) {
+        let mut led = self.led.borrow_mut();
+        for record in records {
+            let now =
+                Led { epoch: record.epoch, primary: record.primary, is_alone: record.members == [record.primary] };
+            let known = led.entry(record.id).or_insert(now);
+            if known.epoch < now.epoch || how != Says::Told {
+                *known = now;
+            }
+        }
+        drop(led);
+        self.led_changed.wake_all();
+    }
+
+    pub(crate) fn calls(&self) -> &Rc<Calls> {
+        &self.calls
+    }
+
+    /// Which of the node's lives this is.
+    pub(crate) fn life(&self) -> Incarnation {
+        self.shared.incarnation
+    }
+
+    /// A request of another core is being done as long as what this returns lives; none if there are so many already.
+    pub(crate) fn begin_serving(&self, most: usize) -> Option<Serving> {
+        if self.serving.get() >= most {
+            return None;
+        }
+        self.serving.set(self.serving.get() + 1);
+        Some(Serving(self.serving.clone()))
+    }
+
+    /// Requests of heads elsewhere that are being done.
+    pub(crate) fn serving_count(&self) -> usize {
+        self.serving.get()
+    }
+
+    /// Gives up what was not answered in time.
+    pub(super) fn look_at_calls(&self) {
+        self.calls.look(now(), self.shared.timing.unheard);
+    }
+
+    // ---- what the map says of members ------------------------------------------------------------------------------
 
     /// The map says so of a group: its members here hear of it, and one that is new takes part from now on if the map was
     /// looked at.
@@ -331,7 +425,7 @@ impl CoreGroups {
         self.shared.owner.clone()
     }
 
-    fn link_to(self: &Rc<Self>, store: StoreId, group: GroupId) -> Option<Rc<Link>> {
+    pub(crate) fn link_to(self: &Rc<Self>, store: StoreId, group: GroupId) -> Option<Rc<Link>> {
         let (node, core) = self.view.borrow().place_of(store, group)?;
         self.link(node, core)
     }
@@ -427,6 +521,7 @@ impl CoreGroups {
     }
 
     fn forget(&self, link: &Rc<Link>) {
+        self.calls.lost(link);
         let mut links = self.links.borrow_mut();
         if links.get(&(link.node, link.core)).is_some_and(|known| Rc::ptr_eq(known, link)) {
             links.remove(&(link.node, link.core));
@@ -456,7 +551,8 @@ impl CoreGroups {
                     member::hear(self, &shard, &group, sender, message);
                 }
             }
-            Said::Head(_) => {}
+            Said::Head(HeadMessage::Request(request)) => serve::request(self, link, header.envelope, request),
+            Said::Head(HeadMessage::Answer(answer)) => self.calls.answered(header.envelope.request.0, link, answer),
             Said::Node(NodeMessage::Beat(beat)) => self.beaten(link, beat),
             Said::Node(NodeMessage::BeatAnswer(answer)) => self.answered(link.node, answer),
             Said::Node(NodeMessage::Ping) => link.push_node(&NodeMessage::Pong),
@@ -636,6 +732,15 @@ impl CoreGroups {
                 side.clone().look(first.clone(), (core, store, group), known);
             }
         });
+    }
+}
+
+/// See [`CoreGroups::begin_serving`].
+pub(crate) struct Serving(Rc<Cell<usize>>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 

@@ -5,8 +5,8 @@
 
 use crate::protocol::Message;
 use crate::wire::{
-    Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, FrameHeader, NodeMessage, Receiver, Sender, WireError,
-    encode_fill, encode_node,
+    Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, FrameHeader, HeadMessage, NodeMessage, Receiver, Sender,
+    WireError, encode_fill, encode_head, encode_node,
 };
 use runtime::channel::WaitList;
 use runtime::{Instant, IoBuf, MAX_SEND_PARTS, SharedBuf, TcpStream};
@@ -151,11 +151,23 @@ impl Link {
 
     /// Queues a message of catch-up; false if it does not leave.
     pub(crate) fn push_fill(&self, envelope: &Envelope, message: &FillMessage) -> bool {
+        self.push_whole(envelope, |heads, blocks| encode_fill(envelope, message, heads, blocks))
+    }
+
+    /// Queues what a volume's head and a group say to each other; false if it does not leave.
+    pub(crate) fn push_head(&self, envelope: &Envelope, message: &HeadMessage) -> bool {
+        self.push_whole(envelope, |heads, blocks| encode_head(envelope, message, heads, blocks))
+    }
+
+    fn push_whole(
+        &self,
+        envelope: &Envelope,
+        encode: impl FnOnce(&mut Vec<u8>, &mut Vec<SharedBuf>) -> Result<(), WireError>,
+    ) -> bool {
         if !self.has_room() {
             return false;
         }
-        let queued =
-            self.queue(|Outgoing { heads, blocks, .. }| encode_fill(envelope, message, heads, blocks).map(drop));
+        let queued = self.queue(|Outgoing { heads, blocks, .. }| encode(heads, blocks));
         if let Err(error) = &queued {
             log::error!("group {}: a message was not sent: {error}", envelope.group);
         }

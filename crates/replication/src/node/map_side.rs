@@ -147,14 +147,19 @@ impl MapSide {
 
     fn tell_all(&self, core: &Rc<CoreGroups>, records: Vec<GroupRecord>, how: Says) {
         let stores: Vec<_> = self.stores.borrow().iter().map(|(store, _)| store.store_id()).collect();
-        let is_here = |record: &GroupRecord| record.members.iter().any(|member| stores.contains(member));
-        let records: Arc<Vec<_>> = Arc::new(records.into_iter().filter(is_here).collect());
+        let is_here = |record: &&GroupRecord| record.members.iter().any(|member| stores.contains(member));
         if records.is_empty() {
             return;
         }
+        let here: Vec<_> = records.iter().filter(|record| is_here(record)).cloned().collect();
+        let told = Arc::new((records, here));
         for index in 0..core.shared.lines.len() as u16 {
-            let records = records.clone();
-            core.tell_if_it_keeps_up(index, move |core| records.iter().for_each(|record| core.map_says(record, how)));
+            let told = told.clone();
+            core.tell_if_it_keeps_up(index, move |core| {
+                let (all, here) = &*told;
+                here.iter().for_each(|record| core.map_says(record, how));
+                core.map_says_who_leads(all, how);
+            });
         }
     }
 

@@ -23,7 +23,7 @@ mod timing;
 mod view;
 
 pub use self::core::CoreGroups;
-pub(crate) use link::Line;
+pub(crate) use link::{Line, Link};
 pub(crate) use policy::Timers;
 pub use timing::Timing;
 

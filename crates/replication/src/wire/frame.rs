@@ -217,7 +217,8 @@ pub struct Envelope {
     pub trace: TraceId,
     /// After so many milliseconds nobody waits for it any more; 0: no limit.
     pub remaining_ms: u32,
-    /// Of entries: the attempt to make the receiver whole in which they are sent; 0: it is whole.
+    /// Of entries: the attempt to make the receiver whole in which they are sent; 0: it is whole. Of a head's request: its
+    /// attempt at the group.
     pub attempt: u64,
 }
 
@@ -239,7 +240,7 @@ pub struct Envelope {
 /// | 72 | 8 | trace, 0 none |
 /// | 80 | 4 | group |
 /// | 84 | 4 | remaining time, ms, 0 no limit |
-/// | 88 | 8 | of entries: the attempt to make the receiver whole, 0 none |
+/// | 88 | 8 | of entries: the attempt to make the receiver whole, 0 none; of a head's request: its attempt at the group |
 /// | 96 | 8 | zero; for what a reader need not know (tenant) and does not look at |
 /// | 104 | 4 | crc32c of the meta part |
 /// | 108 | 4 | crc32c of bytes 0 to 107 |

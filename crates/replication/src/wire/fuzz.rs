@@ -320,7 +320,7 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
     };
     let request = |told: &[LayerRecord], wants| {
         let told = told.to_vec();
-        HeadMessage::Request(Request { volume: VolumeId(8), epoch: VolumeEpoch(4), told, wants })
+        HeadMessage::Request(Request { volume: VolumeId(8), epoch: VolumeEpoch(4), group_epoch: Epoch(6), told, wants })
     };
     let refused = |refusal| HeadMessage::Answer(Answer::Refused(refusal));
     let no_space = Refusal::NoSpace { reason: "no space: delete something".into() };
@@ -342,7 +342,7 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
         ("answer-done", HeadMessage::Answer(Answer::Done)),
         ("answer-read", HeadMessage::Answer(Answer::Read(read, bytes))),
         ("answer-known", HeadMessage::Answer(Answer::Known(known))),
-        ("refused-not-primary", refused(Refusal::NotPrimary { primary: Some(C) })),
+        ("refused-not-primary", refused(Refusal::NotPrimary { primary: Some(C), epoch: Epoch(7) })),
         ("refused-old-head", refused(Refusal::OldHead { seen: VolumeEpoch(9) })),
         ("refused-no-space", refused(no_space)),
         ("refused-damaged", refused(Refusal::Damaged { reason: "chunk 12".into() })),

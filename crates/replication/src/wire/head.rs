@@ -10,12 +10,13 @@
 
 use super::body::{Body, begin_fixed, end_list};
 use super::bytes::{put_u16, put_u32, put_u64, put_u128, u16_at, u32_at, u64_at, u128_at};
+use super::hello::{plain, plain_of};
 use super::{Kind, MAX_LAYERS, MAX_REASON_BYTES, WireError};
 use runtime::SharedBuf;
 use std::sync::Arc;
 use store::format::{Crc32c, LayerRecord, StoredLength};
 use store::{BlockCoding, KnownBlock, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS};
-use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, KeyId, LayerId, StoreId, VolumeEpoch, VolumeId};
+use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, KeyId, LayerId, StoreId, VolumeEpoch, VolumeId};
 
 const SUM_BYTES: usize = 8;
 const KNOWN_BYTES: usize = 4;
@@ -30,6 +31,8 @@ pub struct Request {
     pub volume: VolumeId,
     /// The reign of its head.
     pub epoch: VolumeEpoch,
+    /// The group's epoch, as far as the head knows: in another nothing is done.
+    pub group_epoch: Epoch,
     /// Layers that the group is to know before it does anything else.
     pub told: Vec<LayerRecord>,
     /// What.
@@ -121,6 +124,8 @@ pub enum Refusal {
     NotPrimary {
         /// Who does, as far as it knows.
         primary: Option<StoreId>,
+        /// In which epoch.
+        epoch: Epoch,
     },
     /// The volume has another head.
     OldHead {
@@ -204,7 +209,8 @@ impl HeadMessage {
 /// | 36 | 4 | number of layers told |
 /// | 40 | 4 | number of layers |
 /// | 44 | 4 | number of chunks |
-/// | 48 | 8 | zero |
+/// | 48 | 4 | the group's epoch |
+/// | 52 | 4 | zero |
 impl Request {
     const BYTES: usize = 56;
     const WHAT: &'static str = "request";
@@ -226,6 +232,7 @@ impl Request {
         fixed[2] = number;
         put_u32(fixed, 4, self.epoch.0);
         put_u64(fixed, 8, self.volume.0);
+        put_u32(fixed, 48, self.group_epoch.0);
         put_u32(fixed, 24, chunk.0);
         put_u16(fixed, 28, range.first);
         put_u16(fixed, 30, range.count);
@@ -322,7 +329,7 @@ impl Request {
         };
         ends_at(blocks_end, body)?;
         let (volume, epoch) = (VolumeId(u64_at(fixed, 8)), VolumeEpoch(u32_at(fixed, 4)));
-        Ok(Self { volume, epoch, told, wants })
+        Ok(Self { volume, epoch, group_epoch: Epoch(u32_at(fixed, 48)), told, wants })
     }
 }
 
@@ -335,7 +342,7 @@ impl Request {
 /// | 0 | 2 | length of the fixed part: 32 |
 /// | 2 | 1 | 0 done, 1 read, 2 known; refused: 16 not primary, 17 old head, 18 no space, 19 damaged, 20 stopped, 21 unknown, 22 untold, 23 busy |
 /// | 3 | 1 | zero |
-/// | 4 | 4 | of an old head the epoch that was seen |
+/// | 4 | 4 | of an old head the epoch that was seen; of not primary the group's |
 /// | 8 | 16 | who is primary; 0: not known |
 /// | 24 | 2 | number of blocks |
 /// | 26 | 2 | length of the reason |
@@ -400,7 +407,8 @@ impl Refusal {
         let start = out.len() - Answer::BYTES;
         let fixed = &mut out[start..];
         let (number, reason) = match self {
-            Self::NotPrimary { primary } => {
+            Self::NotPrimary { primary, epoch } => {
+                put_u32(fixed, 4, epoch.0);
                 put_u128(fixed, 8, primary.map_or(0, |store| store.0));
                 (16, "")
             }
@@ -415,7 +423,7 @@ impl Refusal {
             Self::Untold => (22, ""),
             Self::Busy => (23, ""),
         };
-        let reason = &reason[..reason.floor_char_boundary(MAX_REASON_BYTES)];
+        let reason: String = plain(reason).collect();
         fixed[2] = number;
         put_u16(fixed, 26, reason.len() as u16);
         let list = out.len();
@@ -427,10 +435,10 @@ impl Refusal {
         let field = |field, found: u64| WireError::field(Answer::WHAT, field, found);
         let length = usize::from(u16_at(fixed, 26));
         checked(Answer::WHAT, length, MAX_REASON_BYTES)?;
-        let reason = str::from_utf8(lists.list(length)?).map_err(|_| field("reason, of length", length as u64))?;
+        let reason = plain_of(Answer::WHAT, lists.list(length)?)?;
         let primary = Some(StoreId(u128_at(fixed, 8))).filter(|store| *store != StoreId(0));
         Ok(match fixed[2] {
-            16 => Self::NotPrimary { primary },
+            16 => Self::NotPrimary { primary, epoch: Epoch(u32_at(fixed, 4)) },
             17 => Self::OldHead { seen: VolumeEpoch(u32_at(fixed, 4)) },
             18 => Self::NoSpace { reason: reason.into() },
             19 => Self::Damaged { reason: reason.into() },

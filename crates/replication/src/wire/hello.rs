@@ -10,6 +10,24 @@ pub const MAX_REASON_BYTES: usize = 1024;
 /// Fixed part of a ping.
 const PING_BYTES: usize = 8;
 
+/// A text as it travels: as much as may, without control characters.
+pub(super) fn plain(text: &str) -> impl Iterator<Item = char> {
+    let mut bytes = 0;
+    let printable = text.chars().map(|char| if char.is_control() { ' ' } else { char });
+    printable.take_while(move |char| {
+        bytes += char.len_utf8();
+        bytes <= MAX_REASON_BYTES
+    })
+}
+
+/// A text that has come.
+pub(super) fn plain_of(what: &'static str, bytes: &[u8]) -> Result<String, WireError> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains(char::is_control) => Ok(text.to_owned()),
+        _ => Err(WireError::field(what, "reason that is no plain text, its length", bytes.len() as u64)),
+    }
+}
+
 /// What one node says to another, for all groups together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeMessage {
@@ -147,22 +165,12 @@ impl HelloRefused {
     const WHAT: &'static str = "refused hello";
     const FIXED_BYTES: usize = 8;
 
-    /// What may be sent of the reason.
-    fn text(&self) -> impl Iterator<Item = char> {
-        let mut bytes = 0;
-        let printable = self.reason.chars().map(|char| if char.is_control() { ' ' } else { char });
-        printable.take_while(move |char| {
-            bytes += char.len_utf8();
-            bytes <= MAX_REASON_BYTES
-        })
-    }
-
     fn encode(&self, out: &mut Vec<u8>) {
-        let length: usize = self.text().map(char::len_utf8).sum();
+        let length: usize = plain(&self.reason).map(char::len_utf8).sum();
         let fixed = begin_fixed::<{ Self::FIXED_BYTES }>(out);
         put_u16(fixed, 2, length as u16);
         let start = out.len();
-        self.text().for_each(|char| out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()));
+        plain(&self.reason).for_each(|char| out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()));
         end_list(out, start);
     }
 
@@ -172,10 +180,6 @@ impl HelloRefused {
         if usize::from(length) > MAX_REASON_BYTES {
             return Err(WireError::field(Self::WHAT, "length of the reason", length));
         }
-        let reason = std::str::from_utf8(body.list(length.into())?);
-        match reason {
-            Ok(reason) if !reason.contains(char::is_control) => Ok(Self { reason: reason.to_owned() }),
-            _ => Err(WireError::field(Self::WHAT, "reason that is no plain text, its length", length)),
-        }
+        Ok(Self { reason: plain_of(Self::WHAT, body.list(length.into())?)? })
     }
 }

@@ -354,7 +354,7 @@ pub fn block_of(byte: u8) -> SharedBuf {
 }
 
 pub fn stamp() -> Stamp<'static> {
-    Stamp { volume: VOLUME, epoch: VolumeEpoch(1), layers: &[] }
+    Stamp::new(VOLUME, VolumeEpoch(1), &[])
 }
 
 async fn format(store: StoreId) {

@@ -30,7 +30,7 @@ pub struct Workload {
 }
 
 /// All there are.
-pub const WORKLOADS: &[Workload] = &[store::WORKLOAD, volume::WORKLOAD, cluster::WORKLOAD];
+pub const WORKLOADS: &[Workload] = &[store::WORKLOAD, volume::WORKLOAD, cluster::WORKLOAD, cluster::HEADS];
 
 /// Of a workload whose faults happen as it goes on.
 fn no_faults(_: &RunOptions) -> Vec<String> {
@@ -129,6 +129,8 @@ pub struct Report {
     pub replaced: u64,
     /// Reigns of primaries.
     pub reigns: u64,
+    /// Attempts of heads at groups that are led elsewhere.
+    pub far: u64,
     /// Times that all members of a cluster were asked what must always hold.
     pub looks: u64,
     /// Time that passed in the world, where the workload says so.
@@ -169,6 +171,7 @@ impl Report {
         self.faults.iter_mut().zip(other.faults).for_each(|(all, one)| *all += one);
         self.replaced += other.replaced;
         self.reigns += other.reigns;
+        self.far += other.far;
         self.looks += other.looks;
         self.virtual_time += other.virtual_time;
         self.healed_in = self.healed_in.max(other.healed_in);
@@ -187,6 +190,7 @@ impl std::fmt::Display for Report {
         write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
         if self.virtual_time > Duration::ZERO {
             write!(f, "{} members replaced, ", self.replaced)?;
+            write!(f, "{} asked afar, ", self.far)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;
             write!(f, "healed within {:.1} s, ", self.healed_in.as_secs_f64())?;

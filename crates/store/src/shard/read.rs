@@ -11,7 +11,7 @@ use super::stretch::{Ordered, Piece, is_aligned};
 use super::{Shard, ShardCore};
 use crate::error::ReadError;
 use crate::format::blocks::BlockState;
-use crate::format::{LeafKey, SegmentIndex, StoredLength};
+use crate::format::{Crc32c, LeafKey, SegmentIndex, StoredLength};
 use crate::index::{ExtentKind, extents};
 use runtime::IoBuf;
 use std::rc::Rc;
@@ -42,8 +42,8 @@ pub enum Content {
 pub struct StoredBlocks(pub(super) Lists);
 
 impl StoredBlocks {
-    /// Tells of each block, in order: its length and codec and its bytes; nothing of one that is zeroes.
-    pub fn for_each(&mut self, mut told: impl FnMut(Option<(StoredLength, &mut [u8])>)) {
+    /// Tells of each block, in order: its length and codec, its sum and its bytes; nothing of one that is zeroes.
+    pub fn for_each(&mut self, mut told: impl FnMut(Option<(StoredLength, Crc32c, &mut [u8])>)) {
         let Lists { states, pieces, .. } = &mut self.0;
         for state in states {
             told(state.stored().map(|block| {
@@ -51,7 +51,7 @@ impl StoredBlocks {
                 let behind = pieces.partition_point(|piece| piece.offset_bytes <= at);
                 let piece = &mut pieces[behind - 1];
                 let start = (at - piece.offset_bytes) as usize;
-                (block.stored, &mut piece.bytes[start..start + block.stored.bytes()])
+                (block.stored, block.checksum, &mut piece.bytes[start..start + block.stored.bytes()])
             }));
         }
     }

@@ -386,7 +386,7 @@ fn verify_coded(mut stored: StoredBlocks, chunk: ChunkId, blocks: &BTreeMap<u16,
         let version = blocks.get(&number).copied().unwrap_or(0);
         fill_block(&mut expected, chunk, number, version);
         let (length, bytes) = match found {
-            Some((length, bytes)) => (Some(length), &*bytes),
+            Some((length, _, bytes)) => (Some(length), &*bytes),
             None => (None, &[][..]),
         };
         let wanted = (version > 0).then(|| coded_length(number, version));

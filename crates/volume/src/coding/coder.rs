@@ -129,7 +129,7 @@ impl Coder {
                     out.fill(0);
                     Ok(())
                 }
-                Some((length, bytes)) => self.decode_block(coding, number, length, bytes, out),
+                Some((length, _, bytes)) => self.decode_block(coding, number, length, bytes, out),
             };
             match done {
                 Ok(()) => checksums.push(Crc32c::of(out).0),

@@ -12,6 +12,8 @@ const LINK_BYTES_MAX: usize = 10 << 20;
 const BEHIND_MAX: usize = 1_024;
 /// Beyond the window: what begins an epoch, and entries of layers.
 const BEGIN_ENTRIES_MAX: usize = 16;
+/// Requests of heads: of each client one, and those that it gave up and that are not over.
+const CALLS_MAX: usize = 1_024;
 /// Messages of catch-up that have come: of as many units as are on their way.
 const SAID_MAX: usize = 64;
 
@@ -53,8 +55,14 @@ impl Longest {
         longest.link_bytes = longest.link_bytes.max(lengths.link_bytes);
         longest.waiting = longest.waiting.max(lengths.waiting);
         longest.behind = longest.behind.max(lengths.behind);
-        if lengths.link_bytes > LINK_BYTES_MAX || lengths.behind > BEHIND_MAX || lengths.waiting > groups * WAITING_MAX
-        {
+        longest.calls = longest.calls.max(lengths.calls);
+        longest.serving = longest.serving.max(lengths.serving);
+        let is_bounded = lengths.link_bytes <= LINK_BYTES_MAX
+            && lengths.behind <= BEHIND_MAX
+            && lengths.waiting <= groups * WAITING_MAX
+            && lengths.calls <= CALLS_MAX
+            && lengths.serving <= CALLS_MAX;
+        if !is_bounded {
             return Err(format!("{lengths:?}, {groups} groups"));
         }
         for shard in shards {

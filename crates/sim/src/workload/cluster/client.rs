@@ -5,6 +5,7 @@
 //! history itself, also after its client has given up. A task that ends without a word, with its process, leaves the
 //! operation open: what it sent may be done long after by others.
 
+use super::heads::Heads;
 use super::layout::Layout;
 use super::machine::Machine;
 use super::space::Full;
@@ -52,6 +53,11 @@ pub struct Clients {
     pub reads_may_fail: Cell<bool>,
     /// The head's epoch.
     pub head: Cell<u32>,
+    /// Its node; none where clients go to whoever leads.
+    pub head_node: Cell<Option<usize>>,
+    pub heads: Heads,
+    /// Attempts of heads at groups that are led elsewhere.
+    pub far: Cell<u64>,
     /// Longest that a client waits for one operation.
     pub patience: Cell<Duration>,
     /// Times that somebody was told to ask another.
@@ -92,6 +98,9 @@ impl Clients {
             running: Cell::new(0),
             reads_may_fail: Cell::new(false),
             head: Cell::new(1),
+            head_node: Cell::new(None),
+            heads: Heads::default(),
+            far: Cell::new(0),
             patience: Cell::new(Duration::from_secs(4)),
             referred: Cell::new(0),
             overwrites_refused: RefCell::new(vec![0; layout.groups.len()]),
@@ -139,7 +148,10 @@ impl Clients {
         }
         self.left.set(self.left.get() - 1);
         if random_u64().is_multiple_of(HEAD_MOVES_ONE_IN) {
-            self.head.set(self.head.get() + 1);
+            match self.head_node.get() {
+                Some(_) => self.move_head(self.current_head()),
+                None => self.head.set(self.head.get() + 1),
+            }
         }
         let chunks: Vec<ChunkId> = self.layout.chunks_of(group).collect();
         let chunk = chunks[random_u64() as usize % chunks.len()];
@@ -175,7 +187,7 @@ impl Clients {
         let id = self.history.borrow_mut().start(action, first, u32::from(range.count));
         self.begins(group, chunk);
         let until = now() + self.patience.get();
-        let head = self.head.get();
+        let mut head = self.current_head();
         let (mut pause_us, retry_max_us) = RETRY_US;
         loop {
             let store = self.guess.borrow()[group];
@@ -194,7 +206,11 @@ impl Clients {
                 Answer::Refused => return End::NotDone,
                 Answer::Full => return End::Full,
                 Answer::Lost => return End::Open,
-                Answer::Elsewhere(primary) => self.follow(group, store, primary),
+                Answer::Elsewhere(primary) => {
+                    self.follow(group, store, primary);
+                    self.move_head(head);
+                    head = self.current_head();
+                }
             }
             if until.since(now()).is_zero() {
                 self.settle(group, chunk);

@@ -110,6 +110,7 @@ impl Run {
             faults: self.breaker.counts,
             replaced: self.control.replaced.get(),
             reigns: self.watch.reigns(),
+            far: self.clients.far.get(),
             looks: self.watch.looks,
             virtual_time: self.world.now(),
             healed_in: healed.unwrap_or_default(),

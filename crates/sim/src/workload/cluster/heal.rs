@@ -142,7 +142,7 @@ async fn held_of(shard: &GroupShard, chunk: ChunkId) -> Result<Held, store::Read
         let mut sum = 0u64;
         if block == ImageBlock::Stored {
             image.read(range).await?.for_each(|stored| {
-                let bytes = stored.map_or(&[][..], |(_, bytes)| bytes);
+                let bytes = stored.map_or(&[][..], |(_, _, bytes)| bytes);
                 sum = sum.rotate_left(9) ^ u64::from(crc32c::crc32c(bytes));
             });
         }

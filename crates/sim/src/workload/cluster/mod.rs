@@ -20,6 +20,7 @@ mod control;
 mod decay;
 mod ending;
 mod fault;
+mod heads;
 mod heal;
 mod hoard;
 mod layout;
@@ -35,6 +36,7 @@ mod watch;
 mod witness;
 
 pub use fault::KINDS;
+pub use heads::WORKLOAD as HEADS;
 pub use numbers::{format_numbers, parse_numbers};
 
 use super::{Failure, Report, RunOptions, Workload};
@@ -62,7 +64,7 @@ pub const WORKLOAD: Workload = Workload {
     name: "cluster",
     about: "whole clusters: groups of several members on several nodes, in which everything goes wrong",
     default_crashes: 0,
-    run,
+    run: |options| run(options, false),
     faults,
     operations: |options| Some(Plan::draw(options.seed).profile.operations),
     mutants: &[
@@ -86,8 +88,10 @@ const PROCESS_PAUSE: Duration = Duration::from_secs(1);
 /// Somebody looks after a node whose stores have failed, so often.
 const CARE_EVERY: Duration = Duration::from_secs(10);
 
-fn run(options: &RunOptions) -> Result<Report, Failure> {
+/// `through_heads`: see `heads`.
+fn run(options: &RunOptions, through_heads: bool) -> Result<Report, Failure> {
     let mut run = Run::new(options)?;
+    run.clients.head_node.set(through_heads.then_some(0));
     let outcome = run.whole();
     run.machines.iter().for_each(|machine| machine.forget());
     outcome

@@ -1,6 +1,7 @@
 //! One operation on the node that is believed to lead its group.
 
 use super::client::Clients;
+use super::heads::Head;
 use super::heal::holds;
 use super::machine::Process;
 use super::space;
@@ -59,6 +60,10 @@ impl Reply {
     pub fn abandon(&self) {
         self.abandoned.set(true);
     }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.get()
+    }
 }
 
 /// An operation and where it is to be tried.
@@ -74,7 +79,7 @@ pub struct Ticket {
     /// First block, counted over all chunks.
     pub first: u64,
     pub what: What,
-    pub head: u32,
+    pub head: Head,
 }
 
 /// Tells the client, also when the task goes down with its process.
@@ -113,12 +118,12 @@ impl Ticket {
         let reply: Rc<Reply> = Rc::default();
         let (clients, id, group) = (self.clients.clone(), self.id, self.group);
         let guard = Guard { clients: clients.clone(), reply: reply.clone(), id, group, chunk: self.chunk };
-        let machine = &clients.machines[clients.layout.stores[self.store].node];
+        let node = self.head.node.unwrap_or(clients.layout.stores[self.store].node);
+        let machine = &clients.machines[node];
         let process = machine.process().filter(|process| process.begun.get());
-        let group_id = self.group_id();
-        match process.and_then(|process| Some((process.core_of(&clients.layout, self.store, group_id)?, process))) {
+        match process.and_then(|process| Some((self.core_on(node, &process)?, process))) {
             Some((core, process)) => machine.node.spawn(core, async move {
-                let answer = self.run(&process, core).await;
+                let answer = self.run(&process, core, &guard.reply).await;
                 guard.answer(answer);
             }),
             None => guard.answer(Answer::Elsewhere(None)),
@@ -126,12 +131,27 @@ impl Ticket {
         reply
     }
 
-    fn group_id(&self) -> GroupId {
+    /// Where it is done: where the store's shard is; of a head that of its own member, or any.
+    fn core_on(&self, node: usize, process: &Process) -> Option<usize> {
+        let (layout, group) = (&self.clients.layout, self.group_id());
+        if self.head.node.is_none() {
+            return process.core_of(layout, self.store, group);
+        }
+        let here = layout.groups[self.group].members().into_iter().find(|store| layout.stores[*store].node == node);
+        let cores = process.cores.borrow().len().max(1);
+        Some(here.and_then(|store| process.core_of(layout, store, group)).unwrap_or(group.0 as usize % cores))
+    }
+
+    pub fn group_id(&self) -> GroupId {
         self.clients.layout.groups[self.group].id
     }
 
-    async fn run(&self, process: &Process, core: usize) -> Answer {
+    async fn run(&self, process: &Process, core: usize, reply: &Reply) -> Answer {
         let groups = process.cores.borrow().get(&core).cloned();
+        if self.head.node.is_some() {
+            let Some(groups) = groups else { return Answer::Elsewhere(None) };
+            return self.through_head(&groups, reply).await;
+        }
         let store = self.clients.layout.stores[self.store].id;
         match groups.and_then(|groups| groups.group(store, self.group_id())) {
             None => Answer::Elsewhere(None),
@@ -144,7 +164,7 @@ impl Ticket {
 
     async fn change(&self, group: &Group) -> Answer {
         let layers = layers_of(self.chunk);
-        let stamp = Stamp { volume: volume_of(self.chunk), epoch: VolumeEpoch(self.head), layers: &layers };
+        let stamp = Stamp::new(volume_of(self.chunk), VolumeEpoch(self.head.epoch), &layers);
         let (layer, chunk) = leaf_of(self.chunk);
         let place = Place { layer, chunk, range: self.range };
         let queued = match self.what {
@@ -169,7 +189,7 @@ impl Ticket {
         }
     }
 
-    fn contents(&self) -> SharedBuf {
+    pub fn contents(&self) -> SharedBuf {
         let mut buf = IoBuf::new(self.range.bytes());
         for (index, block) in buf.chunks_exact_mut(BLOCK_BYTES).enumerate() {
             fill_block(History::stamp(self.id), self.first + index as u64, block);
@@ -188,7 +208,7 @@ impl Ticket {
 
     async fn read(&self, group: &Group) -> Answer {
         let layers = layers_of(self.chunk);
-        let stamp = Stamp { volume: volume_of(self.chunk), epoch: VolumeEpoch(self.head), layers: &layers };
+        let stamp = Stamp::new(volume_of(self.chunk), VolumeEpoch(self.head.epoch), &layers);
         let (_, chunk) = leaf_of(self.chunk);
         let newest_first = layers.map(|record| record.layer);
         let sought = Sought { layers: &newest_first, chunk, range: self.range, want: Want::Plain };
@@ -211,7 +231,7 @@ impl Ticket {
         }
     }
 
-    fn answered(&self, buf: &IoBuf, checksums: &[u32]) -> Answer {
+    pub fn answered(&self, buf: &IoBuf, checksums: &[u32]) -> Answer {
         let mut values: Vec<Value> = Vec::with_capacity(checksums.len());
         for (index, block) in buf.chunks_exact(BLOCK_BYTES).enumerate() {
             let number = self.first + index as u64;
@@ -273,16 +293,18 @@ impl Ticket {
     }
 
     /// Nothing was done: who is to be asked, or why nobody is.
-    fn failed(&self, error: GroupError) -> Answer {
+    pub fn failed(&self, error: GroupError) -> Answer {
         match error {
             GroupError::NotPrimary { primary, .. } => {
                 Answer::Elsewhere(primary.and_then(|store| self.clients.layout.store_index(store)))
             }
-            GroupError::OldHead { seen, .. } if seen.0 <= self.clients.head.get() && seen.0 > self.head => {
+            GroupError::OldHead { seen, .. } if seen.0 <= self.clients.head.get() && seen.0 > self.head.epoch => {
                 self.clients.history.borrow_mut().refused(self.id);
                 Answer::Refused
             }
-            GroupError::NoSpace(_) | GroupError::MemberFull { .. } => self.refused_for_space(&error),
+            GroupError::NoSpace(_) | GroupError::MemberFull { .. } | GroupError::NoSpaceThere { .. } => {
+                self.refused_for_space(&error)
+            }
             GroupError::Unknown { .. } => Answer::Lost,
             error => {
                 self.clients.fail("error", error);
@@ -298,7 +320,7 @@ fn family_of(chunk: ChunkId) -> (FamilyId, ChunkId) {
 }
 
 /// The volume that a chunk belongs to: one of each family.
-fn volume_of(chunk: ChunkId) -> VolumeId {
+pub fn volume_of(chunk: ChunkId) -> VolumeId {
     VolumeId(family_of(chunk).0.0)
 }
 

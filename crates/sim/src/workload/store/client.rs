@@ -108,7 +108,7 @@ impl Clients {
     }
 
     fn stamp(&self, head: VolumeEpoch) -> Stamp<'_> {
-        Stamp { volume: VolumeId(1), epoch: head, layers: &self.layers }
+        Stamp::new(VolumeId(1), head, &self.layers)
     }
 
     fn begin(&self, action: Action, target: &Target, range: BlockRange) -> (OperationId, u64) {

@@ -1,0 +1,113 @@
+//! Requests of this core that wait for their answer, by number.
+
+use crate::node::Link;
+use crate::wire::{Answer, Refusal};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use runtime::Instant;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// One that waits, or that was answered and not looked at.
+struct Slot {
+    link: Rc<Link>,
+    sent_at: Instant,
+    answer: Option<Answer>,
+    waker: Option<Waker>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Calls {
+    slots: RefCell<HashMap<u64, Slot, FixedState>>,
+    last: Cell<u64>,
+}
+
+impl Calls {
+    /// The number of the next request.
+    pub(super) fn next(&self) -> u64 {
+        self.last.set(self.last.get() + 1);
+        self.last.get()
+    }
+
+    /// A request has left.
+    pub(super) fn begin(self: &Rc<Self>, number: u64, link: &Rc<Link>, sent_at: Instant) -> Call {
+        let slot = Slot { link: link.clone(), sent_at, answer: None, waker: None };
+        self.slots.borrow_mut().insert(number, slot);
+        Call { calls: self.clone(), number }
+    }
+
+    /// An answer has come. Nobody may wait for it any more.
+    pub(crate) fn answered(&self, number: u64, link: &Rc<Link>, answer: Answer) {
+        let mut slots = self.slots.borrow_mut();
+        if let Some(slot) = slots.get_mut(&number).filter(|slot| Rc::ptr_eq(&slot.link, link)) {
+            slot.end(answer);
+        }
+    }
+
+    /// Nothing more comes over a connection.
+    pub(crate) fn lost(&self, link: &Rc<Link>) {
+        self.end(|slot| Rc::ptr_eq(&slot.link, link));
+    }
+
+    /// What was not answered within `patience` is not waited for.
+    pub(crate) fn look(&self, at: Instant, patience: Duration) {
+        self.end(|slot| at.since(slot.sent_at) >= patience);
+    }
+
+    fn end(&self, is_over: impl Fn(&Slot) -> bool) {
+        let mut slots = self.slots.borrow_mut();
+        let mut over: Vec<_> = slots.iter_mut().filter(|(_, slot)| slot.answer.is_none() && is_over(slot)).collect();
+        // The map's order is nobody's.
+        over.sort_unstable_by_key(|(number, _)| **number);
+        over.into_iter().for_each(|(_, slot)| slot.end(Answer::Refused(Refusal::Unknown)));
+    }
+
+    /// Requests that wait, or whose answer was not looked at.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.borrow().len()
+    }
+}
+
+impl Slot {
+    fn end(&mut self, answer: Answer) {
+        if self.answer.is_none() {
+            self.answer = Some(answer);
+            if let Some(waker) = self.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// A request that has left. Dropped, its answer is for nobody.
+pub(super) struct Call {
+    calls: Rc<Calls>,
+    number: u64,
+}
+
+impl Call {
+    pub(super) async fn answer(self) -> Answer {
+        poll_fn(|cx| {
+            let mut slots = self.calls.slots.borrow_mut();
+            let slot = slots.get_mut(&self.number).expect("it is there as long as the call");
+            match slot.answer.take() {
+                Some(answer) => Poll::Ready(answer),
+                None => {
+                    slot.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.calls.slots.borrow_mut().remove(&self.number);
+    }
+}
