@@ -35,7 +35,7 @@ crashes() {
 # A long run of one seed (more than 100,000 operations, hundreds of crashes) and short ones.
 traces() {
     "$1" run store --seed 7 --crashes 600 && "$1" run store --seeds 1..9 && "$1" run volume --seeds 1..4 &&
-        "$1" run cluster --seeds 1..7
+        "$1" run cluster --seeds 1..7 && "$1" run heads --seeds 1..4
 }
 
 cargo build -q --release --workspace --bin cairn-sim && cargo build -q --workspace --bin cairn-sim || exit 1
@@ -47,6 +47,7 @@ crashes volume 1..61 1500 "segments cleaned" "times full" snapshots rollbacks cl
 
 # The workload of whole clusters counts otherwise: crashes, kills, and all that its schedule brings.
 crashes cluster 1..81 50 reigns pauses cuts
+crashes heads 1..61 50 "asked afar" reigns pauses cuts
 
 # Other seeds each time: a failure prints the command that repeats it.
 fresh=$(($(date +%s) * 1000))

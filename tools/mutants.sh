@@ -14,7 +14,7 @@ mkdir -p "$logs"
 
 # What is tried: test files, and workloads of the simulator. And which bugs there are, by what is said of them.
 tests=(protocol_mutants ways rules members_mutants)
-workloads=(cluster heads) about='Replication|Catch-up|Scrub'
+workloads=(cluster) about='Replication|Catch-up|Scrub'
 case ${1:-all} in
 replication) ;;
 all)

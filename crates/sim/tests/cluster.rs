@@ -16,6 +16,14 @@ fn what_goes_wrong_in_a_cluster_loses_nothing_and_heals() {
 }
 
 #[test]
+fn heads_reach_groups_wherever_they_are_led() {
+    let heads = Workload::named("heads").expect("it is one of the workloads");
+    let summary = runner::run(heads, &Plan::new(heads, 1..16)).unwrap_or_else(|failed| panic!("{failed}"));
+    let total = summary.total;
+    assert!(total.answered > 25_000 && total.far > 15_000 && total.reigns > 150 && total.crashes > 25, "{total}");
+}
+
+#[test]
 fn a_run_of_a_cluster_is_the_same_run_twice() {
     for seed in [1, 5, 6] {
         let run =

@@ -24,7 +24,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::format::StoredLength;
 use store::{AppendTimes, BlockCoding, Content, KnownBlock, StoredBlocks, Want, ZERO_BLOCK_CHECKSUM};
@@ -60,10 +60,12 @@ pub(crate) struct Sent {
 
 /// See the module. One per group and core; lives on its core.
 pub struct Access {
-    core: Rc<CoreGroups>,
+    core: Weak<CoreGroups>,
     group: GroupId,
     /// The member here that led last.
     here: RefCell<Option<GroupRef>>,
+    /// Who was asked last.
+    relied_on: Cell<Option<Led>>,
     /// Goes up when something that was asked is asked again.
     attempt: Cell<u64>,
     /// Reigns of heads that the group has taken something of: it was told their layers.
@@ -116,9 +118,10 @@ impl Blocks {
 impl Access {
     pub(crate) fn new(core: &Rc<CoreGroups>, group: GroupId) -> Rc<Self> {
         Rc::new(Self {
-            core: core.clone(),
+            core: Rc::downgrade(core),
             group,
             here: RefCell::default(),
+            relied_on: Cell::new(None),
             attempt: Cell::new(1),
             told: RefCell::new(HashMap::with_hasher(FixedState::default())),
         })
@@ -136,7 +139,7 @@ impl Access {
             return Some(group.clone());
         }
         drop(here);
-        let leads = self.core.leading(self.group)?;
+        let leads = self.core.upgrade()?.leading(self.group)?;
         *self.here.borrow_mut() = Some(leads.clone());
         Some(leads)
     }
@@ -304,17 +307,16 @@ impl Access {
     /// # Errors
     /// The same, if it is no use.
     pub async fn ask_again(&self, error: GroupError) -> Result<(), GroupError> {
-        let led = self.core.led(self.group);
+        let core = self.core()?;
+        let is_alone = core.led(self.group).is_none_or(|led| led.is_alone);
         match &error {
             // What was asked before must not be done when this is answered.
             GroupError::Unknown { .. } => self.begin_attempt(),
             GroupError::NotPrimary { .. } => {}
-            GroupError::Stopped { .. } if led.is_some_and(|led| !led.is_alone) => {}
+            GroupError::Stopped { .. } if !is_alone => {}
             _ => return Err(error),
         }
-        if self.core.led(self.group) == led {
-            let _ = runtime::timeout(AGAIN_AFTER, self.core.led_changed(self.group, led)).await;
-        }
+        let _ = runtime::timeout(AGAIN_AFTER, core.led_changed(self.group, self.relied_on.get())).await;
         Ok(())
     }
 
@@ -333,6 +335,11 @@ impl Access {
         }
     }
 
+    fn core(&self) -> Result<Rc<CoreGroups>, GroupError> {
+        let ended = || GroupError::Stopped { group: self.group, reason: "its node has ended".to_owned() };
+        self.core.upgrade().ok_or_else(ended)
+    }
+
     fn begin_attempt(&self) {
         self.attempt.set(self.attempt.get() + 1);
     }
@@ -341,14 +348,16 @@ impl Access {
 
     fn send(&self, stamp: Stamp<'_>, wants: Wants) -> Result<Call, GroupError> {
         let nobody = || GroupError::NotPrimary { group: self.group, primary: None };
-        let led = self.core.led(self.group).ok_or_else(nobody)?;
-        let link = self.core.link_to(led.primary, self.group).ok_or_else(nobody)?;
+        let core = self.core()?;
+        self.relied_on.set(core.led(self.group));
+        let led = self.relied_on.get().ok_or_else(nobody)?;
+        let link = core.link_to(led.primary, self.group).ok_or_else(nobody)?;
         let is_told = self.told.borrow().get(&stamp.volume) == Some(&stamp.epoch);
         let told = if is_told { Vec::new() } else { stamp.layers.to_vec() };
         let request = Request { volume: stamp.volume, epoch: stamp.epoch, group_epoch: led.epoch, told, wants };
-        let number = self.core.calls().next();
+        let number = core.calls().next();
         let envelope = Envelope {
-            incarnation: self.core.life(),
+            incarnation: core.life(),
             receiver: led.primary,
             group: self.group,
             request: RequestId(number),
@@ -358,7 +367,7 @@ impl Access {
         if !link.push_head(&envelope, &HeadMessage::Request(request)) {
             return Err(nobody());
         }
-        Ok(self.core.calls().begin(number, &link, now()))
+        Ok(core.calls().begin(number, &link, now()))
     }
 
     /// The answer, if it is none that says no.
@@ -374,7 +383,7 @@ impl Access {
         Err(match refusal {
             Refusal::NotPrimary { primary, epoch } => {
                 if let Some(primary) = primary {
-                    self.core.heard_who_leads(group, epoch, primary);
+                    self.core()?.heard_who_leads(group, epoch, primary);
                 }
                 GroupError::NotPrimary { group, primary }
             }

@@ -14,20 +14,14 @@ use runtime::{IoBuf, random_u64};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use store::{BlockCoding, Want};
-use types::{BlockRange, ChunkId, Mutant, VolumeEpoch};
+use types::{BlockRange, ChunkId, VolumeEpoch};
 
 /// See the module.
 pub const WORKLOAD: Workload = Workload {
     name: "heads",
     about: "whole clusters, in which heads on some nodes reach groups that are led on others",
     run: |options: &RunOptions| super::run(options, true),
-    mutants: &[
-        Mutant::OlderHeadTaken,
-        Mutant::RaisedInMemory,
-        Mutant::RaiseNotAwaited,
-        Mutant::OldRequestTaken,
-        Mutant::OvertakenDone,
-    ],
+    mutants: &[],
     ..super::WORKLOAD
 };
 
