@@ -13,7 +13,7 @@ logs=target/test-logs
 mkdir -p "$logs"
 
 # What is tried: test files, and workloads of the simulator. And which bugs there are, by what is said of them.
-tests=(protocol_mutants ways rules members_mutants)
+tests=(protocol_mutants ways rules heads members_mutants)
 workloads=(cluster) about='Replication|Catch-up|Scrub'
 case ${1:-all} in
 replication) ;;

@@ -5,24 +5,8 @@ mod common;
 #[path = "common/rules.rs"]
 mod rules;
 
+use common::holds;
 use types::Mutant;
-
-/// The rule is kept; and it is not where one of these bugs is in the code.
-#[cfg(not(feature = "mutants"))]
-fn holds(rule: impl Fn(), _broken_by: &[Mutant]) {
-    rule();
-}
-
-/// See above. One at a time: a bug is on for the whole process.
-#[cfg(feature = "mutants")]
-fn holds<Rule: Fn()>(rule: Rule, broken_by: &[Mutant]) {
-    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let name = std::any::type_name::<Rule>().rsplit("::").next().unwrap_or_default();
-    for mutant in broken_by {
-        assert!(mutant.is_caught(name, 0..1, |_| rule()), "{mutant:?} is not noticed");
-    }
-}
 
 #[test]
 fn nothing_is_read_before_it_is_committed() {

@@ -198,6 +198,11 @@ impl History {
         self.end(id, Outcome::Refused);
     }
 
+    /// What has not been answered has taken effect by now, or never will.
+    pub fn over(&mut self, id: OperationId) {
+        self.end(id, Outcome::Unknown);
+    }
+
     /// All that had been sent and not answered (an error that leaves the outcome open is no answer) to the processes
     /// that ended has taken effect by now, or never will: they are gone, and what they left behind has been opened.
     /// Call it before anything is asked of those that came after them.

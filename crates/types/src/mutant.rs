@@ -186,6 +186,16 @@ pub enum Mutant {
     CarriedThoughCut,
     /// Store: replay takes an entry that was written again for a new one, and drops what came behind its first.
     CarriedTakenForNew,
+    /// Replication: a group takes what carries a lower volume epoch than it has seen.
+    OlderHeadTaken,
+    /// Replication: a volume's epoch is raised in the primary's memory alone.
+    RaisedInMemory,
+    /// Replication: a read of a new head is served before the raise of its volume's epoch is committed.
+    RaiseNotAwaited,
+    /// Replication: what a head sent to a primary of an earlier epoch is done in a later one.
+    OldRequestTaken,
+    /// Replication: what a head has asked again since is done all the same.
+    OvertakenDone,
     /// Replication: a primary's index takes in what is durable on itself, before the others have it.
     ReadBeforeCommitted,
     /// Replication: a member that drops entries keeps the first of those that its primary has otherwise.

@@ -1,20 +1,18 @@
-//! Requests of this core that wait for their answer, by number.
+//! Requests of this core that wait for their answer, by number. As long as their connection lives nothing is lost: whoever
+//! serves one answers in the end, and a connection whose other end does not move is closed.
 
 use crate::node::Link;
 use crate::wire::{Answer, Refusal};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use runtime::Instant;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 /// One that waits, or that was answered and not looked at.
 struct Slot {
     link: Rc<Link>,
-    sent_at: Instant,
     answer: Option<Answer>,
     waker: Option<Waker>,
 }
@@ -34,8 +32,8 @@ impl Calls {
     }
 
     /// A request has left.
-    pub(super) fn begin(self: &Rc<Self>, number: u64, link: &Rc<Link>, sent_at: Instant) -> Call {
-        let slot = Slot { link: link.clone(), sent_at, answer: None, waker: None };
+    pub(super) fn begin(self: &Rc<Self>, number: u64, link: &Rc<Link>) -> Call {
+        let slot = Slot { link: link.clone(), answer: None, waker: None };
         self.slots.borrow_mut().insert(number, slot);
         Call { calls: self.clone(), number }
     }
@@ -50,17 +48,9 @@ impl Calls {
 
     /// Nothing more comes over a connection.
     pub(crate) fn lost(&self, link: &Rc<Link>) {
-        self.end(|slot| Rc::ptr_eq(&slot.link, link));
-    }
-
-    /// What was not answered within `patience` is not waited for.
-    pub(crate) fn look(&self, at: Instant, patience: Duration) {
-        self.end(|slot| at.since(slot.sent_at) >= patience);
-    }
-
-    fn end(&self, is_over: impl Fn(&Slot) -> bool) {
         let mut slots = self.slots.borrow_mut();
-        let mut over: Vec<_> = slots.iter_mut().filter(|(_, slot)| slot.answer.is_none() && is_over(slot)).collect();
+        let is_over = |slot: &Slot| slot.answer.is_none() && Rc::ptr_eq(&slot.link, link);
+        let mut over: Vec<_> = slots.iter_mut().filter(|(_, slot)| is_over(slot)).collect();
         // The map's order is nobody's.
         over.sort_unstable_by_key(|(number, _)| **number);
         over.into_iter().for_each(|(_, slot)| slot.end(Answer::Refused(Refusal::Unknown)));

@@ -316,7 +316,8 @@ impl Access {
             GroupError::Stopped { .. } if !is_alone => {}
             _ => return Err(error),
         }
-        let _ = runtime::timeout(AGAIN_AFTER, core.led_changed(self.group, self.relied_on.get())).await;
+        let before = if self.here().is_some() { core.led(self.group) } else { self.relied_on.get() };
+        let _ = runtime::timeout(AGAIN_AFTER, core.led_changed(self.group, before)).await;
         Ok(())
     }
 
@@ -367,7 +368,7 @@ impl Access {
         if !link.push_head(&envelope, &HeadMessage::Request(request)) {
             return Err(nobody());
         }
-        Ok(core.calls().begin(number, &link, now()))
+        Ok(core.calls().begin(number, &link))
     }
 
     /// The answer, if it is none that says no.

@@ -7,30 +7,20 @@ use crate::node::{CoreGroups, Link};
 use crate::wire::{Answer, AnsweredBlock, Envelope, HeadMessage, Refusal, Request, Wants};
 use runtime::IoBuf;
 use std::rc::Rc;
+use std::time::Duration;
 use store::format::{Crc32c, StoredLength};
 use store::{Content, Want, ZERO_BLOCK_CHECKSUM};
 use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, LayerId};
 
+/// An answer that finds no room on its connection is offered again after this.
+const ROOM_WAIT: Duration = Duration::from_millis(5);
 /// Requests that a core does at once.
 const SERVED_MAX: usize = 16_384;
 
 /// A request has come.
 pub(crate) fn request(core: &Rc<CoreGroups>, link: &Rc<Link>, envelope: Envelope, request: Request) {
-    let respond = {
-        let link = link.clone();
-        let back = Envelope {
-            sender: envelope.receiver,
-            group: envelope.group,
-            request: envelope.request,
-            ..Envelope::default()
-        };
-        // Where there is no room for it, it is asked for again.
-        move |answer| {
-            link.push_head(&back, &HeadMessage::Answer(answer));
-        }
-    };
     let Some(group) = core.group(envelope.receiver, envelope.group) else {
-        return respond(Answer::Refused(Refusal::NotPrimary { primary: None, epoch: Epoch(0) }));
+        return respond(link, envelope, Answer::Refused(Refusal::NotPrimary { primary: None, epoch: Epoch(0) }));
     };
     let sent = Sent {
         node: link.node,
@@ -40,13 +30,37 @@ pub(crate) fn request(core: &Rc<CoreGroups>, link: &Rc<Link>, envelope: Envelope
         epoch: request.group_epoch,
     };
     if let Err(error) = group.admit(&sent) {
-        return respond(Answer::Refused(refusal_of(&group, error)));
+        return respond(link, envelope, Answer::Refused(refusal_of(&group, error)));
     }
-    let Some(served) = core.begin_serving(SERVED_MAX) else { return respond(Answer::Refused(Refusal::Busy)) };
+    let Some(served) = core.begin_serving(SERVED_MAX) else {
+        return respond(link, envelope, Answer::Refused(Refusal::Busy));
+    };
+    let link = link.clone();
     runtime::spawn(async move {
         let answer = answer(&group, sent, request).await;
-        respond(answer.unwrap_or_else(|error| Answer::Refused(refusal_of(&group, error))));
+        respond(&link, envelope, answer.unwrap_or_else(|error| Answer::Refused(refusal_of(&group, error))));
         drop(served);
+    });
+}
+
+/// No answer is lost as long as the connection lives: whoever asked waits for it.
+fn respond(link: &Rc<Link>, envelope: Envelope, answer: Answer) {
+    let Envelope { receiver, group, request, .. } = envelope;
+    let back = Envelope { sender: receiver, group, request, ..Envelope::default() };
+    let push = move |link: &Link, answer| {
+        if !link.push_head(&back, &HeadMessage::Answer(answer)) {
+            link.push_head(&back, &HeadMessage::Answer(Answer::Refused(Refusal::Unknown)));
+        }
+    };
+    if link.has_room() {
+        return push(link, answer);
+    }
+    let link = link.clone();
+    runtime::spawn(async move {
+        while !link.is_closed() && !link.has_room() {
+            runtime::sleep(ROOM_WAIT).await;
+        }
+        push(&link, answer);
     });
 }
 

@@ -123,7 +123,7 @@ impl Group {
     /// Whether a reader need not wait.
     fn lets_read(&self, stamp: Stamp<'_>) -> Result<bool, GroupError> {
         let has_room = self.room_now(0).transpose()?.is_some();
-        let is_committed = |raised_at| self.committed() >= raised_at;
+        let is_committed = |raised_at| self.committed() >= raised_at || mutant(Mutant::RaiseNotAwaited);
         Ok(has_room && self.enter(stamp)?.is_some_and(is_committed) && self.has_lease())
     }
 
@@ -288,7 +288,7 @@ impl Group {
         }
         let known = self.reigns.borrow().get(&stamp.volume).copied();
         if let Some(VolumeReign { epoch: seen, raised_at }) = known {
-            if stamp.epoch < seen {
+            if stamp.epoch < seen && !mutant(Mutant::OlderHeadTaken) {
                 return Err(GroupError::OldHead { volume: stamp.volume, asked: stamp.epoch, seen });
             }
             if stamp.epoch <= seen {
@@ -308,13 +308,13 @@ impl Group {
     /// It relies on another epoch of the group, or was overtaken.
     pub(crate) fn admit(&self, sent: &Sent) -> Result<(), GroupError> {
         let member = self.member.borrow();
-        if !member.leads() || member.record().epoch != sent.epoch {
+        if (!member.leads() || member.record().epoch != sent.epoch) && !mutant(Mutant::OldRequestTaken) {
             return Err(self.not_primary(&member));
         }
         let mut askers = self.askers.borrow_mut();
         // Which of two lives is the later one nobody knows: clocks go back. What an earlier one sent has a lower volume epoch.
         let newest = askers.entry((sent.node, sent.core, sent.life)).or_default();
-        if *newest > sent.attempt {
+        if *newest > sent.attempt && !mutant(Mutant::OvertakenDone) {
             return Err(GroupError::Overtaken { group: self.id });
         }
         *newest = sent.attempt.max(*newest);
@@ -328,11 +328,16 @@ impl Group {
                 return Ok(None);
             }
         }
-        let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
-        let Some(placed) = self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0)? else { return Ok(None) };
-        let reign = VolumeReign { epoch: stamp.epoch, raised_at: placed.seq };
-        self.reigns.borrow_mut().insert(stamp.volume, reign);
-        Ok(Some(placed.seq))
+        let raised_at = match mutant(Mutant::RaisedInMemory) {
+            true => self.committed(),
+            false => {
+                let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
+                let Some(placed) = self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0)? else { return Ok(None) };
+                placed.seq
+            }
+        };
+        self.reigns.borrow_mut().insert(stamp.volume, VolumeReign { epoch: stamp.epoch, raised_at });
+        Ok(Some(raised_at))
     }
 
     /// Lets the members know a layer, if the group has not been told of it in this reign. Returns false if that has to

@@ -266,11 +266,6 @@ impl CoreGroups {
         self.serving.get()
     }
 
-    /// Gives up what was not answered in time.
-    pub(super) fn look_at_calls(&self) {
-        self.calls.look(now(), self.shared.timing.unheard);
-    }
-
     // ---- what the map says of members ------------------------------------------------------------------------------
 
     /// The map says so of a group: its members here hear of it, and one that is new takes part from now on if the map was

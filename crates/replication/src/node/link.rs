@@ -94,7 +94,8 @@ impl Link {
         self.outgoing.borrow().bytes
     }
 
-    fn has_room(&self) -> bool {
+    /// Whether it takes more.
+    pub(crate) fn has_room(&self) -> bool {
         let outgoing = self.outgoing.borrow();
         !self.is_closed() && outgoing.bytes < QUEUED_BYTES_MAX && outgoing.heads.len() < HEADS_BYTES_MAX
     }

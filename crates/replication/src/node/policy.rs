@@ -131,7 +131,6 @@ pub(super) async fn run(core: Rc<CoreGroups>) {
         }
         core.turned();
         core.look_at_links();
-        core.look_at_calls();
         for shard in core.shards() {
             for group in shard.groups() {
                 if group.stopped().is_some() {

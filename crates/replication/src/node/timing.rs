@@ -26,8 +26,6 @@ pub struct Timing {
     pub resend: Duration,
     /// A primary whose change of the record has had no answer for so long, while the map answers others, lets another lead.
     pub unanswered: Duration,
-    /// What a head asked of a group and was not answered within this is asked again.
-    pub unheard: Duration,
     /// A member that makes no progress for so long is slow.
     pub slow: Duration,
     /// Between two looks at what is due.
@@ -59,7 +57,6 @@ impl Default for Timing {
             ask: Duration::from_secs(1),
             resend: Duration::from_millis(250),
             unanswered: Duration::from_secs(3),
-            unheard: Duration::from_secs(1),
             slow: Duration::from_secs(2),
             tick: Duration::from_millis(50),
             session: Duration::from_secs(10),

@@ -3,7 +3,7 @@
 
 use cluster::{GroupRecord, MapStore, NodeRecord, Record, SimMap, Transaction, encode, keys};
 use replication::node::{Node, NodeConfig, Timing};
-use replication::{GroupError, GroupRef, Place, Sought, Stamp, Standing};
+use replication::{Access, GroupError, GroupRef, Place, Sought, Stamp, Standing};
 use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf, SharedBuf};
 use std::cell::RefCell;
@@ -29,6 +29,23 @@ pub const VOLUME: VolumeId = VolumeId(1);
 pub const GROUP: GroupId = GroupId(1);
 /// On the same shard.
 pub const OTHER: GroupId = GroupId(3);
+
+/// The rule is kept; and it is not where one of these bugs is in the code.
+#[cfg(not(feature = "mutants"))]
+pub fn holds(rule: impl Fn(), _broken_by: &[Mutant]) {
+    rule();
+}
+
+/// See above. One at a time: a bug is on for the whole process.
+#[cfg(feature = "mutants")]
+pub fn holds<Rule: Fn()>(rule: Rule, broken_by: &[Mutant]) {
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let name = std::any::type_name::<Rule>().rsplit("::").next().unwrap_or_default();
+    for mutant in broken_by {
+        assert!(mutant.is_caught(name, 0..1, |_| rule()), "{mutant:?} is not noticed");
+    }
+}
 
 /// A process on a node.
 type Process = Rc<RefCell<Option<Rc<Node>>>>;
@@ -176,6 +193,24 @@ impl Cluster {
             };
             // Group 1 is on shard 1 where there are several, and that on the second core.
             node.on_core(1, on_core).await
+        };
+        self.run(index, asked)
+    }
+
+    /// Asks what a head on the second core of a node has of the group; nothing while the node starts.
+    pub fn at_head<T: Send + 'static, F: Future<Output = T> + 'static>(
+        &self,
+        index: usize,
+        ask: impl FnOnce(Rc<Access>) -> F + Send + 'static,
+    ) -> Option<T> {
+        let process = self.processes.borrow()[index].clone();
+        let asked = async move {
+            let node = process.borrow().clone()?;
+            let on_core = move |core: Rc<replication::node::CoreGroups>| {
+                let access = core.access(GROUP);
+                Box::pin(async move { ask(access).await }) as std::pin::Pin<Box<dyn Future<Output = T>>>
+            };
+            Some(node.on_core(1, on_core).await)
         };
         self.run(index, asked)
     }
@@ -342,7 +377,7 @@ fn group_of(id: GroupId, members: usize, min_in_sync: u32) -> GroupRecord {
     GroupRecord::begun_with(id, (1, "default".to_owned()), stores, min_in_sync)
 }
 
-fn layer_record(layer: LayerId, family: FamilyId) -> LayerRecord {
+pub fn layer_record(layer: LayerId, family: FamilyId) -> LayerRecord {
     LayerRecord { layer, parent: LayerId(0), family, created_at_ns: 1, retain_until_ns: 0, key: KeyId(0) }
 }
 

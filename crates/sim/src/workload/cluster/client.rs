@@ -5,12 +5,12 @@
 //! history itself, also after its client has given up. A task that ends without a word, with its process, leaves the
 //! operation open: what it sent may be done long after by others.
 
-use super::heads::Heads;
+use super::heads::{Asked, Heads};
 use super::layout::Layout;
 use super::machine::Machine;
 use super::space::Full;
 use super::task::{Answer, Ticket, What};
-use crate::history::{Action, History};
+use crate::history::History;
 use crate::workload::Failure;
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
@@ -179,19 +179,18 @@ impl Clients {
     /// Does one operation, wherever it has to be done, and records it.
     pub async fn operate(self: &Rc<Self>, group: usize, chunk: ChunkId, range: BlockRange, what: What) -> End {
         let first = u64::from(chunk.0) * 256 + u64::from(range.first);
-        let action = match what {
-            What::Write => Action::Write,
-            What::Zero => Action::Zero,
-            What::Read => Action::Read(Vec::new()),
-        };
-        let id = self.history.borrow_mut().start(action, first, u32::from(range.count));
         self.begins(group, chunk);
+        let head = self.current_head();
+        if head.node.is_some() {
+            return self.ask_heads(Asked { group, chunk, range, first, what }).await;
+        }
+        let id = self.history.borrow_mut().start(what.action(), first, u32::from(range.count));
         let until = now() + self.patience.get();
-        let mut head = self.current_head();
         let (mut pause_us, retry_max_us) = RETRY_US;
         loop {
             let store = self.guess.borrow()[group];
-            let ticket = Ticket { clients: self.clone(), id, group, store, chunk, range, first, what, head };
+            let ticket =
+                Ticket { clients: self.clone(), id, group, store, chunk, range, first, what, head, sent: None };
             let answer = ticket.spawn();
             let answer = match timeout(until.since(now()), answer.wait()).await {
                 Ok(answer) => answer,
@@ -206,11 +205,7 @@ impl Clients {
                 Answer::Refused => return End::NotDone,
                 Answer::Full => return End::Full,
                 Answer::Lost => return End::Open,
-                Answer::Elsewhere(primary) => {
-                    self.follow(group, store, primary);
-                    self.move_head(head);
-                    head = self.current_head();
-                }
+                Answer::Elsewhere(primary) => self.follow(group, store, primary),
             }
             if until.since(now()).is_zero() {
                 self.settle(group, chunk);

@@ -2,17 +2,19 @@
 //! that reaches the groups wherever they are led (docs/heads.md).
 //!
 //! Heads move now and then; the one before goes on with what it was asked, as one does that was paused. Within one head
-//! nothing that overlaps begins before the outcome of what came first is known (H5).
+//! nothing that overlaps begins before the outcome of what came first is known (H5). Hosts give commands up and send them
+//! again, as Linux does with several paths.
 
-use super::client::Clients;
+use super::client::{Clients, End};
 use super::task::{Answer, Reply, Ticket, What, layers_of, leaf_of, volume_of};
 use crate::workload::{RunOptions, Workload};
 use replication::node::CoreGroups;
 use replication::{Access, Found, GroupError, Place, Sought, Stamp};
 use runtime::channel::WaitList;
-use runtime::{IoBuf, random_u64};
+use runtime::{IoBuf, now, random_u64, sleep, timeout};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 use store::{BlockCoding, Want};
 use types::{BlockRange, ChunkId, VolumeEpoch};
 
@@ -24,6 +26,45 @@ pub const WORKLOAD: Workload = Workload {
     mutants: &[],
     ..super::WORKLOAD
 };
+
+/// A host waits so long on one path: at least, and so much more at most.
+const PATH_PATIENCE_MS: (u64, u64) = (50, 1_500);
+/// Longest that it waits before it tries another.
+const PATH_PAUSE_US: u64 = 40_000;
+
+/// An operation that a client asks for.
+pub struct Asked {
+    pub group: usize,
+    pub chunk: ChunkId,
+    pub range: BlockRange,
+    pub first: u64,
+    pub what: What,
+}
+
+/// What is done for one operation: by how many tasks, and whether its client still waits.
+#[derive(Default)]
+pub struct SentBy {
+    tasks: Cell<u32>,
+    is_given_up: Cell<bool>,
+}
+
+impl SentBy {
+    pub fn task_begins(&self) {
+        self.tasks.set(self.tasks.get() + 1);
+    }
+
+    /// Whether it was the last of one that its client gave up.
+    pub fn task_ends(&self) -> bool {
+        self.tasks.set(self.tasks.get() - 1);
+        self.is_given_up.get() && self.tasks.get() == 0
+    }
+
+    /// The client has given up. Returns whether nothing is done for it any more.
+    fn is_given_up(&self) -> bool {
+        self.is_given_up.set(true);
+        self.tasks.get() == 0
+    }
+}
 
 /// Who serves all volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +140,51 @@ impl Clients {
             self.head_node.set(Some(random_u64() as usize % self.machines.len()));
         }
     }
+
+    /// As a multipath host does: what is not answered for a while is given up on its path and sent again, as a new command,
+    /// to another head or to the same one. Once that is answered, what was sent before takes effect no more.
+    pub async fn ask_heads(self: &Rc<Self>, asked: Asked) -> End {
+        let Asked { group, chunk, range, first, what } = asked;
+        let until = now() + self.patience.get();
+        let sent: Rc<SentBy> = Rc::default();
+        let mut left_open = Vec::new();
+        let end = loop {
+            let head = self.current_head();
+            let id = self.history.borrow_mut().start(what.action(), first, u32::from(range.count));
+            let (clients, sent) = (self.clone(), Some(sent.clone()));
+            let reply = Ticket { clients, id, group, store: 0, chunk, range, first, what, head, sent }.spawn();
+            let patience = Duration::from_millis(PATH_PATIENCE_MS.0 + random_u64() % PATH_PATIENCE_MS.1);
+            let answer = timeout(patience.min(until.since(now())), reply.wait()).await;
+            let answer = answer.unwrap_or_else(|_| {
+                reply.abandon();
+                Answer::Lost
+            });
+            match answer {
+                Answer::Done => break End::Done,
+                Answer::Lost if what != What::Read => left_open.push(id),
+                _ => self.history.borrow_mut().refused(id),
+            }
+            if answer == Answer::Full && left_open.is_empty() {
+                break End::Full;
+            }
+            // On the same path, it may be.
+            if matches!(answer, Answer::Elsewhere(_)) || random_u64().is_multiple_of(2) {
+                self.move_head(head);
+            }
+            if until.since(now()).is_zero() {
+                break if left_open.is_empty() { End::NotDone } else { End::Open };
+            }
+            sleep(Duration::from_micros(random_u64() % PATH_PAUSE_US)).await;
+        };
+        if end == End::Done {
+            left_open.into_iter().for_each(|id| self.history.borrow_mut().over(id));
+        }
+        // What lies open is followed until the last that is done for it is over.
+        if end != End::Open || sent.is_given_up() {
+            self.settle(group, chunk);
+        }
+        end
+    }
 }
 
 impl Ticket {
@@ -106,19 +192,20 @@ impl Ticket {
     pub async fn through_head(&self, groups: &Rc<CoreGroups>, reply: &Reply) -> Answer {
         let access = groups.access(self.group_id());
         let _turn = self.clients.heads.turn(self).await;
+        // Whether it is heard of a host that has gone.
+        let notices = random_u64().is_multiple_of(2);
         let mut may_be_done = false;
         loop {
             if access.here().is_none() {
                 self.clients.far.set(self.clients.far.get() + 1);
             }
-            let error = match self.try_through(&access).await {
+            let error = match self.try_through(&access, reply).await {
                 Ok(answer) => return answer,
                 Err(error) => error,
             };
             may_be_done |= matches!(error, GroupError::Unknown { .. }) && self.what != What::Read;
             let error = match access.ask_again(error).await {
-                Ok(()) if reply.is_abandoned() && !may_be_done => return Answer::Elsewhere(None),
-                Ok(()) if reply.is_abandoned() => {
+                Ok(()) if reply.is_abandoned() && notices => {
                     // Nobody asks for it any more, and nothing that overlaps begins before it is known to be over.
                     let layers = layers_of(self.chunk);
                     match access.settle(self.stamp(&layers)).await {
@@ -130,7 +217,7 @@ impl Ticket {
                 Err(error) => error,
             };
             return match error {
-                _ if may_be_done => Answer::Lost,
+                _ if may_be_done || reply.is_abandoned() => Answer::Lost,
                 GroupError::Stopped { .. } => Answer::Elsewhere(None),
                 GroupError::Damaged { .. } | GroupError::DamagedThere { .. } if self.clients.reads_may_fail.get() => {
                     Answer::Elsewhere(None)
@@ -144,12 +231,12 @@ impl Ticket {
         Stamp::new(volume_of(self.chunk), VolumeEpoch(self.head.epoch), layers)
     }
 
-    async fn try_through(&self, access: &Access) -> Result<Answer, GroupError> {
+    async fn try_through(&self, access: &Access, reply: &Reply) -> Result<Answer, GroupError> {
         let layers = layers_of(self.chunk);
         let stamp = self.stamp(&layers);
         let (layer, chunk) = leaf_of(self.chunk);
         let change = match self.what {
-            What::Read => return self.read_through(access, stamp).await,
+            What::Read => return self.read_through(access, stamp, reply).await,
             What::Write => {
                 let place = Place { layer, chunk, range: self.range };
                 Some(access.write(stamp, place, self.contents(), BlockCoding::PLAIN).await?)
@@ -159,18 +246,22 @@ impl Ticket {
         if let Some(change) = change {
             access.wait(change).await?;
         }
+        if reply.is_abandoned() {
+            return Ok(Answer::Lost);
+        }
         self.clients.overwrites_refused.borrow_mut()[self.group] = 0;
         self.clients.history.borrow_mut().done(self.id);
         Ok(Answer::Done)
     }
 
-    async fn read_through(&self, access: &Access, stamp: Stamp<'_>) -> Result<Answer, GroupError> {
+    async fn read_through(&self, access: &Access, stamp: Stamp<'_>, reply: &Reply) -> Result<Answer, GroupError> {
         let layers = layers_of(self.chunk).map(|record| record.layer);
         let (_, chunk) = leaf_of(self.chunk);
         let sought = Sought { layers: &layers, chunk, range: self.range, want: Want::Plain };
         let mut checksums = Vec::new();
         let (result, buf) = access.read(stamp, sought, IoBuf::new(self.range.bytes()), &mut checksums).await;
         match result? {
+            _ if reply.is_abandoned() => Ok(Answer::Lost),
             (Found::Plain, _) => Ok(self.answered(&buf, &checksums)),
             (Found::Stored(_), _) => {
                 self.clients.fail("contents", "blocks are said to be compressed");

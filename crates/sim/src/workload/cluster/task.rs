@@ -1,11 +1,11 @@
 //! One operation on the node that is believed to lead its group.
 
 use super::client::Clients;
-use super::heads::Head;
+use super::heads::{Head, SentBy};
 use super::heal::holds;
 use super::machine::Process;
 use super::space;
-use crate::history::{History, OperationId, Value, fill_block, read_block};
+use crate::history::{Action, History, OperationId, Value, fill_block, read_block};
 use replication::{Group, GroupError, Place, Sought, Stamp};
 use runtime::channel::WaitList;
 use runtime::{IoBuf, SharedBuf};
@@ -26,6 +26,16 @@ pub enum What {
     Write,
     Zero,
     Read,
+}
+
+impl What {
+    pub fn action(self) -> Action {
+        match self {
+            Self::Write => Action::Write,
+            Self::Zero => Action::Zero,
+            Self::Read => Action::Read(Vec::new()),
+        }
+    }
 }
 
 /// What a task told its client. What it means for the history is recorded already, but for the last.
@@ -80,6 +90,8 @@ pub struct Ticket {
     pub first: u64,
     pub what: What,
     pub head: Head,
+    /// Of one that goes through heads: all that is done for the operation.
+    pub sent: Option<Rc<SentBy>>,
 }
 
 /// Tells the client, also when the task goes down with its process.
@@ -89,11 +101,16 @@ struct Guard {
     id: OperationId,
     group: usize,
     chunk: ChunkId,
+    sent: Option<Rc<SentBy>>,
 }
 
 impl Guard {
     fn answer(&self, answer: Answer) {
-        if !matches!(answer, Answer::Elsewhere(_)) {
+        if let Some(sent) = &self.sent {
+            if sent.task_ends() {
+                self.clients.settle(self.group, self.chunk);
+            }
+        } else if !matches!(answer, Answer::Elsewhere(_)) {
             self.clients.settle(self.group, self.chunk);
         } else if self.reply.abandoned.get() {
             self.clients.settle(self.group, self.chunk);
@@ -117,7 +134,9 @@ impl Ticket {
     pub fn spawn(self) -> Rc<Reply> {
         let reply: Rc<Reply> = Rc::default();
         let (clients, id, group) = (self.clients.clone(), self.id, self.group);
-        let guard = Guard { clients: clients.clone(), reply: reply.clone(), id, group, chunk: self.chunk };
+        let (chunk, sent) = (self.chunk, self.sent.clone());
+        sent.iter().for_each(|sent| sent.task_begins());
+        let guard = Guard { clients: clients.clone(), reply: reply.clone(), id, group, chunk, sent };
         let node = self.head.node.unwrap_or(clients.layout.stores[self.store].node);
         let machine = &clients.machines[node];
         let process = machine.process().filter(|process| process.begun.get());
@@ -270,9 +289,16 @@ impl Ticket {
             let full = space::describe(&clients.layout, &clients.machines, self.group);
             clients.fail("space", format!("group {}: {why}: {error}{full}", self.group_id()));
         }
-        clients.history.borrow_mut().refused(self.id);
+        self.is_refused();
         clients.full.set(clients.full.get() + 1);
         Answer::Full
+    }
+
+    /// Nothing was done; whoever asks several heads says so himself.
+    fn is_refused(&self) {
+        if self.sent.is_none() {
+            self.clients.history.borrow_mut().refused(self.id);
+        }
     }
 
     /// Whether the store that was asked has bytes of all the blocks, in this turn.
@@ -299,7 +325,7 @@ impl Ticket {
                 Answer::Elsewhere(primary.and_then(|store| self.clients.layout.store_index(store)))
             }
             GroupError::OldHead { seen, .. } if seen.0 <= self.clients.head.get() && seen.0 > self.head.epoch => {
-                self.clients.history.borrow_mut().refused(self.id);
+                self.is_refused();
                 Answer::Refused
             }
             GroupError::NoSpace(_) | GroupError::MemberFull { .. } | GroupError::NoSpaceThere { .. } => {

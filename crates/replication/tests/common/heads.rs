@@ -1,0 +1,194 @@
+//! What [rules](super) of docs/heads.md promise, each looked at where it shows at once: heads on nodes of a small cluster.
+
+use super::common::{Cluster, GROUP, LAYER, SOON, VOLUME, block_of, layer_record, store_of, three};
+use replication::{Access, Found, GroupError, Place, Sought, Stamp};
+use runtime::IoBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use store::format::LayerRecord;
+use store::{BlockCoding, KnownBlock, Want};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, FamilyId, NodeId, VolumeEpoch};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const CHUNK: ChunkId = ChunkId(1);
+
+fn layers() -> [LayerRecord; 1] {
+    [layer_record(LAYER, FamilyId(3))]
+}
+
+fn stamp(epoch: u32, layers: &[LayerRecord]) -> Stamp<'_> {
+    Stamp::new(VOLUME, VolumeEpoch(epoch), layers)
+}
+
+fn place(block: u32) -> Place {
+    Place { layer: LAYER, chunk: CHUNK, range: BlockRange::new(block, 1) }
+}
+
+/// One attempt.
+async fn write_once(access: &Access, epoch: u32, block: u32, byte: u8) -> Result<(), GroupError> {
+    let layers = layers();
+    let change = access.write(stamp(epoch, &layers), place(block), block_of(byte), BlockCoding::PLAIN).await?;
+    access.wait(change).await.map(drop)
+}
+
+/// Until it is done, or never will be.
+async fn write(access: &Access, epoch: u32, block: u32, byte: u8) -> Result<(), GroupError> {
+    loop {
+        match write_once(access, epoch, block, byte).await {
+            Ok(()) => return Ok(()),
+            Err(error) => access.ask_again(error).await?,
+        }
+    }
+}
+
+/// The first byte of each of some blocks.
+async fn read(access: &Access, epoch: u32, range: BlockRange) -> Result<Vec<u8>, GroupError> {
+    let layers = layers();
+    loop {
+        let sought = Sought { layers: &[LAYER], chunk: CHUNK, range, want: Want::Plain };
+        let (buf, mut sums) = (IoBuf::new(range.bytes()), Vec::new());
+        let (result, buf) = access.read(stamp(epoch, &layers), sought, buf, &mut sums).await;
+        match result {
+            Ok((Found::Plain, _)) => {
+                let is_right = |(block, sum): (&[u8], &u32)| crc32c_of(block) == *sum;
+                assert!(buf.chunks_exact(BLOCK_BYTES).zip(&sums).all(is_right), "sums are those of the blocks");
+                assert_eq!(sums.len(), usize::from(range.count));
+                return Ok(buf.chunks_exact(BLOCK_BYTES).map(|block| block[0]).collect());
+            }
+            Ok((Found::Stored(_), _)) => panic!("nothing is compressed"),
+            Err(error) => access.ask_again(error).await?,
+        }
+    }
+}
+
+fn crc32c_of(block: &[u8]) -> u32 {
+    store::format::Crc32c::of(block).0
+}
+
+/// Writes, zeroes, reads and looks of a head on another node than the group's primary.
+pub fn a_group_led_elsewhere_does_what_it_is_asked() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let done = cluster.at_head(1, |access| async move {
+        assert!(access.here().is_none(), "it is led elsewhere");
+        write(&access, 1, 3, 7).await?;
+        write(&access, 1, 4, 8).await?;
+        write(&access, 1, 6, 9).await?;
+        let layers = layers();
+        let stamp = stamp(1, &layers);
+        let zeroed = access.zero(stamp, &[LAYER], CHUNK, BlockRange::new(4, 1)).await?.expect("it is asked for");
+        access.wait(zeroed).await?;
+        let range = BlockRange::new(2, 5);
+        assert_eq!(read(&access, 1, range).await?, [0, 7, 0, 0, 9]);
+        let mut known = vec![KnownBlock::default(); 3];
+        let sought = Sought { layers: &[LAYER], chunk: CHUNK, range, want: Want::Stored };
+        access.known_blocks(stamp, sought, &mut known).await?;
+        let stored: Vec<_> = known.iter().map(|block| block.is_stored).collect();
+        assert_eq!(stored, [false, true, false, false, true]);
+        access.settle(stamp).await
+    });
+    done.expect("it is up").expect("it is done");
+    assert_eq!(cluster.read(0, 1).expect("it is up"), Ok(7), "the primary has it");
+    // It follows whoever leads.
+    cluster.crash(0);
+    cluster.wait_for_primary(&[1, 2], SOON);
+    for index in [1, 2] {
+        let found = cluster.at_head(index, |access| async move { read(&access, 1, BlockRange::new(3, 1)).await });
+        assert_eq!(found.expect("it is up"), Ok(vec![7]), "at node {index}");
+    }
+}
+
+/// H3: who was followed by another head is refused.
+pub fn an_older_head_is_refused() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let newer = cluster.at_head(1, |access| async move { write(&access, 2, 3, 7).await });
+    newer.expect("it is up").expect("it is written");
+    let older = cluster.at_head(2, |access| async move { write(&access, 1, 3, 8).await });
+    let refusal = GroupError::OldHead { volume: VOLUME, asked: VolumeEpoch(1), seen: VolumeEpoch(2) };
+    assert_eq!(older.expect("it is up"), Err(refusal));
+    assert_eq!(cluster.read(0, 1).expect("it is up").ok(), None, "nor is one on the primary's own node let in");
+}
+
+/// H2: the next primary knows by its log which head is the newest.
+pub fn a_raise_outlives_its_primary() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let newer = cluster.at_head(1, |access| async move { access.tell(stamp(2, &layers())).await });
+    newer.expect("it is up").expect("it is raised");
+    cluster.crash(0);
+    cluster.wait_for_primary(&[1, 2], SOON);
+    let older = cluster.at_head(2, |access| async move { write(&access, 1, 3, 8).await });
+    assert!(matches!(older, Some(Err(GroupError::OldHead { .. }))), "{older:?}");
+}
+
+/// H2: what an older head got prepared is decided before a newer one reads.
+pub fn a_new_head_reads_what_is_decided() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let first = cluster.at_head(0, |access| async move { write(&access, 1, 3, 7).await });
+    first.expect("it is up").expect("it is written");
+    [1, 2].into_iter().for_each(|other| cluster.cut(0, other));
+    cluster.submit(0, 1, 3, 8).expect("it is up").expect("it has a place");
+    let found = cluster.at_head(0, |access| async move {
+        runtime::timeout(300 * MILLISECOND, read(&access, 2, BlockRange::new(3, 1))).await.ok()
+    });
+    assert_eq!(found.expect("it is up"), None, "the raise is not committed, and neither is what was before it");
+    [1, 2].into_iter().for_each(|other| cluster.heal(0, other));
+    let found = cluster.at_head(0, |access| async move { read(&access, 2, BlockRange::new(3, 1)).await });
+    assert_eq!(found.expect("it is up"), Ok(vec![8]));
+}
+
+/// H5: a request that waits at the primary when the same is asked again gets no place any more.
+pub fn what_is_asked_again_is_not_done_twice() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let known = cluster.at_head(1, |access| async move { write(&access, 1, 3, 7).await });
+    known.expect("it is up").expect("it is written");
+    let committed = |cluster: &Cluster| cluster.standing(0).expect("it is up").committed;
+    let before = committed(&cluster);
+    [1, 2].into_iter().for_each(|other| cluster.disks[other].set_delay(300 * MILLISECOND));
+    // As much as may be on its way: nothing else gets a place before that is committed.
+    let on_their_way = cluster.ask(0, |group| async move {
+        let range = BlockRange::new(16, 16);
+        let count = replication::PREPARED_BYTES_MAX / range.bytes();
+        for _ in 0..count {
+            let place = Place { layer: LAYER, chunk: CHUNK, range };
+            let bytes = IoBuf::zeroed(range.bytes()).freeze();
+            group.write(stamp(1, &[]), place, bytes, BlockCoding::PLAIN).await.expect("there is room");
+        }
+        count as u64
+    });
+    let written: Arc<OnceLock<Result<(), GroupError>>> = Arc::default();
+    let slot = written.clone();
+    let begun = cluster.at_head(1, |access| async move {
+        runtime::spawn(async move { slot.set(write(&access, 1, 3, 8).await).expect("it ends once") });
+    });
+    begun.expect("it is up");
+    cluster.world.run_for(100 * MILLISECOND);
+    assert_eq!(written.get(), None, "it waits for its place");
+    cluster.world.reset_connections(&cluster.nodes[0], &cluster.nodes[1]);
+    cluster.wait_until("it is not written", SOON, |_| written.get().is_some());
+    assert_eq!(written.get(), Some(&Ok(())));
+    [1, 2].into_iter().for_each(|other| cluster.disks[other].set_delay(Duration::ZERO));
+    cluster.world.run_for(SOON / 5);
+    let entries = committed(&cluster).0 - before.0;
+    assert_eq!(entries, on_their_way.expect("it is up") + 1, "one entry for what was asked, however often");
+}
+
+/// H10: what relies on an epoch of the group that is over is not done, and it is said who leads in which.
+pub fn what_was_meant_for_an_earlier_epoch_is_refused() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let known = cluster.at_head(1, |access| async move { write(&access, 1, 3, 7).await });
+    known.expect("it is up").expect("it is written");
+    // Node 1 hears of the map no more, and another member goes: the group's epoch is another then.
+    cluster.map.set_cut_off(NodeId(2), true);
+    cluster.crash(2);
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
+    let first = cluster.at_head(1, |access| async move { write_once(&access, 1, 3, 8).await });
+    let refusal = GroupError::NotPrimary { group: GROUP, primary: Some(store_of(0)) };
+    assert_eq!(first.expect("it is up"), Err(refusal));
+    let again = cluster.at_head(1, |access| async move { write(&access, 1, 3, 9).await });
+    again.expect("it is up").expect("by now it knows better");
+}
