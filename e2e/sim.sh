@@ -14,8 +14,10 @@ check() {
     if [ "$2" = 0 ]; then passed=$((passed + 1)); echo "ok: $1"; else failed=$((failed + 1)); echo "FAILED: $1"; fi
 }
 
-# The number before a word of a summary line: `field crashes "store: 8 seeds, 700 crashes, …"`.
-field() { sed -nE "s/.*[ (]([0-9]+) $1.*/\1/p" <<< "$2" | head -1; }
+# The number before a word of a summary line, the first of them: `field crashes "store: 8 seeds, 700 crashes, …"`.
+field() { grep -oE "[ (][0-9]+ $1" <<< "$2" | head -1 | grep -oE "[0-9]+" | head -1; }
+
+# What a check is told is worked out before it: `$?` behind a command in its text would be that command's.
 
 # crashes WORKLOAD SEEDS LEAST WHAT…: runs the seeds; so many crashes at least, and each of these happened.
 crashes() {
@@ -24,11 +26,14 @@ crashes() {
     local status=$?
     echo "$out"
     echo "$1: $((SECONDS - began)) s"
-    [ "$status" = 0 ] && [ "$(field crashes "$out")" -ge "$3" ]
-    check "$1: $(field crashes "$out") crashes, $(field operations "$out") operations, none acknowledged was lost or torn" $?
+    local crashes operations count
+    crashes=$(field crashes "$out") operations=$(field operations "$out")
+    [ "$status" = 0 ] && [ "${crashes:-0}" -ge "$3" ]
+    check "$1: $crashes crashes, $operations operations, none acknowledged was lost or torn" $?
     for what in "${@:4}"; do
-        [ "$(field "$what" "$out")" -gt 0 ]
-        check "$1: $(field "$what" "$out") $what" $?
+        count=$(field "$what" "$out")
+        [ "${count:-0}" -gt 0 ]
+        check "$1: $count $what" $?
     done
 }
 
@@ -54,8 +59,9 @@ fresh=$(($(date +%s) * 1000))
 out=$("$simulator" run cluster --seeds "$fresh..$((fresh + 1000000))" --seconds 300)
 status=$?
 echo "$out"
-[ "$status" = 0 ] && [ "$(field operations "$out")" -gt 0 ]
-check "cluster, fresh seeds from $fresh: $(field reigns "$out") reigns, $(field operations "$out") operations" $?
+reigns=$(field reigns "$out") operations=$(field operations "$out")
+[ "$status" = 0 ] && [ "${operations:-0}" -gt 0 ]
+check "cluster, fresh seeds from $fresh: $reigns reigns, $operations operations" $?
 
 plain=$(traces "$target/debug/cairn-sim") && optimised=$(traces "$simulator")
 status=$?

@@ -416,6 +416,8 @@ async fn zero(
     chunk: ChunkId,
     range: BlockRange,
 ) -> Result<Option<Placed>, GroupError> {
+    // What an older head got prepared is decided first, and nothing more of it comes.
+    group.reader(stamp).await?;
     if !layers.iter().any(|&layer| group.holds(layer, chunk)) {
         return Ok(None);
     }
@@ -426,7 +428,7 @@ async fn zero(
 
 /// The group knows the head and its layers, and that is committed.
 async fn meet(group: &Group, stamp: Stamp<'_>) -> Result<(), GroupError> {
-    group.tell_layers(stamp.layers).await?;
     group.reader(stamp).await?;
+    group.tell_layers(stamp.layers).await?;
     group.wait_begun().await
 }

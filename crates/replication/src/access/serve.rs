@@ -52,12 +52,12 @@ fn respond(link: &Rc<Link>, envelope: Envelope, answer: Answer) {
             link.push_head(&back, &HeadMessage::Answer(Answer::Refused(Refusal::Unknown)));
         }
     };
-    if link.has_room() {
+    if link.has_room_for_heads() {
         return push(link, answer);
     }
     let link = link.clone();
     runtime::spawn(async move {
-        while !link.is_closed() && !link.has_room() {
+        while !link.is_closed() && !link.has_room_for_heads() {
             runtime::sleep(ROOM_WAIT).await;
         }
         push(&link, answer);
@@ -160,6 +160,8 @@ fn refusal_of(group: &Group, error: GroupError) -> Refusal {
         GroupError::Damaged { .. } | GroupError::DamagedThere { .. } => Refusal::Damaged { reason: reason(error) },
         GroupError::Stopped { reason, .. } => Refusal::Stopped { reason: reason.into() },
         GroupError::Untold { .. } => Refusal::Untold,
-        GroupError::Overtaken { .. } | GroupError::Unknown { .. } => Refusal::Unknown,
+        // It got no place, and whoever sent it has begun another attempt already.
+        GroupError::Overtaken { .. } => Refusal::Busy,
+        GroupError::Unknown { .. } => Refusal::Unknown,
     }
 }

@@ -20,6 +20,8 @@ use types::{NodeId, Seq};
 const HEADS_BYTES_MAX: usize = 512 << 10;
 /// Heads and blocks that wait for their turn: then whoever has more waits.
 const QUEUED_BYTES_MAX: usize = 8 << 20;
+/// Requests of volumes' heads, and answers to them, wait while so much waits.
+const HEADS_BYTES_QUEUED_MAX: usize = 4 << 20;
 /// Catch-up waits while so much waits.
 const RECOVERY_BYTES_MAX: usize = 1 << 20;
 
@@ -94,8 +96,7 @@ impl Link {
         self.outgoing.borrow().bytes
     }
 
-    /// Whether it takes more.
-    pub(crate) fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         let outgoing = self.outgoing.borrow();
         !self.is_closed() && outgoing.bytes < QUEUED_BYTES_MAX && outgoing.heads.len() < HEADS_BYTES_MAX
     }
@@ -145,6 +146,11 @@ impl Link {
         }
     }
 
+    /// Whether what volumes' heads and groups say to each other leaves room for beats, and for what members say.
+    pub(crate) fn has_room_for_heads(&self) -> bool {
+        self.has_room() && self.outgoing.borrow().bytes < HEADS_BYTES_QUEUED_MAX
+    }
+
     /// Whether it is idle enough for what no client waits for.
     pub(crate) fn has_room_for_recovery(&self) -> bool {
         self.has_room() && self.outgoing.borrow().bytes < RECOVERY_BYTES_MAX
@@ -157,7 +163,8 @@ impl Link {
 
     /// Queues what a volume's head and a group say to each other; false if it does not leave.
     pub(crate) fn push_head(&self, envelope: &Envelope, message: &HeadMessage) -> bool {
-        self.push_whole(envelope, |heads, blocks| encode_head(envelope, message, heads, blocks))
+        self.has_room_for_heads()
+            && self.push_whole(envelope, |heads, blocks| encode_head(envelope, message, heads, blocks))
     }
 
     fn push_whole(

@@ -380,10 +380,11 @@ impl Member {
         self.say_given_up();
     }
 
-    /// The record names this life, which does not lead and cannot: a change that it asked for before it gave the group up
-    /// was done after that. Nobody waits for it.
+    /// The record names this store, which does not lead and cannot: a change that it asked for before it gave the group up
+    /// was done after that, or it has started anew since, not whole, and its earlier life reads no more. Nobody waits for it:
+    /// that its session is there keeps nobody out.
     pub fn cannot_lead(&mut self) {
-        let is_named = self.record.primary == self.me && self.record.life == self.life;
+        let is_named = self.record.primary == self.me && self.record.life <= self.life;
         let is_idle = matches!(self.role, Role::Follower) && self.change.is_none();
         if is_named && is_idle && !self.whole && !self.primary_gone {
             self.primary_gone = true;
@@ -500,7 +501,8 @@ impl Member {
                 self.commit_what_is(*committed, history);
             }
             Message::GaveUp { epoch, poison } => {
-                if from == self.record.primary && incarnation == self.record.life {
+                // A later life says it of an earlier one, which is dead.
+                if from == self.record.primary && incarnation >= self.record.life {
                     self.primary_is_gone(*epoch);
                     self.poison = self.poison.max(poison.filter(|_| *epoch == self.record.epoch));
                 }

@@ -134,6 +134,12 @@ pub fn a_new_head_reads_what_is_decided() {
         runtime::timeout(300 * MILLISECOND, read(&access, 2, BlockRange::new(3, 1))).await.ok()
     });
     assert_eq!(found.expect("it is up"), None, "the raise is not committed, and neither is what was before it");
+    let zeroed = cluster.at_head(0, |access| async move {
+        let (layers, blocks) = (layers(), BlockRange::new(0, 256));
+        let zero = access.zero(stamp(2, &layers), &[LAYER], ChunkId(9), blocks);
+        runtime::timeout(300 * MILLISECOND, zero).await.is_ok()
+    });
+    assert_eq!(zeroed, Some(false), "nor is it known that there is nothing to zero");
     [1, 2].into_iter().for_each(|other| cluster.heal(0, other));
     let found = cluster.at_head(0, |access| async move { read(&access, 2, BlockRange::new(3, 1)).await });
     assert_eq!(found.expect("it is up"), Ok(vec![8]));
