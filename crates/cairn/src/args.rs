@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a whole cluster of one node from one directory, until Ctrl-C
+    /// Serve a whole cluster from one directory, in one process, until Ctrl-C
     #[command(after_help = help::DEMO)]
     Demo(DemoArguments),
     /// What a machine of a cluster runs
@@ -81,6 +81,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
+    /// The nodes of the cluster, and where they are reached
+    Ls,
     /// Serve the node that a file describes, until Ctrl-C
     #[command(after_help = help::NODE_RUN)]
     Run {
@@ -383,6 +385,12 @@ pub(crate) struct DemoArguments {
     /// Size of the device, a sparse file [default of a new directory: 4G]
     #[arg(long, value_name = "SIZE", value_parser = device_size, allow_hyphen_values = true)]
     pub(crate) device_size: Option<ByteSize>,
+    /// Nodes, all in this process, each with a device of its own [default of a new directory: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(node::demo_directory::NODES_MAX)))]
+    pub(crate) nodes: Option<u16>,
+    /// Copies of each block, on as many nodes [default of a new directory: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(node::demo_directory::REPLICAS_MAX)))]
+    pub(crate) replicas: Option<u16>,
     /// A volume that must be there, unless the first call made it; repeatable [default of a new directory: demo:1G]
     #[arg(long = "volume", value_name = "NAME:SIZE[:512|4096]")]
     pub(crate) volumes: Vec<VolumeSpec>,
@@ -643,6 +651,8 @@ mod tests {
             ("--admin ftp://x volume ls", "http://HOST:PORT"),
             ("--admin localhost volume ls", "http://HOST:PORT"),
             ("demo --cores 0", "0"),
+            ("demo --nodes 0", "0"),
+            ("demo --nodes 3 --replicas 6", "6"),
             ("demo --device-size 100M", "256M to 512T"),
             ("demo --volume a", "NAME:SIZE"),
             ("demo --volume a:1G --volume a:1G", "twice"),

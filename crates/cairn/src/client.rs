@@ -3,7 +3,7 @@
 use crate::Failure;
 use node::admin::types::{
     AddDevice, AllowHost, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression, CreateSnapshot,
-    CreateVolume, Device, ErrorBody, Hosts, Pool, RekeyVolume, RestoreVolume, Snapshot, Status, TrashedVolume,
+    CreateVolume, Device, ErrorBody, Hosts, Node, Pool, RekeyVolume, RestoreVolume, Snapshot, Status, TrashedVolume,
     UnlockVolume, Volume, VolumeLatency,
 };
 use serde::de::DeserializeOwned;
@@ -105,6 +105,10 @@ impl Client {
     pub(crate) fn deny_host(&self, volume: &str, host: &str) -> Result<Hosts, Failure> {
         let path = format!("/v1/volumes/{volume}/hosts/{}", path_segment(host));
         self.read(self.agent.delete(self.url(&path)).call())
+    }
+
+    pub(crate) fn nodes(&self) -> Result<Vec<Node>, Failure> {
+        self.read(self.agent.get(self.url("/v1/nodes")).call())
     }
 
     pub(crate) fn pools(&self) -> Result<Vec<Pool>, Failure> {

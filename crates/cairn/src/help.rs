@@ -7,7 +7,7 @@ pub(crate) const OVERVIEW: &str = "\
 {usage-heading} {usage}
 
 Serving:
-  demo      Serve a whole cluster of one node from one directory, until Ctrl-C
+  demo      Serve a whole cluster from one directory, in one process, until Ctrl-C
   node      What a machine of a cluster runs
   device    Devices: format, add, ls, check
 
@@ -38,6 +38,7 @@ Examples:
   cairn demo --dir /srv/cairn --device-size 100G --volume data:50G --volume logs:20G:4096
   cairn demo --nvme-port 0 --nbd-port 0 --admin-port 0    any free ports; the line `ready` says which
   cairn demo --listen 0.0.0.0                  lets other machines in, at this start
+  cairn demo --dir three --nodes 3 --replicas 3    three nodes, each block on all of them; ports P, P+1, P+2
 
 The first call makes the directory; later ones open it. --volume names what must be there: what is not is made, but of
 what the first call made nothing is made again, for it may have been renamed or deleted since.

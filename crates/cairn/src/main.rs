@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster; demo, node, device format and device check do without
-//!   volume, host, pool, snapshot, trash, status, device, format, demo, node      one room per command
+//!   volume, host, pool, snapshot, trash, status, device, format, demo, nodes     one room per command
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
 //! ```
@@ -16,6 +16,7 @@ mod device;
 mod format;
 mod help;
 mod host;
+mod nodes;
 mod output;
 mod pool;
 mod serve;
@@ -73,6 +74,7 @@ fn run(request: Request) -> Result<(), Failure> {
     match arguments.command {
         Command::Demo(demo) => serve::demo(demo),
         Command::Node(NodeCommand::Run { config }) => serve::node(&config),
+        Command::Node(NodeCommand::Ls) => nodes::list(&client()?, format),
         Command::Volume(command) => volume::run(&client()?, command, format),
         Command::Pool(command) => pool::run(&client()?, command, format),
         Command::Snapshot(command) => snapshot::run(&client()?, command, format),

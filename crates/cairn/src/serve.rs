@@ -3,17 +3,19 @@
 use crate::Failure;
 use crate::args::DemoArguments;
 use crate::output::print;
-use node::admin::Addresses;
+use node::admin::{Addresses, NodeAddresses};
 use node::config::NodeConfig;
 use node::demo_directory::{DemoDirectory, DemoOptions};
 use node::files::Lock;
-use node::service::{self, Blank, ServicePlan};
+use node::service::{self, Blank, NodePlace, ServicePlan};
 use std::path::{Path, PathBuf};
 
 pub(crate) fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     let options = DemoOptions {
         directory: arguments.dir.unwrap_or_else(default_directory),
         device_size: arguments.device_size,
+        nodes: arguments.nodes,
+        replicas: arguments.replicas,
         volumes: arguments.volumes,
         listen: arguments.listen,
         nvme_port: arguments.nvme_port,
@@ -27,8 +29,8 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<(), Failure> {
     log::info!("{} {}", if demo.is_new { "making" } else { "opening" }, options.directory.display());
     let completion = demo.completion;
     let plan = ServicePlan {
-        config: demo.config,
-        config_path: demo.config_path,
+        nodes: demo.nodes,
+        replicas: demo.replicas,
         blank: Blank::Format,
         wanted_volumes: demo.wanted_volumes,
         compression: arguments.compression,
@@ -44,8 +46,8 @@ pub(crate) fn node(path: &Path) -> Result<(), Failure> {
     let config = NodeConfig::read(path).map_err(Failure::of)?;
     let lock = Lock::take(&config.lock).map_err(Failure::of)?;
     let plan = ServicePlan {
-        config,
-        config_path: path.to_owned(),
+        nodes: vec![NodePlace { config, config_path: path.to_owned() }],
+        replicas: 1,
         blank: Blank::Refuse,
         wanted_volumes: Vec::new(),
         compression: None,
@@ -59,8 +61,11 @@ pub(crate) fn node(path: &Path) -> Result<(), Failure> {
 
 /// Tells scripts by the line `ready`, and people by the log how to connect.
 fn announce(addresses: &Addresses) {
-    let Addresses { nqn, nvme, nbd, admin, any_host: _ } = addresses;
-    log::info!("NVMe/TCP: nvme connect -t tcp -a {} -s {} -n {nqn}", nvme.ip(), nvme.port());
+    let Addresses { nqn, nodes, admin, any_host: _ } = addresses;
+    let NodeAddresses { nvme, nbd, .. } = &nodes[0];
+    for NodeAddresses { nvme, .. } in nodes {
+        log::info!("NVMe/TCP: nvme connect -t tcp -a {} -s {} -n {nqn}", nvme.ip(), nvme.port());
+    }
     log::info!("NBD:      nbd://{nbd}/VOLUME    volumes: cairn --admin http://{admin} volume ls");
     if !admin.ip().is_loopback() {
         log::warn!(

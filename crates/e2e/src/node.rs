@@ -17,7 +17,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 fn options(cores: &[CoreHandle], device: PathBuf, map: Arc<dyn cluster::MapStore>) -> NodeOptions {
     NodeOptions {
         node: NodeId(1),
-        address: "127.0.0.1".into(),
+        address: ([127, 0, 0, 1], 0).into(),
         cores: cores.to_vec(),
         devices: vec![device],
         blank: volume::Blank::Format,

@@ -100,7 +100,7 @@ impl Members {
                 cores: vec![core.clone()],
                 map: map.handle_for(NodeId(index as u32 + 1)),
                 timing: Timing::default(),
-                owner: Arc::new(|_, _| GROUP),
+                owner: Arc::new(|_, _| Some(GROUP)),
             };
             let path = directory.join(format!("device-{index}"));
             nodes.push(start_node(&path, store_of(index), config).await);

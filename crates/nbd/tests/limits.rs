@@ -36,7 +36,7 @@ fn cluster(seed: u64) -> Cluster {
     let served = world.run_on(&storage, 0, async move {
         let options = volume::NodeOptions {
             node: types::NodeId(1),
-            address: ip.to_string(),
+            address: SocketAddr::new(ip, 0),
             cores,
             devices: vec!["/disk".into()],
             blank: volume::Blank::Format,

@@ -18,9 +18,10 @@ use cluster::{Compression, PoolRecord, SnapshotRecord};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use types::{ClusterId, VolumeId};
+use types::{ClusterId, NodeId, VolumeId};
 use volume::{ByteRange, HostChange, Limits, NodeStatus, Secret, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage};
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
@@ -138,17 +139,69 @@ pub enum ControlError {
     Unavailable(String),
 }
 
-/// The asking side. Clones ask the same core.
-#[derive(Clone)]
-pub struct ControlHandle(CrossSender<Request>);
+/// A node of this process, as it is asked.
+struct Asked {
+    node: NodeId,
+    requests: CrossSender<Request>,
+}
 
-/// Both sides of the way to the control core.
+/// The asking side: of the nodes of this process, in their order. Clones ask the same.
+#[derive(Clone)]
+pub struct ControlHandle(Arc<[Asked]>);
+
+/// Both sides of the way to the control cores of these nodes.
+///
+/// # Panics
+/// Without a node.
+pub fn channels(nodes: &[NodeId]) -> (ControlHandle, Vec<CrossReceiver<Request>>) {
+    assert!(!nodes.is_empty(), "there is a node to ask");
+    let (asked, receivers): (Vec<_>, Vec<_>) = nodes
+        .iter()
+        .map(|node| {
+            let (requests, receiver) = cross(REQUESTS_MAX);
+            (Asked { node: *node, requests }, receiver)
+        })
+        .unzip();
+    (ControlHandle(asked.into()), receivers)
+}
+
+/// The same of one node.
 pub fn channel() -> (ControlHandle, CrossReceiver<Request>) {
-    let (sender, receiver) = cross(REQUESTS_MAX);
-    (ControlHandle(sender), receiver)
+    let (handle, mut receivers) = channels(&[NodeId(1)]);
+    (handle, receivers.pop().expect("of the one"))
 }
 
 impl ControlHandle {
+    /// Where in the list the node is; the first, if it is none of this process.
+    fn place_of(&self, node: NodeId) -> usize {
+        self.0.iter().position(|asked| asked.node == node).unwrap_or(0)
+    }
+
+    /// The node that serves the volume: the one to ask about it.
+    async fn head_of(&self, name: &VolumeName) -> Result<usize, ControlError> {
+        if self.0.len() == 1 {
+            return Ok(0);
+        }
+        Ok(self.volume(name).await.map_or(0, |volume| self.place_of(volume.head)))
+    }
+
+    /// The node that has the volume in its trash.
+    async fn keeper_of(&self, id: VolumeId) -> Result<usize, ControlError> {
+        for place in 0..self.0.len() {
+            if self.ask_at(place, Request::ListTrash).await?.iter().any(|volume| volume.info.id == id) {
+                return Ok(place);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Where a new volume is to be served: by the node that serves fewest.
+    async fn node_for_new(&self) -> Result<usize, ControlError> {
+        let volumes = self.list_volumes().await?;
+        let serves = |place: &usize| volumes.iter().filter(|volume| self.place_of(volume.head) == *place).count();
+        Ok((0..self.0.len()).min_by_key(serves).unwrap_or(0))
+    }
+
     /// All volumes, by name.
     pub async fn list_volumes(&self) -> Result<Vec<VolumeInfo>, ControlError> {
         self.ask(Request::ListVolumes).await
@@ -163,42 +216,48 @@ impl ControlHandle {
 
     /// Makes a volume; it can be used when this returns.
     pub async fn create_volume(&self, spec: VolumeSpec, limits: Limits) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::CreateVolume(spec, limits, reply)).await?
+        self.ask_at(self.node_for_new().await?, |reply| Request::CreateVolume(spec, limits, reply)).await?
     }
 
     /// Deletes a volume for good; nobody can use it when this returns.
     pub async fn delete_volume(&self, name: VolumeName) -> Result<(), ControlError> {
-        self.ask(|reply| Request::DeleteVolume(name, reply)).await?
+        self.ask_at(self.head_of(&name).await?, |reply| Request::DeleteVolume(name, reply)).await?
     }
 
     /// Puts a volume into the trash; nobody can use it when this returns.
     pub async fn trash_volume(&self, name: VolumeName) -> Result<TrashedVolume, ControlError> {
-        self.ask(|reply| Request::TrashVolume(name, reply)).await?
+        self.ask_at(self.head_of(&name).await?, |reply| Request::TrashVolume(name, reply)).await?
     }
 
     /// What is in the trash, what was deleted last at the end.
     pub async fn list_trash(&self) -> Result<Vec<TrashedVolume>, ControlError> {
-        self.ask(Request::ListTrash).await
+        let mut all = Vec::new();
+        for place in 0..self.0.len() {
+            all.extend(self.ask_at(place, Request::ListTrash).await?);
+        }
+        all.sort_by_key(|volume| (volume.deleted_at_ns, volume.info.id));
+        Ok(all)
     }
 
     /// Takes a volume out of the trash; it can be used when this returns.
     pub async fn restore_volume(&self, id: VolumeId, name: Option<VolumeName>) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::RestoreVolume(id, name, reply)).await?
+        self.ask_at(self.keeper_of(id).await?, |reply| Request::RestoreVolume(id, name, reply)).await?
     }
 
     /// Deletes a volume in the trash for good.
     pub async fn empty_trash(&self, id: VolumeId) -> Result<(), ControlError> {
-        self.ask(|reply| Request::EmptyTrash(id, reply)).await?
+        self.ask_at(self.keeper_of(id).await?, |reply| Request::EmptyTrash(id, reply)).await?
     }
 
     /// Changes which NVMe hosts may use a volume; nothing runs of those that may not when this returns.
     pub async fn change_hosts(&self, volume: VolumeName, change: HostChange) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::ChangeHosts(volume, change, reply)).await?
+        self.ask_at(self.head_of(&volume).await?, |reply| Request::ChangeHosts(volume, change, reply)).await?
     }
 
     /// The snapshots of a volume, by name.
     pub async fn list_snapshots(&self, volume: VolumeName) -> Result<Vec<SnapshotRecord>, ControlError> {
-        self.ask(|reply| Request::Snapshots(SnapshotRequest::List(volume, reply))).await?
+        self.ask_at(self.head_of(&volume).await?, |reply| Request::Snapshots(SnapshotRequest::List(volume, reply)))
+            .await?
     }
 
     /// Takes a snapshot.
@@ -207,17 +266,26 @@ impl ControlHandle {
         volume: VolumeName,
         name: SnapshotName,
     ) -> Result<SnapshotRecord, ControlError> {
-        self.ask(|reply| Request::Snapshots(SnapshotRequest::Create(volume, name, reply))).await?
+        self.ask_at(self.head_of(&volume).await?, |reply| {
+            Request::Snapshots(SnapshotRequest::Create(volume, name, reply))
+        })
+        .await?
     }
 
     /// Deletes a snapshot.
     pub async fn delete_snapshot(&self, volume: VolumeName, name: SnapshotName) -> Result<(), ControlError> {
-        self.ask(|reply| Request::Snapshots(SnapshotRequest::Delete(volume, name, reply))).await?
+        self.ask_at(self.head_of(&volume).await?, |reply| {
+            Request::Snapshots(SnapshotRequest::Delete(volume, name, reply))
+        })
+        .await?
     }
 
     /// Makes the volume hold what the snapshot holds.
     pub async fn roll_back(&self, volume: VolumeName, name: SnapshotName) -> Result<(), ControlError> {
-        self.ask(|reply| Request::Snapshots(SnapshotRequest::RollBack(volume, name, reply))).await?
+        self.ask_at(self.head_of(&volume).await?, |reply| {
+            Request::Snapshots(SnapshotRequest::RollBack(volume, name, reply))
+        })
+        .await?
     }
 
     /// Makes a volume of a snapshot; it can be used when this returns.
@@ -227,7 +295,10 @@ impl ControlHandle {
         name: SnapshotName,
         new: VolumeName,
     ) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::Snapshots(SnapshotRequest::Clone(volume, name, new, reply))).await?
+        self.ask_at(self.head_of(&volume).await?, |reply| {
+            Request::Snapshots(SnapshotRequest::Clone(volume, name, new, reply))
+        })
+        .await?
     }
 
     /// What changed since a snapshot: until another one, or until now.
@@ -237,12 +308,18 @@ impl ControlHandle {
         from: SnapshotName,
         to: Option<SnapshotName>,
     ) -> Result<Vec<ByteRange>, ControlError> {
-        self.ask(|reply| Request::Snapshots(SnapshotRequest::Changes(volume, from, to, reply))).await?
+        self.ask_at(self.head_of(&volume).await?, |reply| {
+            Request::Snapshots(SnapshotRequest::Changes(volume, from, to, reply))
+        })
+        .await?
     }
 
     /// Changes a volume's name, size or limits.
     pub async fn change_volume(&self, volume: VolumeName, change: VolumeChange) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::Snapshots(SnapshotRequest::Change(volume, change, reply))).await?
+        self.ask_at(self.head_of(&volume).await?, |reply| {
+            Request::Snapshots(SnapshotRequest::Change(volume, change, reply))
+        })
+        .await?
     }
 
     /// Makes an encrypted volume that opens with the secret; it can be used when this returns.
@@ -252,17 +329,18 @@ impl ControlHandle {
         limits: Limits,
         secret: Secret,
     ) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::Keys(KeyRequest::Create(spec, limits, secret, reply))).await?
+        self.ask_at(self.node_for_new().await?, |reply| Request::Keys(KeyRequest::Create(spec, limits, secret, reply)))
+            .await?
     }
 
     /// Unlocks a volume and its family; they can be used when this returns.
     pub async fn unlock_volume(&self, name: VolumeName, secret: Secret) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::Keys(KeyRequest::Unlock(name, secret, reply))).await?
+        self.ask_at(self.head_of(&name).await?, |reply| Request::Keys(KeyRequest::Unlock(name, secret, reply))).await?
     }
 
     /// Locks a volume and its family; nobody can use them when this returns.
     pub async fn lock_volume(&self, name: VolumeName) -> Result<VolumeInfo, ControlError> {
-        self.ask(|reply| Request::Keys(KeyRequest::Lock(name, reply))).await?
+        self.ask_at(self.head_of(&name).await?, |reply| Request::Keys(KeyRequest::Lock(name, reply))).await?
     }
 
     /// Changes the secrets that open a volume and its family.
@@ -302,22 +380,39 @@ impl ControlHandle {
 
     /// How things are.
     pub async fn status(&self) -> Result<ClusterStatus, ControlError> {
-        self.ask(Request::Status).await
+        let mut all = self.ask(Request::Status).await?;
+        for place in 1..self.0.len() {
+            let one = self.ask_at(place, Request::Status).await?;
+            all.node.add(one.node);
+        }
+        Ok(all)
     }
 
     /// What clients do, and where the time of their commands goes.
     pub async fn traffic(&self) -> Result<Traffic, ControlError> {
-        self.ask(Request::Traffic).await
+        let mut all = self.ask(Request::Traffic).await?;
+        for place in 1..self.0.len() {
+            all.add(self.ask_at(place, Request::Traffic).await?);
+        }
+        Ok(all)
     }
 
     /// Closes the doors and the stores: what is in flight is answered, nothing new is taken.
     pub async fn stop(&self) -> Result<(), ControlError> {
-        self.ask(Request::Stop).await
+        let mut stopped = Ok(());
+        for place in 0..self.0.len() {
+            stopped = stopped.and(self.ask_at(place, Request::Stop).await);
+        }
+        stopped
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, ControlError> {
+        self.ask_at(0, request).await
+    }
+
+    async fn ask_at<T>(&self, place: usize, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, ControlError> {
         let (reply, answer) = oneshot::channel();
-        if self.0.try_send(request(reply)).is_err() {
+        if self.0[place].requests.try_send(request(reply)).is_err() {
             return Err(ControlError::Unavailable(format!(
                 "{REQUESTS_MAX} requests are waiting or the node is stopping: try again later"
             )));

@@ -6,6 +6,7 @@
 //!   D/map.redb                the cluster map
 //!   D/node-1/node.toml        exactly what a real node's directory holds
 //!   D/node-1/device-1.img     sparse file that serves as the device
+//!   D/node-2/…                the same of further nodes
 //! ```
 //!
 //! The first call is all or nothing: until `demo.toml` says that it got to its end nothing was served, so the next
@@ -14,6 +15,7 @@
 use crate::config::{ConfigError, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
 use crate::config::{DeviceConfig, MapConfig, NodeConfig};
 use crate::files::{self, FileError, Lock, during};
+use crate::service::NodePlace;
 use crate::size::ByteSize;
 use crate::volume_spec::{BlockSize, VolumeSpec};
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,10 @@ pub const DEFAULT_DEVICE_SIZE: ByteSize = ByteSize(4 << 30);
 pub const DEVICE_SIZE_MIN: ByteSize = ByteSize(256 << 20);
 /// Largest device of the store: 40 bits of 512-byte units.
 pub const DEVICE_SIZE_MAX: ByteSize = ByteSize(512 << 40);
+/// Most nodes of one process: far more than a demonstration needs.
+pub const NODES_MAX: u16 = 16;
+/// Most copies of a block.
+pub const REPLICAS_MAX: u16 = 5;
 /// The volume of a new directory when the first call names none.
 const DEFAULT_VOLUME_NAME: &str = "demo";
 const DEFAULT_VOLUME_SIZE: ByteSize = ByteSize(1 << 30);
@@ -43,6 +49,10 @@ pub struct DemoOptions {
     pub directory: PathBuf,
     /// Size of the device.
     pub device_size: Option<ByteSize>,
+    /// Nodes, each with a device of its own.
+    pub nodes: Option<u16>,
+    /// Copies of each block, on as many nodes.
+    pub replicas: Option<u16>,
     /// Volumes that must be there.
     pub volumes: Vec<VolumeSpec>,
     /// Address to listen on.
@@ -67,10 +77,23 @@ pub struct DemoOptions {
 struct DemoFile {
     version: u32,
     device_size: ByteSize,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    nodes: u16,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    replicas: u16,
     /// Volumes that the first call makes. Later they are only a record of it: a deleted volume stays deleted.
     first_volumes: Vec<VolumeSpec>,
     /// The first call got to its end.
     complete: bool,
+}
+
+fn one() -> u16 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_one(number: &u16) -> bool {
+    *number == 1
 }
 
 /// Why the directory cannot be used.
@@ -97,6 +120,28 @@ pub enum DemoError {
         /// What was asked.
         asked: ByteSize,
     },
+    /// More copies than nodes.
+    #[error(
+        "{replicas} copies need {replicas} nodes, and there are {nodes}: say --nodes {replicas}, or take fewer copies"
+    )]
+    TooFewNodes {
+        /// Copies.
+        replicas: u16,
+        /// Nodes.
+        nodes: u16,
+    },
+    /// Other numbers than those that are there.
+    #[error("{directory} has {there} {what}, --{what} says {asked}: leave it away or choose another --dir")]
+    OtherNumber {
+        /// The directory.
+        directory: PathBuf,
+        /// Of what.
+        what: &'static str,
+        /// What is there.
+        there: u16,
+        /// What was asked.
+        asked: u16,
+    },
     /// A file that was there is gone or changed.
     #[error("{path} {what}")]
     Broken {
@@ -110,10 +155,10 @@ pub enum DemoError {
 /// A directory in use: the lock is held as long as this lives.
 #[derive(Debug)]
 pub struct DemoDirectory {
-    /// What the node is to do, the command line's wishes in it.
-    pub config: NodeConfig,
-    /// The node's file.
-    pub config_path: PathBuf,
+    /// The nodes, the command line's wishes in what they are to do.
+    pub nodes: Vec<NodePlace>,
+    /// Copies of each block.
+    pub replicas: u16,
     /// Volumes that must be there before anything is served.
     pub wanted_volumes: Vec<VolumeSpec>,
     /// Nothing was ever served from here: the map and the format of the device are still to be made.
@@ -164,25 +209,30 @@ impl DemoDirectory {
             true => Some(files::read_toml(&demo_path)?),
             false => None,
         };
-        let node_path = directory.join("node-1").join("node.toml");
         let (demo_file, is_new) = match before {
             Some(file) if file.complete => (reopen(options, &demo_path, file)?, false),
             interrupted => {
                 if interrupted.is_none() {
                     refuse_strangers(directory)?;
                 }
-                (make(options, &demo_path, &node_path)?, true)
+                (make(options, &demo_path)?, true)
             }
         };
-        let mut config = NodeConfig::read(&node_path)?;
-        check_parts(&config, demo_file.device_size, is_new)?;
-        warn_of_little_room(&config)?;
-        apply_wishes(&mut config, options);
-        config.check_ports().map_err(|what| ConfigError::Value { path: node_path.clone(), what })?;
-        config.key_files.extend(options.key_files.iter().cloned());
+        let mut nodes = Vec::new();
+        for number in 1..=demo_file.nodes {
+            let config_path = node_directory(directory, number).join("node.toml");
+            let mut config = NodeConfig::read(&config_path)?;
+            check_parts(&config, demo_file.device_size, is_new)?;
+            warn_of_little_room(&config)?;
+            apply_wishes(&mut config, options, number);
+            config.check_ports().map_err(|what| ConfigError::Value { path: config_path.clone(), what })?;
+            config.key_files.extend(options.key_files.iter().cloned());
+            nodes.push(NodePlace { config, config_path });
+        }
+        let replicas = demo_file.replicas;
         let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { later_volumes(options, &demo_file) };
         let completion = Completion { path: demo_path, file: demo_file };
-        Ok(Self { config, config_path: node_path, wanted_volumes, is_new, completion, lock })
+        Ok(Self { nodes, replicas, wanted_volumes, is_new, completion, lock })
     }
 }
 
@@ -213,6 +263,11 @@ fn reopen(options: &DemoOptions, demo_path: &Path, file: DemoFile) -> Result<Dem
         );
         return Err(DemoError::Broken { path: demo_path.to_owned(), what });
     }
+    for (what, asked, there) in [("nodes", options.nodes, file.nodes), ("replicas", options.replicas, file.replicas)] {
+        if let Some(asked) = asked.filter(|asked| *asked != there) {
+            return Err(DemoError::OtherNumber { directory: options.directory.clone(), what, there, asked });
+        }
+    }
     match options.device_size {
         Some(asked) if asked != file.device_size => {
             Err(DemoError::OtherDeviceSize { directory: options.directory.clone(), there: file.device_size, asked })
@@ -233,7 +288,11 @@ fn refuse_strangers(directory: &Path) -> Result<(), DemoError> {
     Ok(())
 }
 
-fn make(options: &DemoOptions, demo_path: &Path, node_path: &Path) -> Result<DemoFile, DemoError> {
+fn node_directory(directory: &Path, number: u16) -> PathBuf {
+    directory.join(format!("node-{number}"))
+}
+
+fn make(options: &DemoOptions, demo_path: &Path) -> Result<DemoFile, DemoError> {
     let directory = &options.directory;
     let default_volume = || VolumeSpec {
         name: DEFAULT_VOLUME_NAME.parse().expect("the default name follows the rule"),
@@ -242,26 +301,38 @@ fn make(options: &DemoOptions, demo_path: &Path, node_path: &Path) -> Result<Dem
     };
     let first_volumes = if options.volumes.is_empty() { vec![default_volume()] } else { options.volumes.clone() };
     let device_size = options.device_size.unwrap_or(DEFAULT_DEVICE_SIZE);
-    let file = DemoFile { version: DEMO_FILE_VERSION, device_size, first_volumes, complete: false };
-    write_demo_file(demo_path, &file)?;
-
-    let node_directory = directory.join("node-1");
-    fs::create_dir_all(&node_directory).map_err(during("create", &node_directory))?;
-    for leftover in [directory.join("map.redb"), node_directory.join("device-1.img")] {
-        match fs::remove_file(&leftover) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(during("remove", &leftover)(error).into());
-            }
-            _ => {}
-        }
+    let (nodes, replicas) = (options.nodes.unwrap_or(1), options.replicas.unwrap_or(1));
+    if replicas > nodes {
+        return Err(DemoError::TooFewNodes { replicas, nodes });
     }
+    let file = DemoFile { version: DEMO_FILE_VERSION, device_size, nodes, replicas, first_volumes, complete: false };
+    write_demo_file(demo_path, &file)?;
+    remove_leftover(&directory.join("map.redb"))?;
+    for number in 1..=nodes {
+        make_node(options, number, device_size)?;
+    }
+    Ok(file)
+}
+
+fn remove_leftover(leftover: &Path) -> Result<(), DemoError> {
+    match fs::remove_file(leftover) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(during("remove", leftover)(error).into()),
+        _ => Ok(()),
+    }
+}
+
+fn make_node(options: &DemoOptions, number: u16, device_size: ByteSize) -> Result<(), DemoError> {
+    let node_directory = node_directory(&options.directory, number);
+    fs::create_dir_all(&node_directory).map_err(during("create", &node_directory))?;
+    remove_leftover(&node_directory.join("device-1.img"))?;
+    let port = |first: u16| first.saturating_add(number - 1);
     let mut config = NodeConfig {
-        node: 1,
+        node: number.into(),
         lock: PathBuf::from("../lock"),
         listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        nvme_port: DEFAULT_NVME_PORT,
+        nvme_port: port(DEFAULT_NVME_PORT),
         discovery_port: None,
-        nbd_port: DEFAULT_NBD_PORT,
+        nbd_port: port(DEFAULT_NBD_PORT),
         admin_port: DEFAULT_ADMIN_PORT,
         cores: 1,
         any_host: true,
@@ -269,22 +340,24 @@ fn make(options: &DemoOptions, demo_path: &Path, node_path: &Path) -> Result<Dem
         key_files: Vec::new(),
         devices: vec![DeviceConfig { path: PathBuf::from("device-1.img") }],
     };
-    apply_wishes(&mut config, options);
+    apply_wishes(&mut config, options, number);
     let image = node_directory.join("device-1.img");
     let device = fs::File::create(&image).map_err(during("create", &image))?;
     device.set_len(device_size.0).map_err(during("size", &image))?;
     device.sync_all().map_err(during("sync", &image))?;
     // Last in its directory: with its name that of the image is durable. What lies in the one above is when
     // `Completion::write` puts demo.toml there.
-    files::write_toml(node_path, "A node of Cairn. Paths are relative to this file.", &config)?;
-    Ok(file)
+    files::write_toml(&node_directory.join("node.toml"), "A node of Cairn. Paths are relative to this file.", &config)?;
+    Ok(())
 }
 
-fn apply_wishes(config: &mut NodeConfig, options: &DemoOptions) {
+/// Ports are those of the first node; each further one has the next, or any where that is 0.
+fn apply_wishes(config: &mut NodeConfig, options: &DemoOptions, number: u16) {
+    let port = |first: u16| if first == 0 { 0 } else { first.saturating_add(number - 1) };
     config.listen = options.listen.unwrap_or(config.listen);
-    config.nvme_port = options.nvme_port.unwrap_or(config.nvme_port);
-    config.discovery_port = options.discovery_port.or(config.discovery_port);
-    config.nbd_port = options.nbd_port.unwrap_or(config.nbd_port);
+    config.nvme_port = options.nvme_port.map_or(config.nvme_port, port);
+    config.discovery_port = options.discovery_port.map(port).or(config.discovery_port);
+    config.nbd_port = options.nbd_port.map_or(config.nbd_port, port);
     config.admin_port = options.admin_port.unwrap_or(config.admin_port);
     config.cores = options.cores.unwrap_or(config.cores);
     // Directories of earlier versions do not say so.
@@ -344,7 +417,7 @@ mod tests {
 
     fn served(options: &DemoOptions) {
         let demo = DemoDirectory::open(options).unwrap();
-        fs::write(&demo.config.map.redb, b"map").unwrap();
+        fs::write(&demo.nodes[0].config.map.redb, b"map").unwrap();
         demo.completion.write().unwrap();
     }
 
@@ -357,7 +430,7 @@ mod tests {
         for part in ["demo.toml", "lock", "node-1/node.toml", "node-1/device-1.img"] {
             assert!(temp.path().join("d").join(part).is_file(), "{part}");
         }
-        let image = fs::metadata(&demo.config.devices[0].path).unwrap();
+        let image = fs::metadata(&demo.nodes[0].config.devices[0].path).unwrap();
         assert_eq!(image.len(), 4 << 30);
         assert!(std::os::unix::fs::MetadataExt::blocks(&image) < 2048, "the image is sparse");
     }
@@ -374,15 +447,15 @@ mod tests {
     fn reopening_makes_no_volume_and_keeps_the_ports() {
         let temp = TempDir::new();
         let first = DemoOptions { nvme_port: Some(5000), ..options(&temp) };
-        let config = DemoDirectory::open(&first).unwrap().config;
+        let config = DemoDirectory::open(&first).unwrap().nodes.remove(0).config;
         served(&first);
         let again = DemoDirectory::open(&options(&temp)).unwrap();
         assert!(!again.is_new && again.wanted_volumes.is_empty());
-        assert_eq!(again.config.nvme_port, 5000);
+        assert_eq!(again.nodes[0].config.nvme_port, 5000);
         drop(again);
         let other = DemoDirectory::open(&DemoOptions { nvme_port: Some(0), ..options(&temp) }).unwrap();
-        assert_eq!(other.config.nvme_port, 0);
-        assert_eq!(other.config.listen, config.listen);
+        assert_eq!(other.nodes[0].config.nvme_port, 0);
+        assert_eq!(other.nodes[0].config.listen, config.listen);
         drop(other);
         // The default of another one.
         let error =
@@ -406,13 +479,13 @@ mod tests {
     fn an_interrupted_first_call_begins_anew() {
         let temp = TempDir::new();
         let interrupted = DemoDirectory::open(&options(&temp)).unwrap();
-        fs::write(&interrupted.config.map.redb, b"half a map").unwrap();
-        fs::write(&interrupted.config.devices[0].path, b"half a format").unwrap();
+        fs::write(&interrupted.nodes[0].config.map.redb, b"half a map").unwrap();
+        fs::write(&interrupted.nodes[0].config.devices[0].path, b"half a format").unwrap();
         drop(interrupted);
         let size = Some(ByteSize(1 << 30));
         let demo = DemoDirectory::open(&DemoOptions { device_size: size, ..options(&temp) }).unwrap();
-        assert!(demo.is_new && !demo.config.map.redb.exists());
-        let image = fs::File::open(&demo.config.devices[0].path).unwrap();
+        assert!(demo.is_new && !demo.nodes[0].config.map.redb.exists());
+        let image = fs::File::open(&demo.nodes[0].config.devices[0].path).unwrap();
         assert_eq!(image.metadata().unwrap().len(), 1 << 30);
         let mut begin = [0xff; 16];
         std::os::unix::fs::FileExt::read_exact_at(&image, &mut begin, 0).unwrap();
@@ -423,7 +496,7 @@ mod tests {
     fn an_empty_map_is_not_taken_for_a_new_one() {
         let temp = TempDir::new();
         served(&options(&temp));
-        let map = DemoDirectory::open(&options(&temp)).unwrap().config.map.redb;
+        let map = DemoDirectory::open(&options(&temp)).unwrap().nodes.remove(0).config.map.redb;
         fs::write(&map, b"").unwrap();
         let error = DemoDirectory::open(&options(&temp)).unwrap_err().to_string();
         assert!(error.contains("map.redb is gone or empty"), "{error}");
@@ -457,6 +530,29 @@ mod tests {
         fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(1 << 30).unwrap();
         let error = DemoDirectory::open(&options(&temp)).unwrap_err().to_string();
         assert!(error.contains("1G") && error.contains("4G"), "{error}");
+    }
+
+    #[test]
+    fn each_node_has_a_directory_of_its_own_and_the_next_ports() {
+        let temp = TempDir::new();
+        let three = DemoOptions { nodes: Some(3), replicas: Some(2), nvme_port: Some(5000), ..options(&temp) };
+        let demo = DemoDirectory::open(&three).unwrap();
+        let told: Vec<_> = demo.nodes.iter().map(|node| (node.config.node, node.config.nvme_port)).collect();
+        assert_eq!(told, [(1, 5000), (2, 5001), (3, 5002)]);
+        assert_eq!(demo.replicas, 2);
+        let maps: Vec<_> = demo.nodes.iter().map(|node| node.config.map.redb.canonicalize().ok()).collect();
+        assert!(maps.windows(2).all(|two| two[0] == two[1]), "they have one map");
+        fs::write(&demo.nodes[0].config.map.redb, b"map").unwrap();
+        demo.completion.write().unwrap();
+        drop(demo.lock);
+        let again = DemoDirectory::open(&DemoOptions { nvme_port: Some(0), ..options(&temp) }).unwrap();
+        assert!(again.nodes.len() == 3 && again.nodes.iter().all(|node| node.config.nvme_port == 0));
+        drop(again.lock);
+        let other = DemoDirectory::open(&DemoOptions { nodes: Some(2), ..options(&temp) });
+        assert!(matches!(other, Err(DemoError::OtherNumber { what: "nodes", there: 3, asked: 2, .. })), "{other:?}");
+        let few = TempDir::new();
+        let few = DemoOptions { nodes: Some(2), replicas: Some(3), ..options(&few) };
+        assert!(matches!(DemoDirectory::open(&few), Err(DemoError::TooFewNodes { replicas: 3, nodes: 2 })));
     }
 
     #[test]

@@ -9,19 +9,20 @@ use crate::files::FileError;
 use crate::hosts::HostOrder;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, VolumeSpec};
-use cluster::{Compression, DEFAULT_POOL, MapError, MapStore, RedbMap};
+use cluster::{Compression, DEFAULT_POOL, MapError, MapStore, NewPool, RedbMap, ensure_pool};
 use runtime::CoreHandle;
 use runtime::channel::CrossReceiver;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use types::ClusterId;
+use types::{ClusterId, NodeId};
 use volume::{Assembly, Blank, Limits, NewVolume, NodeOptions, VolumeError};
 
 /// What the node is started with.
 pub(crate) struct NodePlan {
     pub(crate) config: NodeConfig,
+    pub(crate) map: Arc<dyn MapStore>,
     pub(crate) wanted_volumes: Vec<VolumeSpec>,
     pub(crate) blank: Blank,
     pub(crate) compression: Option<Compression>,
@@ -114,6 +115,48 @@ pub(crate) fn start(
     told
 }
 
+/// Opens the map of a cluster in one process.
+pub(crate) fn open_map(config: &NodeConfig) -> Result<Arc<dyn MapStore>, StartError> {
+    let path = config.map.redb.clone();
+    let map = RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?;
+    Ok(map)
+}
+
+/// Makes the devices of all nodes the cluster's, and a pool of them with so many copies, if there is none: on `core`, before
+/// any of the nodes starts.
+pub(crate) fn prepare(
+    core: &CoreHandle,
+    map: Arc<dyn MapStore>,
+    nodes: Vec<(NodeId, Vec<PathBuf>)>,
+    replicas: u16,
+) -> oneshot::Receiver<Result<(), StartError>> {
+    let (tell, told) = oneshot::channel();
+    core.spawn_on(move || async move {
+        let _ = tell.send(make_pool(&map, nodes, replicas).await);
+    });
+    told
+}
+
+async fn make_pool(
+    map: &Arc<dyn MapStore>,
+    nodes: Vec<(NodeId, Vec<PathBuf>)>,
+    replicas: u16,
+) -> Result<(), StartError> {
+    let mut stores = Vec::new();
+    for (node, devices) in nodes {
+        stores.extend(Assembly::register(map, node, &devices).await?);
+    }
+    let pool = NewPool {
+        name: DEFAULT_POOL.to_owned(),
+        replicas: replicas.into(),
+        // One may be away.
+        min_in_sync: u32::from(replicas).saturating_sub(1).max(1),
+        stores,
+    };
+    ensure_pool(&**map, &pool).await.map_err(volume::StartError::from)?;
+    Ok(())
+}
+
 struct LocalNode {
     assembly: Assembly,
     doors: Option<Doors>,
@@ -122,13 +165,11 @@ struct LocalNode {
 
 impl LocalNode {
     async fn start(cores: Vec<CoreHandle>, plan: NodePlan) -> Result<(Self, Started), StartError> {
-        let NodePlan { config, wanted_volumes, blank, compression, before_serving } = plan;
-        let path = config.map.redb.clone();
-        let map: Arc<dyn MapStore> = RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?;
+        let NodePlan { config, map, wanted_volumes, blank, compression, before_serving } = plan;
         let (node, core_count) = (config.node_id(), cores.len());
         let options = NodeOptions {
             node,
-            address: config.listen.to_string(),
+            address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
             cores,
             devices: config.devices.iter().map(|device| device.path.clone()).collect(),
             blank,

@@ -8,14 +8,15 @@
 //! Nothing is lost by a stop that is cut short: what was acknowledged is durable already. So the stop has a deadline,
 //! and a second signal ends it at once.
 
-use crate::admin::{Addresses, Admin};
+use crate::admin::{Addresses, Admin, NodeAddresses};
 use crate::config::NodeConfig;
-use crate::control::{self, ControlHandle};
+use crate::control::{self, ControlHandle, Request};
 use crate::doors::ListenError;
 use crate::files::FileError;
-use crate::local_node::{self, NodePlan, StartError};
+use crate::local_node::{self, NodePlan, StartError, Started};
 use crate::volume_spec::VolumeSpec;
 use cluster::Compression;
+use runtime::channel::CrossReceiver;
 use runtime::uring::{Cores, Options};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -24,6 +25,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use types::NodeId;
 pub use volume::Blank;
 
 /// A stop ends within two seconds of the signal; this leaves room for the end of the process itself.
@@ -38,10 +40,10 @@ const EXIT_SECOND_SIGNAL: i32 = 130;
 
 /// What is to be served, and how.
 pub struct ServicePlan {
-    /// The node.
-    pub config: NodeConfig,
-    /// The file that it came from, which says so of devices that are added.
-    pub config_path: PathBuf,
+    /// The nodes, in the order of their numbers: one, or all of a cluster in one process, which have one map.
+    pub nodes: Vec<NodePlace>,
+    /// Copies that a new pool keeps; more than one only with as many nodes.
+    pub replicas: u16,
     /// What becomes of a blank device.
     pub blank: Blank,
     /// Volumes that must be there before anything is served.
@@ -52,6 +54,15 @@ pub struct ServicePlan {
     pub record: Option<PathBuf>,
     /// Called once the wanted volumes are there, before the first client is let in.
     pub before_serving: Box<dyn FnOnce() -> Result<(), FileError> + Send>,
+}
+
+/// A node of the process.
+#[derive(Clone, Debug)]
+pub struct NodePlace {
+    /// What it is to do.
+    pub config: NodeConfig,
+    /// The file that says so, also of devices that are added.
+    pub config_path: PathBuf,
 }
 
 /// Why a node does not serve.
@@ -88,48 +99,41 @@ pub fn run(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), Serv
 
 async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), ServiceError> {
     let mut signals = Signals::new().map_err(|error| ServiceError::System("wait for signals", error))?;
-    let admin_listener = listen_for_admin(&plan.config).await?;
+    let first = &plan.nodes[0];
+    let admin_listener = listen_for_admin(&first.config).await?;
     let admin_address =
         admin_listener.local_addr().map_err(|error| ServiceError::System("ask for the admin address", error))?;
-    let cores = Cores::start(usize::from(plan.config.cores), &Options { record: plan.record.clone() })
-        .map_err(ServiceError::Cores)?;
-    let (control, requests) = control::channel();
-    let any_host = plan.config.any_host;
-    let mut starting = local_node::start(
-        cores.handles(),
-        NodePlan {
-            config: plan.config,
-            blank: plan.blank,
-            wanted_volumes: plan.wanted_volumes,
-            compression: plan.compression,
-            before_serving: plan.before_serving,
-        },
-        requests,
-    );
-    let started = tokio::select! {
-        started = &mut starting => started,
-        () = signals.next() => {
+    let (any_host, config_path) = (first.config.any_host, first.config_path.clone());
+    let ids: Vec<NodeId> = plan.nodes.iter().map(|node| node.config.node_id()).collect();
+    let (control, requests) = control::channels(&ids);
+    let mut cores = Vec::with_capacity(ids.len());
+    let outcome = tokio::select! {
+        outcome = start_all(plan, requests, &mut cores) => Some(outcome),
+        () = signals.next() => None,
+    };
+    let started = match outcome {
+        Some(Ok(started)) => started,
+        Some(Err(error)) => {
+            end_cores(cores).await;
+            return Err(error);
+        }
+        None => {
             log::info!("stopping before the start was over");
             stop(signals, control, cores, None).await;
             return Ok(());
         }
     };
-    let started = match started.unwrap_or(Err(StartError::Lost)) {
-        Ok(started) => started,
-        Err(error) => {
-            end_cores(cores).await;
-            return Err(error.into());
-        }
-    };
+    let nodes = ids.into_iter().zip(&started);
     let addresses = Addresses {
-        nqn: started.nqn,
-        nvme: reachable(started.nvme),
-        nbd: reachable(started.nbd),
+        nqn: started[0].nqn.clone(),
+        nodes: nodes
+            .map(|(node, started)| NodeAddresses { node, nvme: reachable(started.nvme), nbd: reachable(started.nbd) })
+            .collect(),
         admin: reachable(admin_address),
         any_host,
     };
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
-    let admin = Admin { control: control.clone(), addresses: addresses.clone(), config_path: plan.config_path };
+    let admin = Admin { control: control.clone(), addresses: addresses.clone(), config_path };
     let admin = tokio::spawn(admin.serve(admin_listener, async { drop(admin_stopped.await) }));
     ready(&addresses);
     signals.next().await;
@@ -140,10 +144,47 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     Ok(())
 }
 
+/// Starts all nodes, each on cores of its own, which are in `cores` as soon as they run. The first one comes last: it makes
+/// the volumes that are wanted, and then everybody is there to take them in.
+async fn start_all(
+    plan: ServicePlan,
+    requests: Vec<CrossReceiver<Request>>,
+    cores: &mut Vec<Cores>,
+) -> Result<Vec<Started>, ServiceError> {
+    let ServicePlan { nodes, replicas, blank, wanted_volumes, compression, record, before_serving } = plan;
+    let map = local_node::open_map(&nodes[0].config)?;
+    for (index, node) in nodes.iter().enumerate() {
+        let record = record.clone().filter(|_| index == 0);
+        cores.push(Cores::start(usize::from(node.config.cores), &Options { record }).map_err(ServiceError::Cores)?);
+    }
+    if nodes.len() > 1 {
+        let devices = |node: &NodePlace| node.config.devices.iter().map(|device| device.path.clone()).collect();
+        let all = nodes.iter().map(|node| (node.config.node_id(), devices(node))).collect();
+        local_node::prepare(&cores[0].handles()[0], map.clone(), all, replicas)
+            .await
+            .unwrap_or(Err(StartError::Lost))?;
+    }
+    let mut first = Some((wanted_volumes, before_serving));
+    let mut started = Vec::with_capacity(nodes.len());
+    for (index, (node, requests)) in nodes.into_iter().zip(requests).enumerate().rev() {
+        let (wanted_volumes, before_serving) = match first.take_if(|_| index == 0) {
+            Some(first) => first,
+            None => (Vec::new(), Box::new(|| Ok(())) as Box<dyn FnOnce() -> Result<(), FileError> + Send>),
+        };
+        let compression = compression.filter(|_| index == 0);
+        let plan =
+            NodePlan { config: node.config, map: map.clone(), blank, wanted_volumes, compression, before_serving };
+        let starting = local_node::start(cores[index].handles(), plan, requests);
+        started.push(starting.await.unwrap_or(Err(StartError::Lost))?);
+    }
+    started.reverse();
+    Ok(started)
+}
+
 type AdminTask = tokio::task::JoinHandle<io::Result<()>>;
 
 /// Ends what can be ended in time. Returns in time in any case, or not at all after a second signal.
-async fn stop(mut signals: Signals, control: ControlHandle, cores: Cores, admin: Option<AdminTask>) {
+async fn stop(mut signals: Signals, control: ControlHandle, cores: Vec<Cores>, admin: Option<AdminTask>) {
     let orderly = async {
         if let Some(admin) = admin {
             let _ = tokio::time::timeout(ADMIN_STOP_TIME_MAX, admin).await;
@@ -166,9 +207,9 @@ async fn stop(mut signals: Signals, control: ControlHandle, cores: Cores, admin:
     }
 }
 
-async fn end_cores(cores: Cores) {
+async fn end_cores(cores: Vec<Cores>) {
     // Joining blocks; signals must be heard meanwhile.
-    let _ = tokio::task::spawn_blocking(move || cores.stop()).await;
+    let _ = tokio::task::spawn_blocking(move || cores.into_iter().for_each(Cores::stop)).await;
 }
 
 async fn listen_for_admin(config: &NodeConfig) -> Result<TcpListener, ServiceError> {

@@ -20,6 +20,18 @@ pub struct Traffic {
     pub nbd_connections: usize,
 }
 
+impl Traffic {
+    /// That of another node, too.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.latencies.merge(&other.latencies);
+        for (volume, latency) in other.volumes {
+            self.volumes.entry(volume).or_default().merge(latency);
+        }
+        self.nvme_controllers += other.nvme_controllers;
+        self.nbd_connections += other.nbd_connections;
+    }
+}
+
 /// Asks all cores. Nobody may be waiting for the answer any more.
 pub(crate) async fn answer(assembly: Assembly, clients: Clients, reply: Reply<Traffic>) {
     let latencies = assembly.latencies().await;

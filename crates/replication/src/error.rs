@@ -60,6 +60,12 @@ pub enum GroupError {
         /// The volume.
         volume: VolumeId,
     },
+    /// The chunk is another group's: nothing was done.
+    #[error("group {group} does not hold this chunk: the head goes by another slot table")]
+    NotHeld {
+        /// The group.
+        group: GroupId,
+    },
     /// The head has asked again since: nothing was done, and nothing is.
     #[error("group {group}: this was asked again")]
     Overtaken {

@@ -1,14 +1,21 @@
-//! Layers that end: entries of the group's order like any other, without a head. Nobody writes to the layer any more,
-//! so there is no older head to fence.
+//! Layers that end: entries of the group's order like any other, without a head. Whoever asks knows that no command of its own
+//! writes to the layer any more; what is done twice, or late, is nothing, as no layer's id is ever given again. An older head that
+//! still writes to it, at a group that its successor has not touched, is not fenced here yet (docs/heads.md, "What there is").
 
 use crate::error::GroupError;
 use crate::group::{Group, Placed};
-use store::EntryKind;
+use crate::shard::GroupShard;
+use runtime::background_step;
+use std::rc::Rc;
 use store::format::LayerRecord;
+use store::{EntryKind, LeafCursor, MAX_ENTRY_CHUNKS};
 use types::{ChunkId, LayerId, VolumeEpoch};
 
+/// Entries on their way at once: 16 × 64 chunks, well below what a group lets in.
+const ENTRIES_AT_ONCE: usize = 16;
+
 impl Group {
-    /// Lets the group's members know layers that it was not told of, by entries.
+    /// Lets the group's members know layers that it was not told of, by entries; parents first.
     ///
     /// # Errors
     /// If one was not queued.
@@ -22,27 +29,91 @@ impl Group {
         Ok(())
     }
 
-    /// Merges chunks of this group of the layer `from` into its only child: rising, at most
-    /// [`store::MAX_ENTRY_CHUNKS`]. `hides_below`: whether `from` has a parent.
+    /// Merges all that the group holds of a layer into its only child, or deletes it if that has none. `told`: the child and
+    /// what lies below it. `hides_below`: whether the layer has a parent.
     ///
     /// # Errors
-    /// If nothing was queued.
-    pub async fn merge(
+    /// If not all of it is known to be committed: it may be asked for again.
+    pub async fn end_layer(
         &self,
-        from: LayerId,
-        into: LayerId,
-        chunks: Vec<ChunkId>,
+        told: &[LayerRecord],
+        layer: LayerId,
+        into: Option<LayerId>,
         hides_below: bool,
-    ) -> Result<Placed, GroupError> {
-        self.submit_own(from, EntryKind::Merge { into, chunks, hides_below }).await
+    ) -> Result<(), GroupError> {
+        loop {
+            // What the index holds now is all that was prepared before.
+            self.wait_for_room(0).await?;
+            self.wait_begun().await?;
+            let chunks = self.chunks_of(&self.its_shard()?, layer).await?;
+            if chunks.is_empty() {
+                return Ok(());
+            }
+            self.tell_layers(told).await?;
+            let mut queued = Vec::with_capacity(ENTRIES_AT_ONCE);
+            for some in chunks.chunks(MAX_ENTRY_CHUNKS) {
+                let chunks = some.to_vec();
+                queued.push(match into {
+                    Some(into) => self.submit_own(layer, EntryKind::Merge { into, chunks, hides_below }).await?,
+                    None => self.delete_chunks(layer, chunks).await?,
+                });
+                if queued.len() == ENTRIES_AT_ONCE {
+                    self.wait_for_all(&mut queued).await?;
+                }
+            }
+            self.wait_for_all(&mut queued).await?;
+        }
     }
 
-    /// Deletes chunks of this group of a layer that nobody reads: rising, at most [`store::MAX_ENTRY_CHUNKS`]. Without
-    /// any: the layer is gone.
+    /// Deletes chunks of this group of a layer that nobody reads: rising, at most [`store::MAX_ENTRY_CHUNKS`].
     ///
     /// # Errors
     /// If nothing was queued.
-    pub async fn delete_layer(&self, layer: LayerId, chunks: Vec<ChunkId>) -> Result<Placed, GroupError> {
+    pub async fn delete_chunks(&self, layer: LayerId, chunks: Vec<ChunkId>) -> Result<Placed, GroupError> {
+        debug_assert!(!chunks.is_empty(), "without chunks it is the layer that goes");
         self.submit_own(layer, EntryKind::LayerDelete { chunks }).await
+    }
+
+    /// The group holds nothing of the layer any more: it is gone.
+    ///
+    /// # Errors
+    /// If that is not known to be committed: it may be asked for again.
+    pub async fn forget_layer(&self, layer: LayerId) -> Result<(), GroupError> {
+        let placed = self.submit_own(layer, EntryKind::LayerDelete { chunks: Vec::new() }).await?;
+        self.wait_committed(placed).await.map(drop)
+    }
+
+    async fn wait_for_all(&self, queued: &mut Vec<Placed>) -> Result<(), GroupError> {
+        for placed in queued.drain(..) {
+            self.wait_committed(placed).await?;
+        }
+        Ok(())
+    }
+
+    /// The chunks of this group of which its store holds something in the layer, rising.
+    ///
+    /// # Errors
+    /// Whose one of them is nobody can say here before the map has told of the family: nothing is known to be left or not.
+    async fn chunks_of(&self, shard: &Rc<GroupShard>, layer: LayerId) -> Result<Vec<ChunkId>, GroupError> {
+        let store = shard.store();
+        let owner = shard.outside().map(|outside| outside.owner());
+        let family = store.layer(layer).map(|record| record.family);
+        let owner_of = |chunk| owner.as_ref().zip(family).and_then(|(owner, family)| owner(family, chunk));
+        let mut chunks = Vec::new();
+        let (mut cursor, mut found, mut goes_on) = (LeafCursor::default(), Vec::new(), true);
+        while goes_on {
+            goes_on = store.walk_layer(layer, &mut cursor, &mut found);
+            for chunk in found.drain(..) {
+                match owner_of(chunk) {
+                    Some(owner) if owner == self.id() => chunks.push(chunk),
+                    Some(_) => {}
+                    None => return Err(GroupError::NotPrimary { group: self.id(), primary: None }),
+                }
+            }
+            background_step().await;
+        }
+        chunks.sort_unstable();
+        chunks.dedup();
+        Ok(chunks)
     }
 }

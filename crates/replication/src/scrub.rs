@@ -47,7 +47,7 @@ pub(crate) async fn run(core: Rc<CoreGroups>, shard: Rc<GroupShard>) {
 
 fn group_of(shard: &GroupShard, owner: &Owner, layer: LayerId, chunk: ChunkId) -> Option<GroupRef> {
     let known = shard.store().layer(layer);
-    shard.group(owner(known.map_or(FamilyId(0), |record| record.family), chunk))
+    shard.group(owner(known.map_or(FamilyId(0), |record| record.family), chunk)?)
 }
 
 /// Reads a leaf, every block of it; returns its last entry.

@@ -155,6 +155,7 @@ impl GroupShard {
         if let Some(poison) = written.poison {
             member.knows_poison(poison);
         }
+        let is_lost = member.is_alone() && !member.is_whole();
         let mut groups = self.groups.borrow_mut();
         let index = groups.len() as u32;
         self.by_id.borrow_mut().insert(record.id, index);
@@ -166,10 +167,14 @@ impl GroupShard {
             let (owner, (lost, _)) = (outside.owner(), self.shard.lost_leaves());
             for (layer, chunk) in lost {
                 let family = self.shard.layer(layer).map_or(FamilyId(0), |record| record.family);
-                if owner(family, chunk) == group.id() {
+                if owner(family, chunk) == Some(group.id()) {
                     group.note_damage(&ReadError::IndexLost { layer, chunk });
                 }
             }
+        }
+        if is_lost {
+            // Nobody has what it lacks.
+            group.stop(&StartError::Damaged { group: group.id() }.to_string());
         }
         group
     }
@@ -231,6 +236,10 @@ impl GroupShard {
     pub fn group(&self, id: GroupId) -> Option<GroupRef> {
         let index = *self.by_id.borrow().get(&id)?;
         Some(self.group_at(index))
+    }
+
+    pub(crate) fn group_count(&self) -> u32 {
+        self.groups.borrow().len() as u32
     }
 
     pub(crate) fn group_at(&self, index: u32) -> GroupRef {

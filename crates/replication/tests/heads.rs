@@ -33,6 +33,11 @@ fn what_is_asked_again_is_not_done_twice() {
 }
 
 #[test]
+fn what_is_of_another_group_is_refused() {
+    holds(heads::what_is_of_another_group_is_refused, &[Mutant::OtherTableTaken]);
+}
+
+#[test]
 fn what_was_meant_for_an_earlier_epoch_is_refused() {
     holds(heads::what_was_meant_for_an_earlier_epoch_is_refused, &[Mutant::OldRequestTaken]);
 }

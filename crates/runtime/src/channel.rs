@@ -18,31 +18,85 @@ pub struct Full<T>(pub T);
 
 /// Tasks of one core that wait for something to change. It keeps its room: no allocation once warm.
 #[derive(Default)]
-pub struct WaitList(RefCell<Vec<Waker>>);
+pub struct WaitList {
+    waiting: RefCell<Vec<Waker>>,
+    /// How often they were woken.
+    woken: Cell<u64>,
+}
 
 impl WaitList {
     /// Wakes all that wait now.
     pub fn wake_all(&self) {
-        let mut waiting = self.0.take();
+        self.woken.set(self.woken.get() + 1);
+        let mut waiting = self.waiting.take();
         for waker in waiting.drain(..) {
             waker.wake();
         }
-        let mut list = self.0.borrow_mut();
+        let mut list = self.waiting.borrow_mut();
         if list.is_empty() {
             *list = waiting;
         }
     }
 
+    /// How many wait.
+    pub fn count(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
     /// Resolves when `ready` returns something; asked at once and after each [`wake_all`](Self::wake_all).
     pub async fn until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+        let mut place = Waiting { list: self, entered: None };
         poll_fn(|cx| match ready() {
             Some(value) => Poll::Ready(value),
             None => {
-                self.0.borrow_mut().push(cx.waker().clone());
+                place.enter(cx.waker());
                 Poll::Pending
             }
         })
         .await
+    }
+}
+
+/// Somebody in a list; out of it when dropped.
+struct Waiting<'a> {
+    list: &'a WaitList,
+    /// How often the list had been woken, and who is.
+    entered: Option<(u64, Waker)>,
+}
+
+impl Waiting<'_> {
+    /// Whether it is in the list still.
+    fn is_in(&self) -> bool {
+        self.entered.as_ref().is_some_and(|(woken, _)| *woken == self.list.woken.get())
+    }
+
+    fn enter(&mut self, waker: &Waker) {
+        if self.is_in() {
+            if self.entered.as_ref().is_some_and(|(_, known)| known.will_wake(waker)) {
+                return;
+            }
+            self.leave();
+        }
+        self.list.waiting.borrow_mut().push(waker.clone());
+        self.entered = Some((self.list.woken.get(), waker.clone()));
+    }
+
+    fn leave(&mut self) {
+        if let Some((woken, waker)) = self.entered.take()
+            && woken == self.list.woken.get()
+        {
+            let mut waiting = self.list.waiting.borrow_mut();
+            // The same task may be there twice, for two reasons: either will do.
+            if let Some(at) = waiting.iter().rposition(|other| other.will_wake(&waker)) {
+                waiting.remove(at);
+            }
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

@@ -196,6 +196,8 @@ pub enum Mutant {
     OldRequestTaken,
     /// Replication: what a head has asked again since is done all the same.
     OvertakenDone,
+    /// A group takes what a head wants of a chunk that is another group's.
+    OtherTableTaken,
     /// Replication: a primary's index takes in what is durable on itself, before the others have it.
     ReadBeforeCommitted,
     /// Replication: a member that drops entries keeps the first of those that its primary has otherwise.

@@ -117,7 +117,7 @@ fn on(scratch: &Scratch, core_count: usize) {
     let cores = Cores::start(core_count, &Options::default()).expect("io_uring is there");
     let (tell, told) = mpsc::channel();
     let handles = cores.handles().to_vec();
-    let address = "127.0.0.1".to_owned();
+    let address = ([127, 0, 0, 1], 0).into();
     let options = NodeOptions {
         node: NodeId(1),
         address,

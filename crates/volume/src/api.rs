@@ -18,7 +18,7 @@ use runtime::{Instant, IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{BLOCK_BYTES, CHUNK_BYTES, LayerId, VolumeId};
+use types::{BLOCK_BYTES, CHUNK_BYTES, LayerId, NodeId, VolumeId};
 
 /// Most bytes that one read, write or compare moves: NVMe's MDTS here, and a chunk, so that a command touches at most
 /// two of them. A door whose protocol has longer requests splits them.
@@ -51,6 +51,17 @@ pub struct VolumeInfo {
     pub hosts: HostAccess,
     /// What it may do in a second.
     pub limits: Limits,
+    /// The node that serves it.
+    pub head: NodeId,
+}
+
+/// Where a volume is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Here.
+    Here,
+    /// By another node, or by nobody before one takes it.
+    Elsewhere,
 }
 
 /// Whether a volume is encrypted, and whether its key is here.
@@ -108,9 +119,12 @@ pub enum IoError {
     /// What is asked for would change a snapshot.
     #[error("a snapshot is read only")]
     ReadOnly,
-    /// The volume was deleted, or moved away from this head.
+    /// The volume was deleted.
     #[error("the volume is gone from here: {0}")]
     Gone(String),
+    /// Another node is the volume's head: the same may be asked for there.
+    #[error("the volume is served elsewhere: {0}")]
+    Elsewhere(String),
     /// Nothing was done, or of a long range only a part.
     #[error("its connection ended before all of it was admitted")]
     Abandoned,
@@ -188,6 +202,11 @@ impl Volume {
         };
         let below = self.snapshots().into_iter().filter(is_below);
         below.map(|info| (info.name.clone(), SnapshotMark(info.layer()))).collect()
+    }
+
+    /// Where it is served.
+    pub fn standing(&self) -> Standing {
+        self.state.standing()
     }
 
     /// What a host is told of it, as of now.

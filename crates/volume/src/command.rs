@@ -11,13 +11,13 @@
 use crate::admission::{Access, TicketId};
 use crate::api::{IoError, Volume};
 use crate::gate::Entered;
-use crate::head::{Call, Head, Running, VolumeState};
+use crate::head::{Call, Head, Orphan, Running, VolumeState};
 use crate::latency::{self, Moments};
 use crate::message::{Outcome, Reply, Request};
 use crate::part::{self, Done, Part, blocks_around, local_group};
 use crate::session::Session;
 use crate::spec::VolumeSpec;
-use replication::{GroupError, GroupRef, Placed};
+use replication::{Access as GroupAccess, GroupError, OnItsWay};
 use runtime::{Instant, now};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -32,23 +32,27 @@ pub(crate) struct Admitted {
     head: Rc<Head>,
     /// `None`: handed to another core.
     ticket: Option<TicketId>,
-    on_its_way: Option<(GroupRef, Placed)>,
+    /// What was asked of the chunk's group.
+    on_its_way: Option<(Rc<GroupAccess>, OnItsWay)>,
+    /// Something was asked of it before that may be done all the same.
+    unknown: Option<Rc<GroupAccess>>,
+    volume: VolumeId,
     moments: Moments,
 }
 
 impl Admitted {
     fn enter(head: &Rc<Head>, volume: VolumeId, part: &Part, access: Access) -> Self {
         let range = blocks_around(part.offset, part.len);
-        Self::with(head, head.admission.enter((volume, part.chunk), range, access))
+        Self::with(head, volume, Some(head.admission.enter((volume, part.chunk), range, access)))
     }
 
-    fn with(head: &Rc<Head>, ticket: TicketId) -> Self {
-        Self { head: head.clone(), ticket: Some(ticket), on_its_way: None, moments: Moments::default() }
+    fn with(head: &Rc<Head>, volume: VolumeId, ticket: Option<TicketId>) -> Self {
+        Self { head: head.clone(), ticket, on_its_way: None, unknown: None, volume, moments: Moments::default() }
     }
 
     /// For a part that changes nothing, beside the ticket that its command holds and goes on holding.
-    fn onlooker(head: &Rc<Head>) -> Self {
-        Self { head: head.clone(), ticket: None, on_its_way: None, moments: Moments::default() }
+    fn onlooker(head: &Rc<Head>, volume: VolumeId) -> Self {
+        Self::with(head, volume, None)
     }
 
     fn is_granted(&self) -> bool {
@@ -79,21 +83,28 @@ impl Admitted {
         &self.head
     }
 
-    /// An entry of this command was queued.
-    pub(crate) fn on_its_way(&mut self, group: &GroupRef, placed: Placed) {
-        match &mut self.on_its_way {
-            // Who led in between is not known: what becomes of the first, becomes of all.
-            Some((_, last)) if !placed.is_of_reign_of(*last) => {}
-            Some((_, last)) => *last = placed,
-            None => self.on_its_way = Some((group.clone(), placed)),
-        }
+    /// Something was asked of the chunk's group.
+    pub(crate) fn on_its_way(&mut self, group: &Rc<GroupAccess>, change: OnItsWay) {
+        self.on_its_way = Some(match self.on_its_way.take() {
+            Some((group, before)) => (group, before.and(change)),
+            None => (group.clone(), change),
+        });
     }
 
-    /// Resolves when all that was queued is committed.
+    /// What was asked of the group may be done, whatever becomes of the command.
+    pub(crate) fn outcome_unknown(&mut self, group: &Rc<GroupAccess>) {
+        self.unknown = Some(group.clone());
+    }
+
+    /// Resolves when all that was asked is committed, or has another outcome.
     pub(crate) async fn wait_committed(&mut self) -> Result<(), GroupError> {
-        let Some((group, placed)) = &self.on_its_way else { return Ok(()) };
-        let result = group.wait_committed(*placed).await;
+        let Some((group, change)) = &mut self.on_its_way else { return Ok(()) };
+        let result = group.wait(change).await;
         self.on_its_way = None;
+        if result.is_ok() {
+            // What was asked before is void by that.
+            self.unknown = None;
+        }
         result.map(|AppendTimes { issued, durable }| self.moments.device(issued, durable))
     }
 }
@@ -101,9 +112,11 @@ impl Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        match self.on_its_way.take() {
-            None => self.head.admission.leave(ticket),
-            Some((group, placed)) => self.head.adopt(ticket, group, placed),
+        let volume = self.volume;
+        match (self.unknown.take(), self.on_its_way.take()) {
+            (None, None) => self.head.admission.leave(ticket),
+            (Some(group), _) => self.head.adopt(Orphan { ticket, group, change: OnItsWay::lost(), volume }),
+            (None, Some((group, change))) => self.head.adopt(Orphan { ticket, group, change, volume }),
         }
     }
 }
@@ -178,20 +191,29 @@ impl Command {
         let chunk = ChunkId((offset / CHUNK_BYTES) as u32);
         let within = (offset % CHUNK_BYTES) as u32;
         let first_len = len.min(CHUNK_BYTES as u32 - within);
+        let term = volume.gate.term();
         let first = Part {
             chunk,
             offset: within,
             len: first_len,
             snapshot: snapshot(),
             compared: None,
+            epoch: term.spec.epoch,
             work: work(0, first_len),
         };
-        let term = volume.gate.term();
         let target = Target::of(&term.spec, chunk);
         let stage = if first_len < len {
             let rest = len - first_len;
             let (chunk, work) = (ChunkId(chunk.0 + 1), work(first_len, rest));
-            let second = Part { chunk, offset: 0, len: rest, snapshot: snapshot(), compared: None, work };
+            let second = Part {
+                chunk,
+                offset: 0,
+                len: rest,
+                snapshot: snapshot(),
+                compared: None,
+                epoch: term.spec.epoch,
+                work,
+            };
             let pair = Pair::begin(head, volume.clone(), access, first, second);
             Stage::Both(Box::pin(pair.finish(session.clone())))
         } else if target.core == head.index {
@@ -349,7 +371,7 @@ impl Hold {
     /// Does what changes nothing; the place in the order stays.
     async fn look(&self, volume: &VolumeState, target: Target, part: Part) -> Result<Done, IoError> {
         match self {
-            Self::Here(hold) => run_here(volume, target, part, &mut Admitted::onlooker(&hold.head)).await,
+            Self::Here(hold) => run_here(volume, target, part, &mut Admitted::onlooker(&hold.head, hold.volume)).await,
             Self::There(hold) => {
                 let spec = volume.gate.term().spec.clone();
                 let request = Request::Look { spec, place: target.place, part };
@@ -400,7 +422,7 @@ async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
 pub(crate) async fn serve(head: Rc<Head>, request: Request) -> Reply {
     match request {
         Request::Admit { volume, chunk, range, access } => {
-            let mut hold = Admitted::with(&head, head.admission.enter((volume, chunk), range, access));
+            let mut hold = Admitted::with(&head, volume, Some(head.admission.enter((volume, chunk), range, access)));
             hold.granted().await;
             Reply::Granted(hold.hand_over())
         }
@@ -411,10 +433,12 @@ pub(crate) async fn serve(head: Rc<Head>, request: Request) -> Reply {
             Reply::Done(run_for_another(&head, &spec, place, part, hold).await)
         }
         Request::Look { spec, place, part } => {
-            Reply::Done(run_for_another(&head, &spec, place, part, Admitted::onlooker(&head)).await)
+            let hold = Admitted::onlooker(&head, spec.info.id);
+            Reply::Done(run_for_another(&head, &spec, place, part, hold).await)
         }
         Request::Run { spec, place, ticket, part } => {
-            Reply::Done(run_for_another(&head, &spec, place, part, Admitted::with(&head, ticket)).await)
+            let hold = Admitted::with(&head, spec.info.id, Some(ticket));
+            Reply::Done(run_for_another(&head, &spec, place, part, hold).await)
         }
     }
 }

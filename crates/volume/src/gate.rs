@@ -212,9 +212,10 @@ mod tests {
             encryption: Encryption::Off,
             hosts: cluster::HostAccess::Any,
             limits: cluster::Limits::default(),
+            head: types::NodeId(1),
         };
         let table = SlotTable::from_runs(&SlotTable::deal(&[GroupId(1)])).expect("a table");
-        let table = Arc::new(TableLayout { id: 1, cores: vec![0], table });
+        let table = Arc::new(TableLayout { id: 1, cores: vec![0], missing: BTreeSet::new(), table });
         Arc::new(VolumeSpec {
             info,
             family_seed: 0,

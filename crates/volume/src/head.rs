@@ -2,7 +2,7 @@
 //! cores.
 
 use crate::admission::{Admission, TicketId};
-use crate::api::{Directory, Encryption, IoError, Volume, VolumeInfo};
+use crate::api::{Directory, Encryption, IoError, Standing, Volume, VolumeInfo};
 use crate::assembly::OpenShard;
 use crate::coding::Coder;
 use crate::command::serve;
@@ -13,7 +13,8 @@ use crate::message::{CallId, LocalFuture, Message, Reply, Request};
 use crate::session::Session;
 use crate::snapshot::{Reading, SnapshotState};
 use crate::spec::{LocalTable, VolumeSpec};
-use replication::{GroupRef, Placed};
+use replication::node::CoreGroups;
+use replication::{Access, GroupError, OnItsWay};
 use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -23,7 +24,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::ReadError;
-use types::{LayerId, StoreId, VolumeId};
+use types::{LayerId, StoreId, VolumeEpoch, VolumeId};
 
 /// Messages between two cores before the sender's own queue takes over.
 const LINE_MESSAGES: usize = 4096;
@@ -51,11 +52,12 @@ struct Outbox {
     filled: WaitList,
 }
 
-/// An entry that outlived its command: its ticket is given up when it is committed.
-struct Orphan {
-    ticket: TicketId,
-    group: GroupRef,
-    placed: Placed,
+/// What outlived its command: its ticket is given up when it is done, or never will be.
+pub(crate) struct Orphan {
+    pub(crate) ticket: TicketId,
+    pub(crate) group: Rc<Access>,
+    pub(crate) change: OnItsWay,
+    pub(crate) volume: VolumeId,
 }
 
 /// See the module.
@@ -78,13 +80,13 @@ pub(crate) struct Head {
     pub(crate) in_trash: RefCell<String>,
     /// Volumes that are not served here any more, while commands of them may still come from other cores.
     leaving: RefCell<Vec<Rc<VolumeState>>>,
-    orphans: RefCell<VecDeque<Orphan>>,
-    orphaned: WaitList,
+    /// This core's share of the groups.
+    pub(crate) groups: Rc<CoreGroups>,
 }
 
 impl Head {
     /// Starts this core's side.
-    pub(crate) fn start(lines: Lines) -> Rc<Self> {
+    pub(crate) fn start(lines: Lines, groups: Rc<CoreGroups>) -> Rc<Self> {
         let Lines { index, out, inbox } = lines;
         let head = Rc::new(Self {
             index,
@@ -100,17 +102,15 @@ impl Head {
             latencies: Rc::default(),
             in_trash: RefCell::default(),
             leaving: RefCell::default(),
-            orphans: RefCell::default(),
-            orphaned: WaitList::default(),
+            groups,
         });
         head.directory.belongs_to(&head);
-        runtime::spawn(receive(head.clone(), inbox));
-        for (core, sender) in out.into_iter().enumerate() {
-            if core != usize::from(index) {
-                runtime::spawn(send_all(head.clone(), core, sender));
-            }
+        for (core, sender) in out.iter().enumerate().filter(|(core, _)| *core != usize::from(index)) {
+            runtime::spawn(send_all(head.clone(), core, sender.clone()));
         }
-        runtime::spawn(keep_orphans(head.clone()));
+        // The line to itself stays open: what is served is served as long as the core lives, whoever holds on to it.
+        let own = out.into_iter().nth(index.into());
+        runtime::spawn(receive(head.clone(), inbox, own));
         head
     }
 
@@ -163,6 +163,30 @@ impl Head {
         served.map(|volume| volume.state).or_else(leaving)
     }
 
+    /// What the volume is here and now, if this node serves it: in another's reign it asks for nothing.
+    fn spec_of(&self, volume: VolumeId) -> Option<Arc<VolumeSpec>> {
+        let leaving = || self.leaving.borrow().iter().find(|state| state.info.id == volume).cloned();
+        let known = self.directory.by_id(volume).map(|volume| volume.state).or_else(leaving);
+        known.filter(|state| state.standing() == Standing::Here).map(|state| state.gate.term().spec.clone())
+    }
+
+    /// A group has seen a later head of the volume: this one serves nothing of it from now on, on any core (H3).
+    #[cold]
+    pub(crate) fn deposed(self: &Rc<Self>, volume: VolumeId, seen: VolumeEpoch) {
+        let stop = move |head: &Head| {
+            if let Some(volume) = head.directory.by_id(volume)
+                && volume.state.gate.term().spec.epoch < seen
+            {
+                volume.state.stand(Standing::Elsewhere);
+                head.directory.bump();
+            }
+        };
+        stop(self);
+        for core in (0..self.outboxes.len() as u16).filter(|core| *core != self.index) {
+            self.spawn_on(core, move |head| Box::pin(async move { stop(&head) }));
+        }
+    }
+
     /// Adds the layers that commands write to here.
     pub(crate) fn written_to(&self, layers: &mut BTreeSet<LayerId>) {
         self.directory.list().iter().for_each(|volume| volume.state.gate.written_to(layers));
@@ -206,14 +230,13 @@ impl Head {
         while let Ok(()) = reached.recv().await {}
     }
 
-    /// Takes over the ticket of a command that was dropped while an entry of it is on its way.
-    pub(crate) fn adopt(&self, ticket: TicketId, group: GroupRef, placed: Placed) {
-        self.orphans.borrow_mut().push_back(Orphan { ticket, group, placed });
-        self.orphaned.wake_all();
+    /// Takes over the ticket of a command that ended while something that it asked for is on its way.
+    pub(crate) fn adopt(self: &Rc<Self>, orphan: Orphan) {
+        runtime::spawn(keep(self.clone(), orphan));
     }
 }
 
-async fn receive(head: Rc<Head>, mut inbox: CrossReceiver<Message>) {
+async fn receive(head: Rc<Head>, mut inbox: CrossReceiver<Message>, _own: Option<CrossSender<Message>>) {
     while let Ok(message) = inbox.recv().await {
         match message {
             Message::Request { from, call, request } => {
@@ -246,13 +269,20 @@ async fn send_all(head: Rc<Head>, core: usize, sender: CrossSender<Message>) {
     }
 }
 
-async fn keep_orphans(head: Rc<Head>) {
-    loop {
-        let orphan = head.orphaned.until(|| head.orphans.borrow_mut().pop_front()).await;
-        // Committed, or the group has stopped and nothing is served from it any more.
-        let _ = orphan.group.wait_committed(orphan.placed).await;
-        head.admission.leave(orphan.ticket);
+/// Gives the ticket up when no newer command can be overtaken any more: what was asked is done, or is void (H5).
+async fn keep(head: Rc<Head>, orphan: Orphan) {
+    let Orphan { ticket, group, mut change, volume } = orphan;
+    let mut outcome = group.wait(&mut change).await.map(drop);
+    while let Err(GroupError::Unknown { .. } | GroupError::Stopped { .. }) = outcome {
+        // Of a volume that is not served any more there are no newer commands.
+        let Some(spec) = head.spec_of(volume) else { break };
+        outcome = group.settle(spec.stamp()).await;
+        if let Err(GroupError::Stopped { .. }) = outcome {
+            // Nothing is served from it any more.
+            break;
+        }
     }
+    head.admission.leave(ticket);
 }
 
 /// Calls of this core that wait for their answer.
@@ -359,6 +389,7 @@ pub(crate) struct VolumeState {
     /// Its snapshots.
     pub(crate) snapshots: RefCell<Vec<Rc<SnapshotState>>>,
     head: Weak<Head>,
+    standing: Cell<Standing>,
     gone: Cell<bool>,
     running: Cell<u64>,
     drained: WaitList,
@@ -369,7 +400,7 @@ impl VolumeState {
     ///
     /// # Panics
     /// If it is locked: without its key its blocks would be written in clear.
-    pub(crate) fn add(head: &Rc<Head>, spec: Arc<VolumeSpec>) {
+    pub(crate) fn add(head: &Rc<Head>, spec: Arc<VolumeSpec>, standing: Standing) {
         assert!(spec.info.encryption != Encryption::Locked, "volume {} is locked", spec.info.name);
         let table = head.table(spec.table.id).expect("tables are set before volumes are added");
         let state = Self {
@@ -380,6 +411,7 @@ impl VolumeState {
             recorder: Recorder::new(head.index, &head.latencies),
             snapshots: RefCell::default(),
             head: Rc::downgrade(head),
+            standing: Cell::new(standing),
             gone: Cell::new(false),
             running: Cell::new(0),
             drained: WaitList::default(),
@@ -411,6 +443,16 @@ impl VolumeState {
         self.gate.term().spec.info.name.clone()
     }
 
+    /// Where it is served.
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing.get()
+    }
+
+    /// From now on it is served there.
+    pub(crate) fn stand(&self, standing: Standing) {
+        self.standing.set(standing);
+    }
+
     /// Whether it was taken away from this core.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.get()
@@ -428,6 +470,12 @@ impl VolumeState {
         }
     }
 
+    #[cold]
+    fn elsewhere(&self) -> IoError {
+        let term = self.gate.term();
+        IoError::Elsewhere(format!("node {} is the head of volume {}", term.spec.info.head, term.spec.info.name))
+    }
+
     /// Checks the range and lets a command in, of the volume or of one of its snapshots.
     pub(crate) fn let_in(
         self: &Rc<Self>,
@@ -439,6 +487,9 @@ impl VolumeState {
         let Some(head) = self.head.upgrade().filter(|_| !self.gone.get()) else {
             return Err(IoError::Gone(format!("volume {} was deleted or locked", self.name())));
         };
+        if self.standing.get() != Standing::Here {
+            return Err(self.elsewhere());
+        }
         let reading = snapshot.map(|snapshot| snapshot.let_in(|| self.name())).transpose()?;
         let size_bytes =
             snapshot.map_or_else(|| self.gate.term().spec.info.size_bytes, |snapshot| snapshot.info.size_bytes);

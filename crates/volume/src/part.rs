@@ -7,21 +7,27 @@
 //! is stored.
 
 use crate::api::{Encryption, IoError};
-use crate::coding::{Coder, Where};
+use crate::coding::Where;
 use crate::command::Admitted;
+use crate::head::Head;
 use crate::spec::VolumeSpec;
 use crate::status::{BlockExtent, extents_of};
-use replication::{GroupError, GroupRef, Place, Sought};
+use replication::{Access, Blocks, Found, GroupError, Place, Sought};
 use runtime::{Instant, IoBuf, SharedBuf, now};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
-use store::{Content, StoredBlocks, Want};
-use types::{BLOCK_BYTES, BlockRange, ChunkId, LayerId, Mutant, mutant};
+use std::time::Duration;
+use store::Want;
+use types::{BLOCK_BYTES, BlockRange, ChunkId, LayerId, Mutant, VolumeEpoch, mutant};
 
 /// A write that does not cross a multiple of this is all or nothing on every floor: one entry, in one record.
 pub(crate) const UNTORN_BYTES: u32 = 64 << 10;
 
 const BLOCK: u32 = BLOCK_BYTES as u32;
+
+/// A group that serves nobody for so long fails the part (H16).
+const GROUP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to do, at which byte of the chunk.
 pub(crate) struct Part {
@@ -32,6 +38,8 @@ pub(crate) struct Part {
     pub(crate) snapshot: Option<Arc<[LayerId]>>,
     /// Of a write whose range was compared before: the volume's top layer then.
     pub(crate) compared: Option<LayerId>,
+    /// The reign of the head when the command was let in: in none that follows it is done.
+    pub(crate) epoch: VolumeEpoch,
     pub(crate) work: Work,
 }
 
@@ -98,10 +106,18 @@ fn blocks_within(offset: u32, len: u32) -> Option<BlockRange> {
 }
 
 /// Does it. `hold` is the command's place in the chunk's order; it is told of entries on their way.
-pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &mut Admitted) -> Result<Done, IoError> {
+pub(crate) async fn run(
+    spec: &VolumeSpec,
+    group: &Rc<Access>,
+    part: Part,
+    hold: &mut Admitted,
+) -> Result<Done, IoError> {
     if spec.info.encryption == Encryption::Locked {
         // It is in no directory; should one reach it all the same, nothing is stored in clear.
         return Err(IoError::Unavailable(format!("volume {} is locked", spec.info.name)));
+    }
+    if part.epoch != spec.epoch {
+        return Err(IoError::Elsewhere(format!("volume {} had another head since", spec.info.name)));
     }
     if part.is_taken_back(spec) {
         return Ok(Done::Plain);
@@ -110,7 +126,7 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
     let Part { chunk, offset, len, snapshot, work, .. } = part;
     let layers = snapshot.as_deref().unwrap_or(&spec.info.layers);
     let stores_zeroes = matches!(work, Work::Fill(_));
-    let runner = Runner { spec, group, chunk, layers, stores_zeroes, coder: &head.coder, read_at: Cell::default() };
+    let runner = Runner { spec, group, chunk, layers, stores_zeroes, head: &head, read_at: Cell::default() };
     let writes = matches!(work, Work::Write(_) | Work::Fill(_) | Work::Zero { .. });
     assert!(snapshot.is_none() || !writes, "a snapshot stays as it is");
     match work {
@@ -139,32 +155,85 @@ pub(crate) async fn run(spec: &VolumeSpec, group: &GroupRef, part: Part, hold: &
 
 struct Runner<'a> {
     spec: &'a VolumeSpec,
-    group: &'a GroupRef,
+    group: &'a Rc<Access>,
     chunk: ChunkId,
     /// What is read, newest first.
     layers: &'a [LayerId],
     /// Whether blocks of nothing but zeroes are stored.
     stores_zeroes: bool,
-    coder: &'a RefCell<Coder>,
+    head: &'a Rc<Head>,
     /// When the device was asked for what is read (zero: without a wait), and when it was there.
     read_at: Cell<(Instant, Instant)>,
 }
 
+/// Why a part, or an attempt at it, came to nothing.
+enum Failed {
+    /// The group has not done it, or nobody knows.
+    Group(GroupError),
+    /// For another reason.
+    Io(IoError),
+}
+
+impl From<GroupError> for Failed {
+    fn from(error: GroupError) -> Self {
+        Self::Group(error)
+    }
+}
+
 impl Runner<'_> {
-    async fn read(&self, range: BlockRange, buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), IoError>, IoBuf) {
+    /// An attempt has failed since which others have, too; resolves when there is to be another.
+    ///
+    /// # Errors
+    /// If there is to be none. What then may be done all the same is the hold's.
+    #[cold]
+    async fn again(
+        &self,
+        failed: Failed,
+        since: &mut Option<Instant>,
+        hold: Option<&mut Admitted>,
+    ) -> Result<(), IoError> {
+        let error = match failed {
+            Failed::Group(error) => error,
+            Failed::Io(error) => return Err(error),
+        };
+        if let GroupError::OldHead { volume, seen, .. } = error {
+            self.head.deposed(volume, seen);
+        }
+        if let (GroupError::Unknown { .. } | GroupError::Stopped { .. }, Some(hold)) = (&error, hold) {
+            hold.outcome_unknown(self.group);
+        }
+        let is_over = now().since(*since.get_or_insert_with(now)) >= GROUP_PATIENCE;
+        let again = if is_over { Err(error) } else { self.group.ask_again(error).await };
+        again.map_err(io_error)
+    }
+
+    async fn read(&self, range: BlockRange, mut buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), IoError>, IoBuf) {
+        let mut since = None;
+        loop {
+            let (result, back) = self.read_once(range, buf, checksums).await;
+            let Err(failed) = result else { return (Ok(()), back) };
+            if let Err(error) = Box::pin(self.again(failed, &mut since, None)).await {
+                return (Err(error), back);
+            }
+            buf = back;
+            checksums.clear();
+        }
+    }
+
+    async fn read_once(&self, range: BlockRange, buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), Failed>, IoBuf) {
         let Self { spec, group, chunk, layers, .. } = self;
         let want = if spec.coding.key.is_some() { Want::Stored } else { Want::Plain };
         let sought = Sought { layers, chunk: *chunk, range, want };
-        let (reader, waited) = match group.reader(spec.stamp()).await {
-            Ok(let_in) => let_in,
-            Err(error) => return (Err(io_error(error)), buf),
-        };
-        let (result, mut buf) = reader.read(sought, buf, checksums).await;
-        self.read_at.set((waited.unwrap_or_default(), now()));
+        let (result, mut buf) = group.read(spec.stamp(), sought, buf, checksums).await;
         let result = match result {
-            Ok(Content::Plain) => Ok(()),
-            Ok(Content::Stored(stored)) => self.decode(range, stored, &mut buf, checksums),
-            Err(error) => Err(io_error(error)),
+            Ok((found, waited)) => {
+                self.read_at.set((waited.unwrap_or_default(), now()));
+                match found {
+                    Found::Plain => Ok(()),
+                    Found::Stored(stored) => self.decode(range, stored, &mut buf, checksums).map_err(Failed::Io),
+                }
+            }
+            Err(error) => Err(Failed::Group(error)),
         };
         (result, buf)
     }
@@ -176,11 +245,11 @@ impl Runner<'_> {
     fn decode(
         &self,
         range: BlockRange,
-        stored: StoredBlocks,
+        stored: Blocks,
         buf: &mut IoBuf,
         checksums: &mut Vec<u32>,
     ) -> Result<(), IoError> {
-        let decoded = self.coder.borrow_mut().decode(&self.spec.coding, self.at(range), stored, buf, checksums);
+        let decoded = self.head.coder.borrow_mut().decode(&self.spec.coding, self.at(range), stored, buf, checksums);
         decoded.map_err(|(block, why)| {
             let (chunk, group) = (self.chunk, self.group.id());
             IoError::Damaged(format!(
@@ -190,14 +259,22 @@ impl Runner<'_> {
     }
 
     /// One block, as it is.
-    async fn read_block(&self, block: u32) -> Result<IoBuf, IoError> {
+    async fn read_block(&self, block: u32) -> Result<IoBuf, Failed> {
         let mut checksums = crate::checksums::take();
-        let (result, buf) = self.read(BlockRange::new(block, 1), IoBuf::new(BLOCK_BYTES), &mut checksums).await;
+        let (result, buf) = self.read_once(BlockRange::new(block, 1), IoBuf::new(BLOCK_BYTES), &mut checksums).await;
         crate::checksums::give(checksums);
         result.map(|()| buf)
     }
 
     async fn write(&self, offset: u32, bytes: &SharedBuf, hold: &mut Admitted) -> Result<(), IoError> {
+        let mut since = None;
+        loop {
+            let Err(failed) = self.write_once(offset, bytes, hold).await else { return Ok(()) };
+            Box::pin(self.again(failed, &mut since, Some(hold))).await?;
+        }
+    }
+
+    async fn write_once(&self, offset: u32, bytes: &SharedBuf, hold: &mut Admitted) -> Result<(), Failed> {
         let end = offset + bytes.len() as u32;
         let unit = if mutant(Mutant::UntornSplit) { BLOCK } else { UNTORN_BYTES };
         let (mut at, mut queued) = (offset, Ok(()));
@@ -207,17 +284,15 @@ impl Runner<'_> {
             queued = self.write_piece(at, piece, hold).await;
             if mutant(Mutant::UntornSplit) && queued.is_ok() {
                 // Entries that are queued at once mostly share a record, and are all or nothing by that.
-                queued = hold.wait_committed().await.map_err(io_error);
+                queued = hold.wait_committed().await.map_err(Failed::Group);
             }
             at = cut;
         }
-        // Also after an error: what was queued before it is on its way, and nothing overlapping may start until then.
-        let committed = hold.wait_committed().await.map_err(io_error);
-        queued.and(committed)
+        all_of(queued, hold).await
     }
 
     /// Queues one entry: bytes that do not cross a multiple of 64 KiB.
-    async fn write_piece(&self, offset: u32, bytes: SharedBuf, hold: &mut Admitted) -> Result<(), IoError> {
+    async fn write_piece(&self, offset: u32, bytes: SharedBuf, hold: &mut Admitted) -> Result<(), Failed> {
         let range = blocks_around(offset, bytes.len() as u32);
         let bytes =
             if bytes.len() == range.bytes() { bytes } else { Box::pin(self.fill_up(range, offset, &bytes)).await? };
@@ -225,17 +300,17 @@ impl Runner<'_> {
             return Box::pin(self.zero_blocks(range, hold)).await;
         }
         let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
-        let encoded = self.coder.borrow_mut().encode(&self.spec.coding, self.at(range), bytes);
+        let encoded = self.head.coder.borrow_mut().encode(&self.spec.coding, self.at(range), bytes);
         let (bytes, coding) =
-            encoded.map_err(|why| IoError::Unavailable(format!("a block was not encrypted: {why}")))?;
-        let seq = self.group.write(self.spec.stamp(), place, bytes, coding).await.map_err(io_error)?;
-        hold.on_its_way(self.group, seq);
+            encoded.map_err(|why| Failed::Io(IoError::Unavailable(format!("a block was not encrypted: {why}"))))?;
+        let change = self.group.write(self.spec.stamp(), place, bytes, coding).await?;
+        hold.on_its_way(self.group, change);
         Ok(())
     }
 
     /// The whole blocks of `range`, with `bytes` at `offset` and around them what is stored.
     #[cold]
-    async fn fill_up(&self, range: BlockRange, offset: u32, bytes: &[u8]) -> Result<SharedBuf, IoError> {
+    async fn fill_up(&self, range: BlockRange, offset: u32, bytes: &[u8]) -> Result<SharedBuf, Failed> {
         let start = u32::from(range.first) * BLOCK;
         let (from, to) = ((offset - start) as usize, (offset - start) as usize + bytes.len());
         let mut whole = IoBuf::new(range.bytes());
@@ -251,18 +326,23 @@ impl Runner<'_> {
     }
 
     /// Queues an entry without data, if there is anything that it would hide.
-    async fn zero_blocks(&self, range: BlockRange, hold: &mut Admitted) -> Result<(), IoError> {
-        if !self.spec.info.layers.iter().any(|&layer| self.group.holds(layer, self.chunk)) {
-            return Ok(());
+    async fn zero_blocks(&self, range: BlockRange, hold: &mut Admitted) -> Result<(), Failed> {
+        let Self { spec, group, chunk, .. } = self;
+        if let Some(change) = group.zero(spec.stamp(), &spec.info.layers, *chunk, range).await? {
+            hold.on_its_way(group, change);
         }
-        let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
-        let hides_below = self.spec.info.layers.len() > 1 && !mutant(Mutant::DiscardRevealsBelow);
-        let seq = self.group.zero(self.spec.stamp(), place, hides_below).await.map_err(io_error)?;
-        hold.on_its_way(self.group, seq);
         Ok(())
     }
 
     async fn zero(&self, offset: u32, len: u32, partial: bool, hold: &mut Admitted) -> Result<(), IoError> {
+        let mut since = None;
+        loop {
+            let Err(failed) = self.zero_once(offset, len, partial, hold).await else { return Ok(()) };
+            self.again(failed, &mut since, Some(hold)).await?;
+        }
+    }
+
+    async fn zero_once(&self, offset: u32, len: u32, partial: bool, hold: &mut Admitted) -> Result<(), Failed> {
         let end = offset + len;
         let inner = blocks_within(offset, len);
         let mut queued = match inner {
@@ -282,18 +362,20 @@ impl Runner<'_> {
                 }
             }
         }
-        let committed = hold.wait_committed().await.map_err(io_error);
-        queued.and(committed)
+        all_of(queued, hold).await
     }
 
-    async fn status(&self, offset: u32, len: u32, since: &[LayerId]) -> Result<Vec<BlockExtent>, IoError> {
+    async fn status(&self, offset: u32, len: u32, marks: &[LayerId]) -> Result<Vec<BlockExtent>, IoError> {
         let Self { spec, group, chunk, layers, .. } = self;
         let range = blocks_around(offset, len);
-        let mut known = Vec::new();
-        let sought = Sought { layers, chunk: *chunk, range, want: Want::Stored };
-        let (reader, _) = group.reader(spec.stamp()).await.map_err(io_error)?;
-        reader.known_blocks(sought, &mut known).map_err(io_error)?;
-        Ok(extents_of(&known, layers, since, offset, len))
+        let (mut known, mut since) = (Vec::new(), None);
+        loop {
+            let sought = Sought { layers, chunk: *chunk, range, want: Want::Stored };
+            match group.known_blocks(spec.stamp(), sought, &mut known).await {
+                Ok(()) => return Ok(extents_of(&known, layers, marks, offset, len)),
+                Err(error) => self.again(error.into(), &mut since, None).await?,
+            }
+        }
     }
 
     async fn compare(&self, offset: u32, bytes: &SharedBuf) -> Result<Done, IoError> {
@@ -323,6 +405,15 @@ impl Runner<'_> {
     }
 }
 
+/// What came of an attempt, when all that it queued has an outcome, also after an error: nothing overlapping may start before.
+/// Of parts that nobody knows of nobody knows the whole.
+async fn all_of(queued: Result<(), Failed>, hold: &mut Admitted) -> Result<(), Failed> {
+    match hold.wait_committed().await {
+        Err(unknown @ GroupError::Unknown { .. }) => Err(Failed::Group(unknown)),
+        committed => queued.and(committed.map_err(Failed::Group)),
+    }
+}
+
 /// Whether there is nothing but zeroes: one look, for most data.
 fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -341,17 +432,18 @@ pub(crate) fn io_error(error: GroupError) -> IoError {
             IoError::NoSpace(why.strip_prefix("no space: ").map_or(why.clone(), str::to_owned))
         }
         GroupError::Damaged { .. } | GroupError::DamagedThere { .. } => IoError::Damaged(error.to_string()),
-        GroupError::OldHead { .. } => IoError::Gone(error.to_string()),
+        GroupError::OldHead { .. } => IoError::Elsewhere(error.to_string()),
         GroupError::Stopped { .. }
         | GroupError::NotPrimary { .. }
         | GroupError::Untold { .. }
+        | GroupError::NotHeld { .. }
         | GroupError::Overtaken { .. }
         | GroupError::Unknown { .. } => IoError::Unavailable(error.to_string()),
     }
 }
 
-/// The group of a part, which lives on this core: requests are sent where their group is.
-pub(crate) fn local_group(groups: &[Option<GroupRef>], place: usize) -> Result<&GroupRef, IoError> {
+/// The group of a part, as this core reaches it: a chunk belongs to one core.
+pub(crate) fn local_group(groups: &[Option<Rc<Access>>], place: usize) -> Result<&Rc<Access>, IoError> {
     let missing = || IoError::Unavailable("the group of this part of the volume was not started".to_owned());
     groups.get(place).and_then(Option::as_ref).ok_or_else(missing)
 }

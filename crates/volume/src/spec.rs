@@ -4,10 +4,12 @@ use crate::api::{Encryption, VolumeInfo};
 use crate::coding::Coding;
 use crate::limit::Limiter;
 use cluster::{Compression, SlotTable, VolumeRecord, slot_of};
-use replication::{GroupRef, Stamp};
+use replication::{Access, Stamp};
+use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 use store::format::LayerRecord;
-use types::{ChunkId, LayerId, VolumeEpoch};
+use types::{ChunkId, GroupId, LayerId, VolumeEpoch};
 
 /// A slot table and the core of each of its groups.
 pub(crate) struct TableLayout {
@@ -15,13 +17,15 @@ pub(crate) struct TableLayout {
     pub(crate) table: SlotTable,
     /// By place in the table's list of groups.
     pub(crate) cores: Vec<u16>,
+    /// Groups all of whose members are on devices of this node that it was not started with.
+    pub(crate) missing: BTreeSet<GroupId>,
 }
 
-/// The same table as one core sees it: the groups that live here.
+/// The same table as one core sees it: the groups whose chunks are its.
 pub(crate) struct LocalTable {
     pub(crate) layout: Arc<TableLayout>,
-    /// By place; `None`: on another core.
-    pub(crate) groups: Vec<Option<GroupRef>>,
+    /// By place; `None`: another core's.
+    pub(crate) groups: Vec<Option<Rc<Access>>>,
 }
 
 /// What a host is told of a volume that nobody serves.
@@ -39,6 +43,7 @@ pub(crate) fn volume_info(record: &VolumeRecord) -> VolumeInfo {
         encryption: if record.key.is_some() { Encryption::Locked } else { Encryption::Off },
         hosts: record.hosts.clone(),
         limits: record.limits,
+        head: record.head,
     }
 }
 

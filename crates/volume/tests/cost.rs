@@ -18,7 +18,9 @@ static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 
 const BLOCKS: u64 = 8192;
 const DEPTH: usize = 32;
-const COUNTS: usize = 9;
+const COUNTS: usize = 41;
+/// So few that most counts lie between two beats of the node, which take memory.
+const OPERATIONS: u64 = 200;
 /// A pass of the store's checkpoint may fall into a count: it takes memory for each index leaf that it writes, 32 here.
 const PASS_ALLOCATIONS_MAX: u64 = 400;
 
@@ -80,7 +82,7 @@ async fn run(shared: &Shared, order: Order, count: u64) -> u64 {
     counting::on_threads_watched() - before
 }
 
-/// Several counts of 1,000 writes, and of as many reads.
+/// Several counts of writes, and of as many reads.
 async fn measure(options: NodeOptions) -> [Vec<u64>; 2] {
     let assembly = Assembly::start(options).await.expect("the node starts");
     assembly.create_volume(new_volume("v", BLOCKS * 4096)).await.expect("made");
@@ -96,8 +98,8 @@ async fn measure(options: NodeOptions) -> [Vec<u64>; 2] {
     }
     let mut counted = [Vec::new(), Vec::new()];
     for _ in 0..COUNTS {
-        counted[0].push(run(&shared, Order::Write, 1000).await);
-        counted[1].push(run(&shared, Order::Read, 1000).await);
+        counted[0].push(run(&shared, Order::Write, OPERATIONS).await);
+        counted[1].push(run(&shared, Order::Read, OPERATIONS).await);
     }
     assembly.stop().await;
     counted
@@ -115,7 +117,7 @@ fn a_block_read_or_written_takes_no_memory_once_warm() {
     let handles = cores.handles().to_vec();
     let options = NodeOptions {
         node: NodeId(1),
-        address: "127.0.0.1".to_owned(),
+        address: ([127, 0, 0, 1], 0).into(),
         cores: handles.clone(),
         devices: vec![device],
         blank: volume::Blank::Format,
@@ -129,7 +131,7 @@ fn a_block_read_or_written_takes_no_memory_once_warm() {
     cores.stop();
     for mut counts in counted {
         counts.sort_unstable();
-        assert_eq!(counts[COUNTS / 2], 0, "memory taken per 1,000 writes or reads: {counts:?}");
+        assert_eq!(counts[COUNTS / 2], 0, "memory taken per {OPERATIONS} writes or reads: {counts:?}");
         assert!(counts[COUNTS - 1] <= PASS_ALLOCATIONS_MAX, "memory taken beside a pass: {counts:?}");
     }
 }

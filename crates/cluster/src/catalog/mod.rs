@@ -6,7 +6,6 @@
 //! skipped).
 
 mod change;
-mod groups;
 mod growth;
 mod hosts;
 mod keys;
@@ -17,12 +16,11 @@ mod trash;
 mod volumes;
 
 pub use change::{VolumeChange, change_volume};
-pub use groups::begin_epochs;
 pub use growth::{add_groups, deal_again};
 pub use hosts::{HostChange, change_hosts};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use settle::settle;
-pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table};
+pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table, say_address};
 pub use snapshots::{
     EndingLayer, NewTop, NextEnding, chain_of, clone_volume, delete_snapshot, finish_ending, name_snapshot,
     next_ending, push_layer, roll_back, snapshot, snapshots, take_top,

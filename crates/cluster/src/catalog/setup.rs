@@ -4,11 +4,13 @@
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::records::{
-    Allocator, Compression, DeviceRecord, DeviceState, GroupRecord, Policy, PoolRecord, Record, SlotTablePiece, keys,
+    Allocator, Compression, DeviceRecord, DeviceState, GroupRecord, NodeRecord, Policy, PoolRecord, Record,
+    SlotTablePiece, keys,
 };
 use crate::slots::{SlotRun, SlotTable};
 use crate::typed::{Versioned, encode, get, list};
-use types::{GroupId, StoreId};
+use std::net::SocketAddr;
+use types::{GroupId, NodeId, StoreId};
 
 /// The pool of a cluster that was not told otherwise.
 pub const DEFAULT_POOL: &str = "default";
@@ -26,6 +28,24 @@ pub async fn ensure<T: Record>(map: &dyn MapStore, record: T) -> Result<Versione
             return Ok(found);
         }
         attempt(map, Transaction::new().expect_absent(&key).put(&key, encode(&record))).await?;
+    }
+    Err(CatalogError::Contended)
+}
+
+/// Says where a node is reached from now on.
+pub async fn say_address(map: &dyn MapStore, node: NodeId, address: SocketAddr) -> Result<(), CatalogError> {
+    let record = NodeRecord { id: node, address: address.to_string() };
+    let key = record.key();
+    for _ in 0..ATTEMPTS_MAX {
+        let found: Option<Versioned<NodeRecord>> = get(map, &key).await?;
+        let transaction = match found {
+            Some(found) if found.record == record => return Ok(()),
+            Some(found) => Transaction::new().expect(&key, found.modified),
+            None => Transaction::new().expect_absent(&key),
+        };
+        if let Attempt::Done = attempt(map, transaction.put(&key, encode(&record))).await? {
+            return Ok(());
+        }
     }
     Err(CatalogError::Contended)
 }

@@ -49,6 +49,8 @@ pub enum NextEnding {
     Waits(LayerId),
     /// Nothing.
     Nothing,
+    /// Another node serves the family.
+    Elsewhere,
 }
 
 pub(super) async fn volume(map: &dyn MapStore, id: VolumeId) -> Result<Versioned<VolumeRecord>, CatalogError> {
@@ -273,20 +275,26 @@ pub async fn clone_volume(
 
 /// A layer of a family that nobody wants and that can end now: those without a child first, for what they hold needs no
 /// place. None of those that are `written_to`, whatever the map says of them: what is written to a layer that has ended
-/// is lost.
+/// is lost. Nothing if another node than `head` serves the family.
 pub async fn next_ending(
     map: &dyn MapStore,
     family: FamilyId,
+    head: NodeId,
     written_to: &BTreeSet<LayerId>,
 ) -> Result<NextEnding, CatalogError> {
+    // Volumes last: whoever takes them over in between shows there.
+    let layers = list::<LayerRecord>(map, keys::LAYERS).await?;
+    let snapshots = list::<SnapshotRecord>(map, keys::SNAPSHOTS).await?;
     let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
     let of_family: Vec<_> = volumes.into_iter().map(|v| v.record).filter(|v| v.family == family).collect();
     let Some(any) = of_family.first() else { return Ok(NextEnding::Nothing) };
+    if of_family.iter().any(|volume| volume.head != head) {
+        // Another node's matter: only the head knows what is written to.
+        return Ok(NextEnding::Elsewhere);
+    }
     let serving = of_family.iter().filter(|volume| volume.state != VolumeState::Deleting);
     let mut wanted: BTreeSet<LayerId> = serving.filter_map(|volume| volume.layers.last().copied()).collect();
-    let snapshots = list::<SnapshotRecord>(map, keys::SNAPSHOTS).await?;
     wanted.extend(snapshots.iter().filter(|found| found.record.family == family).map(|found| found.record.layer));
-    let layers = list::<LayerRecord>(map, keys::LAYERS).await?;
     let layers: Vec<_> = layers.into_iter().map(|found| found.record).filter(|layer| layer.family == family).collect();
     let mut children: BTreeMap<LayerId, Vec<LayerId>> = BTreeMap::new();
     for layer in &layers {

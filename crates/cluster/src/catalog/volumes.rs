@@ -9,7 +9,7 @@ use crate::records::{
     keys,
 };
 use crate::typed::{Versioned, encode, get, list};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{FamilyId, LayerId, NodeId, VolumeEpoch, VolumeId};
 
 /// Namespaces of a subsystem (MNAN): ids 1..=1024.
@@ -205,17 +205,30 @@ async fn free_nsid(map: &dyn MapStore, subsystem: &str, volume: VolumeId) -> Res
     in_turn.find(|nsid| !taken.contains(nsid)).ok_or_else(|| CatalogError::SubsystemFull(subsystem.to_owned()))
 }
 
-/// Makes `node` the head of every volume in the map, in a new volume epoch. Returns them as they are afterwards,
-/// those that are being deleted too.
-pub async fn take_heads(map: &dyn MapStore, node: NodeId) -> Result<Vec<VolumeRecord>, CatalogError> {
+/// Makes `node` the head of all volumes of each family that `is_due`, in a new volume epoch: a family has one head, as its
+/// layers end under one hand. Returns them as they are afterwards, those that are being deleted too.
+pub async fn take_heads(
+    map: &dyn MapStore,
+    node: NodeId,
+    is_due: impl Fn(&[VolumeRecord]) -> bool,
+) -> Result<Vec<VolumeRecord>, CatalogError> {
     let mut taken: Vec<VolumeRecord> = Vec::new();
     for _ in 0..ATTEMPTS_MAX {
-        let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
-        let due: Vec<_> = volumes.into_iter().filter(|v| taken.iter().all(|other| other.id != v.record.id)).collect();
-        if due.is_empty() {
+        let mut families: BTreeMap<FamilyId, Vec<Versioned<VolumeRecord>>> = BTreeMap::new();
+        for found in list::<VolumeRecord>(map, keys::VOLUMES).await? {
+            families.entry(found.record.family).or_default().push(found);
+        }
+        families.retain(|_, family| {
+            let records: Vec<VolumeRecord> = family.iter().map(|found| found.record.clone()).collect();
+            // Those of a family that was taken in part are taken again with the rest.
+            let is_taken = |found: &VolumeRecord| taken.iter().any(|other| other == found);
+            !records.iter().all(is_taken) && (is_due(&records) || records.iter().any(is_taken))
+        });
+        if families.is_empty() {
             taken.sort_by_key(|volume| volume.id);
             return Ok(taken);
         }
+        let due: Vec<_> = families.into_values().flatten().collect();
         for batch in due.chunks(TRANSACTION_OPERATIONS_MAX) {
             let mut next = Vec::with_capacity(batch.len());
             let mut transaction = Transaction::new();
@@ -226,6 +239,7 @@ pub async fn take_heads(map: &dyn MapStore, node: NodeId) -> Result<Vec<VolumeRe
                 next.push(new);
             }
             if let Attempt::Done = attempt(map, transaction).await? {
+                taken.retain(|old| next.iter().all(|new| new.id != old.id));
                 taken.extend(next);
             }
         }

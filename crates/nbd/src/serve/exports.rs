@@ -2,11 +2,14 @@
 
 use crate::machine::{Export, Exports, Failure, Listed, Missing};
 use crate::wire::Errno;
-use volume::{Directory, IoError, Volume};
+use volume::{Directory, IoError, Standing, Volume};
 
 impl Exports for Directory {
     fn find(&self, name: &str) -> Option<Export> {
         let volume = if name.is_empty() { only_volume(self)? } else { open(self, name)? };
+        if volume.standing() != Standing::Here {
+            return None;
+        }
         let (info, is_read_only) = (volume.info(), volume.is_read_only());
         let description = description(is_read_only, &info.name, info.size_bytes);
         Some(Export { name: info.name, description, size_bytes: info.size_bytes, is_read_only })
@@ -15,7 +18,7 @@ impl Exports for Directory {
     /// Locked volumes are not among them: what is listed can be opened, and clients that list open all of it.
     fn list(&self) -> Vec<Listed> {
         let mut list = Vec::new();
-        for volume in Directory::list(self) {
+        for volume in Directory::list(self).into_iter().filter(|volume| volume.standing() == Standing::Here) {
             let name = volume.name();
             list.push(Listed { name: name.clone(), description: description(false, &name, volume.size_bytes()) });
             list.extend(volume.snapshots().iter().map(|snapshot| {
@@ -39,7 +42,12 @@ impl Exports for Directory {
             Some(only) if name.is_empty() && locked.len() == 1 && Directory::list(self).is_empty() => only,
             _ => volume,
         };
+        let elsewhere = self.by_name(volume).filter(|volume| volume.standing() != Standing::Here);
         match snapshot {
+            _ if elsewhere.is_some() => Missing::Unknown(format!(
+                "node {} is the head of volume {volume}: connect there (cairn node ls)",
+                elsewhere.map_or(0, |volume| volume.info().head.0)
+            )),
             _ if locked.contains(volume) => {
                 Missing::Locked(format!("volume {volume} is locked: cairn volume unlock {volume} --key-file PATH"))
             }
@@ -78,7 +86,7 @@ pub(super) fn failure(error: &IoError, writes: bool) -> Failure {
         IoError::OutOfRange { .. } => Errno::Invalid,
         IoError::NoSpace(_) => Errno::NoSpace,
         IoError::ReadOnly => Errno::NotPermitted,
-        IoError::Gone(_) | IoError::Abandoned => Errno::Shutdown,
+        IoError::Gone(_) | IoError::Elsewhere(_) | IoError::Abandoned => Errno::Shutdown,
         IoError::Damaged(_) | IoError::CompareFailed(_) | IoError::Unavailable(_) => Errno::Io,
     };
     Failure { errno, message: error.to_string() }

@@ -16,6 +16,6 @@ pub mod types;
 mod view;
 
 pub use server::{ADMIN_PATHS, Admin};
-pub use view::Addresses;
 #[cfg(test)]
 pub(crate) use view::status as status_of;
+pub use view::{Addresses, NodeAddresses};

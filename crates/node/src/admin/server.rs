@@ -10,9 +10,9 @@ use super::observe;
 use super::snapshots;
 use super::types::{
     AddDevice, AllowHost, Capacity, ChangeLimits, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
-    CreateSnapshot, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, OperationLatency, Pool,
-    RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot, StageTimes, Status, TrashedVolume, UnlockVolume,
-    Usage, Volume, VolumeLatency,
+    CreateSnapshot, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, Node, NodeState,
+    OperationLatency, Pool, RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot, StageTimes, Status,
+    TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
@@ -36,7 +36,8 @@ use utoipa::OpenApi;
 const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 23] = [
+pub const ADMIN_PATHS: [&str; 24] = [
+    "/v1/nodes",
     "/v1/devices",
     "/v1/volumes",
     "/v1/volumes/{name}",
@@ -105,6 +106,7 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         keys::list_pools,
         keys::get_pool,
         keys::change_pool,
+        list_nodes,
         devices::list_devices,
         devices::add_device,
         list_trash,
@@ -117,6 +119,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         observe::get_metrics
     ),
     components(schemas(
+        Node,
+        NodeState,
         Volume,
         Usage,
         CreateVolume,
@@ -164,6 +168,7 @@ impl Admin {
 
     fn router(self) -> Router {
         Router::new()
+            .route("/v1/nodes", get(list_nodes))
             .route("/v1/volumes", get(list_volumes).post(create_volume))
             .route("/v1/volumes/{name}", get(get_volume).patch(change::change_volume).delete(delete_volume))
             .route("/v1/volumes/{name}/snapshots", get(snapshots::list_snapshots).post(snapshots::create_snapshot))
@@ -195,6 +200,12 @@ impl Admin {
             .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
             .with_state(Arc::new(self))
     }
+}
+
+/// The nodes, by number.
+#[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = Vec<Node>)))]
+async fn list_nodes(State(admin): Shared) -> Json<Vec<Node>> {
+    Json(admin.addresses.nodes())
 }
 
 /// All volumes, by name.

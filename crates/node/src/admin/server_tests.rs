@@ -33,6 +33,7 @@ fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
         encryption: volume::Encryption::Off,
         hosts: volume::HostAccess::Unset,
         limits: volume::Limits::default(),
+        head: types::NodeId(1),
     }
 }
 
@@ -169,8 +170,11 @@ fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl F
         let (control, requests) = control::channel();
         let addresses = Addresses {
             nqn: "nqn.test".into(),
-            nvme: "127.0.0.1:4420".parse().unwrap(),
-            nbd: "127.0.0.1:10809".parse().unwrap(),
+            nodes: vec![crate::admin::NodeAddresses {
+                node: types::NodeId(1),
+                nvme: "127.0.0.1:4420".parse().unwrap(),
+                nbd: "127.0.0.1:10809".parse().unwrap(),
+            }],
             admin: address,
             any_host: false,
         };

@@ -336,6 +336,33 @@ pub enum Compression {
     Off,
 }
 
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Node {
+    /// Its name.
+    #[schema(example = "node-1")]
+    pub name: String,
+    /// Its process.
+    #[schema(example = 4242)]
+    pub pid: u32,
+    /// How it is.
+    pub state: NodeState,
+    /// Where it serves NVMe/TCP.
+    #[schema(example = "127.0.0.1:4420")]
+    pub nvme_address: String,
+    /// Where it serves NBD.
+    #[schema(example = "127.0.0.1:10809")]
+    pub nbd_address: String,
+}
+
+/// How a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeState {
+    /// It serves.
+    Up,
+}
+
 /// A pool: devices that share a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Pool {

@@ -1,21 +1,31 @@
 //! What is inside, as the API shows it.
 
-use super::types::{Capacity, Device, Health, Limits, Pool, Status, TrashedVolume, Usage, Volume};
+use super::types::{Capacity, Device, Health, Limits, Node, NodeState, Pool, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
 use cluster::PoolRecord;
 use std::net::SocketAddr;
+use types::NodeId;
 use volume::{DeviceStatus, Encryption, Fill, NodeStatus, VolumeInfo, VolumeUsage};
 
-/// Where a client reaches this node, and the subsystem that its volumes are in.
+/// Where a client reaches a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// NVMe qualified name of the subsystem.
-    pub nqn: String,
+pub struct NodeAddresses {
+    /// The node.
+    pub node: NodeId,
     /// The NVMe/TCP target.
     pub nvme: SocketAddr,
     /// The NBD server.
     pub nbd: SocketAddr,
+}
+
+/// Where a client reaches the nodes of this process, and the subsystem that their volumes are in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// NVMe qualified name of the subsystem.
+    pub nqn: String,
+    /// The nodes, by number; there is one.
+    pub nodes: Vec<NodeAddresses>,
     /// The admin API.
     pub admin: SocketAddr,
     /// Whether every NVMe host may use a volume of which nobody has said which may.
@@ -26,9 +36,22 @@ pub struct Addresses {
 const DAMAGED_NAMED_MAX: usize = 3;
 
 impl Addresses {
+    /// The nodes, as they are named and reached.
+    pub(super) fn nodes(&self) -> Vec<Node> {
+        let node = |node: &NodeAddresses| Node {
+            name: format!("node-{}", node.node),
+            pid: std::process::id(),
+            state: NodeState::Up,
+            nvme_address: node.nvme.to_string(),
+            nbd_address: node.nbd.to_string(),
+        };
+        self.nodes.iter().map(node).collect()
+    }
+
     /// The volume with the ways to it.
     pub(super) fn volume(&self, info: &VolumeInfo, usage: Option<&VolumeUsage>) -> Volume {
-        let nbd_uri = format!("nbd://{}/{}", self.nbd, info.name);
+        let head = self.nodes.iter().find(|node| node.node == info.head).unwrap_or(&self.nodes[0]);
+        let nbd_uri = format!("nbd://{}/{}", head.nbd, info.name);
         Volume {
             name: info.name.clone(),
             size_bytes: info.size_bytes,
@@ -36,7 +59,7 @@ impl Addresses {
             nqn: self.nqn.clone(),
             nsid: info.nsid,
             nguid: info.nguid.iter().map(|byte| format!("{byte:02x}")).collect(),
-            nvme_addresses: vec![self.nvme.to_string()],
+            nvme_addresses: self.nodes.iter().map(|node| node.nvme.to_string()).collect(),
             nbd_uris: vec![nbd_uri.clone()],
             nbd_uri,
             limits: Limits::of(info.limits),
@@ -235,6 +258,7 @@ mod tests {
             encryption: Encryption::Locked,
             hosts: volume::HostAccess::Unset,
             limits: volume::Limits::default(),
+            head: types::NodeId(1),
         }
     }
 
@@ -264,8 +288,11 @@ mod tests {
     fn an_address_of_version_6_stands_in_brackets() {
         let addresses = Addresses {
             nqn: "nqn".into(),
-            nvme: "[::1]:4420".parse().unwrap(),
-            nbd: "[::1]:10809".parse().unwrap(),
+            nodes: vec![NodeAddresses {
+                node: NodeId(1),
+                nvme: "[::1]:4420".parse().unwrap(),
+                nbd: "[::1]:10809".parse().unwrap(),
+            }],
             admin: "[::1]:8420".parse().unwrap(),
             any_host: false,
         };

@@ -28,6 +28,7 @@ fn scrape() -> Scrape {
         encryption: Encryption::Locked,
         hosts: HostAccess::Unset,
         limits: ::cluster::Limits::default(),
+        head: types::NodeId(1),
     };
     let cluster = crate::control::ClusterStatus { cluster: ClusterId(5), node: node.clone() };
     let status = crate::admin::status_of(&cluster, std::slice::from_ref(&info), &[pool("default")]);

@@ -53,10 +53,16 @@ impl NamespaceTable {
         self.entries.iter().enumerate().filter_map(|(nsid, info)| Some((nsid as u32, info.as_ref()?)))
     }
 
-    /// Ids that differ between the two tables, ascending.
+    /// Ids of namespaces that are others in the two tables, whatever their paths are, ascending.
     pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = u32> + 'a {
         let len = self.entries.len().max(before.entries.len()) as u32;
-        (1..len).filter(move |nsid| self.get(*nsid) != before.get(*nsid))
+        let what = |table: &Self, nsid| table.get(nsid).map(|info| NamespaceInfo { ana: AnaState::Optimized, ..*info });
+        (1..len).filter(move |nsid| what(self, *nsid) != what(before, *nsid))
+    }
+
+    /// Whether the path to a namespace that is in both tables is another.
+    pub fn ana_differs_from(&self, before: &Self) -> bool {
+        self.iter().any(|(nsid, info)| before.get(nsid).is_some_and(|before| before.ana != info.ana))
     }
 }
 

@@ -293,6 +293,10 @@ impl Conn {
             self.machine.borrow_mut().namespaces_changed(changed.into_iter());
             self.output_changed();
         }
+        if after.ana_differs_from(&before) {
+            self.machine.borrow_mut().raise(AsyncEvent::AnaChanged);
+            self.output_changed();
+        }
     }
 
     fn discovery_now(&self) -> Vec<DiscoveryEntry> {
@@ -395,7 +399,7 @@ impl Conn {
         let view = AdminView {
             registry: &self.core.target.registry,
             namespaces: &namespaces,
-            ana_change_count: 0,
+            ana_change_count: self.core.ana_changes(),
             health: self.core.health(),
             discovery: &discovery,
             discovery_generation: self.core.discovery_generation(),

@@ -15,7 +15,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use volume::{Cost, Directory, Held, HostAccess, Session, Volume};
+use volume::{Cost, Directory, Held, HostAccess, Session, Standing, Volume};
 
 /// At a stop, what the last answers get to arrive before their connections are closed: a reset may overtake them.
 const ANSWERS_TRAVEL: Duration = Duration::from_millis(20);
@@ -26,6 +26,8 @@ const WATCH_PERIOD: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct Namespaces {
     generation: u64,
+    /// How often an ANA state has changed.
+    ana_changes: u64,
     all: Rc<NamespaceTable>,
     /// By namespace id, as `hosts`.
     volumes: Vec<Option<Volume>>,
@@ -33,6 +35,14 @@ struct Namespaces {
     visibility: Visibility,
     /// What hosts see of a subsystem of which not everybody sees all, as far as they were asked for.
     views: HashMap<String, Rc<NamespaceTable>>,
+}
+
+/// The path to a namespace through this node: optimized at the volume's head alone (NVMe Base 2.0 §8.1).
+fn ana_of(standing: Standing) -> AnaState {
+    match standing {
+        Standing::Here => AnaState::Optimized,
+        Standing::Elsewhere => AnaState::Inaccessible,
+    }
 }
 
 /// Who sees anything of the subsystem.
@@ -225,7 +235,8 @@ impl Core {
             let info = volume.info();
             let block_shift = info.block_size_bytes.trailing_zeros() as u8;
             let size_blocks = info.size_bytes >> block_shift;
-            let namespace = NamespaceInfo { size_blocks, block_shift, nguid: info.nguid, ana: AnaState::Optimized };
+            let namespace =
+                NamespaceInfo { size_blocks, block_shift, nguid: info.nguid, ana: ana_of(volume.standing()) };
             table.set(info.nsid, namespace);
             if table.get(info.nsid).is_some() {
                 let index = info.nsid as usize;
@@ -241,6 +252,9 @@ impl Core {
                 next.hosts[index] = info.hosts;
             }
         }
+        let before = self.namespaces.borrow();
+        next.ana_changes = before.ana_changes + u64::from(table.ana_differs_from(&before.all));
+        drop(before);
         next.all = Rc::new(table);
         let before = self.namespaces.replace(next);
         let connections = self.living();
@@ -248,6 +262,11 @@ impl Core {
         if before.visibility != self.namespaces.borrow().visibility {
             self.discovery_changed();
         }
+    }
+
+    /// How often an ANA state has changed since this core began.
+    pub fn ana_changes(&self) -> u64 {
+        self.namespaces.borrow().ana_changes
     }
 
     /// The discovery log may say something else from now on. Its readers are here: admin queues live on one core.

@@ -46,7 +46,7 @@ pub async fn start(cores: Vec<runtime::CoreHandle>, ip: std::net::IpAddr, device
     let count = cores.len();
     let options = volume::NodeOptions {
         node: types::NodeId(1),
-        address: ip.to_string(),
+        address: SocketAddr::new(ip, 0),
         cores,
         devices: vec![device.to_owned()],
         blank: volume::Blank::Format,

@@ -1,5 +1,6 @@
 //! Requests of this core that wait for their answer, by number. As long as their connection lives nothing is lost: whoever
-//! serves one answers in the end, and a connection whose other end does not move is closed.
+//! serves one answers in the end, and a connection whose other end does not move is closed. What was asked of a store that is
+//! known to lead no more ends as well.
 
 use crate::node::Link;
 use crate::wire::{Answer, Refusal};
@@ -9,10 +10,14 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use types::{GroupId, StoreId};
 
 /// One that waits, or that was answered and not looked at.
 struct Slot {
     link: Rc<Link>,
+    group: GroupId,
+    /// Who was asked.
+    store: StoreId,
     answer: Option<Answer>,
     waker: Option<Waker>,
 }
@@ -32,8 +37,8 @@ impl Calls {
     }
 
     /// A request has left.
-    pub(super) fn begin(self: &Rc<Self>, number: u64, link: &Rc<Link>) -> Call {
-        let slot = Slot { link: link.clone(), answer: None, waker: None };
+    pub(super) fn begin(self: &Rc<Self>, number: u64, link: &Rc<Link>, (group, store): (GroupId, StoreId)) -> Call {
+        let slot = Slot { link: link.clone(), group, store, answer: None, waker: None };
         self.slots.borrow_mut().insert(number, slot);
         Call { calls: self.clone(), number }
     }
@@ -48,8 +53,17 @@ impl Calls {
 
     /// Nothing more comes over a connection.
     pub(crate) fn lost(&self, link: &Rc<Link>) {
+        self.end_all(|slot| Rc::ptr_eq(&slot.link, link));
+    }
+
+    /// Another store leads the group: who was asked before may be cut off from all but this node, and never answer.
+    pub(crate) fn led_by_another(&self, group: GroupId, leads: StoreId) {
+        self.end_all(|slot| slot.group == group && slot.store != leads);
+    }
+
+    fn end_all(&self, is_over: impl Fn(&Slot) -> bool) {
         let mut slots = self.slots.borrow_mut();
-        let is_over = |slot: &Slot| slot.answer.is_none() && Rc::ptr_eq(&slot.link, link);
+        let is_over = |slot: &Slot| slot.answer.is_none() && is_over(slot);
         let mut over: Vec<_> = slots.iter_mut().filter(|(_, slot)| is_over(slot)).collect();
         // The map's order is nobody's.
         over.sort_unstable_by_key(|(number, _)| **number);
@@ -80,7 +94,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) async fn answer(self) -> Answer {
+    /// Once: dropped before it resolves it may be asked for again.
+    pub(super) async fn answer(&mut self) -> Answer {
         poll_fn(|cx| {
             let mut slots = self.calls.slots.borrow_mut();
             let slot = slots.get_mut(&self.number).expect("it is there as long as the call");

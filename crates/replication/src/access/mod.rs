@@ -5,10 +5,10 @@
 //!      └───── led elsewhere ── request ──► the primary's core ── Group ── answer
 //! ```
 //!
-//! **Promises.** What was asked and not answered may be done, once or several times, until the next request that
-//! [`ask_again`](Access::ask_again) or [`settle`](Access::settle) lets out is answered, and never after: each such step
-//! begins a new *attempt*, and a primary takes nothing of an older one; and whatever was sent to a primary of an earlier
-//! epoch is void in a later one.
+//! **Promises.** What was asked and not answered may be done, once or several times, until [`settle`](Access::settle)
+//! resolves, or a change that was asked for behind [`ask_again`](Access::ask_again) is committed; and never after: each such
+//! step begins a new *attempt*, of which a primary takes nothing older; and whatever was sent to a primary of an earlier epoch
+//! is void in a later one. An answered read decides nothing of it.
 //!
 //! **Never.** No waiting for the cluster's map: who leads is a hint, corrected by whoever is asked (H10).
 
@@ -24,9 +24,10 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use store::format::StoredLength;
+use store::format::{LayerRecord, StoredLength};
 use store::{AppendTimes, BlockCoding, Content, KnownBlock, StoredBlocks, Want, ZERO_BLOCK_CHECKSUM};
 use types::{
     BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, Incarnation, LayerId, Mutant, NodeId, StoreId, VolumeEpoch,
@@ -68,8 +69,8 @@ pub struct Access {
     relied_on: Cell<Option<Led>>,
     /// Goes up when something that was asked is asked again.
     attempt: Cell<u64>,
-    /// Reigns of heads that the group has taken something of: it was told their layers.
-    told: RefCell<HashMap<VolumeId, VolumeEpoch, FixedState>>,
+    /// Reigns of heads that the group has taken something of, and the layer on top that it was told then.
+    told: RefCell<HashMap<VolumeId, (VolumeEpoch, LayerId), FixedState>>,
 }
 
 /// A change that was asked for. Dropped, it may be done all the same: see [`Access::settle`].
@@ -77,7 +78,56 @@ pub struct OnItsWay(Way);
 
 enum Way {
     Here(GroupRef, Placed),
-    There(Call, VolumeId, VolumeEpoch),
+    There(Call, Told),
+    /// What was asked one after the other.
+    Several(Box<Several>),
+    /// Nobody knows, or waits for, what becomes of it.
+    Lost,
+}
+
+/// Changes that were not waited for, and what is known of those before.
+struct Several {
+    rest: VecDeque<Way>,
+    so_far: Result<AppendTimes, GroupError>,
+}
+
+/// What a group knows of a volume when it has taken something of its head.
+#[derive(Clone, Copy)]
+struct Told {
+    volume: VolumeId,
+    epoch: VolumeEpoch,
+    top: LayerId,
+}
+
+impl From<Stamp<'_>> for Told {
+    fn from(stamp: Stamp<'_>) -> Self {
+        Self { volume: stamp.volume, epoch: stamp.epoch, top: stamp.top().unwrap_or_default() }
+    }
+}
+
+impl OnItsWay {
+    /// What nobody can wait for any more: whether it is done, or will be, only [`Access::settle`] decides.
+    pub fn lost() -> Self {
+        Self(Way::Lost)
+    }
+
+    /// This and what was asked behind it, of the same group.
+    pub fn and(self, more: Self) -> Self {
+        Self(match (self.0, more.0) {
+            (Way::Here(group, first), Way::Here(other, last)) => {
+                // Who led in between is not known: what becomes of the first, becomes of all.
+                let is_behind = Rc::ptr_eq(&group, &other) && last.is_of_reign_of(first);
+                Way::Here(group, if is_behind { last } else { first })
+            }
+            (Way::Several(mut several), more) => {
+                several.rest.push_back(more);
+                Way::Several(several)
+            }
+            (first, more) => {
+                Way::Several(Box::new(Several { rest: [first, more].into(), so_far: Ok(AppendTimes::default()) }))
+            }
+        })
+    }
 }
 
 /// What a read brought.
@@ -192,25 +242,87 @@ impl Access {
             return meet(&group, stamp).await;
         }
         self.told.borrow_mut().remove(&stamp.volume);
-        self.wait(self.change(stamp, Wants::Nothing)?).await.map(drop)
+        self.wait(&mut self.change(stamp, Wants::Nothing)?).await.map(drop)
+    }
+
+    /// Has all that the group holds of a layer merged into its only child, or deleted if that has none. `told`: the child
+    /// and what lies below it. `hides_below`: whether the layer has a parent.
+    ///
+    /// # Errors
+    /// If it is not known that nothing is left: it may be asked for again, whatever the error.
+    pub async fn end_layer(
+        &self,
+        told: &[LayerRecord],
+        layer: LayerId,
+        into: Option<LayerId>,
+        hides_below: bool,
+    ) -> Result<(), GroupError> {
+        match self.here() {
+            Some(group) => group.end_layer(told, layer, into, hides_below).await,
+            None => self.have_done(told, Wants::End { layer, into, hides_below }).await,
+        }
+    }
+
+    /// The group holds nothing of the layer any more: it is gone.
+    ///
+    /// # Errors
+    /// As of [`end_layer`](Self::end_layer).
+    pub async fn forget_layer(&self, layer: LayerId) -> Result<(), GroupError> {
+        match self.here() {
+            Some(group) => group.forget_layer(layer).await,
+            None => self.have_done(&[], Wants::Forget { layer }).await,
+        }
+    }
+
+    /// What no head stands for.
+    async fn have_done(&self, told: &[LayerRecord], wants: Wants) -> Result<(), GroupError> {
+        let nobody = Told { volume: VolumeId(0), epoch: VolumeEpoch(0), top: LayerId(0) };
+        let mut call = self.send_told(nobody, told.to_vec(), wants)?;
+        match self.heard(&mut call, nobody).await? {
+            Answer::Done => Ok(()),
+            other => Err(self.senseless(&other)),
+        }
     }
 
     fn change(&self, stamp: Stamp<'_>, wants: Wants) -> Result<OnItsWay, GroupError> {
         let call = self.send(stamp, wants)?;
-        Ok(OnItsWay(Way::There(call, stamp.volume, stamp.epoch)))
+        Ok(OnItsWay(Way::There(call, stamp.into())))
     }
 
-    /// Resolves when the change is committed; of one that was made here with the times of its way to the device.
+    /// Resolves when the change is committed; of one that was made here with the times of its way to the device. Once:
+    /// dropped before, it may be called again.
     ///
     /// # Errors
     /// It is not, or nobody knows: see [`ask_again`](Self::ask_again).
-    pub async fn wait(&self, change: OnItsWay) -> Result<AppendTimes, GroupError> {
-        match change.0 {
-            Way::Here(group, placed) => group.wait_committed(placed).await,
-            Way::There(call, volume, epoch) => match self.heard(call, (volume, epoch)).await? {
+    pub async fn wait(&self, change: &mut OnItsWay) -> Result<AppendTimes, GroupError> {
+        match &mut change.0 {
+            Way::Several(several) => Box::pin(self.wait_for_all(several)).await,
+            way => self.wait_for(way).await,
+        }
+    }
+
+    /// All of them have an outcome when this resolves; nobody knows it of all if nobody does of one.
+    async fn wait_for_all(&self, several: &mut Several) -> Result<AppendTimes, GroupError> {
+        while let Some(first) = several.rest.front_mut() {
+            let one = self.wait_for(first).await;
+            several.rest.pop_front();
+            let is_unknown = matches!(one, Err(GroupError::Unknown { .. }));
+            if is_unknown || several.so_far.is_ok() {
+                several.so_far = one;
+            }
+        }
+        several.so_far.clone()
+    }
+
+    async fn wait_for(&self, way: &mut Way) -> Result<AppendTimes, GroupError> {
+        match way {
+            Way::Here(group, placed) => group.wait_committed(*placed).await,
+            Way::There(call, told) => match self.heard(call, *told).await? {
                 Answer::Done => Ok(AppendTimes::default()),
                 other => Err(self.senseless(&other)),
             },
+            Way::Lost => Err(GroupError::Unknown { group: self.group }),
+            Way::Several(_) => unreachable!("several are not among several"),
         }
     }
 
@@ -248,8 +360,8 @@ impl Access {
         checksums: &mut Vec<u32>,
     ) -> Result<Found, GroupError> {
         let Sought { layers, chunk, range, want } = sought;
-        let call = self.send(stamp, Wants::Read { layers: layers.to_vec(), chunk, range })?;
-        let (blocks, bytes) = match self.heard(call, (stamp.volume, stamp.epoch)).await? {
+        let mut call = self.send(stamp, Wants::Read { layers: layers.to_vec(), chunk, range })?;
+        let (blocks, bytes) = match self.heard(&mut call, stamp.into()).await? {
             Answer::Read(blocks, bytes) if blocks.len() == usize::from(range.count) => (blocks, bytes),
             other => return Err(self.senseless(&other)),
         };
@@ -290,8 +402,8 @@ impl Access {
             return reader.known_blocks(sought, known);
         }
         let Sought { layers, chunk, range, .. } = sought;
-        let call = self.send(stamp, Wants::Status { layers: layers.to_vec(), chunk, range })?;
-        match self.heard(call, (stamp.volume, stamp.epoch)).await? {
+        let mut call = self.send(stamp, Wants::Status { layers: layers.to_vec(), chunk, range })?;
+        match self.heard(&mut call, stamp.into()).await? {
             Answer::Known(blocks) if blocks.len() == usize::from(range.count) => {
                 *known = blocks;
                 Ok(())
@@ -348,14 +460,23 @@ impl Access {
     // ---- messages ------------------------------------------------------------------------------------------------
 
     fn send(&self, stamp: Stamp<'_>, wants: Wants) -> Result<Call, GroupError> {
+        let told = Told::from(stamp);
+        let is_told = self.told.borrow().get(&stamp.volume) == Some(&(told.epoch, told.top));
+        self.send_told(told, if is_told { Vec::new() } else { stamp.layers.to_vec() }, wants)
+    }
+
+    fn send_told(&self, head: Told, told: Vec<LayerRecord>, wants: Wants) -> Result<Call, GroupError> {
         let nobody = || GroupError::NotPrimary { group: self.group, primary: None };
         let core = self.core()?;
         self.relied_on.set(core.led(self.group));
         let led = self.relied_on.get().ok_or_else(nobody)?;
+        if led.is_alone
+            && let Some(reason) = core.stopped_alone(self.group)
+        {
+            return Err(GroupError::Stopped { group: self.group, reason });
+        }
         let link = core.link_to(led.primary, self.group).ok_or_else(nobody)?;
-        let is_told = self.told.borrow().get(&stamp.volume) == Some(&stamp.epoch);
-        let told = if is_told { Vec::new() } else { stamp.layers.to_vec() };
-        let request = Request { volume: stamp.volume, epoch: stamp.epoch, group_epoch: led.epoch, told, wants };
+        let request = Request { volume: head.volume, epoch: head.epoch, group_epoch: led.epoch, told, wants };
         let number = core.calls().next();
         let envelope = Envelope {
             incarnation: core.life(),
@@ -368,16 +489,18 @@ impl Access {
         if !link.push_head(&envelope, &HeadMessage::Request(request)) {
             return Err(nobody());
         }
-        Ok(core.calls().begin(number, &link))
+        Ok(core.calls().begin(number, &link, (self.group, led.primary)))
     }
 
     /// The answer, if it is none that says no.
-    async fn heard(&self, call: Call, (volume, epoch): (VolumeId, VolumeEpoch)) -> Result<Answer, GroupError> {
-        let group = self.group;
+    async fn heard(&self, call: &mut Call, head: Told) -> Result<Answer, GroupError> {
+        let (group, Told { volume, epoch, top }) = (self.group, head);
         let refusal = match call.answer().await {
             Answer::Refused(refusal) => refusal,
             answer => {
-                self.told.borrow_mut().insert(volume, epoch);
+                if volume != VolumeId(0) {
+                    self.told.borrow_mut().insert(volume, (epoch, top));
+                }
                 return Ok(answer);
             }
         };
@@ -397,6 +520,7 @@ impl Access {
             Refusal::NoSpace { reason } => GroupError::NoSpaceThere { reason },
             Refusal::Damaged { reason } => GroupError::DamagedThere { group, reason },
             Refusal::Stopped { reason } => GroupError::Stopped { group, reason: reason.to_string() },
+            Refusal::NotHeld => GroupError::NotHeld { group },
             Refusal::Unknown => GroupError::Unknown { group },
         })
     }

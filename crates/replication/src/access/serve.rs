@@ -10,17 +10,14 @@ use std::rc::Rc;
 use std::time::Duration;
 use store::format::{Crc32c, StoredLength};
 use store::{Content, Want, ZERO_BLOCK_CHECKSUM};
-use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, LayerId};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, LayerId, Mutant, mutant};
 
 /// An answer that finds no room on its connection is offered again after this.
 const ROOM_WAIT: Duration = Duration::from_millis(5);
-/// Requests that a core does at once.
-const SERVED_MAX: usize = 16_384;
-
 /// A request has come.
 pub(crate) fn request(core: &Rc<CoreGroups>, link: &Rc<Link>, envelope: Envelope, request: Request) {
     let Some(group) = core.group(envelope.receiver, envelope.group) else {
-        return respond(link, envelope, Answer::Refused(Refusal::NotPrimary { primary: None, epoch: Epoch(0) }));
+        return refuse(link, envelope, Refusal::NotPrimary { primary: None, epoch: Epoch(0) });
     };
     let sent = Sent {
         node: link.node,
@@ -30,38 +27,74 @@ pub(crate) fn request(core: &Rc<CoreGroups>, link: &Rc<Link>, envelope: Envelope
         epoch: request.group_epoch,
     };
     if let Err(error) = group.admit(&sent) {
-        return respond(link, envelope, Answer::Refused(refusal_of(&group, error)));
+        return refuse(link, envelope, refusal_of(&group, error));
     }
-    let Some(served) = core.begin_serving(SERVED_MAX) else {
-        return respond(link, envelope, Answer::Refused(Refusal::Busy));
+    let Some(served) = core.begin_serving(bytes_of(&request.wants)) else {
+        return refuse(link, envelope, Refusal::Busy);
     };
-    let link = link.clone();
-    runtime::spawn(async move {
-        let answer = answer(&group, sent, request).await;
-        respond(&link, envelope, answer.unwrap_or_else(|error| Answer::Refused(refusal_of(&group, error))));
+    let (core, its) = (core.clone(), link.clone());
+    // It ends with the connection: who asked asks again then, elsewhere.
+    link.serve(envelope.request.0, async move {
+        let answer = match check(&core, &group, &request) {
+            Ok(()) => answer(&group, sent, request).await,
+            Err(error) => Err(error),
+        };
+        respond(&its, &envelope, answer.unwrap_or_else(|error| Answer::Refused(refusal_of(&group, error)))).await;
         drop(served);
     });
 }
 
-/// No answer is lost as long as the connection lives: whoever asked waits for it.
-fn respond(link: &Rc<Link>, envelope: Envelope, answer: Answer) {
-    let Envelope { receiver, group, request, .. } = envelope;
-    let back = Envelope { sender: receiver, group, request, ..Envelope::default() };
-    let push = move |link: &Link, answer| {
-        if !link.push_head(&back, &HeadMessage::Answer(answer)) {
-            link.push_head(&back, &HeadMessage::Answer(Answer::Refused(Refusal::Unknown)));
-        }
-    };
-    if link.has_room_for_heads() {
-        return push(link, answer);
+/// Bytes that are kept for a request until its answer has left.
+fn bytes_of(wants: &Wants) -> usize {
+    match wants {
+        Wants::Write { bytes, .. } => bytes.len(),
+        Wants::Read { range, .. } => range.bytes(),
+        _ => 0,
     }
-    let link = link.clone();
-    runtime::spawn(async move {
-        while !link.is_closed() && !link.has_room_for_heads() {
-            runtime::sleep(ROOM_WAIT).await;
+}
+
+/// Answers at once, in the few words that a refusal takes.
+fn refuse(link: &Rc<Link>, envelope: Envelope, refusal: Refusal) {
+    let its = link.clone();
+    link.serve(envelope.request.0, async move { respond(&its, &envelope, Answer::Refused(refusal)).await });
+}
+
+/// No answer is lost as long as the connection lives: whoever asked waits for it.
+async fn respond(link: &Rc<Link>, envelope: &Envelope, answer: Answer) {
+    let Envelope { receiver, group, request, .. } = *envelope;
+    let back = Envelope { sender: receiver, group, request, ..Envelope::default() };
+    while !link.has_room_for_heads() {
+        if link.is_closed() {
+            return;
         }
-        push(&link, answer);
-    });
+        runtime::sleep(ROOM_WAIT).await;
+    }
+    if !link.push_head(&back, &HeadMessage::Answer(answer)) {
+        link.push_head(&back, &HeadMessage::Answer(Answer::Refused(Refusal::Unknown)));
+    }
+}
+
+/// A group that has stopped says so, and refuses what is another group's (H10).
+fn check(core: &CoreGroups, group: &Group, request: &Request) -> Result<(), GroupError> {
+    if let Some(reason) = group.stopped() {
+        return Err(GroupError::Stopped { group: group.id(), reason: reason.to_owned() });
+    }
+    let (layer, chunk) = match &request.wants {
+        Wants::Write { layer, chunk, .. } => (*layer, *chunk),
+        Wants::Zero { layers, chunk, .. } | Wants::Read { layers, chunk, .. } | Wants::Status { layers, chunk, .. } => {
+            (layers[0], *chunk)
+        }
+        Wants::Nothing | Wants::End { .. } | Wants::Forget { .. } => return Ok(()),
+    };
+    let told = request.told.iter().find(|record| record.layer == layer).map(|record| record.family);
+    let family = told.or_else(|| Some(group.its_shard().ok()?.store().layer(layer)?.family));
+    match family.and_then(|family| core.owner()(family, chunk)) {
+        Some(owner) if owner != group.id() && !mutant(Mutant::OtherTableTaken) => {
+            Err(GroupError::NotHeld { group: group.id() })
+        }
+        // Of a family that this node has not heard of yet the head knows more.
+        _ => Ok(()),
+    }
 }
 
 async fn answer(group: &Group, sent: Sent, request: Request) -> Result<Answer, GroupError> {
@@ -85,14 +118,8 @@ async fn answer(group: &Group, sent: Sent, request: Request) -> Result<Answer, G
             let_in(group, stamp).await?.known_blocks(sought, &mut known)?;
             return Ok(Answer::Known(known));
         }
-        Wants::Merge { from, into, chunks, hides_below } => {
-            let placed = group.merge(from, into, chunks, hides_below).await?;
-            group.wait_committed(placed).await?;
-        }
-        Wants::Delete { layer, chunks } => {
-            let placed = group.delete_layer(layer, chunks).await?;
-            group.wait_committed(placed).await?;
-        }
+        Wants::End { layer, into, hides_below } => group.end_layer(&told, layer, into, hides_below).await?,
+        Wants::Forget { layer } => group.forget_layer(layer).await?,
     }
     Ok(Answer::Done)
 }
@@ -160,6 +187,7 @@ fn refusal_of(group: &Group, error: GroupError) -> Refusal {
         GroupError::Damaged { .. } | GroupError::DamagedThere { .. } => Refusal::Damaged { reason: reason(error) },
         GroupError::Stopped { reason, .. } => Refusal::Stopped { reason: reason.into() },
         GroupError::Untold { .. } => Refusal::Untold,
+        GroupError::NotHeld { .. } => Refusal::NotHeld,
         // It got no place, and whoever sent it has begun another attempt already.
         GroupError::Overtaken { .. } => Refusal::Busy,
         GroupError::Unknown { .. } => Refusal::Unknown,

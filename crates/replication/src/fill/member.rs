@@ -211,7 +211,7 @@ impl Attempt {
         damaged: &[(LayerId, ChunkId)],
         owner: &Owner,
     ) -> Result<(Seq, Vec<LeafLine>), String> {
-        let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await;
+        let mut leaves = leaves_of(&self.shard, self.group.id(), owner).await?;
         let store = self.shard.store();
         let (lost, are_more_lost) = store.lost_leaves();
         let lost: Vec<_> = lost.into_iter().filter(|(layer, chunk)| self.is_ours(*layer, *chunk, owner)).collect();
@@ -239,7 +239,7 @@ impl Attempt {
     /// Whether a leaf is this group's, as far as its layer is known here.
     fn is_ours(&self, layer: LayerId, chunk: ChunkId, owner: &Owner) -> bool {
         let known = self.shard.store().layer(layer);
-        known.is_none_or(|record| owner(record.family, chunk) == self.group.id())
+        known.and_then(|record| owner(record.family, chunk)).is_none_or(|owner| owner == self.group.id())
     }
 
     /// What its units brought came as no-ops in the order: before this member makes others whole, or sends them its order,

@@ -21,8 +21,8 @@ use std::time::Duration;
 use store::{EntryKind, LeafCursor};
 use types::{ChunkId, FamilyId, GroupId, LayerId};
 
-/// Says which group holds a chunk of a family.
-pub type Owner = Arc<dyn Fn(FamilyId, ChunkId) -> GroupId + Send + Sync>;
+/// Says which group holds a chunk of a family; nothing of a family that is not known.
+pub type Owner = Arc<dyn Fn(FamilyId, ChunkId) -> Option<GroupId> + Send + Sync>;
 
 /// An attempt in which nothing happens for so long is over; another follows.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,7 +31,10 @@ const LEAVES_PER_STEP: u32 = 2048;
 
 /// All leaves of a group in a shard, by chunk and layer, walked in steps between the turns in which clients are served. A
 /// leaf that changes meanwhile is as it was when it was looked at.
-pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner) -> Vec<LeafLine> {
+///
+/// # Errors
+/// One of a family that is not known: whose it is nobody can say before the map has told of it.
+pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner) -> Result<Vec<LeafLine>, String> {
     let families: HashMap<LayerId, FamilyId, FixedState> =
         shard.store().layers().iter().map(|record| (record.layer, record.family)).collect();
     let (mut leaves, mut found) = (Vec::new(), Vec::new());
@@ -39,9 +42,12 @@ pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner)
     loop {
         let more = shard.store().walk_leaves(&mut cursor, LEAVES_PER_STEP, &mut found);
         for (layer, chunk, last_seq) in found.drain(..) {
-            let family = families.get(&layer).copied().unwrap_or_default();
-            if owner(family, chunk) == group {
-                leaves.push(LeafLine { chunk, layer, last_seq });
+            let family = families.get(&layer).copied();
+            match owner(family.unwrap_or_default(), chunk) {
+                Some(owner) if owner == group => leaves.push(LeafLine { chunk, layer, last_seq }),
+                Some(_) => {}
+                None if family.is_none() => {}
+                None => return Err(format!("the family of layer {layer} is not known yet")),
             }
         }
         if !more {
@@ -51,7 +57,7 @@ pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner)
     }
     leaves.sort_unstable();
     leaves.dedup_by_key(|leaf| (leaf.chunk, leaf.layer));
-    leaves
+    Ok(leaves)
 }
 
 /// The chunks that an entry is about, if any of them is one of `these`; other kinds are about none.

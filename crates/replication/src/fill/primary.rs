@@ -203,7 +203,7 @@ impl Attempt {
 
     /// The chunks of which either side has what the other has not.
     async fn compare(&self, owner: &Owner) -> Result<(), String> {
-        let ours = leaves_of(&self.shard, self.group.id(), owner).await;
+        let ours = leaves_of(&self.shard, self.group.id(), owner).await?;
         self.check()?;
         let mut theirs = self.filling.theirs.take();
         theirs.sort_unstable();
@@ -306,9 +306,15 @@ impl Attempt {
         let known = self.shard.store().layers();
         // Another family's chunk of this number may be another group's, on the same shard.
         let family = |layer| known.iter().find(|record| record.layer == layer).map(|record| record.family);
-        let is_ours = |layer: &LayerId| owner(family(*layer).unwrap_or_default(), chunk) == self.group.id();
-        let here = self.shard.store().layers_of(chunk).into_iter();
-        layers.extend(here.filter(|layer| is_ours(layer) || mutant(Mutant::UnitOfOtherGroups)));
+        for layer in self.shard.store().layers_of(chunk) {
+            let family = family(layer);
+            match owner(family.unwrap_or_default(), chunk) {
+                Some(owner) if owner != self.group.id() && !mutant(Mutant::UnitOfOtherGroups) => {}
+                Some(_) => layers.push(layer),
+                None if family.is_none() => {}
+                None => return Err(format!("the family of layer {layer} is not known yet")),
+            }
+        }
         layers.sort_unstable();
         layers.dedup();
         let (mut leaves, mut images) = (Vec::new(), Vec::new());

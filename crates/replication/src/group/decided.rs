@@ -288,7 +288,7 @@ impl Group {
         reigns.clear();
         for (volume, epoch) in shard.store().volume_epochs(self.id) {
             // Whatever raised it is committed when all is that was found.
-            reigns.insert(volume, VolumeReign { epoch, raised_at: last });
+            reigns.insert(volume, VolumeReign { epoch, raised_at: last, top: LayerId(0) });
         }
     }
 

@@ -72,11 +72,13 @@ pub struct Standing {
     pub stopped: Option<String>,
 }
 
-/// The highest epoch seen of a volume, and the entry that raised it.
+/// The highest epoch seen of a volume, the entry that raised it, and the layer on top that the group was told of last.
 #[derive(Clone, Copy)]
 struct VolumeReign {
     epoch: VolumeEpoch,
     raised_at: Seq,
+    /// 0: none in this reign of the group's primary.
+    top: LayerId,
 }
 
 /// A group that has a member here. Lives on its shard's core.

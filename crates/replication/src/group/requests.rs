@@ -29,6 +29,11 @@ impl<'a> Stamp<'a> {
         Self { volume, epoch, layers, sent: None }
     }
 
+    /// The layer that is written to.
+    pub(crate) fn top(&self) -> Option<LayerId> {
+        self.layers.last().map(|record| record.layer)
+    }
+
     /// The same of a request from another core. No layers: the group was told them.
     pub(crate) fn of_another(volume: VolumeId, epoch: VolumeEpoch, layers: &'a [LayerRecord], sent: Sent) -> Self {
         Self { volume, epoch, layers, sent: Some(sent) }
@@ -116,7 +121,7 @@ impl Group {
             Box::pin(self.wait_to_read(stamp)).await?;
             waited = Some(now());
         }
-        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        let shard = self.its_shard()?;
         Ok((Reader { group: self, shard }, waited))
     }
 
@@ -143,6 +148,10 @@ impl Group {
     /// Whether what the index says in this turn is what the group holds (R7).
     fn has_lease(&self) -> bool {
         self.member.borrow().may_read(now(), self.session_until())
+    }
+
+    pub(crate) fn its_shard(&self) -> Result<Rc<GroupShard>, GroupError> {
+        self.shard.upgrade().ok_or_else(|| self.stopped_error())
     }
 
     pub(super) fn session_until(&self) -> Instant {
@@ -203,6 +212,13 @@ impl Group {
     pub(crate) async fn wait_begun(&self) -> Result<(), GroupError> {
         let last = self.window.borrow().last();
         self.wait_for_commit_of_another(last).await
+    }
+
+    /// Resolves when it leads, and all that it had before is committed, or never will.
+    pub(crate) async fn has_begun_alone(&self) {
+        self.room.until(|| (self.is_leading.get() || self.stopped.get().is_some()).then_some(())).await;
+        // Who stops here says so itself.
+        let _ = self.wait_begun().await;
     }
 
     async fn wait_for_commit_of_another(&self, seq: Seq) -> Result<(), GroupError> {
@@ -272,7 +288,7 @@ impl Group {
     /// Waits until the store has cleaned more.
     #[cold]
     pub(crate) async fn wait_for_segments(&self) -> Result<(), GroupError> {
-        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        let shard = self.its_shard()?;
         shard.room().await.map_err(|error| {
             self.stop(&error.to_string());
             self.stopped_error()
@@ -287,12 +303,19 @@ impl Group {
             self.admit(sent)?;
         }
         let known = self.reigns.borrow().get(&stamp.volume).copied();
-        if let Some(VolumeReign { epoch: seen, raised_at }) = known {
+        if let Some(VolumeReign { epoch: seen, raised_at, top }) = known {
             if stamp.epoch < seen && !mutant(Mutant::OlderHeadTaken) {
                 return Err(GroupError::OldHead { volume: stamp.volume, asked: stamp.epoch, seen });
             }
             if stamp.epoch <= seen {
-                return Ok(Some(raised_at));
+                return match stamp.top() {
+                    // What it told an earlier primary may not have been committed.
+                    None if stamp.sent.is_some() && top == LayerId(0) => {
+                        Err(GroupError::Untold { group: self.id, volume: stamp.volume })
+                    }
+                    Some(its) if its != top => self.hear_of_layers(stamp),
+                    _ => Ok(Some(raised_at)),
+                };
             }
         }
         if stamp.sent.is_some() && stamp.layers.is_empty() {
@@ -321,12 +344,33 @@ impl Group {
         Ok(())
     }
 
+    /// The head goes on with another layer than it told the group of last.
     #[cold]
-    fn raise(&self, stamp: Stamp<'_>) -> Result<Option<Seq>, GroupError> {
+    fn hear_of_layers(&self, stamp: Stamp<'_>) -> Result<Option<Seq>, GroupError> {
+        if !self.try_tell_all(stamp)? {
+            return Ok(None);
+        }
+        // Whoever is answered may rely on the layers, too.
+        let told_at = self.window.borrow().last();
+        if let (Some(known), Some(top)) = (self.reigns.borrow_mut().get_mut(&stamp.volume), stamp.top()) {
+            (known.top, known.raised_at) = (top, told_at);
+        }
+        Ok(Some(told_at))
+    }
+
+    fn try_tell_all(&self, stamp: Stamp<'_>) -> Result<bool, GroupError> {
         for record in stamp.layers {
             if !self.try_tell_layer(stamp.epoch, record)? {
-                return Ok(None);
+                return Ok(false);
             }
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    fn raise(&self, stamp: Stamp<'_>) -> Result<Option<Seq>, GroupError> {
+        if !self.try_tell_all(stamp)? {
+            return Ok(None);
         }
         let raised_at = match mutant(Mutant::RaisedInMemory) {
             true => self.committed(),
@@ -336,7 +380,8 @@ impl Group {
                 placed.seq
             }
         };
-        self.reigns.borrow_mut().insert(stamp.volume, VolumeReign { epoch: stamp.epoch, raised_at });
+        let top = stamp.top().unwrap_or_default();
+        self.reigns.borrow_mut().insert(stamp.volume, VolumeReign { epoch: stamp.epoch, raised_at, top });
         Ok(Some(raised_at))
     }
 
@@ -374,7 +419,7 @@ impl Group {
         kind: EntryKind,
         bytes: usize,
     ) -> Result<Option<Placed>, GroupError> {
-        let shard = self.shard.upgrade().ok_or_else(|| self.stopped_error())?;
+        let shard = self.its_shard()?;
         let mut member = self.member.borrow_mut();
         let Some((epoch, seq)) = member.next_place() else { return Err(self.not_primary(&member)) };
         let entry = Entry { group: self.id, epoch, seq, commit: member.committed(), volume_epoch, layer, chunk, kind };

@@ -19,7 +19,7 @@ use cluster::GroupRecord;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use runtime::channel::WaitList;
-use runtime::{Instant, TcpStream, now};
+use runtime::{Instant, TaskHandle, TcpStream, now};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -35,6 +35,9 @@ use types::{Epoch, GroupId, Incarnation, Mutant, NodeId, Seq, StoreId, mutant};
 
 /// Members that a core makes whole at once.
 const FILLINGS_MAX: usize = 4;
+/// Requests of heads elsewhere that a core does at once, and the bytes that they carry or are answered with.
+const SERVED_MAX: usize = 16_384;
+const SERVED_BYTES_MAX: usize = 64 << 20;
 /// Who dialled waits so long for an answer to its hello, and so long before the next attempt.
 const HELLO_PATIENCE: Duration = Duration::from_secs(2);
 /// A connection on which nothing comes for so long is closed.
@@ -72,12 +75,16 @@ pub struct CoreGroups {
     led: RefCell<HashMap<GroupId, Led, FixedState>>,
     led_changed: WaitList,
     accesses: RefCell<HashMap<GroupId, Rc<Access>, FixedState>>,
+    /// Groups that nobody serves, as this node knows, and why.
+    given_up: RefCell<HashMap<GroupId, String, FixedState>>,
     /// What heads here have asked of groups led elsewhere.
     calls: Rc<Calls>,
-    /// Requests of heads elsewhere that are being done.
-    serving: Rc<Cell<usize>>,
+    /// Requests of heads elsewhere that are being done: how many, of how many bytes.
+    serving: Rc<Cell<(usize, usize)>>,
     /// On the first core: what talks with the map.
     pub(super) map_side: OnceCell<Rc<MapSide>>,
+    /// What goes on as long as the node does; nothing any more, once it has ended.
+    tasks: RefCell<Option<Vec<TaskHandle>>>,
 }
 
 impl CoreGroups {
@@ -102,19 +109,61 @@ impl CoreGroups {
             led: RefCell::new(HashMap::with_hasher(FixedState::default())),
             led_changed: WaitList::default(),
             accesses: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            given_up: RefCell::new(HashMap::with_hasher(FixedState::default())),
             calls: Rc::default(),
             serving: Rc::default(),
             map_side: OnceCell::new(),
+            tasks: RefCell::new(Some(Vec::new())),
         })
+    }
+
+    /// Has something go on as long as the node does.
+    pub(super) fn keep_on(&self, task: impl Future<Output = ()> + 'static) {
+        if let Some(tasks) = self.tasks.borrow_mut().as_mut() {
+            tasks.push(runtime::spawn(task));
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.tasks.borrow().is_none()
+    }
+
+    /// Nothing goes on any more, and nobody is heard.
+    pub(super) fn end(&self) {
+        let tasks = self.tasks.take().unwrap_or_default();
+        tasks.into_iter().for_each(TaskHandle::cancel);
+        let mut links: Vec<_> = self.links.borrow().values().cloned().collect();
+        links.sort_unstable_by_key(|link| (link.node, link.core));
+        links.iter().for_each(|link| link.close());
     }
 
     /// Takes a shard in; its groups follow when the node [begins](super::Node::begin).
     pub fn add_shard(self: &Rc<Self>, shard: Rc<Shard>, store: StoreId, recovery: Recovery) -> Rc<GroupShard> {
         let shard = GroupShard::new(shard, store, recovery);
         shard.set_outside(self);
-        runtime::spawn(crate::scrub::run(self.clone(), shard.clone()));
+        self.keep_on(crate::scrub::run(self.clone(), shard.clone()));
         self.shards.borrow_mut().push(shard.clone());
         shard
+    }
+
+    /// Forgets the shards of a store, whose groups have stopped.
+    pub fn remove_shards(&self, store: StoreId) {
+        self.shards.borrow_mut().retain(|shard| shard.store_id() != store);
+    }
+
+    /// Resolves when each group that has its only member here serves, or never will.
+    pub async fn those_alone_have_begun(&self) {
+        for shard in self.shards() {
+            for group in shard.groups() {
+                if group.member().is_alone() {
+                    group.has_begun_alone().await;
+                }
+            }
+        }
+    }
+
+    pub(super) fn shard_at(&self, index: usize) -> Option<Rc<GroupShard>> {
+        self.shards.borrow().get(index).cloned()
     }
 
     /// The shards on this core.
@@ -202,6 +251,18 @@ impl CoreGroups {
         self.accesses.borrow_mut().entry(group).or_insert_with(|| Access::new(self, group)).clone()
     }
 
+    /// Nobody serves the group before the node is started anew: the devices that it is on are not here.
+    pub fn give_up(&self, group: GroupId, why: &str) {
+        self.given_up.borrow_mut().insert(group, why.to_owned());
+    }
+
+    /// Why nobody serves a group that has one member, if that is this node's matter.
+    pub(crate) fn stopped_alone(&self, group: GroupId) -> Option<String> {
+        let shards = self.shards.borrow();
+        let stopped = |shard: &Rc<GroupShard>| shard.group(group)?.stopped().map(str::to_owned);
+        shards.iter().find_map(stopped).or_else(|| self.given_up.borrow().get(&group).cloned())
+    }
+
     /// The member of a group that leads it, if it does so on this core.
     pub(crate) fn leading(&self, group: GroupId) -> Option<GroupRef> {
         let shards = self.shards.borrow();
@@ -224,19 +285,23 @@ impl CoreGroups {
         if known.is_none_or(|known| known.epoch < epoch) {
             let is_alone = known.is_some_and(|known| known.is_alone);
             self.led.borrow_mut().insert(group, Led { epoch, primary, is_alone });
+            self.calls.led_by_another(group, primary);
             self.led_changed.wake_all();
         }
     }
 
-    /// The map says who leads these groups; by a look it says the last word.
+    /// The map says who leads these groups. A list that a watch goes on from is the last word, also of a map that went back.
     pub(super) fn map_says_who_leads(&self, records: &[GroupRecord], how: Says) {
         let mut led = self.led.borrow_mut();
         for record in records {
             let now =
                 Led { epoch: record.epoch, primary: record.primary, is_alone: record.members == [record.primary] };
             let known = led.entry(record.id).or_insert(now);
-            if known.epoch < now.epoch || how != Says::Told {
-                *known = now;
+            if known.epoch < now.epoch || how == Says::Listed {
+                let before = std::mem::replace(known, now);
+                if before.primary != now.primary {
+                    self.calls.led_by_another(record.id, now.primary);
+                }
             }
         }
         drop(led);
@@ -252,18 +317,20 @@ impl CoreGroups {
         self.shared.incarnation
     }
 
-    /// A request of another core is being done as long as what this returns lives; none if there are so many already.
-    pub(crate) fn begin_serving(&self, most: usize) -> Option<Serving> {
-        if self.serving.get() >= most {
+    /// A request of another core, of so many bytes, is being done as long as what this returns lives; none if there is too
+    /// much already.
+    pub(crate) fn begin_serving(&self, bytes: usize) -> Option<Serving> {
+        let (requests, before) = self.serving.get();
+        if requests >= SERVED_MAX || (requests > 0 && before + bytes > SERVED_BYTES_MAX) {
             return None;
         }
-        self.serving.set(self.serving.get() + 1);
-        Some(Serving(self.serving.clone()))
+        self.serving.set((requests + 1, before + bytes));
+        Some(Serving(self.serving.clone(), bytes))
     }
 
     /// Requests of heads elsewhere that are being done.
     pub(crate) fn serving_count(&self) -> usize {
-        self.serving.get()
+        self.serving.get().0
     }
 
     // ---- what the map says of members ------------------------------------------------------------------------------
@@ -731,11 +798,12 @@ impl CoreGroups {
 }
 
 /// See [`CoreGroups::begin_serving`].
-pub(crate) struct Serving(Rc<Cell<usize>>);
+pub(crate) struct Serving(Rc<Cell<(usize, usize)>>, usize);
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        let (requests, bytes) = self.0.get();
+        self.0.set((requests - 1, bytes - self.1));
     }
 }
 

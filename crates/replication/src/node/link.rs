@@ -8,9 +8,12 @@ use crate::wire::{
     Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, FrameHeader, HeadMessage, NodeMessage, Receiver, Sender,
     WireError, encode_fill, encode_head, encode_node,
 };
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use runtime::channel::WaitList;
-use runtime::{Instant, IoBuf, MAX_SEND_PARTS, SharedBuf, TcpStream};
+use runtime::{Instant, IoBuf, MAX_SEND_PARTS, SharedBuf, TaskHandle, TcpStream};
 use std::cell::{Cell, OnceCell, RefCell};
+use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use store::Entry;
@@ -47,6 +50,8 @@ pub(crate) struct Link {
     is_used: Cell<bool>,
     /// When it was asked, and has not answered.
     pinged_at: Cell<Option<Instant>>,
+    /// What is done for volumes' heads behind it, by the number of their request: nobody would hear of it without it.
+    serving: RefCell<HashMap<u64, TaskHandle, FixedState>>,
 }
 
 /// The connection that all of an attempt to catch up goes over: nothing may come behind what was lost.
@@ -71,7 +76,21 @@ impl Link {
             stream: RefCell::default(),
             is_used: Cell::new(false),
             pinged_at: Cell::new(None),
+            serving: RefCell::new(HashMap::with_hasher(FixedState::default())),
         }
+    }
+
+    /// Has a request done; that ends with the connection.
+    pub(crate) fn serve(self: &Rc<Self>, request: u64, work: impl Future<Output = ()> + 'static) {
+        if self.is_closed() {
+            return;
+        }
+        let link = self.clone();
+        let task = runtime::spawn(async move {
+            work.await;
+            link.serving.borrow_mut().remove(&request);
+        });
+        self.serving.borrow_mut().insert(request, task);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -85,6 +104,10 @@ impl Link {
             stream.shutdown();
         }
         self.filled.wake_all();
+        let mut serving: Vec<_> = self.serving.take().into_iter().collect();
+        // The map's order is nobody's.
+        serving.sort_unstable_by_key(|(request, _)| *request);
+        serving.into_iter().for_each(|(_, task)| task.cancel());
     }
 
     pub(crate) fn set_stream(&self, stream: &TcpStream) {

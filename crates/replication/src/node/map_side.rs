@@ -85,6 +85,8 @@ pub(super) struct MapSide {
     looking: RefCell<BTreeSet<(StoreId, GroupId)>>,
     /// When the map answered last, whatever it said.
     answered_at: Cell<Option<Instant>>,
+    /// Of the node's session.
+    lease: Cell<Option<LeaseId>>,
 }
 
 impl MapSide {
@@ -96,11 +98,16 @@ impl MapSide {
             asked: RefCell::default(),
             looking: RefCell::default(),
             answered_at: Cell::default(),
+            lease: Cell::default(),
         }
     }
 
     pub(super) fn add_stores(&self, stores: Vec<(Arc<Store>, u16)>) {
         self.stores.borrow_mut().extend(stores);
+    }
+
+    pub(super) fn remove_store(&self, store: StoreId) {
+        self.stores.borrow_mut().retain(|(there, _)| there.store_id() != store);
     }
 
     /// The map has answered.
@@ -347,6 +354,7 @@ impl MapSide {
         let lasts = timing.session * SESSION_PERCENT / 100;
         let mut until = now() + lasts;
         let lease = self.map.grant(timing.session).await?;
+        self.lease.set(Some(lease));
         self.say_stores(core.shared.node, lease).await?;
         // Whatever happened while there was none.
         self.look_at_all(core).await?;
@@ -372,6 +380,21 @@ impl MapSide {
                 self.look_at_all(core).await?;
                 looked_at = now();
             }
+        }
+    }
+
+    /// There is another store.
+    pub(super) async fn say_stores_again(&self, node: NodeId) -> Result<(), CatalogError> {
+        match self.lease.get() {
+            Some(lease) => self.say_stores(node, lease).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The session ends now, if the map hears of it.
+    pub(super) async fn end_session(&self) {
+        if let Some(lease) = self.lease.take() {
+            let _ = runtime::timeout(RETRY_WAIT, self.map.revoke(lease)).await;
         }
     }
 

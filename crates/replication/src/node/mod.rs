@@ -44,7 +44,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::Store;
-use types::{ClusterId, Incarnation, Mutant, NodeId, mutant};
+use types::{ClusterId, Incarnation, Mutant, NodeId, StoreId, mutant};
 
 /// What a core is asked to do for another.
 pub(crate) type Work = Box<dyn FnOnce(Rc<CoreGroups>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -134,7 +134,7 @@ impl Node {
         let first = first.expect("a node has a core");
         let side = Rc::new(MapSide::new(map, cores.len() as u16));
         let _ = first.map_side.set(side.clone());
-        runtime::spawn(accept(first.clone(), listener));
+        first.keep_on(accept(first.clone(), listener));
         Ok(Self { first, side, address })
     }
 
@@ -179,17 +179,54 @@ impl Node {
             }
             runtime::sleep(MAP_WAIT).await;
         }
-        runtime::spawn(self.side.clone().follow(self.first.clone()));
-        runtime::spawn(self.side.clone().keep_session(self.first.clone()));
-        runtime::spawn(beat(self.first.clone()));
+        self.first.keep_on(self.side.clone().follow(self.first.clone()));
+        self.first.keep_on(self.side.clone().keep_session(self.first.clone()));
+        self.first.keep_on(beat(self.first.clone()));
         Ok(())
+    }
+
+    /// All shards of another store are there too: the groups that have a member in it take part from now on.
+    ///
+    /// # Errors
+    /// The map's.
+    pub async fn add(&self, store: Arc<Store>, first_core: u16) -> Result<(), CatalogError> {
+        let id = store.store_id();
+        self.side.add_stores(vec![(store, first_core)]);
+        let added = async {
+            self.side.say_stores_again(self.first.shared.node).await?;
+            self.side.look_at_all(&self.first).await
+        };
+        let added = added.await;
+        if added.is_err() {
+            self.remove(id);
+        }
+        added
+    }
+
+    /// The store is not there any more.
+    pub fn remove(&self, store: StoreId) {
+        self.side.remove_store(store);
+    }
+
+    /// Ends: other nodes take over what it led as soon as they see it.
+    pub async fn stop(&self) {
+        self.side.end_session().await;
+        for core in (0..self.first.shared.lines.len()).rev() {
+            self.on_core(core, |core| {
+                core.end();
+                Box::pin(std::future::ready(()))
+            })
+            .await;
+        }
     }
 }
 
 /// Does what other cores ask, for ever; and looks after the groups of this one.
 async fn run_core(core: Rc<CoreGroups>, mut line: CrossReceiver<Work>) {
-    runtime::spawn(policy::run(core.clone()));
-    while let Ok(work) = line.recv().await {
+    core.keep_on(policy::run(core.clone()));
+    while !core.has_ended()
+        && let Ok(work) = line.recv().await
+    {
         let mut work = work(core.clone());
         let done = std::future::poll_fn(|cx| std::task::Poll::Ready(work.as_mut().poll(cx).is_ready())).await;
         if !done {

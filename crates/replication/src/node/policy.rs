@@ -131,8 +131,9 @@ pub(super) async fn run(core: Rc<CoreGroups>) {
         }
         core.turned();
         core.look_at_links();
-        for shard in core.shards() {
-            for group in shard.groups() {
+        // Without a list of them: there may be thousands, and there is nothing to do for most.
+        for shard in (0..).map_while(|index| core.shard_at(index)) {
+            for group in (0..shard.group_count()).map(|index| shard.group_at(index)) {
                 if group.stopped().is_some() {
                     say_given_up(&group, now(), &core.shared.timing);
                 } else if !group.member().is_alone_and_leads() {

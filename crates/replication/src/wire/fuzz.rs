@@ -300,7 +300,7 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
         key: KeyId(2),
     };
     let (chunk, range) = (ChunkId(12), BlockRange::new(254, 2));
-    let (layers, chunks) = (vec![LayerId(11), LayerId(10)], vec![ChunkId(12), ChunkId(0x0102_0304)]);
+    let layers = vec![LayerId(11), LayerId(10)];
     let lengths = [StoredLength::RAW, StoredLength::new(2, Codec::Zstd)];
     let bytes = bytes(BLOCK_BYTES + 2 * 512, 4);
     let sums = [&bytes[..BLOCK_BYTES], &bytes[BLOCK_BYTES..]].map(Crc32c::of);
@@ -325,7 +325,10 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
     let refused = |refusal| HeadMessage::Answer(Answer::Refused(refusal));
     let no_space = Refusal::NoSpace { reason: "no space: delete something".into() };
     vec![
-        ("request-nothing", request(&[LayerRecord { layer: LayerId(10), ..layer }, layer], Wants::Nothing)),
+        (
+            "request-nothing",
+            request(&[LayerRecord { layer: LayerId(10), parent: LayerId(9), ..layer }, layer], Wants::Nothing),
+        ),
         ("request-write", request(&[], write)),
         ("request-write-plain", request(&[], plain)),
         ("request-zero", request(&[layer], Wants::Zero { layers: layers.clone(), chunk, range })),
@@ -333,12 +336,10 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
         ("request-status", request(&[], Wants::Status { layers, chunk, range })),
         (
             "request-merge",
-            request(
-                &[],
-                Wants::Merge { from: LayerId(11), into: LayerId(13), chunks: chunks.clone(), hides_below: true },
-            ),
+            request(&[layer], Wants::End { layer: LayerId(10), into: Some(LayerId(11)), hides_below: true }),
         ),
-        ("request-delete", request(&[], Wants::Delete { layer: LayerId(11), chunks })),
+        ("request-delete", request(&[], Wants::End { layer: LayerId(11), into: None, hides_below: false })),
+        ("request-forget", request(&[], Wants::Forget { layer: LayerId(11) })),
         ("answer-done", HeadMessage::Answer(Answer::Done)),
         ("answer-read", HeadMessage::Answer(Answer::Read(read, bytes))),
         ("answer-known", HeadMessage::Answer(Answer::Known(known))),
@@ -350,6 +351,7 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
         ("refused-unknown", refused(Refusal::Unknown)),
         ("refused-untold", refused(Refusal::Untold)),
         ("refused-busy", refused(Refusal::Busy)),
+        ("refused-not-held", refused(Refusal::NotHeld)),
     ]
 }
 

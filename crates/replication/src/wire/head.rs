@@ -5,7 +5,7 @@
 //!
 //! | body | lists, in this order |
 //! |---|---|
-//! | `request` | layers told, 64 bytes as a store has them; layers, 8 bytes; chunks, 4 bytes; of a write its blocks, 8 bytes: crc32c (4), stored length and codec as the store has them (1), zero (3) |
+//! | `request` | layers told, 64 bytes as a store has them; layers, 8 bytes; of a write its blocks, 8 bytes: crc32c (4), stored length and codec as the store has them (1), zero (3) |
 //! | `answer` | of a read its blocks as of a write, with stored length 0: zeroes; of a status its blocks, 4 bytes: depth (2), 1 stored, 2 known (1), zero (1); the reason, UTF-8 |
 
 use super::body::{Body, begin_fixed, end_list};
@@ -15,7 +15,7 @@ use super::{Kind, MAX_LAYERS, MAX_REASON_BYTES, WireError};
 use runtime::SharedBuf;
 use std::sync::Arc;
 use store::format::{Crc32c, LayerRecord, StoredLength};
-use store::{BlockCoding, KnownBlock, MAX_ENTRY_BLOCKS, MAX_ENTRY_CHUNKS};
+use store::{BlockCoding, KnownBlock, MAX_ENTRY_BLOCKS};
 use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, KeyId, LayerId, StoreId, VolumeEpoch, VolumeId};
 
 const SUM_BYTES: usize = 8;
@@ -84,23 +84,19 @@ pub enum Wants {
         /// Which blocks.
         range: BlockRange,
     },
-    /// A layer's chunks go to its only child.
-    Merge {
-        /// The layer that ends.
-        from: LayerId,
-        /// The child.
-        into: LayerId,
-        /// Rising; at most [`MAX_ENTRY_CHUNKS`].
-        chunks: Vec<ChunkId>,
+    /// All that the group holds of a layer goes to its only child, or goes.
+    End {
+        /// The layer.
+        layer: LayerId,
+        /// The child, if there is one.
+        into: Option<LayerId>,
         /// Whether zeroes go on hiding what lies below.
         hides_below: bool,
     },
-    /// A layer's chunks go; without any: the layer.
-    Delete {
+    /// The group holds nothing of this layer any more: it is gone.
+    Forget {
         /// The layer.
         layer: LayerId,
-        /// Rising; at most [`MAX_ENTRY_CHUNKS`].
-        chunks: Vec<ChunkId>,
     },
 }
 
@@ -153,6 +149,8 @@ pub enum Refusal {
     Untold,
     /// It has too much to do: later.
     Busy,
+    /// The chunk is another group's.
+    NotHeld,
 }
 
 /// Either.
@@ -196,59 +194,54 @@ impl HeadMessage {
 ///
 /// | at | bytes | field |
 /// |---|---|---|
-/// | 0 | 2 | length of the fixed part: 56 |
-/// | 2 | 1 | 0 nothing, 1 write, 2 zero, 3 read, 4 status, 5 merge, 6 delete |
-/// | 3 | 1 | of a merge 1: zeroes hide what lies below |
+/// | 0 | 2 | length of the fixed part: 48 |
+/// | 2 | 1 | 0 nothing, 1 write, 2 zero, 3 read, 4 status, 5 end of a layer, 6 forget |
+/// | 3 | 1 | of an end 1: zeroes hide what lies below |
 /// | 4 | 4 | volume epoch |
 /// | 8 | 8 | volume |
-/// | 16 | 8 | of a merge the child |
+/// | 16 | 8 | of an end the child; 0 none |
 /// | 24 | 4 | chunk |
 /// | 28 | 2 | first block |
 /// | 30 | 2 | number of blocks |
 /// | 32 | 4 | key that the blocks are encrypted with; 0 none |
 /// | 36 | 4 | number of layers told |
 /// | 40 | 4 | number of layers |
-/// | 44 | 4 | number of chunks |
-/// | 48 | 4 | the group's epoch |
-/// | 52 | 4 | zero |
+/// | 44 | 4 | the group's epoch |
 impl Request {
-    const BYTES: usize = 56;
+    const BYTES: usize = 48;
     const WHAT: &'static str = "request";
 
     fn encode(&self, out: &mut Vec<u8>, blocks: &mut Vec<SharedBuf>) -> Result<u32, WireError> {
         const NONE: BlockRange = BlockRange { first: 0, count: 0 };
         let one = |layer: &LayerId| vec![*layer];
-        let (number, layers, chunk, range, chunks): (u8, Vec<LayerId>, ChunkId, BlockRange, &[ChunkId]) =
-            match &self.wants {
-                Wants::Nothing => (0, Vec::new(), ChunkId(0), NONE, &[]),
-                Wants::Write { layer, chunk, range, .. } => (1, one(layer), *chunk, *range, &[]),
-                Wants::Zero { layers, chunk, range } => (2, layers.clone(), *chunk, *range, &[]),
-                Wants::Read { layers, chunk, range } => (3, layers.clone(), *chunk, *range, &[]),
-                Wants::Status { layers, chunk, range } => (4, layers.clone(), *chunk, *range, &[]),
-                Wants::Merge { from, chunks, .. } => (5, one(from), ChunkId(0), NONE, chunks),
-                Wants::Delete { layer, chunks } => (6, one(layer), ChunkId(0), NONE, chunks),
-            };
+        let (number, layers, chunk, range): (u8, Vec<LayerId>, ChunkId, BlockRange) = match &self.wants {
+            Wants::Nothing => (0, Vec::new(), ChunkId(0), NONE),
+            Wants::Write { layer, chunk, range, .. } => (1, one(layer), *chunk, *range),
+            Wants::Zero { layers, chunk, range } => (2, layers.clone(), *chunk, *range),
+            Wants::Read { layers, chunk, range } => (3, layers.clone(), *chunk, *range),
+            Wants::Status { layers, chunk, range } => (4, layers.clone(), *chunk, *range),
+            Wants::End { layer, .. } => (5, one(layer), ChunkId(0), NONE),
+            Wants::Forget { layer } => (6, one(layer), ChunkId(0), NONE),
+        };
         let fixed = begin_fixed::<{ Self::BYTES }>(out);
         fixed[2] = number;
         put_u32(fixed, 4, self.epoch.0);
         put_u64(fixed, 8, self.volume.0);
-        put_u32(fixed, 48, self.group_epoch.0);
+        put_u32(fixed, 44, self.group_epoch.0);
         put_u32(fixed, 24, chunk.0);
         put_u16(fixed, 28, range.first);
         put_u16(fixed, 30, range.count);
         put_u32(fixed, 36, checked(Self::WHAT, self.told.len(), MAX_LAYERS)?);
         put_u32(fixed, 40, checked(Self::WHAT, layers.len(), MAX_LAYERS)?);
-        put_u32(fixed, 44, checked(Self::WHAT, chunks.len(), MAX_ENTRY_CHUNKS)?);
-        if let Wants::Merge { into, hides_below, .. } = &self.wants {
+        if let Wants::End { into, hides_below, .. } = &self.wants {
             fixed[3] = u8::from(*hides_below);
-            put_u64(fixed, 16, into.0);
+            put_u64(fixed, 16, into.map_or(0, |into| into.0));
         }
         if let Wants::Write { coding, .. } = &self.wants {
             put_u32(fixed, 32, coding.key().0);
         }
         put_list(out, self.told.iter().map(LayerRecord::encode));
         put_list(out, layers.iter().map(|layer| layer.0.to_le_bytes()));
-        put_list(out, chunks.iter().map(|chunk| chunk.0.to_le_bytes()));
         let Wants::Write { range, bytes, coding, .. } = &self.wants else { return Ok(0) };
         let (blocks_of, expected) = (usize::from(range.count), coding.bytes(range.count));
         checked(Self::WHAT, blocks_of, MAX_ENTRY_BLOCKS.into())?;
@@ -274,13 +267,13 @@ impl Request {
         let field = |field, found: u64| WireError::field(Self::WHAT, field, found);
         let told = list_of(Self::WHAT, &mut lists, u32_at(fixed, 36), MAX_LAYERS, LayerRecord::ENCODED_BYTES)?;
         let told = told.chunks_exact(LayerRecord::ENCODED_BYTES).map(LayerRecord::decode).collect::<Result<_, _>>();
-        let told = told.map_err(|_| field("layers told, of which there are", u32_at(fixed, 36).into()))?;
+        let told: Vec<LayerRecord> =
+            told.map_err(|_| field("layers told, of which there are", u32_at(fixed, 36).into()))?;
         let layers = list_of(Self::WHAT, &mut lists, u32_at(fixed, 40), MAX_LAYERS, 8)?;
         let layers: Vec<_> = layers.chunks_exact(8).map(|item| LayerId(u64_at(item, 0))).collect();
-        let chunks = list_of(Self::WHAT, &mut lists, u32_at(fixed, 44), MAX_ENTRY_CHUNKS, 4)?;
-        let chunks: Vec<_> = chunks.chunks_exact(4).map(|item| ChunkId(u32_at(item, 0))).collect();
-        if !chunks.is_sorted_by(|a, b| a < b) {
-            return Err(field("order of chunks, of which there are", chunks.len() as u64));
+        let is_own_parent = |record: &LayerRecord| record.parent == record.layer || record.layer == LayerId(0);
+        if let Some(bad) = told.iter().find(|record| is_own_parent(record)) {
+            return Err(field("layer told", bad.layer.0));
         }
         let chunk = ChunkId(u32_at(fixed, 24));
         let (first, count) = (u32::from(u16_at(fixed, 28)), u32::from(u16_at(fixed, 30)));
@@ -318,18 +311,18 @@ impl Request {
             3 => Wants::Read { layers: some(layers)?, chunk, range: range()? },
             4 => Wants::Status { layers: some(layers)?, chunk, range: range()? },
             5 => {
-                let (from, into) = (only()?, LayerId(u64_at(fixed, 16)));
-                if chunks.is_empty() || from == into {
-                    return Err(field("chunks of a merge, or layer merged into itself,", into.0));
+                let (layer, into) = (only()?, LayerId(u64_at(fixed, 16)));
+                if layer == into {
+                    return Err(field("layer that ends in itself", into.0));
                 }
-                Wants::Merge { from, into, chunks, hides_below: fixed[3] == 1 }
+                Wants::End { layer, into: Some(into).filter(|into| *into != LayerId(0)), hides_below: fixed[3] == 1 }
             }
-            6 => Wants::Delete { layer: only()?, chunks },
+            6 => Wants::Forget { layer: only()? },
             other => return Err(field("what is wanted", other.into())),
         };
         ends_at(blocks_end, body)?;
         let (volume, epoch) = (VolumeId(u64_at(fixed, 8)), VolumeEpoch(u32_at(fixed, 4)));
-        Ok(Self { volume, epoch, group_epoch: Epoch(u32_at(fixed, 48)), told, wants })
+        Ok(Self { volume, epoch, group_epoch: Epoch(u32_at(fixed, 44)), told, wants })
     }
 }
 
@@ -340,7 +333,7 @@ impl Request {
 /// | at | bytes | field |
 /// |---|---|---|
 /// | 0 | 2 | length of the fixed part: 32 |
-/// | 2 | 1 | 0 done, 1 read, 2 known; refused: 16 not primary, 17 old head, 18 no space, 19 damaged, 20 stopped, 21 unknown, 22 untold, 23 busy |
+/// | 2 | 1 | 0 done, 1 read, 2 known; refused: 16 not primary, 17 old head, 18 no space, 19 damaged, 20 stopped, 21 unknown, 22 untold, 23 busy, 24 not held |
 /// | 3 | 1 | zero |
 /// | 4 | 4 | of an old head the epoch that was seen; of not primary the group's |
 /// | 8 | 16 | who is primary; 0: not known |
@@ -422,6 +415,7 @@ impl Refusal {
             Self::Unknown => (21, ""),
             Self::Untold => (22, ""),
             Self::Busy => (23, ""),
+            Self::NotHeld => (24, ""),
         };
         let reason: String = plain(reason).collect();
         fixed[2] = number;
@@ -446,6 +440,7 @@ impl Refusal {
             21 => Self::Unknown,
             22 => Self::Untold,
             23 => Self::Busy,
+            24 => Self::NotHeld,
             other => return Err(field("outcome", other.into())),
         })
     }

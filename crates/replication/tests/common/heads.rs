@@ -1,6 +1,8 @@
 //! What [rules](super) of docs/heads.md promise, each looked at where it shows at once: heads on nodes of a small cluster.
 
-use super::common::{Cluster, GROUP, LAYER, SOON, VOLUME, block_of, layer_record, store_of, three};
+use super::common::{
+    Cluster, GROUP, LAYER, OTHER_FAMILY, OTHER_LAYER, SOON, VOLUME, block_of, layer_record, store_of, three,
+};
 use replication::{Access, Found, GroupError, Place, Sought, Stamp};
 use runtime::IoBuf;
 use std::sync::{Arc, OnceLock};
@@ -27,8 +29,8 @@ fn place(block: u32) -> Place {
 /// One attempt.
 async fn write_once(access: &Access, epoch: u32, block: u32, byte: u8) -> Result<(), GroupError> {
     let layers = layers();
-    let change = access.write(stamp(epoch, &layers), place(block), block_of(byte), BlockCoding::PLAIN).await?;
-    access.wait(change).await.map(drop)
+    let mut change = access.write(stamp(epoch, &layers), place(block), block_of(byte), BlockCoding::PLAIN).await?;
+    access.wait(&mut change).await.map(drop)
 }
 
 /// Until it is done, or never will be.
@@ -76,8 +78,8 @@ pub fn a_group_led_elsewhere_does_what_it_is_asked() {
         write(&access, 1, 6, 9).await?;
         let layers = layers();
         let stamp = stamp(1, &layers);
-        let zeroed = access.zero(stamp, &[LAYER], CHUNK, BlockRange::new(4, 1)).await?.expect("it is asked for");
-        access.wait(zeroed).await?;
+        let mut zeroed = access.zero(stamp, &[LAYER], CHUNK, BlockRange::new(4, 1)).await?.expect("it is asked for");
+        access.wait(&mut zeroed).await?;
         let range = BlockRange::new(2, 5);
         assert_eq!(read(&access, 1, range).await?, [0, 7, 0, 0, 9]);
         let mut known = vec![KnownBlock::default(); 3];
@@ -168,18 +170,39 @@ pub fn what_is_asked_again_is_not_done_twice() {
     let written: Arc<OnceLock<Result<(), GroupError>>> = Arc::default();
     let slot = written.clone();
     let begun = cluster.at_head(1, |access| async move {
-        runtime::spawn(async move { slot.set(write(&access, 1, 3, 8).await).expect("it ends once") });
+        let first = access.clone();
+        let asked = runtime::spawn(async move { drop(write_once(&first, 1, 3, 8).await) });
+        // It has come, and whoever asked waits no more, as if its answer were lost.
+        runtime::sleep(20 * MILLISECOND).await;
+        asked.cancel();
+        runtime::spawn(async move {
+            access.ask_again(GroupError::Unknown { group: access.id() }).await.expect("it may be asked again");
+            slot.set(write(&access, 1, 3, 8).await).expect("it ends once");
+        });
     });
     begun.expect("it is up");
     cluster.world.run_for(100 * MILLISECOND);
     assert_eq!(written.get(), None, "it waits for its place");
-    cluster.world.reset_connections(&cluster.nodes[0], &cluster.nodes[1]);
+    [1, 2].into_iter().for_each(|other| cluster.disks[other].set_delay(Duration::ZERO));
     cluster.wait_until("it is not written", SOON, |_| written.get().is_some());
     assert_eq!(written.get(), Some(&Ok(())));
-    [1, 2].into_iter().for_each(|other| cluster.disks[other].set_delay(Duration::ZERO));
     cluster.world.run_for(SOON / 5);
     let entries = committed(&cluster).0 - before.0;
     assert_eq!(entries, on_their_way.expect("it is up") + 1, "one entry for what was asked, however often");
+}
+
+/// H10: a group takes nothing of a chunk that another one holds, whichever table the head goes by.
+pub fn what_is_of_another_group_is_refused() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let refused = cluster.at_head(1, |access| async move {
+        let layers = [layer_record(OTHER_LAYER, OTHER_FAMILY)];
+        let place = Place { layer: OTHER_LAYER, chunk: CHUNK, range: BlockRange::new(0, 1) };
+        let mut change = access.write(stamp(1, &layers), place, block_of(1), BlockCoding::PLAIN).await?;
+        access.wait(&mut change).await.map(drop)
+    });
+    let refused = refused.expect("it is up");
+    assert!(matches!(refused, Err(GroupError::NotHeld { .. })), "{refused:?}");
 }
 
 /// H10: what relies on an epoch of the group that is over is not done, and it is said who leads in which.

@@ -24,7 +24,7 @@ const PORT: u16 = 4421;
 pub const LAYER: LayerId = LayerId(7);
 /// Of another family, whose chunks are the other group's.
 pub const OTHER_LAYER: LayerId = LayerId(8);
-const OTHER_FAMILY: FamilyId = FamilyId(4);
+pub const OTHER_FAMILY: FamilyId = FamilyId(4);
 pub const VOLUME: VolumeId = VolumeId(1);
 pub const GROUP: GroupId = GroupId(1);
 /// On the same shard.
@@ -124,7 +124,7 @@ impl Cluster {
             cores: self.nodes[index].cores(),
             map: self.map.handle_for(NodeId(index as u32 + 1)),
             timing: Timing::default(),
-            owner: Arc::new(|family, _| if family == OTHER_FAMILY { OTHER } else { GROUP }),
+            owner: Arc::new(|family, _| Some(if family == OTHER_FAMILY { OTHER } else { GROUP })),
         };
         self.nodes[index].spawn(0, async move {
             let device = Device::open(Path::new(DISK)).await.expect("it is there");
@@ -274,7 +274,7 @@ impl Cluster {
     /// Deletes chunks of the layer that is written to.
     pub fn delete(&self, index: usize, chunks: Range<u32>) -> Option<Result<(), GroupError>> {
         self.ask(index, move |group| async move {
-            let placed = group.delete_layer(LAYER, chunks.map(ChunkId).collect()).await?;
+            let placed = group.delete_chunks(LAYER, chunks.map(ChunkId).collect()).await?;
             group.wait_committed(placed).await.map(drop)
         })
     }

@@ -5,6 +5,10 @@ use std::cell::Cell;
 
 const MILLION: u64 = 1_000_000;
 
+/// A deadline, the clock that it was looked up in (see [`NodeClock`]), and the time of the world then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KnownDeadline((Instant, (u64, u64), u32), u64);
+
 /// Monotonic clock with its own start and rate, and a wall clock that is off by some amount.
 #[derive(Debug)]
 pub(super) struct NodeClock {
@@ -49,6 +53,19 @@ impl NodeClock {
         // In two parts, so that nothing is wider than 64 bits: this is asked at every step.
         let (passed, rate) = (world - since_world, u64::from(self.rate.get()));
         Instant(since_node + passed / MILLION * rate + passed % MILLION * rate / MILLION)
+    }
+
+    /// The same as of [`world_time_of`](Self::world_time_of), of a deadline that is mostly the one before.
+    pub(super) fn world_time_of_next(&self, deadline: Instant, known: &Cell<KnownDeadline>) -> u64 {
+        let from = (deadline, self.since.get(), self.rate.get());
+        match known.get() {
+            KnownDeadline(known, time) if known == from => time,
+            _ => {
+                let time = self.world_time_of(deadline);
+                known.set(KnownDeadline(from, time));
+                time
+            }
+        }
     }
 
     /// The first time of the world at which the clock shows at least `deadline`.

@@ -1,5 +1,6 @@
 //! The world: its time, its events, and whose turn it is.
 
+use super::clock::KnownDeadline;
 use super::core::{SimCore, SimCoreHandle};
 use super::device::{OperationId, Storage};
 use super::network::{Network, NetworkEvent};
@@ -60,6 +61,8 @@ pub(super) struct LiveCore {
     pub(super) paused: bool,
     /// When its last turn is over.
     free_at: u64,
+    /// Its next deadline, as it was last.
+    deadline: Cell<KnownDeadline>,
 }
 
 /// Everything of a world. Tasks reach it through their core.
@@ -132,7 +135,14 @@ impl Shared {
             }
         };
         let core = Core::new(key, Backend::Sim(SimCore { shared: self.clone(), node }));
-        self.cores.borrow_mut().push(LiveCore { core, node, index, paused: false, free_at: self.now() });
+        self.cores.borrow_mut().push(LiveCore {
+            core,
+            node,
+            index,
+            paused: false,
+            free_at: self.now(),
+            deadline: Cell::default(),
+        });
         CoreHandle::Sim(SimCoreHandle { key })
     }
 
@@ -203,7 +213,7 @@ impl Shared {
             let due = if slot.core.executor.has_ready() {
                 0
             } else if let Some(deadline) = slot.core.timers.borrow().next_deadline() {
-                self.nodes.borrow()[slot.node as usize].clock.world_time_of(deadline)
+                self.nodes.borrow()[slot.node as usize].clock.world_time_of_next(deadline, &slot.deadline)
             } else {
                 continue;
             };

@@ -5,7 +5,7 @@ use super::error::StartError;
 use super::watch::remedy;
 use crate::head::Head;
 use crate::spec::{LocalTable, TableLayout};
-use cluster::{GroupRecord, SlotTable};
+use cluster::{CatalogError, DeviceRecord, GroupRecord, MapStore, SlotTable, keys, list};
 use replication::GroupShard;
 use runtime::Device;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use store::{Recovered, Shard, Store, Trouble};
-use types::{GroupId, ShardIndex, StoreId};
+use types::{GroupId, NodeId, ShardIndex, StoreId};
 
 /// Which core each shard of each device is on: dealt round, so that one fast device is not bound to one core.
 pub(super) struct Deal<'a> {
@@ -27,7 +27,8 @@ struct ShardPlan {
     store: Arc<Store>,
     path: PathBuf,
     index: ShardIndex,
-    groups: Vec<GroupRecord>,
+    /// Groups that have a member in it.
+    groups: Vec<GroupId>,
 }
 
 /// What a core is to start.
@@ -58,34 +59,48 @@ impl<'a> Deal<'a> {
         dealt.map(move |(number, (device, index))| ((number % cores) as u16, device, index))
     }
 
-    pub(super) fn core_of(&self, group: &GroupRecord) -> u16 {
-        let is_home = |device: &OpenDevice, index| {
-            device.store.store_id() == group.primary && device.store.shard_of(group.id) == index
-        };
-        self.shards().find(|&(_, device, index)| is_home(device, index)).map_or(0, |(core, ..)| core)
+    /// The core of a device's first shard; those behind it follow, one core each.
+    pub(super) fn first_core_of(&self, store: StoreId) -> u16 {
+        self.shards().find(|(_, device, _)| device.store.store_id() == store).map_or(0, |(core, ..)| core)
     }
 
-    /// The table, with the core of each of its groups.
-    pub(super) fn layout(&self, id: u32, table: SlotTable, groups: &[GroupRecord]) -> TableLayout {
-        let of_group: BTreeMap<_, &GroupRecord> = groups.iter().map(|group| (group.id, group)).collect();
-        let home = |id| of_group.get(id).map_or(0, |group| self.core_of(group));
-        TableLayout { id, cores: table.groups().iter().map(home).collect(), table }
+    /// The core that a group's chunks belong to: that of its member here, if it has one.
+    fn core_of(&self, group: &GroupRecord) -> u16 {
+        let is_home = |device: &OpenDevice, index| {
+            group.members.contains(&device.store.store_id()) && device.store.shard_of(group.id) == index
+        };
+        let of_member = self.shards().find(|&(_, device, index)| is_home(device, index)).map(|(core, ..)| core);
+        of_member.unwrap_or((group.id.0 as usize % self.cores) as u16)
+    }
+
+    /// The table, with the core of each of its groups. `all`: all groups and devices that the map knows.
+    pub(super) fn layout(&self, id: u32, table: SlotTable, all: &Known) -> TableLayout {
+        let of_group: BTreeMap<_, &GroupRecord> = all.groups.iter().map(|group| (group.id, group)).collect();
+        let core = |id| of_group.get(id).map_or(0, |group| self.core_of(group));
+        let is_missing = |id: &&GroupId| of_group.get(id).is_none_or(|group| self.is_missing(group, all));
+        TableLayout {
+            id,
+            cores: table.groups().iter().map(core).collect(),
+            missing: table.groups().iter().filter(is_missing).copied().collect(),
+            table,
+        }
+    }
+
+    /// Whether all members of a group are on devices of this node that are not here: nobody serves it.
+    pub(super) fn is_missing(&self, group: &GroupRecord, all: &Known) -> bool {
+        let is_here = |store: &StoreId| self.devices.iter().any(|device| device.store.store_id() == *store);
+        let is_ours = |store: &StoreId| all.devices.iter().any(|d| d.store == *store && d.node == all.node);
+        group.members.iter().all(|store| is_ours(store) && !is_here(store))
     }
 
     /// What a core is to start of the devices from the `first`th on.
-    pub(super) fn plan(
-        &self,
-        core: u16,
-        first: usize,
-        groups: &[GroupRecord],
-        tables: &[Arc<TableLayout>],
-    ) -> CorePlan {
+    pub(super) fn plan(&self, core: u16, first: usize, all: &Known, tables: &[Arc<TableLayout>]) -> CorePlan {
         let stores: Vec<StoreId> = self.devices[first..].iter().map(|device| device.store.store_id()).collect();
         let plan = |(_, device, index): (u16, &OpenDevice, ShardIndex)| {
             let store = device.store.clone();
             let lives_here =
-                |group: &&GroupRecord| group.primary == store.store_id() && store.shard_of(group.id) == index;
-            let groups = groups.iter().filter(lives_here).cloned().collect();
+                |group: &&GroupRecord| group.members.contains(&store.store_id()) && store.shard_of(group.id) == index;
+            let groups = all.groups.iter().filter(lives_here).map(|group| group.id).collect();
             ShardPlan { path: device.path.clone(), index, groups, store }
         };
         let is_due = |&(its, device, _): &(u16, &OpenDevice, ShardIndex)| {
@@ -93,6 +108,21 @@ impl<'a> Deal<'a> {
         };
         let shards = self.shards().filter(is_due).map(plan).collect();
         CorePlan { shards, tables: tables.to_vec() }
+    }
+}
+
+/// What the map says of groups and devices.
+pub(super) struct Known {
+    pub(super) node: NodeId,
+    pub(super) groups: Vec<GroupRecord>,
+    devices: Vec<DeviceRecord>,
+}
+
+impl Known {
+    pub(super) async fn of(map: &dyn MapStore, node: NodeId) -> Result<Self, CatalogError> {
+        let groups = list::<GroupRecord>(map, keys::GROUPS).await?.into_iter().map(|found| found.record).collect();
+        let devices = list::<DeviceRecord>(map, keys::DEVICES).await?.into_iter().map(|found| found.record).collect();
+        Ok(Self { node, groups, devices })
     }
 }
 
@@ -118,27 +148,27 @@ impl Barrier {
     }
 }
 
-/// Opens the core's shards and starts their groups. Returns what is wrong with those that did not start, and the
-/// damage that was found. No core writes before all have read: until then nobody knows which segments are free.
+/// Opens the core's shards. Returns the damage that was found. No core writes before all have read: until then nobody knows
+/// which segments are free. Their groups follow.
 pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) -> Result<Vec<String>, StartError> {
     let mut recovered = Vec::with_capacity(plan.shards.len());
     for shard in plan.shards {
         match recover(&shard).await? {
             Some(read) => recovered.push((shard, read)),
-            None => head.note_stopped(shard.groups.len()),
+            None => note_stopped(head, &shard.groups),
         }
     }
     all_read.wait().await;
     let mut shards = Vec::with_capacity(recovered.len());
     let mut reasons = Vec::new();
     for (shard, read) in recovered {
-        let groups = shard.groups.len();
-        match begin(shard, read).await? {
+        let groups = shard.groups.clone();
+        match begin(head, shard, read).await? {
             Some((open, wrong)) => {
                 reasons.extend(wrong);
                 shards.push(open);
             }
-            None => head.note_stopped(groups),
+            None => note_stopped(head, &groups),
         }
     }
     for shard in &shards {
@@ -149,11 +179,18 @@ pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) ->
     Ok(reasons)
 }
 
-/// The core knows the table from now on, with its own groups in it.
+/// The store of these groups was stopped by an assertion: it says so itself.
+fn note_stopped(head: &Head, groups: &[GroupId]) {
+    head.note_stopped(groups.len());
+    groups.iter().for_each(|group| head.groups.give_up(*group, "its store has stopped"));
+}
+
+/// The core knows the table from now on, with the groups in it whose chunks are its.
 pub(super) fn add_table(head: &Head, layout: Arc<TableLayout>) {
-    let shards = head.shards();
-    let group = |id: &GroupId| shards.iter().find_map(|shard| shard.groups.group(*id));
-    let groups = layout.table.groups().iter().map(group).collect();
+    let away = "it is on a device that this node was not started with";
+    layout.missing.iter().for_each(|group| head.groups.give_up(*group, away));
+    let group = |(id, core): (&GroupId, &u16)| (*core == head.index).then(|| head.groups.access(*id));
+    let groups = layout.table.groups().iter().zip(&layout.cores).map(group).collect();
     head.add_table(Rc::new(LocalTable { layout, groups }));
 }
 
@@ -174,21 +211,22 @@ async fn recover(plan: &ShardPlan) -> Result<Option<Recovered>, StartError> {
 }
 
 /// `None`: as above.
-async fn begin(plan: ShardPlan, recovered: Recovered) -> Result<Option<(OpenShard, Vec<String>)>, StartError> {
+async fn begin(
+    head: &Head,
+    plan: ShardPlan,
+    recovered: Recovered,
+) -> Result<Option<(OpenShard, Vec<String>)>, StartError> {
     let (shard, recovery) = match recovered.begin().await {
         Ok(begun) => begun,
         Err(error) if error.is_stop() => return Ok(None),
         Err(error) => return Err(plan.failed(&error)),
     };
-    let ShardPlan { store, path, groups, .. } = plan;
-    let (shard, refused) = GroupShard::start(shard, store.store_id(), recovery.clone(), groups).await;
+    let ShardPlan { store, path, .. } = plan;
     let found = recovery.damage.iter().chain(&recovery.harmless);
-    let damage: Vec<String> = found.map(|damage| format!("{}: {damage}", path.display())).collect();
-    // A store that failed meanwhile says so itself, once for all of its groups.
-    let refused = refused.iter().filter(|_| store.failed().is_none()).map(ToString::to_string);
-    let reasons = damage.into_iter().chain(refused).collect();
-    let open = OpenShard { store: store.store_id(), path, groups: shard, damage: recovery.damage.len() as u64 };
-    Ok(Some((open, reasons)))
+    let reasons: Vec<String> = found.map(|damage| format!("{}: {damage}", path.display())).collect();
+    let (store, damage) = (store.store_id(), recovery.damage.len() as u64);
+    let groups = head.groups.add_shard(shard, store, recovery);
+    Ok(Some((OpenShard { store, path, groups, damage }, reasons)))
 }
 
 /// Logs what the shard meets, as long as it lives.
@@ -205,6 +243,7 @@ async fn tell_troubles(head: Weak<Head>, groups: Rc<GroupShard>, path: PathBuf) 
 
 /// Closes the core's shards of a store and forgets them: the node does not take it after all.
 pub(super) async fn abandon(head: &Head, store: StoreId) {
+    head.groups.remove_shards(store);
     for shard in head.take_shards(store) {
         shard.groups.store().close().await;
     }

@@ -7,7 +7,7 @@
 //! Wrapping and unwrapping take a fifth of a second of a core each: they are not done here, but where nobody serves.
 
 use super::{Assembly, VolumeError};
-use crate::api::{Encryption, VolumeInfo};
+use crate::api::{Encryption, Standing, VolumeInfo};
 use crate::coding::{DataKey, KeyPlace};
 use crate::head::{Head, VolumeState};
 use crate::message::LocalFuture;
@@ -75,7 +75,8 @@ impl Assembly {
         self.0.keys.borrow_mut().entry(id).or_insert_with(|| Arc::new(key));
         for volume in self.family_of(id).await? {
             if self.0.head.directory.by_id(volume.id).is_none() {
-                self.add(&volume).await?;
+                let is_here = self.0.heads.serves(volume.id);
+                self.list(&volume, if is_here { Standing::Here } else { Standing::Elsewhere }).await?;
             }
         }
         self.tell_locked().await;

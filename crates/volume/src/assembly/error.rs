@@ -2,8 +2,9 @@
 
 use crate::api::VolumeInfo;
 use cluster::{CatalogError, InvalidInput, MapError};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use types::{ClusterId, LayerId, StoreId, VolumeId};
+use types::{ClusterId, LayerId, NodeId, StoreId, VolumeId};
 
 /// Why a node does not start.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -11,6 +12,14 @@ pub enum StartError {
     /// The map.
     #[error(transparent)]
     Map(#[from] CatalogError),
+    /// Peers cannot reach the node where it was told that they do.
+    #[error("cannot listen on {address} for other nodes: {message}")]
+    Address {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        message: String,
+    },
     /// A device cannot be opened.
     #[error("cannot open the device {path}: {message}")]
     Device {
@@ -137,6 +146,14 @@ pub enum VolumeError {
     /// A volume of this name is there.
     #[error("a volume named {} exists already, of {} bytes", .0.name, .0.size_bytes)]
     Exists(Box<VolumeInfo>),
+    /// Another node is the volume's head.
+    #[error("node {head} is the head of volume {volume}: ask there")]
+    Elsewhere {
+        /// The volume.
+        volume: String,
+        /// Its head.
+        head: NodeId,
+    },
     /// No such volume.
     #[error("there is no volume named {0}")]
     NotFound(String),

@@ -1,13 +1,13 @@
 //! Another device for a pool, at a start and while the node serves: new groups on it, and a new slot table for the
 //! volumes that are made from now on.
 
-use super::core::{self, Barrier, Deal};
+use super::core::{self, Barrier, Deal, Known};
 use super::devices::{OpenDevice, Opener};
-use super::{Assembly, Blank, StartError};
+use super::{Assembly, Blank, StartError, those_alone_have_begun};
 use crate::spec::TableLayout;
 use cluster::{
-    DEFAULT_POOL, GroupRecord, MapStore, NewPool, PoolRecord, VolumeRecord, add_groups, begin_epochs, deal_again,
-    ensure_pool, keys, list, load_table,
+    DEFAULT_POOL, GroupRecord, MapStore, NewPool, PoolRecord, VolumeRecord, add_groups, deal_again, ensure_pool, get,
+    keys, list, load_table,
 };
 use runtime::channel::cross;
 use std::collections::BTreeSet;
@@ -21,6 +21,11 @@ pub(super) async fn ensure_groups(map: &dyn MapStore, devices: &[OpenDevice]) ->
         return Err(StartError::NoDevice);
     }
     let stores: Vec<StoreId> = devices.iter().map(|device| device.store.store_id()).collect();
+    if let Some(pool) = get::<PoolRecord>(map, &keys::pool(DEFAULT_POOL)).await?.filter(|pool| pool.record.replicas > 1)
+    {
+        // Where its groups lie was said for all nodes together.
+        return Ok(pool.record);
+    }
     let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 1, min_in_sync: 1, stores: stores.clone() };
     ensure_pool(map, &pool).await?;
     for store in stores {
@@ -84,17 +89,17 @@ impl Assembly {
         let device = opener.open(path).await?;
         let store = device.store.store_id();
         add_groups(&**map, DEFAULT_POOL, store).await?;
-        let groups = begin_epochs(&**map, store).await?;
+        let all = Known::of(&**map, self.0.id).await?;
         self.0.devices.borrow_mut().push(device);
-        if let Err(error) = self.start_last_device(&groups).await {
+        if let Err(error) = self.start_last_device(&all).await {
             // Some cores may have opened their shards of it: the next try opens all of them anew.
+            self.0.groups.remove(store);
             self.on_all_cores(move |head| Box::pin(async move { core::abandon(&head, store).await })).await;
             self.0.devices.borrow_mut().pop();
             return Err(error);
         }
         let pool = deal_again(&**map, DEFAULT_POOL, |store| room_of(&self.0.devices.borrow(), store)).await?;
         let table = load_table(&**map, pool.table).await?;
-        let all: Vec<GroupRecord> = groups_of_all(&**map).await?.collect();
         let layout = {
             let devices = self.0.devices.borrow();
             Arc::new(Deal::new(&devices, self.0.cores.len()).layout(pool.table, table, &all))
@@ -109,13 +114,13 @@ impl Assembly {
         Ok(())
     }
 
-    /// Opens the shards of the device that came last and starts its groups, each on its core.
-    async fn start_last_device(&self, groups: &[GroupRecord]) -> Result<(), StartError> {
+    /// Opens the shards of the device that came last, each on its core, and has its groups take part.
+    async fn start_last_device(&self, all: &Known) -> Result<(), StartError> {
         let cores = self.0.cores.len();
         let plans: Vec<_> = {
             let devices = self.0.devices.borrow();
             let deal = Deal::new(&devices, cores);
-            (0..cores as u16).map(|core| deal.plan(core, devices.len() - 1, groups, &[])).collect()
+            (0..cores as u16).map(|core| deal.plan(core, devices.len() - 1, all, &[])).collect()
         };
         let (started, mut all_started) = cross(cores);
         for (core, (plan, barrier)) in plans.into_iter().zip(Barrier::between(cores)).enumerate() {
@@ -134,12 +139,21 @@ impl Assembly {
                 Err(error) => result = Err(error),
             }
         }
-        // It may have failed while its groups started: those say so themselves, and fail no start.
+        result?;
+        let (store, first_core) = {
+            let devices = self.0.devices.borrow();
+            let store = devices.last().expect("it was just added").store.clone();
+            let first_core = Deal::new(&devices, cores).first_core_of(store.store_id());
+            (store, first_core)
+        };
+        self.0.groups.add(store, first_core).await?;
+        those_alone_have_begun(&self.0.groups, cores).await;
+        // It may have failed while its groups began.
         let devices = self.0.devices.borrow();
         let failed = devices.last().and_then(|device| Some((device.path.clone(), device.store.failed()?)));
         match failed {
-            Some((path, error)) => result.and(Err(StartError::Shard { path, shard: 0, message: error.to_string() })),
-            None => result,
+            Some((path, error)) => Err(StartError::Shard { path, shard: 0, message: error.to_string() }),
+            None => Ok(()),
         }
     }
 }

@@ -15,7 +15,7 @@ impl Assembly {
         open_by_default: bool,
     ) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
-        let info = self.served(volume)?;
+        let info = self.mine(volume)?;
         let changed = change_hosts(&*self.0.map, info.id, change, open_by_default).await?;
         self.refresh(&changed).await?;
         self.served(volume)

@@ -1,8 +1,8 @@
 //! Ends layers that nobody wants: those of deleted volumes and snapshots, and those that a rollback left behind.
 //!
 //! ```text
-//!   map: next layer of the family to end ─► each core: walk its shards for the layer's chunks
-//!                                              └─► merge or delete entries, up to 64 chunks each, to their groups
+//!   map: next layer of the family to end ─► each core: its groups are asked to end it; their primaries walk what they hold
+//!                                              └─► merge or delete entries, up to 64 chunks each
 //!        nothing is left of it ◄──────────────────┘
 //!   groups: the layer is gone ─► map: out of the volumes' lists ─► cores: volumes without it ─► the next one
 //! ```
@@ -10,21 +10,18 @@
 //! Nothing is remembered but what the map says: after a crash the same layers are found again, and what was done of
 //! them is done. A deleted volume's record stays until the last layer of its own has ended.
 
-use super::{Assembly, VolumeError};
+use super::{Assembly, VolumeError, layer_record};
 use crate::head::Head;
 use cluster::{
-    EndingLayer, NextEnding, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, keys, list, next_ending,
-    slot_of,
+    EndingLayer, LayerRecord, NextEnding, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, get, keys,
+    list, next_ending,
 };
-use replication::{GroupError, GroupRef, Placed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
-use store::{LeafCursor, MAX_ENTRY_CHUNKS};
-use types::{ChunkId, FamilyId, LayerId};
+use types::{FamilyId, LayerId};
 
-/// Entries on their way at once, per shard: 16 × 64 chunks, well below what a group lets in.
-const ENTRIES_AT_ONCE: usize = 16;
 /// What could not go on (no space for entries, a store or the map away, a command that hangs) is tried again after
 /// this.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
@@ -70,7 +67,7 @@ impl Assembly {
             let ending = {
                 // Not while a snapshot is taken: for a moment the layer that it will name looks like one nobody wants.
                 let _alone = self.0.changing.lock().await;
-                next_ending(&*self.0.map, family, &self.written_to().await?).await?
+                next_ending(&*self.0.map, family, self.0.id, &self.written_to().await?).await?
             };
             match ending {
                 NextEnding::Layer(ending) => self.end_layer(&ending).await?,
@@ -78,6 +75,7 @@ impl Assembly {
                     return Err(VolumeError::Layer(format!("commands still write to layer {layer}")));
                 }
                 NextEnding::Nothing => return self.finish_deleted(family).await,
+                NextEnding::Elsewhere => return Ok(()),
             }
         }
     }
@@ -108,17 +106,22 @@ impl Assembly {
         let _alone = self.0.ending.lock().await;
         let ending = *ending;
         let groups = self.table(ending.table).map(|table| table.table.groups().len());
+        let told = self.chain_below(ending.into).await?;
         for is_last in [false, true] {
+            let told = told.clone();
             let outcomes = self.on_each_core(move |head| {
-                Box::pin(async move {
-                    let done = if is_last { forget(&head, &ending).await } else { end_here(&head, &ending).await };
-                    done.map_err(|error| error.to_string())
-                })
+                let told = told.clone();
+                Box::pin(async move { end_here(&head, &ending, is_last, &told).await })
             });
-            let covered: Result<usize, String> = outcomes.await.into_iter().sum();
-            // A place has its group on one core at most: the sum counts none twice.
-            if Some(covered.map_err(VolumeError::Layer)?) != groups {
-                let why = format!("a group that may hold some of layer {} is not served", ending.layer);
+            let (mut covered, mut why) = (0, None);
+            for (done, failed) in outcomes.await {
+                covered += done;
+                why = why.or(failed);
+            }
+            // A place has its group on one core: the sum counts none twice.
+            if Some(covered) != groups {
+                let why =
+                    why.unwrap_or_else(|| format!("a group that may hold some of layer {} is away", ending.layer));
                 return Err(VolumeError::Layer(why));
             }
         }
@@ -131,6 +134,19 @@ impl Assembly {
         Ok(())
     }
 
+    /// A layer and those below it, oldest first.
+    async fn chain_below(&self, layer: Option<LayerId>) -> Result<Arc<[store::format::LayerRecord]>, VolumeError> {
+        let mut records = Vec::new();
+        let mut next = layer.unwrap_or_default();
+        while next != LayerId(0) {
+            let Some(found) = get::<LayerRecord>(&*self.0.map, &keys::layer(next)).await? else { break };
+            next = found.record.parent;
+            records.push(layer_record(&found.record));
+        }
+        records.reverse();
+        Ok(records.into())
+    }
+
     async fn finish_deleted(&self, family: FamilyId) -> Result<(), VolumeError> {
         let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?.into_iter().map(|found| found.record);
         for volume in volumes.filter(|volume| volume.family == family && volume.state == Life::Deleting) {
@@ -141,68 +157,26 @@ impl Assembly {
     }
 }
 
-/// Ends what this core's shards hold of the layer. Returns how many groups of the table serve here,
-/// and have nothing of it any more.
-async fn end_here(head: &Rc<Head>, ending: &EndingLayer) -> Result<usize, GroupError> {
-    let Some(table) = head.table(ending.table) else { return Ok(0) };
-    for shard in head.shards() {
-        let store = shard.groups.store();
-        // Twice at most: nobody writes to the layer any more.
-        while store.layer_usage(ending.layer).leaves > 0 {
-            let (mut cursor, mut found, mut goes_on) = (LeafCursor::default(), Vec::new(), true);
-            let mut of_group: BTreeMap<usize, Vec<ChunkId>> = BTreeMap::new();
-            while goes_on {
-                goes_on = store.walk_layer(ending.layer, &mut cursor, &mut found);
-                for chunk in found.drain(..) {
-                    of_group
-                        .entry(table.layout.table.place_of(slot_of(ending.family_seed, chunk)))
-                        .or_default()
-                        .push(chunk);
-                }
-                runtime::yield_now().await;
-            }
-            let mut queued = Vec::with_capacity(ENTRIES_AT_ONCE);
-            for (place, mut chunks) in of_group {
-                let group = table.groups[place].as_ref().ok_or_else(|| GroupError::Stopped {
-                    group: table.layout.table.groups()[place],
-                    reason: "it is not served where its chunks are".to_owned(),
-                })?;
-                chunks.sort_unstable();
-                for some in chunks.chunks(MAX_ENTRY_CHUNKS) {
-                    queued.push((group.clone(), ask(group, ending, some.to_vec()).await?));
-                    if queued.len() == ENTRIES_AT_ONCE {
-                        commit(&mut queued).await?;
-                    }
-                }
-            }
-            commit(&mut queued).await?;
+/// Ends what the groups of this core hold of the layer, or has them forget it. Returns how many of the table's groups have done
+/// so, and why the first that has not did not.
+async fn end_here(
+    head: &Rc<Head>,
+    ending: &EndingLayer,
+    is_last: bool,
+    told: &[store::format::LayerRecord],
+) -> (usize, Option<String>) {
+    let (mut done, mut why) = (0, None);
+    let Some(table) = head.table(ending.table) else { return (done, why) };
+    for group in table.groups.iter().flatten() {
+        let ended = if is_last {
+            group.forget_layer(ending.layer).await
+        } else {
+            group.end_layer(told, ending.layer, ending.into, ending.parent != LayerId(0)).await
+        };
+        match ended {
+            Ok(()) => done += 1,
+            Err(error) => why = why.or_else(|| Some(error.to_string())),
         }
     }
-    Ok(table.groups.iter().flatten().filter(|group| group.stopped().is_none()).count())
-}
-
-async fn ask(group: &GroupRef, ending: &EndingLayer, chunks: Vec<ChunkId>) -> Result<Placed, GroupError> {
-    match ending.into {
-        Some(into) => group.merge(ending.layer, into, chunks, ending.parent != LayerId(0)).await,
-        None => group.delete_layer(ending.layer, chunks).await,
-    }
-}
-
-async fn commit(queued: &mut Vec<(GroupRef, Placed)>) -> Result<(), GroupError> {
-    for (group, seq) in queued.drain(..) {
-        group.wait_committed(seq).await?;
-    }
-    Ok(())
-}
-
-/// Nothing is left of the layer on any core: every group of this one is told that it is gone. Returns how many were.
-async fn forget(head: &Rc<Head>, ending: &EndingLayer) -> Result<usize, GroupError> {
-    let Some(table) = head.table(ending.table) else { return Ok(0) };
-    let mut queued = Vec::new();
-    for group in table.groups.iter().flatten() {
-        queued.push((group.clone(), group.delete_layer(ending.layer, Vec::new()).await?));
-    }
-    let told = queued.len();
-    commit(&mut queued).await?;
-    Ok(told)
+    (done, why)
 }

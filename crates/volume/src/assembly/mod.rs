@@ -3,7 +3,7 @@
 //! ```text
 //!   start   map: cluster, node, devices, pool     (made once, found again)
 //!           device ─► store ─► shards, dealt to cores
-//!           map: epoch + 1 for each group ─► groups start on their shards' cores
+//!           replication::node::Node: the groups that have a member here take part, each on its shard's core
 //!           map: volume epoch + 1, this node is the head ─► every core's directory
 //!   later   volumes made, deleted, kept in the trash and restored; the space of deleted ones given back, also after a
 //!           crash
@@ -16,9 +16,11 @@ mod devices;
 mod encryption;
 mod error;
 mod growth;
+mod heads;
 mod hosts;
 mod latency;
 mod layers;
+mod owners;
 mod snapshots;
 mod status;
 mod trash;
@@ -33,7 +35,7 @@ pub use status::{DeviceStatus, Fill, NodeStatus, REFUSED_PERCENT, WARNING_PERCEN
 pub use trash::TrashedVolume;
 pub use usage::{ByteRange, VolumeUsage};
 
-use crate::api::{Encryption, VolumeInfo};
+use crate::api::{Encryption, Standing, VolumeInfo};
 use crate::coding::{Coding, DataKey, VolumeKey};
 use crate::directory::Directory;
 use crate::head::{Head, Lines, VolumeState};
@@ -41,16 +43,18 @@ use crate::limit::Limiter;
 use crate::message::LocalFuture;
 use crate::spec::{TableLayout, VolumeSpec};
 use cluster::{
-    CatalogError, ClusterRecord, DEFAULT_POOL, GroupRecord, LayerRecord, MapStore, NodeRecord, PoolRecord,
-    VolumeRecord, VolumeState as Life, begin_delete, begin_epochs, create_volume, ensure, keys, list, load_table,
-    take_heads,
+    CatalogError, ClusterRecord, DEFAULT_POOL, LayerRecord, MapStore, PoolRecord, VolumeRecord, begin_delete,
+    create_volume, ensure, keys, list, load_table, say_address,
 };
 use devices::{OpenDevice, Opener};
-use runtime::CoreHandle;
+use owners::Owners;
+use replication::node::{NodeConfig, Timing};
 use runtime::channel::{WaitList, cross};
+use runtime::{CoreHandle, TaskHandle};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -77,8 +81,8 @@ pub enum Blank {
 pub struct NodeOptions {
     /// Which node of the cluster this is.
     pub node: NodeId,
-    /// Where its peers reach it.
-    pub address: String,
+    /// Where its peers reach it; port 0: any that is free.
+    pub address: SocketAddr,
     /// Its cores; the caller runs on the first one.
     pub cores: Vec<CoreHandle>,
     /// Its devices: block devices, or files that have their size.
@@ -98,6 +102,9 @@ struct Node {
     cluster: ClusterId,
     map: Arc<dyn MapStore>,
     head: Rc<Head>,
+    groups: Rc<replication::node::Node>,
+    /// Which group holds what.
+    owners: Arc<Owners>,
     cores: Vec<CoreHandle>,
     /// In the order in which they came: their shards are dealt to the cores in that order.
     devices: RefCell<Vec<OpenDevice>>,
@@ -109,6 +116,10 @@ struct Node {
     /// Volumes whose space is being given back.
     deleting: RefCell<Vec<VolumeId>>,
     families: RefCell<layers::Families>,
+    /// Who is the head of what.
+    heads: heads::Heads,
+    /// What goes on as long as the node does.
+    tasks: RefCell<Vec<TaskHandle>>,
     /// Data keys of the volumes that are not locked.
     keys: RefCell<BTreeMap<KeyId, Arc<DataKey>>>,
     /// One layer ends at a time.
@@ -122,6 +133,25 @@ struct Node {
 }
 
 impl Assembly {
+    /// Makes a node's devices the cluster's, and serves nothing: so that a pool can be made of those of several nodes before
+    /// they start. Returns their stores; nothing changes where it was done before.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub async fn register(
+        map: &Arc<dyn MapStore>,
+        node: NodeId,
+        devices: &[PathBuf],
+    ) -> Result<Vec<StoreId>, StartError> {
+        let cluster = ensure(&**map, new_cluster()).await?.record;
+        let opener = Opener::new(map, cluster.id, node, Blank::Format).await?;
+        let mut stores = Vec::with_capacity(devices.len());
+        for path in devices {
+            stores.push(opener.open(path).await?.store.store_id());
+        }
+        Ok(stores)
+    }
+
     /// Starts the node: makes what a new cluster needs, opens what is there, and serves when it returns.
     ///
     /// # Errors
@@ -131,7 +161,6 @@ impl Assembly {
         let NodeOptions { node, address, cores, devices: paths, blank, map } = options;
         assert!(!cores.is_empty(), "a node has a core");
         let cluster = ensure(&*map, new_cluster()).await?.record;
-        ensure(&*map, NodeRecord { id: node, address }).await?;
         let opener = Opener::new(&map, cluster.id, node, blank).await?;
         let mut devices = Vec::with_capacity(paths.len());
         for path in &paths {
@@ -145,12 +174,36 @@ impl Assembly {
             devices.push(opener.open(path).await?);
         }
         growth::ensure_groups(&*map, &devices).await?;
-        let StartedCores { head, tables, groups_missing, reasons } = start_cores(&map, &cores, &devices).await?;
+        let owners = Arc::new(Owners::default());
+        let groups = Rc::new(start_groups(&map, (cluster.id, node, address), &cores, &owners).await?);
+        let started = Self::start_on(&groups, map, cores, devices, (cluster.id, node, owners)).await;
+        if started.is_err() {
+            groups.stop().await;
+        }
+        started
+    }
+
+    /// The rest of a start.
+    async fn start_on(
+        groups: &Rc<replication::node::Node>,
+        map: Arc<dyn MapStore>,
+        cores: Vec<CoreHandle>,
+        devices: Vec<OpenDevice>,
+        (cluster, node, owners): (ClusterId, NodeId, Arc<Owners>),
+    ) -> Result<Self, StartError> {
+        let started = start_cores(&map, groups, &cores, &devices, node).await?;
+        let StartedCores { head, tables, groups_missing, reasons } = started;
+        for volume in list::<VolumeRecord>(&*map, keys::VOLUMES).await? {
+            owners.learn(&volume.record, &tables);
+        }
+        begin_groups(groups, &devices, cores.len()).await?;
         let this = Self(Rc::new(Node {
             id: node,
-            cluster: cluster.id,
+            cluster,
             map,
             head,
+            groups: groups.clone(),
+            owners,
             cores,
             devices: RefCell::new(devices),
             tables: RefCell::new(tables),
@@ -158,29 +211,15 @@ impl Assembly {
             trash: Trash::default(),
             deleting: RefCell::default(),
             families: RefCell::default(),
+            heads: heads::Heads::default(),
+            tasks: RefCell::default(),
             keys: RefCell::default(),
             ending: Lock::default(),
             groups_missing,
             reasons,
             changing: Lock::default(),
         }));
-        let volumes = take_heads(&*this.0.map, node).await?;
-        for volume in &volumes {
-            match volume.state {
-                Life::Online => this.add(volume).await?,
-                Life::Trashed(term) => this.keep(volume, term),
-                Life::Deleting => {}
-            }
-        }
-        // Only now: what ends a layer takes it out of the volumes as they are in the map, and those above came from
-        // there.
-        for volume in &volumes {
-            if volume.state == Life::Deleting {
-                this.erase_in_background(volume);
-            }
-            // A snapshot or an ending layer that the last stop cut short.
-            this.tend_in_background(volume.family);
-        }
+        this.begin_heads().await?;
         this.tell_trash().await;
         this.tell_locked().await;
         this.watch_devices();
@@ -225,16 +264,17 @@ impl Assembly {
     /// in the background, also after a restart. [`trash_volume`](Self::trash_volume) is the way that leads back.
     pub async fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
+        self.mine(name)?;
         let volume = begin_delete(&*self.0.map, name).await?;
-        self.take_away(&volume).await;
+        self.take_away(volume.id).await;
         self.erase_in_background(&volume);
         Ok(())
     }
 
     /// Serves the volume no more, on any core; returns when no command of it runs.
-    async fn take_away(&self, volume: &VolumeRecord) {
-        self.0.volumes.borrow_mut().remove(&volume.name);
-        let id = volume.id;
+    async fn take_away(&self, id: VolumeId) {
+        // It may have had another name.
+        self.0.volumes.borrow_mut().retain(|_, info| info.id != id);
         self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await })).await;
         self.on_all_cores(move |head| Box::pin(async move { drop(VolumeState::forget(&head, id)) })).await;
         self.tell_locked().await;
@@ -242,6 +282,7 @@ impl Assembly {
 
     /// Ends cleanly: nothing new is let in, what runs gets a second to end, and the shards are closed.
     pub async fn stop(&self) {
+        self.0.tasks.take().into_iter().for_each(TaskHandle::cancel);
         let volumes: Vec<VolumeId> = self.0.volumes.borrow().values().map(|volume| volume.id).collect();
         for id in volumes {
             let gone = self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await }));
@@ -249,10 +290,17 @@ impl Assembly {
         }
         let closed = self.on_all_cores(|head| Box::pin(async move { core::close(&head).await }));
         let _ = runtime::timeout(STOP_WAIT, closed).await;
+        let _ = runtime::timeout(STOP_WAIT, self.0.groups.stop()).await;
     }
 
-    /// Serves the volume on every core, unless it is locked.
+    /// Serves the volume on every core, unless it is locked, in the epoch that this node has taken.
     async fn add(&self, volume: &VolumeRecord) -> Result<(), VolumeError> {
+        self.0.heads.have_taken(volume);
+        self.list(volume, Standing::Here).await
+    }
+
+    /// Every core knows the volume, unless it is locked.
+    async fn list(&self, volume: &VolumeRecord, standing: Standing) -> Result<(), VolumeError> {
         let spec = self.spec(volume).await?;
         let info = spec.info.clone();
         if info.encryption == Encryption::Locked {
@@ -261,7 +309,7 @@ impl Assembly {
         }
         self.on_all_cores(move |head| {
             let spec = spec.clone();
-            Box::pin(async move { VolumeState::add(&head, spec) })
+            Box::pin(async move { VolumeState::add(&head, spec, standing) })
         })
         .await;
         self.tell_snapshots(volume.id, None).await?;
@@ -272,6 +320,7 @@ impl Assembly {
     async fn spec(&self, volume: &VolumeRecord) -> Result<Arc<VolumeSpec>, VolumeError> {
         let table = self.table(volume.table);
         let table = table.ok_or_else(|| VolumeError::NoTable { volume: volume.name.clone(), table: volume.table })?;
+        self.0.owners.learn(volume, &self.0.tables.borrow());
         let mut layers = Vec::with_capacity(volume.layers.len());
         for &id in &volume.layers {
             let found = cluster::get::<LayerRecord>(&*self.0.map, &keys::layer(id)).await?;
@@ -382,46 +431,95 @@ struct StartedCores {
     reasons: Vec<String>,
 }
 
-/// Deals shards to cores, begins the groups' epochs and starts them.
+/// The node's share of replication, on all cores and without stores.
+async fn start_groups(
+    map: &Arc<dyn MapStore>,
+    (cluster, node, address): (ClusterId, NodeId, SocketAddr),
+    cores: &[CoreHandle],
+    owners: &Arc<Owners>,
+) -> Result<replication::node::Node, StartError> {
+    let owners = owners.clone();
+    let config = NodeConfig {
+        cluster,
+        node,
+        address,
+        cores: cores.to_vec(),
+        map: map.clone(),
+        timing: Timing::default(),
+        owner: Arc::new(move |family, chunk| owners.of(family, chunk)),
+    };
+    let failed = |error: std::io::Error| StartError::Address { address, message: error.to_string() };
+    let groups = replication::node::Node::start(config).await.map_err(failed)?;
+    say_address(&**map, node, groups.address()).await?;
+    Ok(groups)
+}
+
+/// The groups that have a member here take part. When this returns, those that have no other serve, or never will.
+async fn begin_groups(
+    groups: &replication::node::Node,
+    devices: &[OpenDevice],
+    cores: usize,
+) -> Result<(), StartError> {
+    let deal = core::Deal::new(devices, cores);
+    let with_core = |device: &OpenDevice| (device.store.clone(), deal.first_core_of(device.store.store_id()));
+    groups.begin(devices.iter().map(with_core).collect()).await?;
+    those_alone_have_begun(groups, cores).await;
+    Ok(())
+}
+
+async fn those_alone_have_begun(groups: &replication::node::Node, cores: usize) {
+    for core in 0..cores {
+        groups.on_core(core, |core| Box::pin(async move { core.those_alone_have_begun().await })).await;
+    }
+}
+
+/// Deals shards to cores and opens them.
 async fn start_cores(
     map: &Arc<dyn MapStore>,
+    groups: &replication::node::Node,
     cores: &[CoreHandle],
     devices: &[OpenDevice],
+    node: NodeId,
 ) -> Result<StartedCores, StartError> {
-    let mut groups = Vec::new();
-    for device in devices {
-        groups.extend(begin_epochs(&**map, device.store.store_id()).await?);
-    }
+    let all = core::Known::of(&**map, node).await?;
     let deal = core::Deal::new(devices, cores.len());
     let mut tables = Vec::new();
     for id in growth::tables_in_use(&**map).await? {
-        tables.push(Arc::new(deal.layout(id, load_table(&**map, id).await?, &groups)));
+        tables.push(Arc::new(deal.layout(id, load_table(&**map, id).await?, &all)));
     }
 
     let (started, mut all_started) = cross(cores.len());
     let mut first = None;
     let barriers = core::Barrier::between(cores.len());
-    for (index, (lines, barrier)) in Lines::between(cores.len()).into_iter().zip(barriers).enumerate() {
-        let plan = deal.plan(index as u16, 0, &groups, &tables);
+    for (index, (lines, barrier)) in Lines::between(cores.len()).into_iter().zip(barriers).enumerate().rev() {
+        let plan = deal.plan(index as u16, 0, &all, &tables);
+        let started = started.clone();
+        let start = move |head: Rc<Head>| async move {
+            let outcome = core::start(&head, plan, barrier).await;
+            let _ = started.send(outcome).await;
+        };
         if index == 0 {
-            first = Some((Head::start(lines), plan, barrier));
+            let head = Head::start(lines, groups.first_core().clone());
+            first = Some(head.clone());
+            start(head).await;
         } else {
-            let started = started.clone();
-            cores[index].spawn_on(move || async move {
-                let outcome = core::start(&Head::start(lines), plan, barrier).await;
-                let _ = started.send(outcome).await;
-            });
+            groups
+                .on_core(index, move |core| {
+                    runtime::spawn(start(Head::start(lines, core)));
+                    Box::pin(std::future::ready(()))
+                })
+                .await;
         }
     }
-    let (head, plan, barrier) = first.expect("a node has a core");
-    let _ = started.send(core::start(&head, plan, barrier).await).await;
+    drop(started);
+    let head = first.expect("a node has a core");
     let mut reasons = Vec::new();
     for _ in cores {
         let outcome = all_started.recv().await.map_err(|_| StartError::CoreEnded)?;
         reasons.extend(outcome?);
     }
     reasons.extend(devices.iter().flat_map(OpenDevice::damage));
-    let groups_missing = list::<GroupRecord>(&**map, keys::GROUPS).await?.len() - groups.len();
+    let groups_missing = all.groups.iter().filter(|group| deal.is_missing(group, &all)).count();
     if groups_missing > 0 {
         reasons.push(format!(
             "{groups_missing} groups are on devices that this node was not started with: start it with them"

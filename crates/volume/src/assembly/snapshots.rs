@@ -1,9 +1,10 @@
 //! Snapshots, clones, rollbacks and growth: what changes of a volume while hosts use it.
 //!
-//! A snapshot in four steps: the map and the stores get to know a new, empty layer; the map makes it the volume's top;
-//! all cores go on with it at one instant; the map names the old top. No command waits for the map, and none for longer
-//! than [`QUIET_WAIT`]. A crash between two steps leaves a layer that nobody wants: one that holds nothing is deleted,
-//! the old top is merged away. Nothing is ever written to a layer that is not the volume's in the map.
+//! A snapshot in four steps: the map gets to know a new, empty layer; the map makes it the volume's top; all cores go on with
+//! it at one instant; the map names the old top. No command waits for the map, and none for longer than [`QUIET_WAIT`]. A
+//! crash between two steps leaves a layer that nobody wants: one that holds nothing is deleted, the old top is merged away.
+//! Nothing is ever written to a layer that is not the volume's in the map. Each group hears of the new layer, and of those
+//! below it, with the first command that it takes under it.
 
 use super::{Assembly, VolumeError};
 use crate::api::{Encryption, VolumeInfo};
@@ -15,7 +16,6 @@ use cluster::{
     CatalogError, LayerRecord, NewTop, SnapshotRecord, VolumeChange, VolumeRecord, change_volume, check_name,
     clone_volume, delete_snapshot, keys, name_snapshot, push_layer, roll_back, snapshot, snapshots, take_top,
 };
-use replication::{GroupError, GroupShard};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Assembly {
     pub async fn create_snapshot(&self, volume: &str, name: &str) -> Result<SnapshotRecord, VolumeError> {
         let _alone = self.0.changing.lock().await;
         check_name(name).map_err(CatalogError::from)?;
-        let info = self.served(volume)?;
+        let info = self.mine(volume)?;
         match snapshot(&*self.0.map, info.id, name).await {
             Ok(_) => return Err(CatalogError::SnapshotExists(name.to_owned()).into()),
             Err(CatalogError::NoSnapshot(_)) => {}
@@ -63,7 +63,7 @@ impl Assembly {
     /// this returns nobody does.
     pub async fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
-        let info = self.served(volume)?;
+        let info = self.mine(volume)?;
         snapshot(&*self.0.map, info.id, name).await?;
         // Before the map forgets it: from then on its layer may end, and who still read through it would miss blocks.
         self.tell_snapshots(info.id, Some(name)).await?;
@@ -123,7 +123,7 @@ impl Assembly {
     /// that run meanwhile are as if they had come before. No host may have anything of it in a cache.
     pub async fn roll_back(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
-        let info = self.served(volume)?;
+        let info = self.mine(volume)?;
         let rolled = roll_back(&*self.0.map, info.id, name).await?;
         self.go_on_with(&rolled).await?;
         Ok(())
@@ -132,7 +132,7 @@ impl Assembly {
     /// Makes a volume that begins with what the snapshot holds; every core serves it when this returns.
     pub async fn clone_volume(&self, volume: &str, name: &str, new_name: &str) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
-        let info = self.served(volume)?;
+        let info = self.mine(volume)?;
         self.check_free(new_name)?;
         let made = clone_volume(&*self.0.map, info.id, name, new_name, self.0.id).await?;
         self.add(&made).await?;
@@ -144,7 +144,7 @@ impl Assembly {
     /// goes on with it as it is then when this returns.
     pub async fn change_volume(&self, volume: &str, change: &VolumeChange) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
-        let info = self.served(volume)?;
+        let info = self.mine(volume)?;
         if let Some(name) = change.name.as_ref().filter(|name| **name != info.name) {
             self.check_free(name)?;
         }
@@ -158,6 +158,15 @@ impl Assembly {
     pub(super) fn served(&self, name: &str) -> Result<VolumeInfo, VolumeError> {
         let found = self.0.volumes.borrow().get(name).cloned();
         found.ok_or_else(|| VolumeError::NotFound(name.to_owned()))
+    }
+
+    /// The same, if this node is its head.
+    pub(super) fn mine(&self, name: &str) -> Result<VolumeInfo, VolumeError> {
+        let info = self.served(name)?;
+        match self.0.heads.serves(info.id) {
+            true => Ok(info),
+            false => Err(VolumeError::Elsewhere { volume: name.to_owned(), head: info.head }),
+        }
     }
 
     /// # Errors
@@ -199,21 +208,6 @@ impl Assembly {
         Ok(())
     }
 
-    /// Lets every shard know the volume's layers before anything is written to them.
-    async fn tell_layers(&self, spec: &Arc<VolumeSpec>) -> Result<(), VolumeError> {
-        let spec = spec.clone();
-        let told = self.on_each_core(move |head| {
-            let spec = spec.clone();
-            Box::pin(async move {
-                for shard in head.shards() {
-                    tell_shard(&shard.groups, &spec).await.map_err(|error| error.to_string())?;
-                }
-                Ok(())
-            })
-        });
-        told.await.into_iter().collect::<Result<(), String>>().map_err(VolumeError::Layer)
-    }
-
     /// The volume gets its new top, in the map and on all cores: on these at one instant, nothing runs under what it
     /// was before. Returns false if commands did not end in time: then it goes on all the same, and there was no such
     /// instant.
@@ -226,7 +220,6 @@ impl Assembly {
         // one.
         self.tend_in_background(new.volume.family);
         let spec = self.spec(&new.volume).await?;
-        self.tell_layers(&spec).await?;
         take_top(&*self.0.map, new).await?;
         self.0.volumes.borrow_mut().insert(spec.info.name.clone(), spec.info.clone());
         Ok(self.open_all(spec).await)
@@ -256,19 +249,6 @@ impl Assembly {
         .await;
         is_quiet
     }
-}
-
-/// Lets a shard know the volume's layers, through any of its groups.
-async fn tell_shard(shard: &GroupShard, spec: &VolumeSpec) -> Result<(), GroupError> {
-    for group in shard.groups() {
-        match group.tell_layers(&spec.layer_records).await {
-            Err(GroupError::Stopped { .. }) => {}
-            told => return told,
-        }
-    }
-    // None of them serves: nothing is written there before the next start, and with that the volume has a new epoch,
-    // which begins by telling its layers.
-    Ok(())
 }
 
 /// Closes the volume's gate on this core; returns when nothing of it runs here.
@@ -320,7 +300,7 @@ mod tests {
         let (cores, map) = (node.cores(), SimMap::new());
         let options = NodeOptions {
             node: NodeId(1),
-            address: String::new(),
+            address: (node.ip(), 0).into(),
             cores,
             devices: vec![PathBuf::from(DISK)],
             blank: crate::Blank::Format,
@@ -350,7 +330,15 @@ mod tests {
                 // Part of a block: the rest of it is read, and that hangs.
                 let bytes = IoBuf::copy_of(&[2; 512]).freeze();
                 let work = Work::Write(bytes);
-                let part = Part { chunk: ChunkId(0), offset: 512, len: 512, snapshot: None, compared: None, work };
+                let part = Part {
+                    chunk: ChunkId(0),
+                    offset: 512,
+                    len: 512,
+                    snapshot: None,
+                    compared: None,
+                    epoch: spec.epoch,
+                    work,
+                };
                 let place = spec.place_of(ChunkId(0));
                 let reply = serve(head, Request::AdmitAndRun { spec, place, access: Access::Write, part }).await;
                 assert!(reply.done().result.is_ok(), "written");
@@ -362,7 +350,7 @@ mod tests {
 
         let (taking, told) = (assembly.clone(), spec.clone());
         let taken = run(&world, &node, async move {
-            VolumeState::add(&taking.0.head, told);
+            VolumeState::add(&taking.0.head, told, crate::Standing::Here);
             let taken = taking.create_snapshot("v", "s").await;
             runtime::sleep(Duration::from_secs(4)).await;
             taken

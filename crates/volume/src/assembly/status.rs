@@ -1,6 +1,7 @@
 //! How the node is.
 
 use super::{Assembly, TrashedVolume};
+use crate::api::VolumeInfo;
 use crate::head::Head;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,6 +24,19 @@ pub struct NodeStatus {
     pub trash: Vec<TrashedVolume>,
     /// Sum of the sizes of all volumes, those in the trash too: what they could come to hold.
     pub provisioned_bytes: u64,
+}
+
+impl NodeStatus {
+    /// That of another node of the same cluster, too.
+    pub fn add(&mut self, other: Self) {
+        self.devices.extend(other.devices);
+        self.groups_total += other.groups_total;
+        self.groups_serving += other.groups_serving;
+        self.reasons.extend(other.reasons);
+        self.deleting_volumes += other.deleting_volumes;
+        self.trash.extend(other.trash);
+        self.provisioned_bytes += other.provisioned_bytes;
+    }
 }
 
 /// How a device is.
@@ -165,7 +179,8 @@ impl Assembly {
     }
 
     fn provisioned_bytes(&self) -> u64 {
-        let served = self.0.volumes.borrow().values().map(|volume| volume.size_bytes).sum::<u64>();
+        let is_its = |volume: &&VolumeInfo| volume.head == self.0.id;
+        let served = self.0.volumes.borrow().values().filter(is_its).map(|volume| volume.size_bytes).sum::<u64>();
         served + self.trash().iter().map(|volume| volume.info.size_bytes).sum::<u64>()
     }
 }
@@ -178,9 +193,12 @@ fn core_status(head: &Head) -> CoreStatus {
     let mut status = CoreStatus { groups_total: head.groups_stopped(), ..CoreStatus::default() };
     for shard in head.shards() {
         for group in shard.groups.groups() {
-            status.groups_total += 1;
+            // Each is counted where its primary is, or would be.
+            let standing = group.standing();
+            let is_its = standing.record.primary == shard.store;
+            status.groups_total += usize::from(is_its);
             match group.stopped() {
-                None => status.groups_serving += 1,
+                None => status.groups_serving += usize::from(is_its && standing.leads),
                 // One line for all groups of a store that fail for one reason: the device says it.
                 Some(reason) if status.reasons.iter().all(|known| known != reason) => {
                     status.reasons.push(reason.to_owned());

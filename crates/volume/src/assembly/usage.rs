@@ -96,7 +96,7 @@ impl Assembly {
     ) -> Result<Vec<ByteRange>, VolumeError> {
         // No layer ends meanwhile: a walk could pass by what a merge carries from one leaf to another.
         let _ending = self.0.ending.lock().await;
-        let info = self.served(volume)?;
+        let info = self.mine(volume)?;
         let map = &*self.0.map;
         let older = snapshot(map, info.id, from).await?;
         let top = match to {

@@ -9,9 +9,10 @@ use super::Coding;
 use super::cipher::Ciphers;
 use super::compress::{Compressors, Hopeless};
 use cluster::Compression;
+use replication::Blocks;
 use runtime::{IoBuf, SharedBuf};
 use store::format::{Codec, Crc32c, StoredLength};
-use store::{BlockCoding, MAX_ENTRY_BLOCKS, StoredBlocks};
+use store::{BlockCoding, MAX_ENTRY_BLOCKS};
 use types::{BLOCK_BYTES, BLOCKS_PER_CHUNK, BlockRange, ChunkId, LayerId};
 
 /// Where blocks are in their volume.
@@ -112,7 +113,7 @@ impl Coder {
         &mut self,
         coding: &Coding,
         at: Where,
-        mut stored: StoredBlocks,
+        mut stored: Blocks,
         buf: &mut IoBuf,
         checksums: &mut Vec<u32>,
     ) -> Result<(), (u32, String)> {
@@ -129,7 +130,7 @@ impl Coder {
                     out.fill(0);
                     Ok(())
                 }
-                Some((length, _, bytes)) => self.decode_block(coding, number, length, bytes, out),
+                Some((length, bytes)) => self.decode_block(coding, number, length, bytes, out),
             };
             match done {
                 Ok(()) => checksums.push(Crc32c::of(out).0),

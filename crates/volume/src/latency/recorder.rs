@@ -30,7 +30,8 @@ impl Latencies {
         &self.0[door as usize][class as usize].1
     }
 
-    pub(crate) fn merge(&mut self, other: &Self) {
+    /// That of others, too.
+    pub fn merge(&mut self, other: &Self) {
         for (here, there) in self.0.iter_mut().flatten().zip(other.0.iter().flatten()) {
             here.0.iter_mut().zip(&there.0).for_each(|(here, there)| here.merge(there));
             here.1.merge(&there.1);
@@ -201,7 +202,8 @@ pub struct VolumeLatency {
 
 impl VolumeLatency {
     /// With what another core says.
-    pub(crate) fn merge(&mut self, other: Self) {
+    /// That of others, too.
+    pub fn merge(&mut self, other: Self) {
         self.totals.iter_mut().zip(&other.totals).for_each(|(here, there)| here.add(there));
         self.recent.iter_mut().zip(&other.recent).for_each(|(here, there)| here.add(there));
         self.recent_time = self.recent_time.max(other.recent_time);

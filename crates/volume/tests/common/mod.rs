@@ -43,7 +43,7 @@ impl Machine {
     pub fn options(&self) -> NodeOptions {
         NodeOptions {
             node: NodeId(1),
-            address: "10.0.0.1".to_owned(),
+            address: (self.node.ip(), 0).into(),
             cores: self.node.cores(),
             devices: vec![PathBuf::from(DISK)],
             blank: volume::Blank::Format,

@@ -243,8 +243,8 @@ impl Ticket {
             }
             What::Zero => access.zero(stamp, &[layer], chunk, self.range).await?,
         };
-        if let Some(change) = change {
-            access.wait(change).await?;
+        if let Some(mut change) = change {
+            access.wait(&mut change).await?;
         }
         if reply.is_abandoned() {
             return Ok(Answer::Lost);

@@ -153,7 +153,7 @@ impl Layout {
     /// Which group holds a chunk.
     pub fn owner(&self) -> Owner {
         let groups = self.groups.len() as u32;
-        Arc::new(move |family, chunk| GroupId(chunk_of(family, chunk).0 % groups + 1))
+        Arc::new(move |family, chunk| Some(GroupId(chunk_of(family, chunk).0 % groups + 1)))
     }
 
     /// Longest that it takes until each member has read all that it holds, begun at any moment.

@@ -8,7 +8,7 @@ use nvme::serve::{Port, Target};
 use runtime::TcpListener;
 use runtime::sim::SimNode;
 use std::cell::RefCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -87,8 +87,14 @@ async fn serve(node: &SimNode, profile: Profile, map: Arc<SimMap>) -> Result<Ser
     let (cores, address) = (node.cores(), node.ip());
     let core_count = cores.len();
     let devices = vec![PathBuf::from(DISK)];
-    let options =
-        NodeOptions { node: NodeId(1), address: address.to_string(), cores, devices, blank: Blank::Format, map };
+    let options = NodeOptions {
+        node: NodeId(1),
+        address: SocketAddr::new(address, 0),
+        cores,
+        devices,
+        blank: Blank::Format,
+        map,
+    };
     let assembly = Assembly::start(options).await?;
     lock::make_ready(&assembly, &profile).await?;
     let volumes = assembly.volumes();
