@@ -10,6 +10,7 @@
 //! | `groups/G`                   | [`GroupRecord`]   |
 //! | `sessions/S`                 | [`SessionRecord`] of store S, under its node's lease: gone when the node may be |
 //! | `volumes/V`                  | [`VolumeRecord`]  |
+//! | `families/F`                 | [`FamilyRecord`]  |
 //! | `layers/L`                   | [`LayerRecord`]   |
 //! | `snapshots/V/NAME`           | [`SnapshotRecord`] of volume V |
 //! | `data-keys/K`                | [`KeyRecord`]     |
@@ -362,6 +363,10 @@ pub struct VolumeRecord {
     /// Oldest first; the last one is written to.
     #[serde(with = "number_list")]
     pub layers: Vec<LayerId>,
+    /// What it wrote to, or read a snapshot through, before: commands may still, or an earlier head that does not know
+    /// better. None of these ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "number_list")]
+    pub leaving: Vec<LayerId>,
     /// The node that sends its reads and writes to groups; 0: none yet.
     #[serde(with = "number")]
     pub head: NodeId,
@@ -381,6 +386,28 @@ impl VolumeRecord {
     pub fn nguid_bytes(&self) -> [u8; 16] {
         u128::from_str_radix(&self.nguid, 16).unwrap_or_default().to_be_bytes()
     }
+
+    /// Its commands go on without this layer; some may act on it still.
+    pub(crate) fn leaves(&mut self, layer: LayerId) {
+        if !self.leaving.contains(&layer) {
+            self.leaving.push(layer);
+        }
+    }
+}
+
+/// Volumes that share layers, and who ends those of them that nobody wants. Changed only by compare-and-swap with
+/// epoch + 1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FamilyRecord {
+    /// Its id.
+    #[serde(with = "number")]
+    pub id: FamilyId,
+    /// The node that ends its layers: one at a time, whoever the heads of its volumes are.
+    #[serde(with = "number")]
+    pub keeper: NodeId,
+    /// Reign of the keeper.
+    #[serde(with = "number")]
+    pub epoch: VolumeEpoch,
 }
 
 /// A layer: the blocks written between two snapshots. Its id is never used again.
@@ -444,7 +471,7 @@ pub struct Allocator {
 
 /// Keys of the records, and the prefixes to list them by.
 pub mod keys {
-    use types::{GroupId, KeyId, LayerId, NodeId, StoreId, VolumeId};
+    use types::{FamilyId, GroupId, KeyId, LayerId, NodeId, StoreId, VolumeId};
 
     /// The cluster's record.
     pub const CLUSTER: &str = "cluster";
@@ -495,6 +522,12 @@ pub mod keys {
     /// A data key.
     pub fn data_key(id: KeyId) -> String {
         format!("{DATA_KEYS}{:08x}", id.0)
+    }
+    /// All families.
+    pub const FAMILIES: &str = "families/";
+    /// A family.
+    pub fn family(id: FamilyId) -> String {
+        format!("{FAMILIES}{:016x}", id.0)
     }
     /// All layers.
     pub const LAYERS: &str = "layers/";
@@ -589,8 +622,9 @@ record! {
     GroupRecord [schema 2]: self => keys::group(self.id),
     SessionRecord: self => keys::session(self.store),
     // 2: a volume may be in the trash. 3: it may be encrypted. 4: it may be for some hosts only. 5: what it does
-    // in a second may be limited.
-    VolumeRecord [schema 5]: self => keys::volume(self.id),
+    // in a second may be limited. 6: layers may be leaving.
+    VolumeRecord [schema 6]: self => keys::volume(self.id),
+    FamilyRecord: self => keys::family(self.id),
     LayerRecord: self => keys::layer(self.id),
     SnapshotRecord: self => keys::snapshot(self.volume, &self.name),
     Reference: self => self.taken.clone(),

@@ -2,7 +2,7 @@
 
 use cluster::{
     CatalogError, DEFAULT_POOL, GroupRecord, HostAccess, HostChange, LimitChange, Limits, MapFaults, MapStore,
-    NSID_MAX, NewPool, NewVolume, SimMap, VolumeChange, VolumeRecord, VolumeState, add_groups, begin_delete,
+    NSID_MAX, NewPool, NewVolume, Reign, SimMap, VolumeChange, VolumeRecord, VolumeState, add_groups, begin_delete,
     change_hosts, change_volume, create_volume, deal_again, empty_trash, ensure_pool, finish_delete, keys, list,
     load_table, restore_volume, take_heads, trash_volume,
 };
@@ -12,6 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use types::{NodeId, StoreId, VolumeEpoch};
+
+/// The head that volumes are made with, in its first reign.
+const FIRST: Reign = Reign { node: NodeId(1), epoch: VolumeEpoch(1) };
 
 struct Here {
     world: World,
@@ -103,8 +106,8 @@ fn volumes_get_a_namespace_in_turn_and_an_id_of_their_own() {
         let taken = create_volume(map, &new("b"), DEFAULT_POOL, NodeId(1)).await;
         assert_eq!(taken, Err(CatalogError::Exists("b".to_owned())));
 
-        let deleting = begin_delete(map, "b").await.expect("there");
-        assert_eq!(begin_delete(map, "b").await, Err(CatalogError::NotFound("b".to_owned())));
+        let deleting = begin_delete(map, "b", FIRST).await.expect("there");
+        assert_eq!(begin_delete(map, "b", FIRST).await, Err(CatalogError::NotFound("b".to_owned())));
         let again = make("b").await;
         assert_eq!(again.nsid, 4, "the namespace is taken until nothing of the old volume is left");
         finish_delete(map, &deleting).await.expect("removed");
@@ -129,7 +132,7 @@ fn a_subsystem_holds_1024_namespaces() {
         }
         let one_more = create_volume(&*map, &new("more"), DEFAULT_POOL, NodeId(1)).await;
         assert!(matches!(one_more, Err(CatalogError::SubsystemFull(_))), "{one_more:?}");
-        let deleting = begin_delete(&*map, "v6").await.expect("there");
+        let deleting = begin_delete(&*map, "v6", FIRST).await.expect("there");
         finish_delete(&*map, &deleting).await.expect("removed");
         let last = create_volume(&*map, &new("more"), DEFAULT_POOL, NodeId(1)).await.expect("one is free");
         assert_eq!(last.nsid, deleting.nsid, "when all others are taken");
@@ -200,7 +203,10 @@ fn lost_answers_do_nothing_twice() {
             assert!(heads.iter().zip(&again).all(|(old, new)| old.volume_epoch < new.volume_epoch));
 
             loop {
-                match begin_delete(&*map, "v2").await {
+                let is_it = |volume: &&VolumeRecord| volume.name == "v2";
+                let found = volumes(&*map).await;
+                let by = found.iter().find(is_it).map_or(FIRST, reign);
+                match begin_delete(&*map, "v2", by).await {
                     Ok(volume) => {
                         assert_eq!(volume.state, VolumeState::Deleting);
                         patient(async || finish_delete(&*map, &volume).await).await;
@@ -226,11 +232,11 @@ fn a_volume_in_the_trash_has_a_term_and_no_name() {
         let map: &dyn MapStore = &*map;
         let a = create_volume(map, &new("a"), DEFAULT_POOL, NodeId(1)).await.expect("made");
         let before = runtime::wall_clock_ns();
-        let trashed = trash_volume(map, "a").await.expect("there");
+        let trashed = trash_volume(map, "a", FIRST).await.expect("there");
         let VolumeState::Trashed(term) = trashed.state else { panic!("{trashed:?}") };
         assert!((before..=runtime::wall_clock_ns()).contains(&term.deleted_at_ns));
         assert_eq!(term.keep_until_ns - term.deleted_at_ns, 24 * 3600 * 1_000_000_000);
-        assert_eq!(trash_volume(map, "a").await, Err(CatalogError::NotFound("a".to_owned())));
+        assert_eq!(trash_volume(map, "a", FIRST).await, Err(CatalogError::NotFound("a".to_owned())));
         assert_eq!(volumes(map).await, std::slice::from_ref(&trashed), "as it was read back, term and all");
 
         let other = create_volume(map, &new("a"), DEFAULT_POOL, NodeId(1)).await.expect("the name is free");
@@ -246,7 +252,7 @@ fn a_volume_in_the_trash_has_a_term_and_no_name() {
             assert_eq!(gone, Err(CatalogError::NotInTrash(restored.id)));
         }
 
-        trash_volume(map, "b").await.expect("there");
+        trash_volume(map, "b", Reign { node: NodeId(2), epoch: VolumeEpoch(2) }).await.expect("there");
         let deleting = empty_trash(map, restored.id).await.expect("there");
         assert_eq!(deleting.state, VolumeState::Deleting);
         assert_eq!(restore_volume(map, restored.id, "b", NodeId(1)).await, Err(CatalogError::NotInTrash(restored.id)));
@@ -272,7 +278,8 @@ fn lost_answers_neither_lose_nor_double_a_volume_of_the_trash() {
                 let (name, next) = (format!("v{round}"), format!("v{}", round + 1));
                 let name = if round == 0 { "a" } else { &name };
                 loop {
-                    match trash_volume(map, name).await {
+                    let by = reign(&volumes(map).await[0]);
+                    match trash_volume(map, name, by).await {
                         Ok(_) | Err(CatalogError::NotFound(_)) => break,
                         Err(CatalogError::Map(_)) => {}
                         Err(error) => panic!("{error}"),
@@ -292,6 +299,11 @@ fn lost_answers_neither_lose_nor_double_a_volume_of_the_trash() {
             }
         });
     }
+}
+
+/// Who the head of a volume is.
+fn reign(volume: &VolumeRecord) -> Reign {
+    Reign { node: volume.head, epoch: volume.volume_epoch }
 }
 
 #[test]
@@ -319,7 +331,8 @@ fn hosts_are_allowed_and_denied_once_whatever_answers_are_lost() {
         ];
         for (change, expected) in steps {
             let map = here.map.clone();
-            let changed = here.run(async move { patient(async || change_hosts(&*map, id, &change, true).await).await });
+            let changed =
+                here.run(async move { patient(async || change_hosts(&*map, id, &change, true, FIRST).await).await });
             assert_eq!(changed.hosts, expected, "seed {seed}");
         }
     }
@@ -335,16 +348,16 @@ fn one_host_is_not_denied_what_all_may_use_and_a_list_has_its_limit() {
         let id = create_volume(&*map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made").id;
         let nqn = |number: usize| format!("nqn.2026-01.io.example:{number:03}");
         let deny = HostChange::Deny(nqn(0));
-        let open = change_hosts(&*map, id, &deny, true).await;
+        let open = change_hosts(&*map, id, &deny, true, FIRST).await;
         assert_eq!(open, Err(CatalogError::OpenToAll("a".into())));
-        let closed = change_hosts(&*map, id, &deny, false).await.expect("nothing to deny");
+        let closed = change_hosts(&*map, id, &deny, false, FIRST).await.expect("nothing to deny");
         assert!(!closed.hosts.allows(&nqn(0), true), "it is closed from now on, also where open is the rule");
         for number in 0..HostAccess::LISTED_MAX {
-            change_hosts(&*map, id, &HostChange::Allow(nqn(number)), false).await.expect("allowed");
+            change_hosts(&*map, id, &HostChange::Allow(nqn(number)), false, FIRST).await.expect("allowed");
         }
-        let full = change_hosts(&*map, id, &HostChange::Allow(nqn(999)), false).await;
+        let full = change_hosts(&*map, id, &HostChange::Allow(nqn(999)), false, FIRST).await;
         assert_eq!(full, Err(CatalogError::TooManyHosts("a".into())));
-        let bad = change_hosts(&*map, id, &HostChange::Allow("host".into()), false).await;
+        let bad = change_hosts(&*map, id, &HostChange::Allow("host".into()), false, FIRST).await;
         assert!(matches!(bad, Err(CatalogError::Input(_))), "{bad:?}");
         let found = cluster::get::<VolumeRecord>(&*map, &keys::volume(id)).await.expect("read").expect("there").record;
         assert!(found.hosts.allows(&nqn(63), false) && !found.hosts.allows(&nqn(64), false));
@@ -418,7 +431,7 @@ fn a_change_of_a_volume_is_one_transaction_that_may_be_asked_again() {
                 let limits = LimitChange { iops: Some(Some(round)), ..LimitChange::default() };
                 let size_bytes = Some((1 + round) << 20);
                 let change = VolumeChange { name: Some(name.to_owned()), size_bytes, limits };
-                let changed = patient(async || change_volume(&*map, made.id, &change).await).await;
+                let changed = patient(async || change_volume(&*map, made.id, &change, FIRST).await).await;
                 assert_eq!((changed.name.as_str(), changed.size_bytes), (name, (1 + round) << 20));
                 assert_eq!((changed.limits.iops, changed.nsid, &changed.nguid), (Some(round), made.nsid, &made.nguid));
                 assert!(volumes(&*map).await.contains(&changed));
@@ -432,7 +445,7 @@ fn a_change_of_a_volume_is_one_transaction_that_may_be_asked_again() {
                 assert_eq!(names, expected);
             }
             let taken = loop {
-                match change_volume(&*map, made.id, &VolumeChange::name("c")).await {
+                match change_volume(&*map, made.id, &VolumeChange::name("c"), FIRST).await {
                     Err(CatalogError::Map(cluster::MapError::Unknown)) => {}
                     other => break other,
                 }

@@ -2,7 +2,7 @@
 
 use cluster::{
     CatalogError, DEFAULT_POOL, KeyValue, LeaseId, Limits, Listing, MapError, MapFaults, MapFuture, MapStore, NewPool,
-    NewVolume, Outcome, REQUEST_DEADLINE, Revision, SimMap, Transaction, VolumeChange, VolumeRecord, Watch,
+    NewVolume, Outcome, REQUEST_DEADLINE, Reign, Revision, SimMap, Transaction, VolumeChange, VolumeRecord, Watch,
     change_volume, create_volume, ensure_pool, keys, settle,
 };
 use runtime::sim::{NodeOptions, SimNode, World};
@@ -11,8 +11,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use types::{NodeId, StoreId, VolumeId};
+use types::{NodeId, StoreId, VolumeEpoch, VolumeId};
 
+/// The head that volumes are made with, in its first reign.
+const FIRST: Reign = Reign { node: NodeId(1), epoch: VolumeEpoch(1) };
 const LATE_MAX: Duration = Duration::from_secs(100);
 /// Every request is late.
 const LATE: MapFaults = MapFaults { requests_late: 1024, late_max: LATE_MAX, ..MapFaults::NONE };
@@ -101,11 +103,11 @@ fn what_was_told_as_failed_does_not_happen_later() {
                 is_first: AtomicBool::new(true),
                 meanwhile: |map| Box::pin(async move { drop(create(&*map, "b").await) }),
             };
-            let told = change_volume(&interrupted, id, &VolumeChange::name("b")).await;
+            let told = change_volume(&interrupted, id, &VolumeChange::name("b"), FIRST).await;
             assert_eq!(told, Err(CatalogError::Exists("b".to_owned())));
             let all = cluster::list::<VolumeRecord>(&*map, keys::VOLUMES).await.expect("volumes");
             let other = all.into_iter().map(|found| found.record).find(|volume| volume.id != id).expect("b");
-            change_volume(&*map, other.id, &VolumeChange::name("c")).await.expect("the name is free again");
+            change_volume(&*map, other.id, &VolumeChange::name("c"), FIRST).await.expect("the name is free again");
             assert_eq!(map.counts().requests_late, 0, "it is on its way still");
             runtime::sleep(LATE_MAX).await;
             assert_eq!(name_of(&map, id).await, "a");

@@ -1,9 +1,10 @@
-//! Layers that end: entries of the group's order like any other, without a head. Whoever asks knows that no command of its own
-//! writes to the layer any more; what is done twice, or late, is nothing, as no layer's id is ever given again. An older head that
-//! still writes to it, at a group that its successor has not touched, is not fenced here yet (docs/heads.md, "What there is").
+//! Layers that end: entries of the group's order like any other, asked for by the keeper of the family. It is fenced as the
+//! head of a volume is: of two keepers the group takes nothing of the earlier one behind something of the later one, entry by
+//! entry. No head writes to the layer any more: each volume that did has left it, with its epoch raised at every group
+//! (docs/heads.md, H4 and H13).
 
 use crate::error::GroupError;
-use crate::group::{Group, Placed};
+use crate::group::{Group, Placed, Stamp};
 use crate::shard::GroupShard;
 use runtime::background_step;
 use std::rc::Rc;
@@ -13,6 +14,17 @@ use types::{ChunkId, LayerId, VolumeEpoch};
 
 /// Entries on their way at once: 16 × 64 chunks, well below what a group lets in.
 const ENTRIES_AT_ONCE: usize = 16;
+
+/// What is to become of what a group holds of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerEnd {
+    /// The layer that nobody wants.
+    pub layer: LayerId,
+    /// Its only child, which takes its blocks; `None`: it has none, and they are deleted.
+    pub into: Option<LayerId>,
+    /// Whether it has a parent.
+    pub hides_below: bool,
+}
 
 impl Group {
     /// Lets the group's members know layers that it was not told of, by entries; parents first.
@@ -30,20 +42,15 @@ impl Group {
     }
 
     /// Merges all that the group holds of a layer into its only child, or deletes it if that has none. `told`: the child and
-    /// what lies below it. `hides_below`: whether the layer has a parent.
+    /// what lies below it.
     ///
     /// # Errors
-    /// If not all of it is known to be committed: it may be asked for again.
-    pub async fn end_layer(
-        &self,
-        told: &[LayerRecord],
-        layer: LayerId,
-        into: Option<LayerId>,
-        hides_below: bool,
-    ) -> Result<(), GroupError> {
+    /// If not all of it is known to be committed: it may be asked for again. [`GroupError::OldHead`]: there is a later keeper.
+    pub async fn end_layer(&self, keeper: Stamp<'_>, told: &[LayerRecord], end: LayerEnd) -> Result<(), GroupError> {
+        let LayerEnd { layer, into, hides_below } = end;
         loop {
-            // What the index holds now is all that was prepared before.
-            self.wait_for_room(0).await?;
+            // What the index holds then is all that was prepared before, of an earlier keeper too.
+            self.reader(keeper).await?;
             self.wait_begun().await?;
             let chunks = self.chunks_of(&self.its_shard()?, layer).await?;
             if chunks.is_empty() {
@@ -54,8 +61,10 @@ impl Group {
             for some in chunks.chunks(MAX_ENTRY_CHUNKS) {
                 let chunks = some.to_vec();
                 queued.push(match into {
-                    Some(into) => self.submit_own(layer, EntryKind::Merge { into, chunks, hides_below }).await?,
-                    None => self.delete_chunks(layer, chunks).await?,
+                    Some(into) => {
+                        self.submit_for(keeper, layer, EntryKind::Merge { into, chunks, hides_below }).await?
+                    }
+                    None => self.delete_chunks(keeper, layer, chunks).await?,
                 });
                 if queued.len() == ENTRIES_AT_ONCE {
                     self.wait_for_all(&mut queued).await?;
@@ -69,17 +78,22 @@ impl Group {
     ///
     /// # Errors
     /// If nothing was queued.
-    pub async fn delete_chunks(&self, layer: LayerId, chunks: Vec<ChunkId>) -> Result<Placed, GroupError> {
+    pub async fn delete_chunks(
+        &self,
+        keeper: Stamp<'_>,
+        layer: LayerId,
+        chunks: Vec<ChunkId>,
+    ) -> Result<Placed, GroupError> {
         debug_assert!(!chunks.is_empty(), "without chunks it is the layer that goes");
-        self.submit_own(layer, EntryKind::LayerDelete { chunks }).await
+        self.submit_for(keeper, layer, EntryKind::LayerDelete { chunks }).await
     }
 
     /// The group holds nothing of the layer any more: it is gone.
     ///
     /// # Errors
-    /// If that is not known to be committed: it may be asked for again.
-    pub async fn forget_layer(&self, layer: LayerId) -> Result<(), GroupError> {
-        let placed = self.submit_own(layer, EntryKind::LayerDelete { chunks: Vec::new() }).await?;
+    /// As of [`end_layer`](Self::end_layer).
+    pub async fn forget_layer(&self, keeper: Stamp<'_>, layer: LayerId) -> Result<(), GroupError> {
+        let placed = self.submit_for(keeper, layer, EntryKind::LayerDelete { chunks: Vec::new() }).await?;
         self.wait_committed(placed).await.map(drop)
     }
 

@@ -41,5 +41,6 @@ pub use access::{Access, Blocks, Found, OnItsWay};
 pub use error::{GroupError, StartError};
 pub use fill::Owner;
 pub use group::{Group, GroupRef, Place, Placed, Reader, Sought, Stamp, Standing};
+pub use layers::LayerEnd;
 pub use lengths::{CoreLengths, GroupLengths, PREPARED_BYTES_MAX, PREPARED_ENTRIES_MAX, ShardLengths};
 pub use shard::GroupShard;

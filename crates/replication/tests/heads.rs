@@ -41,3 +41,8 @@ fn what_is_of_another_group_is_refused() {
 fn what_was_meant_for_an_earlier_epoch_is_refused() {
     holds(heads::what_was_meant_for_an_earlier_epoch_is_refused, &[Mutant::OldRequestTaken]);
 }
+
+#[test]
+fn an_older_keeper_is_refused() {
+    holds(heads::an_older_keeper_is_refused, &[Mutant::OlderKeeperTaken]);
+}

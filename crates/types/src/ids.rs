@@ -59,7 +59,7 @@ id!(
     u64
 );
 id!(
-    /// Reign of one head over one volume: changed only by compare-and-swap with +1.
+    /// Reign of one head over one volume, or of one keeper over a family: changed only by compare-and-swap with +1.
     VolumeEpoch,
     u32
 );
@@ -103,3 +103,18 @@ id!(
     KeyId,
     u32
 );
+
+impl VolumeId {
+    /// No volume has an id with this bit.
+    const KEEPER: u64 = 1 << 63;
+
+    /// Who ends the layers of a family is fenced at each group as the head of a volume is, under this id.
+    pub fn of_keeper(family: FamilyId) -> Self {
+        Self(family.0 | Self::KEEPER)
+    }
+
+    /// Whether it stands for the keeper of a family.
+    pub fn is_keeper(self) -> bool {
+        self.0 & Self::KEEPER != 0
+    }
+}

@@ -196,6 +196,16 @@ pub enum Mutant {
     OldRequestTaken,
     /// Replication: what a head has asked again since is done all the same.
     OvertakenDone,
+    /// Volume: a head that another has followed decides on in the map.
+    DeposedHeadDecides,
+    /// Volume: the layer that a snapshot leaves behind may end at once, whoever still writes to it.
+    LeavingForgotten,
+    /// Volume: a head says that nobody acts on a layer any more, without its epoch being raised at every group.
+    LeftWithoutRaise,
+    /// Volume: a snapshot of a new head is taken without its epoch being raised at every group.
+    SnapshotWithoutRaise,
+    /// Replication: what ends a layer is taken of a keeper that another has followed.
+    OlderKeeperTaken,
     /// A group takes what a head wants of a chunk that is another group's.
     OtherTableTaken,
     /// Replication: a primary's index takes in what is durable on itself, before the others have it.

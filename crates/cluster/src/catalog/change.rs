@@ -2,7 +2,7 @@
 //! transaction: who looks sees it whole or not at all.
 
 use super::snapshots::volume;
-use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
+use super::{ATTEMPTS_MAX, Attempt, CatalogError, Reign, attempt};
 use crate::map::{MapStore, Transaction};
 use crate::names::{check_name, check_volume_size};
 use crate::records::{LimitChange, Record, Reference, VolumeRecord, keys};
@@ -59,9 +59,10 @@ pub async fn change_volume(
     map: &dyn MapStore,
     id: VolumeId,
     change: &VolumeChange,
+    by: Reign,
 ) -> Result<VolumeRecord, CatalogError> {
     for _ in 0..ATTEMPTS_MAX {
-        let found = volume(map, id).await?;
+        let found = volume(map, id, by).await?;
         let next = change.of(&found.record)?;
         // Nothing to do, or an attempt was done and not heard of.
         if next == found.record || mutant(Mutant::GrowthForgotten) {

@@ -1,6 +1,6 @@
 //! Which NVMe hosts may use a volume.
 
-use super::{ATTEMPTS_MAX, CatalogError, attempt};
+use super::{ATTEMPTS_MAX, CatalogError, Reign, attempt};
 use crate::map::{MapStore, Transaction};
 use crate::names::check_nqn;
 use crate::records::{HostAccess, Record, VolumeRecord, keys};
@@ -29,6 +29,7 @@ pub async fn change_hosts(
     id: VolumeId,
     change: &HostChange,
     open_by_default: bool,
+    by: Reign,
 ) -> Result<VolumeRecord, CatalogError> {
     if let HostChange::Allow(nqn) | HostChange::Deny(nqn) = change {
         check_nqn(nqn)?;
@@ -36,6 +37,7 @@ pub async fn change_hosts(
     let key = keys::volume(id);
     for _ in 0..ATTEMPTS_MAX {
         let found = get::<VolumeRecord>(map, &key).await?.ok_or(CatalogError::Gone(id))?;
+        by.check(&found.record)?;
         let hosts = changed(&found.record, change, open_by_default)?;
         if hosts == found.record.hosts {
             return Ok(found.record);

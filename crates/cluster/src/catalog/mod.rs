@@ -6,6 +6,7 @@
 //! skipped).
 
 mod change;
+mod endings;
 mod growth;
 mod hosts;
 mod keys;
@@ -16,26 +17,27 @@ mod trash;
 mod volumes;
 
 pub use change::{VolumeChange, change_volume};
+pub use endings::{EndingLayer, NextEnding, finish_ending, have_left, next_ending};
 pub use growth::{add_groups, deal_again};
 pub use hosts::{HostChange, change_hosts};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use settle::settle;
 pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table, say_address};
 pub use snapshots::{
-    EndingLayer, NewTop, NextEnding, chain_of, clone_volume, delete_snapshot, finish_ending, name_snapshot,
-    next_ending, push_layer, roll_back, snapshot, snapshots, take_top,
+    NewTop, chain_of, clone_volume, delete_snapshot, name_snapshot, push_layer, roll_back, snapshot, snapshots,
+    take_top,
 };
 pub use trash::{TRASH_TERM, empty_trash, restore_volume, trash_volume};
 pub use volumes::{
     DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_encrypted_volume, create_volume, finish_delete,
-    take_heads,
+    take_families, take_heads,
 };
 
 use crate::map::{MapError, MapStore, Outcome, Transaction};
 use crate::names::InvalidInput;
-use crate::records::HostAccess;
+use crate::records::{HostAccess, VolumeRecord};
 use std::time::Duration;
-use types::VolumeId;
+use types::{Mutant, NodeId, VolumeEpoch, VolumeId, mutant};
 
 /// A decision is tried so often against others who change the same records, or against lost answers.
 const ATTEMPTS_MAX: u32 = 40;
@@ -77,6 +79,14 @@ pub enum CatalogError {
     /// No such volume any more.
     #[error("volume {0} was deleted")]
     Gone(VolumeId),
+    /// Another node is the volume's head by now.
+    #[error("another node, {head}, is the head of volume {volume} now: ask it")]
+    Deposed {
+        /// The volume.
+        volume: VolumeId,
+        /// Its head.
+        head: NodeId,
+    },
     /// No such snapshot.
     #[error("there is no snapshot named {0}")]
     NoSnapshot(String),
@@ -116,6 +126,27 @@ pub enum CatalogError {
     /// Others kept changing the same records.
     #[error("the map kept changing under this request: try again")]
     Contended,
+}
+
+/// Under which what a head decides is its to decide: no other was head in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reign {
+    /// The head.
+    pub node: NodeId,
+    /// Its epoch.
+    pub epoch: VolumeEpoch,
+}
+
+impl Reign {
+    /// # Errors
+    /// The volume has another head, or the same in another epoch.
+    fn check(self, volume: &VolumeRecord) -> Result<(), CatalogError> {
+        let is_its = volume.head == self.node && volume.volume_epoch == self.epoch;
+        match is_its || mutant(Mutant::DeposedHeadDecides) {
+            true => Ok(()),
+            false => Err(CatalogError::Deposed { volume: volume.id, head: volume.head }),
+        }
+    }
 }
 
 /// One attempt of a decision.

@@ -8,8 +8,8 @@
 //!
 //! Each arrow is one transaction: a crash leaves the volume before it or behind it.
 
-use super::volumes::take_offline;
-use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
+use super::volumes::{take_offline, taken_offline};
+use super::{ATTEMPTS_MAX, Attempt, CatalogError, Reign, attempt};
 use crate::map::{MapStore, Transaction};
 use crate::names::check_name;
 use crate::records::{Record, Reference, TrashTerm, VolumeRecord, VolumeState, keys};
@@ -21,10 +21,10 @@ use types::{NodeId, VolumeEpoch, VolumeId};
 pub const TRASH_TERM: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Takes the volume's name and puts it into the trash, for [`TRASH_TERM`] from now on.
-pub async fn trash_volume(map: &dyn MapStore, name: &str) -> Result<VolumeRecord, CatalogError> {
+pub async fn trash_volume(map: &dyn MapStore, name: &str, by: Reign) -> Result<VolumeRecord, CatalogError> {
     let deleted_at_ns = runtime::wall_clock_ns();
     let keep_until_ns = deleted_at_ns + TRASH_TERM.as_nanos() as u64;
-    take_offline(map, name, VolumeState::Trashed(TrashTerm { deleted_at_ns, keep_until_ns })).await
+    take_offline(map, name, VolumeState::Trashed(TrashTerm { deleted_at_ns, keep_until_ns }), by).await
 }
 
 /// Takes a volume out of the trash, as `name`, with `head` as its head in a new epoch.
@@ -83,7 +83,7 @@ pub async fn empty_trash(map: &dyn MapStore, id: VolumeId) -> Result<VolumeRecor
         if !matches!(found.record.state, VolumeState::Trashed(_)) {
             return Err(CatalogError::NotInTrash(id));
         }
-        let deleting = VolumeRecord { state: VolumeState::Deleting, ..found.record };
+        let deleting = taken_offline(found.record, VolumeState::Deleting);
         let transaction =
             Transaction::new().expect(deleting.key(), found.modified).put(deleting.key(), encode(&deleting));
         asked = true;

@@ -1,15 +1,15 @@
 //! Volumes: made, given a head, deleted.
 
 use super::keys::{forget_history, let_go};
-use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
+use super::{ATTEMPTS_MAX, Attempt, CatalogError, Reign, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::names::{check_block_size, check_limits, check_name, check_volume_size};
 use crate::records::{
-    Allocator, HostAccess, KeyRecord, LayerRecord, Limits, PoolRecord, Record, Reference, VolumeRecord, VolumeState,
-    keys,
+    Allocator, FamilyRecord, HostAccess, KeyRecord, LayerRecord, Limits, PoolRecord, Record, Reference, VolumeRecord,
+    VolumeState, keys,
 };
 use crate::typed::{Versioned, encode, get, list};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use types::{FamilyId, LayerId, NodeId, VolumeEpoch, VolumeId};
 
 /// Namespaces of a subsystem (MNAN): ids 1..=1024.
@@ -70,7 +70,8 @@ async fn create(
             Ok((begun, ids)) => (VolumeRecord { family_seed, key: key.map(|key| key.id), ..begun }, ids),
             Err(made) => return Ok(made),
         };
-        let mut transaction = make(&volume, ids);
+        let family = FamilyRecord { id: volume.family, keeper: head, epoch: VolumeEpoch(1) };
+        let mut transaction = make(&volume, ids).expect_absent(family.key()).put(family.key(), encode(&family));
         if let Some(key) = key {
             let key = KeyRecord { family: volume.family, ..key.clone() };
             transaction = transaction.expect_absent(key.key()).put(key.key(), encode(&key));
@@ -126,6 +127,7 @@ pub(super) async fn begin_volume(
         hosts: HostAccess::Unset,
         limits: new.limits,
         layers: vec![ids.layer()],
+        leaving: Vec::new(),
         head,
         volume_epoch: VolumeEpoch(1),
         created_at_ns: runtime::wall_clock_ns(),
@@ -205,41 +207,33 @@ async fn free_nsid(map: &dyn MapStore, subsystem: &str, volume: VolumeId) -> Res
     in_turn.find(|nsid| !taken.contains(nsid)).ok_or_else(|| CatalogError::SubsystemFull(subsystem.to_owned()))
 }
 
-/// Makes `node` the head of all volumes of each family that `is_due`, in a new volume epoch: a family has one head, as its
-/// layers end under one hand. Returns them as they are afterwards, those that are being deleted too.
+/// Makes `node` the head of each volume that `is_due`, in a new volume epoch. Returns them as they are afterwards, those
+/// that are being deleted too.
 pub async fn take_heads(
     map: &dyn MapStore,
     node: NodeId,
-    is_due: impl Fn(&[VolumeRecord]) -> bool,
+    is_due: impl Fn(&VolumeRecord) -> bool,
 ) -> Result<Vec<VolumeRecord>, CatalogError> {
     let mut taken: Vec<VolumeRecord> = Vec::new();
     for _ in 0..ATTEMPTS_MAX {
-        let mut families: BTreeMap<FamilyId, Vec<Versioned<VolumeRecord>>> = BTreeMap::new();
-        for found in list::<VolumeRecord>(map, keys::VOLUMES).await? {
-            families.entry(found.record.family).or_default().push(found);
-        }
-        families.retain(|_, family| {
-            let records: Vec<VolumeRecord> = family.iter().map(|found| found.record.clone()).collect();
-            // Those of a family that was taken in part are taken again with the rest.
-            let is_taken = |found: &VolumeRecord| taken.iter().any(|other| other == found);
-            !records.iter().all(is_taken) && (is_due(&records) || records.iter().any(is_taken))
-        });
-        if families.is_empty() {
+        let all = list::<VolumeRecord>(map, keys::VOLUMES).await?;
+        let is_taken = |found: &VolumeRecord| taken.iter().any(|other| other.id == found.id);
+        let due: Vec<_> = all.into_iter().filter(|found| is_due(&found.record) && !is_taken(&found.record)).collect();
+        if due.is_empty() {
             taken.sort_by_key(|volume| volume.id);
             return Ok(taken);
         }
-        let due: Vec<_> = families.into_values().flatten().collect();
         for batch in due.chunks(TRANSACTION_OPERATIONS_MAX) {
-            let mut next = Vec::with_capacity(batch.len());
-            let mut transaction = Transaction::new();
-            for old in batch {
+            let next = |old: &Versioned<VolumeRecord>| {
                 let volume_epoch = VolumeEpoch(old.record.volume_epoch.0 + 1);
-                let new = VolumeRecord { head: node, volume_epoch, ..old.record.clone() };
-                transaction = transaction.expect(new.key(), old.modified).put(new.key(), encode(&new));
-                next.push(new);
-            }
+                VolumeRecord { head: node, volume_epoch, ..old.record.clone() }
+            };
+            let next: Vec<VolumeRecord> = batch.iter().map(next).collect();
+            let put = |transaction: Transaction, (old, new): (&Versioned<VolumeRecord>, &VolumeRecord)| {
+                transaction.expect(new.key(), old.modified).put(new.key(), encode(new))
+            };
+            let transaction = batch.iter().zip(&next).fold(Transaction::new(), put);
             if let Attempt::Done = attempt(map, transaction).await? {
-                taken.retain(|old| next.iter().all(|new| new.id != old.id));
                 taken.extend(next);
             }
         }
@@ -247,9 +241,47 @@ pub async fn take_heads(
     Err(CatalogError::Contended)
 }
 
+/// Makes `node` the keeper of each family that `is_due`, in a new epoch; a family that has none yet has keeper 0. Returns
+/// them as they are afterwards.
+pub async fn take_families(
+    map: &dyn MapStore,
+    node: NodeId,
+    is_due: impl Fn(&FamilyRecord) -> bool,
+) -> Result<Vec<FamilyRecord>, CatalogError> {
+    let mut taken: Vec<FamilyRecord> = Vec::new();
+    for _ in 0..ATTEMPTS_MAX {
+        let found = list::<FamilyRecord>(map, keys::FAMILIES).await?;
+        let of_volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?.into_iter().map(|found| found.record.family);
+        let without: BTreeSet<FamilyId> =
+            of_volumes.filter(|id| found.iter().all(|family| family.record.id != *id)).collect();
+        let nobodys = without.into_iter().map(|id| FamilyRecord { id, keeper: NodeId(0), epoch: VolumeEpoch(0) });
+        let all = found.into_iter().map(|found| (found.record, Some(found.modified)));
+        let is_taken = |family: &FamilyRecord| taken.iter().any(|other| other.id == family.id);
+        let due: Vec<_> = all
+            .chain(nobodys.map(|family| (family, None)))
+            .filter(|(family, _)| is_due(family) && !is_taken(family))
+            .collect();
+        if due.is_empty() {
+            taken.sort_by_key(|family| family.id);
+            return Ok(taken);
+        }
+        for (old, was) in due {
+            let new = FamilyRecord { keeper: node, epoch: VolumeEpoch(old.epoch.0 + 1), ..old };
+            let transaction = match was {
+                Some(was) => Transaction::new().expect(new.key(), was),
+                None => Transaction::new().expect_absent(new.key()),
+            };
+            if let Attempt::Done = attempt(map, transaction.put(new.key(), encode(&new))).await? {
+                taken.push(new);
+            }
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
 /// Takes the volume's name and marks it as being deleted: from now on it is deleted, whatever happens.
-pub async fn begin_delete(map: &dyn MapStore, name: &str) -> Result<VolumeRecord, CatalogError> {
-    take_offline(map, name, VolumeState::Deleting).await
+pub async fn begin_delete(map: &dyn MapStore, name: &str, by: Reign) -> Result<VolumeRecord, CatalogError> {
+    take_offline(map, name, VolumeState::Deleting, by).await
 }
 
 /// Takes the name away from the volume that has it, which goes on in `state`.
@@ -257,6 +289,7 @@ pub(super) async fn take_offline(
     map: &dyn MapStore,
     name: &str,
     state: VolumeState,
+    by: Reign,
 ) -> Result<VolumeRecord, CatalogError> {
     let mut seen: Option<VolumeId> = None;
     let name_key = keys::volume_name(name);
@@ -280,8 +313,9 @@ pub(super) async fn take_offline(
                 snapshots: snapshots.into_iter().map(|snapshot| snapshot.name).collect(),
             });
         }
+        by.check(&found.record)?;
         seen = Some(found.record.id);
-        let offline = VolumeRecord { state, ..found.record };
+        let offline = taken_offline(found.record, state);
         let transaction = Transaction::new()
             .expect(&name_key, reference.modified)
             .delete(&name_key)
@@ -292,6 +326,16 @@ pub(super) async fn take_offline(
         }
     }
     Err(CatalogError::Contended)
+}
+
+/// The volume as it is when it serves no more; of one that is deleted the layer that it wrote to leaves.
+pub(super) fn taken_offline(volume: VolumeRecord, state: VolumeState) -> VolumeRecord {
+    let top = volume.layers.last().copied();
+    let mut offline = VolumeRecord { state, ..volume };
+    if let (VolumeState::Deleting, Some(top)) = (state, top) {
+        offline.leaves(top);
+    }
+    offline
 }
 
 /// Removes a volume of which nothing is stored any more, and its hold on the namespace id; its layers have ended, or
@@ -305,9 +349,25 @@ pub async fn finish_delete(map: &dyn MapStore, volume: &VolumeRecord) -> Result<
             .delete(volume.key())
             .delete(keys::nsid(&volume.subsystem, volume.nsid));
         let transaction = let_go(map, volume, transaction).await?;
+        let transaction = leave_family(map, volume, transaction).await?;
         if let Attempt::Done = attempt(map, transaction).await? {
             return if volume.key.is_some() { forget_history(map).await } else { Ok(()) };
         }
     }
     Err(CatalogError::Contended)
+}
+
+/// The change to the family's record that goes with the removal of `volume`: it goes with the last one. In any case the
+/// transaction fails if another volume of the family is removed meanwhile.
+async fn leave_family(
+    map: &dyn MapStore,
+    volume: &VolumeRecord,
+    transaction: Transaction,
+) -> Result<Transaction, CatalogError> {
+    let key = keys::family(volume.family);
+    let Some(found) = get::<FamilyRecord>(map, &key).await? else { return Ok(transaction) };
+    let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
+    let is_last = !volumes.iter().any(|other| other.record.family == volume.family && other.record.id != volume.id);
+    let transaction = transaction.expect(&key, found.modified);
+    Ok(if is_last { transaction.delete(&key) } else { transaction.put(&key, encode(&found.record)) })
 }

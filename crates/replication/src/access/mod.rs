@@ -17,6 +17,7 @@ pub(crate) mod serve;
 
 use crate::error::GroupError;
 use crate::group::{Group, GroupRef, Place, Placed, Sought, Stamp};
+use crate::layers::LayerEnd;
 use crate::node::CoreGroups;
 use crate::wire::{Answer, AnsweredBlock, Envelope, HeadMessage, Refusal, Request, RequestId, Wants};
 use calls::Call;
@@ -246,20 +247,14 @@ impl Access {
     }
 
     /// Has all that the group holds of a layer merged into its only child, or deleted if that has none. `told`: the child
-    /// and what lies below it. `hides_below`: whether the layer has a parent.
+    /// and what lies below it.
     ///
     /// # Errors
     /// If it is not known that nothing is left: it may be asked for again, whatever the error.
-    pub async fn end_layer(
-        &self,
-        told: &[LayerRecord],
-        layer: LayerId,
-        into: Option<LayerId>,
-        hides_below: bool,
-    ) -> Result<(), GroupError> {
+    pub async fn end_layer(&self, keeper: Stamp<'_>, told: &[LayerRecord], end: LayerEnd) -> Result<(), GroupError> {
         match self.here() {
-            Some(group) => group.end_layer(told, layer, into, hides_below).await,
-            None => self.have_done(told, Wants::End { layer, into, hides_below }).await,
+            Some(group) => group.end_layer(keeper, told, end).await,
+            None => self.have_done(keeper, told, Wants::End(end)).await,
         }
     }
 
@@ -267,18 +262,16 @@ impl Access {
     ///
     /// # Errors
     /// As of [`end_layer`](Self::end_layer).
-    pub async fn forget_layer(&self, layer: LayerId) -> Result<(), GroupError> {
+    pub async fn forget_layer(&self, keeper: Stamp<'_>, layer: LayerId) -> Result<(), GroupError> {
         match self.here() {
-            Some(group) => group.forget_layer(layer).await,
-            None => self.have_done(&[], Wants::Forget { layer }).await,
+            Some(group) => group.forget_layer(keeper, layer).await,
+            None => self.have_done(keeper, &[], Wants::Forget { layer }).await,
         }
     }
 
-    /// What no head stands for.
-    async fn have_done(&self, told: &[LayerRecord], wants: Wants) -> Result<(), GroupError> {
-        let nobody = Told { volume: VolumeId(0), epoch: VolumeEpoch(0), top: LayerId(0) };
-        let mut call = self.send_told(nobody, told.to_vec(), wants)?;
-        match self.heard(&mut call, nobody).await? {
+    async fn have_done(&self, keeper: Stamp<'_>, told: &[LayerRecord], wants: Wants) -> Result<(), GroupError> {
+        let mut call = self.send_told(keeper.into(), told.to_vec(), wants)?;
+        match self.heard(&mut call, keeper.into()).await? {
             Answer::Done => Ok(()),
             other => Err(self.senseless(&other)),
         }
@@ -498,7 +491,7 @@ impl Access {
         let refusal = match call.answer().await {
             Answer::Refused(refusal) => refusal,
             answer => {
-                if volume != VolumeId(0) {
+                if !volume.is_keeper() {
                     self.told.borrow_mut().insert(volume, (epoch, top));
                 }
                 return Ok(answer);

@@ -84,7 +84,7 @@ fn check(core: &CoreGroups, group: &Group, request: &Request) -> Result<(), Grou
         Wants::Zero { layers, chunk, .. } | Wants::Read { layers, chunk, .. } | Wants::Status { layers, chunk, .. } => {
             (layers[0], *chunk)
         }
-        Wants::Nothing | Wants::End { .. } | Wants::Forget { .. } => return Ok(()),
+        Wants::Nothing | Wants::End(_) | Wants::Forget { .. } => return Ok(()),
     };
     let told = request.told.iter().find(|record| record.layer == layer).map(|record| record.family);
     let family = told.or_else(|| Some(group.its_shard().ok()?.store().layer(layer)?.family));
@@ -118,8 +118,8 @@ async fn answer(group: &Group, sent: Sent, request: Request) -> Result<Answer, G
             let_in(group, stamp).await?.known_blocks(sought, &mut known)?;
             return Ok(Answer::Known(known));
         }
-        Wants::End { layer, into, hides_below } => group.end_layer(&told, layer, into, hides_below).await?,
-        Wants::Forget { layer } => group.forget_layer(layer).await?,
+        Wants::End(end) => group.end_layer(Stamp::of_another(volume, epoch, &[], sent), &told, end).await?,
+        Wants::Forget { layer } => group.forget_layer(stamp, layer).await?,
     }
     Ok(Answer::Done)
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use store::format::LayerRecord;
 use store::{AppendError, AppendTimes, BlockCoding, Content, Entry, EntryKind, KnownBlock, ReadError, Want};
-use types::{BlockRange, ChunkId, LayerId, Mutant, Seq, VolumeEpoch, VolumeId, mutant};
+use types::{BlockRange, ChunkId, FamilyId, LayerId, Mutant, Seq, VolumeEpoch, VolumeId, mutant};
 
 /// What a head says of itself with every request.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,16 @@ impl<'a> Stamp<'a> {
     /// The volume, the reign of its head, and the volume's layers, for a group that has not seen them.
     pub fn new(volume: VolumeId, epoch: VolumeEpoch, layers: &'a [LayerRecord]) -> Self {
         Self { volume, epoch, layers, sent: None }
+    }
+
+    /// The same of the keeper of a family, who ends layers.
+    pub fn of_keeper(family: FamilyId, epoch: VolumeEpoch) -> Self {
+        Self { volume: VolumeId::of_keeper(family), epoch, layers: &[], sent: None }
+    }
+
+    /// Whether the group has to know layers of who sent this before it does anything.
+    fn is_to_tell(&self) -> bool {
+        self.sent.is_some() && self.layers.is_empty() && !self.volume.is_keeper()
     }
 
     /// The layer that is written to.
@@ -304,13 +314,15 @@ impl Group {
         }
         let known = self.reigns.borrow().get(&stamp.volume).copied();
         if let Some(VolumeReign { epoch: seen, raised_at, top }) = known {
-            if stamp.epoch < seen && !mutant(Mutant::OlderHeadTaken) {
+            let is_taken =
+                mutant(Mutant::OlderHeadTaken) || stamp.volume.is_keeper() && mutant(Mutant::OlderKeeperTaken);
+            if stamp.epoch < seen && !is_taken {
                 return Err(GroupError::OldHead { volume: stamp.volume, asked: stamp.epoch, seen });
             }
             if stamp.epoch <= seen {
                 return match stamp.top() {
                     // What it told an earlier primary may not have been committed.
-                    None if stamp.sent.is_some() && top == LayerId(0) => {
+                    None if stamp.is_to_tell() && top == LayerId(0) => {
                         Err(GroupError::Untold { group: self.id, volume: stamp.volume })
                     }
                     Some(its) if its != top => self.hear_of_layers(stamp),
@@ -318,7 +330,7 @@ impl Group {
                 };
             }
         }
-        if stamp.sent.is_some() && stamp.layers.is_empty() {
+        if stamp.is_to_tell() {
             return Err(GroupError::Untold { group: self.id, volume: stamp.volume });
         }
         self.raise(stamp)
@@ -398,11 +410,20 @@ impl Group {
         Ok(told.is_some())
     }
 
-    /// Queues an entry without a head, of no length, once the store takes it.
-    pub(crate) async fn submit_own(&self, layer: LayerId, kind: EntryKind) -> Result<Placed, GroupError> {
+    /// Queues an entry of no length and of no chunk alone, once the store takes it.
+    pub(crate) async fn submit_for(
+        &self,
+        stamp: Stamp<'_>,
+        layer: LayerId,
+        kind: EntryKind,
+    ) -> Result<Placed, GroupError> {
         loop {
             self.wait_for_room(0).await?;
-            match self.submit(VolumeEpoch(0), layer, ChunkId(0), kind.clone(), 0)? {
+            let queued = match self.enter(stamp)? {
+                Some(_) => self.submit(stamp.epoch, layer, ChunkId(0), kind.clone(), 0)?,
+                None => None,
+            };
+            match queued {
                 Some(placed) => return Ok(placed),
                 None => self.wait_for_segments().await?,
             }

@@ -3,6 +3,7 @@
 use super::bytes::{put_u16, put_u32, u32_at};
 use super::frame::FRAME_HEADER_BYTES;
 use super::*;
+use crate::layers::LayerEnd;
 use crate::protocol::{History, Membership, Message};
 use runtime::buf::LARGEST;
 use runtime::{IoBuf, SharedBuf};
@@ -336,9 +337,9 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
         ("request-status", request(&[], Wants::Status { layers, chunk, range })),
         (
             "request-merge",
-            request(&[layer], Wants::End { layer: LayerId(10), into: Some(LayerId(11)), hides_below: true }),
+            request(&[layer], Wants::End(LayerEnd { layer: LayerId(10), into: Some(LayerId(11)), hides_below: true })),
         ),
-        ("request-delete", request(&[], Wants::End { layer: LayerId(11), into: None, hides_below: false })),
+        ("request-delete", request(&[], Wants::End(LayerEnd { layer: LayerId(11), into: None, hides_below: false }))),
         ("request-forget", request(&[], Wants::Forget { layer: LayerId(11) })),
         ("answer-done", HeadMessage::Answer(Answer::Done)),
         ("answer-read", HeadMessage::Answer(Answer::Read(read, bytes))),

@@ -12,6 +12,7 @@ use super::body::{Body, begin_fixed, end_list};
 use super::bytes::{put_u16, put_u32, put_u64, put_u128, u16_at, u32_at, u64_at, u128_at};
 use super::hello::{plain, plain_of};
 use super::{Kind, MAX_LAYERS, MAX_REASON_BYTES, WireError};
+use crate::layers::LayerEnd;
 use runtime::SharedBuf;
 use std::sync::Arc;
 use store::format::{Crc32c, LayerRecord, StoredLength};
@@ -84,15 +85,8 @@ pub enum Wants {
         /// Which blocks.
         range: BlockRange,
     },
-    /// All that the group holds of a layer goes to its only child, or goes.
-    End {
-        /// The layer.
-        layer: LayerId,
-        /// The child, if there is one.
-        into: Option<LayerId>,
-        /// Whether zeroes go on hiding what lies below.
-        hides_below: bool,
-    },
+    /// All that the group holds of a layer goes to its only child, or goes. Wanted by the keeper of the family.
+    End(LayerEnd),
     /// The group holds nothing of this layer any more: it is gone.
     Forget {
         /// The layer.
@@ -220,7 +214,7 @@ impl Request {
             Wants::Zero { layers, chunk, range } => (2, layers.clone(), *chunk, *range),
             Wants::Read { layers, chunk, range } => (3, layers.clone(), *chunk, *range),
             Wants::Status { layers, chunk, range } => (4, layers.clone(), *chunk, *range),
-            Wants::End { layer, .. } => (5, one(layer), ChunkId(0), NONE),
+            Wants::End(end) => (5, one(&end.layer), ChunkId(0), NONE),
             Wants::Forget { layer } => (6, one(layer), ChunkId(0), NONE),
         };
         let fixed = begin_fixed::<{ Self::BYTES }>(out);
@@ -233,7 +227,7 @@ impl Request {
         put_u16(fixed, 30, range.count);
         put_u32(fixed, 36, checked(Self::WHAT, self.told.len(), MAX_LAYERS)?);
         put_u32(fixed, 40, checked(Self::WHAT, layers.len(), MAX_LAYERS)?);
-        if let Wants::End { into, hides_below, .. } = &self.wants {
+        if let Wants::End(LayerEnd { into, hides_below, .. }) = &self.wants {
             fixed[3] = u8::from(*hides_below);
             put_u64(fixed, 16, into.map_or(0, |into| into.0));
         }
@@ -315,7 +309,8 @@ impl Request {
                 if layer == into {
                     return Err(field("layer that ends in itself", into.0));
                 }
-                Wants::End { layer, into: Some(into).filter(|into| *into != LayerId(0)), hides_below: fixed[3] == 1 }
+                let into = Some(into).filter(|into| *into != LayerId(0));
+                Wants::End(LayerEnd { layer, into, hides_below: fixed[3] == 1 })
             }
             6 => Wants::Forget { layer: only()? },
             other => return Err(field("what is wanted", other.into())),

@@ -3,13 +3,13 @@
 use super::common::{
     Cluster, GROUP, LAYER, OTHER_FAMILY, OTHER_LAYER, SOON, VOLUME, block_of, layer_record, store_of, three,
 };
-use replication::{Access, Found, GroupError, Place, Sought, Stamp};
+use replication::{Access, Found, GroupError, LayerEnd, Place, Sought, Stamp};
 use runtime::IoBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::format::LayerRecord;
 use store::{BlockCoding, KnownBlock, Want};
-use types::{BLOCK_BYTES, BlockRange, ChunkId, FamilyId, NodeId, VolumeEpoch};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, FamilyId, LayerId, NodeId, VolumeEpoch, VolumeId};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const CHUNK: ChunkId = ChunkId(1);
@@ -220,4 +220,40 @@ pub fn what_was_meant_for_an_earlier_epoch_is_refused() {
     assert_eq!(first.expect("it is up"), Err(refusal));
     let again = cluster.at_head(1, |access| async move { write(&access, 1, 3, 9).await });
     again.expect("it is up").expect("by now it knows better");
+}
+
+/// Two keepers of one family, the earlier of which has not heard that it is none any more: it ends nothing.
+pub fn an_older_keeper_is_refused() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let written = cluster.at_head(1, |access| async move { write(&access, 1, 3, 7).await });
+    written.expect("it is up").expect("it is written");
+    let keeper = |epoch| Stamp::of_keeper(FamilyId(3), VolumeEpoch(epoch));
+    let newer = cluster.at_head(1, move |access| async move {
+        let nothing = LayerEnd { layer: LayerId(77), into: None, hides_below: false };
+        access.end_layer(keeper(2), &[], nothing).await
+    });
+    assert_eq!(newer, Some(Ok(())), "of a layer that it does not hold nothing is left");
+    let end = LayerEnd { layer: LAYER, into: None, hides_below: false };
+    let seen_by = |asked: Option<Result<(), GroupError>>| {
+        let (asked, volume) = (asked.expect("it is up"), VolumeId::of_keeper(FamilyId(3)));
+        assert_eq!(asked, Err(GroupError::OldHead { volume, asked: VolumeEpoch(1), seen: VolumeEpoch(2) }));
+    };
+    seen_by(cluster.at_head(2, move |access| async move { access.end_layer(keeper(1), &[], end).await }));
+    seen_by(cluster.at_head(2, move |access| async move { access.forget_layer(keeper(1), LAYER).await }));
+    seen_by(cluster.ask(0, move |group| async move { group.end_layer(keeper(1), &[], end).await }));
+    // The next primary knows it by its log.
+    cluster.crash(0);
+    cluster.wait_for_primary(&[1, 2], SOON);
+    seen_by(cluster.at_head(2, move |access| async move {
+        loop {
+            match access.end_layer(keeper(1), &[], end).await {
+                Err(error @ GroupError::OldHead { .. }) => return Err(error),
+                Err(error) => access.ask_again(error).await?,
+                Ok(()) => return Ok(()),
+            }
+        }
+    }));
+    let found = cluster.at_head(1, |access| async move { read(&access, 1, BlockRange::new(3, 1)).await });
+    assert_eq!(found, Some(Ok(vec![7])), "what it holds of the layer is there");
 }

@@ -274,7 +274,9 @@ impl Cluster {
     /// Deletes chunks of the layer that is written to.
     pub fn delete(&self, index: usize, chunks: Range<u32>) -> Option<Result<(), GroupError>> {
         self.ask(index, move |group| async move {
-            let placed = group.delete_chunks(LAYER, chunks.map(ChunkId).collect()).await?;
+            let placed = group
+                .delete_chunks(Stamp::of_keeper(FamilyId(3), VolumeEpoch(1)), LAYER, chunks.map(ChunkId).collect())
+                .await?;
             group.wait_committed(placed).await.map(drop)
         })
     }

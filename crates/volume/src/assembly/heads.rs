@@ -1,4 +1,5 @@
-//! Who is the head of what: this node's volumes, those of others, and who takes over from a node that is gone (H1, H3).
+//! Who is the head of what: this node's volumes, those of others, and who takes over from a node that is gone (H1, H3); and,
+//! in the same way, who is the keeper of which family.
 //!
 //! ```text
 //!   map's watch ─► a volume's record ── head is this node, in an epoch that it took ──► served here
@@ -6,12 +7,13 @@
 //!                        └─ its node has no session any more ── my turn ──► epoch + 1, read back, served here
 //! ```
 //!
-//! The volumes of a family have one head: their layers end under one hand. No command waits for any of this.
+//! Each volume has a head of its own. The layers of a family end under one hand, its keeper's. No command waits for any of this.
 
 use super::{Assembly, VolumeError};
 use crate::api::Standing;
 use cluster::{
-    KeyValue, MapError, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, keys, list, take_heads,
+    FamilyRecord, KeyValue, MapError, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, keys,
+    list, take_families, take_heads,
 };
 use runtime::{Instant, now};
 use std::cell::RefCell;
@@ -31,6 +33,12 @@ const TURN: Duration = Duration::from_millis(500);
 pub(super) struct Heads {
     /// The epochs in which this node serves.
     mine: RefCell<BTreeMap<VolumeId, VolumeEpoch>>,
+    /// Those of them that every group of the volume knows.
+    raised: RefCell<BTreeMap<VolumeId, VolumeEpoch>>,
+    /// The epochs in which this node is the keeper of families.
+    kept: RefCell<BTreeMap<FamilyId, VolumeEpoch>>,
+    /// All families, and their keepers.
+    keepers: RefCell<BTreeMap<FamilyId, NodeId>>,
     /// All volumes, and their heads.
     known: RefCell<BTreeMap<VolumeId, (FamilyId, NodeId)>>,
     /// Stores whose node has a session in the map.
@@ -53,12 +61,43 @@ impl Heads {
         self.mine.borrow().contains_key(&id)
     }
 
+    /// The epoch in which it is.
+    pub(super) fn reign(&self, id: VolumeId) -> Option<VolumeEpoch> {
+        self.mine.borrow().get(&id).copied()
+    }
+
+    /// Every group of the volume knows the epoch.
+    pub(super) fn have_raised(&self, id: VolumeId, epoch: VolumeEpoch) {
+        self.raised.borrow_mut().insert(id, epoch);
+    }
+
+    /// Whether every group of the volume is known to know the epoch.
+    pub(super) fn has_raised(&self, id: VolumeId, epoch: VolumeEpoch) -> bool {
+        self.raised.borrow().get(&id) == Some(&epoch)
+    }
+
+    /// The epoch in which this node is the family's keeper, if it is.
+    pub(super) fn keeps(&self, family: FamilyId) -> Option<VolumeEpoch> {
+        self.kept.borrow().get(&family).copied()
+    }
+
+    /// The map says that another node is the keeper.
+    pub(super) fn keep_no_more(&self, family: FamilyId) {
+        self.kept.borrow_mut().remove(&family);
+    }
+
+    fn have_kept(&self, family: &FamilyRecord) {
+        self.kept.borrow_mut().insert(family.id, family.epoch);
+        self.keepers.borrow_mut().insert(family.id, family.keeper);
+    }
+
     fn note(&self, volume: &VolumeRecord) {
         self.known.borrow_mut().insert(volume.id, (volume.family, volume.head));
     }
 
     fn forget(&self, id: VolumeId) {
         self.mine.borrow_mut().remove(&id);
+        self.raised.borrow_mut().remove(&id);
         self.known.borrow_mut().remove(&id);
     }
 
@@ -81,7 +120,7 @@ impl Assembly {
         // Those of a node that is gone are nobody's haste: it may be starting, too.
         let me = self.0.id;
         let is_its = |volume: &VolumeRecord| volume.head == me || volume.head == NodeId(0);
-        self.take(|family| family.iter().all(is_its)).await?;
+        self.take(is_its, |family| family.keeper == me || family.keeper == NodeId(0)).await?;
         for volume in list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await? {
             self.see(volume.record.id).await?;
         }
@@ -92,9 +131,15 @@ impl Assembly {
         Ok(())
     }
 
-    /// Makes this node the head of the families that are due, and serves them.
-    async fn take(&self, is_due: impl Fn(&[VolumeRecord]) -> bool) -> Result<(), VolumeError> {
+    /// Makes this node the head of the volumes that are due, and serves them; and the keeper of families.
+    async fn take(
+        &self,
+        is_due: impl Fn(&VolumeRecord) -> bool,
+        is_to_keep: impl Fn(&FamilyRecord) -> bool,
+    ) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
+        let families = take_families(&*self.0.map, self.0.id, is_to_keep).await?;
+        families.iter().for_each(|family| self.0.heads.have_kept(family));
         let taken = take_heads(&*self.0.map, self.0.id, is_due).await?;
         for volume in &taken {
             if let Err(error) = self.serve(volume).await {
@@ -108,9 +153,12 @@ impl Assembly {
             if volume.state == Life::Deleting {
                 self.erase_in_background(volume);
             }
-            // A snapshot or an ending layer that was cut short.
-            self.tend_in_background(volume.family);
+            if !volume.leaving.is_empty() {
+                self.leave_in_background(volume.id);
+            }
         }
+        // A snapshot or an ending layer that was cut short.
+        families.iter().for_each(|family| self.tend_in_background(family.id));
         self.tell_trash().await;
         self.tell_locked().await;
         Ok(())
@@ -134,7 +182,7 @@ impl Assembly {
         }
     }
 
-    fn is_listed(&self, id: VolumeId) -> bool {
+    pub(super) fn is_listed(&self, id: VolumeId) -> bool {
         self.0.volumes.borrow().values().any(|info| info.id == id)
     }
 
@@ -159,6 +207,7 @@ impl Assembly {
             let _alone = self.0.changing.lock().await;
             let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else {
                 self.0.heads.forget(id);
+                self.0.deleting.borrow_mut().retain(|deleting| *deleting != id);
                 if self.is_listed(id) {
                     self.take_away(id).await;
                 }
@@ -167,6 +216,11 @@ impl Assembly {
             let volume = found.record;
             self.0.heads.note(&volume);
             if volume.head == self.0.id && self.0.heads.is_mine(&volume) {
+                // A layer has ended, under another node's hand.
+                if volume.state == Life::Online && self.has_other_layers(&volume) {
+                    self.refresh(&volume).await?;
+                    self.tell_snapshots(id, None).await?;
+                }
                 return Ok(());
             }
             self.0.heads.mine.borrow_mut().remove(&id);
@@ -189,7 +243,13 @@ impl Assembly {
         }
         // Another node has given it to this one, or an earlier life had it.
         let me = self.0.id;
-        self.take(|family| family.iter().any(|volume| volume.id == id) && family.iter().all(|v| v.head == me)).await
+        self.take(|volume| volume.id == id && volume.head == me, |_| false).await
+    }
+
+    fn has_other_layers(&self, volume: &VolumeRecord) -> bool {
+        let is_it = |info: &&crate::api::VolumeInfo| info.id == volume.id;
+        let volumes = self.0.volumes.borrow();
+        volumes.values().find(is_it).is_some_and(|info| !info.layers.iter().rev().eq(&volume.layers))
     }
 
     /// Follows the map, for ever.
@@ -247,12 +307,32 @@ impl Assembly {
             };
             return None;
         }
+        if let Some(family) = key.strip_prefix(keys::FAMILIES) {
+            let id = FamilyId(u64::from_str_radix(family, 16).ok()?);
+            match value.and_then(|value| decode::<FamilyRecord>(key, value).ok()) {
+                Some(family) => {
+                    heads.keepers.borrow_mut().insert(id, family.keeper);
+                    // It was made with a volume here.
+                    if family.keeper == self.0.id && heads.keeps(id).is_none_or(|epoch| epoch < family.epoch) {
+                        heads.have_kept(&family);
+                    }
+                }
+                None => {
+                    heads.keepers.borrow_mut().remove(&id);
+                    heads.keep_no_more(id);
+                }
+            }
+            return None;
+        }
         let id = key.strip_prefix(keys::VOLUMES)?;
         let id = VolumeId(u64::from_str_radix(id, 16).ok()?);
-        let record = value.and_then(|value| decode::<VolumeRecord>(key, value).ok());
-        // What this node has changed itself it knows.
-        let is_news = record.is_none_or(|volume| volume.head != self.0.id || !heads.is_mine(&volume));
-        is_news.then_some(id)
+        if let Some(volume) = value.and_then(|value| decode::<VolumeRecord>(key, value).ok())
+            && (volume.layers.len() > 1 || volume.state == Life::Deleting)
+        {
+            // Something of it may be nobody's by now.
+            self.tend_in_background(volume.family);
+        }
+        Some(id)
     }
 
     // ---- nodes that are gone ---------------------------------------------------------------------------------------
@@ -265,12 +345,8 @@ impl Assembly {
                 self.see_or_later(id).await;
             }
             if let Some(gone) = self.whose_turn_it_is() {
-                let (me, alive) = (self.0.id, self.0.heads.alive());
-                let is_free = |volume: &VolumeRecord| volume.head == me || !alive.contains(&volume.head);
-                let is_due = |family: &[VolumeRecord]| {
-                    family.iter().all(is_free) && family.iter().any(|volume| gone.contains(&volume.head))
-                };
-                match self.take(is_due).await {
+                let is_to_keep = |family: &FamilyRecord| gone.contains(&family.keeper);
+                match self.take(|volume| gone.contains(&volume.head), is_to_keep).await {
                     Ok(()) => log::info!("this node takes over the volumes of nodes that are gone: {gone:?}"),
                     Err(error) => log::warn!("volumes of nodes that are gone were not taken over: {error}"),
                 }
@@ -285,7 +361,9 @@ impl Assembly {
         if !alive.contains(&self.0.id) {
             return None;
         }
-        let leading: BTreeSet<NodeId> = heads.known.borrow().values().map(|(_, head)| *head).collect();
+        let (known, keepers) = (heads.known.borrow(), heads.keepers.borrow());
+        let leading: BTreeSet<NodeId> =
+            known.values().map(|(_, head)| *head).chain(keepers.values().copied()).collect();
         let mut gone_since = heads.gone_since.borrow_mut();
         gone_since.retain(|node, _| leading.contains(node) && !alive.contains(node));
         let place = alive.iter().position(|node| *node == self.0.id)? as u32;

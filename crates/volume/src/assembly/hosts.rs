@@ -16,8 +16,13 @@ impl Assembly {
     ) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
         let info = self.mine(volume)?;
-        let changed = change_hosts(&*self.0.map, info.id, change, open_by_default).await?;
+        let by = self.reign_of(&info)?;
+        let changed = change_hosts(&*self.0.map, info.id, change, open_by_default, by).await?;
         self.refresh(&changed).await?;
+        if matches!(change, HostChange::Deny(_) | HostChange::DenyAny) {
+            // Nor does an earlier head do anything more for it that counts.
+            self.raise_everywhere(info.id).await?;
+        }
         self.served(volume)
     }
 }

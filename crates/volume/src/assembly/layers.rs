@@ -1,61 +1,92 @@
 //! Ends layers that nobody wants: those of deleted volumes and snapshots, and those that a rollback left behind.
 //!
 //! ```text
-//!   map: next layer of the family to end ─► each core: its groups are asked to end it; their primaries walk what they hold
-//!                                              └─► merge or delete entries, up to 64 chunks each
-//!        nothing is left of it ◄──────────────────┘
-//!   groups: the layer is gone ─► map: out of the volumes' lists ─► cores: volumes without it ─► the next one
+//!   head of a volume    leaves what it wrote to: nothing acts on it here, and its epoch is raised at every group
+//!   keeper of the family
+//!      map: next layer of the family to end ─► each core: its groups are asked to end it; their primaries walk what they hold
+//!                                                 └─► merge or delete entries, up to 64 chunks each
+//!           nothing is left of it ◄──────────────────┘
+//!      groups: the layer is gone ─► map: out of the volumes' lists ─► heads: volumes without it ─► the next one
 //! ```
 //!
 //! Nothing is remembered but what the map says: after a crash the same layers are found again, and what was done of
 //! them is done. A deleted volume's record stays until the last layer of its own has ended.
 
-use super::{Assembly, VolumeError, layer_record};
+use super::{Assembly, Node, VolumeError, layer_record};
 use crate::head::Head;
 use cluster::{
-    EndingLayer, LayerRecord, NextEnding, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, get, keys,
-    list, next_ending,
+    EndingLayer, LayerRecord, NextEnding, Reign, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, get,
+    have_left, keys, list, next_ending,
 };
+use replication::{LayerEnd, Stamp};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{FamilyId, LayerId};
+use types::{FamilyId, LayerId, Mutant, VolumeEpoch, VolumeId, mutant};
 
 /// What could not go on (no space for entries, a store or the map away, a command that hangs) is tried again after
 /// this.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
+/// The groups of a volume that have not taken its head's epoch after this take it the next time.
+const RAISE_WAIT: Duration = Duration::from_secs(10);
 
-/// Families whose layers are looked after: a task is at work; true: it must look again.
-#[derive(Default)]
-pub(super) struct Families(BTreeMap<FamilyId, bool>);
+/// What is looked after in the background: a task is at work; true: it must look again.
+pub(super) type Tended<K> = RefCell<BTreeMap<K, bool>>;
+
+/// Layers of one volume, oldest first, as groups are told of them.
+type Chain = Arc<[store::format::LayerRecord]>;
 
 impl Assembly {
     /// The volume was deleted: its record goes when nothing of its own is left.
     pub(super) fn erase_in_background(&self, volume: &VolumeRecord) {
-        self.0.deleting.borrow_mut().push(volume.id);
+        let mut deleting = self.0.deleting.borrow_mut();
+        if !deleting.contains(&volume.id) {
+            deleting.push(volume.id);
+        }
+        drop(deleting);
+        self.leave_in_background(volume.id);
         self.tend_in_background(volume.family);
     }
 
-    /// Ends what of the family nobody wants, now and until there is nothing left.
+    /// Ends what of the family nobody wants, now and until there is nothing left, if this node is its keeper.
     pub(super) fn tend_in_background(&self, family: FamilyId) {
-        if let Some(again) = self.0.families.borrow_mut().0.get_mut(&family) {
+        if self.0.heads.keeps(family).is_some() {
+            self.see_to(family, |node| &node.families, async |this, family| this.tend(family).await);
+        }
+    }
+
+    /// Leaves the layers that the volume wrote to before, as soon as nothing acts on them any more.
+    pub(super) fn leave_in_background(&self, volume: VolumeId) {
+        self.see_to(volume, |node| &node.leaving, async |this, volume| this.leave(volume).await);
+    }
+
+    /// Does the work until it succeeds; once more, if it is asked for again meanwhile.
+    fn see_to<K: Ord + Copy + Display + 'static>(
+        &self,
+        key: K,
+        tended: fn(&Node) -> &Tended<K>,
+        work: impl AsyncFn(&Self, K) -> Result<(), VolumeError> + 'static,
+    ) {
+        if let Some(again) = tended(&self.0).borrow_mut().get_mut(&key) {
             *again = true;
             return;
         }
-        self.0.families.borrow_mut().0.insert(family, false);
+        tended(&self.0).borrow_mut().insert(key, false);
         let this = self.clone();
         runtime::spawn(async move {
             loop {
-                if let Err(error) = this.tend(family).await {
-                    log::debug!("layers of family {family} cannot end now: {error}");
+                if let Err(error) = work(&this, key).await {
+                    log::debug!("layers of {key} cannot end now: {error}");
                     runtime::sleep(RETRY_WAIT).await;
                     continue;
                 }
-                let mut families = this.0.families.borrow_mut();
-                let again = families.0.get_mut(&family).is_some_and(std::mem::take);
+                let mut tended = tended(&this.0).borrow_mut();
+                let again = tended.get_mut(&key).is_some_and(std::mem::take);
                 if !again {
-                    families.0.remove(&family);
+                    tended.remove(&key);
                     return;
                 }
             }
@@ -64,19 +95,88 @@ impl Assembly {
 
     async fn tend(&self, family: FamilyId) -> Result<(), VolumeError> {
         loop {
-            let ending = {
-                // Not while a snapshot is taken: for a moment the layer that it will name looks like one nobody wants.
-                let _alone = self.0.changing.lock().await;
-                next_ending(&*self.0.map, family, self.0.id, &self.written_to().await?).await?
+            let Some(by) = self.0.heads.keeps(family).map(|epoch| Reign { node: self.0.id, epoch }) else {
+                return Ok(());
             };
-            match ending {
-                NextEnding::Layer(ending) => self.end_layer(&ending).await?,
-                NextEnding::Waits(layer) => {
-                    return Err(VolumeError::Layer(format!("commands still write to layer {layer}")));
+            match next_ending(&*self.0.map, family, by).await? {
+                NextEnding::Layer(ending) => self.end_layer(&ending, by).await?,
+                // Whoever leaves the layer says so in the map, and that is heard of.
+                NextEnding::Waits(_) | NextEnding::Nothing => return self.finish_deleted(family).await,
+                NextEnding::Elsewhere => {
+                    self.0.heads.keep_no_more(family);
+                    return Ok(());
                 }
-                NextEnding::Nothing => return self.finish_deleted(family).await,
-                NextEnding::Elsewhere => return Ok(()),
             }
+        }
+    }
+
+    /// Says in the map which of the layers that the volume is leaving it has left.
+    ///
+    /// # Errors
+    /// Not all of them yet.
+    async fn leave(&self, id: VolumeId) -> Result<(), VolumeError> {
+        let Some(by) = self.reign(id) else { return Ok(()) };
+        let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else { return Ok(()) };
+        if found.record.leaving.is_empty() || found.record.volume_epoch != by.epoch {
+            return Ok(());
+        }
+        if !mutant(Mutant::LeftWithoutRaise) {
+            self.raise_everywhere(id).await?;
+        }
+        // Not while the volume is changed: for a moment nobody writes to the layer that all will write to.
+        let _alone = self.0.changing.lock().await;
+        let written_to = self.written_to().await?;
+        let (stay, left): (Vec<_>, Vec<_>) =
+            found.record.leaving.into_iter().partition(|layer| written_to.contains(layer));
+        have_left(&*self.0.map, id, &left, by).await?;
+        match stay.first() {
+            Some(layer) => Err(VolumeError::Layer(format!("commands still write to layer {layer}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// From when this returns no group takes anything of an earlier head of the volume (H4). Asked once in each reign.
+    ///
+    /// # Errors
+    /// A group does not serve, or this node is the head no more.
+    pub(super) async fn raise_everywhere(&self, id: VolumeId) -> Result<(), VolumeError> {
+        let gone = || VolumeError::Layer(format!("this node is not the head of volume {id}"));
+        let epoch = self.reign(id).ok_or_else(gone)?.epoch;
+        if self.0.heads.has_raised(id, epoch) {
+            return Ok(());
+        }
+        let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else { return Err(gone()) };
+        let layers = self.chain_below(found.record.layers.last().copied()).await?;
+        let table = found.record.table;
+        let raised = self.of_all_groups(table, move |head| {
+            let layers = layers.clone();
+            Box::pin(async move { raise_here(&head, table, id, epoch, &layers).await })
+        });
+        match runtime::timeout(RAISE_WAIT, raised).await {
+            Ok(raised) => raised?,
+            Err(_) => return Err(VolumeError::Layer("a group of the volume does not serve".to_owned())),
+        }
+        self.0.heads.have_raised(id, epoch);
+        Ok(())
+    }
+
+    /// Asks all groups of a table for something, on each core those that it asks; how many have done it is what a core says,
+    /// and why one has not.
+    async fn of_all_groups(
+        &self,
+        table: u32,
+        ask: impl Fn(Rc<Head>) -> std::pin::Pin<Box<dyn Future<Output = (usize, Option<String>)>>> + Send + Clone + 'static,
+    ) -> Result<(), VolumeError> {
+        let groups = self.table(table).map(|table| table.table.groups().len());
+        let (mut covered, mut why) = (0, None);
+        for (done, failed) in self.on_each_core(ask).await {
+            covered += done;
+            why = why.or(failed);
+        }
+        // A place has its group on one core: the sum counts none twice.
+        match Some(covered) == groups {
+            true => Ok(()),
+            false => Err(VolumeError::Layer(why.unwrap_or_else(|| "a group is away".to_owned()))),
         }
     }
 
@@ -102,32 +202,21 @@ impl Assembly {
     /// # Errors
     /// If a group of the table is not served: what its store holds of the layer is not known here. What the others hold
     /// has ended, and the layer stays in the map, and in all lists, until the rest has.
-    async fn end_layer(&self, ending: &EndingLayer) -> Result<(), VolumeError> {
+    async fn end_layer(&self, ending: &EndingLayer, by: Reign) -> Result<(), VolumeError> {
         let _alone = self.0.ending.lock().await;
         let ending = *ending;
-        let groups = self.table(ending.table).map(|table| table.table.groups().len());
         let told = self.chain_below(ending.into).await?;
         for is_last in [false, true] {
             let told = told.clone();
-            let outcomes = self.on_each_core(move |head| {
+            self.of_all_groups(ending.table, move |head| {
                 let told = told.clone();
-                Box::pin(async move { end_here(&head, &ending, is_last, &told).await })
-            });
-            let (mut covered, mut why) = (0, None);
-            for (done, failed) in outcomes.await {
-                covered += done;
-                why = why.or(failed);
-            }
-            // A place has its group on one core: the sum counts none twice.
-            if Some(covered) != groups {
-                let why =
-                    why.unwrap_or_else(|| format!("a group that may hold some of layer {} is away", ending.layer));
-                return Err(VolumeError::Layer(why));
-            }
+                Box::pin(async move { end_here(&head, &ending, by.epoch, is_last, &told).await })
+            })
+            .await?;
         }
         let _changing = self.0.changing.lock().await;
-        for volume in finish_ending(&*self.0.map, &ending).await? {
-            if volume.state == Life::Online {
+        for volume in finish_ending(&*self.0.map, &ending, by).await? {
+            if volume.state == Life::Online && self.is_listed(volume.id) {
                 self.refresh(&volume).await?;
             }
         }
@@ -135,7 +224,7 @@ impl Assembly {
     }
 
     /// A layer and those below it, oldest first.
-    async fn chain_below(&self, layer: Option<LayerId>) -> Result<Arc<[store::format::LayerRecord]>, VolumeError> {
+    async fn chain_below(&self, layer: Option<LayerId>) -> Result<Chain, VolumeError> {
         let mut records = Vec::new();
         let mut next = layer.unwrap_or_default();
         while next != LayerId(0) {
@@ -149,7 +238,8 @@ impl Assembly {
 
     async fn finish_deleted(&self, family: FamilyId) -> Result<(), VolumeError> {
         let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?.into_iter().map(|found| found.record);
-        for volume in volumes.filter(|volume| volume.family == family && volume.state == Life::Deleting) {
+        let is_over = |volume: &VolumeRecord| volume.state == Life::Deleting && volume.leaving.is_empty();
+        for volume in volumes.filter(|volume| volume.family == family && is_over(volume)) {
             finish_delete(&*self.0.map, &volume).await?;
             self.0.deleting.borrow_mut().retain(|id| *id != volume.id);
         }
@@ -162,16 +252,19 @@ impl Assembly {
 async fn end_here(
     head: &Rc<Head>,
     ending: &EndingLayer,
+    epoch: VolumeEpoch,
     is_last: bool,
     told: &[store::format::LayerRecord],
 ) -> (usize, Option<String>) {
     let (mut done, mut why) = (0, None);
     let Some(table) = head.table(ending.table) else { return (done, why) };
+    let keeper = Stamp::of_keeper(ending.family, epoch);
+    let end = LayerEnd { layer: ending.layer, into: ending.into, hides_below: ending.parent != LayerId(0) };
     for group in table.groups.iter().flatten() {
         let ended = if is_last {
-            group.forget_layer(ending.layer).await
+            group.forget_layer(keeper, ending.layer).await
         } else {
-            group.end_layer(told, ending.layer, ending.into, ending.parent != LayerId(0)).await
+            group.end_layer(keeper, told, end).await
         };
         match ended {
             Ok(()) => done += 1,
@@ -179,4 +272,24 @@ async fn end_here(
         }
     }
     (done, why)
+}
+
+/// Has the groups of this core know the volume's epoch; answers as [`end_here`].
+async fn raise_here(
+    head: &Rc<Head>,
+    table: u32,
+    volume: VolumeId,
+    epoch: VolumeEpoch,
+    layers: &[store::format::LayerRecord],
+) -> (usize, Option<String>) {
+    let Some(table) = head.table(table) else { return (0, None) };
+    let stamp = Stamp::new(volume, epoch, layers);
+    for (done, group) in table.groups.iter().flatten().enumerate() {
+        while let Err(error) = group.tell(stamp).await {
+            if let Err(error) = group.ask_again(error).await {
+                return (done, Some(error.to_string()));
+            }
+        }
+    }
+    (table.groups.iter().flatten().count(), None)
 }

@@ -61,7 +61,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use trash::Trash;
-use types::{ClusterId, KeyId, NodeId, StoreId, VolumeId};
+use types::{ClusterId, FamilyId, KeyId, NodeId, StoreId, VolumeId};
 
 /// Formats that this program writes into a new cluster.
 const CLUSTER_VERSION: u32 = 1;
@@ -115,7 +115,9 @@ struct Node {
     trash: Trash,
     /// Volumes whose space is being given back.
     deleting: RefCell<Vec<VolumeId>>,
-    families: RefCell<layers::Families>,
+    /// Families whose layers end, and volumes that leave layers.
+    families: layers::Tended<FamilyId>,
+    leaving: layers::Tended<VolumeId>,
     /// Who is the head of what.
     heads: heads::Heads,
     /// What goes on as long as the node does.
@@ -211,6 +213,7 @@ impl Assembly {
             trash: Trash::default(),
             deleting: RefCell::default(),
             families: RefCell::default(),
+            leaving: RefCell::default(),
             heads: heads::Heads::default(),
             tasks: RefCell::default(),
             keys: RefCell::default(),
@@ -264,8 +267,8 @@ impl Assembly {
     /// in the background, also after a restart. [`trash_volume`](Self::trash_volume) is the way that leads back.
     pub async fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
-        self.mine(name)?;
-        let volume = begin_delete(&*self.0.map, name).await?;
+        let by = self.reign_of(&self.mine(name)?)?;
+        let volume = begin_delete(&*self.0.map, name, by).await?;
         self.take_away(volume.id).await;
         self.erase_in_background(&volume);
         Ok(())

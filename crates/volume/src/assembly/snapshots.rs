@@ -13,7 +13,7 @@ use crate::head::Head;
 use crate::snapshot::SnapshotInfo;
 use crate::spec::VolumeSpec;
 use cluster::{
-    CatalogError, LayerRecord, NewTop, SnapshotRecord, VolumeChange, VolumeRecord, change_volume, check_name,
+    CatalogError, LayerRecord, NewTop, Reign, SnapshotRecord, VolumeChange, VolumeRecord, change_volume, check_name,
     clone_volume, delete_snapshot, keys, name_snapshot, push_layer, roll_back, snapshot, snapshots, take_top,
 };
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::{LayerId, Mutant, VolumeId, mutant};
 
+/// A new top that finds the volume changed is made anew, so often in all.
+const TOPS_MAX: u32 = 8;
 /// A snapshot that cannot get the volume's commands to stand still in this time fails, and I/O goes on.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
 
@@ -32,21 +34,23 @@ impl Assembly {
     /// # Errors
     /// If the name is not allowed or taken, or commands hang: then there is no snapshot.
     pub async fn create_snapshot(&self, volume: &str, name: &str) -> Result<SnapshotRecord, VolumeError> {
-        let _alone = self.0.changing.lock().await;
         check_name(name).map_err(CatalogError::from)?;
+        self.raise_first(volume).await?;
+        let _alone = self.0.changing.lock().await;
         let info = self.mine(volume)?;
+        let by = self.reign_of(&info)?;
         match snapshot(&*self.0.map, info.id, name).await {
             Ok(_) => return Err(CatalogError::SnapshotExists(name.to_owned()).into()),
             Err(CatalogError::NoSnapshot(_)) => {}
             Err(error) => return Err(error.into()),
         }
         let old_top = self.top(&info).await?;
-        let pushed = push_layer(&*self.0.map, info.id).await?;
-        if !self.go_on_with(&pushed).await? {
+        let is_quiet = self.go_on_with(async || push_layer(&*self.0.map, info.id, by).await).await?;
+        if !is_quiet {
             return Err(VolumeError::NotQuiet { volume: info.name, seconds: QUIET_WAIT.as_secs() });
         }
         // With a name it stays; without one, the new top takes what it holds.
-        let taken = name_snapshot(&*self.0.map, info.id, name, old_top).await?;
+        let taken = name_snapshot(&*self.0.map, info.id, name, old_top, by).await?;
         if let Err(error) = self.tell_snapshots(info.id, None).await {
             log::warn!("snapshot {volume}@{name} is taken, and cannot be read before the next one is: {error}");
         }
@@ -64,12 +68,13 @@ impl Assembly {
     pub async fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
         let info = self.mine(volume)?;
+        let by = self.reign_of(&info)?;
         snapshot(&*self.0.map, info.id, name).await?;
         // Before the map forgets it: from then on its layer may end, and who still read through it would miss blocks.
         self.tell_snapshots(info.id, Some(name)).await?;
-        match delete_snapshot(&*self.0.map, info.id, name).await {
+        match delete_snapshot(&*self.0.map, info.id, name, by).await {
             Ok(deleted) => {
-                self.tend_in_background(deleted.family);
+                self.leave_in_background(deleted.volume);
                 Ok(())
             }
             Err(error) => {
@@ -122,10 +127,11 @@ impl Assembly {
     /// Makes the volume hold what the snapshot holds. What was written since is gone; other snapshots stay. Commands
     /// that run meanwhile are as if they had come before. No host may have anything of it in a cache.
     pub async fn roll_back(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
+        self.raise_first(volume).await?;
         let _alone = self.0.changing.lock().await;
         let info = self.mine(volume)?;
-        let rolled = roll_back(&*self.0.map, info.id, name).await?;
-        self.go_on_with(&rolled).await?;
+        let by = self.reign_of(&info)?;
+        self.go_on_with(async || roll_back(&*self.0.map, info.id, name, by).await).await?;
         Ok(())
     }
 
@@ -148,7 +154,7 @@ impl Assembly {
         if let Some(name) = change.name.as_ref().filter(|name| **name != info.name) {
             self.check_free(name)?;
         }
-        let changed = change_volume(&*self.0.map, info.id, change).await?;
+        let changed = change_volume(&*self.0.map, info.id, change, self.reign_of(&info)?).await?;
         self.refresh(&changed).await?;
         self.tell_locked().await;
         self.served(&changed.name)
@@ -166,6 +172,27 @@ impl Assembly {
         match self.0.heads.serves(info.id) {
             true => Ok(info),
             false => Err(VolumeError::Elsewhere { volume: name.to_owned(), head: info.head }),
+        }
+    }
+
+    /// The reign in which this node is the volume's head.
+    pub(super) fn reign(&self, id: VolumeId) -> Option<Reign> {
+        self.0.heads.reign(id).map(|epoch| Reign { node: self.0.id, epoch })
+    }
+
+    /// # Errors
+    /// This node is the head no more.
+    pub(super) fn reign_of(&self, info: &VolumeInfo) -> Result<Reign, VolumeError> {
+        let elsewhere = || VolumeError::Elsewhere { volume: info.name.clone(), head: info.head };
+        self.reign(info.id).ok_or_else(elsewhere)
+    }
+
+    /// No earlier head writes anything more (H4): what is one instant here is one for all. Outside of the lock, as it may
+    /// take long.
+    async fn raise_first(&self, volume: &str) -> Result<(), VolumeError> {
+        match mutant(Mutant::SnapshotWithoutRaise) {
+            true => Ok(()),
+            false => self.raise_everywhere(self.mine(volume)?.id).await,
         }
     }
 
@@ -215,12 +242,26 @@ impl Assembly {
     /// # Errors
     /// Nothing has changed. All that can fail comes before the map names the new top, for from then on the cores must
     /// go on with it: what they wrote to another layer would be gone with the next start.
-    async fn go_on_with(&self, new: &NewTop) -> Result<bool, VolumeError> {
-        // When this change is over, whatever came of it, layers may be left that nobody wants: the old top, or the new
-        // one.
-        self.tend_in_background(new.volume.family);
-        let spec = self.spec(&new.volume).await?;
-        take_top(&*self.0.map, new).await?;
+    async fn go_on_with(&self, new_top: impl AsyncFn() -> Result<NewTop, CatalogError>) -> Result<bool, VolumeError> {
+        let mut attempts = 1..TOPS_MAX;
+        let spec = loop {
+            let new = new_top().await?;
+            // When this change is over, whatever came of it, layers may be left that nobody wants: the old top, or the
+            // new one.
+            self.leave_in_background(new.volume.id);
+            self.tend_in_background(new.volume.family);
+            let taken = match self.spec(&new.volume).await {
+                Ok(spec) => take_top(&*self.0.map, &new).await.map(|()| spec).map_err(VolumeError::from),
+                Err(error) => Err(error),
+            };
+            match taken {
+                Ok(spec) => break spec,
+                // A layer below has just ended, under another node's hand.
+                Err(VolumeError::NoLayer { .. } | VolumeError::Map(CatalogError::Contended))
+                    if attempts.next().is_some() => {}
+                Err(error) => return Err(error),
+            }
+        };
         self.0.volumes.borrow_mut().insert(spec.info.name.clone(), spec.info.clone());
         Ok(self.open_all(spec).await)
     }

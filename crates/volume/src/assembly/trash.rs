@@ -38,8 +38,8 @@ impl Assembly {
     /// Puts a volume into the trash. When this returns no core serves it, no command of it runs, and its name is free.
     pub async fn trash_volume(&self, name: &str) -> Result<TrashedVolume, VolumeError> {
         let _alone = self.0.changing.lock().await;
-        self.mine(name)?;
-        let volume = trash_volume(&*self.0.map, name).await?;
+        let by = self.reign_of(&self.mine(name)?)?;
+        let volume = trash_volume(&*self.0.map, name, by).await?;
         self.take_away(volume.id).await;
         let Life::Trashed(term) = volume.state else { return Err(CatalogError::NotInTrash(volume.id).into()) };
         self.keep(&volume, term);

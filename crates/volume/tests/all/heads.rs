@@ -1,130 +1,16 @@
 //! Three nodes, three copies: a volume has one head, and another node takes it over when that one is gone.
 
-use crate::common::{DISK, DISK_BYTES, new_volume, payload};
-use cluster::{DEFAULT_POOL, MapStore, NewPool, SimMap, VolumeRecord, ensure_pool, keys, list};
+use crate::common::nodes::{
+    CHUNKS, Cluster, NODES, TAKEN_OVER, a_head_that_slept_decides_nothing,
+    a_snapshot_is_an_instant_for_a_head_that_slept, asleep, check, fill, made, node_id, of, served,
+    who_slept_reads_no_snapshot_that_is_gone,
+};
+use crate::common::{new_volume, payload};
+use cluster::{VolumeRecord, keys, list};
 use runtime::channel::cross;
-use runtime::sim::{DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
-use std::cell::RefCell;
-use std::future::Future;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 use types::{CHUNK_BYTES, NodeId};
-use volume::{Assembly, Blank, IoError, NodeOptions, Standing, Volume, VolumeError};
-
-const NODES: usize = 3;
-const CHUNKS: u64 = 24;
-/// A node's session in the map is over, and another has taken its turn.
-const TAKEN_OVER: Duration = Duration::from_secs(14);
-
-struct Cluster {
-    world: World,
-    nodes: Vec<SimNode>,
-    map: Arc<SimMap>,
-    assemblies: RefCell<Vec<Option<Assembly>>>,
-}
-
-impl Cluster {
-    fn new(seed: u64, cores: usize) -> Self {
-        let world = World::new(seed);
-        let nodes: Vec<SimNode> = (0..NODES).map(|_| world.add_node(cores, SimNodeOptions::default())).collect();
-        nodes.iter().for_each(|node| drop(node.add_disk(DISK, DISK_BYTES, DiskOptions::default())));
-        let map = SimMap::new();
-        let this = Self { world, nodes, map, assemblies: RefCell::new(vec![None; NODES]) };
-        let mut stores = Vec::new();
-        for index in 0..NODES {
-            let map = this.map();
-            let devices = [PathBuf::from(DISK)];
-            stores.extend(this.run(index, async move {
-                Assembly::register(&map, node_id(index), &devices).await.expect("the device is made")
-            }));
-        }
-        let map = this.map();
-        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 3, min_in_sync: 2, stores };
-        this.run(0, async move { ensure_pool(&*map, &pool).await.map(drop).expect("the pool is made") });
-        (0..NODES).for_each(|index| this.start(index));
-        this
-    }
-
-    fn map(&self) -> Arc<dyn MapStore> {
-        self.map.clone()
-    }
-
-    fn run<T: 'static>(&self, index: usize, future: impl Future<Output = T> + 'static) -> T {
-        self.world.run_on(&self.nodes[index], 0, future).expect("the world goes on")
-    }
-
-    fn start(&self, index: usize) {
-        let node = &self.nodes[index];
-        let options = NodeOptions {
-            node: node_id(index),
-            address: (node.ip(), 0).into(),
-            cores: node.cores(),
-            devices: vec![PathBuf::from(DISK)],
-            blank: Blank::Refuse,
-            map: self.map(),
-        };
-        let assembly = self.run(index, async move { Assembly::start(options).await.expect("the node starts") });
-        self.assemblies.borrow_mut()[index] = Some(assembly);
-    }
-
-    fn crash(&self, index: usize) {
-        self.assemblies.borrow_mut()[index] = None;
-        self.nodes[index].crash();
-        self.nodes[index].start();
-    }
-
-    /// Has a node do something.
-    fn at<T: 'static, F: Future<Output = T> + 'static>(&self, index: usize, ask: impl FnOnce(Assembly) -> F) -> T {
-        let assembly = self.assemblies.borrow()[index].clone().expect("it is up");
-        self.run(index, ask(assembly))
-    }
-
-    fn pass(&self, time: Duration) {
-        self.world.run_for(time);
-    }
-
-    /// Where the volume stands, as each node that is up says.
-    fn standings(&self, name: &'static str) -> Vec<Option<Standing>> {
-        let standing = |index: usize| {
-            self.assemblies.borrow()[index].as_ref()?;
-            self.at(index, move |assembly| async move { served(&assembly, name).map(|volume| volume.standing()) })
-        };
-        (0..NODES).map(standing).collect()
-    }
-}
-
-fn node_id(index: usize) -> NodeId {
-    NodeId(index as u32 + 1)
-}
-
-fn served(assembly: &Assembly, name: &str) -> Option<Volume> {
-    assembly.directory().by_name(name)
-}
-
-fn of(assembly: &Assembly) -> Volume {
-    served(assembly, "v").expect("it is listed")
-}
-
-/// Writes the first block of every chunk.
-async fn fill(volume: &Volume, value: u8) -> Result<(), IoError> {
-    for chunk in 0..CHUNKS {
-        volume.write(chunk * CHUNK_BYTES, payload(&[value; 4096])).await?;
-    }
-    Ok(())
-}
-
-async fn check(volume: &Volume, value: u8) {
-    for chunk in 0..CHUNKS {
-        let read = volume.read(chunk * CHUNK_BYTES, 4096).await.expect("readable");
-        assert!(read.bytes.iter().all(|byte| *byte == value), "chunk {chunk} holds {}", read.bytes[0]);
-    }
-}
-
-async fn made(assembly: Assembly) {
-    assembly.create_volume(new_volume("v", CHUNKS * CHUNK_BYTES)).await.expect("made");
-    fill(&of(&assembly), 1).await.expect("written");
-}
+use volume::{IoError, Standing, VolumeError};
 
 #[test]
 fn a_volume_is_served_by_its_head_and_listed_by_all() {
@@ -193,15 +79,7 @@ fn another_node_takes_over_what_a_dead_one_served() {
 #[test]
 fn a_head_that_slept_is_refused_and_serves_nothing_more() {
     for seed in 0..4 {
-        let cluster = Cluster::new(seed, 1);
-        cluster.at(0, made);
-        cluster.nodes[0].pause();
-        cluster.pass(TAKEN_OVER);
-        let head = (1..NODES).find(|index| {
-            let standing = cluster.at(*index, |assembly| async move { of(&assembly).standing() });
-            standing == Standing::Here
-        });
-        let head = head.expect("another node is the head");
+        let (cluster, head) = asleep(seed, |_| async {});
         cluster.at(head, |assembly| async move { fill(&of(&assembly), 2).await.expect("written") });
         cluster.nodes[0].resume();
         cluster.at(0, |assembly| async move {
@@ -227,4 +105,74 @@ fn a_head_that_slept_is_refused_and_serves_nothing_more() {
         });
         cluster.at(head, |assembly| async move { check(&of(&assembly), 2).await });
     }
+}
+
+#[test]
+fn what_a_head_decides_is_decided_in_its_reign() {
+    (0..3).for_each(a_head_that_slept_decides_nothing);
+}
+
+#[test]
+fn a_snapshot_is_an_instant_for_all_heads() {
+    (0..3).for_each(a_snapshot_is_an_instant_for_a_head_that_slept);
+}
+
+#[test]
+fn a_layer_ends_when_no_older_head_reads_through_it() {
+    (0..3).for_each(who_slept_reads_no_snapshot_that_is_gone);
+}
+
+/// Clones have heads of their own; what they share ends under one hand, and their heads hear of it.
+#[test]
+fn volumes_of_a_family_are_served_by_several_nodes() {
+    let cluster = Cluster::new(5, 1);
+    cluster.at(0, made);
+    cluster.at(0, |assembly| async move {
+        assembly.create_snapshot("v", "s").await.expect("taken");
+        fill(&of(&assembly), 2).await.expect("written");
+        assembly.clone_volume("v", "s", "c").await.expect("cloned");
+        fill(&served(&assembly, "c").expect("served"), 3).await.expect("written");
+    });
+    // Another node becomes the head of the clone alone.
+    let map = cluster.map();
+    cluster.run(1, async move {
+        let taken = cluster::take_heads(&*map, node_id(1), |volume| volume.name == "c").await.expect("taken");
+        assert_eq!(taken.len(), 1);
+    });
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.standings("v")[..2], [Some(Standing::Here), Some(Standing::Elsewhere)]);
+    assert_eq!(cluster.standings("c")[..2], [Some(Standing::Elsewhere), Some(Standing::Here)]);
+    cluster.at(1, |assembly| async move {
+        let clone = served(&assembly, "c").expect("served");
+        check(&clone, 3).await;
+        assembly.create_snapshot("c", "mine").await.expect("taken");
+        fill(&clone, 4).await.expect("written");
+        assembly.roll_back("c", "mine").await.expect("rolled back");
+        check(&clone, 3).await;
+        assembly.delete_snapshot("c", "mine").await.expect("deleted");
+    });
+    cluster.at(0, |assembly| async move {
+        assembly.delete_snapshot("v", "s").await.expect("deleted");
+        assembly.delete_volume("v").await.expect("deleted");
+    });
+    cluster.pass(Duration::from_secs(5));
+    let map = cluster.map();
+    cluster.run(1, async move {
+        let layers = list::<cluster::LayerRecord>(&*map, keys::LAYERS).await.expect("readable");
+        assert_eq!(layers.len(), 1, "all but the clone's top has ended: {layers:?}");
+        assert_eq!(list::<VolumeRecord>(&*map, keys::VOLUMES).await.expect("readable").len(), 1);
+    });
+    cluster.at(1, |assembly| async move {
+        let clone = served(&assembly, "c").expect("served");
+        assert_eq!(clone.info().layers.len(), 1, "its head has heard of it");
+        check(&clone, 3).await;
+        assembly.delete_volume("c").await.expect("deleted");
+    });
+    cluster.pass(Duration::from_secs(3));
+    let map = cluster.map();
+    cluster.run(1, async move {
+        for prefix in [keys::LAYERS, keys::VOLUMES, keys::FAMILIES] {
+            assert_eq!(map.list(prefix).await.expect("readable").items.len(), 0, "{prefix}");
+        }
+    });
 }

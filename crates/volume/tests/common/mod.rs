@@ -1,9 +1,11 @@
 //! A node with one volume in the simulator, and a plain byte array that says what the volume must hold.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod hanging;
 pub mod instant;
 pub mod limits;
 pub mod locks;
+pub mod nodes;
 pub mod status;
 
 use cluster::{Limits, MapStore, SimMap};

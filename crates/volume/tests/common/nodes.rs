@@ -1,0 +1,195 @@
+//! Three nodes with three copies of everything, and one volume; and what a node may not do that slept while another took over.
+
+use super::{DISK, DISK_BYTES, new_volume, payload};
+use cluster::{DEFAULT_POOL, MapStore, NewPool, SimMap, VolumeChange, ensure_pool};
+use runtime::sim::{DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
+use std::cell::RefCell;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use types::{CHUNK_BYTES, NodeId};
+use volume::{Assembly, Blank, IoError, NodeOptions, Standing, Volume, VolumeError};
+
+pub const NODES: usize = 3;
+pub const CHUNKS: u64 = 24;
+/// A node's session in the map is over, and another has taken its turn.
+pub const TAKEN_OVER: Duration = Duration::from_secs(14);
+
+pub struct Cluster {
+    pub world: World,
+    pub nodes: Vec<SimNode>,
+    pub map: Arc<SimMap>,
+    pub assemblies: RefCell<Vec<Option<Assembly>>>,
+}
+
+impl Cluster {
+    pub fn new(seed: u64, cores: usize) -> Self {
+        let world = World::new(seed);
+        let nodes: Vec<SimNode> = (0..NODES).map(|_| world.add_node(cores, SimNodeOptions::default())).collect();
+        nodes.iter().for_each(|node| drop(node.add_disk(DISK, DISK_BYTES, DiskOptions::default())));
+        let map = SimMap::new();
+        let this = Self { world, nodes, map, assemblies: RefCell::new(vec![None; NODES]) };
+        let mut stores = Vec::new();
+        for index in 0..NODES {
+            let map = this.map();
+            let devices = [PathBuf::from(DISK)];
+            stores.extend(this.run(index, async move {
+                Assembly::register(&map, node_id(index), &devices).await.expect("the device is made")
+            }));
+        }
+        let map = this.map();
+        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 3, min_in_sync: 2, stores };
+        this.run(0, async move { ensure_pool(&*map, &pool).await.map(drop).expect("the pool is made") });
+        (0..NODES).for_each(|index| this.start(index));
+        this
+    }
+
+    pub fn map(&self) -> Arc<dyn MapStore> {
+        self.map.clone()
+    }
+
+    pub fn run<T: 'static>(&self, index: usize, future: impl Future<Output = T> + 'static) -> T {
+        self.world.run_on(&self.nodes[index], 0, future).expect("the world goes on")
+    }
+
+    pub fn start(&self, index: usize) {
+        let node = &self.nodes[index];
+        let options = NodeOptions {
+            node: node_id(index),
+            address: (node.ip(), 0).into(),
+            cores: node.cores(),
+            devices: vec![PathBuf::from(DISK)],
+            blank: Blank::Refuse,
+            map: self.map(),
+        };
+        let assembly = self.run(index, async move { Assembly::start(options).await.expect("the node starts") });
+        self.assemblies.borrow_mut()[index] = Some(assembly);
+    }
+
+    pub fn crash(&self, index: usize) {
+        self.assemblies.borrow_mut()[index] = None;
+        self.nodes[index].crash();
+        self.nodes[index].start();
+    }
+
+    /// Has a node do something.
+    pub fn at<T: 'static, F: Future<Output = T> + 'static>(&self, index: usize, ask: impl FnOnce(Assembly) -> F) -> T {
+        let assembly = self.assemblies.borrow()[index].clone().expect("it is up");
+        self.run(index, ask(assembly))
+    }
+
+    pub fn pass(&self, time: Duration) {
+        self.world.run_for(time);
+    }
+
+    /// Where the volume stands, as each node that is up says.
+    pub fn standings(&self, name: &'static str) -> Vec<Option<Standing>> {
+        let standing = |index: usize| {
+            self.assemblies.borrow()[index].as_ref()?;
+            self.at(index, move |assembly| async move { served(&assembly, name).map(|volume| volume.standing()) })
+        };
+        (0..NODES).map(standing).collect()
+    }
+}
+
+pub fn node_id(index: usize) -> NodeId {
+    NodeId(index as u32 + 1)
+}
+
+pub fn served(assembly: &Assembly, name: &str) -> Option<Volume> {
+    assembly.directory().by_name(name)
+}
+
+pub fn of(assembly: &Assembly) -> Volume {
+    served(assembly, "v").expect("it is listed")
+}
+
+/// Writes the first block of every chunk.
+pub async fn fill(volume: &Volume, value: u8) -> Result<(), IoError> {
+    for chunk in 0..CHUNKS {
+        volume.write(chunk * CHUNK_BYTES, payload(&[value; 4096])).await?;
+    }
+    Ok(())
+}
+
+pub async fn check(volume: &Volume, value: u8) {
+    for chunk in 0..CHUNKS {
+        let read = volume.read(chunk * CHUNK_BYTES, 4096).await.expect("readable");
+        assert!(read.bytes.iter().all(|byte| *byte == value), "chunk {chunk} holds {}", read.bytes[0]);
+    }
+}
+
+pub async fn made(assembly: Assembly) {
+    assembly.create_volume(new_volume("v", CHUNKS * CHUNK_BYTES)).await.expect("made");
+    fill(&of(&assembly), 1).await.expect("written");
+}
+
+/// A cluster whose node 0 made the volume, did more, and sleeps since. Returns the node that has taken over.
+pub fn asleep<F: Future<Output = ()> + 'static>(seed: u64, more: impl FnOnce(Assembly) -> F) -> (Cluster, usize) {
+    let cluster = Cluster::new(seed, 1);
+    cluster.at(0, made);
+    cluster.at(0, more);
+    cluster.nodes[0].pause();
+    cluster.pass(TAKEN_OVER);
+    let is_head =
+        |index: &usize| cluster.at(*index, |assembly| async move { of(&assembly).standing() }) == Standing::Here;
+    let head = (1..NODES).find(is_head).expect("another node is the head");
+    (cluster, head)
+}
+
+/// H1: what a head decides in the map is decided in its reign, or not at all.
+pub fn a_head_that_slept_decides_nothing(seed: u64) {
+    let (cluster, _) = asleep(seed, |assembly| async move {
+        assembly.create_snapshot("v", "s").await.expect("taken");
+    });
+    cluster.nodes[0].resume();
+    let grown = cluster.at(0, |assembly| async move {
+        assembly.change_volume("v", &VolumeChange::size(2 * CHUNKS * CHUNK_BYTES)).await
+    });
+    assert!(matches!(grown, Err(VolumeError::Elsewhere { .. } | VolumeError::Map(_))), "{grown:?}");
+    let taken = cluster.at(0, |assembly| async move { assembly.create_snapshot("v", "late").await });
+    assert!(taken.is_err(), "{taken:?}");
+    let deleted = cluster.at(0, |assembly| async move { assembly.delete_snapshot("v", "s").await });
+    assert!(deleted.is_err(), "{deleted:?}");
+}
+
+/// H4: what is acknowledged after a snapshot was taken is not in it, whoever acknowledges.
+pub fn a_snapshot_is_an_instant_for_a_head_that_slept(seed: u64) {
+    let (cluster, head) = asleep(seed, |_| async {});
+    cluster.at(head, |assembly| async move { drop(assembly.create_snapshot("v", "s").await.expect("taken")) });
+    cluster.nodes[0].resume();
+    let written = cluster.at(0, |assembly| async move {
+        let (volume, mut done) = (of(&assembly), 0);
+        for chunk in 0..CHUNKS {
+            done += usize::from(volume.write(chunk * CHUNK_BYTES, payload(&[9; 4096])).await.is_ok());
+        }
+        done
+    });
+    cluster.at(head, |assembly| async move { check(&of(&assembly).snapshot("s").expect("it is there"), 1).await });
+    assert_eq!(written, 0, "groups take what an older head writes");
+}
+
+/// H4: a layer does not end while an older head reads through it.
+pub fn who_slept_reads_no_snapshot_that_is_gone(seed: u64) {
+    let (cluster, head) = asleep(seed, |assembly| async move {
+        assembly.create_snapshot("v", "s").await.expect("taken");
+        fill(&of(&assembly), 2).await.expect("written");
+    });
+    cluster.at(head, |assembly| async move { assembly.delete_snapshot("v", "s").await.expect("deleted") });
+    cluster.pass(Duration::from_secs(3));
+    let (map, layers) = (cluster.map(), cluster::keys::LAYERS);
+    let left = cluster.run(head, async move { map.list(layers).await.expect("readable").items.len() });
+    assert_eq!(left, 1, "its layer has ended, whoever is asleep");
+    cluster.nodes[0].resume();
+    cluster.at(0, |assembly| async move {
+        let Some(snapshot) = of(&assembly).snapshot("s") else { return };
+        for chunk in 0..CHUNKS {
+            match snapshot.read(chunk * CHUNK_BYTES, 4096).await {
+                Ok(read) => assert_eq!(read.bytes[0], 1, "chunk {chunk} of a snapshot that is gone"),
+                Err(error) => assert!(matches!(error, IoError::Elsewhere(_) | IoError::Unavailable(_)), "{error:?}"),
+            }
+        }
+    });
+    cluster.at(head, |assembly| async move { check(&of(&assembly), 2).await });
+}

@@ -1,0 +1,40 @@
+//! Deliberate bugs of heads and of layers that are left: the test that is made for each notices. A process of its own: a bug is
+//! on for all of it.
+#![cfg(feature = "mutants")]
+
+mod common;
+
+use common::hanging::one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones;
+use common::nodes::{
+    a_head_that_slept_decides_nothing, a_snapshot_is_an_instant_for_a_head_that_slept,
+    who_slept_reads_no_snapshot_that_is_gone,
+};
+use std::ops::Range;
+use types::Mutant;
+
+/// Seeds that a bug may need.
+const SEEDS: Range<u64> = 1..7;
+
+#[test]
+fn what_an_older_head_could_do_is_noticed() {
+    assert!(Mutant::DeposedHeadDecides.is_caught(
+        "a_head_that_slept_decides_nothing",
+        SEEDS,
+        a_head_that_slept_decides_nothing
+    ));
+    assert!(Mutant::SnapshotWithoutRaise.is_caught(
+        "a_snapshot_is_an_instant_for_a_head_that_slept",
+        SEEDS,
+        a_snapshot_is_an_instant_for_a_head_that_slept
+    ));
+    assert!(Mutant::LeftWithoutRaise.is_caught(
+        "who_slept_reads_no_snapshot_that_is_gone",
+        SEEDS,
+        who_slept_reads_no_snapshot_that_is_gone
+    ));
+    assert!(Mutant::LeavingForgotten.is_caught(
+        "one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones",
+        SEEDS,
+        one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones
+    ));
+}
