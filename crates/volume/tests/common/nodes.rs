@@ -1,7 +1,7 @@
 //! Three nodes with three copies of everything, and one volume; and what a node may not do that slept while another took over.
 
 use super::{DISK, DISK_BYTES, new_volume, payload};
-use cluster::{DEFAULT_POOL, MapStore, NewPool, SimMap, VolumeChange, ensure_pool};
+use cluster::{DEFAULT_POOL, MapFaults, MapStore, NewPool, SimMap, VolumeChange, ensure_pool};
 use runtime::sim::{DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
 use std::cell::RefCell;
 use std::future::Future;
@@ -143,6 +143,8 @@ pub fn a_head_that_slept_decides_nothing(seed: u64) {
     let (cluster, _) = asleep(seed, |assembly| async move {
         assembly.create_snapshot("v", "s").await.expect("taken");
     });
+    // It hears late that it is the head no more.
+    cluster.map.set_faults(MapFaults { watches_late: 1024, watch_lag_max: Duration::from_secs(2), ..MapFaults::NONE });
     cluster.nodes[0].resume();
     let grown = cluster.at(0, |assembly| async move {
         assembly.change_volume("v", &VolumeChange::size(2 * CHUNKS * CHUNK_BYTES)).await
