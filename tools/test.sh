@@ -47,6 +47,14 @@ count() {
 # Objects of one build are never mixed with those of another.
 export CARGO_INCREMENTAL=0
 
+# A disk that is full fails half an hour later, in many ways, none of which says so.
+needs_mib=3072
+free_mib=$(df --output=avail -m . | tail -n 1)
+if [ "$free_mib" -lt $needs_mib ]; then
+    echo "the tests write up to $needs_mib MiB and $PWD has $free_mib MiB free: make room" >&2
+    exit 2
+fi
+
 only=("$@")
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
