@@ -7,7 +7,7 @@
 set -u
 cd "$(dirname "$0")/.."
 
-features=cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants,cairn-model/mutants,cairn-replication/mutants
+features=cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants,cairn-cluster/mutants,cairn-model/mutants,cairn-replication/mutants
 target=${CARGO_TARGET_DIR:-$PWD/target}
 logs=target/test-logs
 mkdir -p "$logs"
@@ -18,7 +18,7 @@ workloads=(cluster) about='Replication|Catch-up|Scrub'
 case ${1:-all} in
 replication) ;;
 all)
-    tests+=(layers_mutants cleaning_mutants instant_mutants locks_mutants status_mutants limits_mutants heads_mutants ghost_mutant power_loss
+    tests+=(layers_mutants cleaning_mutants instant_mutants locks_mutants status_mutants limits_mutants heads_mutants endings ghost_mutant power_loss
         stopped_store)
     workloads+=(store volume) about='[A-Z][A-Za-z -]*'
     ;;

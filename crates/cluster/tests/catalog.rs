@@ -248,16 +248,17 @@ fn a_volume_in_the_trash_has_a_term_and_no_name() {
         let expected =
             VolumeRecord { name: "b".into(), head: NodeId(2), volume_epoch: VolumeEpoch(a.volume_epoch.0 + 1), ..a };
         assert_eq!(restored, expected);
-        for gone in [restore_volume(map, restored.id, "c", NodeId(1)).await, empty_trash(map, restored.id).await] {
+        for gone in [restore_volume(map, restored.id, "c", NodeId(1)).await, empty_trash(map, restored.id, None).await]
+        {
             assert_eq!(gone, Err(CatalogError::NotInTrash(restored.id)));
         }
 
         trash_volume(map, "b", Reign { node: NodeId(2), epoch: VolumeEpoch(2) }).await.expect("there");
-        let deleting = empty_trash(map, restored.id).await.expect("there");
+        let deleting = empty_trash(map, restored.id, None).await.expect("there");
         assert_eq!(deleting.state, VolumeState::Deleting);
         assert_eq!(restore_volume(map, restored.id, "b", NodeId(1)).await, Err(CatalogError::NotInTrash(restored.id)));
         finish_delete(map, &deleting).await.expect("removed");
-        assert_eq!(empty_trash(map, restored.id).await, Err(CatalogError::NotInTrash(restored.id)));
+        assert_eq!(empty_trash(map, restored.id, None).await, Err(CatalogError::NotInTrash(restored.id)));
     });
 }
 

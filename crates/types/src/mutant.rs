@@ -198,6 +198,10 @@ pub enum Mutant {
     OvertakenDone,
     /// Volume: a head that another has followed decides on in the map.
     DeposedHeadDecides,
+    /// Volume: which layer may end is decided by records of different moments.
+    EndingsReadApart,
+    /// Volume: a clone or a rollback takes layers of which one has ended since they were read.
+    EndedChainTaken,
     /// Volume: the layer that a snapshot leaves behind may end at once, whoever still writes to it.
     LeavingForgotten,
     /// Volume: a head says that nobody acts on a layer any more, without its epoch being raised at every group.

@@ -72,6 +72,8 @@ pub(crate) struct Head {
     groups_stopped: Cell<usize>,
     /// Parts that act outside of all gates.
     pub(crate) strays: Strays,
+    /// Volumes that orphans are of.
+    orphans: RefCell<Vec<VolumeId>>,
     /// What compresses and encrypts.
     pub(crate) coder: RefCell<Coder>,
     /// Where the time of this core's commands went.
@@ -98,6 +100,7 @@ impl Head {
             shards: RefCell::default(),
             groups_stopped: Cell::default(),
             strays: Strays::default(),
+            orphans: RefCell::default(),
             coder: RefCell::new(Coder::new()),
             latencies: Rc::default(),
             in_trash: RefCell::default(),
@@ -232,7 +235,13 @@ impl Head {
 
     /// Takes over the ticket of a command that ended while something that it asked for is on its way.
     pub(crate) fn adopt(self: &Rc<Self>, orphan: Orphan) {
+        self.orphans.borrow_mut().push(orphan.volume);
         runtime::spawn(keep(self.clone(), orphan));
+    }
+
+    /// Whether something that outlived its command may still change the volume from here.
+    pub(crate) fn has_orphans(&self, volume: VolumeId) -> bool {
+        self.orphans.borrow().contains(&volume)
     }
 }
 
@@ -283,6 +292,9 @@ async fn keep(head: Rc<Head>, orphan: Orphan) {
         }
     }
     head.admission.leave(ticket);
+    let mut orphans = head.orphans.borrow_mut();
+    let place = orphans.iter().position(|of| *of == volume).expect("it was adopted");
+    orphans.swap_remove(place);
 }
 
 /// Calls of this core that wait for their answer.

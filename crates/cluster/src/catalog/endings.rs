@@ -16,7 +16,7 @@ use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::records::{FamilyRecord, LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
 use crate::typed::{Versioned, encode, get, list};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{FamilyId, LayerId, VolumeId};
+use types::{FamilyId, LayerId, Mutant, VolumeId, mutant};
 
 /// Volumes changed in one transaction; the rest of it is for layers.
 const VOLUMES_AT_ONCE: usize = TRANSACTION_OPERATIONS_MAX - 8;
@@ -39,14 +39,15 @@ pub struct EndingLayer {
 }
 
 /// What of a family is to end next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextEnding {
     /// This layer.
     Layer(EndingLayer),
-    /// A volume has not left this one yet, and there is no other.
-    Waits(LayerId),
-    /// Nothing.
-    Nothing,
+    /// Nothing now; of these volumes, which are being deleted, all has ended that can.
+    Nothing {
+        /// See above.
+        over: Vec<VolumeRecord>,
+    },
     /// The family has another keeper.
     Elsewhere,
 }
@@ -77,20 +78,39 @@ async fn kept(map: &dyn MapStore, id: FamilyId, by: Reign) -> Result<Option<Vers
 /// A layer of a family that nobody wants and that can end now: those without a child first, for what they hold needs no
 /// place. Nothing unless `by` is the family's keeper.
 pub async fn next_ending(map: &dyn MapStore, family: FamilyId, by: Reign) -> Result<NextEnding, CatalogError> {
-    // Volumes last: what was named, or left, before they are read shows in one of them.
-    let layers = list::<LayerRecord>(map, keys::LAYERS).await?;
-    let snapshots = list::<SnapshotRecord>(map, keys::SNAPSHOTS).await?;
-    let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
-    let of_family: Vec<_> = volumes.into_iter().map(|v| v.record).filter(|v| v.family == family).collect();
-    let Some(any) = of_family.first() else { return Ok(NextEnding::Nothing) };
-    if kept(map, family, by).await?.is_none() {
-        return Ok(NextEnding::Elsewhere);
+    // Whatever makes a layer wanted, left, or nobody's, puts a volume of the family. So if these are the same before and
+    // after, all of it is as it was at one instant; and what nobody wants then, nobody ever will.
+    let mut before = volumes_of(map, family).await?;
+    for _ in 0..ATTEMPTS_MAX {
+        let layers = list::<LayerRecord>(map, keys::LAYERS).await?;
+        let snapshots = list::<SnapshotRecord>(map, keys::SNAPSHOTS).await?;
+        if kept(map, family, by).await?.is_none() {
+            return Ok(NextEnding::Elsewhere);
+        }
+        let after = volumes_of(map, family).await?;
+        if after == before || mutant(Mutant::EndingsReadApart) {
+            let of_family: Vec<_> = after.into_iter().map(|found| found.record).collect();
+            let layers = layers.into_iter().map(|found| found.record).filter(|layer| layer.family == family).collect();
+            let named = snapshots.into_iter().map(|found| found.record).filter(|snapshot| snapshot.family == family);
+            return Ok(next_of(&of_family, layers, named.map(|snapshot| snapshot.layer)));
+        }
+        before = after;
     }
+    Err(CatalogError::Contended)
+}
+
+async fn volumes_of(map: &dyn MapStore, family: FamilyId) -> Result<Vec<Versioned<VolumeRecord>>, CatalogError> {
+    let all = list::<VolumeRecord>(map, keys::VOLUMES).await?;
+    Ok(all.into_iter().filter(|found| found.record.family == family).collect())
+}
+
+/// What of a family is to end next, of all its volumes and layers, and the layers that snapshots name.
+fn next_of(of_family: &[VolumeRecord], layers: Vec<LayerRecord>, named: impl Iterator<Item = LayerId>) -> NextEnding {
+    let Some(any) = of_family.first() else { return NextEnding::Nothing { over: Vec::new() } };
     let serving = of_family.iter().filter(|volume| volume.state != VolumeState::Deleting);
     let mut wanted: BTreeSet<LayerId> = serving.filter_map(|volume| volume.layers.last().copied()).collect();
-    wanted.extend(snapshots.iter().filter(|found| found.record.family == family).map(|found| found.record.layer));
+    wanted.extend(named);
     let leaving: BTreeSet<LayerId> = of_family.iter().flat_map(|volume| volume.leaving.iter().copied()).collect();
-    let layers: Vec<_> = layers.into_iter().map(|found| found.record).filter(|layer| layer.family == family).collect();
     let mut children: BTreeMap<LayerId, Vec<LayerId>> = BTreeMap::new();
     for layer in &layers {
         children.entry(layer.parent).or_default().push(layer.id);
@@ -103,16 +123,18 @@ pub async fn next_ending(map: &dyn MapStore, family: FamilyId, by: Reign) -> Res
             Some(_) => return None,
         };
         let (family_seed, table) = (any.family_seed, any.table);
-        Some(EndingLayer { layer: layer.id, family, parent: layer.parent, into, family_seed, table })
+        Some(EndingLayer { layer: layer.id, family: any.family, parent: layer.parent, into, family_seed, table })
     };
     let mut endings: Vec<_> = unwanted.filter_map(ending).collect();
     endings.sort_by_key(|ending| (ending.into.is_some(), ending.layer));
     let free = endings.iter().find(|ending| !leaving.contains(&ending.layer));
-    Ok(match (free, endings.first()) {
-        (Some(&ending), _) => NextEnding::Layer(ending),
-        (None, Some(waits)) => NextEnding::Waits(waits.layer),
-        (None, None) => NextEnding::Nothing,
-    })
+    match free {
+        Some(&ending) => NextEnding::Layer(ending),
+        None => {
+            let is_over = |volume: &&VolumeRecord| volume.state == VolumeState::Deleting && volume.leaving.is_empty();
+            NextEnding::Nothing { over: of_family.iter().filter(is_over).cloned().collect() }
+        }
+    }
 }
 
 /// Nothing of the layer is stored any more: takes it out of the lists of all volumes, gives its child its parent, and
@@ -134,7 +156,10 @@ pub async fn finish_ending(
         let volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?;
         let due: Vec<_> = volumes.into_iter().filter(|v| v.record.layers.contains(&ending.layer)).collect();
         let (now, later) = due.split_at(due.len().min(VOLUMES_AT_ONCE));
-        let mut transaction = Transaction::new().expect(family.record.key(), family.modified);
+        // The family is put as it is: who has read a chain of its layers looks again.
+        let mut transaction = Transaction::new()
+            .expect(family.record.key(), family.modified)
+            .put(family.record.key(), encode(&family.record));
         for old in now {
             let mut new = old.record.clone();
             new.layers.retain(|layer| *layer != ending.layer);

@@ -16,7 +16,7 @@ use super::volumes::{Ids, begin_volume, make};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, NewVolume, RETRY_WAIT, Reign, attempt, settle};
 use crate::map::{MapError, MapStore, Outcome, Revision, Transaction};
 use crate::names::check_name;
-use crate::records::{LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
+use crate::records::{FamilyRecord, LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
 use crate::typed::{Versioned, encode, get, list};
 use types::{LayerId, Mutant, NodeId, VolumeId, mutant};
 
@@ -71,6 +71,34 @@ pub struct NewTop {
     pub volume: VolumeRecord,
     /// The volume as it is.
     was: Revision,
+    /// The family as it was when its layers were read: none of them has ended since.
+    family: Option<Versioned<FamilyRecord>>,
+}
+
+/// The transaction, which fails if a layer of the family has ended since.
+fn unless_ended(transaction: Transaction, family: &Option<Versioned<FamilyRecord>>) -> Transaction {
+    match family {
+        Some(family) if !mutant(Mutant::EndedChainTaken) => transaction.expect(family.record.key(), family.modified),
+        _ => transaction,
+    }
+}
+
+async fn family_of(map: &dyn MapStore, volume: &VolumeRecord) -> Result<Option<Versioned<FamilyRecord>>, CatalogError> {
+    get::<FamilyRecord>(map, &keys::family(volume.family)).await
+}
+
+/// As [`chain_of`], of a family as it is: nothing, if a layer has ended meanwhile.
+async fn chain_in(
+    map: &dyn MapStore,
+    layer: LayerId,
+    of: &VolumeRecord,
+    family: &Option<Versioned<FamilyRecord>>,
+) -> Result<Option<Vec<LayerId>>, CatalogError> {
+    match chain_of(map, layer).await {
+        Ok(chain) => Ok(Some(chain)),
+        Err(error) if family_of(map, of).await? == *family => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// A new, empty top over `below` (oldest first).
@@ -78,12 +106,13 @@ async fn new_top(
     map: &dyn MapStore,
     id: VolumeId,
     by: Reign,
-    below: impl AsyncFn(&VolumeRecord) -> Result<Vec<LayerId>, CatalogError>,
+    below: impl AsyncFn(&VolumeRecord, &Option<Versioned<FamilyRecord>>) -> Result<Option<Vec<LayerId>>, CatalogError>,
 ) -> Result<NewTop, CatalogError> {
     for _ in 0..ATTEMPTS_MAX {
         let found = volume(map, id, by).await?;
+        let family = family_of(map, &found.record).await?;
         let mut ids = Ids::begin(map).await?;
-        let mut layers = below(&found.record).await?;
+        let Some(mut layers) = below(&found.record, &family).await? else { continue };
         let layer = LayerRecord {
             id: ids.layer(),
             parent: layers.last().copied().unwrap_or_default(),
@@ -104,7 +133,7 @@ async fn new_top(
             if let (Some(old_top), false) = (volume.layers.last().copied(), mutant(Mutant::LeavingForgotten)) {
                 volume.leaves(old_top);
             }
-            return Ok(NewTop { volume: VolumeRecord { layers, ..volume }, was });
+            return Ok(NewTop { volume: VolumeRecord { layers, ..volume }, was, family });
         }
         // If it was done and not heard of, the map has a layer more than it needs: it ends.
     }
@@ -113,16 +142,16 @@ async fn new_top(
 
 /// The first step of a snapshot: a new top over the volume's layers.
 pub async fn push_layer(map: &dyn MapStore, id: VolumeId, by: Reign) -> Result<NewTop, CatalogError> {
-    new_top(map, id, by, async |volume| Ok(volume.layers.clone())).await
+    new_top(map, id, by, async |volume, _| Ok(Some(volume.layers.clone()))).await
 }
 
 /// The first step of a rollback: a new top over the layer of a snapshot. With [`take_top`], what was written to the
 /// volume since is nobody's.
 pub async fn roll_back(map: &dyn MapStore, id: VolumeId, name: &str, by: Reign) -> Result<NewTop, CatalogError> {
     let to = snapshot(map, id, name).await?;
-    new_top(map, id, by, async |volume| match mutant(Mutant::RollbackKeepsNewer) {
-        true => Ok(volume.layers.clone()),
-        false => chain_of(map, to.layer).await,
+    new_top(map, id, by, async |volume, family| match mutant(Mutant::RollbackKeepsNewer) {
+        true => Ok(Some(volume.layers.clone())),
+        false => chain_in(map, to.layer, volume, family).await,
     })
     .await
 }
@@ -137,15 +166,18 @@ pub async fn take_top(map: &dyn MapStore, new: &NewTop) -> Result<(), CatalogErr
     let key = new.volume.key();
     loop {
         let transaction = Transaction::new().expect(&key, new.was).put(&key, encode(&new.volume));
-        match map.transact(transaction).await {
+        match map.transact(unless_ended(transaction, &new.family)).await {
             Ok(Outcome::Committed(_)) => return Ok(()),
             Err(error @ MapError::Refused(_)) => return Err(error.into()),
             Ok(Outcome::Conflict) | Err(_) => {}
         }
         match get::<VolumeRecord>(map, &key).await {
             Ok(Some(found)) if found.record.layers.last() == new.volume.layers.last() => return Ok(()),
-            // Not done, and maybe on its way: doing it once more is harmless.
-            Ok(Some(found)) if found.modified == new.was => {}
+            // Not done, and maybe on its way: doing it once more is harmless. It never will be if a layer has ended.
+            Ok(Some(found)) if found.modified == new.was => match family_of(map, &new.volume).await {
+                Ok(family) if family != new.family => return Err(CatalogError::Contended),
+                _ => {}
+            },
             Ok(_) => return Err(CatalogError::Contended),
             Err(_) => {}
         }
@@ -256,9 +288,11 @@ pub async fn clone_volume(
         begun.family_seed = origin.record.family_seed;
         begun.key = origin.record.key;
         // Who may not see a volume must not see its copy.
-        begun.hosts = origin.record.hosts;
+        begun.hosts = origin.record.hosts.clone();
         let own = begun.layers.clone();
-        begun.layers = chain_of(map, from.layer).await?;
+        let family = family_of(map, &origin.record).await?;
+        let Some(chain) = chain_in(map, from.layer, &origin.record, &family).await? else { continue };
+        begun.layers = chain;
         if !mutant(Mutant::CloneSharesTop) {
             begun.layers.extend(own);
         }
@@ -266,7 +300,7 @@ pub async fn clone_volume(
         let found = get::<SnapshotRecord>(map, &from.key()).await?;
         let Some(found) = found.filter(|found| found.record == from) else { continue };
         let transaction = make(&begun, ids).expect(from.key(), found.modified).put(from.key(), encode(&from));
-        if let Attempt::Done = attempt(map, transaction).await? {
+        if let Attempt::Done = attempt(map, unless_ended(transaction, &family)).await? {
             return Ok(begun);
         }
     }

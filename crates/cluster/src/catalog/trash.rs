@@ -72,16 +72,21 @@ pub async fn restore_volume(
 /// Ends the volume's time in the trash: from now on it is deleted, whatever happens.
 ///
 /// # Errors
-/// If it is not in the trash: it was restored, or is gone.
-pub async fn empty_trash(map: &dyn MapStore, id: VolumeId) -> Result<VolumeRecord, CatalogError> {
+/// If it is not in the trash: it was restored, or is gone; or there for another term than `only`, if that is given.
+pub async fn empty_trash(
+    map: &dyn MapStore,
+    id: VolumeId,
+    only: Option<TrashTerm>,
+) -> Result<VolumeRecord, CatalogError> {
     let mut asked = false;
     for _ in 0..ATTEMPTS_MAX {
         let found = volume_in(map, id).await?;
         if asked && found.record.state == VolumeState::Deleting {
             return Ok(found.record);
         }
-        if !matches!(found.record.state, VolumeState::Trashed(_)) {
-            return Err(CatalogError::NotInTrash(id));
+        match found.record.state {
+            VolumeState::Trashed(term) if only.is_none_or(|only| only == term) => {}
+            _ => return Err(CatalogError::NotInTrash(id)),
         }
         let deleting = taken_offline(found.record, VolumeState::Deleting);
         let transaction =

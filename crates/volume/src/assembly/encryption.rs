@@ -75,7 +75,7 @@ impl Assembly {
         self.0.keys.borrow_mut().entry(id).or_insert_with(|| Arc::new(key));
         for volume in self.family_of(id).await? {
             if self.0.head.directory.by_id(volume.id).is_none() {
-                let is_here = self.0.heads.serves(volume.id);
+                let is_here = self.0.heads.is_mine(&volume);
                 self.list(&volume, if is_here { Standing::Here } else { Standing::Elsewhere }).await?;
             }
         }

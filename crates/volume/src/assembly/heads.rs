@@ -9,8 +9,10 @@
 //!
 //! Each volume has a head of its own. The layers of a family end under one hand, its keeper's. No command waits for any of this.
 
+use super::layers::Raised;
 use super::{Assembly, VolumeError};
-use crate::api::Standing;
+use crate::api::{Standing, VolumeInfo};
+use crate::spec::volume_info;
 use cluster::{
     FamilyRecord, KeyValue, MapError, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, keys,
     list, take_families, take_heads,
@@ -33,8 +35,8 @@ const TURN: Duration = Duration::from_millis(500);
 pub(super) struct Heads {
     /// The epochs in which this node serves.
     mine: RefCell<BTreeMap<VolumeId, VolumeEpoch>>,
-    /// Those of them that every group of the volume knows.
-    raised: RefCell<BTreeMap<VolumeId, VolumeEpoch>>,
+    /// Which groups know them.
+    raised: RefCell<BTreeMap<VolumeId, (VolumeEpoch, Raised)>>,
     /// The epochs in which this node is the keeper of families.
     kept: RefCell<BTreeMap<FamilyId, VolumeEpoch>>,
     /// All families, and their keepers.
@@ -43,8 +45,8 @@ pub(super) struct Heads {
     known: RefCell<BTreeMap<VolumeId, (FamilyId, NodeId)>>,
     /// Stores whose node has a session in the map.
     sessions: RefCell<BTreeMap<StoreId, NodeId>>,
-    /// Volumes that could not be looked at, or served: they are looked at again.
-    again: RefCell<BTreeSet<VolumeId>>,
+    /// Volumes that could not be looked at, or served, and why: they are looked at again.
+    again: RefCell<BTreeMap<VolumeId, String>>,
     /// Nodes that lead something and have no session, and since when.
     gone_since: RefCell<BTreeMap<NodeId, Instant>>,
 }
@@ -66,14 +68,15 @@ impl Heads {
         self.mine.borrow().get(&id).copied()
     }
 
-    /// Every group of the volume knows the epoch.
-    pub(super) fn have_raised(&self, id: VolumeId, epoch: VolumeEpoch) {
-        self.raised.borrow_mut().insert(id, epoch);
+    /// Groups of the volume know the epoch.
+    pub(super) fn have_raised(&self, id: VolumeId, epoch: VolumeEpoch, raised: Raised) {
+        self.raised.borrow_mut().insert(id, (epoch, raised));
     }
 
-    /// Whether every group of the volume is known to know the epoch.
-    pub(super) fn has_raised(&self, id: VolumeId, epoch: VolumeEpoch) -> bool {
-        self.raised.borrow().get(&id) == Some(&epoch)
+    /// Which groups of the volume are known to know the epoch.
+    pub(super) fn raised(&self, id: VolumeId, epoch: VolumeEpoch) -> Raised {
+        let raised = self.raised.borrow().get(&id).filter(|(of, _)| *of == epoch).map(|(_, raised)| raised.clone());
+        raised.unwrap_or(Raised::At(BTreeSet::new()))
     }
 
     /// The epoch in which this node is the family's keeper, if it is.
@@ -82,8 +85,10 @@ impl Heads {
     }
 
     /// The map says that another node is the keeper.
-    pub(super) fn keep_no_more(&self, family: FamilyId) {
-        self.kept.borrow_mut().remove(&family);
+    pub(super) fn keep_no_more(&self, family: FamilyId, epoch: VolumeEpoch) {
+        if self.keeps(family).is_some_and(|kept| kept <= epoch) {
+            self.kept.borrow_mut().remove(&family);
+        }
     }
 
     fn have_kept(&self, family: &FamilyRecord) {
@@ -101,8 +106,14 @@ impl Heads {
         self.known.borrow_mut().remove(&id);
     }
 
-    fn is_mine(&self, volume: &VolumeRecord) -> bool {
+    pub(super) fn is_mine(&self, volume: &VolumeRecord) -> bool {
         self.mine.borrow().get(&volume.id) == Some(&volume.volume_epoch)
+    }
+
+    /// What keeps volumes from being served, or from being served as they are by now.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let again = self.again.borrow();
+        again.iter().map(|(id, why)| format!("volume {id} is not as the map says: {why}")).collect()
     }
 
     /// Nodes that have a session.
@@ -122,7 +133,7 @@ impl Assembly {
         let is_its = |volume: &VolumeRecord| volume.head == me || volume.head == NodeId(0);
         self.take(is_its, |family| family.keeper == me || family.keeper == NodeId(0)).await?;
         for volume in list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await? {
-            self.see(volume.record.id).await?;
+            self.see_or_later(volume.record.id).await;
         }
         let (follower, looker) = (self.clone(), self.clone());
         let follows = runtime::spawn(async move { follower.follow().await });
@@ -139,13 +150,17 @@ impl Assembly {
     ) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
         let families = take_families(&*self.0.map, self.0.id, is_to_keep).await?;
-        families.iter().for_each(|family| self.0.heads.have_kept(family));
+        for family in &families {
+            self.0.heads.have_kept(family);
+            // A snapshot or an ending layer that was cut short.
+            self.tend_in_background(family.id);
+        }
         let taken = take_heads(&*self.0.map, self.0.id, is_due).await?;
         for volume in &taken {
             if let Err(error) = self.serve(volume).await {
                 log::warn!("volume {} is not served yet: {error}", volume.name);
                 self.0.heads.mine.borrow_mut().remove(&volume.id);
-                self.0.heads.again.borrow_mut().insert(volume.id);
+                self.0.heads.again.borrow_mut().insert(volume.id, error.to_string());
             }
         }
         // Only now: what ends a layer takes it out of the volumes as they are in the map, and those above came from there.
@@ -157,8 +172,7 @@ impl Assembly {
                 self.leave_in_background(volume.id);
             }
         }
-        // A snapshot or an ending layer that was cut short.
-        families.iter().for_each(|family| self.tend_in_background(family.id));
+
         self.tell_trash().await;
         self.tell_locked().await;
         Ok(())
@@ -208,6 +222,7 @@ impl Assembly {
             let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else {
                 self.0.heads.forget(id);
                 self.0.deleting.borrow_mut().retain(|deleting| *deleting != id);
+                self.let_go(id).await;
                 if self.is_listed(id) {
                     self.take_away(id).await;
                 }
@@ -216,14 +231,10 @@ impl Assembly {
             let volume = found.record;
             self.0.heads.note(&volume);
             if volume.head == self.0.id && self.0.heads.is_mine(&volume) {
-                // A layer has ended, under another node's hand.
-                if volume.state == Life::Online && self.has_other_layers(&volume) {
-                    self.refresh(&volume).await?;
-                    self.tell_snapshots(id, None).await?;
-                }
-                return Ok(());
+                return self.see_mine(&volume).await;
             }
             self.0.heads.mine.borrow_mut().remove(&id);
+            self.let_go(id).await;
             let is_listed = self.is_listed(id);
             match volume.state {
                 Life::Online if is_listed => {
@@ -246,10 +257,42 @@ impl Assembly {
         self.take(|volume| volume.id == id && volume.head == me, |_| false).await
     }
 
-    fn has_other_layers(&self, volume: &VolumeRecord) -> bool {
-        let is_it = |info: &&crate::api::VolumeInfo| info.id == volume.id;
-        let volumes = self.0.volumes.borrow();
-        volumes.values().find(is_it).is_some_and(|info| !info.layers.iter().rev().eq(&volume.layers))
+    /// Its record is other than it was: another node had a hand in it, or a change of this one was done and not answered.
+    async fn see_mine(&self, volume: &VolumeRecord) -> Result<(), VolumeError> {
+        let id = volume.id;
+        if !matches!(volume.state, Life::Trashed(_)) {
+            self.let_go(id).await;
+        }
+        match volume.state {
+            Life::Online if !self.is_listed(id) => self.list(volume, Standing::Here).await?,
+            Life::Online if self.is_other(volume) => {
+                self.refresh(volume).await?;
+                self.tell_snapshots(id, None).await?;
+                self.tell_locked().await;
+            }
+            Life::Online => {}
+            Life::Trashed(_) | Life::Deleting if self.is_listed(id) => self.take_away(id).await,
+            Life::Trashed(_) | Life::Deleting => {}
+        }
+        match volume.state {
+            Life::Trashed(term) if !self.is_kept(id, term) => {
+                self.keep(volume, term);
+                self.tell_trash().await;
+            }
+            Life::Deleting => self.erase_in_background(volume),
+            _ if !volume.leaving.is_empty() => self.leave_in_background(id),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether it is served as something else.
+    fn is_other(&self, volume: &VolumeRecord) -> bool {
+        let (is, volumes) = (volume_info(volume), self.0.volumes.borrow());
+        let told = |info: &VolumeInfo| {
+            (info.name.clone(), info.size_bytes, info.hosts.clone(), info.limits, info.layers.clone())
+        };
+        volumes.values().find(|info| info.id == volume.id).is_some_and(|info| told(info) != told(&is))
     }
 
     /// Follows the map, for ever.
@@ -290,9 +333,14 @@ impl Assembly {
 
     /// What cannot be done for one volume keeps no other from being looked at.
     async fn see_or_later(&self, id: VolumeId) {
-        if let Err(error) = self.see(id).await {
-            log::debug!("volume {id} is looked at again: {error}");
-            self.0.heads.again.borrow_mut().insert(id);
+        match self.see(id).await {
+            Ok(()) => drop(self.0.heads.again.borrow_mut().remove(&id)),
+            Err(error) => {
+                let before = self.0.heads.again.borrow_mut().insert(id, error.to_string());
+                if before.is_none_or(|before| before != error.to_string()) {
+                    log::warn!("volume {id} is looked at again: {error}");
+                }
+            }
         }
     }
 
@@ -315,22 +363,29 @@ impl Assembly {
                     // It was made with a volume here.
                     if family.keeper == self.0.id && heads.keeps(id).is_none_or(|epoch| epoch < family.epoch) {
                         heads.have_kept(&family);
+                        self.tend_in_background(id);
                     }
                 }
                 None => {
                     heads.keepers.borrow_mut().remove(&id);
-                    heads.keep_no_more(id);
+                    heads.keep_no_more(id, VolumeEpoch(u32::MAX));
                 }
             }
             return None;
         }
         let id = key.strip_prefix(keys::VOLUMES)?;
         let id = VolumeId(u64::from_str_radix(id, 16).ok()?);
-        if let Some(volume) = value.and_then(|value| decode::<VolumeRecord>(key, value).ok())
-            && (volume.layers.len() > 1 || volume.state == Life::Deleting)
-        {
-            // Something of it may be nobody's by now.
-            self.tend_in_background(volume.family);
+        if let Some(volume) = value.and_then(|value| decode::<VolumeRecord>(key, value).ok()) {
+            if heads.known.borrow().contains_key(&id) {
+                // Something of it may be nobody's by now.
+                self.tend_in_background(volume.family);
+            }
+            if volume.head != self.0.id && heads.reign(id).is_some_and(|epoch| epoch < volume.volume_epoch) {
+                // Whatever goes on here meanwhile: nothing more is let in.
+                heads.mine.borrow_mut().remove(&id);
+                let this = self.clone();
+                runtime::spawn(async move { this.stand(id, Standing::Elsewhere).await });
+            }
         }
         Some(id)
     }
@@ -340,7 +395,7 @@ impl Assembly {
     async fn look_for_gone_nodes(&self) {
         loop {
             runtime::sleep(LOOK_WAIT).await;
-            let again = self.0.heads.again.take();
+            let again: Vec<_> = self.0.heads.again.borrow().keys().copied().collect();
             for id in again {
                 self.see_or_later(id).await;
             }

@@ -16,22 +16,27 @@ use super::{Assembly, Node, VolumeError, layer_record};
 use crate::head::Head;
 use cluster::{
     EndingLayer, LayerRecord, NextEnding, Reign, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, get,
-    have_left, keys, list, next_ending,
+    have_left, keys, next_ending,
 };
-use replication::{LayerEnd, Stamp};
+use replication::{GroupError, LayerEnd, Stamp};
+use runtime::Instant;
+use runtime::channel::cross;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{FamilyId, LayerId, Mutant, VolumeEpoch, VolumeId, mutant};
+use types::{FamilyId, GroupId, LayerId, Mutant, VolumeEpoch, VolumeId, mutant};
 
 /// What could not go on (no space for entries, a store or the map away, a command that hangs) is tried again after
 /// this.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 /// The groups of a volume that have not taken its head's epoch after this take it the next time.
 const RAISE_WAIT: Duration = Duration::from_secs(10);
+
+/// Groups of one core that are told of a head at once.
+const RAISED_AT_ONCE: usize = 16;
 
 /// What is looked after in the background: a task is at work; true: it must look again.
 pub(super) type Tended<K> = RefCell<BTreeMap<K, bool>>;
@@ -100,10 +105,10 @@ impl Assembly {
             };
             match next_ending(&*self.0.map, family, by).await? {
                 NextEnding::Layer(ending) => self.end_layer(&ending, by).await?,
-                // Whoever leaves the layer says so in the map, and that is heard of.
-                NextEnding::Waits(_) | NextEnding::Nothing => return self.finish_deleted(family).await,
+                // Whoever leaves a layer says so in the map, and that is heard of.
+                NextEnding::Nothing { over } => return self.finish_deleted(over).await,
                 NextEnding::Elsewhere => {
-                    self.0.heads.keep_no_more(family);
+                    self.0.heads.keep_no_more(family, by.epoch);
                     return Ok(());
                 }
             }
@@ -125,6 +130,10 @@ impl Assembly {
         }
         // Not while the volume is changed: for a moment nobody writes to the layer that all will write to.
         let _alone = self.0.changing.lock().await;
+        let has_orphans = self.on_each_core(move |head| Box::pin(async move { head.has_orphans(id) })).await;
+        if has_orphans.contains(&true) {
+            return Err(VolumeError::Layer("what of a command is done nobody knows yet".to_owned()));
+        }
         let written_to = self.written_to().await?;
         let (stay, left): (Vec<_>, Vec<_>) =
             found.record.leaving.into_iter().partition(|layer| written_to.contains(layer));
@@ -135,29 +144,45 @@ impl Assembly {
         }
     }
 
-    /// From when this returns no group takes anything of an earlier head of the volume (H4). Asked once in each reign.
+    /// From when this returns no group takes anything of an earlier head of the volume (H4). Asked once in each reign; what
+    /// some groups know when it fails they are not asked again.
     ///
     /// # Errors
     /// A group does not serve, or this node is the head no more.
     pub(super) async fn raise_everywhere(&self, id: VolumeId) -> Result<(), VolumeError> {
         let gone = || VolumeError::Layer(format!("this node is not the head of volume {id}"));
         let epoch = self.reign(id).ok_or_else(gone)?.epoch;
-        if self.0.heads.has_raised(id, epoch) {
+        let known = self.0.heads.raised(id, epoch);
+        if let Raised::Everywhere = known {
             return Ok(());
         }
         let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else { return Err(gone()) };
         let layers = self.chain_below(found.record.layers.last().copied()).await?;
         let table = found.record.table;
-        let raised = self.of_all_groups(table, move |head| {
-            let layers = layers.clone();
-            Box::pin(async move { raise_here(&head, table, id, epoch, &layers).await })
+        let known: Arc<BTreeSet<GroupId>> = Arc::new(match known {
+            Raised::At(groups) => groups,
+            Raised::Everywhere => BTreeSet::new(),
         });
-        match runtime::timeout(RAISE_WAIT, raised).await {
-            Ok(raised) => raised?,
-            Err(_) => return Err(VolumeError::Layer("a group of the volume does not serve".to_owned())),
+        let until = runtime::now() + RAISE_WAIT;
+        let told = self.on_each_core(move |head| {
+            let raising = Raising { volume: id, epoch, layers: layers.clone(), until };
+            let known = known.clone();
+            Box::pin(async move { raise_here(&head, table, &raising, &known).await })
+        });
+        let (mut raised, mut why) = (BTreeSet::new(), None);
+        for (groups, failed) in told.await {
+            raised.extend(groups);
+            why = why.or(failed);
         }
-        self.0.heads.have_raised(id, epoch);
-        Ok(())
+        // A group may have several places in a table.
+        let all: Option<BTreeSet<GroupId>> =
+            self.table(table).map(|table| table.table.groups().iter().copied().collect());
+        let is_everywhere = all.is_some_and(|all| raised.is_superset(&all));
+        self.0.heads.have_raised(id, epoch, if is_everywhere { Raised::Everywhere } else { Raised::At(raised) });
+        match is_everywhere {
+            true => Ok(()),
+            false => Err(VolumeError::Layer(why.unwrap_or_else(|| "a group of the volume is away".to_owned()))),
+        }
     }
 
     /// Asks all groups of a table for something, on each core those that it asks; how many have done it is what a core says,
@@ -236,10 +261,8 @@ impl Assembly {
         Ok(records.into())
     }
 
-    async fn finish_deleted(&self, family: FamilyId) -> Result<(), VolumeError> {
-        let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?.into_iter().map(|found| found.record);
-        let is_over = |volume: &VolumeRecord| volume.state == Life::Deleting && volume.leaving.is_empty();
-        for volume in volumes.filter(|volume| volume.family == family && is_over(volume)) {
+    async fn finish_deleted(&self, over: Vec<VolumeRecord>) -> Result<(), VolumeError> {
+        for volume in over {
             finish_delete(&*self.0.map, &volume).await?;
             self.0.deleting.borrow_mut().retain(|id| *id != volume.id);
         }
@@ -274,22 +297,70 @@ async fn end_here(
     (done, why)
 }
 
-/// Has the groups of this core know the volume's epoch; answers as [`end_here`].
+/// Which groups know the epoch of a volume's head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Raised {
+    /// All of its table.
+    Everywhere,
+    /// These, and maybe others.
+    At(BTreeSet<GroupId>),
+}
+
+/// What groups are to know.
+struct Raising {
+    volume: VolumeId,
+    epoch: VolumeEpoch,
+    layers: Chain,
+    until: Instant,
+}
+
+/// Has the groups of this core know the volume's epoch, several at once. Returns those that do, and why another does not.
 async fn raise_here(
     head: &Rc<Head>,
     table: u32,
-    volume: VolumeId,
-    epoch: VolumeEpoch,
-    layers: &[store::format::LayerRecord],
-) -> (usize, Option<String>) {
-    let Some(table) = head.table(table) else { return (0, None) };
-    let stamp = Stamp::new(volume, epoch, layers);
-    for (done, group) in table.groups.iter().flatten().enumerate() {
-        while let Err(error) = group.tell(stamp).await {
-            if let Err(error) = group.ask_again(error).await {
-                return (done, Some(error.to_string()));
+    raising: &Raising,
+    known: &BTreeSet<GroupId>,
+) -> (BTreeSet<GroupId>, Option<String>) {
+    let Some(table) = head.table(table) else { return (BTreeSet::new(), None) };
+    let here = table.groups.iter().flatten();
+    let (mut raised, due): (BTreeSet<GroupId>, Vec<_>) =
+        here.fold(Default::default(), |(mut raised, mut due), group| {
+            match known.contains(&group.id()) {
+                true => drop(raised.insert(group.id())),
+                false => due.push(group.clone()),
             }
+            (raised, due)
+        });
+    let (told, mut outcomes) = cross(RAISED_AT_ONCE);
+    for lane in 0..RAISED_AT_ONCE.min(due.len()) {
+        let lane: Vec<_> = due.iter().skip(lane).step_by(RAISED_AT_ONCE).cloned().collect();
+        let (told, volume, epoch, layers, until) =
+            (told.clone(), raising.volume, raising.epoch, raising.layers.clone(), raising.until);
+        runtime::spawn(async move {
+            for group in lane {
+                let raised = async {
+                    while let Err(error) = group.tell(Stamp::new(volume, epoch, &layers)).await {
+                        group.ask_again(error).await?;
+                    }
+                    Ok::<_, GroupError>(())
+                };
+                let left = Duration::from_nanos(until.0.saturating_sub(runtime::now().0));
+                let outcome = match runtime::timeout(left, raised).await {
+                    Ok(Ok(())) => Ok(group.id()),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err(format!("group {} does not serve", group.id())),
+                };
+                let _ = told.send(outcome).await;
+            }
+        });
+    }
+    drop(told);
+    let mut why = None;
+    while let Ok(outcome) = outcomes.recv().await {
+        match outcome {
+            Ok(group) => drop(raised.insert(group)),
+            Err(error) => why = why.or(Some(error)),
         }
     }
-    (table.groups.iter().flatten().count(), None)
+    (raised, why)
 }

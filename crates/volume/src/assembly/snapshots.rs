@@ -219,7 +219,11 @@ impl Assembly {
 
     /// Every core goes on with the volume as it is in the map now. Commands that run are left to end as they began:
     /// what they act on is still there.
+    /// In another's reign nothing goes on: `see` hears of it.
     pub(super) async fn refresh(&self, volume: &VolumeRecord) -> Result<(), VolumeError> {
+        if self.0.heads.serves(volume.id) && !self.0.heads.is_mine(volume) {
+            return Ok(());
+        }
         let spec = self.spec(volume).await?;
         let id = volume.id;
         {

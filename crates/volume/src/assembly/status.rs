@@ -134,7 +134,7 @@ impl Assembly {
         let node = &self.0;
         let mut status = NodeStatus {
             groups_total: node.groups_missing,
-            reasons: node.reasons.clone(),
+            reasons: node.reasons.iter().cloned().chain(node.heads.troubles()).collect(),
             deleting_volumes: node.deleting.borrow().len(),
             provisioned_bytes: self.provisioned_bytes(),
             trash: self.trash(),

@@ -71,15 +71,15 @@ impl Assembly {
 
     /// Deletes a volume in the trash for good; its space comes back in the background.
     pub async fn empty_trash(&self, id: VolumeId) -> Result<(), VolumeError> {
-        let waiting = self.delete_trashed(id).await?;
+        let waiting = self.delete_trashed(id, None).await?;
         waiting.inspect(|task| task.cancel());
         Ok(())
     }
 
     /// Returns the task that waited for the end of its term.
-    async fn delete_trashed(&self, id: VolumeId) -> Result<Option<TaskHandle>, VolumeError> {
+    async fn delete_trashed(&self, id: VolumeId, only: Option<TrashTerm>) -> Result<Option<TaskHandle>, VolumeError> {
         let _alone = self.0.changing.lock().await;
-        let volume = empty_trash(&*self.0.map, id).await?;
+        let volume = empty_trash(&*self.0.map, id, only).await?;
         let kept = self.0.trash.0.borrow_mut().remove(&id);
         self.erase_in_background(&volume);
         self.tell_trash().await;
@@ -93,16 +93,34 @@ impl Assembly {
         let (this, id) = (self.clone(), volume.id);
         let task = runtime::spawn(async move {
             runtime::sleep_until(over).await;
-            this.end_term(id).await;
+            this.end_term(id, term).await;
         });
-        self.0.trash.0.borrow_mut().insert(volume.id, (trashed(volume, term), task));
+        let before = self.0.trash.0.borrow_mut().insert(volume.id, (trashed(volume, term), task));
+        before.inspect(|(_, task)| task.cancel());
     }
 
-    async fn end_term(&self, id: VolumeId) {
+    /// Whether it is kept for this term.
+    pub(super) fn is_kept(&self, id: VolumeId, term: TrashTerm) -> bool {
+        let is_it = |volume: &TrashedVolume| {
+            (volume.deleted_at_ns, volume.keep_until_ns) == (term.deleted_at_ns, term.keep_until_ns)
+        };
+        self.0.trash.0.borrow().get(&id).is_some_and(|(volume, _)| is_it(volume))
+    }
+
+    /// It is in the trash no more, or not this node's to keep.
+    pub(super) async fn let_go(&self, id: VolumeId) {
+        let kept = self.0.trash.0.borrow_mut().remove(&id);
+        if let Some((_, task)) = kept {
+            task.cancel();
+            self.tell_trash().await;
+        }
+    }
+
+    async fn end_term(&self, id: VolumeId, term: TrashTerm) {
         let name = self.0.trash.0.borrow().get(&id).map(|(volume, _)| volume.info.name.clone()).unwrap_or_default();
         loop {
             // The task is this one: not to be cancelled.
-            match self.delete_trashed(id).await {
+            match self.delete_trashed(id, Some(term)).await {
                 Ok(_) => return log::info!("volume {name} was in the trash for its whole term and is deleted"),
                 Err(VolumeError::NotInTrash(_)) => return,
                 Err(error) => log::warn!("volume {name} cannot be deleted now: {error}"),
