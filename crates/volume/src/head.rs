@@ -408,12 +408,18 @@ pub(crate) struct VolumeState {
 }
 
 impl VolumeState {
-    /// Makes the volume known on this core.
+    /// Makes the volume known on this core; one that is goes on as `spec` says: a second gate would be closed by nobody.
     ///
     /// # Panics
     /// If it is locked: without its key its blocks would be written in clear.
     pub(crate) fn add(head: &Rc<Head>, spec: Arc<VolumeSpec>, standing: Standing) {
         assert!(spec.info.encryption != Encryption::Locked, "volume {} is locked", spec.info.name);
+        if let Some(there) = head.directory.by_id(spec.info.id) {
+            there.state.gate.open(spec);
+            there.state.stand(standing);
+            head.directory.bump();
+            return;
+        }
         let table = head.table(spec.table.id).expect("tables are set before volumes are added");
         let state = Self {
             info: spec.info.clone(),

@@ -106,11 +106,13 @@ async fn new_top(
     map: &dyn MapStore,
     id: VolumeId,
     by: Reign,
+    is_own_chain: bool,
     below: impl AsyncFn(&VolumeRecord, &Option<Versioned<FamilyRecord>>) -> Result<Option<Vec<LayerId>>, CatalogError>,
 ) -> Result<NewTop, CatalogError> {
     for _ in 0..ATTEMPTS_MAX {
         let found = volume(map, id, by).await?;
-        let family = family_of(map, &found.record).await?;
+        // Whatever ends of the volume's own layers puts the volume.
+        let family = if is_own_chain { None } else { family_of(map, &found.record).await? };
         let mut ids = Ids::begin(map).await?;
         let Some(mut layers) = below(&found.record, &family).await? else { continue };
         let layer = LayerRecord {
@@ -142,14 +144,14 @@ async fn new_top(
 
 /// The first step of a snapshot: a new top over the volume's layers.
 pub async fn push_layer(map: &dyn MapStore, id: VolumeId, by: Reign) -> Result<NewTop, CatalogError> {
-    new_top(map, id, by, async |volume, _| Ok(Some(volume.layers.clone()))).await
+    new_top(map, id, by, true, async |volume, _| Ok(Some(volume.layers.clone()))).await
 }
 
 /// The first step of a rollback: a new top over the layer of a snapshot. With [`take_top`], what was written to the
 /// volume since is nobody's.
 pub async fn roll_back(map: &dyn MapStore, id: VolumeId, name: &str, by: Reign) -> Result<NewTop, CatalogError> {
     let to = snapshot(map, id, name).await?;
-    new_top(map, id, by, async |volume, family| match mutant(Mutant::RollbackKeepsNewer) {
+    new_top(map, id, by, false, async |volume, family| match mutant(Mutant::RollbackKeepsNewer) {
         true => Ok(Some(volume.layers.clone())),
         false => chain_in(map, to.layer, volume, family).await,
     })
@@ -174,10 +176,12 @@ pub async fn take_top(map: &dyn MapStore, new: &NewTop) -> Result<(), CatalogErr
         match get::<VolumeRecord>(map, &key).await {
             Ok(Some(found)) if found.record.layers.last() == new.volume.layers.last() => return Ok(()),
             // Not done, and maybe on its way: doing it once more is harmless. It never will be if a layer has ended.
-            Ok(Some(found)) if found.modified == new.was => match family_of(map, &new.volume).await {
-                Ok(family) if family != new.family => return Err(CatalogError::Contended),
-                _ => {}
-            },
+            Ok(Some(found)) if found.modified == new.was => {
+                let is_compared = new.family.is_some();
+                if is_compared && family_of(map, &new.volume).await.is_ok_and(|family| family != new.family) {
+                    return Err(CatalogError::Contended);
+                }
+            }
             Ok(_) => return Err(CatalogError::Contended),
             Err(_) => {}
         }

@@ -17,6 +17,7 @@ use cluster::{
     FamilyRecord, KeyValue, MapError, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, keys,
     list, take_families, take_heads,
 };
+use runtime::channel::WaitList;
 use runtime::{Instant, now};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,11 @@ pub(super) struct Heads {
     known: RefCell<BTreeMap<VolumeId, (FamilyId, NodeId)>>,
     /// Stores whose node has a session in the map.
     sessions: RefCell<BTreeMap<StoreId, NodeId>>,
+    /// Volumes that have to be looked at.
+    due: RefCell<BTreeSet<VolumeId>>,
+    heard: WaitList,
+    /// Volumes that have, or had when they were heard of last, layers that may end.
+    restless: RefCell<BTreeSet<VolumeId>>,
     /// Volumes that could not be looked at, or served, and why: they are looked at again.
     again: RefCell<BTreeMap<VolumeId, String>>,
     /// Nodes that lead something and have no session, and since when.
@@ -104,6 +110,7 @@ impl Heads {
         self.mine.borrow_mut().remove(&id);
         self.raised.borrow_mut().remove(&id);
         self.known.borrow_mut().remove(&id);
+        self.restless.borrow_mut().remove(&id);
     }
 
     pub(super) fn is_mine(&self, volume: &VolumeRecord) -> bool {
@@ -135,10 +142,11 @@ impl Assembly {
         for volume in list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await? {
             self.see_or_later(volume.record.id).await;
         }
-        let (follower, looker) = (self.clone(), self.clone());
+        let (follower, looker, seer) = (self.clone(), self.clone(), self.clone());
+        let sees = runtime::spawn(async move { seer.see_all().await });
         let follows = runtime::spawn(async move { follower.follow().await });
         let looks = runtime::spawn(async move { looker.look_for_gone_nodes().await });
-        self.0.tasks.borrow_mut().extend([follows, looks]);
+        self.0.tasks.borrow_mut().extend([follows, looks, sees]);
         Ok(())
     }
 
@@ -150,15 +158,19 @@ impl Assembly {
     ) -> Result<(), VolumeError> {
         let _alone = self.0.changing.lock().await;
         let families = take_families(&*self.0.map, self.0.id, is_to_keep).await?;
-        for family in &families {
-            self.0.heads.have_kept(family);
-            // A snapshot or an ending layer that was cut short.
-            self.tend_in_background(family.id);
-        }
+        families.iter().for_each(|family| self.0.heads.have_kept(family));
+        let taken = self.take_volumes(is_due).await;
+        // A snapshot or an ending layer that was cut short.
+        families.iter().for_each(|family| self.tend_in_background(family.id));
+        taken
+    }
+
+    async fn take_volumes(&self, is_due: impl Fn(&VolumeRecord) -> bool) -> Result<(), VolumeError> {
         let taken = take_heads(&*self.0.map, self.0.id, is_due).await?;
         for volume in &taken {
             if let Err(error) = self.serve(volume).await {
                 log::warn!("volume {} is not served yet: {error}", volume.name);
+                self.stand(volume.id, Standing::Elsewhere).await;
                 self.0.heads.mine.borrow_mut().remove(&volume.id);
                 self.0.heads.again.borrow_mut().insert(volume.id, error.to_string());
             }
@@ -226,7 +238,8 @@ impl Assembly {
                 if self.is_listed(id) {
                     self.take_away(id).await;
                 }
-                return Ok(());
+                // Its data key may have gone with it.
+                return self.forget_keys().await;
             };
             let volume = found.record;
             self.0.heads.note(&volume);
@@ -280,8 +293,10 @@ impl Assembly {
                 self.tell_trash().await;
             }
             Life::Deleting => self.erase_in_background(volume),
-            _ if !volume.leaving.is_empty() => self.leave_in_background(id),
-            _ => {}
+            Life::Trashed(_) | Life::Online => {}
+        }
+        if !volume.leaving.is_empty() {
+            self.leave_in_background(id);
         }
         Ok(())
     }
@@ -308,14 +323,11 @@ impl Assembly {
     async fn follow_once(&self) -> Result<(), VolumeError> {
         let listing = self.0.map.list("").await.map_err(cluster::CatalogError::from)?;
         self.0.heads.sessions.borrow_mut().clear();
-        let mut due = BTreeSet::new();
+        let mut due: BTreeSet<VolumeId> = self.0.heads.known.borrow().keys().copied().collect();
         for KeyValue { key, value, .. } in &listing.items {
             due.extend(self.hear(key, Some(value)));
         }
-        let unheard: Vec<_> = self.0.heads.known.borrow().keys().copied().filter(|id| !due.contains(id)).collect();
-        for id in due.into_iter().chain(unheard) {
-            self.see_or_later(id).await;
-        }
+        self.look_at(due);
         let mut watch = self.0.map.watch("", Revision(listing.revision.0 + 1));
         loop {
             let events = match watch.next().await {
@@ -323,20 +335,32 @@ impl Assembly {
                 Err(MapError::Silent) => continue,
                 Err(error) => return Err(cluster::CatalogError::from(error).into()),
             };
-            let due: BTreeSet<_> =
-                events.iter().filter_map(|event| self.hear(&event.key, event.value.as_deref())).collect();
-            for id in due {
-                self.see_or_later(id).await;
-            }
+            self.look_at(events.iter().filter_map(|event| self.hear(&event.key, event.value.as_deref())));
+        }
+    }
+
+    fn look_at(&self, due: impl IntoIterator<Item = VolumeId>) {
+        self.0.heads.due.borrow_mut().extend(due);
+        self.0.heads.heard.wake_all();
+    }
+
+    /// Looks at what was heard of, for ever. Who hears does not wait for that: it may take long.
+    async fn see_all(&self) {
+        let heads = &self.0.heads;
+        loop {
+            let id = heads.heard.until(|| heads.due.borrow_mut().pop_first()).await;
+            self.see_or_later(id).await;
         }
     }
 
     /// What cannot be done for one volume keeps no other from being looked at.
     async fn see_or_later(&self, id: VolumeId) {
+        // What it could not serve it says itself.
+        let before = self.0.heads.again.borrow_mut().remove(&id);
         match self.see(id).await {
-            Ok(()) => drop(self.0.heads.again.borrow_mut().remove(&id)),
+            Ok(()) => {}
             Err(error) => {
-                let before = self.0.heads.again.borrow_mut().insert(id, error.to_string());
+                self.0.heads.again.borrow_mut().insert(id, error.to_string());
                 if before.is_none_or(|before| before != error.to_string()) {
                     log::warn!("volume {id} is looked at again: {error}");
                 }
@@ -376,7 +400,12 @@ impl Assembly {
         let id = key.strip_prefix(keys::VOLUMES)?;
         let id = VolumeId(u64::from_str_radix(id, 16).ok()?);
         if let Some(volume) = value.and_then(|value| decode::<VolumeRecord>(key, value).ok()) {
-            if heads.known.borrow().contains_key(&id) {
+            let is_restless = volume.layers.len() > 1 || !volume.leaving.is_empty() || volume.state == Life::Deleting;
+            let was_restless = match is_restless {
+                true => !heads.restless.borrow_mut().insert(id),
+                false => heads.restless.borrow_mut().remove(&id),
+            };
+            if is_restless || was_restless {
                 // Something of it may be nobody's by now.
                 self.tend_in_background(volume.family);
             }

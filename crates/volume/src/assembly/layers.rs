@@ -130,11 +130,12 @@ impl Assembly {
         }
         // Not while the volume is changed: for a moment nobody writes to the layer that all will write to.
         let _alone = self.0.changing.lock().await;
+        // In this order: what acted may have become an orphan in between, and never the other way round.
+        let written_to = self.written_to().await?;
         let has_orphans = self.on_each_core(move |head| Box::pin(async move { head.has_orphans(id) })).await;
-        if has_orphans.contains(&true) {
+        if has_orphans.len() < self.0.cores.len() || has_orphans.contains(&true) {
             return Err(VolumeError::Layer("what of a command is done nobody knows yet".to_owned()));
         }
-        let written_to = self.written_to().await?;
         let (stay, left): (Vec<_>, Vec<_>) =
             found.record.leaving.into_iter().partition(|layer| written_to.contains(layer));
         have_left(&*self.0.map, id, &left, by).await?;
@@ -266,7 +267,7 @@ impl Assembly {
             finish_delete(&*self.0.map, &volume).await?;
             self.0.deleting.borrow_mut().retain(|id| *id != volume.id);
         }
-        self.forget_keys().await
+        Ok(())
     }
 }
 

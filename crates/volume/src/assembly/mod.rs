@@ -315,9 +315,8 @@ impl Assembly {
             Box::pin(async move { VolumeState::add(&head, spec, standing) })
         })
         .await;
-        self.tell_snapshots(volume.id, None).await?;
         self.0.volumes.borrow_mut().insert(info.name.clone(), info);
-        Ok(())
+        self.tell_snapshots(volume.id, None).await
     }
 
     async fn spec(&self, volume: &VolumeRecord) -> Result<Arc<VolumeSpec>, VolumeError> {
