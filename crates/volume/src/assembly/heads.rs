@@ -9,7 +9,7 @@
 //!
 //! Each volume has a head of its own. The layers of a family end under one hand, its keeper's. No command waits for any of this.
 
-use super::layers::Raised;
+use super::raise::Raised;
 use super::{Assembly, VolumeError};
 use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
@@ -184,7 +184,6 @@ impl Assembly {
                 self.leave_in_background(volume.id);
             }
         }
-
         self.tell_trash().await;
         self.tell_locked().await;
         Ok(())
@@ -401,10 +400,10 @@ impl Assembly {
         let id = VolumeId(u64::from_str_radix(id, 16).ok()?);
         if let Some(volume) = value.and_then(|value| decode::<VolumeRecord>(key, value).ok()) {
             let is_restless = volume.layers.len() > 1 || !volume.leaving.is_empty() || volume.state == Life::Deleting;
-            let was_restless = match is_restless {
-                true => !heads.restless.borrow_mut().insert(id),
-                false => heads.restless.borrow_mut().remove(&id),
-            };
+            let was_restless = heads.restless.borrow_mut().remove(&id);
+            if is_restless {
+                heads.restless.borrow_mut().insert(id);
+            }
             if is_restless || was_restless {
                 // Something of it may be nobody's by now.
                 self.tend_in_background(volume.family);

@@ -18,31 +18,24 @@ use cluster::{
     EndingLayer, LayerRecord, NextEnding, Reign, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, get,
     have_left, keys, next_ending,
 };
-use replication::{GroupError, LayerEnd, Stamp};
-use runtime::Instant;
-use runtime::channel::cross;
+use replication::{LayerEnd, Stamp};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{FamilyId, GroupId, LayerId, Mutant, VolumeEpoch, VolumeId, mutant};
+use types::{FamilyId, LayerId, Mutant, VolumeEpoch, VolumeId, mutant};
 
 /// What could not go on (no space for entries, a store or the map away, a command that hangs) is tried again after
 /// this.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
-/// The groups of a volume that have not taken its head's epoch after this take it the next time.
-const RAISE_WAIT: Duration = Duration::from_secs(10);
-
-/// Groups of one core that are told of a head at once.
-const RAISED_AT_ONCE: usize = 16;
 
 /// What is looked after in the background: a task is at work; true: it must look again.
 pub(super) type Tended<K> = RefCell<BTreeMap<K, bool>>;
 
 /// Layers of one volume, oldest first, as groups are told of them.
-type Chain = Arc<[store::format::LayerRecord]>;
+pub(super) type Chain = Arc<[store::format::LayerRecord]>;
 
 impl Assembly {
     /// The volume was deleted: its record goes when nothing of its own is left.
@@ -145,67 +138,6 @@ impl Assembly {
         }
     }
 
-    /// From when this returns no group takes anything of an earlier head of the volume (H4). Asked once in each reign; what
-    /// some groups know when it fails they are not asked again.
-    ///
-    /// # Errors
-    /// A group does not serve, or this node is the head no more.
-    pub(super) async fn raise_everywhere(&self, id: VolumeId) -> Result<(), VolumeError> {
-        let gone = || VolumeError::Layer(format!("this node is not the head of volume {id}"));
-        let epoch = self.reign(id).ok_or_else(gone)?.epoch;
-        let known = self.0.heads.raised(id, epoch);
-        if let Raised::Everywhere = known {
-            return Ok(());
-        }
-        let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else { return Err(gone()) };
-        let layers = self.chain_below(found.record.layers.last().copied()).await?;
-        let table = found.record.table;
-        let known: Arc<BTreeSet<GroupId>> = Arc::new(match known {
-            Raised::At(groups) => groups,
-            Raised::Everywhere => BTreeSet::new(),
-        });
-        let until = runtime::now() + RAISE_WAIT;
-        let told = self.on_each_core(move |head| {
-            let raising = Raising { volume: id, epoch, layers: layers.clone(), until };
-            let known = known.clone();
-            Box::pin(async move { raise_here(&head, table, &raising, &known).await })
-        });
-        let (mut raised, mut why) = (BTreeSet::new(), None);
-        for (groups, failed) in told.await {
-            raised.extend(groups);
-            why = why.or(failed);
-        }
-        // A group may have several places in a table.
-        let all: Option<BTreeSet<GroupId>> =
-            self.table(table).map(|table| table.table.groups().iter().copied().collect());
-        let is_everywhere = all.is_some_and(|all| raised.is_superset(&all));
-        self.0.heads.have_raised(id, epoch, if is_everywhere { Raised::Everywhere } else { Raised::At(raised) });
-        match is_everywhere {
-            true => Ok(()),
-            false => Err(VolumeError::Layer(why.unwrap_or_else(|| "a group of the volume is away".to_owned()))),
-        }
-    }
-
-    /// Asks all groups of a table for something, on each core those that it asks; how many have done it is what a core says,
-    /// and why one has not.
-    async fn of_all_groups(
-        &self,
-        table: u32,
-        ask: impl Fn(Rc<Head>) -> std::pin::Pin<Box<dyn Future<Output = (usize, Option<String>)>>> + Send + Clone + 'static,
-    ) -> Result<(), VolumeError> {
-        let groups = self.table(table).map(|table| table.table.groups().len());
-        let (mut covered, mut why) = (0, None);
-        for (done, failed) in self.on_each_core(ask).await {
-            covered += done;
-            why = why.or(failed);
-        }
-        // A place has its group on one core: the sum counts none twice.
-        match Some(covered) == groups {
-            true => Ok(()),
-            false => Err(VolumeError::Layer(why.unwrap_or_else(|| "a group is away".to_owned()))),
-        }
-    }
-
     /// The layers that commands write to, on any core: to those that are not in the answer nobody ever writes again, as
     /// long as no volume is changed.
     async fn written_to(&self) -> Result<BTreeSet<LayerId>, VolumeError> {
@@ -231,14 +163,25 @@ impl Assembly {
     async fn end_layer(&self, ending: &EndingLayer, by: Reign) -> Result<(), VolumeError> {
         let _alone = self.0.ending.lock().await;
         let ending = *ending;
+        let groups = self.table(ending.table).map(|table| table.table.groups().len());
         let told = self.chain_below(ending.into).await?;
         for is_last in [false, true] {
             let told = told.clone();
-            self.of_all_groups(ending.table, move |head| {
+            let outcomes = self.on_each_core(move |head| {
                 let told = told.clone();
                 Box::pin(async move { end_here(&head, &ending, by.epoch, is_last, &told).await })
-            })
-            .await?;
+            });
+            let (mut covered, mut why) = (0, None);
+            for (done, failed) in outcomes.await {
+                covered += done;
+                why = why.or(failed);
+            }
+            // A place has its group on one core: the sum counts none twice.
+            if Some(covered) != groups {
+                let why =
+                    why.unwrap_or_else(|| format!("a group that may hold some of layer {} is away", ending.layer));
+                return Err(VolumeError::Layer(why));
+            }
         }
         let _changing = self.0.changing.lock().await;
         for volume in finish_ending(&*self.0.map, &ending, by).await? {
@@ -250,7 +193,7 @@ impl Assembly {
     }
 
     /// A layer and those below it, oldest first.
-    async fn chain_below(&self, layer: Option<LayerId>) -> Result<Chain, VolumeError> {
+    pub(super) async fn chain_below(&self, layer: Option<LayerId>) -> Result<Chain, VolumeError> {
         let mut records = Vec::new();
         let mut next = layer.unwrap_or_default();
         while next != LayerId(0) {
@@ -296,72 +239,4 @@ async fn end_here(
         }
     }
     (done, why)
-}
-
-/// Which groups know the epoch of a volume's head.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Raised {
-    /// All of its table.
-    Everywhere,
-    /// These, and maybe others.
-    At(BTreeSet<GroupId>),
-}
-
-/// What groups are to know.
-struct Raising {
-    volume: VolumeId,
-    epoch: VolumeEpoch,
-    layers: Chain,
-    until: Instant,
-}
-
-/// Has the groups of this core know the volume's epoch, several at once. Returns those that do, and why another does not.
-async fn raise_here(
-    head: &Rc<Head>,
-    table: u32,
-    raising: &Raising,
-    known: &BTreeSet<GroupId>,
-) -> (BTreeSet<GroupId>, Option<String>) {
-    let Some(table) = head.table(table) else { return (BTreeSet::new(), None) };
-    let here = table.groups.iter().flatten();
-    let (mut raised, due): (BTreeSet<GroupId>, Vec<_>) =
-        here.fold(Default::default(), |(mut raised, mut due), group| {
-            match known.contains(&group.id()) {
-                true => drop(raised.insert(group.id())),
-                false => due.push(group.clone()),
-            }
-            (raised, due)
-        });
-    let (told, mut outcomes) = cross(RAISED_AT_ONCE);
-    for lane in 0..RAISED_AT_ONCE.min(due.len()) {
-        let lane: Vec<_> = due.iter().skip(lane).step_by(RAISED_AT_ONCE).cloned().collect();
-        let (told, volume, epoch, layers, until) =
-            (told.clone(), raising.volume, raising.epoch, raising.layers.clone(), raising.until);
-        runtime::spawn(async move {
-            for group in lane {
-                let raised = async {
-                    while let Err(error) = group.tell(Stamp::new(volume, epoch, &layers)).await {
-                        group.ask_again(error).await?;
-                    }
-                    Ok::<_, GroupError>(())
-                };
-                let left = Duration::from_nanos(until.0.saturating_sub(runtime::now().0));
-                let outcome = match runtime::timeout(left, raised).await {
-                    Ok(Ok(())) => Ok(group.id()),
-                    Ok(Err(error)) => Err(error.to_string()),
-                    Err(_) => Err(format!("group {} does not serve", group.id())),
-                };
-                let _ = told.send(outcome).await;
-            }
-        });
-    }
-    drop(told);
-    let mut why = None;
-    while let Ok(outcome) = outcomes.recv().await {
-        match outcome {
-            Ok(group) => drop(raised.insert(group)),
-            Err(error) => why = why.or(Some(error)),
-        }
-    }
-    (raised, why)
 }

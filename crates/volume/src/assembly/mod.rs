@@ -21,6 +21,7 @@ mod hosts;
 mod latency;
 mod layers;
 mod owners;
+mod raise;
 mod snapshots;
 mod status;
 mod trash;
