@@ -35,6 +35,10 @@ check "b is written again, verified" load b 16k --do_verify=1
 check "and cloned there" "$cairn" clone b@before b2
 check "the clone is read" qemu-io -r -f raw -c "read 0 1M" "$(field b2 nbd_uri)"
 check "the snapshot is rolled back to" "$cairn" snapshot rollback b@before
+check "snapshots of volumes of different nodes are one instant, under load" \
+    python3 "$root/e2e/instant.py" "$cairn" "$(field b nbd_uri)" "$(field c nbd_uri)" 10
+check "one of several that cannot be: none is taken" refused "b@i1" "$cairn" snapshot create c@new b@i1
+check "and none is there" sh -c '! "$1" snapshot ls c | grep -q new' - "$cairn"
 check "a volume goes into the trash, wherever it is served" "$cairn" volume delete b2
 check "and is restored" "$cairn" trash restore b2
 check "c is written before the power fails" load c 4k --do_verify=0

@@ -5,7 +5,8 @@
 set -eu
 
 # The linker that Rust uses, how sources come here, and OpenSSL's libcrypto, which is linked in.
-packages=(build-essential ca-certificates git make libssl-dev pkg-config)
+# protoc and what it includes, for the build of etcd's client.
+packages=(build-essential ca-certificates git make libssl-dev pkg-config protobuf-compiler libprotobuf-dev)
 tests=(
     # clients of the end-to-end tests
     fio libnbd-bin nbdkit python3-libnbd qemu-utils nvme-cli python3
@@ -15,6 +16,8 @@ tests=(
     qemu-system-x86 e2fsprogs dpkg apt xz-utils zstd lz4
     # the boot loader of a disk that such a guest boots from
     syslinux mtools
+    # the map in etcd, against a real one
+    etcd-server
     # counting system calls and instructions
     strace valgrind
 )

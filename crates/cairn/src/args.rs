@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use node::Compression;
 use node::config::{CORES_MAX, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
 use node::demo_directory::check_device_size;
+use node::node_name::NodeName;
 use node::rates::{Bandwidth, Burst, Iops};
 use node::size::ByteSize;
 use node::volume_spec::{BlockSize, SnapshotName, SnapshotPath, VolumeName, VolumeSpec, check_volume_size, shortened};
@@ -44,7 +45,7 @@ pub(crate) enum Command {
     /// What a machine of a cluster runs
     #[command(subcommand)]
     Node(NodeCommand),
-    /// Volumes: create, ls, info, resize, set, rename, unlock, lock, rekey, delete
+    /// Volumes: create, ls, info, resize, set, rename, move, unlock, lock, rekey, delete
     #[command(subcommand)]
     Volume(VolumeCommand),
     /// NVMe hosts that may use volumes: allow, deny, ls
@@ -63,7 +64,7 @@ pub(crate) enum Command {
         /// Name of the new volume
         new: VolumeName,
     },
-    /// Devices: format, add, ls, check
+    /// Devices: format, add, ls, drain, undrain, replace, rm, check
     #[command(subcommand)]
     Device(DeviceCommand),
     /// Deleted volumes that can still be restored: ls, restore, empty
@@ -81,8 +82,46 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
-    /// The nodes of the cluster, and where they are reached
+    /// The nodes of the cluster, where they are reached, and what they are to do
     Ls,
+    /// Have all that is on a node's devices copied elsewhere; then it may be removed
+    Drain {
+        /// For example node-2
+        node: String,
+        /// Only say what that would move
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Let a node be away for a while: others lead, nothing is copied meanwhile, and it is over by itself
+    Maintenance {
+        /// For example node-2
+        node: String,
+        /// For how long
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=10_080))]
+        minutes: u64,
+        /// Only say what that would do
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Have a node do its part again that was drained or in maintenance
+    Undrain {
+        /// For example node-2
+        node: String,
+        /// Only say what that would move
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Take a node that holds nothing out of the cluster
+    Rm {
+        /// For example node-2
+        node: String,
+        /// It is gone for good: what was on it is copied from others first
+        #[arg(long)]
+        lost: bool,
+        /// Only say what that would move
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Serve the node that a file describes, until Ctrl-C
     #[command(after_help = help::NODE_RUN)]
     Run {
@@ -110,6 +149,43 @@ pub(crate) enum DeviceCommand {
     },
     /// List the devices of the cluster
     Ls,
+    /// Have all that is on a device copied elsewhere; then it may be removed
+    Drain {
+        /// The id of its store, the beginning of it, or its path
+        device: String,
+        /// Only say what that would move
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Have a device do its part again that was drained, or given up
+    Undrain {
+        /// The id of its store, the beginning of it, or its path
+        device: String,
+        /// Only say what that would move
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Have another device take a device's place, with all that it holds
+    Replace {
+        /// The id of its store, the beginning of it, or its path
+        old: String,
+        /// That of the device which comes
+        new: String,
+        /// Only say what that would move
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Take a device that holds nothing out of the cluster
+    Rm {
+        /// The id of its store, the beginning of it, or its path
+        device: String,
+        /// It is gone for good: what was on it is copied from others first
+        #[arg(long)]
+        lost: bool,
+        /// Only say what that would move
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Read all of a device that no node has open, and say what is damaged, where, and what it means
     #[command(after_help = help::DEVICE_CHECK)]
     Check {
@@ -176,6 +252,14 @@ pub(crate) enum VolumeCommand {
         old: VolumeName,
         /// What it is called from now on
         new: VolumeName,
+    },
+    /// Serve a volume at another node, while it is in use
+    #[command(after_help = help::VOLUME_MOVE)]
+    Move {
+        /// Its name
+        name: VolumeName,
+        /// The node that is to serve it: node-2
+        node: NodeName,
     },
     /// Serve an encrypted volume and its clones, until they are locked or the node stops
     #[command(after_help = help::VOLUME_UNLOCK)]
@@ -321,10 +405,11 @@ pub(crate) enum PoolCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
-    /// Keep what a volume holds at this instant
+    /// Keep what a volume holds at this instant; of several volumes, all at one instant or none
     Create {
-        /// VOLUME@NAME
-        path: SnapshotPath,
+        /// VOLUME@NAME, one for each volume
+        #[arg(value_name = "VOLUME@NAME", required = true)]
+        paths: Vec<SnapshotPath>,
     },
     /// List the snapshots of a volume
     Ls {

@@ -1,11 +1,13 @@
 //! The admin API of a running cluster, as the commands use it.
 
 use crate::Failure;
+use node::admin::duty_types::{DutyOrder, Foretold};
 use node::admin::types::{
     AddDevice, AllowHost, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression, CreateSnapshot,
-    CreateVolume, Device, ErrorBody, Hosts, Node, Pool, RekeyVolume, RestoreVolume, Snapshot, Status, TrashedVolume,
-    UnlockVolume, Volume, VolumeLatency,
+    CreateSnapshots, CreateVolume, Device, ErrorBody, Hosts, MoveVolume, Node, Pool, RekeyVolume, RestoreVolume,
+    Snapshot, SnapshotOf, Status, TrashedVolume, UnlockVolume, Volume, VolumeLatency,
 };
+use node::volume_spec::SnapshotPath;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use ureq::Agent;
@@ -85,6 +87,10 @@ impl Client {
         self.read(self.agent.patch(self.url(&format!("/v1/volumes/{name}"))).send_json(asked))
     }
 
+    pub(crate) fn move_volume(&self, name: &str, asked: &MoveVolume) -> Result<Volume, Failure> {
+        self.read(self.agent.post(self.url(&format!("/v1/volumes/{name}/move"))).send_json(asked))
+    }
+
     pub(crate) fn unlock_volume(&self, name: &str, asked: &UnlockVolume) -> Result<Volume, Failure> {
         self.read(self.agent.post(self.url(&format!("/v1/volumes/{name}/unlock"))).send_json(asked))
     }
@@ -111,6 +117,11 @@ impl Client {
         self.read(self.agent.get(self.url("/v1/nodes")).call())
     }
 
+    /// Says what a node or a device is to do; or asks what that would move.
+    pub(crate) fn order(&self, order: &DutyOrder) -> Result<Foretold, Failure> {
+        self.read(self.agent.post(self.url("/v1/duties")).send_json(order))
+    }
+
     pub(crate) fn pools(&self) -> Result<Vec<Pool>, Failure> {
         self.read(self.agent.get(self.url("/v1/pools")).call())
     }
@@ -131,6 +142,12 @@ impl Client {
     pub(crate) fn create_snapshot(&self, volume: &str, name: &str) -> Result<Snapshot, Failure> {
         let asked = CreateSnapshot { name: name.to_owned() };
         self.read(self.agent.post(self.url(&format!("/v1/volumes/{volume}/snapshots"))).send_json(asked))
+    }
+
+    pub(crate) fn create_snapshots(&self, paths: &[SnapshotPath]) -> Result<Vec<Snapshot>, Failure> {
+        let of = |path: &SnapshotPath| SnapshotOf { volume: path.volume.to_string(), name: path.snapshot.to_string() };
+        let asked = CreateSnapshots { snapshots: paths.iter().map(of).collect() };
+        self.read(self.agent.post(self.url("/v1/snapshots")).send_json(asked))
     }
 
     pub(crate) fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), Failure> {

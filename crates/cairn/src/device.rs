@@ -2,8 +2,10 @@
 
 use crate::Failure;
 use crate::client::Client;
+use crate::duty::duty_of;
 use crate::output::{Format, show, table};
 use crate::status::{percent, state_of};
+use node::admin::duty_types::Duty;
 use node::admin::types::Device as DeviceInfo;
 use node::size::ByteSize;
 use runtime::Device;
@@ -66,7 +68,10 @@ fn rows(devices: &[DeviceInfo]) -> String {
             device.path.clone(),
             ByteSize(device.size_bytes).to_string(),
             format!("{used} %"),
-            state_of(device).to_owned(),
+            match device.duty {
+                Duty::In => state_of(device).to_owned(),
+                duty => duty_of(duty, device.groups, device.groups_leaving),
+            },
             device.store_id.clone(),
         ]
     };

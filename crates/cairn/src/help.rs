@@ -9,10 +9,10 @@ pub(crate) const OVERVIEW: &str = "\
 Serving:
   demo      Serve a whole cluster from one directory, in one process, until Ctrl-C
   node      What a machine of a cluster runs
-  device    Devices: format, add, ls, check
+  device    Devices: format, add, ls, drain, undrain, replace, rm, check
 
 Volumes:
-  volume    Volumes: create, ls, info, resize, set, rename, unlock, lock, rekey, delete
+  volume    Volumes: create, ls, info, resize, set, rename, move, unlock, lock, rekey, delete
   host      NVMe hosts that may use volumes: allow, deny, ls
   snapshot  Snapshots of volumes: create, ls, delete, rollback, changes
   clone     Make a volume of a snapshot: it begins with what that holds, and shares its space
@@ -87,6 +87,13 @@ Examples:
 Refuses a burst without a limit, and numbers out of range: 1 to 100,000,000 IOPS, 64K/s to 1T/s, 10ms to 1h.
 docs/qos.md says what counts and who waits.";
 
+pub(crate) const VOLUME_MOVE: &str = "\
+Example:
+  cairn volume move data node-2                connect hosts to node-2 first: they go on there
+
+No data is moved and no command fails: what is under way ends at the old node, and hosts send the rest to the new one.
+It is the volume's home from now on: it comes back to it after a failure.";
+
 pub(crate) const VOLUME_RENAME: &str = "\
 Examples:
   cairn volume rename data db
@@ -139,6 +146,7 @@ A snapshot is written VOLUME@NAME. Over NBD it is an export of its own, read onl
 
 Examples:
   cairn snapshot create data@monday
+  cairn snapshot create data@monday logs@monday    both at one instant
   cairn snapshot ls data
   cairn snapshot changes data@monday --to tuesday
   cairn clone data@monday copy

@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster; demo, node, device format and device check do without
-//!   volume, host, pool, snapshot, trash, status, device, format, demo, nodes     one room per command
+//!   volume, host, pool, snapshot, trash, status, device, format, demo, nodes, duty     one room per command
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
 //! ```
@@ -13,6 +13,7 @@
 mod args;
 mod client;
 mod device;
+mod duty;
 mod format;
 mod help;
 mod host;
@@ -75,6 +76,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Demo(demo) => serve::demo(demo),
         Command::Node(NodeCommand::Run { config }) => serve::node(&config),
         Command::Node(NodeCommand::Ls) => nodes::list(&client()?, format),
+        Command::Node(command) => duty::node(&client()?, command, format),
         Command::Volume(command) => volume::run(&client()?, command, format),
         Command::Pool(command) => pool::run(&client()?, command, format),
         Command::Snapshot(command) => snapshot::run(&client()?, command, format),
@@ -84,6 +86,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Device(DeviceCommand::Check { path, repair }) => device::check(&path, repair, format),
         Command::Device(DeviceCommand::Add { path }) => device::add(&client()?, &path, format),
         Command::Device(DeviceCommand::Ls) => device::list(&client()?, format),
+        Command::Device(command) => duty::device(&client()?, command, format),
         Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Status => status::run(&client()?, format),
         Command::Why { volume } => why::run(&client()?, volume.as_str(), format),

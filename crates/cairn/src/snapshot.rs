@@ -12,7 +12,17 @@ use serde_json::json;
 
 pub(crate) fn run(client: &Client, command: SnapshotCommand, format: Format) -> Result<(), Failure> {
     match command {
-        SnapshotCommand::Create { path } => {
+        SnapshotCommand::Create { paths } if paths.len() > 1 => {
+            let made = client.create_snapshots(&paths)?;
+            show(format, &made, |made| {
+                let row = |one: &Snapshot| {
+                    format!("{}@{} holds what {} held at {}\n", one.volume, one.name, one.volume, one.created_at)
+                };
+                made.iter().map(row).collect()
+            })
+        }
+        SnapshotCommand::Create { paths } => {
+            let path = paths.first().expect("one is required");
             let made = client.create_snapshot(path.volume.as_str(), path.snapshot.as_str())?;
             show(format, &made, |made| format!("{path} holds what {} held at {}\n", path.volume, made.created_at))
         }

@@ -41,6 +41,12 @@ fn text(status: &Status) -> String {
     }
     text += &capacity(&status.capacity);
     text += &format!("groups   {} of {} serve\n", status.groups_serving, status.groups);
+    for risk in status.at_risk.iter().filter(|risk| !risk.volumes.is_empty()) {
+        text += &format!("at risk  {}: {}\n", risk.nodes.join(" or "), risk.volumes.join(", "));
+    }
+    for doing in &status.doing {
+        text += &format!("doing    {}\n", crate::duty::doing_text(doing));
+    }
     for device in &status.devices {
         let used = percent(device.live_bytes, device.capacity_bytes);
         let state = state_of(device);

@@ -1,10 +1,12 @@
-//! `cairn volume create|ls|info|resize|set|rename|unlock|lock|rekey|delete`.
+//! `cairn volume create|ls|info|resize|set|rename|move|unlock|lock|rekey|delete`.
 
 use crate::Failure;
 use crate::args::{SecretArguments, VolumeCommand};
 use crate::client::Client;
 use crate::output::{Format, show, table};
-use node::admin::types::{ChangeVolume, Compression, CreateVolume, Limits, RekeyVolume, Secret, UnlockVolume, Volume};
+use node::admin::types::{
+    ChangeVolume, Compression, CreateVolume, Limits, MoveVolume, RekeyVolume, Secret, UnlockVolume, Volume,
+};
 use node::rates::{Time, limit_change};
 use node::secret::{read_key_file, read_passphrase_file};
 use node::size::ByteSize;
@@ -46,6 +48,11 @@ pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Re
             let asked = ChangeVolume { name: Some(new.to_string()), ..ChangeVolume::default() };
             let told = |_: &Volume| format!("{old} is called {new} from now on\n");
             show(format, &client.change_volume(old.as_str(), &asked)?, told)
+        }
+        VolumeCommand::Move { name, node } => {
+            let asked = MoveVolume { node: node.to_string() };
+            let told = |_: &Volume| format!("{name} is served by {node} from now on\n");
+            show(format, &client.move_volume(name.as_str(), &asked)?, told)
         }
         VolumeCommand::Unlock { name, secret } => {
             let asked = UnlockVolume { secret: secret_of(secret)? };

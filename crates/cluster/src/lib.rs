@@ -7,7 +7,8 @@
 //!   catalog   decisions as transactions: make a cluster, create and delete a volume, take a head, begin an epoch
 //!   slots     chunk → slot → group
 //!   placement who holds what, as pure functions: members, moves, node sets, nodes and devices that come and go
-//!   map       the MapStore trait ── redb_map (one process), sim_map (simulated clusters); etcd later
+//!   control   one node at a time that sees to it that this is done
+//!   map       the MapStore trait ── redb_map (one process), etcd_map (etcd), sim_map (simulated clusters)
 //! ```
 //!
 //! **Promises.** Every decision is one compare-and-swap or is safe to do again. One whose answer was lost is sent again
@@ -19,6 +20,8 @@
 //! Main types: [`MapStore`], the records ([`VolumeRecord`], [`GroupRecord`], …), [`SlotTable`].
 
 mod catalog;
+pub mod control;
+mod etcd_map;
 mod map;
 mod names;
 pub mod placement;
@@ -30,6 +33,7 @@ mod state;
 mod typed;
 
 pub use catalog::*;
+pub use etcd_map::{EtcdMap, EtcdOptions};
 pub use map::*;
 pub use names::*;
 pub use records::*;

@@ -3,12 +3,14 @@
 //! | key                          | record            |
 //! |------------------------------|-------------------|
 //! | `cluster`                    | [`ClusterRecord`] |
+//! | `cluster-key`                | [`ClusterKeyRecord`]: what its nodes know each other by |
 //! | `nodes/N`                    | [`NodeRecord`]    |
 //! | `devices/STORE`              | [`DeviceRecord`]  |
 //! | `pools/NAME`                 | [`PoolRecord`]    |
 //! | `tables/T/P`                 | [`SlotTablePiece`] number P of table T |
 //! | `groups/G`                   | [`GroupRecord`]   |
 //! | `sessions/S`                 | [`SessionRecord`] of store S, under its node's lease: gone when the node may be |
+//! | `clients/N`                  | [`ClientsRecord`] of node N, under its lease |
 //! | `volumes/V`                  | [`VolumeRecord`]  |
 //! | `families/F`                 | [`FamilyRecord`]  |
 //! | `layers/L`                   | [`LayerRecord`]   |
@@ -23,24 +25,28 @@
 //! | `node-sets/T`                | [`NodeSetRecord`] of table T: whose groups lie on these nodes and no others |
 //! | `wanted/G`                   | [`WantedRecord`]: who is to hold group G; its primary sees to it |
 //! | `splits/G`                   | [`SplitRecord`]: group G began as half of another |
+//! | `control`                    | [`ControlRecord`]: the node that sees to it that all this is done |
+//! | `store-usage/STORE`          | [`StoreUsageRecord`]: how full the device is |
 //!
 //! Numbers in keys are hexadecimal of full width, so that keys sort as their numbers do.
 
+mod clients;
 mod id_format;
 mod key;
 mod limits;
 mod members;
 mod place;
 
+pub use clients::ClientsRecord;
 pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
 pub use limits::{LimitChange, Limits};
 pub use members::MembersError;
 pub use place::{
-    DeviceDuty, DevicePlaceRecord, FailureDomain, NodeDuty, NodePlaceRecord, NodeSetRecord, PoolRulesRecord,
-    SplitRecord, UnknownFailureDomain, VolumePlacement, WantedRecord,
+    ControlRecord, DeviceDuty, DevicePlaceRecord, FailureDomain, NodeDuty, NodePlaceRecord, NodeSetRecord,
+    PoolRulesRecord, SplitRecord, StoreUsageRecord, UnknownFailureDomain, VolumePlacement, WantedRecord,
 };
 
-use id_format::{hex, hex_list, number, number_list, optional_number};
+use id_format::{bytes, hex, hex_list, number, number_list, optional_number};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -66,6 +72,21 @@ pub struct ClusterRecord {
     pub cluster_version: u32,
     /// Wall time, only told.
     pub created_at_ns: u64,
+}
+
+/// What all nodes of the cluster know, and nobody else: they show each other that they do when they connect. Whoever reads the map
+/// can speak as a node; whoever writes it needs not even that.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterKeyRecord {
+    /// 32 bytes.
+    #[serde(with = "bytes")]
+    pub key: Vec<u8>,
+}
+
+impl fmt::Debug for ClusterKeyRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterKeyRecord(…)")
+    }
 }
 
 /// A machine of the cluster.
@@ -379,6 +400,13 @@ pub struct VolumeRecord {
     pub project: String,
     /// Where in its life it is.
     pub state: VolumeState,
+    /// The node that is to serve it, whoever does meanwhile; 0: nobody has said.
+    #[serde(default, skip_serializing_if = "is_nobody", with = "number")]
+    pub home: NodeId,
+}
+
+fn is_nobody(node: &NodeId) -> bool {
+    *node == NodeId(0)
 }
 
 impl VolumeRecord {
@@ -475,6 +503,8 @@ pub mod keys {
 
     /// The cluster's record.
     pub const CLUSTER: &str = "cluster";
+    /// The key of the cluster's nodes.
+    pub const CLUSTER_KEY: &str = "cluster-key";
     /// All nodes.
     pub const NODES: &str = "nodes/";
     /// All devices.
@@ -508,6 +538,12 @@ pub mod keys {
     /// The session of a store.
     pub fn session(id: StoreId) -> String {
         format!("{SESSIONS}{id}")
+    }
+    /// Clients of all nodes.
+    pub const CLIENTS: &str = "clients/";
+    /// The clients of a node.
+    pub fn clients(id: NodeId) -> String {
+        format!("{CLIENTS}{:08x}", id.0)
     }
     /// A group.
     pub fn group(id: GroupId) -> String {
@@ -594,6 +630,14 @@ pub mod keys {
     pub fn split(id: GroupId) -> String {
         format!("{SPLITS}{:08x}", id.0)
     }
+    /// Who controls.
+    pub const CONTROL: &str = "control";
+    /// How full all devices are.
+    pub const STORE_USAGE: &str = "store-usage/";
+    /// How full a device is.
+    pub fn store_usage(id: StoreId) -> String {
+        format!("{STORE_USAGE}{id}")
+    }
     /// An allocator.
     pub fn allocator(kind: &str) -> String {
         format!("allocators/{kind}")
@@ -613,6 +657,7 @@ macro_rules! record {
 
 record! {
     ClusterRecord: self => keys::CLUSTER.to_owned(),
+    ClusterKeyRecord: self => keys::CLUSTER_KEY.to_owned(),
     NodeRecord: self => keys::node(self.id),
     DeviceRecord: self => keys::device(self.store),
     // 2: what is written may be compressed.
@@ -621,9 +666,10 @@ record! {
     // 2: it names the life that leads.
     GroupRecord [schema 2]: self => keys::group(self.id),
     SessionRecord: self => keys::session(self.store),
+    ClientsRecord: self => self.path(),
     // 2: a volume may be in the trash. 3: it may be encrypted. 4: it may be for some hosts only. 5: what it does
-    // in a second may be limited. 6: layers may be leaving.
-    VolumeRecord [schema 6]: self => keys::volume(self.id),
+    // in a second may be limited. 6: layers may be leaving. 7: it may have a home.
+    VolumeRecord [schema 7]: self => keys::volume(self.id),
     FamilyRecord: self => keys::family(self.id),
     LayerRecord: self => keys::layer(self.id),
     SnapshotRecord: self => keys::snapshot(self.volume, &self.name),
@@ -635,4 +681,6 @@ record! {
     NodeSetRecord: self => keys::node_set(self.table),
     WantedRecord: self => keys::wanted(self.group),
     SplitRecord: self => keys::split(self.child),
+    ControlRecord: self => keys::CONTROL.to_owned(),
+    StoreUsageRecord: self => keys::store_usage(self.store),
 }

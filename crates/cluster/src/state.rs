@@ -24,6 +24,31 @@ pub(crate) struct Told {
     pub(crate) next: Revision,
 }
 
+/// Refuses what breaks a limit that every store has.
+pub(crate) fn check_limits(transaction: &Transaction) -> Result<(), MapError> {
+    let refuse = |why: String| Err(MapError::Refused(why));
+    let largest = transaction.compares.len().max(transaction.changes.len());
+    if largest > TRANSACTION_OPERATIONS_MAX {
+        return refuse(format!("{largest} operations in one transaction; at most {TRANSACTION_OPERATIONS_MAX}"));
+    }
+    let mut keys = BTreeSet::new();
+    for change in &transaction.changes {
+        let key = change.key();
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return refuse(format!("a key of {} bytes; 1 to {KEY_BYTES_MAX} are allowed", key.len()));
+        }
+        if !keys.insert(key) {
+            return refuse(format!("the key {key} occurs twice in one transaction"));
+        }
+        if let Change::Put { value, .. } = change
+            && value.len() > VALUE_BYTES_MAX
+        {
+            return refuse(format!("{} bytes for {key}; at most {VALUE_BYTES_MAX}", value.len()));
+        }
+    }
+    Ok(())
+}
+
 /// Time here is what the owner's clock says, since any fixed start.
 #[derive(Clone, Default)]
 pub(crate) struct MapState {
@@ -60,30 +85,12 @@ impl MapState {
     }
 
     fn check(&self, transaction: &Transaction) -> Result<(), MapError> {
-        let refuse = |why: String| Err(MapError::Refused(why));
-        let largest = transaction.compares.len().max(transaction.changes.len());
-        if largest > TRANSACTION_OPERATIONS_MAX {
-            return refuse(format!("{largest} operations in one transaction; at most {TRANSACTION_OPERATIONS_MAX}"));
-        }
-        let mut keys = BTreeSet::new();
-        for change in &transaction.changes {
-            let key = change.key();
-            if key.is_empty() || key.len() > KEY_BYTES_MAX {
-                return refuse(format!("a key of {} bytes; 1 to {KEY_BYTES_MAX} are allowed", key.len()));
-            }
-            if !keys.insert(key) {
-                return refuse(format!("the key {key} occurs twice in one transaction"));
-            }
-            if let Change::Put { value, lease, .. } = change {
-                if value.len() > VALUE_BYTES_MAX {
-                    return refuse(format!("{} bytes for {key}; at most {VALUE_BYTES_MAX}", value.len()));
-                }
-                if let Some(lease) = lease.filter(|lease| !self.leases.contains_key(lease)) {
-                    return Err(MapError::NoLease(lease));
-                }
-            }
-        }
-        Ok(())
+        check_limits(transaction)?;
+        let unknown = |change: &Change| match change {
+            Change::Put { lease, .. } => lease.filter(|lease| !self.leases.contains_key(lease)),
+            Change::Delete { .. } => None,
+        };
+        transaction.changes.iter().find_map(unknown).map_or(Ok(()), |lease| Err(MapError::NoLease(lease)))
     }
 
     fn apply(&mut self, changes: Vec<Change>) -> Vec<Event> {

@@ -95,6 +95,7 @@ impl Members {
         for (index, address) in addresses.into_iter().enumerate() {
             let config = NodeConfig {
                 cluster: CLUSTER,
+                key: replication::wire::ClusterKey([1; 32]),
                 node: NodeId(index as u32 + 1),
                 address,
                 cores: vec![core.clone()],

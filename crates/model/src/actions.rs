@@ -1,6 +1,7 @@
 //! What may happen next.
 
 use crate::group::Flight;
+use crate::heads::{HEAD_KINDS, HeadStep};
 use replication::protocol::Membership;
 use std::sync::Arc;
 use types::StoreId;
@@ -46,16 +47,23 @@ pub enum Action {
     Crash(usize, Option<usize>),
     /// A store starts.
     Start(usize),
+    /// All that is under way from one member to another arrives, once.
+    Flow(usize, usize),
+    /// Of hosts and heads.
+    Head(HeadStep),
 }
 
+/// Kinds of steps of the group.
+pub const GROUP_KINDS: usize = 15;
 /// Kinds of steps.
-pub const KINDS: usize = 15;
+pub const KINDS: usize = GROUP_KINDS + HEAD_KINDS;
 
 impl Action {
     /// Its kind, below [`KINDS`], and the member at which it happens.
     pub fn kind(&self) -> (usize, usize) {
         match self {
             Self::Deliver(flight) => (0, flight.to()),
+            Self::Flow(_, to) => (0, *to),
             Self::Write(at) => (1, *at),
             Self::Durable(at) | Self::Late(at) => (2, *at),
             Self::Beat(at, _) => (3, *at),
@@ -70,6 +78,10 @@ impl Action {
             Self::Unanswered(at) | Self::Learn(at) => (12, *at),
             Self::Renew(at) => (13, *at),
             Self::Crash(at, _) | Self::Start(at) => (14, *at),
+            Self::Head(step) => {
+                let (kind, at) = step.kind();
+                (GROUP_KINDS + kind, at)
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A group of three, and everything that may happen to it.
 
 use crate::actions::Action;
+use crate::heads::{FIRST, Volume};
 use crate::node::{Entry, Node, SETTINGS, Value};
 use replication::protocol::{Effect, Membership, Message, Refusal, Session};
 use runtime::Instant;
@@ -40,6 +41,23 @@ pub struct Bounds {
     pub resends: bool,
     /// Whether reads, and so beats and leases, are looked at.
     pub reads: bool,
+    /// Whether what is between members arrives in order and all at once, beats are answered and the map answers at once: so
+    /// that all that heads and hosts may do beside that can be looked at.
+    pub is_coarse: bool,
+    /// Nodes that may be the head of a volume: those of the first members. None: there is no volume.
+    pub heads: usize,
+    /// Hosts of the volume.
+    pub hosts: usize,
+    /// Writes of hosts.
+    pub host_writes: u8,
+    /// Reads of hosts.
+    pub host_reads: u8,
+    /// How often a host sends a command to another head, as it has no answer.
+    pub elsewheres: u8,
+    /// Connections that end under a head's request.
+    pub losses: u8,
+    /// Epochs of the volume.
+    pub reigns: u32,
 }
 
 impl Bounds {
@@ -58,10 +76,33 @@ impl Bounds {
         watches: false,
         resends: false,
         reads: false,
+        is_coarse: false,
+        heads: 0,
+        hosts: 0,
+        host_writes: 0,
+        host_reads: 0,
+        elsewheres: 0,
+        losses: 0,
+        reigns: 0,
     };
     const TWO: Self = Self { members: 2, min_in_sync: 1, reads: true, ticks: 2, crashes: 1, ..Self::DEEP };
+    const HEADS: Self = Self {
+        writes: 0,
+        unanswered: 0,
+        epochs: 4,
+        ticks: 1,
+        is_coarse: true,
+        heads: 2,
+        hosts: 1,
+        host_writes: 2,
+        host_reads: 1,
+        elsewheres: 1,
+        losses: 1,
+        reigns: 2,
+        ..Self::TWO
+    };
     /// What is searched, by name: each looks at one side of the protocol, so that the number of states stays within reason.
-    pub const ALL: [(&str, Self); 10] = [
+    pub const ALL: [(&str, Self); 14] = [
         ("take-overs", Self { changes: false, ..Self::DEEP }),
         ("members out and in", Self { crashes: 1, ..Self::DEEP }),
         ("slow devices", Self { slow_devices: true, ..Self::DEEP }),
@@ -75,6 +116,29 @@ impl Bounds {
         ),
         ("four members", Self { members: 4, begins_alone: true, watches: true, epochs: 7, ..Self::DEEP }),
         ("sent again", Self { slow_devices: true, resends: true, epochs: 6, ..Self::DEEP }),
+        ("heads that follow each other", Self { crashes: 0, elsewheres: 2, epochs: 2, ticks: 0, ..Self::HEADS }),
+        ("heads above changes of the primary", Self::HEADS),
+        (
+            "a head above changes of the primary",
+            Self { crashes: 0, elsewheres: 0, reigns: 1, changes: false, ..Self::HEADS },
+        ),
+        (
+            "heads above three members",
+            Self {
+                members: 3,
+                min_in_sync: 2,
+                is_coarse: false,
+                hosts: 2,
+                heads: 3,
+                host_writes: 3,
+                reigns: 4,
+                losses: 2,
+                epochs: 6,
+                watches: true,
+                ticks: 3,
+                ..Self::HEADS
+            },
+        ),
     ];
 }
 
@@ -129,7 +193,7 @@ pub struct State {
     pub(crate) requests: BTreeSet<(usize, Arc<Membership>, SessionOf)>,
     pub(crate) sessions_until: Vec<Instant>,
     pub(crate) now: Instant,
-    writes: u8,
+    pub(crate) writes: u8,
     crashes: u8,
     tail_losses: u8,
     unanswered: u8,
@@ -141,6 +205,8 @@ pub struct State {
     pub(crate) acknowledged: Vec<Entry>,
     /// The first rule that was broken.
     broken: Option<&'static str>,
+    /// Hosts and heads.
+    pub(crate) volume: Volume,
     /// Writes there were when another member first took over.
     take_over_at: Option<u8>,
 }
@@ -167,13 +233,16 @@ impl State {
                 Value::Start => format!("{epoch}("),
                 Value::Record(_) => format!("{epoch})"),
                 Value::Write(n) => format!("{epoch}w{n}"),
+                Value::Raise(to) => format!("{epoch}raise{to}"),
+                Value::Put(of, n) => format!("{epoch}w{n} of head {of}"),
             };
             let entries: Vec<_> = node.log.iter().map(entry).collect();
             let commit = node.member.as_ref().map_or(-1, |member| member.committed().0 as i64);
             format!("[{} | {} durable, {commit} committed]", entries.join(" "), node.durable)
         };
         let logs: Vec<_> = self.nodes.iter().map(log).collect();
-        format!("t{} map {:?} {}", self.now.0, self.record, logs.join(" "))
+        let volume = if self.volume.is_there() { format!("\n{:?}", self.volume) } else { String::new() };
+        format!("t{} map {:?} {}{volume}", self.now.0, self.record, logs.join(" "))
     }
 
     pub(crate) fn break_rule(&mut self, rule: &'static str) {
@@ -191,6 +260,7 @@ impl State {
                 Effect::Append(known) => self.nodes[index].log.extend_from_slice(&came[known..]),
                 Effect::Commit(through) => self.commit(index, through),
                 Effect::Begin(first, record) => {
+                    self.begin_reign(index, Seq(first.0 - 1));
                     let log = &mut self.nodes[index].log;
                     assert_eq!(log.len() as u64 + 1, first.0, "the store and the protocol agree on the log");
                     log.push((record.epoch, Value::Start));
@@ -214,6 +284,7 @@ impl State {
                 Effect::Stop(Refusal::TwoRecords { .. }) => self.break_rule("two records have one epoch"),
             }
         }
+        self.note_reign(index);
     }
 
     fn commit(&mut self, index: usize, through: Seq) {
@@ -235,8 +306,12 @@ impl State {
             if (0..self.nodes.len()).filter(holds).count() < self.record.min_in_sync {
                 self.break_rule("acknowledged with too few copies");
             }
+            if self.is_of_older_head(&prefix[common..]) {
+                self.break_rule("a write of an older head takes effect after a newer one was answered");
+            }
             self.acknowledged = prefix;
         }
+        self.answer_committed(index);
     }
 
     /// What must hold in every state.
@@ -287,12 +362,17 @@ impl Group {
     /// Holds in every state.
     pub const RULES: &str = "no rule is broken";
     /// Each is seen in some state: else a search has looked at nothing.
-    pub const POSSIBLE: [&str; 2] = ["a write is acknowledged", "a write is acknowledged after a take-over"];
+    pub const POSSIBLE: [&str; 3] = [
+        "a write is acknowledged",
+        "a write is acknowledged after a take-over",
+        "a head is answered that followed another",
+    ];
 
     /// A group whose first member leads.
     pub fn new(bounds: Bounds) -> Self {
-        let mut group = Self { bounds, led: Self::first(&bounds) };
+        let mut group = Self { bounds: Bounds { is_coarse: false, ..bounds }, led: Self::first(&bounds) };
         group.led = group.led();
+        group.bounds = bounds;
         group
     }
 
@@ -307,7 +387,10 @@ impl Group {
             ..Membership::default()
         };
         // All begin with the record in their logs; the first has to take the lead as anybody has.
-        let log = vec![(Epoch(1), Value::Start), (Epoch(1), Value::Record(record.clone().into()))];
+        let mut log = vec![(Epoch(1), Value::Start), (Epoch(1), Value::Record(record.clone().into()))];
+        if bounds.heads > 0 {
+            log.push((Epoch(1), Value::Raise(FIRST)));
+        }
         let mut nodes: Vec<_> = stores.iter().map(|_| Node::new(log.clone())).collect();
         for (index, node) in nodes.iter_mut().enumerate() {
             node.start(store(index), &record, Instant(0));
@@ -327,6 +410,7 @@ impl Group {
             lied: vec![false; stores.len()],
             acknowledged: Vec::new(),
             broken: None,
+            volume: Volume::new(bounds),
             take_over_at: None,
         }
     }
@@ -345,6 +429,7 @@ impl Group {
         }
         state.flights = BTreeSet::new();
         state.take_over_at = None;
+        state.volume.led_by(state.record.epoch, 0);
         state
     }
 
@@ -386,7 +471,15 @@ impl Model for Group {
             return;
         }
         let bounds = &self.bounds;
-        actions.extend(state.flights.iter().cloned().map(Action::Deliver));
+        if bounds.heads > 0 {
+            let mut steps = Vec::new();
+            self.head_steps(state, &mut steps);
+            actions.extend(steps.into_iter().map(Action::Head));
+        }
+        match bounds.is_coarse {
+            true => actions.extend(state.flows().into_iter().map(|(from, to)| Action::Flow(from, to))),
+            false => actions.extend(state.flights.iter().cloned().map(Action::Deliver)),
+        }
         for (index, record, over) in state.requests.iter() {
             actions.push(Action::MapTakes(*index, record.clone(), *over, true));
             if state.unanswered < bounds.unanswered {
@@ -430,9 +523,11 @@ impl Model for Group {
                 }
                 if leads_in_map && bounds.changes {
                     actions.push(Action::Remove(index, other));
-                    actions.push(Action::Add(index, other));
+                    if !bounds.is_coarse {
+                        actions.push(Action::Add(index, other));
+                    }
                 }
-                if leads {
+                if leads && !bounds.is_coarse {
                     actions.push(Action::TellCommit(index, other));
                 }
                 if leads && bounds.reads {
@@ -484,7 +579,10 @@ impl Model for Group {
                 let (life, member) = (state.nodes[other].life, state.nodes[other].member.as_mut()?);
                 let is_granted = member.grant(store(index), now);
                 let flight = Flight::Granted { from: other, life, to, sent: now, is_granted };
-                state.flights.insert(Arc::new(flight)).then_some(index)?
+                match self.bounds.is_coarse {
+                    true => state.deliver(&flight)?,
+                    false => state.flights.insert(Arc::new(flight)).then_some(index)?,
+                }
             }
             Action::Tick => {
                 state.now.0 += 1;
@@ -569,6 +667,7 @@ impl Model for Group {
             Action::Crash(index, kept) => {
                 let node = &mut state.nodes[index];
                 node.crash();
+                state.volume.crashed(index);
                 if let Some(kept) = kept {
                     node.log.truncate(kept);
                     node.durable = kept;
@@ -583,10 +682,26 @@ impl Model for Group {
                 state.nodes[index].start(store(index), &record, now);
                 index
             }
+            Action::Flow(from, to) => {
+                let (flows, rest): (BTreeSet<_>, _) = std::mem::take(&mut state.flights).into_iter().partition(|flight| {
+                    matches!(**flight, Flight::Message { from: sender, to: receiver, .. } if (sender, receiver) == (from, to))
+                });
+                state.flights = rest;
+                for flight in &flows {
+                    state.deliver(flight);
+                }
+                to
+            }
+            Action::Head(step) => state.head_step(step)?,
         };
         state.carry_out(acts, &[]);
         if !self.bounds.slow_devices {
             (0..state.nodes.len()).for_each(|index| state.make_durable(index));
+        }
+        if self.bounds.is_coarse
+            && let Some((index, record, over)) = state.requests.first().cloned()
+        {
+            return self.next_state(&state, Action::MapTakes(index, record, over, true));
         }
         state.check(&self.bounds);
         (state != *last).then_some(state)
@@ -598,6 +713,9 @@ impl Model for Group {
             Property::sometimes(Self::POSSIBLE[0], |_, state: &State| state.acknowledges_write_after(0)),
             Property::sometimes(Self::POSSIBLE[1], |_, state: &State| {
                 state.take_over_at.is_some_and(|writes| state.acknowledges_write_after(writes))
+            }),
+            Property::sometimes(Self::POSSIBLE[2], |group: &Self, state: &State| {
+                group.bounds.heads == 0 || state.volume.has_moved()
             }),
         ]
     }
@@ -620,8 +738,17 @@ impl State {
         }
     }
 
+    /// Between whom anything is under way.
+    fn flows(&self) -> BTreeSet<(usize, usize)> {
+        let flow = |flight: &Arc<Flight>| match **flight {
+            Flight::Message { from, to, .. } => Some((from, to)),
+            Flight::Granted { .. } => None,
+        };
+        self.flights.iter().filter_map(flow).collect()
+    }
+
     fn acknowledges_write_after(&self, writes: u8) -> bool {
-        self.acknowledged.iter().any(|(_, value)| matches!(value, Value::Write(n) if *n > writes))
+        self.acknowledged.iter().any(|(_, value)| matches!(value, Value::Write(n) | Value::Put(_, n) if *n > writes))
     }
 
     fn deliver(&mut self, flight: &Flight) -> Option<usize> {

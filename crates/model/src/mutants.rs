@@ -36,6 +36,12 @@ pub const MUTANTS: &[(Mutant, Shows)] = &[
     (Mutant::EligibleForEver, Shows::Far(4)),
     (Mutant::CutTooFarBehind, Shows::Far(7)),
     (Mutant::DurableWithoutEpoch, Shows::Near(7)),
+    (Mutant::OlderHeadTaken, Shows::Near(10)),
+    (Mutant::RaisedInMemory, Shows::Far(11)),
+    (Mutant::RaiseNotAwaited, Shows::Far(13)),
+    (Mutant::OvertakenDone, Shows::Near(10)),
+    (Mutant::RefusedHeadGoesOn, Shows::Near(10)),
+    (Mutant::DoneBeforeRaise, Shows::Near(10)),
 ];
 
 /// Searches with the rule broken: how many states it took, and what broke.

@@ -3,7 +3,7 @@
 use replication::protocol::{History, Member, Membership, Place, Settings};
 use runtime::Instant;
 use std::sync::Arc;
-use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
+use types::{Epoch, Incarnation, Mutant, Seq, StoreId, VolumeEpoch, mutant};
 
 /// Leases and grants last one step of the clock, and few entries fit into a message.
 pub const SETTINGS: Settings = Settings { lease: Instant(1), grant: Instant(1), batch_entries_max: 2 };
@@ -17,6 +17,10 @@ pub enum Value {
     Record(Arc<Membership>),
     /// A client's write, each another.
     Write(u8),
+    /// The volume's epoch is raised.
+    Raise(VolumeEpoch),
+    /// A head's write: of the node that was made head in this epoch.
+    Put(VolumeEpoch, u8),
 }
 
 /// An entry with the epoch in which it was given its place.
@@ -66,7 +70,7 @@ impl Node {
         self.log.iter().for_each(|(epoch, _)| history.push(*epoch));
         let known = self.log.iter().rev().find_map(|(_, value)| match value {
             Value::Record(record) => Some(&**record),
-            Value::Start | Value::Write(_) => None,
+            _ => None,
         });
         let record = known.filter(|_| mutant(Mutant::StartedWithoutLook)).unwrap_or(map).clone();
         self.member = Some(Member::start(me, self.life, SETTINGS, record, history, Seq(0), true, now));

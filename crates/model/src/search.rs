@@ -1,6 +1,6 @@
 //! Two ways through the states: all of them, nearest first; and long ways, drawn from a seed.
 
-use crate::actions::{Action, KINDS};
+use crate::actions::{Action, GROUP_KINDS, KINDS};
 use crate::group::{Bounds, Group, State};
 use stateright::{Checker, HasDiscoveries, Model};
 use std::panic::AssertUnwindSafe;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
-const POSSIBLE: [&str; 2] = Group::POSSIBLE;
+const POSSIBLE: [&str; 3] = Group::POSSIBLE;
 
 /// What a search came to.
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ impl Way {
     fn walk(group: &Group, seed: u64) -> Self {
         let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut way = Self(vec![(group.init_states().swap_remove(0), None)]);
-        let likings = Likings::draw(&mut draws, group.members());
+        let likings = Likings::draw(&mut draws, group);
         let mut actions = Vec::new();
         while way.0.len() <= WAY_STEPS_MAX && way.last().broken().is_none() {
             actions.clear();
@@ -197,13 +197,16 @@ struct Likings {
 }
 
 impl Likings {
-    fn draw(draws: &mut Draws, members: usize) -> Self {
+    fn draw(draws: &mut Draws, group: &Group) -> Self {
         let mut kinds = [0; KINDS];
-        kinds.iter_mut().for_each(|kind| *kind = [0, 1, 2, 8][draws.below(4)]);
+        kinds[..GROUP_KINDS].iter_mut().for_each(|kind| *kind = [0, 1, 2, 8][draws.below(4)]);
         // Without messages, durable entries and the map nothing moves on.
         [0, 2, 11].into_iter().for_each(|kind| kinds[kind] = [4, 16][draws.below(2)]);
         // Some are hard of hearing.
-        let members = (0..members).map(|_| [0, 1, 4, 4][draws.below(4)]).collect();
+        let members = (0..group.members()).map(|_| [0, 1, 4, 4][draws.below(4)]).collect();
+        if group.bounds.heads > 0 {
+            kinds[GROUP_KINDS..].iter_mut().for_each(|kind| *kind = [1, 2, 8, 16][draws.below(4)]);
+        }
         Self { kinds, members }
     }
 

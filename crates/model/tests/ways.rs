@@ -28,6 +28,7 @@ const THREE: Bounds = Bounds {
     watches: true,
     resends: true,
     reads: true,
+    ..Bounds::ALL[0].1
 };
 
 /// A state, and the ways on from there.

@@ -13,7 +13,8 @@ use crate::keys::{KeyRequest, SecretChange};
 use crate::size::ByteSize;
 use crate::snapshots::SnapshotRequest;
 use crate::traffic::Traffic;
-use crate::volume_spec::{SnapshotName, VolumeName, VolumeSpec};
+use crate::volume_spec::{SnapshotName, SnapshotPath, VolumeName, VolumeSpec};
+use cluster::control::Decided;
 use cluster::{Compression, PoolRecord, SnapshotRecord};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::collections::BTreeMap;
@@ -22,7 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, NodeId, VolumeId};
-use volume::{ByteRange, HostChange, Limits, NodeStatus, Secret, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage};
+use volume::{
+    ByteRange, HostChange, Limits, NodeStatus, Secret, Standings, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage,
+};
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
 pub const REQUESTS_MAX: usize = 256;
@@ -53,6 +56,8 @@ pub enum Request {
     EmptyTrash(VolumeId, Answer<()>),
     /// Change which NVMe hosts may use a volume.
     ChangeHosts(VolumeName, HostChange, Answer<VolumeInfo>),
+    /// Serve a volume at another node, from now on.
+    MoveVolume(VolumeName, NodeId, Answer<VolumeInfo>),
     /// Something about snapshots, clones, changes of volumes or usage.
     Snapshots(SnapshotRequest),
     /// Something about encrypted volumes or pools.
@@ -61,6 +66,10 @@ pub enum Request {
     CheckDevice(PathBuf, Answer<()>),
     /// Take it.
     AddDevice(PathBuf, Answer<()>),
+    /// What a request about nodes and devices would do, and unless that is all that is asked: begin it.
+    Duty(cluster::placement::duty::Request, bool, Answer<Decided>),
+    /// How the cluster stands, as the map says.
+    Standing(Answer<Standings>),
     /// How things are.
     Status(Reply<ClusterStatus>),
     /// What clients do.
@@ -254,6 +263,11 @@ impl ControlHandle {
         self.ask_at(self.head_of(&volume).await?, |reply| Request::ChangeHosts(volume, change, reply)).await?
     }
 
+    /// Makes another node serve a volume; it does when this returns.
+    pub async fn move_volume(&self, volume: VolumeName, to: NodeId) -> Result<VolumeInfo, ControlError> {
+        self.ask_at(self.head_of(&volume).await?, |reply| Request::MoveVolume(volume, to, reply)).await?
+    }
+
     /// The snapshots of a volume, by name.
     pub async fn list_snapshots(&self, volume: VolumeName) -> Result<Vec<SnapshotRecord>, ControlError> {
         self.ask_at(self.head_of(&volume).await?, |reply| Request::Snapshots(SnapshotRequest::List(volume, reply)))
@@ -270,6 +284,16 @@ impl ControlHandle {
             Request::Snapshots(SnapshotRequest::Create(volume, name, reply))
         })
         .await?
+    }
+
+    /// Takes snapshots of several volumes at one instant, whoever serves them; asked of one of these nodes. In the order of
+    /// the call.
+    pub async fn create_snapshots(&self, paths: Vec<SnapshotPath>) -> Result<Vec<SnapshotRecord>, ControlError> {
+        let place = match paths.first() {
+            Some(path) => self.head_of(&path.volume).await?,
+            None => 0,
+        };
+        self.ask_at(place, |reply| Request::Snapshots(SnapshotRequest::CreateAll(paths, reply))).await?
     }
 
     /// Deletes a snapshot.
@@ -335,12 +359,27 @@ impl ControlHandle {
 
     /// Unlocks a volume and its family; they can be used when this returns.
     pub async fn unlock_volume(&self, name: VolumeName, secret: Secret) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.head_of(&name).await?, |reply| Request::Keys(KeyRequest::Unlock(name, secret, reply))).await?
+        let head = self.head_of(&name).await?;
+        let unlock = |secret: Secret| {
+            let name = name.clone();
+            |reply| Request::Keys(KeyRequest::Unlock(name, secret, reply))
+        };
+        let unlocked = self.ask_at(head, unlock(secret.clone())).await??;
+        // Whichever node serves it later: a node that has no key of it is none that it can go to.
+        for place in (0..self.0.len()).filter(|place| *place != head) {
+            self.ask_at(place, unlock(secret.clone())).await??;
+        }
+        Ok(unlocked)
     }
 
     /// Locks a volume and its family; nobody can use them when this returns.
     pub async fn lock_volume(&self, name: VolumeName) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.head_of(&name).await?, |reply| Request::Keys(KeyRequest::Lock(name, reply))).await?
+        let head = self.head_of(&name).await?;
+        for place in (0..self.0.len()).filter(|place| *place != head) {
+            let name = name.clone();
+            self.ask_at(place, |reply| Request::Keys(KeyRequest::Lock(name, reply))).await??;
+        }
+        self.ask_at(head, |reply| Request::Keys(KeyRequest::Lock(name, reply))).await?
     }
 
     /// Changes the secrets that open a volume and its family.
@@ -376,6 +415,20 @@ impl ControlHandle {
     /// Gives the node another device, which new volumes use when this returns.
     pub async fn add_device(&self, path: PathBuf) -> Result<(), ControlError> {
         self.ask(|reply| Request::AddDevice(path, reply)).await?
+    }
+
+    /// Begins what a request says of nodes and devices; or only says what it would do.
+    pub async fn decide(
+        &self,
+        request: cluster::placement::duty::Request,
+        is_dry_run: bool,
+    ) -> Result<Decided, ControlError> {
+        self.ask(|reply| Request::Duty(request, is_dry_run, reply)).await?
+    }
+
+    /// How the cluster stands, as the map says.
+    pub async fn standing(&self) -> Result<Standings, ControlError> {
+        self.ask(Request::Standing).await?
     }
 
     /// How things are.

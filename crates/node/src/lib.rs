@@ -35,6 +35,7 @@ pub mod keys;
 mod local_node;
 pub mod log;
 mod metrics;
+pub mod node_name;
 pub mod rates;
 pub mod secret;
 pub mod service;

@@ -9,6 +9,7 @@ use crate::files::FileError;
 use crate::hosts::HostOrder;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, VolumeSpec};
+use cluster::control::DutyError;
 use cluster::{Compression, DEFAULT_POOL, MapError, MapStore, NewPool, RedbMap, ensure_pool};
 use runtime::CoreHandle;
 use runtime::channel::CrossReceiver;
@@ -228,6 +229,9 @@ impl LocalNode {
                 Request::EmptyTrash(id, reply) => {
                     self.spawn(reply, move |assembly| async move { assembly.empty_trash(id).await });
                 }
+                Request::MoveVolume(name, to, reply) => {
+                    self.spawn(reply, move |assembly| async move { assembly.move_volume(name.as_str(), to).await });
+                }
                 Request::Snapshots(request) => {
                     runtime::spawn(crate::snapshots::answer(self.assembly.clone(), request));
                 }
@@ -246,6 +250,19 @@ impl LocalNode {
                 Request::AddDevice(path, reply) => {
                     let assembly = self.assembly.clone();
                     runtime::spawn(async move { tell_start(reply, assembly.add_device(&path).await) });
+                }
+                Request::Duty(request, is_dry_run, reply) => {
+                    let assembly = self.assembly.clone();
+                    runtime::spawn(async move {
+                        let decided = match is_dry_run {
+                            true => assembly.foretell(&request).await,
+                            false => assembly.decide(&request).await,
+                        };
+                        let _ = reply.send(decided.map_err(duty_error));
+                    });
+                }
+                Request::Standing(reply) => {
+                    self.spawn(reply, |assembly| async move { assembly.standing().await });
                 }
                 Request::Status(reply) => {
                     let cluster: ClusterId = self.assembly.cluster_id();
@@ -275,6 +292,15 @@ impl LocalNode {
 /// Tells how an order ended. Nobody may be waiting for it any more.
 pub(crate) fn tell<T>(reply: Answer<T>, outcome: Result<T, VolumeError>) {
     let _ = reply.send(outcome.map_err(control_error));
+}
+
+fn duty_error(error: DutyError) -> ControlError {
+    match error {
+        DutyError::Map(_) => ControlError::Unavailable(error.to_string()),
+        DutyError::Refused(_) | DutyError::Unreadable(_) | DutyError::TooMany(_) => {
+            ControlError::Refused(error.to_string())
+        }
+    }
 }
 
 fn tell_start(reply: Answer<()>, outcome: Result<(), volume::StartError>) {
@@ -330,7 +356,11 @@ pub(crate) fn control_error(error: VolumeError) -> ControlError {
         VolumeError::Smaller { volume, is_bytes, asked_bytes } => {
             ControlError::Smaller { volume, is: ByteSize(is_bytes), asked: ByteSize(asked_bytes) }
         }
-        error @ (VolumeError::NotQuiet { .. } | VolumeError::Layer(_)) => ControlError::Unavailable(error.to_string()),
+        error @ (VolumeError::NotQuiet { .. }
+        | VolumeError::NoInstant(_)
+        | VolumeError::Layer(_)
+        | VolumeError::Busy { .. }
+        | VolumeError::NoWayThere { .. }) => ControlError::Unavailable(error.to_string()),
         VolumeError::Map(error) => ControlError::Unavailable(error.to_string()),
         other => ControlError::Refused(other.to_string()),
     }

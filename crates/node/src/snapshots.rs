@@ -5,8 +5,8 @@
 
 use crate::control::Answer;
 use crate::local_node::tell;
-use crate::volume_spec::{SnapshotName, VolumeName};
-use cluster::SnapshotRecord;
+use crate::volume_spec::{SnapshotName, SnapshotPath, VolumeName};
+use cluster::{SnapshotRecord, Wanted};
 use std::collections::BTreeMap;
 use types::VolumeId;
 use volume::{Assembly, ByteRange, VolumeChange, VolumeInfo, VolumeUsage};
@@ -18,6 +18,8 @@ pub enum SnapshotRequest {
     List(VolumeName, Answer<Vec<SnapshotRecord>>),
     /// Take one.
     Create(VolumeName, SnapshotName, Answer<SnapshotRecord>),
+    /// Take one of each of these volumes, all at one instant.
+    CreateAll(Vec<SnapshotPath>, Answer<Vec<SnapshotRecord>>),
     /// Delete one.
     Delete(VolumeName, SnapshotName, Answer<()>),
     /// Make the volume hold what it holds.
@@ -34,10 +36,16 @@ pub enum SnapshotRequest {
 
 /// Carries an order out. Nobody may be waiting for the answer any more: it was carried out all the same.
 pub(crate) async fn answer(assembly: Assembly, request: SnapshotRequest) {
-    use SnapshotRequest::{Change, Changes, Clone, Create, Delete, List, RollBack, Usage};
+    use SnapshotRequest::{Change, Changes, Clone, Create, CreateAll, Delete, List, RollBack, Usage};
     match request {
         List(volume, reply) => tell(reply, assembly.snapshots(volume.as_str()).await),
         Create(volume, name, reply) => tell(reply, assembly.create_snapshot(volume.as_str(), name.as_str()).await),
+        CreateAll(paths, reply) => {
+            let wanted =
+                |path: &SnapshotPath| Wanted { volume: path.volume.to_string(), name: path.snapshot.to_string() };
+            let wanted: Vec<Wanted> = paths.iter().map(wanted).collect();
+            tell(reply, assembly.create_snapshots(&wanted).await);
+        }
         Delete(volume, name, reply) => tell(reply, assembly.delete_snapshot(volume.as_str(), name.as_str()).await),
         RollBack(volume, name, reply) => tell(reply, assembly.roll_back(volume.as_str(), name.as_str()).await),
         Clone(volume, name, new, reply) => {

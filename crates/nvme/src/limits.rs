@@ -95,6 +95,6 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_millis(700);
 /// An Abort of a command whose data is on its way is answered after this time in any case.
 pub const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// After a wait of this long the socket is asked whether it has ended before anything that came is executed.
-pub const GHOST_CHECK_AFTER: Duration = Duration::from_millis(100);
+pub const GHOST_CHECK_AFTER: Duration = volume::ALIVE_FOR;
 
 const _: () = assert!(MAX_TRANSFER_BYTES == 4096 << MDTS);

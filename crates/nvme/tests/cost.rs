@@ -66,11 +66,8 @@ fn a_warm_read_or_write_takes_no_memory_and_few_system_calls() {
         let (_controller, namespace) =
             node::connect(served.address, &node::options(1), served.nsids[1]).await.expect("connected");
         let mut costs = Vec::new();
-        for round in 0..4 {
-            let (write, read) = (cost(&namespace, true).await, cost(&namespace, false).await);
-            if round == 3 {
-                costs = vec![write, read];
-            }
+        for _ in 0..7 {
+            costs.push([cost(&namespace, true).await, cost(&namespace, false).await]);
         }
         tell.send(costs).expect("the test waits");
     });
@@ -78,9 +75,15 @@ fn a_warm_read_or_write_takes_no_memory_and_few_system_calls() {
     cores.stop();
     let _ = std::fs::remove_file(&path);
     println!("{COMMANDS} commands at depth {DEPTH}: {costs:?}");
-    // A keep alive, a timer or a beat of the node in between may take a little, and a pass of the store's checkpoint a little
-    // more; an allocation per command would be thousands.
-    let (write, read) = (&costs[0], &costs[1]);
+    // What the node does besides (it begins to see to orders, and reads the map for that) falls into one round or another;
+    // what a command takes is in each. A keep alive, a timer or a beat in between may take a little, and a pass of the store's
+    // checkpoint a little more; an allocation per command would be thousands.
+    let least =
+        |kind: usize, of: fn(&Cost) -> u64| costs[3..].iter().map(|round| of(&round[kind])).min().expect("several");
+    let least =
+        |kind| Cost { allocations: least(kind, |cost| cost.allocations), enters: least(kind, |cost| cost.enters) };
+    let costs = [least(0), least(1)];
+    let [write, read] = &costs;
     assert!(write.allocations <= COMMANDS / 8, "{write:?}");
     assert!(read.allocations <= COMMANDS / 32, "{read:?}");
     for cost in &costs {

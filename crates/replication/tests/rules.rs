@@ -39,6 +39,16 @@ fn a_hung_core_leads_no_longer() {
 }
 
 #[test]
+fn what_remains_of_a_group_refuses_nothing() {
+    holds(rules::what_remains_of_a_group_refuses_nothing, &[Mutant::RefusedForNeighbour]);
+}
+
+#[test]
+fn a_stranger_is_not_listened_to() {
+    holds(rules::a_stranger_is_not_listened_to, &[Mutant::StrangerHeard]);
+}
+
+#[test]
 fn a_deposed_primary_reads_nothing() {
     holds(rules::a_deposed_primary_reads_nothing, &[Mutant::DeposedGranted]);
 }

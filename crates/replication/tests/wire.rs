@@ -281,10 +281,14 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
         0 => NodeMessage::Beat(Beat { sent_ns: time, incarnation, cores, stores }),
         1 => {
             let mut groups: Vec<_> = (0..random.below(400))
-                .map(|_| (GroupId(random.number() as u32), Epoch(random.number() as u32)))
+                .map(|_| Excepted {
+                    group: GroupId(random.below(200) as u32),
+                    place: random.below(64) as u16,
+                    below: Epoch(random.number() as u32),
+                })
                 .collect();
             groups.sort();
-            groups.dedup_by_key(|group| group.0);
+            groups.dedup_by_key(|excepted| (excepted.group, excepted.place));
             let grants = if groups.len() > 350 { Grants::Nothing } else { Grants::AllBut(groups) };
             NodeMessage::BeatAnswer(BeatAnswer { echo_ns: time, incarnation, cores, stores, grants })
         }
@@ -300,8 +304,40 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
             to_core: random.number() as u16,
             version: random.number() as u16,
             features: random.number(),
+            nonce: [random.number() as u8; 32],
+            proof: [random.number() as u8; 32],
         }),
     }
+}
+
+fn random_call(random: &mut Random) -> CallMessage {
+    let length = random.below(3) * random.below(200_000);
+    let head = (0..random.below(3000)).map(|_| random.number() as u8).collect();
+    let parcel = Parcel { head, bytes: random_bytes(random, length as usize) };
+    match random.below(3) {
+        0 => CallMessage::Call(Service(random.number() as u16), parcel),
+        1 => CallMessage::Reply(Ok(parcel)),
+        _ => CallMessage::Reply(Err("too many".to_owned())),
+    }
+}
+
+#[test]
+fn a_call_that_is_too_long_is_not_sent() {
+    let most = |head: usize, bytes: usize| {
+        CallMessage::Call(Service(1), Parcel { head: vec![7; head], bytes: shared(&vec![8; bytes]) })
+    };
+    let encoded = |message: &CallMessage| {
+        let (mut out, mut blocks) = (Vec::new(), Vec::new());
+        let encoded = encode_call(&Envelope::default(), message, &mut out, &mut blocks);
+        (encoded.is_ok(), out.is_empty() && blocks.is_empty())
+    };
+    assert_eq!(encoded(&most(MAX_CALL_HEAD_BYTES, MAX_CALL_BYTES)), (true, false));
+    assert_eq!(encoded(&most(MAX_CALL_HEAD_BYTES + 1, 1)), (false, true));
+    assert_eq!(encoded(&most(1, MAX_CALL_BYTES + 1)), (false, true));
+    let long = with_meta("call", |meta| meta[8..12].copy_from_slice(&(MAX_CALL_HEAD_BYTES as u32 + 1).to_le_bytes()));
+    assert!(matches!(refused(&long), WireError::Field { field: "length of the head", .. }));
+    let other = with_meta("reply", |meta| meta[2] = 2);
+    assert!(matches!(refused(&other), WireError::Field { field: "what a reply says", found: 2, .. }));
 }
 
 /// Many messages on one connection, whatever they hold, arrive as they were sent.
@@ -311,7 +347,10 @@ fn a_connection_carries_any_content() {
         let mut random = Random(seed);
         let (mut sender, mut receiver) = (Sender::new(), Receiver::new());
         for _ in 0..100 {
-            let (envelope, said) = if random.below(4) == 0 {
+            let (envelope, said) = if random.below(8) == 0 {
+                let request = RequestId(random.number());
+                (Envelope { request, ..Envelope::default() }, Said::Call(random_call(&mut random)))
+            } else if random.below(4) == 0 {
                 let request = RequestId(random.number());
                 (Envelope { request, ..Envelope::default() }, Said::Node(random_node_message(&mut random)))
             } else {
@@ -571,7 +610,8 @@ fn a_history_that_does_not_rise_is_refused() {
 #[test]
 fn an_answer_that_would_except_too_many_groups_grants_nothing() {
     let answer = |groups: u32| {
-        let grants = Grants::AllBut((0..groups).map(|group| (GroupId(group), Epoch(1))).collect());
+        let except = |group| Excepted { group: GroupId(group), place: 0, below: Epoch(1) };
+        let grants = Grants::AllBut((0..groups).map(except).collect());
         let line = StoreLine { store: StoreId(1), life: Incarnation(1), shards: 1, cores: 1, ..StoreLine::default() };
         let (incarnation, cores, stores) = (Incarnation(1), Cores::default(), vec![line; 64]);
         let message = NodeMessage::BeatAnswer(BeatAnswer { echo_ns: 1, incarnation, cores, stores, grants });
@@ -581,8 +621,8 @@ fn an_answer_that_would_except_too_many_groups_grants_nothing() {
             other => panic!("{other:?}"),
         }
     };
-    let most = MAX_GROUPS_NAMED as u32;
-    assert!(matches!(answer(most), Grants::AllBut(groups) if groups.len() == MAX_GROUPS_NAMED));
+    let most = MAX_EXCEPTED as u32;
+    assert!(matches!(answer(most), Grants::AllBut(excepted) if excepted.len() == MAX_EXCEPTED));
     assert_eq!(answer(most + 1), Grants::Nothing);
 }
 
@@ -727,4 +767,31 @@ fn a_frame_takes_as_many_entries_as_its_bounds_allow() {
     assert_eq!([taken(&write, 256), taken(&write, 300)], [256, 256], "1 MiB of blocks");
     assert_eq!([taken(&noop, 4096), taken(&noop, 4100)], [4096, 4096], "4,096 entries");
     assert_eq!([taken(&record, 1), taken(&record, 20)], [1, 7], "512 KiB of heads");
+}
+
+/// Made by Python's `hashlib.blake2s`, of the hellos of `wire-golden.txt`.
+#[test]
+fn a_proof_is_of_both_hellos_and_of_who_speaks() {
+    let hello_of = |name| {
+        let sample = samples().into_iter().find(|(is, ..)| *is == name).expect("there is one");
+        match sample.2 {
+            Said::Node(NodeMessage::Hello(hello) | NodeMessage::HelloAnswer(hello)) => hello,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (hello, answer) = (hello_of("hello"), hello_of("hello-answer"));
+    let key = ClusterKey(std::array::from_fn(|index| index as u8));
+    let is = |proof: [u8; 32], hex: &str| {
+        let digits: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(digits, hex);
+    };
+    is(key.answerer(&hello, &answer), "418232035e6d1b55d9bbe06ddb551bbbe62b6943b1f407d6ea719d88e7bb43e4");
+    is(key.opener(&hello, &answer), "7f6315e073f971508ebf04dad39643206ee737ee579410a572569276ec10df60");
+    let opener = key.opener(&hello, &answer);
+    for bit in 0..256 {
+        let mut other = opener;
+        other[bit / 8] ^= 1 << (bit % 8);
+        assert!(!same_proof(&opener, &other));
+    }
+    assert!(same_proof(&opener, &opener.clone()));
 }

@@ -23,7 +23,7 @@ usage: cairn-sim list
        cairn-sim mutants [WORKLOAD] [--seeds N]     (a build with --features mutants)";
 
 /// Seeds of each workload in one round of a soak: clusters are what is looked at most.
-const SOAK_SEEDS: [(&str, u64); 3] = [("cluster", 64), ("store", 4), ("volume", 2)];
+const SOAK_SEEDS: [(&str, u64); 4] = [("cluster", 64), ("hosts", 24), ("store", 4), ("volume", 2)];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

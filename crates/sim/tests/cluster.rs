@@ -23,12 +23,24 @@ fn heads_reach_groups_wherever_they_are_led() {
     assert!(total.answered > 25_000 && total.far > 15_000 && total.reigns > 150 && total.crashes > 25, "{total}");
 }
 
+fn hosts() -> &'static Workload {
+    Workload::named("hosts").expect("it is one of the workloads")
+}
+
+#[test]
+fn hosts_that_send_again_what_they_gave_up_lose_nothing_while_heads_move() {
+    let summary = runner::run(hosts(), &Plan::new(hosts(), 1..17)).unwrap_or_else(|failed| panic!("{failed}"));
+    let total = summary.total;
+    assert!(total.answered > 15_000 && total.resent > 50 && total.resets > 10 && total.crashes > 30, "{total}");
+    assert!(total.snapshots > 10 && total.clones > 0, "{total}");
+}
+
 #[test]
 fn a_run_of_a_cluster_is_the_same_run_twice() {
-    for seed in [1, 5, 6] {
+    for (workload, seed) in [(cluster(), 1), (cluster(), 5), (cluster(), 6), (hosts(), 1), (hosts(), 4)] {
         let run =
-            || runner::run_seed(cluster(), &RunOptions::new(seed, 0)).unwrap_or_else(|failure| panic!("{failure}"));
-        assert_eq!(run(), run(), "seed {seed}");
+            || runner::run_seed(workload, &RunOptions::new(seed, 0)).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(run(), run(), "{} seed {seed}", workload.name);
     }
 }
 

@@ -90,6 +90,16 @@ pub enum Mutant {
     CompareAndWriteSplit,
     /// Volume: what was compared before a rollback is written after it.
     ComparedBeforeRollback,
+    /// Volume: a new top of a snapshot counts as a rollback for what was compared before it.
+    SnapshotTakesBack,
+    /// Volume: a head that has gone on by itself says that it was still stopped when it hears "go".
+    InstantOfHeadGoneOn,
+    /// Volume: the layers of a group snapshot are named although a volume has another head by now.
+    InstantOfReplacedHead,
+    /// Volume: the layer of a group snapshot is named although its head has left it, and it may be ending.
+    InstantOfLayerLeft,
+    /// Volume: a head takes the new top of a group snapshot from the map before it is told to stop.
+    InstantTopTakenEarly,
     /// Volume: who locks a volume takes it away from the first core only.
     LockedOnOneCore,
     /// Volume: what is discarded in a layer does not hide what lies in those below.
@@ -196,6 +206,22 @@ pub enum Mutant {
     OldRequestTaken,
     /// Replication: what a head has asked again since is done all the same.
     OvertakenDone,
+    /// Replication: a head that a group refused goes on, under the epoch that it was refused for.
+    RefusedHeadGoesOn,
+    /// Replication: a head does a write at a group that does not know of it yet, for a client that may have gone meanwhile.
+    DoneBeforeRaise,
+    /// Control: who another has followed goes on writing orders.
+    OlderControlWrites,
+    /// Replication: what is left of a group on a store that it left refuses leases for its member on another store of the node.
+    RefusedForNeighbour,
+    /// Control: a reign goes on although the map's record of it is another.
+    ReignOutlivesRecord,
+    /// Control: a device that is away for long is given up, whoever else is away.
+    GivenUpAlone,
+    /// Control: a member is taken out before all that are wanted are in sync.
+    TakenOutTooEarly,
+    /// Control: a device is taken out of the map whatever was said of it since it was looked at.
+    RemovedUnseen,
     /// Volume: a head that another has followed decides on in the map.
     DeposedHeadDecides,
     /// Volume: which layer may end is decided by records of different moments.
@@ -212,6 +238,10 @@ pub enum Mutant {
     OlderKeeperTaken,
     /// A group takes what a head wants of a chunk that is another group's.
     OtherTableTaken,
+    /// Volume: two writes of parts of one block are let in at once, as if only the sectors counted that they name.
+    SectorsAdmitted,
+    /// Volume: a snapshot is taken, and the cores go on with the layer that is the snapshot's.
+    SnapshotOldLayer,
     /// Replication: a primary's index takes in what is durable on itself, before the others have it.
     ReadBeforeCommitted,
     /// Replication: a member that drops entries keeps the first of those that its primary has otherwise.
@@ -228,6 +258,8 @@ pub enum Mutant {
     FullMemberIgnored,
     /// Replication: beats and their answers speak for all cores, also for those that hang.
     HungCoreSpokenFor,
+    /// Replication: who connects is listened to, whether it knows the cluster's key or not.
+    StrangerHeard,
     /// Catch-up: leaves that both sides have are taken for equal, whatever was written to them last.
     LastSeqIgnored,
     /// Catch-up: blocks that the primary cannot read are left out of their unit.
@@ -254,6 +286,8 @@ pub enum Mutant {
     FilledCounts,
     /// Replication: what a member told earlier, and comes later, counts.
     ToldOutOfOrder,
+    /// Heads: the host of a controller that has ended counts as one that is there.
+    EndedControllerCounts,
 }
 
 #[cfg(feature = "mutants")]

@@ -2,6 +2,7 @@
 
 use crate::admission::Access;
 pub use crate::checksums::BlockChecksums;
+use crate::clients::Opening;
 use crate::command::{Command, Finished};
 pub use crate::directory::Directory;
 use crate::head::{Head, Running, VolumeState};
@@ -9,7 +10,7 @@ use crate::hold::Held;
 use crate::latency::{Door, Flight, Operation};
 use crate::limit::Cost;
 use crate::part::{Done, Work};
-pub use crate::session::Session;
+pub use crate::session::{ALIVE_FOR, Session};
 use crate::snapshot::{SnapshotInfo, SnapshotState};
 use crate::status::{BlockExtent, SnapshotMark};
 use crate::zeroes::Zeroing;
@@ -18,11 +19,15 @@ use runtime::{Instant, IoBuf, SharedBuf};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use types::{BLOCK_BYTES, CHUNK_BYTES, LayerId, NodeId, VolumeId};
 
 /// Most bytes that one read, write or compare moves: NVMe's MDTS here, and a chunk, so that a command touches at most
 /// two of them. A door whose protocol has longer requests splits them.
 pub const MAX_TRANSFER_BYTES: u32 = CHUNK_BYTES as u32;
+
+/// Who waits for a volume looks so often whether its client is there still.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a host is told of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +65,10 @@ pub struct VolumeInfo {
 pub enum Standing {
     /// Here.
     Here,
+    /// Here until now: it is going to another node, and nothing more is let in.
+    Changing,
+    /// Here, and a group of it serves nobody: nothing more is let in until it does.
+    Stopped,
     /// By another node, or by nobody before one takes it.
     Elsewhere,
 }
@@ -122,6 +131,13 @@ pub enum IoError {
     /// The volume was deleted.
     #[error("the volume is gone from here: {0}")]
     Gone(String),
+    /// The volume is going from this node to another: the same may be asked for soon.
+    #[error("the volume changes its head: {0}")]
+    Changing(String),
+    /// A group of the volume serves nobody; whether the command is done, or will be, is unknown, and it holds its place in the
+    /// order: the same may be asked for when the volume is served again.
+    #[error("the volume waits: {0}")]
+    Stopped(String),
     /// Another node is the volume's head: the same may be asked for there.
     #[error("the volume is served elsewhere: {0}")]
     Elsewhere(String),
@@ -202,6 +218,29 @@ impl Volume {
         };
         let below = self.snapshots().into_iter().filter(is_below);
         below.map(|info| (info.name.clone(), SnapshotMark(info.layer()))).collect()
+    }
+
+    /// Asks for what `ask` makes; where nothing was let in, as the volume changes its head or a group of it serves nobody, once
+    /// more when that is over: for doors whose protocol knows of no wait but that for an answer. Of a
+    /// [session that waits](Session::that_waits): of others something that was let in may be done twice.
+    pub async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, IoError>
+    where
+        F: Future<Output = Result<T, IoError>>,
+    {
+        loop {
+            match ask().await {
+                // Whose client has gone meanwhile is told so when it asks again.
+                Err(IoError::Changing(_) | IoError::Stopped(_)) => {
+                    let _ = runtime::timeout(PATIENCE, self.state.decided()).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// A client has it open from now on, until what is returned is dropped: it stays where it is meanwhile.
+    pub fn open(&self) -> Option<Opening> {
+        self.state.head().map(|head| Opening::new(&head, self.id()))
     }
 
     /// Where it is served.

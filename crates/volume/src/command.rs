@@ -4,6 +4,7 @@
 //!   one chunk, this core     ticket at the call ─► its turn ─► run the part ─► commit ─► leave
 //!   one chunk, another core  one message there, one answer back; there it is the same
 //!   two chunks               the lower ticket, its turn, the higher ticket, its turn; then both parts at once
+//!   first write of a reign   its turn, then the group is told of the head (`raised`), then the part
 //! ```
 //!
 //! A call moves at most 1 MiB, so it touches at most two chunks.
@@ -15,6 +16,8 @@ use crate::head::{Call, Head, Orphan, Running, VolumeState};
 use crate::latency::{self, Moments};
 use crate::message::{Outcome, Reply, Request};
 use crate::part::{self, Done, Part, blocks_around, local_group};
+use crate::patience::{self, TooLong};
+use crate::raised::raised_first;
 use crate::session::Session;
 use crate::spec::VolumeSpec;
 use replication::{Access as GroupAccess, GroupError, OnItsWay};
@@ -24,7 +27,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use store::AppendTimes;
-use types::{CHUNK_BYTES, ChunkId, VolumeId};
+use types::{BLOCK_BYTES, CHUNK_BYTES, ChunkId, Mutant, VolumeId, mutant};
 
 /// A ticket on this core. Given up when dropped; if an entry of the command is still on its way then, only once that
 /// is committed: nothing that overlaps may start before.
@@ -40,8 +43,15 @@ pub(crate) struct Admitted {
     moments: Moments,
 }
 
+/// Parts of blocks have their blocks for themselves, as all that is written (H7).
+fn access_of(part: &Part, access: Access) -> Access {
+    let is_partial = !(part.offset | part.len).is_multiple_of(BLOCK_BYTES as u32);
+    if mutant(Mutant::SectorsAdmitted) && is_partial { Access::Read } else { access }
+}
+
 impl Admitted {
     fn enter(head: &Rc<Head>, volume: VolumeId, part: &Part, access: Access) -> Self {
+        let access = access_of(part, access);
         let range = blocks_around(part.offset, part.len);
         Self::with(head, volume, Some(head.admission.enter((volume, part.chunk), range, access)))
     }
@@ -139,9 +149,10 @@ impl Drop for FarHold {
 
 /// Where a part's group is.
 #[derive(Clone, Copy)]
-struct Target {
-    core: u16,
-    place: usize,
+pub(crate) struct Target {
+    pub(crate) core: u16,
+    /// In the volume's table.
+    pub(crate) place: usize,
 }
 
 impl Target {
@@ -153,16 +164,21 @@ impl Target {
 
 /// A command that was called.
 pub(crate) struct Command {
+    head: Rc<Head>,
     running: Running,
     called: Instant,
+    /// Where its parts are.
+    targets: [Option<Target>; 2],
+    /// See [`Session::that_waits`].
+    waits: bool,
     stage: Stage,
 }
 
 enum Stage {
     Here(Admitted, Target, Part),
     There(Call),
-    /// Two chunks. Boxed: rare, and large.
-    Both(Pin<Box<dyn Future<Output = Ended>>>),
+    /// Two chunks, or the first write of a reign at its group. Boxed: rare, and large.
+    Boxed(Pin<Box<dyn Future<Output = Ended>>>),
 }
 
 /// What a command came to, and how it got on.
@@ -198,10 +214,14 @@ impl Command {
             len: first_len,
             snapshot: snapshot(),
             compared: None,
+            waits: session.waits(),
             epoch: term.spec.epoch,
             work: work(0, first_len),
         };
+        let called = now();
         let target = Target::of(&term.spec, chunk);
+        let mut targets = [Some(target), None];
+        let is_raised = |target: Target| access == Access::Read || volume.raised.at(term.spec.epoch, target.place);
         let stage = if first_len < len {
             let rest = len - first_len;
             let (chunk, work) = (ChunkId(chunk.0 + 1), work(first_len, rest));
@@ -211,41 +231,68 @@ impl Command {
                 len: rest,
                 snapshot: snapshot(),
                 compared: None,
+                waits: session.waits(),
                 epoch: term.spec.epoch,
                 work,
             };
-            let pair = Pair::begin(head, volume.clone(), access, first, second);
-            Stage::Both(Box::pin(pair.finish(session.clone())))
+            let other = Target::of(&term.spec, chunk);
+            targets[1] = Some(other);
+            let waits_since = (!is_raised(target) || !is_raised(other)).then_some(called);
+            let pair = Pair::begin(head.clone(), volume.clone(), access, (first, target), (second, other));
+            Stage::Boxed(Box::pin(pair.finish(session.clone(), waits_since)))
+        } else if !is_raised(target) {
+            let write = First::begin(head.clone(), volume.clone(), access, (first, target));
+            Stage::Boxed(Box::pin(write.finish(session.clone(), called)))
         } else if target.core == head.index {
             Stage::Here(Admitted::enter(&head, volume.info.id, &first, access), target, first)
         } else {
             let request = Request::AdmitAndRun { spec: term.spec.clone(), place: target.place, access, part: first };
             Stage::There(Call::send(&head, target.core, request))
         };
-        Ok(Self { running, called: now(), stage })
+        Ok(Self { head, running, called, targets, waits: session.waits(), stage })
     }
 
     /// Does it.
     // Not an `async fn`: that one keeps its arguments twice, and each command's task would carry both.
     pub(crate) fn finish(self) -> impl Future<Output = Result<Finished, IoError>> {
-        let Self { running, called, stage } = self;
+        let Self { head, running, called, targets, waits, stage } = self;
         async move {
-            let (finished, moments) = match stage {
-                Stage::Here(mut hold, target, part) => {
-                    hold.granted().await;
-                    let result = run_here(running.volume(), target, part, &mut hold).await;
-                    (result.map(|done| Finished(done, None)), hold.moments)
+            let volume = running.volume();
+            let work = pin!(async {
+                match stage {
+                    Stage::Here(mut hold, target, part) => {
+                        hold.granted().await;
+                        let result = run_here(volume, target, part, &mut hold).await;
+                        (result.map(|done| Finished(done, None)), hold.moments)
+                    }
+                    Stage::There(call) => {
+                        let Outcome { result, moments } = call.answer().await.done();
+                        (result.map(|done| Finished(done, None)), moments)
+                    }
+                    Stage::Boxed(boxed) => boxed.await,
                 }
-                Stage::There(call) => {
-                    let Outcome { result, moments } = call.answer().await.done();
-                    (result.map(|done| Finished(done, None)), moments)
-                }
-                Stage::Both(both) => both.await,
+            });
+            let ended = if waits { Ok(work.await) } else { head.patience.wait(volume.info.id, called, work).await };
+            let (finished, moments) = match ended {
+                Ok(ended) => ended,
+                Err(TooLong) => (Err(given_up(&head, volume, &targets)), Moments::default()),
             };
             latency::note(Moments::called(called).with(moments));
             finished.map_err(|error| running.volume().explain(error))
         }
     }
+}
+
+/// What a command comes to that was given up. Of parts on other cores those tell what they find.
+#[cold]
+fn given_up(head: &Rc<Head>, volume: &VolumeState, targets: &[Option<Target>]) -> IoError {
+    let spec = volume.gate.term().spec.clone();
+    for target in targets.iter().flatten().filter(|target| target.core == head.index) {
+        if let Ok(group) = local_group(&volume.table.groups, target.place) {
+            patience::note_stopped(head, &spec, group);
+        }
+    }
+    volume.serves_nobody()
 }
 
 fn run_here<'a>(
@@ -283,6 +330,34 @@ enum Hold {
     There(FarHold),
 }
 
+/// The first write of a reign at its group: in its place of the order it waits until the group knows of the head.
+struct First {
+    head: Rc<Head>,
+    volume: Rc<VolumeState>,
+    part: Part,
+    target: Target,
+    entering: Entering,
+}
+
+impl First {
+    fn begin(head: Rc<Head>, volume: Rc<VolumeState>, access: Access, part: (Part, Target)) -> Self {
+        let entering = Entering::begin(&head, &volume, access, &part);
+        Self { head, volume, part: part.0, target: part.1, entering }
+    }
+
+    async fn finish(self, session: Session, called: Instant) -> Ended {
+        let Self { head, volume, part, target, entering } = self;
+        let hold = entering.turn(&head).await;
+        let mut moments = Moments::default();
+        if let Err(error) = raised_first(&head, &volume, &session, called, &[target]).await {
+            return (Err(error), moments);
+        }
+        moments.admitted(now());
+        let Outcome { result, moments: its } = hold.run(&volume, target, part).await;
+        (result.map(|done| Finished(done, None)), moments.with(its))
+    }
+}
+
 /// A command that touches two chunks.
 struct Pair {
     head: Rc<Head>,
@@ -295,28 +370,41 @@ struct Pair {
 }
 
 impl Pair {
-    fn begin(head: Rc<Head>, volume: Rc<VolumeState>, access: Access, first: Part, second: Part) -> Self {
-        let term = volume.gate.term();
-        let targets = [Target::of(&term.spec, first.chunk), Target::of(&term.spec, second.chunk)];
-        let parts = [(first, targets[0]), (second, targets[1])];
+    fn begin(
+        head: Rc<Head>,
+        volume: Rc<VolumeState>,
+        access: Access,
+        first: (Part, Target),
+        second: (Part, Target),
+    ) -> Self {
+        let parts = [first, second];
         let entering = Entering::begin(&head, &volume, access, &parts[0]);
         // Two free chunks of this core: admitted at the call, like a command on one chunk.
-        let now = matches!(&entering, Entering::Here(hold) if hold.is_granted()) && targets[1].core == head.index;
+        let now = matches!(&entering, Entering::Here(hold) if hold.is_granted()) && parts[1].1.core == head.index;
         let second = now.then(|| Entering::begin(&head, &volume, access, &parts[1]));
         Self { head, volume, access, parts, first: entering, second }
     }
 
-    async fn finish(self, session: Session) -> Ended {
+    /// `waits_since`: when it was called, if one of its groups may not know of the head.
+    async fn finish(self, session: Session, waits_since: Option<Instant>) -> Ended {
         let mut moments = Moments::default();
-        let result = self.run(session, &mut moments).await;
+        let result = self.run(session, waits_since, &mut moments).await;
         (result, moments)
     }
 
-    async fn run(self, session: Session, moments: &mut Moments) -> Result<Finished, IoError> {
+    async fn run(
+        self,
+        session: Session,
+        waits_since: Option<Instant>,
+        moments: &mut Moments,
+    ) -> Result<Finished, IoError> {
         let Self { head, volume, access, parts, first, second } = self;
         let first = first.turn(&head).await;
         let second = second.unwrap_or_else(|| Entering::begin(&head, &volume, access, &parts[1]));
         let second = second.turn(&head).await;
+        if let Some(called) = waits_since {
+            raised_first(&head, &volume, &session, called, &[parts[0].1, parts[1].1]).await?;
+        }
         moments.admitted(now());
         // If not, newer commands may have been done on the second chunk meanwhile.
         session.may_be_admitted()?;
@@ -348,7 +436,7 @@ impl Entering {
         if target.core == head.index {
             return Self::Here(Admitted::enter(head, volume, part, access));
         }
-        let range = blocks_around(part.offset, part.len);
+        let (range, access) = (blocks_around(part.offset, part.len), access_of(part, access));
         let request = Request::Admit { volume, chunk: part.chunk, range, access };
         Self::There(Call::send(head, target.core, request), target.core)
     }
@@ -427,20 +515,37 @@ pub(crate) async fn serve(head: Rc<Head>, request: Request) -> Reply {
             Reply::Granted(hold.hand_over())
         }
         Request::AdmitAndRun { spec, place, access, part } => {
-            let mut hold = Admitted::enter(&head, spec.info.id, &part, access);
-            hold.granted().await;
-            hold.moments.admitted(now()); // also the way here was a wait
-            Reply::Done(run_for_another(&head, &spec, place, part, hold).await)
+            let (mut hold, waits) = (Admitted::enter(&head, spec.info.id, &part, access), part.waits);
+            let done = async {
+                hold.granted().await;
+                hold.moments.admitted(now()); // also the way here was a wait
+                run_for_another(&head, &spec, place, part, hold).await
+            };
+            Reply::Done(unless_it_takes_too_long(&head, &spec, place, waits, done).await)
         }
         Request::Look { spec, place, part } => {
-            let hold = Admitted::onlooker(&head, spec.info.id);
-            Reply::Done(run_for_another(&head, &spec, place, part, hold).await)
+            let (hold, waits) = (Admitted::onlooker(&head, spec.info.id), part.waits);
+            let done = run_for_another(&head, &spec, place, part, hold);
+            Reply::Done(unless_it_takes_too_long(&head, &spec, place, waits, done).await)
         }
         Request::Run { spec, place, ticket, part } => {
-            let hold = Admitted::with(&head, spec.info.id, Some(ticket));
-            Reply::Done(run_for_another(&head, &spec, place, part, hold).await)
+            let (hold, waits) = (Admitted::with(&head, spec.info.id, Some(ticket)), part.waits);
+            let done = run_for_another(&head, &spec, place, part, hold);
+            Reply::Done(unless_it_takes_too_long(&head, &spec, place, waits, done).await)
+        }
+        Request::Raise { spec, place, waits } => {
+            let raised = async {
+                let result = raise_for_another(&head, &spec, place, waits).await;
+                Outcome { result: result.map(|()| Done::Plain), moments: Moments::default() }
+            };
+            Reply::Done(unless_it_takes_too_long(&head, &spec, place, waits, raised).await)
         }
     }
+}
+
+async fn raise_for_another(head: &Rc<Head>, spec: &VolumeSpec, place: usize, waits: bool) -> Result<(), IoError> {
+    let table = head.table(spec.table.id);
+    part::raise(head, spec, local_group(table.as_ref().map_or(&[], |table| &table.groups), place)?, waits).await
 }
 
 async fn run_for_another(head: &Head, spec: &VolumeSpec, place: usize, part: Part, mut hold: Admitted) -> Outcome {
@@ -461,4 +566,28 @@ async fn run_for_another(head: &Head, spec: &VolumeSpec, place: usize, part: Par
         }
     };
     Outcome { result, moments: hold.moments }
+}
+
+/// The same for whoever asked from another core: its answer says that the volume waits.
+async fn unless_it_takes_too_long(
+    head: &Rc<Head>,
+    spec: &VolumeSpec,
+    place: usize,
+    waits: bool,
+    done: impl Future<Output = Outcome>,
+) -> Outcome {
+    if waits {
+        return done.await;
+    }
+    match head.patience.wait(spec.info.id, now(), pin!(done)).await {
+        Ok(outcome) => outcome,
+        Err(TooLong) => {
+            let table = head.table(spec.table.id);
+            if let Ok(group) = local_group(table.as_ref().map_or(&[], |table| &table.groups), place) {
+                patience::note_stopped(head, spec, group);
+            }
+            let why = format!("a group of volume {} serves nobody for now", spec.info.name);
+            Outcome { result: Err(IoError::Stopped(why)), moments: Moments::default() }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The volumes that one core serves.
 
 use crate::api::Volume;
+use crate::clients::{self, Clients, HostHere};
 use crate::head::Head;
 use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
@@ -19,6 +20,7 @@ struct Listed {
     changed: WaitList,
     locked: RefCell<Arc<BTreeSet<String>>>,
     head: RefCell<Weak<Head>>,
+    clients: Clients,
 }
 
 /// The volumes that one core serves. Clones share it.
@@ -79,6 +81,27 @@ impl Directory {
         if let Some(head) = head {
             head.fence().await;
         }
+    }
+
+    /// An NVMe host has a controller here, until what is returned is dropped. `open_by_default`: it may use a volume of which
+    /// nobody has said which hosts may. Told to the first core's directory, which knows all hosts of the node.
+    pub fn host_came(&self, nqn: &str, open_by_default: bool) -> HostHere {
+        HostHere::new(self, nqn, open_by_default)
+    }
+
+    /// Whether a host should be told nothing yet of which volumes there are, and where they are served: one that it may use is on
+    /// its way to this node.
+    pub fn awaits(&self, nqn: &str) -> bool {
+        clients::awaits(self, nqn)
+    }
+
+    /// Resolves when it may be told, in some seconds at most.
+    pub async fn until_reached(&self, nqn: &str) {
+        clients::until_reached(self, nqn).await;
+    }
+
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.0.clients
     }
 
     pub(crate) fn belongs_to(&self, head: &Rc<Head>) {

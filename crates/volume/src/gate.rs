@@ -224,6 +224,7 @@ mod tests {
             layer_records: Vec::new(),
             coding: Coding::default(),
             limiter: None,
+            rollbacks: 0,
         })
     }
 

@@ -10,10 +10,13 @@ use crate::gate::{Gate, Strays};
 use crate::hold::Line;
 use crate::latency::{Latencies, Recorder};
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
+use crate::patience::{self, Patience, StoppedGroups};
+use crate::raised::Raised;
 use crate::session::Session;
 use crate::snapshot::{Reading, SnapshotState};
 use crate::spec::{LocalTable, VolumeSpec};
 use replication::node::CoreGroups;
+use replication::protocol::goes_on_in;
 use replication::{Access, GroupError, OnItsWay};
 use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
 use std::cell::{Cell, RefCell};
@@ -24,7 +27,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::ReadError;
-use types::{LayerId, StoreId, VolumeEpoch, VolumeId};
+use types::{GroupId, LayerId, StoreId, VolumeEpoch, VolumeId};
 
 /// Messages between two cores before the sender's own queue takes over.
 const LINE_MESSAGES: usize = 4096;
@@ -84,6 +87,8 @@ pub(crate) struct Head {
     leaving: RefCell<Vec<Rc<VolumeState>>>,
     /// This core's share of the groups.
     pub(crate) groups: Rc<CoreGroups>,
+    /// Commands that wait.
+    pub(crate) patience: Patience,
 }
 
 impl Head {
@@ -106,11 +111,13 @@ impl Head {
             in_trash: RefCell::default(),
             leaving: RefCell::default(),
             groups,
+            patience: Patience::default(),
         });
         head.directory.belongs_to(&head);
         for (core, sender) in out.iter().enumerate().filter(|(core, _)| *core != usize::from(index)) {
             runtime::spawn(send_all(head.clone(), core, sender.clone()));
         }
+        runtime::spawn(patience::look_after(Rc::downgrade(&head)));
         // The line to itself stays open: what is served is served as long as the core lives, whoever holds on to it.
         let own = out.into_iter().nth(index.into());
         runtime::spawn(receive(head.clone(), inbox, own));
@@ -167,10 +174,10 @@ impl Head {
     }
 
     /// What the volume is here and now, if this node serves it: in another's reign it asks for nothing.
-    fn spec_of(&self, volume: VolumeId) -> Option<Arc<VolumeSpec>> {
+    pub(crate) fn spec_of(&self, volume: VolumeId) -> Option<Arc<VolumeSpec>> {
         let leaving = || self.leaving.borrow().iter().find(|state| state.info.id == volume).cloned();
         let known = self.directory.by_id(volume).map(|volume| volume.state).or_else(leaving);
-        known.filter(|state| state.standing() == Standing::Here).map(|state| state.gate.term().spec.clone())
+        known.filter(|state| state.standing() != Standing::Elsewhere).map(|state| state.gate.term().spec.clone())
     }
 
     /// A group has seen a later head of the volume: this one serves nothing of it from now on, on any core (H3).
@@ -178,7 +185,7 @@ impl Head {
     pub(crate) fn deposed(self: &Rc<Self>, volume: VolumeId, seen: VolumeEpoch) {
         let stop = move |head: &Head| {
             if let Some(volume) = head.directory.by_id(volume)
-                && volume.state.gate.term().spec.epoch < seen
+                && goes_on_in(volume.state.gate.term().spec.epoch, seen).is_none()
             {
                 volume.state.stand(Standing::Elsewhere);
                 head.directory.bump();
@@ -199,6 +206,10 @@ impl Head {
 
     pub(crate) fn table(&self, id: u32) -> Option<Rc<LocalTable>> {
         self.tables.borrow().iter().find(|table| table.layout.id == id).cloned()
+    }
+
+    pub(crate) fn cores(&self) -> u16 {
+        self.outboxes.len() as u16
     }
 
     /// Sends in order; what gathers in a turn leaves together.
@@ -402,6 +413,9 @@ pub(crate) struct VolumeState {
     pub(crate) snapshots: RefCell<Vec<Rc<SnapshotState>>>,
     head: Weak<Head>,
     standing: Cell<Standing>,
+    pub(crate) stopped: StoppedGroups,
+    pub(crate) raised: Raised,
+    stood: WaitList,
     gone: Cell<bool>,
     running: Cell<u64>,
     drained: WaitList,
@@ -430,6 +444,9 @@ impl VolumeState {
             snapshots: RefCell::default(),
             head: Rc::downgrade(head),
             standing: Cell::new(standing),
+            stopped: StoppedGroups::default(),
+            raised: Raised::default(),
+            stood: WaitList::default(),
             gone: Cell::new(false),
             running: Cell::new(0),
             drained: WaitList::default(),
@@ -443,6 +460,7 @@ impl VolumeState {
         let Some(Volume { state, .. }) = head.directory.remove(id) else { return };
         head.leaving.borrow_mut().push(state.clone());
         state.gone.set(true);
+        state.stood.wake_all();
         state.drained.until(|| (state.running.get() == 0).then_some(())).await;
         // Parts that another core asked for, whose command may have been given up there.
         state.gate.term().end().await;
@@ -461,14 +479,42 @@ impl VolumeState {
         self.gate.term().spec.info.name.clone()
     }
 
+    pub(crate) fn head(&self) -> Option<Rc<Head>> {
+        self.head.upgrade()
+    }
+
     /// Where it is served.
     pub(crate) fn standing(&self) -> Standing {
-        self.standing.get()
+        match self.standing.get() {
+            Standing::Here if self.is_stopped() => Standing::Stopped,
+            standing => standing,
+        }
+    }
+
+    /// A core has found that a group of it serves nobody, or serves again. Returns whether that changes where it is served.
+    pub(crate) fn note_stopped(&self, found: (u16, GroupId), has_stopped: bool) -> bool {
+        let changes = self.stopped.note(found, has_stopped);
+        if changes {
+            self.stood.wake_all();
+        }
+        changes
     }
 
     /// From now on it is served there.
     pub(crate) fn stand(&self, standing: Standing) {
         self.standing.set(standing);
+        self.stood.wake_all();
+    }
+
+    /// Resolves when nothing runs that was let in here; to be asked where nothing more is.
+    pub(crate) async fn quiet(&self) {
+        self.drained.until(|| (self.running.get() == 0).then_some(())).await;
+    }
+
+    /// Resolves when it is known where the volume is served, or that it is gone.
+    pub(crate) async fn decided(&self) {
+        let is_open = || matches!(self.standing(), Standing::Changing | Standing::Stopped) && !self.gone.get();
+        self.stood.until(|| (!is_open()).then_some(())).await;
     }
 
     /// Whether it was taken away from this core.
@@ -489,6 +535,16 @@ impl VolumeState {
     }
 
     #[cold]
+    pub(crate) fn serves_nobody(&self) -> IoError {
+        IoError::Stopped(format!("a group of volume {} serves nobody for now", self.name()))
+    }
+
+    #[cold]
+    fn changing(&self) -> IoError {
+        IoError::Changing(format!("volume {} goes to another node", self.name()))
+    }
+
+    #[cold]
     fn elsewhere(&self) -> IoError {
         let term = self.gate.term();
         IoError::Elsewhere(format!("node {} is the head of volume {}", term.spec.info.head, term.spec.info.name))
@@ -505,8 +561,11 @@ impl VolumeState {
         let Some(head) = self.head.upgrade().filter(|_| !self.gone.get()) else {
             return Err(IoError::Gone(format!("volume {} was deleted or locked", self.name())));
         };
-        if self.standing.get() != Standing::Here {
-            return Err(self.elsewhere());
+        match self.standing() {
+            Standing::Here => {}
+            Standing::Stopped => return Err(self.serves_nobody()),
+            Standing::Changing => return Err(self.changing()),
+            Standing::Elsewhere => return Err(self.elsewhere()),
         }
         let reading = snapshot.map(|snapshot| snapshot.let_in(|| self.name())).transpose()?;
         let size_bytes =
@@ -532,7 +591,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let running = self.0.running.get() - 1;
         self.0.running.set(running);
-        if running == 0 && self.0.gone.get() {
+        if running == 0 && (self.0.gone.get() || self.0.standing.get() == Standing::Changing) {
             self.0.drained.wake_all();
         }
     }

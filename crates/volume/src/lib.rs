@@ -23,6 +23,7 @@ mod admission;
 mod api;
 mod assembly;
 mod checksums;
+mod clients;
 mod coding;
 mod command;
 mod directory;
@@ -34,6 +35,8 @@ pub mod latency;
 mod limit;
 mod message;
 mod part;
+mod patience;
+mod raised;
 mod session;
 mod snapshot;
 mod spec;
@@ -42,9 +45,10 @@ mod zeroes;
 
 pub use api::*;
 pub use assembly::{
-    Assembly, Blank, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, StartError,
-    TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
+    Assembly, Blank, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, Standings,
+    StartError, TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
 };
+pub use clients::{HostHere, Opening};
 pub use cluster::{HostAccess, HostChange, LimitChange, Limits, VolumeChange};
 pub use coding::{
     DataKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, KeyPlace, PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN,

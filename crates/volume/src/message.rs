@@ -44,6 +44,8 @@ pub(crate) enum Request {
     Look { spec: Arc<VolumeSpec>, place: usize, part: Part },
     /// A place in the order and the part at once.
     AdmitAndRun { spec: Arc<VolumeSpec>, place: usize, access: Access, part: Part },
+    /// That the group knows of the head, before a write is asked of it.
+    Raise { spec: Arc<VolumeSpec>, place: usize, waits: bool },
 }
 
 /// What it is answered.

@@ -10,6 +10,7 @@ use crate::api::{Encryption, IoError};
 use crate::coding::Where;
 use crate::command::Admitted;
 use crate::head::Head;
+use crate::patience::{self, GROUP_PATIENCE};
 use crate::spec::VolumeSpec;
 use crate::status::{BlockExtent, extents_of};
 use replication::{Access, Blocks, Found, GroupError, Place, Sought};
@@ -17,7 +18,6 @@ use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use store::Want;
 use types::{BLOCK_BYTES, BlockRange, ChunkId, LayerId, Mutant, VolumeEpoch, mutant};
 
@@ -26,9 +26,6 @@ pub(crate) const UNTORN_BYTES: u32 = 64 << 10;
 
 const BLOCK: u32 = BLOCK_BYTES as u32;
 
-/// A group that serves nobody for so long fails the part (H16).
-const GROUP_PATIENCE: Duration = Duration::from_secs(10);
-
 /// What to do, at which byte of the chunk.
 pub(crate) struct Part {
     pub(crate) chunk: ChunkId,
@@ -36,8 +33,10 @@ pub(crate) struct Part {
     pub(crate) len: u32,
     /// What is read, newest first, if it is a snapshot and not the volume as it is.
     pub(crate) snapshot: Option<Arc<[LayerId]>>,
-    /// Of a write whose range was compared before: the volume's top layer then.
-    pub(crate) compared: Option<LayerId>,
+    /// Of a write whose range was compared before: how often the volume had been rolled back then.
+    pub(crate) compared: Option<u64>,
+    /// See [`Session::that_waits`](crate::Session::that_waits).
+    pub(crate) waits: bool,
     /// The reign of the head when the command was let in: in none that follows it is done.
     pub(crate) epoch: VolumeEpoch,
     pub(crate) work: Work,
@@ -73,7 +72,7 @@ impl Part {
     /// Whether the volume was rolled back since it was compared. Then it stands in the order before the rollback, which
     /// took back what it would have written: nothing is left to do.
     fn is_taken_back(&self, spec: &VolumeSpec) -> bool {
-        self.compared.is_some_and(|top| !spec.info.layers.contains(&top)) && !mutant(Mutant::ComparedBeforeRollback)
+        self.compared.is_some_and(|before| before != spec.rollbacks) && !mutant(Mutant::ComparedBeforeRollback)
     }
 }
 
@@ -81,8 +80,8 @@ impl Part {
 pub(crate) enum Done {
     /// It is done.
     Plain,
-    /// The bytes are the same; this was the volume's top layer.
-    Same(LayerId),
+    /// The bytes are the same, after so many rollbacks of the volume.
+    Same(u64),
     /// The buffer of a read, and one checksum per block.
     Read(IoBuf, Vec<u32>),
     /// The bytes differ, first at this byte of the part.
@@ -123,10 +122,10 @@ pub(crate) async fn run(
         return Ok(Done::Plain);
     }
     let head = hold.head().clone();
-    let Part { chunk, offset, len, snapshot, work, .. } = part;
+    let Part { chunk, offset, len, snapshot, waits, work, .. } = part;
     let layers = snapshot.as_deref().unwrap_or(&spec.info.layers);
     let stores_zeroes = matches!(work, Work::Fill(_));
-    let runner = Runner { spec, group, chunk, layers, stores_zeroes, head: &head, read_at: Cell::default() };
+    let runner = Runner { spec, group, chunk, layers, stores_zeroes, waits, head: &head, read_at: Cell::default() };
     let writes = matches!(work, Work::Write(_) | Work::Fill(_) | Work::Zero { .. });
     assert!(snapshot.is_none() || !writes, "a snapshot stays as it is");
     match work {
@@ -161,6 +160,8 @@ struct Runner<'a> {
     layers: &'a [LayerId],
     /// Whether blocks of nothing but zeroes are stored.
     stores_zeroes: bool,
+    /// However long the group serves nobody.
+    waits: bool,
     head: &'a Rc<Head>,
     /// When the device was asked for what is read (zero: without a wait), and when it was there.
     read_at: Cell<(Instant, Instant)>,
@@ -180,6 +181,42 @@ impl From<GroupError> for Failed {
     }
 }
 
+/// The group of a part knows of the head, and that is committed: nothing of an older one is done there any more.
+///
+/// # Errors
+/// It does not serve, or of this head nothing.
+pub(crate) async fn raise(head: &Rc<Head>, spec: &VolumeSpec, group: &Rc<Access>, waits: bool) -> Result<(), IoError> {
+    let mut since = None;
+    while !group.has_answered(spec.info.id, spec.epoch) {
+        let Err(error) = group.tell(spec.stamp()).await else { break };
+        again(head, spec, group, waits, error, &mut since).await?;
+    }
+    Ok(())
+}
+
+/// What was asked of the group has failed since then; resolves when there is to be another attempt.
+///
+/// # Errors
+/// If there is to be none.
+async fn again(
+    head: &Rc<Head>,
+    spec: &VolumeSpec,
+    group: &Rc<Access>,
+    waits: bool,
+    error: GroupError,
+    since: &mut Option<Instant>,
+) -> Result<(), IoError> {
+    if let GroupError::OldHead { volume, seen, .. } = error {
+        head.deposed(volume, seen);
+    }
+    let is_over = now().since(*since.get_or_insert_with(now)) >= GROUP_PATIENCE;
+    if is_over && !waits && group.may_serve_later(&error) {
+        patience::note_stopped(head, spec, group);
+        return Err(IoError::Stopped(error.to_string()));
+    }
+    group.ask_again(error).await.map_err(io_error)
+}
+
 impl Runner<'_> {
     /// An attempt has failed since which others have, too; resolves when there is to be another.
     ///
@@ -196,15 +233,10 @@ impl Runner<'_> {
             Failed::Group(error) => error,
             Failed::Io(error) => return Err(error),
         };
-        if let GroupError::OldHead { volume, seen, .. } = error {
-            self.head.deposed(volume, seen);
-        }
         if let (GroupError::Unknown { .. } | GroupError::Stopped { .. }, Some(hold)) = (&error, hold) {
             hold.outcome_unknown(self.group);
         }
-        let is_over = now().since(*since.get_or_insert_with(now)) >= GROUP_PATIENCE;
-        let again = if is_over { Err(error) } else { self.group.ask_again(error).await };
-        again.map_err(io_error)
+        again(self.head, self.spec, self.group, self.waits, error, since).await
     }
 
     async fn read(&self, range: BlockRange, mut buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), IoError>, IoBuf) {
@@ -386,7 +418,7 @@ impl Runner<'_> {
         result?;
         let stored = &stored[(offset % BLOCK) as usize..][..bytes.len()];
         let differs = stored.iter().zip(bytes.iter()).position(|(stored, wanted)| stored != wanted);
-        Ok(differs.map_or(Done::Same(self.spec.top()), |at| Done::Differs(at as u32)))
+        Ok(differs.map_or(Done::Same(self.spec.rollbacks), |at| Done::Differs(at as u32)))
     }
 
     /// Both under the one place in the chunk's order that the command holds: nothing comes between them.

@@ -68,6 +68,8 @@ pub(crate) struct VolumeSpec {
     pub(crate) coding: Coding,
     /// What keeps the volume's limits.
     pub(crate) limiter: Option<Arc<Limiter>>,
+    /// How often it was rolled back since this node knows it: what was compared before one is not written after it.
+    pub(crate) rollbacks: u64,
 }
 
 impl VolumeSpec {
@@ -86,7 +88,13 @@ impl VolumeSpec {
             layer_records,
             coding,
             limiter,
+            rollbacks: 0,
         }
+    }
+
+    /// The same, after so many rollbacks.
+    pub(crate) fn after(self, rollbacks: u64) -> Self {
+        Self { rollbacks, ..self }
     }
 
     /// Where in the table the chunk's group is.

@@ -5,9 +5,10 @@
 mod common;
 
 use common::hanging::one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones;
+use common::hosts::a_host_that_has_left_keeps_nothing;
 use common::nodes::{
-    a_head_that_slept_decides_nothing, a_snapshot_is_an_instant_for_a_head_that_slept,
-    who_slept_reads_no_snapshot_that_is_gone,
+    a_head_that_slept_decides_nothing, a_host_that_goes_back_keeps_what_it_wrote_there,
+    a_snapshot_is_an_instant_for_a_head_that_slept, who_slept_reads_no_snapshot_that_is_gone,
 };
 use std::ops::Range;
 use types::Mutant;
@@ -31,6 +32,14 @@ fn what_an_older_head_could_do_is_noticed() {
         "who_slept_reads_no_snapshot_that_is_gone",
         SEEDS,
         who_slept_reads_no_snapshot_that_is_gone
+    ));
+    assert!(Mutant::DoneBeforeRaise.is_caught("a_host_that_goes_back_keeps_what_it_wrote_there", SEEDS, |seed| {
+        a_host_that_goes_back_keeps_what_it_wrote_there(seed);
+    }));
+    assert!(Mutant::EndedControllerCounts.is_caught(
+        "a_host_that_has_left_keeps_nothing",
+        SEEDS,
+        a_host_that_has_left_keeps_nothing
     ));
     assert!(Mutant::LeavingForgotten.is_caught(
         "one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones",

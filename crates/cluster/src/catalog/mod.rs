@@ -8,7 +8,9 @@
 mod change;
 mod endings;
 mod growth;
+mod heads;
 mod hosts;
+mod instant;
 mod keys;
 mod settle;
 mod setup;
@@ -19,7 +21,9 @@ mod volumes;
 pub use change::{VolumeChange, change_volume};
 pub use endings::{EndingLayer, NextEnding, finish_ending, have_left, next_ending};
 pub use growth::{add_groups, deal_again};
+pub use heads::{Stay, give_head};
 pub use hosts::{HostChange, change_hosts};
+pub use instant::{INSTANT_VOLUMES_MAX, Pushed, Served, Wanted, find_wanted, name_snapshots, push_tops};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use settle::settle;
 pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table, say_address};
@@ -93,6 +97,18 @@ pub enum CatalogError {
     /// The snapshot's name is taken.
     #[error("a snapshot named {0} exists already")]
     SnapshotExists(String),
+    /// More volumes than one transaction holds.
+    #[error(
+        "{0} volumes are too many for one instant: at most {max} at once",
+        max = instant::INSTANT_VOLUMES_MAX
+    )]
+    TooManyVolumes(usize),
+    /// What was to be named of an instant is not what it was.
+    #[error("volume {0} was changed while its snapshot was taken: no snapshot was named, try again")]
+    WentOn(VolumeId),
+    /// A volume has one snapshot of an instant.
+    #[error("the volume {0} is named twice: once is enough")]
+    NamedTwice(String),
     /// A volume is deleted after its snapshots.
     #[error("the volume {volume} has snapshots: delete them first ({})", snapshots.join(", "))]
     HasSnapshots {

@@ -31,7 +31,7 @@ pub(super) async fn volume(
     Ok(found)
 }
 
-async fn online(map: &dyn MapStore, id: VolumeId) -> Result<Versioned<VolumeRecord>, CatalogError> {
+pub(super) async fn online(map: &dyn MapStore, id: VolumeId) -> Result<Versioned<VolumeRecord>, CatalogError> {
     let found = get::<VolumeRecord>(map, &keys::volume(id)).await?;
     found.filter(|found| found.record.state == VolumeState::Online).ok_or(CatalogError::Gone(id))
 }

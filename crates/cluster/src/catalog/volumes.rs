@@ -30,7 +30,7 @@ pub struct NewVolume {
     pub limits: Limits,
 }
 
-/// Makes a volume with `head` as its head, in its first epoch.
+/// Makes a volume with `head` as its head, in its first epoch, and as its home.
 ///
 /// # Errors
 /// If name or size are not allowed, the name is taken, or no namespace id is free.
@@ -133,6 +133,7 @@ pub(super) async fn begin_volume(
         created_at_ns: runtime::wall_clock_ns(),
         project: DEFAULT_SUBSYSTEM.to_owned(),
         state: VolumeState::Online,
+        home: head,
     };
     Ok(Ok((volume, ids)))
 }

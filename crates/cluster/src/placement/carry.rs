@@ -1,12 +1,12 @@
-//! What a group's primary does, step by step, so that its record comes to say what is wanted.
+//! What is done about an order, step by step, so that a group's record comes to say what is wanted.
 //!
-//! It alone changes the record (docs/replication.md, R3 and R6), one compare-and-swap with epoch + 1 after the other;
-//! whoever takes over goes on where it stopped, as the record says all there is to know. Nobody is taken out before all
-//! that are wanted are in sync.
+//! The control plane changes who is a member (R20 of docs/replication.md), one compare-and-swap with epoch + 1 after the
+//! other; the primary takes in who has caught up, and hands over. Whoever takes over either part goes on where it stopped,
+//! as the record says all there is to know. Nobody is taken out before all that are wanted are in sync.
 
 use crate::records::{GroupRecord, WantedRecord};
 use std::time::Duration;
-use types::{Epoch, StoreId};
+use types::{Epoch, Mutant, StoreId, mutant};
 
 use super::homes::HOME_AFTER;
 
@@ -15,9 +15,9 @@ use super::homes::HOME_AFTER;
 pub enum Step {
     /// Nothing: all is as it is wanted. The order may go.
     Done,
-    /// Change the record to this one.
+    /// The control plane changes the record to this one.
     Change(Box<GroupRecord>),
-    /// Give the group up; this one is first among those that may take over.
+    /// The primary gives the group up; this one is first among those that may take over.
     HandOver(StoreId),
     /// These have to be in sync first; until then nobody is taken out.
     CatchUp(Vec<StoreId>),
@@ -27,7 +27,7 @@ pub enum Step {
     Refused,
 }
 
-/// The next step of a group's primary. `wanted`: the order for it, if there is one; else what its record says is kept
+/// The next step. `wanted`: the order for it, if there is one; else what its record says is kept
 /// up. `first_in_sync_for`: for how long the first of the members has been in sync.
 pub fn carry_out(record: &GroupRecord, wanted: Option<&WantedRecord>, first_in_sync_for: Duration) -> Step {
     let order = wanted.map_or(&record.members, |wanted| &wanted.members);
@@ -49,34 +49,19 @@ pub fn carry_out(record: &GroupRecord, wanted: Option<&WantedRecord>, first_in_s
         return Step::TooFew;
     }
     let missing: Vec<StoreId> = order.iter().filter(|store| !record.in_sync.contains(store)).copied().collect();
-    if wanted.is_some() && !missing.is_empty() {
+    if wanted.is_some() && !missing.is_empty() && !mutant(Mutant::TakenOutTooEarly) {
         return Step::CatchUp(missing);
-    }
-    let in_order = |list: &[StoreId]| -> Vec<StoreId> {
-        let (wanted, others): (Vec<StoreId>, Vec<StoreId>) = list.iter().partition(|store| is_wanted(store));
-        let wanted_in_order = order.iter().filter(|store| wanted.contains(store)).copied();
-        wanted_in_order.chain(others).collect()
-    };
-    let (in_sync, members) = (in_order(&record.in_sync), in_order(&record.members));
-    if in_sync != record.in_sync || members != record.members {
-        return Step::Change(Box::new(GroupRecord { in_sync, members, ..next(record) }));
     }
     let leads = order[0];
     let is_due = wanted.is_some() || first_in_sync_for >= HOME_AFTER;
     if record.primary != leads && record.in_sync.contains(&leads) && is_due {
         return Step::HandOver(leads);
     }
-    if !record.in_sync.iter().all(is_wanted) {
-        let mut next = next(record);
-        next.joining.extend(next.in_sync.iter().filter(|store| !is_wanted(store)));
-        next.in_sync.retain(is_wanted);
-        return Step::Change(Box::new(next));
-    }
-    if !record.members.iter().all(is_wanted) {
-        let mut next = next(record);
-        next.joining.retain(is_wanted);
-        next.members.retain(is_wanted);
-        return Step::Change(Box::new(next));
+    // Those in sync hold all that is committed, and all that are wanted are among them: nobody else is needed any more.
+    let in_sync: Vec<StoreId> = order.iter().filter(|store| record.in_sync.contains(store)).copied().collect();
+    let joining: Vec<StoreId> = record.joining.iter().filter(|store| is_wanted(store)).copied().collect();
+    if in_sync != record.in_sync || joining != record.joining || *order != record.members {
+        return Step::Change(Box::new(GroupRecord { in_sync, joining, members: order.clone(), ..next(record) }));
     }
     Step::Done
 }
@@ -131,13 +116,9 @@ mod tests {
         assert_eq!((joined.epoch, &joined.in_sync, &joined.joining), (Epoch(6), &stores(&[1, 2, 3]), &stores(&[4])));
         assert_eq!(step(&joined), Step::CatchUp(stores(&[4])), "3 stays until 4 is in sync");
         let in_sync = GroupRecord { in_sync: stores(&[1, 2, 3, 4]), joining: vec![], ..joined };
-        let ordered = change(step(&in_sync));
-        assert_eq!((&ordered.in_sync, &ordered.members), (&stores(&[1, 2, 4, 3]), &stores(&[1, 2, 4, 3])));
-        let out = change(step(&ordered));
-        assert_eq!((&out.in_sync, &out.joining), (&stores(&[1, 2, 4]), &stores(&[3])));
-        let dismissed = change(step(&out));
-        assert_eq!((&dismissed.members, &dismissed.joining), (&stores(&[1, 2, 4]), &vec![]));
-        assert_eq!(step(&dismissed), Step::Done);
+        let out = change(step(&in_sync));
+        assert_eq!((&out.in_sync, &out.joining, &out.members), (&stores(&[1, 2, 4]), &vec![], &stores(&[1, 2, 4])));
+        assert_eq!(step(&out), Step::Done);
     }
 
     #[test]
@@ -146,7 +127,7 @@ mod tests {
         let all = record(&[2, 3, 4, 1], &[], 1);
         assert_eq!(carry_out(&all, Some(&order), NOW), Step::HandOver(StoreId(2)));
         let led = GroupRecord { primary: StoreId(2), ..all };
-        assert_eq!(change(carry_out(&led, Some(&order), NOW)).joining, stores(&[1]));
+        assert_eq!(change(carry_out(&led, Some(&order), NOW)).members, stores(&[2, 3, 4]));
     }
 
     #[test]

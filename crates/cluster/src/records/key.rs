@@ -85,6 +85,7 @@ mod tests {
     use super::*;
     use crate::records::{Compression, HostAccess, Limits, PoolRecord, VolumeRecord};
     use crate::typed::{decode, encode};
+    use types::NodeId;
 
     #[test]
     fn records_from_before_there_were_keys_and_compression_are_read() {
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(read.key, None);
         let keyed = VolumeRecord { key: Some(KeyId(3)), ..read };
         let text = String::from_utf8(encode(&keyed)).expect("JSON");
-        assert!(text.contains(r#""key":3"#) && text.contains(r#""schema":6"#), "older programs refuse it: {text}");
+        assert!(text.contains(r#""key":3"#) && text.contains(r#""schema":7"#), "older programs refuse it: {text}");
         assert_eq!(decode::<VolumeRecord>("volumes/1", text.as_bytes()), Ok(keyed));
     }
 
@@ -135,6 +136,20 @@ mod tests {
             assert!(written.contains(text), "{written}");
             assert_eq!(decode::<VolumeRecord>("volumes/1", written.as_bytes()), Ok(record));
         }
+    }
+
+    #[test]
+    fn a_volume_from_before_there_were_homes_has_none_and_keeps_the_one_it_gets() {
+        let volume = br#"{"schema":6,"id":1,"name":"v","pool":"default","table":1,"size_bytes":1048576,
+            "block_size_bytes":512,"subsystem":"default","nsid":1,"nguid":"01","family":1,"family_seed":7,"layers":[1],
+            "leaving":[2],"head":1,"volume_epoch":1,"created_at_ns":1,"project":"default","state":"online"}"#;
+        let read = decode::<VolumeRecord>("volumes/1", volume).expect("a volume");
+        assert_eq!(read.home, NodeId(0));
+        assert!(!String::from_utf8(encode(&read)).expect("JSON").contains("home"), "nothing is said of none");
+        let housed = VolumeRecord { home: NodeId(3), ..read };
+        let text = String::from_utf8(encode(&housed)).expect("JSON");
+        assert!(text.ends_with(r#""state":"online","home":3}"#), "{text}");
+        assert_eq!(decode::<VolumeRecord>("volumes/1", text.as_bytes()), Ok(housed));
     }
 
     #[test]

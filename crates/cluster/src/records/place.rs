@@ -201,6 +201,36 @@ pub struct WantedRecord {
     pub members: Vec<StoreId>,
 }
 
+/// Who sees to it that what is said here is done, one node at a time. Each of its changes compares this record. Changed only
+/// by compare-and-swap with epoch + 1, when its node has no session any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlRecord {
+    /// The node.
+    #[serde(with = "number")]
+    pub node: NodeId,
+    /// Its reign.
+    pub epoch: u64,
+}
+
+/// How full a device is, as its node says now and then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreUsageRecord {
+    /// The device.
+    #[serde(with = "hex")]
+    pub store: StoreId,
+    /// Bytes of data on it.
+    pub live_bytes: u64,
+    /// New blocks are refused when there are so many.
+    pub usable_bytes: u64,
+}
+
+impl StoreUsageRecord {
+    /// What it can still take.
+    pub fn free_bytes(&self) -> u64 {
+        self.usable_bytes.saturating_sub(self.live_bytes)
+    }
+}
+
 /// A group that began as half of another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitRecord {
@@ -278,6 +308,12 @@ mod tests {
             &WantedRecord { group: GroupId(3), members: vec![StoreId(11)] },
             "wanted/00000003",
             &format!(r#"{{"schema":1,"group":3,"members":["{store}"]}}"#),
+        );
+        golden(&ControlRecord { node: NodeId(2), epoch: 7 }, "control", r#"{"schema":1,"node":2,"epoch":7}"#);
+        golden(
+            &StoreUsageRecord { store: StoreId(11), live_bytes: 3, usable_bytes: 9 },
+            &format!("store-usage/{store}"),
+            &format!(r#"{{"schema":1,"store":"{store}","live_bytes":3,"usable_bytes":9}}"#),
         );
         golden(
             &SplitRecord { child: GroupId(4), parent: GroupId(3), above: Seq(77) },

@@ -34,7 +34,12 @@ fn redb_keeps_the_suite() {
     let scratch = Scratch::new("suite");
     let map = RedbMap::open(&scratch.file()).expect("a new file");
     run(async move {
-        let subject = Subject { map: &*map, lease_time: Duration::from_secs(1), late_max: Duration::ZERO };
+        let subject = Subject {
+            map: &*map,
+            lease_time: Duration::from_secs(1),
+            late_max: Duration::ZERO,
+            heard_within: Duration::from_millis(50),
+        };
         suite::run(&subject).await;
     });
 }

@@ -26,7 +26,12 @@ fn run(seed: u64, faults: MapFaults) -> MapCounts {
     map.set_faults(faults);
     let suites = map.clone();
     let done = world.run_on(&node, 0, async move {
-        let subject = Subject { map: &*suites, lease_time: Duration::from_secs(60), late_max: faults.late_max };
+        let subject = Subject {
+            map: &*suites,
+            lease_time: Duration::from_secs(60),
+            late_max: faults.late_max,
+            heard_within: Duration::from_millis(50),
+        };
         suite::run(&subject).await;
     });
     assert_eq!(done, Ok(()), "seed {seed}");

@@ -120,6 +120,50 @@ fn a_last_copy_is_never_removed() {
 }
 
 #[test]
+fn what_is_given_up_counts_for_nobody() {
+    let mut view = cluster(5, 1);
+    let group = view.groups.values_mut().next().expect("a group");
+    (group.in_sync, group.members) = (vec![StoreId(10), StoreId(20)], vec![StoreId(10), StoreId(20)]);
+    let id = group.id;
+    begin(&mut view, &Request::GiveUp(Subject::Device(StoreId(10))));
+    let last = foretell(&view, &Request::GiveUp(Subject::Device(StoreId(20))));
+    assert_eq!(last, Err(Refusal::LastCopy { groups: vec![id] }), "the other one is gone");
+    let working = Working::new(view, 1).settle();
+    assert!(foretell(&working.view, &Request::GiveUp(Subject::Device(StoreId(20)))).is_ok());
+}
+
+#[test]
+fn nodes_in_maintenance_may_be_away_together() {
+    let mut view = cluster(5, 2);
+    let maintain = |node| Request::Maintain { node: NodeId(node), until_ns: 5 };
+    begin(&mut view, &maintain(1));
+    let on_both = |group: &&GroupRecord| [1, 2].iter().all(|node| group.members.iter().any(|s| s.0 / 10 == *node));
+    let groups: Vec<GroupId> = view.groups.values().filter(on_both).map(|group| group.id).collect();
+    assert!(!groups.is_empty());
+    assert_eq!(foretell(&view, &maintain(2)), Err(Refusal::BelowPolicy { groups }), "two of three, of two needed");
+    begin(&mut view, &Request::TakeBack(Subject::Node(NodeId(1))));
+    begin(&mut view, &maintain(2));
+    begin(&mut view, &Request::Drain(Subject::Node(NodeId(3))));
+    assert_eq!(foretell(&view, &maintain(3)), Err(Refusal::Drains(NodeId(3))));
+}
+
+#[test]
+fn what_was_to_leave_may_stay_however_full_others_are() {
+    let mut view = cluster(4, 2);
+    begin(&mut view, &Request::Drain(Subject::Device(StoreId(10))));
+    let mut working = Working::new(view, 4);
+    for _ in 0..20 {
+        working.turn();
+    }
+    let mut view = working.view;
+    view.free.values_mut().for_each(|free| *free = 0);
+    let forecast = begin(&mut view, &Request::TakeBack(Subject::Device(StoreId(10))));
+    assert!(forecast.bytes() > 0, "it gets its share again");
+    let another = foretell(&view, &Request::Drain(Subject::Device(StoreId(20))));
+    assert!(matches!(another, Err(Refusal::NoRoom { .. })), "{another:?}");
+}
+
+#[test]
 fn what_would_break_the_policy_is_refused_with_the_reason() {
     let mut view = cluster(3, 2);
     let refused = |view: &View, request: &Request| foretell(view, request).expect_err("refused").to_string();

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use volume::latency::{Answered, Door, Flight, Operation, Unsent};
-use volume::{Directory, IoError, Payload, Session, SnapshotMark, Volume};
+use volume::{Directory, IoError, Opening, Payload, Session, SnapshotMark, Volume};
 
 /// Parts of one send: what the runtime gathers in one call.
 const SEND_PARTS_MAX: usize = 256;
@@ -31,6 +31,8 @@ enum State {
 /// What a connection has opened.
 pub(super) struct Opened {
     pub(super) volume: Volume,
+    /// Its head is told that it is open.
+    _opening: Option<Opening>,
     /// Where in its history the snapshots are that block status tells of.
     marks: Box<[SnapshotMark]>,
 }
@@ -72,7 +74,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(stream: TcpStream, directory: Directory, budget: Rc<Budget>, pulse: Rc<Pulse>) -> Rc<Self> {
         let pauses = Cell::new(pulse.enter());
-        Rc::new(Self {
+        let connection = Rc::new(Self {
             stream,
             directory,
             budget,
@@ -81,7 +83,7 @@ impl Connection {
             machine: RefCell::new(Machine::new()),
             state: Cell::new(State::Open),
             stopping: Cell::new(false),
-            session: Session::default(),
+            session: Session::that_waits(),
             pulse,
             pauses,
             sends: Cell::new(0),
@@ -92,7 +94,10 @@ impl Connection {
             sending_since: Cell::new(None),
             output: WaitList::default(),
             ended: WaitList::default(),
-        })
+        });
+        let this = Rc::downgrade(&connection);
+        connection.session.lives_while(move || this.upgrade().is_some_and(|this| !this.stream.has_ended()));
+        connection
     }
 
     /// Serves the connection to its end: all that it admitted has ended, too.
@@ -169,7 +174,8 @@ impl Connection {
             match event {
                 Ok(Some(Event::Opened { name, since })) => {
                     let volume = open(&self.directory, &name)?.of_session(&self.session);
-                    return Some((Opened { marks: volume.marks_of(&since).into(), volume }, input));
+                    let (marks, opening) = (volume.marks_of(&since).into(), volume.open());
+                    return Some((Opened { marks, volume, _opening: opening }, input));
                 }
                 Ok(Some(Event::Full)) => {
                     self.budget.wait(|| !self.machine.borrow().is_full() || self.is_over()).await;
@@ -296,7 +302,7 @@ impl Connection {
 
     /// Hands a request to the volume whose header came at `received`.
     pub(super) fn admit(self: &Rc<Self>, opened: &Opened, event: Event, received: Instant) {
-        let Opened { volume, marks } = opened;
+        let Opened { volume, marks, .. } = opened;
         match event {
             Event::Read { ticket, offset_bytes, len_bytes } => {
                 self.charge(Load { commands: 1, bytes: len_bytes.into() });
@@ -311,13 +317,15 @@ impl Connection {
             Event::Flush { ticket } => {
                 let flight = volume.flight(Door::Nbd, Operation::Flush, received);
                 let volume = volume.clone();
-                self.start(ticket, flight, false, async move { volume.flush().await });
+                self.start(ticket, flight, false, async move { volume.patiently(|| volume.flush()).await });
             }
             Event::Trim { ticket, offset_bytes, len_bytes } => {
                 let flight =
                     volume.flight(Door::Nbd, Operation::Discard, received).of_range(offset_bytes, len_bytes.into());
                 let volume = volume.clone();
-                self.start(ticket, flight, false, async move { volume.discard(offset_bytes, len_bytes.into()).await });
+                self.start(ticket, flight, false, async move {
+                    volume.patiently(|| volume.discard(offset_bytes, len_bytes.into())).await
+                });
             }
             Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored } => {
                 let flight =
@@ -325,8 +333,8 @@ impl Connection {
                 let volume = volume.clone();
                 self.start(ticket, flight, true, async move {
                     match is_stored {
-                        false => volume.write_zeroes(offset_bytes, len_bytes.into()).await,
-                        true => volume.store_zeroes(offset_bytes, len_bytes.into()).await,
+                        false => volume.patiently(|| volume.write_zeroes(offset_bytes, len_bytes.into())).await,
+                        true => volume.patiently(|| volume.store_zeroes(offset_bytes, len_bytes.into())).await,
                     }
                 });
             }
@@ -334,10 +342,10 @@ impl Connection {
                 self.charge(Load { commands: 1, bytes: self.machine.borrow().status_bytes() });
                 let flight =
                     volume.flight(Door::Nbd, Operation::BlockStatus, received).of_range(offset_bytes, len_bytes.into());
-                let status = volume.block_status(offset_bytes, len_bytes.into(), marks, extents_max as usize);
-                let connection = self.clone();
+                let (connection, volume, marks) = (self.clone(), volume.clone(), marks.clone());
                 runtime::spawn(async move {
-                    let (result, command) = flight.time(status).await;
+                    let ask = || volume.block_status(offset_bytes, len_bytes.into(), &marks, extents_max as usize);
+                    let (result, command) = flight.time(volume.patiently(ask)).await;
                     let result = result.map_err(|error| failure(&error, false));
                     connection.machine.borrow_mut().status_done(ticket, result);
                     connection.answered(command);
@@ -352,7 +360,7 @@ impl Connection {
         let flight = volume.flight(Door::Nbd, Operation::Read, received).of_range(offset_bytes, len_bytes.into());
         let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
-            let (result, command) = flight.time(volume.read(offset_bytes, len_bytes)).await;
+            let (result, command) = flight.time(volume.patiently(|| volume.read(offset_bytes, len_bytes))).await;
             let result = result.map(|data| data.bytes).map_err(|error| failure(&error, false));
             connection.machine.borrow_mut().read_done(ticket, offset_bytes, result);
             connection.answered(command);
@@ -365,7 +373,8 @@ impl Connection {
         let flight = volume.flight(Door::Nbd, Operation::Write, received).of_range(offset_bytes, len_bytes);
         let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
-            let (result, command) = flight.time(volume.write(offset_bytes, Payload { bytes })).await;
+            let ask = || volume.write(offset_bytes, Payload { bytes: bytes.clone() });
+            let (result, command) = flight.time(volume.patiently(ask)).await;
             connection.discharge(Load { commands: 0, bytes: len_bytes });
             connection.answer(ticket, command, result.map_err(|error| failure(&error, true)));
         });

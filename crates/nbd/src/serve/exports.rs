@@ -7,7 +7,7 @@ use volume::{Directory, IoError, Standing, Volume};
 impl Exports for Directory {
     fn find(&self, name: &str) -> Option<Export> {
         let volume = if name.is_empty() { only_volume(self)? } else { open(self, name)? };
-        if volume.standing() != Standing::Here {
+        if volume.standing() == Standing::Elsewhere {
             return None;
         }
         let (info, is_read_only) = (volume.info(), volume.is_read_only());
@@ -18,7 +18,7 @@ impl Exports for Directory {
     /// Locked volumes are not among them: what is listed can be opened, and clients that list open all of it.
     fn list(&self) -> Vec<Listed> {
         let mut list = Vec::new();
-        for volume in Directory::list(self).into_iter().filter(|volume| volume.standing() == Standing::Here) {
+        for volume in Directory::list(self).into_iter().filter(|volume| volume.standing() != Standing::Elsewhere) {
             let name = volume.name();
             list.push(Listed { name: name.clone(), description: description(false, &name, volume.size_bytes()) });
             list.extend(volume.snapshots().iter().map(|snapshot| {
@@ -42,7 +42,7 @@ impl Exports for Directory {
             Some(only) if name.is_empty() && locked.len() == 1 && Directory::list(self).is_empty() => only,
             _ => volume,
         };
-        let elsewhere = self.by_name(volume).filter(|volume| volume.standing() != Standing::Here);
+        let elsewhere = self.by_name(volume).filter(|volume| volume.standing() == Standing::Elsewhere);
         match snapshot {
             _ if elsewhere.is_some() => Missing::Unknown(format!(
                 "node {} is the head of volume {volume}: connect there (cairn node ls)",
@@ -87,7 +87,11 @@ pub(super) fn failure(error: &IoError, writes: bool) -> Failure {
         IoError::NoSpace(_) => Errno::NoSpace,
         IoError::ReadOnly => Errno::NotPermitted,
         IoError::Gone(_) | IoError::Elsewhere(_) | IoError::Abandoned => Errno::Shutdown,
-        IoError::Damaged(_) | IoError::CompareFailed(_) | IoError::Unavailable(_) => Errno::Io,
+        IoError::Damaged(_)
+        | IoError::CompareFailed(_)
+        | IoError::Unavailable(_)
+        | IoError::Changing(_)
+        | IoError::Stopped(_) => Errno::Io,
     };
     Failure { errno, message: error.to_string() }
 }

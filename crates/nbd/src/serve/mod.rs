@@ -29,7 +29,7 @@ use volume::Directory;
 
 /// A wait longer than this may have outlived the host: it can have given the connection up, be back on another one and
 /// have written there. What was received is then executed only after a sign of life (see `doubt`).
-pub const ALIVE_FOR: Duration = Duration::from_millis(100);
+pub use volume::ALIVE_FOR;
 /// Longest time from accept to the end of negotiation: longer holds a place for nothing.
 pub const NEGOTIATION_TIME_MAX: Duration = Duration::from_secs(10);
 /// Connections of one core; one more is closed as soon as it comes.

@@ -1,8 +1,9 @@
-//! The route that changes a volume while hosts use it.
+//! The routes that change a volume while hosts use it, and where it is served.
 
 use super::error::ApiError;
 use super::server::{NamePath, Shared, name_of};
-use super::types::{ChangeVolume, ErrorBody, Volume};
+use super::types::{ChangeVolume, ErrorBody, MoveVolume, Volume};
+use crate::node_name::NodeName;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, check_volume_size};
 use axum::Json;
@@ -51,4 +52,21 @@ fn tell(volume: &VolumeName, change: &VolumeChange) {
     if let Some(name) = &change.name {
         log::info!("volume {volume} is called {name} from now on");
     }
+}
+
+/// Makes another node serve a volume, while hosts use it; it is to serve it from now on.
+#[utoipa::path(post, path = "/v1/volumes/{name}/move", params(("name" = String, Path)), request_body = MoveVolume,
+    responses((status = 200, body = Volume), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody), (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn move_volume(
+    State(admin): Shared,
+    name: NamePath,
+    body: Result<Json<MoveVolume>, JsonRejection>,
+) -> Result<Json<Volume>, ApiError> {
+    let volume = name_of(name)?;
+    let Json(MoveVolume { node }) = body?;
+    let to: NodeName = node.parse()?;
+    let info = admin.control.move_volume(volume.clone(), to.0).await?;
+    log::info!("volume {volume} is served by {to} from now on");
+    Ok(Json(admin.addresses.volume(&info, None)))
 }

@@ -16,7 +16,11 @@ use std::path::PathBuf;
 #[utoipa::path(get, path = "/v1/devices", responses(
     (status = 200, body = Vec<Device>), (status = 503, body = ErrorBody)))]
 pub(super) async fn list_devices(State(admin): Shared) -> Result<Json<Vec<Device>>, ApiError> {
-    Ok(Json(admin.control.status().await?.node.devices.iter().map(view::device).collect()))
+    let mut devices: Vec<Device> = admin.control.status().await?.node.devices.iter().map(view::device).collect();
+    if let Ok(standings) = admin.control.standing().await {
+        super::duties::tell_devices(&mut devices, &standings.cluster);
+    }
+    Ok(Json(devices))
 }
 
 /// One device after the other: the node's file must not lose what another order puts into it.

@@ -2,6 +2,7 @@
 
 use super::types::{ErrorBody, ErrorDetail};
 use crate::control::ControlError;
+use crate::node_name::UnknownNodeName;
 use crate::volume_spec::SpecError;
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -137,6 +138,12 @@ impl From<SpecError> for ApiError {
             SpecError::Shape(_) => "write NAME:SIZE",
         };
         Self::bad_request(message, hint)
+    }
+}
+
+impl From<UnknownNodeName> for ApiError {
+    fn from(error: UnknownNodeName) -> Self {
+        Self::bad_request(error.to_string(), "write node-N, as the list of nodes does")
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod change;
 mod devices;
+mod duties;
+pub mod duty_types;
 mod error;
 mod hosts;
 mod keys;

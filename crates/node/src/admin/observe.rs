@@ -66,7 +66,25 @@ fn stages(times: &volume::latency::StageTimes) -> StageTimes {
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), (status = 503, body = ErrorBody)))]
 pub(super) async fn get_status(State(admin): Shared) -> Result<Json<Status>, ApiError> {
     let (volumes, pools) = (admin.control.list_volumes().await?, admin.control.list_pools().await?);
-    Ok(Json(view::status(&admin.control.status().await?, &volumes, &pools)))
+    let mut status = view::status(&admin.control.status().await?, &volumes, &pools);
+    match admin.control.standing().await {
+        Ok(standings) => {
+            let here: Vec<_> = admin.addresses.nodes.iter().map(|node| node.node).collect();
+            super::duties::explain(&mut status, &standings, &here, wall_ns());
+            super::duties::tell_devices(&mut status.devices, &standings.cluster);
+        }
+        Err(error) => {
+            status.health = status.health.max(Health::Degraded);
+            status.reasons.push(format!("the cluster map does not answer ({error}): I/O goes on, nothing is moved"));
+        }
+    }
+    Ok(Json(status))
+}
+
+/// Wall time.
+fn wall_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default().as_nanos() as u64
 }
 
 /// Whether this process answers and its control core does: if not, it is to be started anew.

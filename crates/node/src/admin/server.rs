@@ -2,6 +2,8 @@
 
 use super::change;
 use super::devices;
+use super::duties;
+use super::duty_types::{AtRisk, DeviceBytes, Doing, DutyAction, DutyOrder, Foretold};
 use super::error::ApiError;
 use super::hosts;
 use super::keys;
@@ -10,9 +12,9 @@ use super::observe;
 use super::snapshots;
 use super::types::{
     AddDevice, AllowHost, Capacity, ChangeLimits, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
-    CreateSnapshot, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, Node, NodeState,
-    OperationLatency, Pool, RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot, StageTimes, Status,
-    TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
+    CreateSnapshot, CreateSnapshots, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, MoveVolume,
+    Node, NodeState, OperationLatency, Pool, RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot,
+    SnapshotOf, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
@@ -36,17 +38,20 @@ use utoipa::OpenApi;
 const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 24] = [
+pub const ADMIN_PATHS: [&str; 27] = [
     "/v1/nodes",
     "/v1/devices",
+    "/v1/duties",
     "/v1/volumes",
     "/v1/volumes/{name}",
     "/v1/volumes/{name}/latency",
+    "/v1/volumes/{name}/move",
     "/v1/volumes/{name}/hosts",
     "/v1/volumes/{name}/hosts/{host}",
     "/v1/volumes/{name}/unlock",
     "/v1/volumes/{name}/lock",
     "/v1/volumes/{name}/rekey",
+    "/v1/snapshots",
     "/v1/volumes/{name}/snapshots",
     "/v1/volumes/{name}/snapshots/{snapshot}",
     "/v1/volumes/{name}/snapshots/{snapshot}/rollback",
@@ -91,8 +96,10 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         get_volume,
         delete_volume,
         change::change_volume,
+        change::move_volume,
         snapshots::list_snapshots,
         snapshots::create_snapshot,
+        snapshots::create_snapshots,
         snapshots::delete_snapshot,
         snapshots::roll_back,
         snapshots::clone_snapshot,
@@ -109,6 +116,7 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         list_nodes,
         devices::list_devices,
         devices::add_device,
+        duties::order_duty,
         list_trash,
         restore_volume,
         empty_trash,
@@ -127,6 +135,7 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         AllowHost,
         Hosts,
         ChangeVolume,
+        MoveVolume,
         ChangeLimits,
         Limits,
         Secret,
@@ -138,6 +147,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Compression,
         Snapshot,
         CreateSnapshot,
+        CreateSnapshots,
+        SnapshotOf,
         CloneSnapshot,
         ChangedRange,
         VolumeLatency,
@@ -151,6 +162,12 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Health,
         Device,
         AddDevice,
+        DutyOrder,
+        DutyAction,
+        Foretold,
+        DeviceBytes,
+        AtRisk,
+        Doing,
         ErrorBody,
         ErrorDetail
     ))
@@ -171,11 +188,13 @@ impl Admin {
             .route("/v1/nodes", get(list_nodes))
             .route("/v1/volumes", get(list_volumes).post(create_volume))
             .route("/v1/volumes/{name}", get(get_volume).patch(change::change_volume).delete(delete_volume))
+            .route("/v1/snapshots", post(snapshots::create_snapshots))
             .route("/v1/volumes/{name}/snapshots", get(snapshots::list_snapshots).post(snapshots::create_snapshot))
             .route("/v1/volumes/{name}/snapshots/{snapshot}", delete(snapshots::delete_snapshot))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/rollback", post(snapshots::roll_back))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/clone", post(snapshots::clone_snapshot))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/changes", get(snapshots::list_changes))
+            .route("/v1/volumes/{name}/move", post(change::move_volume))
             .route("/v1/volumes/{name}/hosts", get(hosts::list_hosts).post(hosts::allow_host))
             .route("/v1/volumes/{name}/hosts/{host}", delete(hosts::deny_host))
             .route("/v1/volumes/{name}/unlock", post(keys::unlock_volume))
@@ -184,6 +203,7 @@ impl Admin {
             .route("/v1/pools", get(keys::list_pools))
             .route("/v1/pools/{name}", get(keys::get_pool).patch(keys::change_pool))
             .route("/v1/devices", get(devices::list_devices).post(devices::add_device))
+            .route("/v1/duties", post(duties::order_duty))
             .route("/v1/trash", get(list_trash))
             .route("/v1/trash/{id}", delete(empty_trash))
             .route("/v1/trash/{id}/restore", post(restore_volume))
@@ -205,7 +225,12 @@ impl Admin {
 /// The nodes, by number.
 #[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = Vec<Node>)))]
 async fn list_nodes(State(admin): Shared) -> Json<Vec<Node>> {
-    Json(admin.addresses.nodes())
+    let mut nodes = admin.addresses.nodes();
+    // Those of this process are listed also while the map does not answer.
+    if let Ok(standings) = admin.control.standing().await {
+        duties::tell_nodes(&mut nodes, &standings.cluster);
+    }
+    Json(nodes)
 }
 
 /// All volumes, by name.

@@ -132,6 +132,14 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotInTrash(id)) });
             }
             Request::ChangeHosts(name, change, reply) => drop(reply.send(change_hosts(&mut volumes, &name, &change))),
+            Request::MoveVolume(name, to, reply) => {
+                let volume = volumes.iter_mut().find(|volume| volume.name == name.as_str());
+                let moved = volume.map(|volume| {
+                    volume.head = to;
+                    volume.clone()
+                });
+                let _ = reply.send(moved.ok_or(ControlError::NotFound(name.to_string())));
+            }
             Request::Snapshots(request) => snapshots.answer(request, &mut volumes),
             Request::Keys(request) => keys.answer(request, &mut volumes),
             Request::CheckDevice(path, reply) => {
@@ -145,6 +153,8 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
             Request::Stop(reply) => {
                 let _ = reply.send(());
             }
+            Request::Duty(_, _, reply) => drop(reply.send(Ok(cluster::control::Decided::default()))),
+            Request::Standing(reply) => drop(reply.send(Ok(volume::Standings::default()))),
             Request::Traffic(reply) => drop(reply.send(Traffic::default())),
             Request::Status(reply) => {
                 let _ = reply.send(ClusterStatus {
@@ -412,6 +422,22 @@ impl Snapshots {
                 self.0.extend(answer.clone().map(|made| (volume.to_string(), made)));
                 let _ = reply.send(answer);
             }
+            SnapshotRequest::CreateAll(paths, reply) => {
+                let made = paths.iter().map(|path| {
+                    let record = SnapshotRecord {
+                        volume: VolumeId(1),
+                        name: path.snapshot.to_string(),
+                        layer: LayerId(1),
+                        family: types::FamilyId(1),
+                        size_bytes: 4096,
+                        created_at_ns: 2_000_000,
+                    };
+                    (path.volume.to_string(), record)
+                });
+                let made: Vec<_> = made.collect();
+                self.0.extend(made.iter().cloned());
+                let _ = reply.send(Ok(made.into_iter().map(|(_, record)| record).collect()));
+            }
             SnapshotRequest::Delete(volume, name, reply) => {
                 let found = place(&volume, &name);
                 let _ = reply.send(found.map(|place| drop(self.0.remove(place))));
@@ -464,6 +490,21 @@ fn a_volume_is_changed_in_what_is_named_and_in_nothing_else() {
             let (status, refused) = ask(at, "PATCH", "/v1/volumes/other", Some(nonsense.clone())).await;
             assert!([400, 422].contains(&status), "{nonsense}: {status} {refused}");
         }
+    });
+}
+
+#[test]
+fn snapshots_of_several_volumes_are_one_request() {
+    with_server(|at| async move {
+        let of = |volume: &str| json!({"volume": volume, "name": "monday"});
+        let asked = json!({"snapshots": [of("b"), of("a")]});
+        let (status, made) = ask(at, "POST", "/v1/snapshots", Some(asked)).await;
+        let expected = |volume: &str| json!({"volume": volume, "name": "monday", "size_bytes": 4096, "created_at": "1970-01-01T00:00:00.002Z"});
+        assert_eq!((status, made), (201, json!([expected("b"), expected("a")])));
+        let (status, nothing) = ask(at, "POST", "/v1/snapshots", Some(json!({"snapshots": []}))).await;
+        assert_eq!((status, &nothing["error"]["code"]), (400, &json!("bad_request")));
+        let bad = json!({"snapshots": [{"volume": "a", "name": "Monday!"}]});
+        assert_eq!(ask(at, "POST", "/v1/snapshots", Some(bad)).await.0, 400);
     });
 }
 

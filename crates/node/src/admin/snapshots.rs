@@ -2,10 +2,12 @@
 
 use super::error::ApiError;
 use super::server::{NamePath, Shared, name_of};
-use super::types::{ChangedRange, CloneSnapshot, CreateSnapshot, ErrorBody, Snapshot, Volume};
+use super::types::{
+    ChangedRange, CloneSnapshot, CreateSnapshot, CreateSnapshots, ErrorBody, Snapshot, SnapshotOf, Volume,
+};
 use crate::control::{ControlError, ControlHandle};
 use crate::log::utc_of_ns;
-use crate::volume_spec::{SnapshotName, VolumeName};
+use crate::volume_spec::{SnapshotName, SnapshotPath, VolumeName};
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, RawQuery, State};
@@ -68,6 +70,30 @@ pub(super) async fn create_snapshot(
     let created = admin.control.create_snapshot(volume.clone(), name.parse()?).await?;
     log::info!("snapshot {volume}@{name} taken");
     Ok((StatusCode::CREATED, Json(snapshot_view(&volume, &created))))
+}
+
+/// Takes snapshots of several volumes at one instant, all or none: what had returned before it is in all of them, what is
+/// written because of something else is in none without that.
+#[utoipa::path(post, path = "/v1/snapshots", request_body = CreateSnapshots, responses(
+    (status = 201, body = Vec<Snapshot>), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody), (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn create_snapshots(
+    State(admin): Shared,
+    body: Result<Json<CreateSnapshots>, JsonRejection>,
+) -> Result<(StatusCode, Json<Vec<Snapshot>>), ApiError> {
+    let Json(CreateSnapshots { snapshots }) = body?;
+    let path = |SnapshotOf { volume, name }: &SnapshotOf| -> Result<SnapshotPath, ApiError> {
+        Ok(SnapshotPath { volume: volume.parse()?, snapshot: name.parse()? })
+    };
+    let paths: Vec<SnapshotPath> = snapshots.iter().map(path).collect::<Result<_, _>>()?;
+    if paths.is_empty() {
+        return Err(ApiError::bad_request("no snapshot is named".to_owned(), "name one of each volume"));
+    }
+    let created = admin.control.create_snapshots(paths.clone()).await?;
+    let told: Vec<String> = paths.iter().map(SnapshotPath::to_string).collect();
+    log::info!("snapshots {} taken at one instant", told.join(", "));
+    let view = |(path, snapshot): (&SnapshotPath, &SnapshotRecord)| snapshot_view(&path.volume, snapshot);
+    Ok((StatusCode::CREATED, Json(paths.iter().zip(&created).map(view).collect())))
 }
 
 /// Deletes a snapshot; what only it held comes back in the background.

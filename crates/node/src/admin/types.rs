@@ -1,5 +1,6 @@
 //! What the admin API says and takes, as JSON. The CLI uses these very types.
 
+use super::duty_types::{AtRisk, Doing, Duty};
 use crate::secret::{from_hex, to_hex};
 use crate::volume_spec::BlockSize;
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,26 @@ pub struct CreateSnapshot {
     pub name: String,
 }
 
+/// Snapshots of several volumes to be taken at one instant: all or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSnapshots {
+    /// One of each volume, at most 62.
+    pub snapshots: Vec<SnapshotOf>,
+}
+
+/// A snapshot by its volume and name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotOf {
+    /// The volume.
+    #[schema(example = "data")]
+    pub volume: String,
+    /// `[a-z0-9][a-z0-9._-]{0,62}`
+    #[schema(example = "monday")]
+    pub name: String,
+}
+
 /// A volume to be made of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -122,6 +143,15 @@ pub struct ChangeVolume {
     /// What it may do in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ChangeLimits>,
+}
+
+/// Where a volume is to be served from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveVolume {
+    /// The node.
+    #[schema(example = "node-2")]
+    pub node: String,
 }
 
 /// Limits that are to be others; what is not named stays, what is `null` is taken away.
@@ -353,6 +383,15 @@ pub struct Node {
     /// Where it serves NBD.
     #[schema(example = "127.0.0.1:10809")]
     pub nbd_address: String,
+    /// What it is to do.
+    #[serde(default)]
+    pub duty: Duty,
+    /// Placement groups that have a member on it.
+    #[serde(default)]
+    pub groups: usize,
+    /// Those of them that are to leave it.
+    #[serde(default)]
+    pub groups_leaving: usize,
 }
 
 /// How a node is.
@@ -361,6 +400,8 @@ pub struct Node {
 pub enum NodeState {
     /// It serves.
     Up,
+    /// It was not heard of for some seconds, or its devices have failed.
+    Down,
 }
 
 /// A pool: devices that share a policy.
@@ -554,6 +595,12 @@ pub struct Status {
     pub groups_serving: usize,
     /// The devices.
     pub devices: Vec<Device>,
+    /// What one more loss would do, the worst first.
+    #[serde(default)]
+    pub at_risk: Vec<AtRisk>,
+    /// What is being done, and when it ends.
+    #[serde(default)]
+    pub doing: Vec<Doing>,
 }
 
 /// How much there is and how much of it is taken, over all devices.
@@ -616,6 +663,24 @@ pub struct Device {
     pub device_bytes_written: u64,
     /// Bytes read from the device since it was opened.
     pub device_bytes_read: u64,
+    /// Its node.
+    #[serde(default)]
+    pub node: String,
+    /// What it is to do.
+    #[serde(default)]
+    pub duty: Duty,
+    /// Placement groups that have a member on it.
+    #[serde(default)]
+    pub groups: usize,
+    /// Those of them that are to leave it.
+    #[serde(default)]
+    pub groups_leaving: usize,
+    /// Placement groups that are being brought to it.
+    #[serde(default)]
+    pub groups_coming: usize,
+    /// About how many bytes are still to be copied elsewhere.
+    #[serde(default)]
+    pub bytes_leaving: u64,
 }
 
 /// An error: `{"error": {"code", "message", "hint"}}`.

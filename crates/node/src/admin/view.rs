@@ -1,9 +1,11 @@
 //! What is inside, as the API shows it.
 
+use super::duty_types::Duty;
 use super::types::{Capacity, Device, Health, Limits, Node, NodeState, Pool, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
 use cluster::PoolRecord;
+use std::iter;
 use std::net::SocketAddr;
 use types::NodeId;
 use volume::{DeviceStatus, Encryption, Fill, NodeStatus, VolumeInfo, VolumeUsage};
@@ -44,6 +46,9 @@ impl Addresses {
             state: NodeState::Up,
             nvme_address: node.nvme.to_string(),
             nbd_address: node.nbd.to_string(),
+            duty: Duty::In,
+            groups: 0,
+            groups_leaving: 0,
         };
         self.nodes.iter().map(node).collect()
     }
@@ -51,6 +56,7 @@ impl Addresses {
     /// The volume with the ways to it.
     pub(super) fn volume(&self, info: &VolumeInfo, usage: Option<&VolumeUsage>) -> Volume {
         let head = self.nodes.iter().find(|node| node.node == info.head).unwrap_or(&self.nodes[0]);
+        let from_head = iter::once(head).chain(self.nodes.iter().filter(|node| node.node != head.node));
         let nbd_uri = format!("nbd://{}/{}", head.nbd, info.name);
         Volume {
             name: info.name.clone(),
@@ -59,7 +65,7 @@ impl Addresses {
             nqn: self.nqn.clone(),
             nsid: info.nsid,
             nguid: info.nguid.iter().map(|byte| format!("{byte:02x}")).collect(),
-            nvme_addresses: self.nodes.iter().map(|node| node.nvme.to_string()).collect(),
+            nvme_addresses: from_head.map(|node| node.nvme.to_string()).collect(),
             nbd_uris: vec![nbd_uri.clone()],
             nbd_uri,
             limits: Limits::of(info.limits),
@@ -149,6 +155,8 @@ pub(crate) fn status(status: &ClusterStatus, volumes: &[VolumeInfo], pools: &[Po
         groups: node.groups_total,
         groups_serving: node.groups_serving,
         devices: node.devices.iter().map(device).collect(),
+        at_risk: Vec::new(),
+        doing: Vec::new(),
     }
 }
 
@@ -200,6 +208,12 @@ pub(super) fn device(device: &DeviceStatus) -> Device {
         entries: device.entries,
         device_bytes_written: device.device_bytes_written,
         device_bytes_read: device.device_bytes_read,
+        node: String::new(),
+        duty: Duty::In,
+        groups: 0,
+        groups_leaving: 0,
+        groups_coming: 0,
+        bytes_leaving: 0,
     }
 }
 
@@ -301,6 +315,24 @@ mod tests {
         assert_eq!(volume.nvme_addresses, ["[::1]:4420"]);
         assert_eq!(volume.nguid, "ab".repeat(16));
         assert!(!volume.any_host && Addresses { any_host: true, ..addresses }.volume(&info(), None).any_host);
+    }
+
+    #[test]
+    fn the_head_is_named_first() {
+        let node = |number: u32| NodeAddresses {
+            node: NodeId(number),
+            nvme: SocketAddr::from(([10, 0, 0, number as u8], 4420)),
+            nbd: SocketAddr::from(([10, 0, 0, number as u8], 10809)),
+        };
+        let addresses = Addresses {
+            nqn: "nqn".into(),
+            nodes: [1, 2, 3].map(node).to_vec(),
+            admin: "127.0.0.1:8420".parse().unwrap(),
+            any_host: false,
+        };
+        let volume = addresses.volume(&volume::VolumeInfo { head: NodeId(2), ..info() }, None);
+        assert_eq!(volume.nvme_addresses, ["10.0.0.2:4420", "10.0.0.1:4420", "10.0.0.3:4420"]);
+        assert_eq!(volume.nbd_uri, "nbd://10.0.0.2:10809/v");
     }
 
     #[test]

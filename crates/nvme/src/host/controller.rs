@@ -8,7 +8,7 @@ use crate::wire::{
     ALL_NAMESPACES, Configuration, Connect, ConnectData, DYNAMIC_CONTROLLER, Property, Sqe, admin, array_at,
     controller_status, fabrics_type, feature, property,
 };
-use runtime::{IoBuf, SharedBuf, sleep, spawn};
+use runtime::{IoBuf, SharedBuf, sleep, spawn, timeout};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -77,10 +77,37 @@ struct Inner {
     io: Vec<Queue>,
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
+impl Inner {
+    fn close(&self) {
         self.io.iter().for_each(Queue::close);
         self.admin.close();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A queue whose connection ends with the attempt to connect, unless it is kept.
+struct Attempt(Option<Queue>);
+
+impl Attempt {
+    fn queue(&self) -> &Queue {
+        self.0.as_ref().expect("it is kept at the end")
+    }
+
+    fn keep(mut self) -> Queue {
+        self.0.take().expect("once")
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(queue) = &self.0 {
+            queue.close();
+        }
     }
 }
 
@@ -88,14 +115,8 @@ impl Controller {
     /// Connects the admin queue, enables the controller, connects the I/O queues and keeps it alive.
     pub async fn connect(address: SocketAddr, options: &Options) -> Result<Self, HostError> {
         let (admin, id) = connect_admin(address, options).await?;
-        let identity = match prepare(&admin).await {
-            Ok(identity) => identity,
-            Err(error) => {
-                admin.close();
-                return Err(error);
-            }
-        };
-        let mut inner = Inner { id, identity, admin, io: Vec::new() };
+        let identity = prepare(admin.queue()).await?;
+        let mut inner = Inner { id, identity, admin: admin.keep(), io: Vec::new() };
         let granted = if options.io_queues > 0 { set_queue_count(&inner.admin, options.io_queues).await? } else { 0 };
         for number in 1..=granted {
             let queue = connect_queue(address, options, number, id).await?;
@@ -104,7 +125,7 @@ impl Controller {
         }
         let controller = Self(Rc::new(inner));
         if !options.keep_alive.is_zero() {
-            spawn(keep_alive(Rc::downgrade(&controller.0), options.keep_alive / 2));
+            spawn(keep_alive(Rc::downgrade(&controller.0), options.keep_alive));
         }
         Ok(controller)
     }
@@ -124,6 +145,21 @@ impl Controller {
     /// The I/O queues.
     pub fn queues(&self) -> &[Queue] {
         &self.0.io
+    }
+
+    /// Ends its connections, whoever shares it; what is under way fails.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// Whether one of its connections has ended: it is of no more use.
+    pub fn has_failed(&self) -> bool {
+        self.0.io.iter().chain([&self.0.admin]).any(|queue| queue.failure().is_some())
+    }
+
+    /// Whether it is this one, and not another to the same address.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
     }
 
     /// Ids of the active namespaces.
@@ -151,6 +187,14 @@ impl Controller {
         self.0.admin.submit(sqe, None, expected_bytes).await
     }
 
+    /// Says which notices there shall be (bits of OAES).
+    pub async fn configure_events(&self, notices: u32) -> Result<(), HostError> {
+        let mut sqe = Sqe::new(admin::SET_FEATURES, 0);
+        sqe.cdw[0] = u32::from(feature::ASYNC_EVENT_CONFIGURATION);
+        sqe.cdw[1] = notices;
+        self.0.admin.submit(sqe, None, 0).await.map(drop)
+    }
+
     /// Waits for the next asynchronous event; its dword 0.
     pub async fn next_event(&self) -> Result<u32, HostError> {
         let event = self.0.admin.submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), None, 0).await?;
@@ -165,10 +209,10 @@ impl Controller {
     }
 }
 
-async fn connect_admin(address: SocketAddr, options: &Options) -> Result<(Queue, u16), HostError> {
+async fn connect_admin(address: SocketAddr, options: &Options) -> Result<(Attempt, u16), HostError> {
     let opening =
         Opening { depth: ADMIN_ENTRIES - 1, header_digest: options.header_digest, data_digest: options.data_digest };
-    let queue = Queue::open(address, opening).await?;
+    let attempt = Attempt(Some(Queue::open(address, opening).await?));
     let connect = Connect {
         record_format: 0,
         queue: 0,
@@ -176,15 +220,15 @@ async fn connect_admin(address: SocketAddr, options: &Options) -> Result<(Queue,
         attributes: 0,
         keep_alive_ms: options.keep_alive.as_millis() as u32,
     };
-    let id = send_connect(&queue, options, &connect, DYNAMIC_CONTROLLER).await?;
-    Ok((queue, id))
+    let id = send_connect(attempt.queue(), options, &connect, DYNAMIC_CONTROLLER).await?;
+    Ok((attempt, id))
 }
 
 async fn connect_queue(address: SocketAddr, options: &Options, number: u16, id: u16) -> Result<Queue, HostError> {
     // A ring of n entries holds n − 1 commands; without flow control too, to be on the safe side of every target.
     let depth = options.queue_depth.clamp(1, crate::limits::MAX_QUEUE_ENTRIES - 1);
     let opening = Opening { depth, header_digest: options.header_digest, data_digest: options.data_digest };
-    let queue = Queue::open(address, opening).await?;
+    let attempt = Attempt(Some(Queue::open(address, opening).await?));
     let connect = Connect {
         record_format: 0,
         queue: number,
@@ -192,8 +236,8 @@ async fn connect_queue(address: SocketAddr, options: &Options, number: u16, id: 
         attributes: if options.no_flow_control { Connect::NO_FLOW_CONTROL } else { 0 },
         keep_alive_ms: 0,
     };
-    send_connect(&queue, options, &connect, id).await?;
-    Ok(queue)
+    send_connect(attempt.queue(), options, &connect, id).await?;
+    Ok(attempt.keep())
 }
 
 async fn send_connect(queue: &Queue, options: &Options, connect: &Connect, controller: u16) -> Result<u16, HostError> {
@@ -203,13 +247,8 @@ async fn send_connect(queue: &Queue, options: &Options, connect: &Connect, contr
         subsystem: Some(options.subsystem.clone()),
         host: Some(options.host.nqn.clone()),
     };
-    match queue.submit(connect.encode(), Some(IoBuf::copy_of(&data.encode()).freeze()), 0).await {
-        Ok(completion) => Ok(completion.result as u16),
-        Err(error) => {
-            queue.close();
-            Err(error)
-        }
-    }
+    let completion = queue.submit(connect.encode(), Some(IoBuf::copy_of(&data.encode()).freeze()), 0).await?;
+    Ok(completion.result as u16)
 }
 
 /// Enables the controller and asks who it is.
@@ -269,12 +308,14 @@ pub(super) async fn get_log_page(admin: &Queue, page: u8, offset: u64, len: u32)
     Ok(data.expect("the queue checked its length"))
 }
 
-/// Lives as long as its controller.
-async fn keep_alive(controller: Weak<Inner>, every: Duration) {
+/// Lives as long as its controller, and ends it when that does not answer within its keep alive timeout.
+async fn keep_alive(controller: Weak<Inner>, patience: Duration) {
     loop {
-        sleep(every).await;
+        sleep(patience / 2).await;
         let Some(admin) = controller.upgrade().map(|inner| inner.admin.clone()) else { return };
-        if admin.submit(Sqe::new(admin::KEEP_ALIVE, 0), None, 0).await.is_err() {
+        let answer = timeout(patience, admin.submit(Sqe::new(admin::KEEP_ALIVE, 0), None, 0)).await;
+        if !matches!(answer, Ok(Ok(_))) {
+            controller.upgrade().inspect(|inner| inner.close());
             return;
         }
     }
@@ -283,11 +324,6 @@ async fn keep_alive(controller: Weak<Inner>, every: Duration) {
 /// Connects to a discovery controller: an admin queue and nothing else.
 pub(super) async fn connect_discovery(address: SocketAddr, options: &Options) -> Result<Queue, HostError> {
     let (admin, _) = connect_admin(address, options).await?;
-    match prepare(&admin).await {
-        Ok(_) => Ok(admin),
-        Err(error) => {
-            admin.close();
-            Err(error)
-        }
-    }
+    prepare(admin.queue()).await?;
+    Ok(admin.keep())
 }

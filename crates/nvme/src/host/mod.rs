@@ -5,14 +5,17 @@
 //!   Controller::connect(options) ──► admin queue, I/O queues, keep alive; all on the current core
 //!     .namespace(nsid)           ──► Namespace: read, write, flush, compare, write zeroes, deallocate
 //!     .queue(n).submit(…)        ──► any command
+//!   multipath::Multipath         ──► several controllers of one subsystem, as Linux uses them
 //! ```
 //!
 //! Commands of one turn leave in one send; a read's data is a slice of what was received where that is possible. A
 //! command takes no memory from the system once the queue is warm. A broken connection ends every command on it with
-//! an error: nothing is sent again by itself, since only the caller knows whether that is safe.
+//! an error: nothing is sent again by itself, since only the caller knows whether that is safe (a [`multipath`] host
+//! sends again).
 
 mod controller;
 mod discovery;
+pub mod multipath;
 mod namespace;
 mod queue;
 
@@ -46,6 +49,9 @@ pub enum HostError {
     /// The controller did not get ready in time.
     #[error("the controller did not get ready in {0} s")]
     NotReady(u64),
+    /// No path to the namespace was there for so long.
+    #[error("there was no path for {0:?}")]
+    NoPath(std::time::Duration),
     /// Asked for what the controller or namespace does not have.
     #[error("{0}")]
     Unsupported(String),

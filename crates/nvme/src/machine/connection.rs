@@ -7,6 +7,7 @@ use super::namespaces::NamespaceTable;
 use super::registry::{Admission, ControllerHandle, Refusal};
 use super::slots::{Fused, Plan, Slots, Stage, Tag};
 use crate::limits;
+use crate::wire::identify::cns;
 use crate::wire::pdu::{DataHeader, FatalError, IcReq, PduType, R2t, TermReq};
 use crate::wire::stream::{Data, Header, Item, PduReader, Side};
 use crate::wire::writer::PduWriter;
@@ -32,6 +33,20 @@ pub struct AdminRequest {
     tag: Tag,
     sqe: Sqe,
     data: Option<SharedBuf>,
+}
+
+impl AdminRequest {
+    /// Whether it asks which namespaces there are, or where they are served.
+    pub fn asks_for_namespaces(&self) -> bool {
+        let selector = self.sqe.cdw[0] as u8;
+        match self.sqe.opcode {
+            crate::wire::admin::IDENTIFY => {
+                matches!(selector, cns::ACTIVE_NAMESPACES | cns::COMMAND_SET_ACTIVE_NAMESPACES)
+            }
+            crate::wire::admin::GET_LOG_PAGE => selector == AsyncEvent::AnaChanged.log_page(),
+            _ => false,
+        }
+    }
 }
 
 /// A command for a volume, to be ended with [`Connection::complete`] or [`Connection::complete_read`].

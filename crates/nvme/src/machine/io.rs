@@ -126,8 +126,10 @@ pub(super) fn plan(sqe: &Sqe, namespaces: &NamespaceTable) -> Result<IoPlan, Sta
         return Ok(IoPlan { nsid: sqe.nsid, verb: Verb::Nothing, offset_bytes: 0, len_bytes: 0, block_shift: 0 });
     }
     let namespace = namespaces.get(sqe.nsid).ok_or(Status::INVALID_NAMESPACE.do_not_retry())?;
-    if namespace.ana == AnaState::Inaccessible {
-        return Err(Status::ANA_INACCESSIBLE);
+    match namespace.ana {
+        AnaState::Optimized => {}
+        AnaState::Inaccessible => return Err(Status::ANA_INACCESSIBLE),
+        AnaState::Change => return Err(Status::ANA_TRANSITION),
     }
     let shift = namespace.block_shift;
     let mut plan = IoPlan { nsid: sqe.nsid, verb: Verb::Flush, offset_bytes: 0, len_bytes: 0, block_shift: shift };
@@ -191,6 +193,7 @@ mod tests {
         let info = NamespaceInfo { size_blocks: 1000, block_shift: shift, nguid: [0; 16], ana: AnaState::Optimized };
         table.set(1, info);
         table.set(2, NamespaceInfo { ana: AnaState::Inaccessible, ..info });
+        table.set(3, NamespaceInfo { ana: AnaState::Change, ..info });
         table
     }
 
@@ -222,6 +225,7 @@ mod tests {
         assert_eq!(status(&Sqe::new(nvm::FLUSH, 9)), Some(Status::INVALID_NAMESPACE));
         assert_eq!(status(&Sqe::new(nvm::FLUSH, 0)), Some(Status::INVALID_NAMESPACE));
         assert_eq!(status(&Sqe::new(nvm::FLUSH, 2)), Some(Status::ANA_INACCESSIBLE));
+        assert_eq!(status(&Sqe::new(nvm::FLUSH, 3)), Some(Status::ANA_TRANSITION));
         for (opcode, fuse) in [(nvm::WRITE, 1), (nvm::COMPARE, 2), (nvm::READ, 1), (nvm::COMPARE, 3), (nvm::FLUSH, 2)] {
             let mut fused = command(opcode, 0, 8, 4096);
             fused.flags |= fuse;

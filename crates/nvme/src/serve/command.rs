@@ -200,7 +200,8 @@ fn status_of(error: &IoError) -> Status {
         IoError::ReadOnly => Status::WRITE_PROTECTED.do_not_retry(),
         IoError::CompareFailed(_) => Status::COMPARE_FAILURE.do_not_retry(),
         IoError::Gone(_) => Status::INVALID_NAMESPACE.do_not_retry(),
-        IoError::Elsewhere(_) => Status::ANA_INACCESSIBLE,
+        IoError::Changing(_) => Status::ANA_TRANSITION,
+        IoError::Elsewhere(_) | IoError::Stopped(_) => Status::ANA_INACCESSIBLE,
         // The host waits CRDT1, then tries again.
         IoError::Abandoned => Status::ABORTED_SQ_DELETION,
         IoError::Unavailable(_) => Status::NAMESPACE_NOT_READY.retry_after(1),

@@ -71,6 +71,8 @@ pub(super) struct Conn {
     idle: WaitList,
     /// The discovery log as the host was last told, or could see when it connected.
     discovery: RefCell<Vec<DiscoveryEntry>>,
+    /// The host has been told of its namespaces: nothing is on its way to it that it has not waited for.
+    is_told: Cell<bool>,
     controller: Arc<ControllerHandle>,
     queue: u16,
     endpoints: Endpoints,
@@ -116,10 +118,13 @@ pub(super) async fn serve(core: Rc<Core>, handover: Handover) {
         running: RefCell::default(),
         idle: WaitList::default(),
         discovery: RefCell::default(),
+        is_told: Cell::new(false),
         controller: admission.controller.clone(),
         queue: admission.queue,
         endpoints,
     });
+    let this = Rc::downgrade(&connection);
+    connection.session.lives_while(move || this.upgrade().is_some_and(|connection| flow::host_lives(&connection)));
     connection.discovery.replace(connection.discovery_now());
     core.add(&connection);
     if connection.controller.has_ended() || core.target.has_stopped() {
@@ -127,7 +132,11 @@ pub(super) async fn serve(core: Rc<Core>, handover: Handover) {
     }
     connection.output_changed();
     spawn(flow::send_loop(connection.clone()));
+    let is_host = connection.is_admin() && connection.controller.kind == ControllerKind::Io;
+    let open_by_default = core.target.registry.subsystem().open_by_default;
+    let here = is_host.then(|| core.directory.host_came(&connection.controller.host_nqn, open_by_default));
     flow::receive_loop(&connection).await;
+    drop(here);
     connection.say_goodbye().await;
     connection.end();
     core.remove(&connection);
@@ -393,8 +402,27 @@ impl Conn {
         self.core.budget.unhold(bytes);
     }
 
-    /// Executes an admin command.
-    pub fn admin(self: &Rc<Self>, request: &AdminRequest) {
+    /// Executes an admin command; one that asks which namespaces there are, or where they are served, when those have come that
+    /// are on their way here (docs/heads.md, H14): without one optimized path Linux makes no device.
+    pub fn admin(self: &Rc<Self>, request: AdminRequest) {
+        let is_first =
+            !self.is_told.get() && self.controller.kind == ControllerKind::Io && request.asks_for_namespaces();
+        if !is_first || !self.core.directory.awaits(&self.controller.host_nqn) {
+            self.is_told.set(self.is_told.get() || is_first);
+            return self.execute_admin(&request);
+        }
+        let connection = self.clone();
+        spawn(async move {
+            connection.core.directory.until_reached(&connection.controller.host_nqn).await;
+            connection.is_told.set(true);
+            if !connection.has_ended() {
+                connection.execute_admin(&request);
+                connection.output_changed();
+            }
+        });
+    }
+
+    fn execute_admin(self: &Rc<Self>, request: &AdminRequest) {
         let (namespaces, discovery) = (self.namespaces(), self.discovery_now());
         let view = AdminView {
             registry: &self.core.target.registry,

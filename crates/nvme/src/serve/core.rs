@@ -41,7 +41,8 @@ struct Namespaces {
 fn ana_of(standing: Standing) -> AnaState {
     match standing {
         Standing::Here => AnaState::Optimized,
-        Standing::Elsewhere => AnaState::Inaccessible,
+        Standing::Changing => AnaState::Change,
+        Standing::Stopped | Standing::Elsewhere => AnaState::Inaccessible,
     }
 }
 

@@ -66,9 +66,11 @@ pub(super) fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
     if connection.has_ended() {
         return false;
     }
-    if waited <= GHOST_CHECK_AFTER || types::mutant(types::Mutant::GhostExecuted) {
-        return true;
-    }
+    waited <= GHOST_CHECK_AFTER || types::mutant(types::Mutant::GhostExecuted) || host_lives(connection)
+}
+
+/// Whether the host is at the other end, by what the socket knows and it has not read, and by when it was heard last.
+pub(super) fn host_lives(connection: &Rc<Conn>) -> bool {
     if connection.host_is_silent() {
         connection.end_silent();
         return false;
@@ -117,7 +119,7 @@ fn admit(connection: &Rc<Conn>, received: Instant) -> Pause {
         match event {
             None => break Pause::Starved,
             Some(Event::Io(request)) => command::start(connection, request, received),
-            Some(Event::Admin(request)) => connection.admin(&request),
+            Some(Event::Admin(request)) => connection.admin(request),
             Some(Event::WantsData(tag, _)) => {
                 connection.header_received(tag, received);
                 if hold::holds_write(connection, tag) {

@@ -68,6 +68,7 @@ impl Status {
     pub const UNRECOVERED_READ: Self = media(0x81);
     pub const COMPARE_FAILURE: Self = media(0x85);
     pub const ANA_INACCESSIBLE: Self = path(0x02);
+    pub const ANA_TRANSITION: Self = path(0x03);
 }
 
 impl Status {
@@ -137,6 +138,7 @@ impl fmt::Display for Status {
             Self::UNRECOVERED_READ => "unrecovered read error",
             Self::COMPARE_FAILURE => "compare failure",
             Self::ANA_INACCESSIBLE => "path inaccessible",
+            Self::ANA_TRANSITION => "path in transition",
             _ => "status",
         };
         write!(

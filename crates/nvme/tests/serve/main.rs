@@ -11,6 +11,7 @@ mod hostile;
 mod latency;
 mod limits;
 mod logs;
+mod multipath;
 mod node;
 mod raw;
 mod sockets;

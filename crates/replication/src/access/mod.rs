@@ -19,6 +19,7 @@ use crate::error::GroupError;
 use crate::group::{Group, GroupRef, Place, Placed, Sought, Stamp};
 use crate::layers::LayerEnd;
 use crate::node::CoreGroups;
+use crate::protocol::{Asker, Outcome, next_attempt};
 use crate::wire::{Answer, AnsweredBlock, Envelope, HeadMessage, Refusal, Request, RequestId, Wants};
 use calls::Call;
 use foldhash::fast::FixedState;
@@ -31,8 +32,7 @@ use std::time::Duration;
 use store::format::{LayerRecord, StoredLength};
 use store::{AppendTimes, BlockCoding, Content, KnownBlock, StoredBlocks, Want, ZERO_BLOCK_CHECKSUM};
 use types::{
-    BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, Incarnation, LayerId, Mutant, NodeId, StoreId, VolumeEpoch,
-    VolumeId, mutant,
+    BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, LayerId, Mutant, StoreId, VolumeEpoch, VolumeId, mutant,
 };
 
 /// Who is not led to by an answer asks again after this.
@@ -50,10 +50,7 @@ pub(crate) struct Led {
 /// Of a request from another core: who sent it, and what it relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// The core of a node, in one of its lives.
-    pub(crate) node: NodeId,
-    pub(crate) core: u16,
-    pub(crate) life: Incarnation,
+    pub(crate) asker: Asker,
     /// Which attempt of that core at this group.
     pub(crate) attempt: u64,
     /// The group's epoch, as that core believed.
@@ -232,6 +229,11 @@ impl Access {
             return Ok(placed.map(|placed| OnItsWay(Way::Here(group, placed))));
         }
         self.change(stamp, Wants::Zero { layers: layers.to_vec(), chunk, range }).map(Some)
+    }
+
+    /// Whether the group has answered this head over a connection, which it does when the raise of the epoch is committed.
+    pub fn has_answered(&self, volume: VolumeId, epoch: VolumeEpoch) -> bool {
+        self.told.borrow().get(&volume).is_some_and(|(told, _)| *told == epoch)
     }
 
     /// Lets the group know the head and its layers.
@@ -413,17 +415,26 @@ impl Access {
     /// The same, if it is no use.
     pub async fn ask_again(&self, error: GroupError) -> Result<(), GroupError> {
         let core = self.core()?;
-        let is_alone = core.led(self.group).is_none_or(|led| led.is_alone);
-        match &error {
-            // What was asked before must not be done when this is answered.
-            GroupError::Unknown { .. } => self.begin_attempt(),
-            GroupError::NotPrimary { .. } => {}
-            GroupError::Stopped { .. } if !is_alone => {}
-            _ => return Err(error),
-        }
+        let Some(attempt) = next_attempt(self.attempt.get(), self.came_to(&core, &error)) else { return Err(error) };
+        self.attempt.set(attempt);
         let before = if self.here().is_some() { core.led(self.group) } else { self.relied_on.get() };
         let _ = runtime::timeout(AGAIN_AFTER, core.led_changed(self.group, before)).await;
         Ok(())
+    }
+
+    /// Whether what failed with this error may be served later, without anybody's doing.
+    pub fn may_serve_later(&self, error: &GroupError) -> bool {
+        self.core().is_ok_and(|core| !matches!(self.came_to(&core, error), Outcome::Refused))
+    }
+
+    fn came_to(&self, core: &CoreGroups, error: &GroupError) -> Outcome {
+        let is_alone = core.led(self.group).is_none_or(|led| led.is_alone);
+        match error {
+            GroupError::Unknown { .. } => Outcome::Unknown,
+            GroupError::NotPrimary { .. } => Outcome::NotDone,
+            GroupError::Stopped { .. } if !is_alone => Outcome::NotDone,
+            _ => Outcome::Refused,
+        }
     }
 
     /// Resolves when all that was asked before is done, or never will be: for who asked for a change and does not wait
@@ -432,7 +443,8 @@ impl Access {
     /// # Errors
     /// The volume has another head, or the group is of no use any more.
     pub async fn settle(&self, stamp: Stamp<'_>) -> Result<(), GroupError> {
-        self.begin_attempt();
+        let attempt = next_attempt(self.attempt.get(), Outcome::Unknown);
+        self.attempt.set(attempt.expect("what became of it is still to be known"));
         loop {
             match self.tell(stamp).await {
                 Ok(()) => return Ok(()),
@@ -444,10 +456,6 @@ impl Access {
     fn core(&self) -> Result<Rc<CoreGroups>, GroupError> {
         let ended = || GroupError::Stopped { group: self.group, reason: "its node has ended".to_owned() };
         self.core.upgrade().ok_or_else(ended)
-    }
-
-    fn begin_attempt(&self) {
-        self.attempt.set(self.attempt.get() + 1);
     }
 
     // ---- messages ------------------------------------------------------------------------------------------------
@@ -464,7 +472,7 @@ impl Access {
         self.relied_on.set(core.led(self.group));
         let led = self.relied_on.get().ok_or_else(nobody)?;
         if led.is_alone
-            && let Some(reason) = core.stopped_alone(self.group)
+            && let Some(reason) = core.stopped_alone(self.group, led.primary)
         {
             return Err(GroupError::Stopped { group: self.group, reason });
         }

@@ -4,6 +4,7 @@ use super::{Sent, meet, zero};
 use crate::error::GroupError;
 use crate::group::{Group, Place, Reader, Sought, Stamp};
 use crate::node::{CoreGroups, Link};
+use crate::protocol::Asker;
 use crate::wire::{Answer, AnsweredBlock, Envelope, HeadMessage, Refusal, Request, Wants};
 use runtime::IoBuf;
 use std::rc::Rc;
@@ -20,9 +21,7 @@ pub(crate) fn request(core: &Rc<CoreGroups>, link: &Rc<Link>, envelope: Envelope
         return refuse(link, envelope, Refusal::NotPrimary { primary: None, epoch: Epoch(0) });
     };
     let sent = Sent {
-        node: link.node,
-        core: link.core,
-        life: envelope.incarnation,
+        asker: Asker { node: link.node, core: link.core, life: envelope.incarnation },
         attempt: envelope.attempt,
         epoch: request.group_epoch,
     };

@@ -1,6 +1,6 @@
 //! What the protocol decides for a member is done here: entries appended, cut and committed, messages sent, the map asked.
 
-use super::{Group, MemberState, VolumeReign};
+use super::{Group, MemberState};
 use crate::fill::member::may_come;
 use crate::protocol::{Effect, Member, Membership, Message, Refusal};
 use crate::record::{membership_of, with_membership};
@@ -275,8 +275,6 @@ impl Group {
         let committed = shard.store().committed_through(self.id);
         self.window.borrow_mut().begin(committed, last);
         self.recent.borrow_mut().clear();
-        // What relies on an earlier epoch is refused for that.
-        self.askers.borrow_mut().clear();
         let mut layers = self.layers.borrow_mut();
         layers.clear();
         if self.member.borrow().is_alone() {
@@ -284,12 +282,7 @@ impl Group {
             layers.extend(shard.store().layers().iter().map(|record| record.layer));
         }
         drop(layers);
-        let mut reigns = self.reigns.borrow_mut();
-        reigns.clear();
-        for (volume, epoch) in shard.store().volume_epochs(self.id) {
-            // Whatever raised it is committed when all is that was found.
-            reigns.insert(volume, VolumeReign { epoch, raised_at: last, top: LayerId(0) });
-        }
+        self.heads.borrow_mut().begin(shard.store().volume_epochs(self.id), last);
     }
 
     fn step_down(&self) {

@@ -17,20 +17,20 @@ use crate::error::GroupError;
 use crate::fill::member::Filler;
 use crate::fill::primary::Filling;
 use crate::node::Timers;
-use crate::protocol::{Effect, Member, Membership};
+use crate::protocol::{Effect, Heads, Member, Membership};
 use crate::recent::Recent;
 use crate::record::with_membership;
 use crate::shard::GroupShard;
 use crate::window::Window;
 use cluster::GroupRecord;
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 use runtime::channel::WaitList;
 use runtime::{Instant, now};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use types::{ChunkId, Epoch, GroupId, Incarnation, LayerId, NodeId, Seq, StoreId, VolumeEpoch, VolumeId};
+use types::{ChunkId, Epoch, GroupId, LayerId, Seq, StoreId};
 
 /// A place in the order of a group, in one reign of its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,15 +72,6 @@ pub struct Standing {
     pub stopped: Option<String>,
 }
 
-/// The highest epoch seen of a volume, the entry that raised it, and the layer on top that the group was told of last.
-#[derive(Clone, Copy)]
-struct VolumeReign {
-    epoch: VolumeEpoch,
-    raised_at: Seq,
-    /// 0: none in this reign of the group's primary.
-    top: LayerId,
-}
-
 /// A group that has a member here. Lives on its shard's core.
 pub struct Group {
     id: GroupId,
@@ -108,10 +99,8 @@ pub struct Group {
     room: WaitList,
     /// Readers that wait for a commit; rare, so that all are woken.
     commits: WaitList,
-    reigns: RefCell<HashMap<VolumeId, VolumeReign, FixedState>>,
-    /// Cores of nodes, in one of their lives, whose heads have asked for something in this reign, and the newest attempt of
-    /// each.
-    askers: RefCell<HashMap<(NodeId, u16, Incarnation), u64, FixedState>>,
+    /// What is taken of heads in this reign.
+    heads: RefCell<Heads>,
     /// Layers that the group was told of in this reign.
     layers: RefCell<HashSet<LayerId, FixedState>>,
     /// Which blocks entries were about of late.
@@ -167,8 +156,7 @@ impl Group {
             lacking: RefCell::default(),
             room: WaitList::default(),
             commits: WaitList::default(),
-            reigns: RefCell::new(HashMap::with_hasher(FixedState::default())),
-            askers: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            heads: RefCell::default(),
             layers: RefCell::new(HashSet::with_hasher(FixedState::default())),
             changes: RefCell::new(Changes::from(last)),
             lacks_as_written: Cell::new(!is_whole),

@@ -1,9 +1,10 @@
 //! What heads ask of a group, at its primary: places in its order, and what is committed.
 
 use super::catching_up::{Mender, is_anybody_away};
-use super::{Group, Placed, VolumeReign};
+use super::{Group, Placed};
 use crate::access::Sent;
 use crate::error::GroupError;
+use crate::protocol::{Claim, Entered, NotTaken, VolumeReign, may_answer, raise_in_log};
 use crate::shard::GroupShard;
 use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::future::poll_fn;
@@ -37,6 +38,11 @@ impl<'a> Stamp<'a> {
     /// Whether the group has to know layers of who sent this before it does anything.
     fn is_to_tell(&self) -> bool {
         self.sent.is_some() && self.layers.is_empty() && !self.volume.is_keeper()
+    }
+
+    fn claim(&self) -> Claim {
+        let Self { volume, epoch, .. } = *self;
+        Claim { volume, epoch, top: self.top(), is_to_tell: self.is_to_tell() }
     }
 
     /// The layer that is written to.
@@ -138,7 +144,7 @@ impl Group {
     /// Whether a reader need not wait.
     fn lets_read(&self, stamp: Stamp<'_>) -> Result<bool, GroupError> {
         let has_room = self.room_now(0).transpose()?.is_some();
-        let is_committed = |raised_at| self.committed() >= raised_at || mutant(Mutant::RaiseNotAwaited);
+        let is_committed = |raised_at| may_answer(raised_at, self.committed());
         Ok(has_room && self.enter(stamp)?.is_some_and(is_committed) && self.has_lease())
     }
 
@@ -312,28 +318,23 @@ impl Group {
         if let Some(sent) = &stamp.sent {
             self.admit(sent)?;
         }
-        let known = self.reigns.borrow().get(&stamp.volume).copied();
-        if let Some(VolumeReign { epoch: seen, raised_at, top }) = known {
-            let is_taken =
-                mutant(Mutant::OlderHeadTaken) || stamp.volume.is_keeper() && mutant(Mutant::OlderKeeperTaken);
-            if stamp.epoch < seen && !is_taken {
-                return Err(GroupError::OldHead { volume: stamp.volume, asked: stamp.epoch, seen });
-            }
-            if stamp.epoch <= seen {
-                return match stamp.top() {
-                    // What it told an earlier primary may not have been committed.
-                    None if stamp.is_to_tell() && top == LayerId(0) => {
-                        Err(GroupError::Untold { group: self.id, volume: stamp.volume })
-                    }
-                    Some(its) if its != top => self.hear_of_layers(stamp),
-                    _ => Ok(Some(raised_at)),
-                };
-            }
+        let entered = self.heads.borrow().enter(stamp.claim());
+        match entered {
+            Ok(Entered::At(raised_at)) => Ok(Some(raised_at)),
+            Ok(Entered::Tell) => self.hear_of_layers(stamp),
+            Ok(Entered::Raise) => self.raise(stamp),
+            Err(why) => Err(self.not_taken(why, stamp.volume, stamp.epoch)),
         }
-        if stamp.is_to_tell() {
-            return Err(GroupError::Untold { group: self.id, volume: stamp.volume });
+    }
+
+    #[cold]
+    fn not_taken(&self, why: NotTaken, volume: VolumeId, asked: VolumeEpoch) -> GroupError {
+        match why {
+            NotTaken::Older(seen) => GroupError::OldHead { volume, asked, seen },
+            NotTaken::Untold => GroupError::Untold { group: self.id, volume },
+            NotTaken::NotLed => self.not_primary(&self.member.borrow()),
+            NotTaken::Overtaken => GroupError::Overtaken { group: self.id },
         }
-        self.raise(stamp)
     }
 
     /// Lets a request of another core in, and nothing that it sent before it began this attempt: what of that has no place
@@ -343,17 +344,10 @@ impl Group {
     /// It relies on another epoch of the group, or was overtaken.
     pub(crate) fn admit(&self, sent: &Sent) -> Result<(), GroupError> {
         let member = self.member.borrow();
-        if (!member.leads() || member.record().epoch != sent.epoch) && !mutant(Mutant::OldRequestTaken) {
-            return Err(self.not_primary(&member));
-        }
-        let mut askers = self.askers.borrow_mut();
-        // Which of two lives is the later one nobody knows: clocks go back. What an earlier one sent has a lower volume epoch.
-        let newest = askers.entry((sent.node, sent.core, sent.life)).or_default();
-        if *newest > sent.attempt && !mutant(Mutant::OvertakenDone) {
-            return Err(GroupError::Overtaken { group: self.id });
-        }
-        *newest = sent.attempt.max(*newest);
-        Ok(())
+        let leads_in = member.leads().then(|| member.record().epoch);
+        drop(member);
+        let admitted = self.heads.borrow_mut().admit(sent.asker, sent.attempt, sent.epoch, leads_in);
+        admitted.map_err(|why| self.not_taken(why, VolumeId(0), VolumeEpoch(0)))
     }
 
     /// The head goes on with another layer than it told the group of last.
@@ -364,9 +358,7 @@ impl Group {
         }
         // Whoever is answered may rely on the layers, too.
         let told_at = self.window.borrow().last();
-        if let (Some(known), Some(top)) = (self.reigns.borrow_mut().get_mut(&stamp.volume), stamp.top()) {
-            (known.top, known.raised_at) = (top, told_at);
-        }
+        self.heads.borrow_mut().told(stamp.volume, stamp.top(), told_at);
         Ok(Some(told_at))
     }
 
@@ -384,16 +376,13 @@ impl Group {
         if !self.try_tell_all(stamp)? {
             return Ok(None);
         }
-        let raised_at = match mutant(Mutant::RaisedInMemory) {
-            true => self.committed(),
-            false => {
-                let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
-                let Some(placed) = self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0)? else { return Ok(None) };
-                placed.seq
-            }
-        };
-        let top = stamp.top().unwrap_or_default();
-        self.reigns.borrow_mut().insert(stamp.volume, VolumeReign { epoch: stamp.epoch, raised_at, top });
+        let raised_at = raise_in_log(self.committed(), || {
+            let kind = EntryKind::VolumeEpoch { volume: stamp.volume };
+            self.submit(stamp.epoch, LayerId(0), ChunkId(0), kind, 0).map(|placed| Some(placed?.seq))
+        })?;
+        let Some(raised_at) = raised_at else { return Ok(None) };
+        let reign = VolumeReign { epoch: stamp.epoch, raised_at, top: stamp.top().unwrap_or_default() };
+        self.heads.borrow_mut().raised(stamp.volume, reign);
         Ok(Some(raised_at))
     }
 

@@ -1,49 +1,35 @@
 //! One core's share of a node: the shards that are served here, and connections to the cores of other nodes.
 
-use super::link::{Frames, Line, Link};
+use super::calls::PlainCalls;
+use super::heads::Heads;
+use super::link::{Line, Link};
 use super::map_side::{MapSide, Says};
+use super::orders::Orders;
 use super::view::View;
 use super::{Shared, Timing, Work};
-use crate::access::calls::Calls;
-use crate::access::{Access, Led, serve};
+use crate::access::serve;
 use crate::fill::{Owner, member, primary};
 use crate::group::{Group, GroupRef, Received};
 use crate::pace::Pace;
 use crate::protocol::{Membership, Message, Session};
 use crate::shard::GroupShard;
-use crate::wire::{
-    Beat, BeatAnswer, Class, Cores, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, Grants, HeadMessage, Hello,
-    NodeMessage, Said, StoreLine, WIRE_VERSION,
-};
+use crate::wire::{Class, Envelope, FillMessage, Frame, HeadMessage, NodeMessage, Said};
 use cluster::GroupRecord;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use runtime::channel::WaitList;
-use runtime::{Instant, TaskHandle, TcpStream, now};
+use runtime::{Instant, TaskHandle, now};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 use store::{Entry, Recovery, Shard};
 use types::{Epoch, GroupId, Incarnation, Mutant, NodeId, Seq, StoreId, mutant};
 
 /// Members that a core makes whole at once.
 const FILLINGS_MAX: usize = 4;
-/// Requests of heads elsewhere that a core does at once, and the bytes that they carry or are answered with.
-const SERVED_MAX: usize = 16_384;
-const SERVED_BYTES_MAX: usize = 64 << 20;
-/// Who dialled waits so long for an answer to its hello, and so long before the next attempt.
-const HELLO_PATIENCE: Duration = Duration::from_secs(2);
-/// A connection on which nothing comes for so long is closed.
-const IDLE_MAX: Duration = Duration::from_secs(60);
-/// See [`HELLO_PATIENCE`].
-const DIAL_WAIT: Duration = Duration::from_millis(100);
 
 /// What waits in front of a line.
 type Behind = Rc<RefCell<VecDeque<Option<Work>>>>;
@@ -52,16 +38,16 @@ type Behind = Rc<RefCell<VecDeque<Option<Work>>>>;
 pub struct CoreGroups {
     pub(super) shared: Arc<Shared>,
     pub(super) core: u16,
-    shards: RefCell<Vec<Rc<GroupShard>>>,
+    pub(super) shards: RefCell<Vec<Rc<GroupShard>>>,
     pub(super) view: RefCell<View>,
     /// Where other nodes are reached.
-    addresses: RefCell<HashMap<NodeId, SocketAddr, FixedState>>,
-    links: RefCell<HashMap<(NodeId, u16), Rc<Link>, FixedState>>,
+    pub(super) addresses: RefCell<HashMap<NodeId, SocketAddr, FixedState>>,
+    pub(super) links: RefCell<HashMap<(NodeId, u16), Rc<Link>, FixedState>>,
     /// Groups that had no room on a connection: shard, and where it keeps them.
     waiting: RefCell<Vec<(Rc<GroupShard>, u32)>>,
     /// What was known of each group's record when a look at the map began.
     known: RefCell<HashMap<(StoreId, GroupId), Epoch, FixedState>>,
-    looked_at_links: Cell<Instant>,
+    pub(super) looked_at_links: Cell<Instant>,
     /// Members that are being made whole by groups of this core.
     fillings: Cell<usize>,
     pace: Pace,
@@ -71,16 +57,11 @@ pub struct CoreGroups {
     messages: Cell<u64>,
     /// The node's session in the map lasts at least until then.
     session_until: Cell<Instant>,
-    /// Who leads each group, as far as is known.
-    led: RefCell<HashMap<GroupId, Led, FixedState>>,
-    led_changed: WaitList,
-    accesses: RefCell<HashMap<GroupId, Rc<Access>, FixedState>>,
-    /// Groups that nobody serves, as this node knows, and why.
-    given_up: RefCell<HashMap<GroupId, String, FixedState>>,
-    /// What heads here have asked of groups led elsewhere.
-    calls: Rc<Calls>,
-    /// Requests of heads elsewhere that are being done: how many, of how many bytes.
-    serving: Rc<Cell<(usize, usize)>>,
+    pub(super) heads: Heads,
+    /// What whoever stands above has called on other nodes, and answers.
+    pub(super) plain_calls: PlainCalls,
+    /// Who is to lead.
+    pub(super) orders: Orders,
     /// On the first core: what talks with the map.
     pub(super) map_side: OnceCell<Rc<MapSide>>,
     /// What goes on as long as the node does; nothing any more, once it has ended.
@@ -106,12 +87,9 @@ impl CoreGroups {
             behind,
             messages: Cell::new(0),
             session_until: Cell::default(),
-            led: RefCell::new(HashMap::with_hasher(FixedState::default())),
-            led_changed: WaitList::default(),
-            accesses: RefCell::new(HashMap::with_hasher(FixedState::default())),
-            given_up: RefCell::new(HashMap::with_hasher(FixedState::default())),
-            calls: Rc::default(),
-            serving: Rc::default(),
+            heads: Heads::default(),
+            plain_calls: PlainCalls::default(),
+            orders: Orders::default(),
             map_side: OnceCell::new(),
             tasks: RefCell::new(Some(Vec::new())),
         })
@@ -244,95 +222,6 @@ impl CoreGroups {
         }
     }
 
-    // ---- heads of volumes -----------------------------------------------------------------------------------------
-
-    /// How the heads of this core reach a group.
-    pub fn access(self: &Rc<Self>, group: GroupId) -> Rc<Access> {
-        self.accesses.borrow_mut().entry(group).or_insert_with(|| Access::new(self, group)).clone()
-    }
-
-    /// Nobody serves the group before the node is started anew: the devices that it is on are not here.
-    pub fn give_up(&self, group: GroupId, why: &str) {
-        self.given_up.borrow_mut().insert(group, why.to_owned());
-    }
-
-    /// Why nobody serves a group that has one member, if that is this node's matter.
-    pub(crate) fn stopped_alone(&self, group: GroupId) -> Option<String> {
-        let shards = self.shards.borrow();
-        let stopped = |shard: &Rc<GroupShard>| shard.group(group)?.stopped().map(str::to_owned);
-        shards.iter().find_map(stopped).or_else(|| self.given_up.borrow().get(&group).cloned())
-    }
-
-    /// The member of a group that leads it, if it does so on this core.
-    pub(crate) fn leading(&self, group: GroupId) -> Option<GroupRef> {
-        let shards = self.shards.borrow();
-        shards.iter().filter_map(|shard| shard.group(group)).find(|member| member.leads_here())
-    }
-
-    /// Who leads a group, as far as is known.
-    pub(crate) fn led(&self, group: GroupId) -> Option<Led> {
-        self.led.borrow().get(&group).copied()
-    }
-
-    /// Resolves when something else is known of who leads a group, here or elsewhere.
-    pub(crate) async fn led_changed(&self, group: GroupId, before: Option<Led>) {
-        self.led_changed.until(|| (self.led(group) != before).then_some(())).await;
-    }
-
-    /// Somebody says who leads a group.
-    pub(crate) fn heard_who_leads(&self, group: GroupId, epoch: Epoch, primary: StoreId) {
-        let known = self.led(group);
-        if known.is_none_or(|known| known.epoch < epoch) {
-            let is_alone = known.is_some_and(|known| known.is_alone);
-            self.led.borrow_mut().insert(group, Led { epoch, primary, is_alone });
-            self.calls.led_by_another(group, primary);
-            self.led_changed.wake_all();
-        }
-    }
-
-    /// The map says who leads these groups. A list that a watch goes on from is the last word, also of a map that went back.
-    pub(super) fn map_says_who_leads(&self, records: &[GroupRecord], how: Says) {
-        let mut led = self.led.borrow_mut();
-        for record in records {
-            let now =
-                Led { epoch: record.epoch, primary: record.primary, is_alone: record.members == [record.primary] };
-            let known = led.entry(record.id).or_insert(now);
-            if known.epoch < now.epoch || how == Says::Listed {
-                let before = std::mem::replace(known, now);
-                if before.primary != now.primary {
-                    self.calls.led_by_another(record.id, now.primary);
-                }
-            }
-        }
-        drop(led);
-        self.led_changed.wake_all();
-    }
-
-    pub(crate) fn calls(&self) -> &Rc<Calls> {
-        &self.calls
-    }
-
-    /// Which of the node's lives this is.
-    pub(crate) fn life(&self) -> Incarnation {
-        self.shared.incarnation
-    }
-
-    /// A request of another core, of so many bytes, is being done as long as what this returns lives; none if there is too
-    /// much already.
-    pub(crate) fn begin_serving(&self, bytes: usize) -> Option<Serving> {
-        let (requests, before) = self.serving.get();
-        if requests >= SERVED_MAX || (requests > 0 && before + bytes > SERVED_BYTES_MAX) {
-            return None;
-        }
-        self.serving.set((requests + 1, before + bytes));
-        Some(Serving(self.serving.clone(), bytes))
-    }
-
-    /// Requests of heads elsewhere that are being done.
-    pub(crate) fn serving_count(&self) -> usize {
-        self.serving.get().0
-    }
-
     // ---- what the map says of members ------------------------------------------------------------------------------
 
     /// The map says so of a group: its members here hear of it, and one that is new takes part from now on if the map was
@@ -350,7 +239,7 @@ impl CoreGroups {
                     group.map_says(record, known.unwrap_or_default());
                 }
                 None if how != Says::Told => shard.open(record.clone(), self.shared.timing).with(|_| ()),
-                None => {}
+                None => self.look_at_new(store, record.id),
             }
         }
     }
@@ -460,6 +349,11 @@ impl CoreGroups {
         self.view.borrow().life_of(store)
     }
 
+    /// How long another node has answered no beat.
+    pub(crate) fn silence_of(&self, node: NodeId) -> std::time::Duration {
+        self.view.borrow().silence_of(node, now())
+    }
+
     /// A member that takes no new blocks, if one of these is.
     pub(crate) fn full_among(&self, stores: &[StoreId]) -> Option<StoreId> {
         let view = self.view.borrow();
@@ -492,34 +386,6 @@ impl CoreGroups {
         self.link(node, core)
     }
 
-    /// The connection to a core of a node; made if there is none.
-    pub(super) fn link(self: &Rc<Self>, node: NodeId, core: u16) -> Option<Rc<Link>> {
-        if let Some(link) = self.links.borrow().get(&(node, core)).filter(|link| !link.is_closed()) {
-            return Some(link.clone());
-        }
-        let address = *self.addresses.borrow().get(&node)?;
-        let link = Rc::new(Link::new(node, core));
-        self.links.borrow_mut().insert((node, core), link.clone());
-        runtime::spawn(dial(self.clone(), link.clone(), address));
-        Some(link)
-    }
-
-    /// Where nodes are reached. Connections to other places end.
-    pub(super) fn set_addresses(&self, addresses: &[(NodeId, SocketAddr)]) {
-        let mut known = self.addresses.borrow_mut();
-        for (node, address) in addresses {
-            if known.insert(*node, *address).is_some_and(|before| before != *address) {
-                self.close_links(*node);
-            }
-        }
-    }
-
-    /// Connections, and the bytes that wait on the one on which most do.
-    pub(crate) fn link_lengths(&self) -> (usize, usize) {
-        let links = self.links.borrow();
-        (links.len(), links.values().map(|link| link.queued_bytes()).max().unwrap_or_default())
-    }
-
     /// Groups that had no room on a connection.
     pub(crate) fn waiting_count(&self) -> usize {
         self.waiting.borrow().len()
@@ -530,33 +396,8 @@ impl CoreGroups {
         self.behind.iter().map(|behind| behind.borrow().len()).sum()
     }
 
-    /// Looks whether connections live that were used.
-    pub(super) fn look_at_links(&self) {
-        let at = now();
-        if at.since(self.looked_at_links.get()) < self.shared.timing.ask {
-            return;
-        }
-        self.looked_at_links.set(at);
-        let mut links = self.links.borrow().values().cloned().collect::<Vec<_>>();
-        links.sort_unstable_by_key(|link| (link.node, link.core));
-        links.iter().for_each(|link| link.look(at, self.shared.timing.silent));
-    }
-
-    pub(super) fn nodes(&self) -> Vec<NodeId> {
-        let mut nodes: Vec<_> = self.addresses.borrow().keys().copied().collect();
-        nodes.sort_unstable();
-        nodes
-    }
-
-    /// Ends the connections to a node.
-    pub(super) fn close_links(&self, node: NodeId) {
-        let mut links: Vec<_> = self.links.borrow().values().filter(|link| link.node == node).cloned().collect();
-        links.sort_unstable_by_key(|link| link.core);
-        links.iter().for_each(|link| link.close());
-    }
-
     /// A connection drained: who had no room on one sends on.
-    fn drained(&self) {
+    pub(super) fn drained(&self) {
         if self.waiting.borrow().is_empty() {
             return;
         }
@@ -569,29 +410,8 @@ impl CoreGroups {
 
     // ---- from other members --------------------------------------------------------------------------------------
 
-    /// A connection that another node made, and that is meant for this core.
-    pub(super) fn adopt(self: &Rc<Self>, stream: TcpStream, node: NodeId, core: u16) {
-        let link = Rc::new(Link::new(node, core));
-        link.set_stream(&stream);
-        // It serves for answers where there is no other.
-        let mut links = self.links.borrow_mut();
-        if links.get(&(node, core)).is_none_or(|known| known.is_closed()) {
-            links.insert((node, core), link.clone());
-        }
-        drop(links);
-        runtime::spawn(serve(self.clone(), link, stream));
-    }
-
-    fn forget(&self, link: &Rc<Link>) {
-        self.calls.lost(link);
-        let mut links = self.links.borrow_mut();
-        if links.get(&(link.node, link.core)).is_some_and(|known| Rc::ptr_eq(known, link)) {
-            links.remove(&(link.node, link.core));
-        }
-    }
-
     /// Does what a frame says; returns its list of entries, empty.
-    fn dispatch(self: &Rc<Self>, link: &Rc<Link>, frame: Frame) -> Option<Vec<Entry>> {
+    pub(super) fn dispatch(self: &Rc<Self>, link: &Rc<Link>, frame: Frame) -> Option<Vec<Entry>> {
         let Frame { header, said } = frame;
         match said {
             Said::Group(message, mut entries) => {
@@ -614,7 +434,8 @@ impl CoreGroups {
                 }
             }
             Said::Head(HeadMessage::Request(request)) => serve::request(self, link, header.envelope, request),
-            Said::Head(HeadMessage::Answer(answer)) => self.calls.answered(header.envelope.request.0, link, answer),
+            Said::Head(HeadMessage::Answer(answer)) => self.calls().answered(header.envelope.request.0, link, answer),
+            Said::Call(message) => PlainCalls::heard(self, link, header.envelope.request, message),
             Said::Node(NodeMessage::Beat(beat)) => self.beaten(link, beat),
             Said::Node(NodeMessage::BeatAnswer(answer)) => self.answered(link.node, answer),
             Said::Node(NodeMessage::Ping) => link.push_node(&NodeMessage::Pong),
@@ -643,133 +464,6 @@ impl CoreGroups {
         });
     }
 
-    // ---- beats ---------------------------------------------------------------------------------------------------
-
-    /// Another node lives, and asks for leases: each core says what it grants, and that it moves.
-    fn beaten(self: &Rc<Self>, link: &Rc<Link>, beat: Beat) {
-        let cores = self.shared.lines.len() as u16;
-        let (told, mut all_told) = runtime::channel::cross(usize::from(cores));
-        let beat = Arc::new(beat);
-        for core in 0..cores {
-            let (told, beat) = (told.clone(), beat.clone());
-            self.tell_if_it_keeps_up(core, move |core| drop(told.try_send((core.core, core.grant(&beat)))));
-        }
-        drop(told);
-        let (this, link) = (self.clone(), link.clone());
-        runtime::spawn(async move {
-            let (mut moved, mut groups) = (Cores::default(), Vec::new());
-            let patience = this.shared.timing.beat / 2;
-            let _ = runtime::timeout(patience, async {
-                while let Ok((core, refused)) = all_told.recv().await {
-                    moved.insert(usize::from(core));
-                    groups.extend(refused);
-                }
-            })
-            .await;
-            if mutant(Mutant::HungCoreSpokenFor) {
-                (0..usize::from(cores)).for_each(|core| moved.insert(core));
-            }
-            groups.sort_unstable_by_key(|(group, epoch)| (*group, Reverse(*epoch)));
-            groups.dedup_by_key(|(group, _)| *group);
-            let answer = BeatAnswer {
-                echo_ns: beat.sent_ns,
-                incarnation: this.shared.incarnation,
-                cores: moved,
-                stores: this.store_lines(),
-                grants: Grants::AllBut(groups),
-            };
-            link.push_node(&NodeMessage::BeatAnswer(answer));
-        });
-    }
-
-    /// Groups of this core for which the beat's node is granted nothing, as a primary of an epoch below this one.
-    fn grant(&self, beat: &Beat) -> Vec<(GroupId, Epoch)> {
-        let mut refused = Vec::new();
-        let at = now();
-        for group in self.shards.borrow().iter().flat_map(|shard| shard.groups()) {
-            let (primary, life, epoch) = {
-                let member = group.member();
-                (member.record().primary, member.record().life, member.record().epoch)
-            };
-            if beat.stores.iter().any(|line| line.store != primary && group.counted_for(line.store))
-                && !mutant(Mutant::DeposedGranted)
-            {
-                // It was deposed, and may not have heard of it (R8).
-                refused.push((group.id(), epoch));
-            }
-            let Some(line) = beat.stores.iter().find(|line| line.store == primary) else { continue };
-            if primary == group.member().store() {
-                continue;
-            }
-            let moves = beat.cores.has(line.core_of(group.id()).into()) && line.life == life;
-            if group.stopped().is_some() || !moves || !group.with(|member| member.grant(primary, at)) {
-                // Whatever epoch it is in by now: this member has noted no grant.
-                refused.push((group.id(), Epoch(u32::MAX)));
-            }
-        }
-        refused
-    }
-
-    /// Another node has answered a beat: all cores of this one hear of it.
-    fn answered(self: &Rc<Self>, node: NodeId, answer: BeatAnswer) {
-        let answer = Arc::new(answer);
-        for core in 0..self.shared.lines.len() as u16 {
-            let answer = answer.clone();
-            self.tell_if_it_keeps_up(core, move |core| core.heard(node, &answer));
-        }
-    }
-
-    fn heard(&self, node: NodeId, answer: &BeatAnswer) {
-        let sent = Instant(answer.echo_ns);
-        self.view.borrow_mut().answered(node, sent, &answer.cores, &answer.stores);
-        for group in self.shards.borrow().iter().flat_map(|shard| shard.groups()) {
-            if !group.member().leads() {
-                continue;
-            }
-            for line in &answer.stores {
-                if line.store == group.member().store() || !answer.cores.has(line.core_of(group.id()).into()) {
-                    continue;
-                }
-                let is_granted = match &answer.grants {
-                    Grants::AllBut(groups) => groups
-                        .binary_search_by_key(&group.id(), |(group, _)| *group)
-                        .map_or(true, |at| group.member().record().epoch >= groups[at].1),
-                    Grants::Nothing => false,
-                };
-                if is_granted && !group.timers.borrow().was_asked_behind(line.store, sent) {
-                    continue;
-                }
-                group.with(|member| {
-                    member.restarted(line.store, line.life);
-                    member.beat_answered(line.store, line.life, sent, is_granted);
-                });
-            }
-            group.wake();
-        }
-    }
-
-    /// Sends a beat to every node: this one lives, and asks for leases for all its primaries.
-    pub(super) fn beat(self: &Rc<Self>, moved: Cores) {
-        let beat =
-            Beat { sent_ns: now().0, incarnation: self.shared.incarnation, cores: moved, stores: self.store_lines() };
-        let message = NodeMessage::Beat(beat);
-        for node in self.nodes() {
-            if let Some(link) = self.link(node, 0) {
-                link.push_node(&message);
-            }
-        }
-    }
-
-    /// The node's stores that serve; asked on the first core.
-    fn store_lines(&self) -> Vec<StoreLine> {
-        self.map_side.get().map_or_else(Vec::new, |side| side.store_lines(self.shared.timing.ask))
-    }
-
-    /// This core moves.
-    pub(super) fn turned(&self) {
-        self.shared.turned[usize::from(self.core)].fetch_add(1, Relaxed);
-    }
-
     // ---- the map -------------------------------------------------------------------------------------------------
 
     /// A group asks the map for a change of its record.
@@ -795,86 +489,4 @@ impl CoreGroups {
             }
         });
     }
-}
-
-/// See [`CoreGroups::begin_serving`].
-pub(crate) struct Serving(Rc<Cell<(usize, usize)>>, usize);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let (requests, bytes) = self.0.get();
-        self.0.set((requests - 1, bytes - self.1));
-    }
-}
-
-/// Makes a connection, and serves it to its end.
-async fn dial(core: Rc<CoreGroups>, link: Rc<Link>, address: SocketAddr) {
-    let hello = Hello {
-        cluster: core.shared.cluster,
-        node: core.shared.node,
-        incarnation: core.shared.incarnation,
-        core: core.core,
-        to_core: link.core,
-        version: WIRE_VERSION,
-        features: 0,
-    };
-    let connected = runtime::timeout(HELLO_PATIENCE, async {
-        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-        let mut bytes = Vec::with_capacity(2 * FRAME_HEADER_BYTES);
-        crate::wire::encode_node(&Envelope::default(), &NodeMessage::Hello(hello), &mut bytes)
-            .map_err(|error| error.to_string())?;
-        let mut parts = vec![runtime::IoBuf::copy_of(&bytes).freeze()];
-        stream.send(&mut parts).await.map_err(|error| error.to_string())?;
-        let answer = Frames::new(&stream).next().await.map_err(|error| error.to_string())?;
-        match answer.map(|frame| frame.said) {
-            Some(Said::Node(NodeMessage::HelloAnswer(answer))) if answer.node == link.node => Ok(stream),
-            Some(Said::Node(NodeMessage::HelloAnswer(answer))) => Err(format!("it is node {}", answer.node)),
-            Some(Said::Node(NodeMessage::HelloRefused(refused))) => Err(refused.reason),
-            Some(_) => Err("it answers a hello with something else".to_owned()),
-            None => Err("it ended the connection".to_owned()),
-        }
-    })
-    .await
-    .unwrap_or_else(|_| Err("it does not answer".to_owned()));
-    match connected {
-        Ok(stream) => {
-            link.set_stream(&stream);
-            serve(core, link, stream).await;
-        }
-        Err(why) => {
-            log::debug!("node {} at {address}: {why}", link.node);
-            // Until then what is sent there gathers, as far as there is room.
-            runtime::sleep(DIAL_WAIT).await;
-            link.close();
-            core.forget(&link);
-        }
-    }
-}
-
-/// Sends and receives on a connection, to its end.
-async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, stream: TcpStream) {
-    let (sender, of_sender, of_link) = (core.clone(), stream.clone(), link.clone());
-    runtime::spawn(async move {
-        let patience = sender.shared.timing.send;
-        of_link.send_all(&of_sender, patience, || sender.drained()).await;
-    });
-    let mut frames = Frames::new(&stream);
-    while !link.is_closed() {
-        // Who has nothing to say for long connects again when it has.
-        let Ok(next) = runtime::timeout(IDLE_MAX, frames.next()).await else { break };
-        match next {
-            Ok(Some(frame)) => {
-                if let Some(entries) = core.dispatch(&link, frame) {
-                    frames.recycle(entries);
-                }
-            }
-            Ok(None) => break,
-            Err(error) => {
-                log::error!("node {} sends what no node sends: {error}; the connection is closed", link.node);
-                break;
-            }
-        }
-    }
-    link.close();
-    core.forget(&link);
 }

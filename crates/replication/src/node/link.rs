@@ -3,10 +3,11 @@
 //! A connection that ends takes with it what was on its way; the protocol sends again what matters. Whoever has nothing to
 //! send makes none; one that the other side made is used for answers.
 
+use super::calls::Outstanding;
 use crate::protocol::Message;
 use crate::wire::{
-    Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, FrameHeader, HeadMessage, NodeMessage, Receiver, Sender,
-    WireError, encode_fill, encode_head, encode_node,
+    CallMessage, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, FrameHeader, HeadMessage, NodeMessage, Receiver,
+    Sender, WireError, encode_call, encode_fill, encode_head, encode_node,
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -52,6 +53,10 @@ pub(crate) struct Link {
     pinged_at: Cell<Option<Instant>>,
     /// What is done for volumes' heads behind it, by the number of their request: nobody would hear of it without it.
     serving: RefCell<HashMap<u64, TaskHandle, FixedState>>,
+    /// Plain calls over it that have no answer yet.
+    pub(super) calls_out: Outstanding,
+    pub(super) calls_in: Outstanding,
+    ended: WaitList,
 }
 
 /// The connection that all of an attempt to catch up goes over: nothing may come behind what was lost.
@@ -77,6 +82,9 @@ impl Link {
             is_used: Cell::new(false),
             pinged_at: Cell::new(None),
             serving: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            calls_out: Outstanding::default(),
+            calls_in: Outstanding::default(),
+            ended: WaitList::default(),
         }
     }
 
@@ -104,10 +112,16 @@ impl Link {
             stream.shutdown();
         }
         self.filled.wake_all();
+        self.ended.wake_all();
         let mut serving: Vec<_> = self.serving.take().into_iter().collect();
         // The map's order is nobody's.
         serving.sort_unstable_by_key(|(request, _)| *request);
         serving.into_iter().for_each(|(_, task)| task.cancel());
+    }
+
+    /// Resolves when nothing more goes through it.
+    pub(super) async fn over(&self) {
+        self.ended.until(|| self.is_closed().then_some(())).await;
     }
 
     pub(crate) fn set_stream(&self, stream: &TcpStream) {
@@ -190,6 +204,12 @@ impl Link {
             && self.push_whole(envelope, |heads, blocks| encode_head(envelope, message, heads, blocks))
     }
 
+    /// Queues a plain call, or its reply; false if it does not leave.
+    pub(super) fn push_call(&self, envelope: &Envelope, message: &CallMessage) -> bool {
+        self.has_room_for_heads()
+            && self.push_whole(envelope, |heads, blocks| encode_call(envelope, message, heads, blocks))
+    }
+
     fn push_whole(
         &self,
         envelope: &Envelope,
@@ -232,7 +252,8 @@ impl Link {
                 self.close();
             }
             Some(_) => {}
-            None if self.is_used.replace(false) => {
+            // Who waits for an answer keeps the connection, however long that takes.
+            None if self.is_used.replace(false) || self.calls_out.is_any() => {
                 self.pinged_at.set(Some(at));
                 self.push_node(&NodeMessage::Ping);
             }
@@ -305,7 +326,17 @@ pub(crate) struct Frames<'a> {
 
 impl<'a> Frames<'a> {
     pub(crate) fn new(stream: &'a TcpStream) -> Self {
-        Self { stream, receiver: Receiver::new(), rest: IoBuf::new(0).freeze() }
+        Self::behind(stream, IoBuf::new(0).freeze())
+    }
+
+    /// Those behind what has come already.
+    pub(crate) fn behind(stream: &'a TcpStream, rest: SharedBuf) -> Self {
+        Self { stream, receiver: Receiver::new(), rest }
+    }
+
+    /// What has come and was not looked at.
+    pub(crate) fn into_rest(self) -> SharedBuf {
+        self.rest
     }
 
     /// Takes back the list of a frame's entries.

@@ -2,6 +2,7 @@
 //! on the first core.
 
 use super::core::CoreGroups;
+use super::orders::{ordered, tell_orders};
 use crate::protocol::{Membership, Session};
 use crate::record::{membership_of, with_membership};
 use crate::wire::StoreLine;
@@ -113,6 +114,22 @@ impl MapSide {
     /// The map has answered.
     fn answered(&self) {
         self.answered_at.set(Some(now()));
+    }
+
+    pub(super) fn map(&self) -> &dyn MapStore {
+        &*self.map
+    }
+
+    /// Whether nobody looks at this already.
+    pub(super) fn begins_to_look(&self, store: StoreId, group: GroupId) -> bool {
+        self.looking.borrow_mut().insert((store, group))
+    }
+
+    pub(super) fn has_looked(&self, store: StoreId, group: GroupId, is_answered: bool) {
+        self.looking.borrow_mut().remove(&(store, group));
+        if is_answered {
+            self.answered();
+        }
     }
 
     /// The node's stores that serve. `lately`: what the map answered since then counts.
@@ -311,6 +328,8 @@ impl MapSide {
         tell_addresses(core, nodes.collect());
         let groups = records(keys::GROUPS).filter_map(|item| decode::<GroupRecord>(&item.key, &item.value).ok());
         self.tell_all(core, groups.collect(), Says::Listed);
+        let orders = records(keys::WANTED).filter_map(|item| ordered(&item.key, Some(&item.value)));
+        tell_orders(core, orders.collect(), true);
         let mut watch = self.map.watch("", Revision(listing.revision.0 + 1));
         loop {
             let events = match watch.next().await {
@@ -322,6 +341,8 @@ impl MapSide {
                 Err(error) => return Err(error),
             };
             let (mut groups, mut nodes) = (Vec::new(), Vec::new());
+            let orders = events.iter().filter_map(|event| ordered(&event.key, event.value.as_deref()));
+            tell_orders(core, orders.collect(), false);
             for event in &events {
                 let Some(value) = &event.value else { continue };
                 if event.key.starts_with(keys::GROUPS) {
@@ -381,6 +402,11 @@ impl MapSide {
                 looked_at = now();
             }
         }
+    }
+
+    /// The lease of the session, or of the last one.
+    pub(super) fn lease(&self) -> Option<LeaseId> {
+        self.lease.get()
     }
 
     /// There is another store.

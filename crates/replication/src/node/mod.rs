@@ -15,25 +15,33 @@
 //!
 //! Main types: [`Node`], [`CoreGroups`], [`Timing`].
 
+mod beats;
+mod calls;
+mod connection;
 mod core;
+mod heads;
+mod hello;
 mod link;
 mod map_side;
+mod orders;
 mod policy;
 mod timing;
 mod view;
 
+pub use self::calls::{CALL_BYTES_MAX, CALLS_MAX, CallError, Called, Handler, Peer};
 pub use self::core::CoreGroups;
+pub use crate::wire::{MAX_CALL_BYTES, MAX_CALL_HEAD_BYTES, Parcel, Service};
 pub(crate) use link::{Line, Link};
 pub(crate) use policy::Timers;
 pub use timing::Timing;
 
 use crate::fill::Owner;
-use crate::wire::{Cores, Envelope, Frame, Hello, HelloRefused, NodeMessage, Said, WIRE_VERSION};
-use cluster::{CatalogError, MapStore};
-use link::Frames;
+use crate::wire::ClusterKey;
+use cluster::{CatalogError, LeaseId, MapStore};
+use hello::accept;
 use map_side::MapSide;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
-use runtime::{CoreHandle, DetachedStream, IoBuf, TcpListener, TcpStream};
+use runtime::{CoreHandle, TcpListener};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -41,10 +49,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use store::Store;
-use types::{ClusterId, Incarnation, Mutant, NodeId, StoreId, mutant};
+use types::{ClusterId, Incarnation, NodeId, StoreId};
 
 /// What a core is asked to do for another.
 pub(crate) type Work = Box<dyn FnOnce(Rc<CoreGroups>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -55,12 +62,11 @@ const LINE_LENGTH: usize = 4096;
 pub(crate) const READ_BYTES_MAX: usize = 512 << 10;
 /// A map that does not answer is asked again after this.
 const MAP_WAIT: Duration = Duration::from_secs(1);
-/// Who connects says hello within this.
-const HELLO_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What all cores of a node share.
 pub(crate) struct Shared {
     pub(crate) cluster: ClusterId,
+    pub(crate) key: ClusterKey,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
     pub(crate) timing: Timing,
@@ -74,6 +80,8 @@ pub(crate) struct Shared {
 pub struct NodeConfig {
     /// The cluster.
     pub cluster: ClusterId,
+    /// What its nodes know each other by.
+    pub key: ClusterKey,
     /// Which node of it this is.
     pub node: NodeId,
     /// Where other nodes reach it; they find it in the map.
@@ -104,13 +112,14 @@ impl Node {
     /// # Panics
     /// Without a core.
     pub async fn start(config: NodeConfig) -> io::Result<Self> {
-        let NodeConfig { cluster, node, address, cores, map, timing, owner } = config;
+        let NodeConfig { cluster, key, node, address, cores, map, timing, owner } = config;
         assert!(!cores.is_empty(), "a node has a core");
         let listener = TcpListener::bind(address)?;
         let address = listener.local_address();
         let (lines, receivers): (Vec<_>, Vec<_>) = cores.iter().map(|_| cross::<Work>(LINE_LENGTH)).unzip();
         let shared = Arc::new(Shared {
             cluster,
+            key,
             node,
             incarnation: Incarnation(runtime::wall_clock_ns()),
             timing,
@@ -141,6 +150,16 @@ impl Node {
     /// Where other nodes reach it, with the port that was taken.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The lease of the node's session in the map: what is put under it goes with the session. It may have just ended.
+    pub fn session_lease(&self) -> Option<LeaseId> {
+        self.side.lease()
+    }
+
+    /// How long another node has answered no beat: a hint that it may be gone, and no more than that.
+    pub fn silence_of(&self, node: NodeId) -> Duration {
+        self.first.silence_of(node)
     }
 
     /// The first core's share.
@@ -181,7 +200,7 @@ impl Node {
         }
         self.first.keep_on(self.side.clone().follow(self.first.clone()));
         self.first.keep_on(self.side.clone().keep_session(self.first.clone()));
-        self.first.keep_on(beat(self.first.clone()));
+        self.first.keep_on(beats::run(self.first.clone()));
         Ok(())
     }
 
@@ -233,87 +252,4 @@ async fn run_core(core: Rc<CoreGroups>, mut line: CrossReceiver<Work>) {
             runtime::spawn(work);
         }
     }
-}
-
-/// Beats, for ever.
-async fn beat(core: Rc<CoreGroups>) {
-    let mut before: Vec<u64> = core.shared.turned.iter().map(|_| u64::MAX).collect();
-    loop {
-        let mut moved = Cores::default();
-        for (index, (turned, before)) in core.shared.turned.iter().zip(&mut before).enumerate() {
-            let turned = turned.load(Relaxed);
-            if std::mem::replace(before, turned) != turned || mutant(Mutant::HungCoreSpokenFor) {
-                moved.insert(index);
-            }
-        }
-        core.beat(moved);
-        runtime::sleep(core.shared.timing.beat).await;
-    }
-}
-
-/// Takes connections of other nodes, for ever.
-async fn accept(core: Rc<CoreGroups>, listener: TcpListener) {
-    loop {
-        match listener.accept().await {
-            Ok(stream) => {
-                let core = core.clone();
-                runtime::spawn(async move {
-                    let _ = runtime::timeout(HELLO_PATIENCE, greet(core, stream)).await;
-                });
-            }
-            Err(error) => {
-                log::error!("connections of other nodes cannot be taken: {error}");
-                runtime::sleep(HELLO_PATIENCE).await;
-            }
-        }
-    }
-}
-
-/// Who connects says who it is, and what it wants is answered on the core that it means.
-async fn greet(core: Rc<CoreGroups>, stream: TcpStream) {
-    let hello = match Frames::new(&stream).next().await {
-        Ok(Some(Frame { said: Said::Node(NodeMessage::Hello(hello)), .. })) => hello,
-        Ok(Some(_)) => return log::error!("{}: it begins with no hello", stream.peer_address()),
-        Ok(None) => return,
-        Err(error) => return log::error!("{}: it is no node: {error}", stream.peer_address()),
-    };
-    let answer = match refuse(&core, &hello) {
-        None => NodeMessage::HelloAnswer(Hello {
-            cluster: core.shared.cluster,
-            node: core.shared.node,
-            incarnation: core.shared.incarnation,
-            core: hello.to_core,
-            to_core: hello.core,
-            version: WIRE_VERSION,
-            features: 0,
-        }),
-        Some(reason) => {
-            log::error!("{}: {reason}", stream.peer_address());
-            NodeMessage::HelloRefused(HelloRefused { reason })
-        }
-    };
-    let mut bytes = Vec::new();
-    if crate::wire::encode_node(&Envelope::default(), &answer, &mut bytes).is_err()
-        || stream.send(&mut vec![IoBuf::copy_of(&bytes).freeze()]).await.is_err()
-        || matches!(answer, NodeMessage::HelloRefused(_))
-    {
-        return;
-    }
-    if hello.to_core == 0 {
-        return core.adopt(stream, hello.node, hello.core);
-    }
-    let detached: DetachedStream = stream.detach();
-    core.tell(hello.to_core, move |core| core.adopt(detached.attach(), hello.node, hello.core));
-}
-
-/// Why there is nothing to say to each other.
-fn refuse(core: &CoreGroups, hello: &Hello) -> Option<String> {
-    let Shared { cluster, lines, .. } = &*core.shared;
-    if hello.cluster != *cluster {
-        return Some(format!("this node is of cluster {cluster}, and the one that connects is of {}", hello.cluster));
-    }
-    if usize::from(hello.to_core) >= lines.len() {
-        return Some(format!("this node has {} cores, and core {} is asked for", lines.len(), hello.to_core));
-    }
-    None
 }

@@ -1,6 +1,7 @@
 //! When a member is called: the timers of docs/replication.md, looked at all together a few times in a second.
 
 use super::core::CoreGroups;
+use super::orders::hands_over_by_order;
 use super::timing::Timing;
 use super::view::View;
 use crate::group::{Group, GroupRef};
@@ -204,9 +205,11 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
         tell_commit(group, store, at, timing);
     }
     drop(view);
+    let epoch_at = group.timers.borrow().epoch_at;
     let gives_up = hands_over(shard, group, &gone, &slow)
         || lets_the_longer_lead(group, at, timing)
-        || lets_one_with_a_map_lead(core, group, &gone, at);
+        || lets_one_with_a_map_lead(core, group, &gone, at)
+        || hands_over_by_order(core, group, (&gone, &slow), (at, epoch_at), timing);
     if gives_up {
         return;
     }
@@ -451,7 +454,7 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
     if group.member().is_candidate() {
         return group.with(|member| member.propose_to_lead(at));
     }
-    let Some(mut place) = turn_of(&group.member()) else { return };
+    let Some(mut place) = turn_of(&group.member(), core.is_to_lead(group.id())) else { return };
     if group.lacks_only_blocks() {
         // Whoever can read all comes first.
         place += group.member().record().members().count() as u32;
@@ -520,12 +523,14 @@ fn is_headless(member: &Member, view: &View, group: &Group, at: Instant, timing:
     record.primary == member.store() || view.silence(record.primary, group.id(), at) >= timing.silent || has_begun_anew
 }
 
-/// Its turn among those that may take over: the first has 0.
-fn turn_of(member: &Member) -> Option<u32> {
+/// Its turn among those that may take over: the first has 0. `leads`: who is to lead, if an order says so: it comes first.
+fn turn_of(member: &Member, leads: Option<StoreId>) -> Option<u32> {
     let record = member.record();
     if record.primary == member.store() && record.in_sync.contains(&member.store()) {
         return Some(0);
     }
-    let may_lead = record.in_sync.iter().filter(|store| **store != record.primary).chain(&record.eligible);
-    may_lead.copied().position(|store| store == member.store()).map(|place| place as u32)
+    let first = leads.filter(|store| *store != record.primary && record.in_sync.contains(store));
+    let others = record.in_sync.iter().filter(|store| **store != record.primary && Some(**store) != first);
+    let mut may_lead = first.iter().chain(others).chain(&record.eligible);
+    may_lead.position(|store| *store == member.store()).map(|place| place as u32)
 }

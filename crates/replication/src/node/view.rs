@@ -58,6 +58,12 @@ impl View {
         Some((known.node, known.line.core_of(group)))
     }
 
+    /// How long no core of a node has answered a beat.
+    pub(crate) fn silence_of(&self, node: NodeId, now: Instant) -> Duration {
+        let heard = self.heard.iter().filter(|((of, _), _)| *of == node).map(|(_, at)| *at).max();
+        now.since(heard.unwrap_or(self.begin).max(self.begin))
+    }
+
     /// Which life of a store was heard of last.
     pub(crate) fn life_of(&self, store: StoreId) -> Option<Incarnation> {
         self.stores.get(&store).map(|known| known.line.life)

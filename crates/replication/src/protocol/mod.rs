@@ -7,6 +7,7 @@
 //! Whoever holds a [`Member`] carries out what [`Member::take_effects`] gives, in order: the shipped node with a store, a
 //! network and the map; the model checker with lists.
 
+mod heads;
 mod history;
 mod leader;
 mod member;
@@ -15,6 +16,10 @@ mod message;
 #[cfg(test)]
 mod tests;
 
+pub use heads::{
+    Asker, Claim, Entered, Heads, NotTaken, Outcome, VolumeReign, goes_on_in, may_answer, must_raise, next_attempt,
+    raise_in_log,
+};
 pub use history::History;
 pub use leader::{PeerStanding, Settings};
 pub use member::{Effect, Member, Refusal, Session};

@@ -7,12 +7,12 @@ use types::{Epoch, GroupId, Incarnation, StoreId};
 
 /// Most stores of one node.
 pub const MAX_STORES_NAMED: usize = 64;
-/// Most groups that an answer excepts; where there are more, nothing is granted.
-pub const MAX_GROUPS_NAMED: usize = 6144;
-/// In place of a number of groups: nothing is granted.
+/// Most members that an answer excepts; where there are more, nothing is granted.
+pub const MAX_EXCEPTED: usize = 4096;
+/// In place of a number of members: nothing is granted.
 const NOTHING: u32 = u32::MAX;
 const STORE_BYTES: usize = 32;
-const GROUP_BYTES: usize = 8;
+const EXCEPTED_BYTES: usize = 12;
 
 /// A store of a node, and where its groups are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,13 +118,40 @@ impl Beat {
     }
 }
 
+/// A member that grants nothing. Of its group another may be on the same node, and grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Excepted {
+    /// The group.
+    pub group: GroupId,
+    /// The place of the member's store among those of the answer.
+    pub place: u16,
+    /// Primaries of an epoch below this one get nothing.
+    pub below: Epoch,
+}
+
+impl Excepted {
+    /// Which of an answer it is: no two are of one member.
+    fn member(&self) -> (GroupId, u16) {
+        (self.group, self.place)
+    }
+}
+
 /// For which of the beat's groups a lease is granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grants {
-    /// All but these, which rise: primaries of an epoch below the one named get nothing.
-    AllBut(Vec<(GroupId, Epoch)>),
+    /// By all members but these, which rise.
+    AllBut(Vec<Excepted>),
     /// None.
     Nothing,
+}
+
+impl Grants {
+    /// Whether the member of a group on the store in this place grants a lease to a primary of this epoch.
+    pub fn grants(&self, group: GroupId, place: u16, epoch: Epoch) -> bool {
+        let Self::AllBut(excepted) = self else { return false };
+        let at = excepted.binary_search_by_key(&(group, place), Excepted::member);
+        at.map_or(true, |at| epoch >= excepted[at].below)
+    }
 }
 
 /// The answer to a [`Beat`].
@@ -133,12 +160,12 @@ pub enum Grants {
 /// |---|---|---|
 /// | 0 | 2 | length of the fixed part: 56 |
 /// | 2 | 2 | number of stores |
-/// | 4 | 4 | number of groups; 0xffffffff: nothing is granted, and no group is named |
+/// | 4 | 4 | number of members that are excepted; 0xffffffff: nothing is granted, and no member is named |
 /// | 8 | 8 | when the beat was sent, as it says |
 /// | 16 | 8 | incarnation of the answering node |
 /// | 24 | 32 | its cores that have turned since the last beat: bits |
 /// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), bits (2), as of a beat |
-/// | … | 8 × groups | groups that are excepted, rising (4), and the epoch below which nothing is granted (4) |
+/// | … | 12 × members | rising: group (4), place of the member's store among the stores (2), zero (2), epoch below which nothing is granted (4) |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BeatAnswer {
     /// [`Beat::sent_ns`] of what is answered.
@@ -161,20 +188,21 @@ impl BeatAnswer {
         let start = out.len();
         encode_stores::<{ Self::FIXED_BYTES }>(Self::WHAT, &self.stores, out)?;
         let named = match &self.grants {
-            Grants::AllBut(groups) if groups.len() <= MAX_GROUPS_NAMED => Some(groups),
+            Grants::AllBut(excepted) if excepted.len() <= MAX_EXCEPTED => Some(excepted),
             // To grant too little is safe: whoever gets nothing does not read until the next beat.
             Grants::AllBut(_) | Grants::Nothing => None,
         };
         let fixed = &mut out[start..];
-        put_u32(fixed, 4, named.map_or(NOTHING, |groups| groups.len() as u32));
+        put_u32(fixed, 4, named.map_or(NOTHING, |excepted| excepted.len() as u32));
         put_u64(fixed, 8, self.echo_ns);
         put_u64(fixed, 16, self.incarnation.0);
         self.cores.encode(&mut fixed[24..]);
         let list = out.len();
-        assert!(named.is_none_or(|groups| groups.is_sorted_by(|a, b| a.0 < b.0)), "groups of an answer rise");
-        for (group, epoch) in named.into_iter().flatten() {
+        assert!(named.is_none_or(|excepted| rise(excepted)), "members that an answer excepts rise");
+        for Excepted { group, place, below } in named.into_iter().flatten() {
             out.extend_from_slice(&group.0.to_le_bytes());
-            out.extend_from_slice(&epoch.0.to_le_bytes());
+            out.extend_from_slice(&u32::from(*place).to_le_bytes());
+            out.extend_from_slice(&below.0.to_le_bytes());
         }
         end_list(out, list);
         Ok(())
@@ -185,17 +213,21 @@ impl BeatAnswer {
         let stores = decode_stores(Self::WHAT, fixed, &mut body)?;
         let grants = match u32_at(fixed, 4) {
             NOTHING => Grants::Nothing,
-            count if count as usize > MAX_GROUPS_NAMED => {
-                return Err(WireError::field(Self::WHAT, "number of groups", count));
+            count if count as usize > MAX_EXCEPTED => {
+                return Err(WireError::field(Self::WHAT, "number of members", count));
             }
             count => {
-                let list = body.list(count as usize * GROUP_BYTES)?;
-                let group = |item: &[u8]| (GroupId(u32_at(item, 0)), Epoch(u32_at(item, 4)));
-                let groups: Vec<_> = list.chunks_exact(GROUP_BYTES).map(group).collect();
-                if !groups.is_sorted_by(|a, b| a.0 < b.0) {
-                    return Err(WireError::field(Self::WHAT, "order of groups, of which there", count));
+                let list = body.list(count as usize * EXCEPTED_BYTES)?;
+                let excepted = |item: &[u8]| Excepted {
+                    group: GroupId(u32_at(item, 0)),
+                    place: u16_at(item, 4),
+                    below: Epoch(u32_at(item, 8)),
+                };
+                let excepted: Vec<_> = list.chunks_exact(EXCEPTED_BYTES).map(excepted).collect();
+                if !rise(&excepted) {
+                    return Err(WireError::field(Self::WHAT, "order of members, of which there", count));
                 }
-                Grants::AllBut(groups)
+                Grants::AllBut(excepted)
             }
         };
         Ok(Self {
@@ -206,6 +238,10 @@ impl BeatAnswer {
             grants,
         })
     }
+}
+
+fn rise(excepted: &[Excepted]) -> bool {
+    excepted.is_sorted_by(|one, next| one.member() < next.member())
 }
 
 /// Appends a fixed part that says how many stores there are, and the stores.

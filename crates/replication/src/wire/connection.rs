@@ -7,7 +7,7 @@
 use super::entries::Packed;
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader};
 use super::message::{decode_message, encode_message, kind_of, record_of};
-use super::{Envelope, FillMessage, HeadMessage, Kind, NodeMessage, WireError};
+use super::{CallMessage, Envelope, FillMessage, HeadMessage, Kind, NodeMessage, WireError};
 use crate::protocol::{Membership, Message};
 use runtime::SharedBuf;
 use std::sync::Arc;
@@ -115,6 +115,19 @@ pub fn encode_head(
     encode_with_blocks(message.kind(), envelope, out, blocks, |out, blocks| message.encode(out, blocks))
 }
 
+/// The same of a plain call, or its reply.
+///
+/// # Errors
+/// As [`encode_fill`].
+pub fn encode_call(
+    envelope: &Envelope,
+    message: &CallMessage,
+    out: &mut Vec<u8>,
+    blocks: &mut Vec<SharedBuf>,
+) -> Result<(), WireError> {
+    encode_with_blocks(message.kind(), envelope, out, blocks, |out, blocks| message.encode(out, blocks))
+}
+
 fn encode_with_blocks(
     kind: Kind,
     envelope: &Envelope,
@@ -171,6 +184,8 @@ fn encode_frame(
 pub enum Said {
     /// From node to node.
     Node(NodeMessage),
+    /// From node to node, for whoever stands above.
+    Call(CallMessage),
     /// From store to store, with the entries that came with it: their bytes are those that were received.
     Group(Message, Vec<Entry>),
     /// From store to store, of catch-up.
@@ -230,6 +245,9 @@ impl Receiver {
     /// each other or are not the frame's group's, blocks that are not those that were written.
     pub fn decode(&mut self, header: &FrameHeader, body: &SharedBuf) -> Result<Said, WireError> {
         let meta = header.meta_of(body)?;
+        if header.kind.is_of_call() {
+            return CallMessage::decode(header.kind, meta.len(), body).map(Said::Call);
+        }
         if !header.kind.is_of_group() {
             return NodeMessage::decode(header.kind, meta).map(Said::Node);
         }

@@ -37,6 +37,8 @@ pub enum Kind {
     HelloAnswer = 2,
     /// The other does not, and says why.
     HelloRefused = 3,
+    /// Who opened the connection knows the cluster's key.
+    HelloProof = 4,
     /// A node lives, and asks for leases for all its primaries.
     Beat = 16,
     /// The other lives, and grants them.
@@ -45,6 +47,10 @@ pub enum Kind {
     Ping = 18,
     /// It does.
     Pong = 19,
+    /// [`CallMessage::Call`](super::CallMessage::Call).
+    Call = 20,
+    /// [`CallMessage::Reply`](super::CallMessage::Reply).
+    Reply = 21,
     /// [`Message::Prepare`](crate::protocol::Message::Prepare).
     Prepare = 32,
     /// [`Message::Prepared`](crate::protocol::Message::Prepared).
@@ -93,14 +99,17 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 32] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
+        Self::HelloProof,
         Self::Beat,
         Self::BeatAnswer,
         Self::Ping,
         Self::Pong,
+        Self::Call,
+        Self::Reply,
         Self::Prepare,
         Self::Prepared,
         Self::Ask,
@@ -144,6 +153,11 @@ impl Kind {
         matches!(self, Self::Request | Self::Answer)
     }
 
+    /// Whether it is a plain call, or its reply.
+    pub fn is_of_call(self) -> bool {
+        matches!(self, Self::Call | Self::Reply)
+    }
+
     /// Whether it is a part of catch-up.
     pub fn is_of_fill(self) -> bool {
         self as u8 >= Self::Compare as u8
@@ -154,6 +168,7 @@ impl Kind {
         match self {
             Self::Prepare | Self::Fetched | Self::Skip => MAX_META_BYTES,
             Self::BeatAnswer | Self::Told | Self::Request | Self::Answer => MAX_LIST_META_BYTES,
+            Self::Call | Self::Reply => MAX_LIST_META_BYTES,
             Self::Leaves | Self::Pending | Self::Layers | Self::UnitBegin | Self::UnitPart => MAX_LIST_META_BYTES,
             _ => MAX_SMALL_META_BYTES,
         }
@@ -161,7 +176,7 @@ impl Kind {
 
     /// Most bytes of blocks.
     pub fn blocks_bytes_max(self) -> u32 {
-        let has_blocks = self.has_entries() || self.is_of_head() || self == Self::UnitPart;
+        let has_blocks = self.has_entries() || self.is_of_head() || self.is_of_call() || self == Self::UnitPart;
         if has_blocks { MAX_BLOCKS_BYTES } else { 0 }
     }
 }

@@ -42,6 +42,7 @@ pub fn encode(sender: &mut Sender, envelope: &Envelope, said: &Said) -> Vec<u8> 
             let sent = sender.encode(envelope, message, entries, &mut out, &mut blocks).expect("it can be sent");
             assert_eq!(sent, entries.len(), "all fit");
         }
+        Said::Call(message) => encode_call(envelope, message, &mut out, &mut blocks).expect("it can be sent"),
         Said::Fill(message) => encode_fill(envelope, message, &mut out, &mut blocks).expect("it can be sent"),
         Said::Head(message) => encode_head(envelope, message, &mut out, &mut blocks).expect("it can be sent"),
     }
@@ -57,6 +58,7 @@ pub fn is_same(one: &Frame, other: &Frame) -> bool {
             let is_same = |(one, other)| entry_bytes(one) == entry_bytes(other);
             one == other && entries.len() == others.len() && entries.iter().zip(others).all(is_same)
         }
+        (Said::Call(one), Said::Call(other)) => one == other,
         (Said::Fill(one), Said::Fill(other)) => one == other,
         (Said::Head(one), Said::Head(other)) => one == other,
         _ => false,
@@ -199,6 +201,8 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         core: 2,
         version: WIRE_VERSION,
         features: 0,
+        nonce: [0x5a; 32],
+        proof: [0; 32],
     };
     let mut cores = Cores::default();
     [0, 3, 64, 255].into_iter().for_each(|core| cores.insert(core));
@@ -216,17 +220,31 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         let stores = vec![line(C, 5, 1)];
         BeatAnswer { echo_ns: 123_456_789, incarnation: Incarnation(7), cores, stores, grants }
     };
-    let excepted = vec![(GroupId(4), Epoch(7)), (GroupId(5), Epoch(1)), (GROUP, Epoch(6))];
+    let except = |group, place, below| Excepted { group, place, below: Epoch(below) };
+    let excepted = vec![except(GroupId(4), 0, 7), except(GroupId(5), 1, 1), except(GROUP, 0, 6), except(GROUP, 2, 6)];
     let reason = "this node is of cluster 0c0ffee1: look at its configuration".to_owned();
     vec![
         ("hello", NodeMessage::Hello(hello)),
-        ("hello-answer", NodeMessage::HelloAnswer(Hello { node: NodeId(4), ..hello })),
+        ("hello-answer", NodeMessage::HelloAnswer(Hello { node: NodeId(4), proof: [0xa5; 32], ..hello })),
+        ("hello-proof", NodeMessage::HelloProof([0xa6; 32])),
         ("hello-refused", NodeMessage::HelloRefused(HelloRefused { reason })),
         ("beat", NodeMessage::Beat(Beat { sent_ns: 123_456_789, incarnation, cores, stores })),
         ("beat-answer", NodeMessage::BeatAnswer(answer(Grants::AllBut(excepted)))),
         ("ping", NodeMessage::Ping),
         ("pong", NodeMessage::Pong),
         ("beat-answer-nothing-granted", NodeMessage::BeatAnswer(answer(Grants::Nothing))),
+    ]
+}
+
+fn call_samples() -> Vec<(&'static str, CallMessage)> {
+    let parcel = Parcel { head: b"what is asked".to_vec(), bytes: bytes(700, 5) };
+    let reason = "node 3 answers no calls of service 9".to_owned();
+    vec![
+        ("call", CallMessage::Call(Service(0x0102), parcel.clone())),
+        ("call-head-alone", CallMessage::Call(Service(7), Parcel::of(b"12345678".to_vec()))),
+        ("reply", CallMessage::Reply(Ok(parcel))),
+        ("reply-nothing", CallMessage::Reply(Ok(Parcel::of(Vec::new())))),
+        ("reply-refused", CallMessage::Reply(Err(reason))),
     ]
 }
 
@@ -360,12 +378,13 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
 pub fn samples() -> Vec<(&'static str, Envelope, Said)> {
     let of_node = Envelope { request: RequestId(1), remaining_ms: 500, ..Envelope::default() };
     let node = node_samples().into_iter().map(|(name, message)| (name, of_node, Said::Node(message)));
+    let call = call_samples().into_iter().map(|(name, message)| (name, of_node, Said::Call(message)));
     let group = group_samples().into_iter();
     let group = group.map(|(name, message, entries)| (name, ENVELOPE, Said::Group(message, entries)));
     let fill = fill_samples().into_iter();
     let fill = fill.map(|(name, says)| (name, ENVELOPE, Said::Fill(FillMessage { attempt: 5, says })));
     let head = head_samples().into_iter().map(|(name, message)| (name, ENVELOPE, Said::Head(message)));
-    node.chain(group).chain(fill).chain(head).collect()
+    node.chain(call).chain(group).chain(fill).chain(head).collect()
 }
 
 /// The samples as they go over the wire, each first on its connection; and a connection with all of them.

@@ -2,6 +2,7 @@
 
 use super::body::{Body, begin_fixed, end_list};
 use super::bytes::{put_u16, put_u32, put_u64, put_u128, u16_at, u32_at, u64_at, u128_at};
+use super::key::{NONCE_BYTES, PROOF_BYTES};
 use super::{Beat, BeatAnswer, Kind, WireError};
 use types::{ClusterId, Incarnation, NodeId};
 
@@ -9,6 +10,8 @@ use types::{ClusterId, Incarnation, NodeId};
 pub const MAX_REASON_BYTES: usize = 1024;
 /// Fixed part of a ping.
 const PING_BYTES: usize = 8;
+/// Of the proof behind a hello: the length, zeroes, the proof from 8 on.
+const HELLO_PROOF_BYTES: usize = 8 + PROOF_BYTES;
 
 /// A text as it travels: as much as may, without control characters.
 pub(super) fn plain(text: &str) -> impl Iterator<Item = char> {
@@ -33,8 +36,10 @@ pub(super) fn plain_of(what: &'static str, bytes: &[u8]) -> Result<String, WireE
 pub enum NodeMessage {
     /// Opens a connection.
     Hello(Hello),
-    /// Agrees; who answers.
+    /// Agrees; who answers, and that it knows the cluster's key.
     HelloAnswer(Hello),
+    /// Who opened the connection knows it, too: see [`ClusterKey`](super::ClusterKey).
+    HelloProof([u8; PROOF_BYTES]),
     /// Does not agree.
     HelloRefused(HelloRefused),
     /// Lives.
@@ -53,6 +58,7 @@ impl NodeMessage {
         match self {
             Self::Hello(_) => Kind::Hello,
             Self::HelloAnswer(_) => Kind::HelloAnswer,
+            Self::HelloProof(_) => Kind::HelloProof,
             Self::HelloRefused(_) => Kind::HelloRefused,
             Self::Beat(_) => Kind::Beat,
             Self::BeatAnswer(_) => Kind::BeatAnswer,
@@ -64,6 +70,7 @@ impl NodeMessage {
     pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         match self {
             Self::Hello(hello) | Self::HelloAnswer(hello) => hello.encode(out),
+            Self::HelloProof(proof) => begin_fixed::<HELLO_PROOF_BYTES>(out)[8..].copy_from_slice(proof),
             Self::HelloRefused(refused) => refused.encode(out),
             Self::Beat(beat) => return beat.encode(out),
             Self::BeatAnswer(answer) => return answer.encode(out),
@@ -77,6 +84,10 @@ impl NodeMessage {
         Ok(match kind {
             Kind::Hello => Self::Hello(Hello::decode(meta)?),
             Kind::HelloAnswer => Self::HelloAnswer(Hello::decode(meta)?),
+            Kind::HelloProof => {
+                let (fixed, _) = Body::begin("proof of a hello", meta, HELLO_PROOF_BYTES)?;
+                Self::HelloProof(array_at(fixed, 8))
+            }
             Kind::HelloRefused => Self::HelloRefused(HelloRefused::decode(meta)?),
             Kind::Beat => Self::Beat(Beat::decode(meta)?),
             Kind::BeatAnswer => Self::BeatAnswer(BeatAnswer::decode(meta)?),
@@ -91,7 +102,7 @@ impl NodeMessage {
 ///
 /// | at | bytes | field |
 /// |---|---|---|
-/// | 0 | 2 | length of the fixed part: 48 |
+/// | 0 | 2 | length of the fixed part: 112 |
 /// | 2 | 2 | newest version of the protocol that the node speaks |
 /// | 4 | 4 | node |
 /// | 8 | 16 | cluster |
@@ -100,6 +111,8 @@ impl NodeMessage {
 /// | 34 | 2 | the other node's core that is meant |
 /// | 36 | 4 | zero |
 /// | 40 | 8 | features that the node has: bits, none yet |
+/// | 48 | 32 | drawn for this hello |
+/// | 80 | 32 | in an answer: the proof that the node knows the cluster's key; else zero |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// The cluster it is of.
@@ -116,13 +129,17 @@ pub struct Hello {
     pub version: u16,
     /// What it has.
     pub features: u64,
+    /// Drawn for this hello, so that no proof of another fits it.
+    pub nonce: [u8; NONCE_BYTES],
+    /// In an answer.
+    pub proof: [u8; PROOF_BYTES],
 }
 
 impl Hello {
     const WHAT: &'static str = "hello";
-    const FIXED_BYTES: usize = 48;
+    pub(super) const FIXED_BYTES: usize = 112;
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let fixed = begin_fixed::<{ Self::FIXED_BYTES }>(out);
         put_u16(fixed, 2, self.version);
         put_u32(fixed, 4, self.node.0);
@@ -131,6 +148,8 @@ impl Hello {
         put_u16(fixed, 32, self.core);
         put_u16(fixed, 34, self.to_core);
         put_u64(fixed, 40, self.features);
+        fixed[48..80].copy_from_slice(&self.nonce);
+        fixed[80..112].copy_from_slice(&self.proof);
     }
 
     fn decode(meta: &[u8]) -> Result<Self, WireError> {
@@ -143,8 +162,16 @@ impl Hello {
             to_core: u16_at(fixed, 34),
             version: u16_at(fixed, 2),
             features: u64_at(fixed, 40),
+            nonce: array_at(fixed, 48),
+            proof: array_at(fixed, 80),
         })
     }
+}
+
+fn array_at<const LENGTH: usize>(from: &[u8], at: usize) -> [u8; LENGTH] {
+    let mut array = [0; LENGTH];
+    array.copy_from_slice(&from[at..at + LENGTH]);
+    array
 }
 
 /// Why a node does not talk to the one that said hello.

@@ -22,9 +22,11 @@
 //! |---|---|---|
 //! | 1, 2 | hello, its answer | [`Hello`] |
 //! | 3 | hello refused | [`HelloRefused`] |
+//! | 4 | proof of who opened: [`ClusterKey`] | 32 bytes behind 8 of the fixed part |
 //! | 16 | beat | [`Beat`] |
 //! | 17 | its answer | [`BeatAnswer`] |
 //! | 18, 19 | ping, its answer | nothing but the length of the fixed part, 8 |
+//! | 20, 21 | plain call, its reply | [`CallMessage`] |
 //! | 40, 41 | request of a volume's head, its answer | [`Request`], [`Answer`] |
 //! | 48 … 59 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled, layers; scrub: digest | [`FillMessage`] |
 //! | 32 … 39 | prepare, prepared, ask, told, fetch, fetched, refused, gave up | [`Message`](crate::protocol::Message): see `message` |
@@ -34,6 +36,7 @@
 mod beat;
 mod body;
 mod bytes;
+mod call;
 mod connection;
 mod entries;
 mod error;
@@ -43,11 +46,15 @@ pub mod fuzz;
 mod head;
 mod hello;
 mod history;
+mod key;
 mod message;
 mod record;
 
-pub use beat::{Beat, BeatAnswer, Cores, Grants, MAX_GROUPS_NAMED, MAX_STORES_NAMED, StoreLine};
-pub use connection::{Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_fill, encode_head, encode_node};
+pub use beat::{Beat, BeatAnswer, Cores, Excepted, Grants, MAX_EXCEPTED, MAX_STORES_NAMED, StoreLine};
+pub use call::{CallMessage, MAX_CALL_BYTES, MAX_CALL_HEAD_BYTES, Parcel, Service};
+pub use connection::{
+    Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_call, encode_fill, encode_head, encode_node,
+};
 pub use entries::{MAX_BLOCKS_BYTES, MAX_ENTRIES};
 pub use error::WireError;
 pub use fill::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_LAYERS, MAX_LEAVES, MAX_RECORD_BYTES, MAX_VOLUMES, Run};
@@ -57,6 +64,7 @@ pub use frame::{
 pub use head::{Answer, AnsweredBlock, HeadMessage, Refusal, Request, Wants};
 pub use hello::{Hello, HelloRefused, MAX_REASON_BYTES, NodeMessage};
 pub use history::MAX_HISTORY_EPOCHS;
+pub use key::{ClusterKey, NONCE_BYTES, PROOF_BYTES, same_proof};
 pub use record::MAX_MEMBERS;
 
 use types::{Epoch, Seq};

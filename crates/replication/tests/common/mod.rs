@@ -3,6 +3,7 @@
 
 use cluster::{GroupRecord, MapStore, NodeRecord, Record, SimMap, Transaction, encode, keys};
 use replication::node::{Node, NodeConfig, Timing};
+use replication::wire::ClusterKey;
 use replication::{Access, GroupError, GroupRef, Place, Sought, Stamp, Standing};
 use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf, SharedBuf};
@@ -18,8 +19,10 @@ use store::{BlockCoding, FormatOptions, Shard, Store, Want};
 use types::*;
 
 const DISK: &str = "disk";
+const SPARE_DISK: &str = "spare";
 pub const MIB: u64 = 1 << 20;
-const CLUSTER: ClusterId = ClusterId(7);
+pub const CLUSTER: ClusterId = ClusterId(7);
+pub const KEY: ClusterKey = ClusterKey([7; 32]);
 const PORT: u16 = 4421;
 pub const LAYER: LayerId = LayerId(7);
 /// Of another family, whose chunks are the other group's.
@@ -48,7 +51,7 @@ pub fn holds<Rule: Fn()>(rule: Rule, broken_by: &[Mutant]) {
 }
 
 /// A process on a node.
-type Process = Rc<RefCell<Option<Rc<Node>>>>;
+pub type Process = Rc<RefCell<Option<Rc<Node>>>>;
 
 pub struct Cluster {
     pub world: World,
@@ -56,6 +59,8 @@ pub struct Cluster {
     pub nodes: Vec<SimNode>,
     pub disks: Vec<SimDisk>,
     processes: RefCell<Vec<Process>>,
+    /// Nodes that have a second store.
+    with_spare: RefCell<Vec<usize>>,
 }
 
 pub fn store_of(index: usize) -> StoreId {
@@ -76,9 +81,9 @@ impl Cluster {
         let nodes: Vec<_> = (0..members).map(|_| world.add_node(2, NodeOptions::default())).collect();
         let disk = |(node, size): (&SimNode, &u64)| node.add_disk(DISK, *size, DiskOptions::default());
         let disks: Vec<_> = nodes.iter().zip(sizes).map(disk).collect();
-        let this = Self { world, map, nodes, disks, processes: RefCell::default() };
+        let this = Self { world, map, nodes, disks, processes: RefCell::default(), with_spare: RefCell::default() };
         for index in 0..members {
-            this.run(index, format(store_of(index)));
+            this.run(index, format(DISK, store_of(index)));
             let record = NodeRecord { id: NodeId(index as u32 + 1), address: this.address(index).to_string() };
             this.put(&record);
             this.processes.borrow_mut().push(Process::default());
@@ -87,8 +92,15 @@ impl Cluster {
         this
     }
 
-    fn address(&self, index: usize) -> SocketAddr {
+    pub fn address(&self, index: usize) -> SocketAddr {
         SocketAddr::new(self.nodes[index].ip(), PORT)
+    }
+
+    /// Gives a node a second store, that is a member of nothing: before it is started.
+    pub fn add_spare(&self, index: usize) {
+        self.nodes[index].add_disk(SPARE_DISK, 256 * MIB, DiskOptions::default());
+        self.run(index, format(SPARE_DISK, spare_of(index)));
+        self.with_spare.borrow_mut().push(index);
     }
 
     /// A second group of the same members, on the same shard: before anybody is started.
@@ -119,6 +131,7 @@ impl Cluster {
         self.processes.borrow_mut()[index] = process.clone();
         let config = NodeConfig {
             cluster: CLUSTER,
+            key: KEY,
             node: NodeId(index as u32 + 1),
             address: self.address(index),
             cores: self.nodes[index].cores(),
@@ -126,23 +139,14 @@ impl Cluster {
             timing: Timing::default(),
             owner: Arc::new(|family, _| Some(if family == OTHER_FAMILY { OTHER } else { GROUP })),
         };
+        let spare = self.with_spare.borrow().contains(&index).then_some(SPARE_DISK);
         self.nodes[index].spawn(0, async move {
-            let device = Device::open(Path::new(DISK)).await.expect("it is there");
-            let store = Store::open(&device).await.expect("it opens");
             let node = Node::start(config).await.expect("it listens");
-            for shard in 0..store.shard_count() {
-                let store = store.clone();
-                node.on_core(usize::from(shard) % 2, move |core| {
-                    Box::pin(async move {
-                        let device = Device::open(Path::new(DISK)).await.expect("it is there");
-                        let (shard, recovery) =
-                            Shard::open(&store, device, ShardIndex(shard)).await.expect("the shard opens");
-                        core.add_shard(shard, store.store_id(), recovery);
-                    })
-                })
-                .await;
+            let mut stores = Vec::new();
+            for disk in std::iter::once(DISK).chain(spare) {
+                stores.push((open(&node, disk).await, 0));
             }
-            node.begin(vec![(store, 0)]).await.expect("the map answers");
+            node.begin(stores).await.expect("the map answers");
             *process.borrow_mut() = Some(Rc::new(node));
         });
     }
@@ -151,6 +155,11 @@ impl Cluster {
         self.nodes[index].crash();
         self.processes.borrow_mut()[index] = Process::default();
         self.nodes[index].start();
+    }
+
+    /// What runs on a node; nothing while that starts.
+    pub fn process(&self, index: usize) -> Process {
+        self.processes.borrow()[index].clone()
     }
 
     /// Asks the group's member on a node; nothing while that starts.
@@ -394,8 +403,31 @@ pub fn stamp() -> Stamp<'static> {
     Stamp::new(VOLUME, VolumeEpoch(1), &[])
 }
 
-async fn format(store: StoreId) {
-    let device = Device::open(Path::new(DISK)).await.expect("it is there");
+/// The second store of a node.
+pub fn spare_of(index: usize) -> StoreId {
+    StoreId(index as u128 + 101)
+}
+
+/// Opens a disk's shards, in turn on the node's two cores.
+async fn open(node: &Node, disk: &'static str) -> Arc<Store> {
+    let device = Device::open(Path::new(disk)).await.expect("it is there");
+    let store = Store::open(&device).await.expect("it opens");
+    for shard in 0..store.shard_count() {
+        let store = store.clone();
+        node.on_core(usize::from(shard) % 2, move |core| {
+            Box::pin(async move {
+                let device = Device::open(Path::new(disk)).await.expect("it is there");
+                let (shard, recovery) = Shard::open(&store, device, ShardIndex(shard)).await.expect("the shard opens");
+                core.add_shard(shard, store.store_id(), recovery);
+            })
+        })
+        .await;
+    }
+    store
+}
+
+async fn format(disk: &str, store: StoreId) {
+    let device = Device::open(Path::new(disk)).await.expect("it is there");
     let options =
         FormatOptions { cluster: CLUSTER, store, hash_key: [42; 32], segment_size_bytes: None, shard_count: Some(2) };
     store::format(&device, &options).await.expect("it can be formatted");

@@ -1,13 +1,16 @@
 //! What [rules](super) of docs/replication.md promise, each looked at where it shows at once: whole nodes, one fault.
 
-use super::common::{Cluster, GROUP, LAYER, MIB, SOON, store_of, three};
+use super::common::{CLUSTER, Cluster, GROUP, KEY, LAYER, MIB, SOON, spare_of, store_of, three};
 #[cfg(feature = "mutants")]
 use super::common::{OTHER, block_of, stamp};
+use cluster::WantedRecord;
 #[cfg(feature = "mutants")]
 use replication::Place;
 use replication::protocol::{Effect, History, Member, Membership, Message, Settings};
+use replication::wire::{ClusterKey, Envelope, Hello, NodeMessage, Receiver, Said, WIRE_VERSION, encode_node};
 use replication::{GroupError, Standing};
-use runtime::Instant;
+use runtime::sim::NodeOptions;
+use runtime::{Instant, IoBuf, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 #[cfg(feature = "mutants")]
@@ -17,6 +20,7 @@ use types::{BLOCK_BYTES, Epoch, Incarnation, LayerId, NodeId, Seq, StoreId};
 use types::{BlockRange, ChunkId, Mutant};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 /// More than is kept for who is away for a moment.
 const MANY_WRITES: u32 = 1100;
 
@@ -34,6 +38,60 @@ fn two_of_three() -> Cluster {
     let others = [store_of(0), store_of(1)];
     cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync == others);
     cluster
+}
+
+/// What a node says to who connects, says that it is node 9 of the cluster, shows such a proof, and asks whether it lives.
+fn said_to(cluster: &Cluster, key: ClusterKey) -> Vec<NodeMessage> {
+    let address = cluster.address(0);
+    let node = cluster.world.add_node(1, NodeOptions::default());
+    let talk = async move {
+        let stream = TcpStream::connect(address).await.expect("it listens");
+        let hello =
+            Hello { cluster: CLUSTER, node: NodeId(9), version: WIRE_VERSION, nonce: [1; 32], ..Hello::default() };
+        let (mut said, mut come) = (Vec::new(), IoBuf::new(0));
+        send(&stream, &[NodeMessage::Hello(hello)]).await;
+        while let Ok(Ok(more)) = runtime::timeout(5 * SECOND, stream.recv()).await
+            && !more.is_empty()
+        {
+            let mut both = IoBuf::new(come.len() + more.len());
+            both[..come.len()].copy_from_slice(&come);
+            both[come.len()..].copy_from_slice(&more);
+            come = both;
+            let mut rest = IoBuf::copy_of(&come).freeze();
+            said.clear();
+            while let Some(frame) = Receiver::new().frame(&rest).expect("a node sends frames") {
+                rest = rest.slice(frame.header.frame_bytes()..rest.len());
+                let Said::Node(message) = frame.said else { panic!("{frame:?}") };
+                said.push(message);
+            }
+            if let [NodeMessage::HelloAnswer(answer)] = said[..] {
+                // Both at once, as a node may send them.
+                let proof = key.opener(&hello, &answer);
+                send(&stream, &[NodeMessage::HelloProof(proof), NodeMessage::Ping]).await;
+            }
+        }
+        said
+    };
+    cluster.world.run_on(&node, 0, talk).expect("the world goes on")
+}
+
+async fn send(stream: &TcpStream, messages: &[NodeMessage]) {
+    let mut bytes = Vec::new();
+    messages.iter().for_each(|message| encode_node(&Envelope::default(), message, &mut bytes).expect("it is short"));
+    stream.send(&mut vec![IoBuf::copy_of(&bytes).freeze()]).await.expect("it takes that");
+}
+
+/// Who does not know the cluster's key is told so, and nothing that it sends is looked at.
+pub fn a_stranger_is_not_listened_to() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let known = said_to(&cluster, KEY);
+    assert!(matches!(known[..], [NodeMessage::HelloAnswer(_), NodeMessage::Pong, ..]), "{known:?}");
+    let stranger = said_to(&cluster, ClusterKey([8; 32]));
+    let [NodeMessage::HelloAnswer(_), NodeMessage::HelloRefused(refused)] = &stranger[..] else {
+        panic!("{stranger:?}")
+    };
+    assert!(refused.reason.contains("does not know this cluster's key"), "{}", refused.reason);
 }
 
 fn assert_alike(cluster: &Cluster, one: usize, other: usize) {
@@ -135,6 +193,42 @@ pub fn a_hung_core_leads_no_longer() {
     cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
     cluster.nodes[0].resume_core(1);
     cluster.wait_for_all(SOON);
+}
+
+/// R8: a group has left a store for another one of the same node. What remains of it there knows nothing of who leads later, and
+/// refuses that nothing.
+pub fn what_remains_of_a_group_refuses_nothing() {
+    let cluster = Cluster::new(1, 3, 2);
+    cluster.add_spare(2);
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
+    let spare = spare_of(2);
+    let (mut joins, stays) = (cluster.record(), [store_of(0), store_of(1), spare]);
+    joins.epoch.0 += 1;
+    joins.members.push(spare);
+    joins.joining.push(spare);
+    cluster.put(&joins);
+    cluster.wait_until("it does not catch up", SOON, |cluster| cluster.record().in_sync.contains(&spare));
+    let mut leaves = cluster.record();
+    leaves.epoch.0 += 1;
+    (leaves.in_sync, leaves.members) = (stays.to_vec(), stays.to_vec());
+    cluster.put(&leaves);
+    cluster.world.run_for(SECOND);
+    // The second node leads, and later again, in another life.
+    for index in [0, 1] {
+        cluster.crash(index);
+        cluster.wait_until("nobody else leads", SOON, |cluster| cluster.record().primary != store_of(index));
+        cluster.start(index);
+        cluster.wait_for_all(SOON);
+    }
+    cluster.put(&WantedRecord { group: GROUP, members: vec![store_of(1), store_of(0), spare] });
+    let serves = |cluster: &Cluster| cluster.standing(1).is_some_and(|standing| standing.serves);
+    cluster.wait_until("it does not lead", SOON, serves);
+    let all = cluster.record();
+    cluster.world.run_for(5 * SECOND);
+    assert_eq!((all.in_sync.len(), cluster.record()), (3, all), "nobody is taken for stopped");
+    assert_eq!(cluster.read(1, 1).expect("it is up"), Ok(7));
 }
 
 /// R15: who is made whole and crashes in between is not whole afterwards, at whatever moment that is.

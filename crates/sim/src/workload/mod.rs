@@ -1,6 +1,7 @@
 //! Workloads: what is done in a world, and what is asked of it afterwards.
 
 pub mod cluster;
+pub mod hosts;
 pub mod store;
 pub mod volume;
 
@@ -30,7 +31,8 @@ pub struct Workload {
 }
 
 /// All there are.
-pub const WORKLOADS: &[Workload] = &[store::WORKLOAD, volume::WORKLOAD, cluster::WORKLOAD, cluster::HEADS];
+pub const WORKLOADS: &[Workload] =
+    &[store::WORKLOAD, volume::WORKLOAD, cluster::WORKLOAD, cluster::HEADS, hosts::WORKLOAD];
 
 /// Of a workload whose faults happen as it goes on.
 fn no_faults(_: &RunOptions) -> Vec<String> {
@@ -131,6 +133,10 @@ pub struct Report {
     pub reigns: u64,
     /// Attempts of heads at groups that are led elsewhere.
     pub far: u64,
+    /// Commands that hosts sent again, and times that they reset a controller for want of an answer.
+    pub resent: u64,
+    /// See [`resent`](Self::resent).
+    pub resets: u64,
     /// Times that all members of a cluster were asked what must always hold.
     pub looks: u64,
     /// Time that passed in the world, where the workload says so.
@@ -172,6 +178,8 @@ impl Report {
         self.replaced += other.replaced;
         self.reigns += other.reigns;
         self.far += other.far;
+        self.resent += other.resent;
+        self.resets += other.resets;
         self.looks += other.looks;
         self.virtual_time += other.virtual_time;
         self.healed_in = self.healed_in.max(other.healed_in);
@@ -190,7 +198,7 @@ impl std::fmt::Display for Report {
         write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
         if self.virtual_time > Duration::ZERO {
             write!(f, "{} members replaced, ", self.replaced)?;
-            write!(f, "{} asked afar, ", self.far)?;
+            write!(f, "{} asked afar, {} sent again, {} resets, ", self.far, self.resent, self.resets)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;
             write!(f, "healed within {:.1} s, ", self.healed_in.as_secs_f64())?;

@@ -97,7 +97,10 @@ pub enum StartError {
         store: StoreId,
     },
     /// A device that the map does not know.
-    #[error("{path} holds store {store}, which the cluster's map does not know: put back the map that belongs to it")]
+    #[error(
+        "{path} holds store {store}, which the cluster's map does not know: if it was removed from the cluster, take it out of \
+         the node's file; else put back the map that belongs to it"
+    )]
     UnknownStore {
         /// Where.
         path: PathBuf,
@@ -229,6 +232,30 @@ pub enum VolumeError {
         /// How long was waited.
         seconds: u64,
     },
+    /// There was no instant at which all heads stood still.
+    #[error("no snapshot was taken, and I/O goes on: {0}; try again")]
+    NoInstant(String),
+    /// These volumes have no snapshot of one instant.
+    #[error("no snapshot was taken: {0}")]
+    NotTogether(String),
+    /// Its commands did not end: it stays where it is.
+    #[error("commands of volume {volume} did not end within {seconds} s: it stays where it is, try again")]
+    Busy {
+        /// The volume.
+        volume: String,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// A volume cannot go there.
+    #[error("volume {volume} cannot go to node {to}: {why}")]
+    NoWayThere {
+        /// The volume.
+        volume: String,
+        /// Where it was to go.
+        to: NodeId,
+        /// Why it stays.
+        why: String,
+    },
     /// One snapshot is not what the other one was made from.
     #[error("{to} was not made from what the snapshot {from} holds: name an older snapshot of the same history")]
     NotBefore {
@@ -261,6 +288,8 @@ impl From<CatalogError> for VolumeError {
             CatalogError::NoSnapshot(name) => Self::NoSnapshot(name),
             CatalogError::SnapshotExists(name) => Self::SnapshotExists(name),
             CatalogError::HasSnapshots { .. } => Self::HasSnapshots(error),
+            CatalogError::TooManyVolumes(_) | CatalogError::NamedTwice(_) => Self::NotTogether(error.to_string()),
+            CatalogError::WentOn(_) => Self::NoInstant(error.to_string()),
             CatalogError::Smaller { volume, is_bytes, asked_bytes } => Self::Smaller { volume, is_bytes, asked_bytes },
             other => Self::Map(other),
         }

@@ -9,18 +9,20 @@
 //!
 //! Each volume has a head of its own. The layers of a family end under one hand, its keeper's. No command waits for any of this.
 
+use super::clients::Wishes;
 use super::raise::Raised;
 use super::{Assembly, VolumeError};
 use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{
-    FamilyRecord, KeyValue, MapError, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, keys,
-    list, take_families, take_heads,
+    ClientsRecord, FamilyRecord, KeyValue, MapError, Revision, SessionRecord, VolumeRecord, VolumeState as Life,
+    decode, get, keys, list, take_families, take_heads,
 };
 use runtime::channel::WaitList;
 use runtime::{Instant, now};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 use types::{FamilyId, NodeId, StoreId, VolumeEpoch, VolumeId};
 
@@ -42,8 +44,10 @@ pub(super) struct Heads {
     kept: RefCell<BTreeMap<FamilyId, VolumeEpoch>>,
     /// All families, and their keepers.
     keepers: RefCell<BTreeMap<FamilyId, NodeId>>,
-    /// All volumes, and their heads.
-    known: RefCell<BTreeMap<VolumeId, (FamilyId, NodeId)>>,
+    /// All volumes, as the map said last.
+    known: RefCell<BTreeMap<VolumeId, Rc<VolumeRecord>>>,
+    /// Where volumes are better served.
+    wishes: Wishes,
     /// Stores whose node has a session in the map.
     sessions: RefCell<BTreeMap<StoreId, NodeId>>,
     /// Volumes that have to be looked at.
@@ -53,6 +57,8 @@ pub(super) struct Heads {
     restless: RefCell<BTreeSet<VolumeId>>,
     /// Volumes that could not be looked at, or served, and why: they are looked at again.
     again: RefCell<BTreeMap<VolumeId, String>>,
+    /// Volumes that are on their way to another node.
+    moving: RefCell<BTreeSet<VolumeId>>,
     /// Nodes that lead something and have no session, and since when.
     gone_since: RefCell<BTreeMap<NodeId, Instant>>,
 }
@@ -103,7 +109,7 @@ impl Heads {
     }
 
     fn note(&self, volume: &VolumeRecord) {
-        self.known.borrow_mut().insert(volume.id, (volume.family, volume.head));
+        self.known.borrow_mut().insert(volume.id, Rc::new(volume.clone()));
     }
 
     fn forget(&self, id: VolumeId) {
@@ -123,8 +129,43 @@ impl Heads {
         again.iter().map(|(id, why)| format!("volume {id} is not as the map says: {why}")).collect()
     }
 
+    /// The volume begins to move; `false`: it does already.
+    pub(super) fn begins_to_move(&self, id: VolumeId) -> bool {
+        self.moving.borrow_mut().insert(id)
+    }
+
+    /// It has moved, or stays.
+    pub(super) fn moves_no_more(&self, id: VolumeId) {
+        self.moving.borrow_mut().remove(&id);
+    }
+
+    /// This node has given it away.
+    pub(super) fn serves_no_more(&self, id: VolumeId) {
+        self.mine.borrow_mut().remove(&id);
+    }
+
+    /// Whether the node has a session.
+    pub(super) fn is_alive(&self, node: NodeId) -> bool {
+        self.sessions.borrow().values().any(|alive| *alive == node)
+    }
+
+    /// Where volumes are better served.
+    pub(super) fn wishes(&self) -> &Wishes {
+        &self.wishes
+    }
+
+    /// All volumes, as the map said last.
+    pub(super) fn volumes(&self) -> Vec<Rc<VolumeRecord>> {
+        self.known.borrow().values().cloned().collect()
+    }
+
+    /// How many nodes that have a session come before this one.
+    pub(super) fn place_of(&self, node: NodeId) -> u32 {
+        self.alive().range(..node).count() as u32
+    }
+
     /// Nodes that have a session.
-    fn alive(&self) -> BTreeSet<NodeId> {
+    pub(super) fn alive(&self) -> BTreeSet<NodeId> {
         self.sessions.borrow().values().copied().collect()
     }
 }
@@ -147,11 +188,12 @@ impl Assembly {
         let follows = runtime::spawn(async move { follower.follow().await });
         let looks = runtime::spawn(async move { looker.look_for_gone_nodes().await });
         self.0.tasks.borrow_mut().extend([follows, looks, sees]);
+        self.begin_clients();
         Ok(())
     }
 
     /// Makes this node the head of the volumes that are due, and serves them; and the keeper of families.
-    async fn take(
+    pub(super) async fn take(
         &self,
         is_due: impl Fn(&VolumeRecord) -> bool,
         is_to_keep: impl Fn(&FamilyRecord) -> bool,
@@ -212,7 +254,7 @@ impl Assembly {
     }
 
     /// Where it is served, for all cores.
-    async fn stand(&self, id: VolumeId, standing: Standing) {
+    pub(super) async fn stand(&self, id: VolumeId, standing: Standing) {
         self.on_all_cores(move |head| {
             Box::pin(async move {
                 if let Some(volume) = head.directory.by_id(id) {
@@ -233,6 +275,7 @@ impl Assembly {
             let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else {
                 self.0.heads.forget(id);
                 self.0.deleting.borrow_mut().retain(|deleting| *deleting != id);
+                self.0.rollbacks.borrow_mut().remove(&id);
                 self.let_go(id).await;
                 if self.is_listed(id) {
                     self.take_away(id).await;
@@ -322,6 +365,7 @@ impl Assembly {
     async fn follow_once(&self) -> Result<(), VolumeError> {
         let listing = self.0.map.list("").await.map_err(cluster::CatalogError::from)?;
         self.0.heads.sessions.borrow_mut().clear();
+        self.0.heads.wishes.forget_all();
         let mut due: BTreeSet<VolumeId> = self.0.heads.known.borrow().keys().copied().collect();
         for KeyValue { key, value, .. } in &listing.items {
             due.extend(self.hear(key, Some(value)));
@@ -378,6 +422,11 @@ impl Assembly {
             };
             return None;
         }
+        if let Some(node) = key.strip_prefix(keys::CLIENTS) {
+            let node = NodeId(u32::from_str_radix(node, 16).ok()?);
+            heads.wishes.hear(node, value.and_then(|value| decode::<ClientsRecord>(key, value).ok()));
+            return None;
+        }
         if let Some(family) = key.strip_prefix(keys::FAMILIES) {
             let id = FamilyId(u64::from_str_radix(family, 16).ok()?);
             match value.and_then(|value| decode::<FamilyRecord>(key, value).ok()) {
@@ -399,6 +448,7 @@ impl Assembly {
         let id = key.strip_prefix(keys::VOLUMES)?;
         let id = VolumeId(u64::from_str_radix(id, 16).ok()?);
         if let Some(volume) = value.and_then(|value| decode::<VolumeRecord>(key, value).ok()) {
+            heads.note(&volume);
             let is_restless = volume.layers.len() > 1 || !volume.leaving.is_empty() || volume.state == Life::Deleting;
             let was_restless = heads.restless.borrow_mut().remove(&id);
             if is_restless {
@@ -446,7 +496,7 @@ impl Assembly {
         }
         let (known, keepers) = (heads.known.borrow(), heads.keepers.borrow());
         let leading: BTreeSet<NodeId> =
-            known.values().map(|(_, head)| *head).chain(keepers.values().copied()).collect();
+            known.values().map(|volume| volume.head).chain(keepers.values().copied()).collect();
         let mut gone_since = heads.gone_since.borrow_mut();
         gone_since.retain(|node, _| leading.contains(node) && !alive.contains(node));
         let place = alive.iter().position(|node| *node == self.0.id)? as u32;

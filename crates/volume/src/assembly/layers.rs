@@ -123,6 +123,9 @@ impl Assembly {
         }
         // Not while the volume is changed: for a moment nobody writes to the layer that all will write to.
         let _alone = self.0.changing.lock().await;
+        if self.is_being_named(id) {
+            return Err(VolumeError::Layer("snapshots of several volumes are being named".to_owned()));
+        }
         // In this order: what acted may have become an orphan in between, and never the other way round.
         let written_to = self.written_to().await?;
         let has_orphans = self.on_each_core(move |head| Box::pin(async move { head.has_orphans(id) })).await;

@@ -11,6 +11,8 @@
 //!
 //! The assembly lives on the first core, which runs shards like any other. What it decides is in `cluster`.
 
+mod clients;
+mod control;
 mod core;
 mod devices;
 mod encryption;
@@ -18,11 +20,14 @@ mod error;
 mod growth;
 mod heads;
 mod hosts;
+mod instant;
 mod latency;
 mod layers;
+mod moves;
 mod owners;
 mod raise;
 mod snapshots;
+mod standing;
 mod status;
 mod trash;
 mod usage;
@@ -32,6 +37,7 @@ pub(crate) use core::OpenShard;
 
 pub use cluster::NewVolume;
 pub use error::{StartError, VolumeError};
+pub use standing::Standings;
 pub use status::{DeviceStatus, Fill, NodeStatus, REFUSED_PERCENT, WARNING_PERCENT};
 pub use trash::TrashedVolume;
 pub use usage::{ByteRange, VolumeUsage};
@@ -44,12 +50,13 @@ use crate::limit::Limiter;
 use crate::message::LocalFuture;
 use crate::spec::{TableLayout, VolumeSpec};
 use cluster::{
-    CatalogError, ClusterRecord, DEFAULT_POOL, LayerRecord, MapStore, PoolRecord, VolumeRecord, begin_delete,
-    create_volume, ensure, keys, list, load_table, say_address,
+    CatalogError, ClusterKeyRecord, ClusterRecord, DEFAULT_POOL, LayerRecord, MapStore, PoolRecord, VolumeRecord,
+    begin_delete, create_volume, ensure, keys, list, load_table, say_address,
 };
 use devices::{OpenDevice, Opener};
 use owners::Owners;
 use replication::node::{NodeConfig, Timing};
+use replication::wire::ClusterKey;
 use runtime::channel::{WaitList, cross};
 use runtime::{CoreHandle, TaskHandle};
 use std::cell::{Cell, RefCell};
@@ -119,8 +126,14 @@ struct Node {
     /// Families whose layers end, and volumes that leave layers.
     families: layers::Tended<FamilyId>,
     leaving: layers::Tended<VolumeId>,
+    /// Snapshots of several volumes that are being taken.
+    parties: RefCell<instant::Parties>,
+    /// How often volumes were rolled back here.
+    rollbacks: RefCell<BTreeMap<VolumeId, u64>>,
     /// Who is the head of what.
     heads: heads::Heads,
+    controls: control::Controls,
+    seen: RefCell<standing::Seen>,
     /// What goes on as long as the node does.
     tasks: RefCell<Vec<TaskHandle>>,
     /// Data keys of the volumes that are not locked.
@@ -215,7 +228,11 @@ impl Assembly {
             deleting: RefCell::default(),
             families: RefCell::default(),
             leaving: RefCell::default(),
+            parties: RefCell::default(),
+            rollbacks: RefCell::default(),
             heads: heads::Heads::default(),
+            controls: control::Controls::default(),
+            seen: RefCell::default(),
             tasks: RefCell::default(),
             keys: RefCell::default(),
             ending: Lock::default(),
@@ -224,6 +241,8 @@ impl Assembly {
             changing: Lock::default(),
         }));
         this.begin_heads().await?;
+        this.answer_instants();
+        this.begin_control();
         this.tell_trash().await;
         this.tell_locked().await;
         this.watch_devices();
@@ -287,6 +306,7 @@ impl Assembly {
     /// Ends cleanly: nothing new is let in, what runs gets a second to end, and the shards are closed.
     pub async fn stop(&self) {
         self.0.tasks.take().into_iter().for_each(TaskHandle::cancel);
+        self.0.head.directory.clients().are_fetched_for(None);
         let volumes: Vec<VolumeId> = self.0.volumes.borrow().values().map(|volume| volume.id).collect();
         for id in volumes {
             let gone = self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await }));
@@ -320,7 +340,17 @@ impl Assembly {
         self.tell_snapshots(volume.id, None).await
     }
 
+    /// How often the volume was rolled back since this node knows it.
+    fn rollbacks(&self, id: VolumeId) -> u64 {
+        self.0.rollbacks.borrow().get(&id).copied().unwrap_or_default()
+    }
+
     async fn spec(&self, volume: &VolumeRecord) -> Result<Arc<VolumeSpec>, VolumeError> {
+        self.spec_after(volume, self.rollbacks(volume.id)).await
+    }
+
+    /// What the volume is after so many rollbacks.
+    async fn spec_after(&self, volume: &VolumeRecord, rollbacks: u64) -> Result<Arc<VolumeSpec>, VolumeError> {
         let table = self.table(volume.table);
         let table = table.ok_or_else(|| VolumeError::NoTable { volume: volume.name.clone(), table: volume.table })?;
         self.0.owners.learn(volume, &self.0.tables.borrow());
@@ -334,7 +364,7 @@ impl Assembly {
             layers.push(layer_record(&found.record));
         }
         let coding = self.coding(volume).await?;
-        Ok(Arc::new(VolumeSpec::new(volume, table, layers, coding, self.limiter(volume))))
+        Ok(Arc::new(VolumeSpec::new(volume, table, layers, coding, self.limiter(volume)).after(rollbacks)))
     }
 
     /// What keeps the volume's limits: what did so far, unless they are others now.
@@ -434,6 +464,17 @@ struct StartedCores {
     reasons: Vec<String>,
 }
 
+/// What the cluster's nodes know each other by: made by the first that asks.
+async fn cluster_key(map: &dyn MapStore) -> Result<ClusterKey, StartError> {
+    let new = ClusterKeyRecord { key: (0..4).flat_map(|_| runtime::random_u64().to_le_bytes()).collect() };
+    let found = ensure(map, new).await?.record;
+    let key = found.key.try_into().map_err(|_| CatalogError::BadRecord {
+        key: keys::CLUSTER_KEY.to_owned(),
+        why: "a cluster's key has 32 bytes".to_owned(),
+    })?;
+    Ok(ClusterKey(key))
+}
+
 /// The node's share of replication, on all cores and without stores.
 async fn start_groups(
     map: &Arc<dyn MapStore>,
@@ -444,6 +485,7 @@ async fn start_groups(
     let owners = owners.clone();
     let config = NodeConfig {
         cluster,
+        key: cluster_key(&**map).await?,
         node,
         address,
         cores: cores.to_vec(),

@@ -25,7 +25,7 @@ use types::{LayerId, Mutant, VolumeId, mutant};
 /// A new top that finds the volume changed is made anew, so often in all.
 const TOPS_MAX: u32 = 8;
 /// A snapshot that cannot get the volume's commands to stand still in this time fails, and I/O goes on.
-const QUIET_WAIT: Duration = Duration::from_secs(1);
+pub(super) const QUIET_WAIT: Duration = Duration::from_secs(1);
 
 impl Assembly {
     /// Takes a snapshot: what had returned before the call is in it, what is called after it returned is not, and of
@@ -45,7 +45,8 @@ impl Assembly {
             Err(error) => return Err(error.into()),
         }
         let old_top = self.top(&info).await?;
-        let is_quiet = self.go_on_with(async || push_layer(&*self.0.map, info.id, by).await).await?;
+        let counts = mutant(Mutant::SnapshotTakesBack);
+        let is_quiet = self.go_on_with(async || push_layer(&*self.0.map, info.id, by).await, counts).await?;
         if !is_quiet {
             return Err(VolumeError::NotQuiet { volume: info.name, seconds: QUIET_WAIT.as_secs() });
         }
@@ -131,7 +132,7 @@ impl Assembly {
         let _alone = self.0.changing.lock().await;
         let info = self.mine(volume)?;
         let by = self.reign_of(&info)?;
-        self.go_on_with(async || roll_back(&*self.0.map, info.id, name, by).await).await?;
+        self.go_on_with(async || roll_back(&*self.0.map, info.id, name, by).await, true).await?;
         Ok(())
     }
 
@@ -246,7 +247,13 @@ impl Assembly {
     /// # Errors
     /// Nothing has changed. All that can fail comes before the map names the new top, for from then on the cores must
     /// go on with it: what they wrote to another layer would be gone with the next start.
-    async fn go_on_with(&self, new_top: impl AsyncFn() -> Result<NewTop, CatalogError>) -> Result<bool, VolumeError> {
+    ///
+    /// `takes_back`: what was written before is gone.
+    async fn go_on_with(
+        &self,
+        new_top: impl AsyncFn() -> Result<NewTop, CatalogError>,
+        takes_back: bool,
+    ) -> Result<bool, VolumeError> {
         let mut attempts = 1..TOPS_MAX;
         let spec = loop {
             let new = new_top().await?;
@@ -254,7 +261,8 @@ impl Assembly {
             // new one.
             self.leave_in_background(new.volume.id);
             self.tend_in_background(new.volume.family);
-            let taken = match self.spec(&new.volume).await {
+            let rollbacks = self.rollbacks(new.volume.id) + u64::from(takes_back);
+            let taken = match self.spec_after(&new.volume, rollbacks).await {
                 Ok(spec) => take_top(&*self.0.map, &new).await.map(|()| spec).map_err(VolumeError::from),
                 Err(error) => Err(error),
             };
@@ -266,6 +274,10 @@ impl Assembly {
                 Err(error) => return Err(error),
             }
         };
+        if mutant(Mutant::SnapshotOldLayer) {
+            return Ok(true);
+        }
+        self.0.rollbacks.borrow_mut().insert(spec.info.id, spec.rollbacks);
         self.0.volumes.borrow_mut().insert(spec.info.name.clone(), spec.info.clone());
         Ok(self.open_all(spec).await)
     }
@@ -277,7 +289,7 @@ impl Assembly {
             self.on_all_cores(move |head| {
                 let spec = spec.clone();
                 Box::pin(async move {
-                    close(&head, id).await;
+                    close(&head, &[id]).await;
                     open(&head, id, spec);
                 })
             })
@@ -285,7 +297,7 @@ impl Assembly {
             return true;
         }
         // If not all have ended in time, no layer ends that the rest write to: the gates know it (`written_to`).
-        let ended = self.on_all_cores(move |head| Box::pin(async move { close(&head, id).await }));
+        let ended = self.on_all_cores(move |head| Box::pin(async move { close(&head, &[id]).await }));
         let is_quiet = runtime::timeout(QUIET_WAIT, ended).await.is_ok();
         self.on_all_cores(move |head| {
             let spec = spec.clone();
@@ -296,16 +308,20 @@ impl Assembly {
     }
 }
 
-/// Closes the volume's gate on this core; returns when nothing of it runs here.
-async fn close(head: &Rc<Head>, id: VolumeId) {
-    if let Some(volume) = head.directory.by_id(id) {
-        volume.state.gate.close().end().await;
+/// Closes the gates of these volumes on this core; returns when nothing of them runs here.
+pub(super) async fn close(head: &Rc<Head>, volumes: &[VolumeId]) {
+    let known = volumes.iter().filter_map(|id| head.directory.by_id(*id));
+    let closed: Vec<Rc<Term>> = known.map(|volume| volume.state.gate.close()).collect();
+    for term in closed {
+        term.end().await;
     }
-    head.strays.end(id).await;
+    for id in volumes {
+        head.strays.end(*id).await;
+    }
 }
 
 /// Opens the volume's gate on this core.
-fn open(head: &Rc<Head>, id: VolumeId, spec: Arc<VolumeSpec>) {
+pub(super) fn open(head: &Rc<Head>, id: VolumeId, spec: Arc<VolumeSpec>) {
     let Some(volume) = head.directory.by_id(id) else { return };
     let before = volume.state.gate.term();
     let is_told = |info: &VolumeInfo| (info.name.clone(), info.size_bytes, info.hosts.clone());
@@ -381,6 +397,7 @@ mod tests {
                     len: 512,
                     snapshot: None,
                     compared: None,
+                    waits: false,
                     epoch: spec.epoch,
                     work,
                 };

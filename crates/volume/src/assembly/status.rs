@@ -134,7 +134,7 @@ impl Assembly {
         let node = &self.0;
         let mut status = NodeStatus {
             groups_total: node.groups_missing,
-            reasons: node.reasons.iter().cloned().chain(node.heads.troubles()).collect(),
+            reasons: node.reasons.iter().cloned().chain(node.heads.troubles()).chain(self.who_waits()).collect(),
             deleting_volumes: node.deleting.borrow().len(),
             provisioned_bytes: self.provisioned_bytes(),
             trash: self.trash(),
@@ -191,6 +191,10 @@ fn in_words(slow: Duration) -> String {
 
 fn core_status(head: &Head) -> CoreStatus {
     let mut status = CoreStatus { groups_total: head.groups_stopped(), ..CoreStatus::default() };
+    for (volume, group) in head.patience.stopped() {
+        let name = head.directory.by_id(volume).map_or_else(|| volume.to_string(), |volume| volume.info().name);
+        status.reasons.push(format!("volume {name}: group {group} serves nobody, and hosts are told to wait"));
+    }
     for shard in head.shards() {
         for group in shard.groups.groups() {
             // Each is counted where its primary is, or would be.

@@ -4,13 +4,21 @@
 //! read through it: what only one volume is read through is its own, the rest it shares.
 
 use super::{Assembly, VolumeError};
+use crate::api::VolumeInfo;
 use crate::head::Head;
-use cluster::{LayerRecord, SnapshotRecord, VolumeRecord, VolumeState as Life, chain_of, keys, list, snapshot};
+use crate::status::SnapshotMark;
+use cluster::{
+    CatalogError, LayerRecord, SnapshotRecord, VolumeRecord, VolumeState as Life, chain_of, get, keys, list, snapshot,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::format::UNIT_BYTES;
 use store::{LayerUsage, LeafCursor};
 use types::{BLOCK_BYTES, CHUNK_BYTES, LayerId, VolumeId};
+
+/// Bytes of a volume whose groups are asked in one go, and the extents that come of it.
+const ASKED_BYTES: u64 = 1 << 30;
+const EXTENTS_MAX: usize = 65_536;
 
 /// What a volume takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +115,9 @@ impl Assembly {
         let Some(place) = chain.iter().position(|layer| *layer == older.layer) else {
             return Err(VolumeError::NotBefore { from: from.to_owned(), to: to.unwrap_or("the volume").to_owned() });
         };
+        if !self.leads_all(&info).await? {
+            return self.asked_of_groups(&info, older.layer, to).await;
+        }
         let newer: Vec<LayerId> = chain[place + 1..].to_vec();
         let of_cores = self
             .on_each_core(move |head| {
@@ -117,6 +128,46 @@ impl Assembly {
         let mut changed: Vec<ByteRange> = of_cores.into_iter().flatten().collect();
         changed.sort_unstable_by_key(|range| range.offset_bytes);
         changed.retain(|range| range.offset_bytes < info.size_bytes);
+        Ok(joined(changed))
+    }
+
+    /// Whether all groups of the volume are led by this node: then its stores know all that there is of it.
+    async fn leads_all(&self, info: &VolumeInfo) -> Result<bool, VolumeError> {
+        let found = get::<VolumeRecord>(&*self.0.map, &keys::volume(info.id)).await?;
+        let table = found.ok_or(CatalogError::Gone(info.id))?.record.table;
+        let of_cores = self.on_each_core(move |head| {
+            let leads_all = head
+                .table(table)
+                .is_some_and(|table| table.groups.iter().flatten().all(|group| group.here().is_some()));
+            Box::pin(std::future::ready(leads_all))
+        });
+        let of_cores = of_cores.await;
+        Ok(of_cores.len() == self.0.cores.len() && of_cores.into_iter().all(|leads_all| leads_all))
+    }
+
+    /// The same of a volume whose groups are led anywhere: each is asked, chunk by chunk, as a read would be.
+    async fn asked_of_groups(
+        &self,
+        info: &VolumeInfo,
+        since: LayerId,
+        to: Option<&str>,
+    ) -> Result<Vec<ByteRange>, VolumeError> {
+        let unserved = || VolumeError::Layer(format!("volume {} is not served: is it locked?", info.name));
+        let volume = self.0.head.directory.by_id(info.id).ok_or_else(unserved)?;
+        let view = match to {
+            Some(name) => volume.snapshot(name).ok_or_else(|| CatalogError::NoSnapshot(name.to_owned()))?,
+            None => volume,
+        };
+        let (mut changed, mut at, end) = (Vec::new(), 0, view.size_bytes().min(info.size_bytes));
+        while at < end {
+            let asked = view.block_status(at, (end - at).min(ASKED_BYTES), &[SnapshotMark(since)], EXTENTS_MAX).await;
+            for extent in asked.map_err(|error| VolumeError::Layer(error.to_string()))? {
+                if extent.changed_since != 0 {
+                    changed.push(ByteRange { offset_bytes: at, length_bytes: extent.len_bytes });
+                }
+                at += extent.len_bytes;
+            }
+        }
         Ok(joined(changed))
     }
 }

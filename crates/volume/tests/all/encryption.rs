@@ -101,6 +101,27 @@ fn after_a_start_a_family_is_locked_until_one_secret_opens_all_of_it() {
 }
 
 #[test]
+fn a_locked_volume_has_no_part_in_an_instant() {
+    let machine = Machine::new(2, 1);
+    let assembly = machine.start();
+    machine.run(async move {
+        create(&assembly, "a", &key_file(1)).await;
+        assembly.create_volume(new_volume("b", 1 << 20)).await.expect("made");
+        let wanted = ["a", "b"].map(|volume| cluster::Wanted { volume: volume.to_owned(), name: "s".to_owned() });
+        assembly.create_snapshots(&wanted).await.expect("it is not locked");
+        assembly.lock("a").await.expect("locked");
+        let wanted = wanted.map(|wanted| cluster::Wanted { name: "t".to_owned(), ..wanted });
+        let taken = assembly.create_snapshots(&wanted).await;
+        assert!(
+            matches!(&taken, Err(VolumeError::NotTogether(why)) if why.contains("volume a is locked")),
+            "{taken:?}"
+        );
+        assert_eq!(assembly.snapshots("b").await.expect("readable").len(), 1);
+        assembly.create_snapshot("b", "t").await.expect("it goes on by itself");
+    });
+}
+
+#[test]
 fn who_holds_a_volume_that_is_locked_can_do_nothing_with_it() {
     let machine = Machine::new(2, 2);
     let assembly = machine.start();

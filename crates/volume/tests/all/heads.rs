@@ -2,8 +2,8 @@
 
 use crate::common::nodes::{
     CHUNKS, Cluster, NODES, TAKEN_OVER, a_head_that_slept_decides_nothing,
-    a_snapshot_is_an_instant_for_a_head_that_slept, asleep, check, fill, made, node_id, of, served,
-    who_slept_reads_no_snapshot_that_is_gone,
+    a_host_that_goes_back_keeps_what_it_wrote_there, a_snapshot_is_an_instant_for_a_head_that_slept, asleep, check,
+    fill, made, node_id, of, served, who_slept_reads_no_snapshot_that_is_gone,
 };
 use crate::common::{new_volume, payload};
 use cluster::{VolumeRecord, keys, list};
@@ -118,6 +118,12 @@ fn a_snapshot_is_an_instant_for_all_heads() {
 }
 
 #[test]
+fn what_a_host_sent_to_another_head_is_not_done_later() {
+    let kept: usize = (1..7).map(a_host_that_goes_back_keeps_what_it_wrote_there).sum();
+    assert!(kept > 0, "no older head was asked in time");
+}
+
+#[test]
 fn a_layer_ends_when_no_older_head_reads_through_it() {
     (0..3).for_each(who_slept_reads_no_snapshot_that_is_gone);
 }
@@ -175,4 +181,30 @@ fn volumes_of_a_family_are_served_by_several_nodes() {
             assert_eq!(map.list(prefix).await.expect("readable").items.len(), 0, "{prefix}");
         }
     });
+}
+
+/// What changed is asked of every group, wherever it is led, and whether or not this node has a copy.
+#[test]
+fn what_changed_is_known_of_groups_that_lie_on_other_nodes() {
+    for replicas in [2, 3] {
+        let cluster = Cluster::with_copies(1, 1, replicas);
+        cluster.at(0, made);
+        cluster.at(0, |assembly| async move {
+            assembly.create_snapshot("v", "s").await.expect("taken");
+            fill(&of(&assembly), 2).await.expect("written");
+            assembly.create_snapshot("v", "t").await.expect("taken");
+            let volume = of(&assembly);
+            volume.write(3 * CHUNK_BYTES + 8192, payload(&[3; 4096])).await.expect("written");
+            let every_chunk: Vec<_> = (0..CHUNKS).map(|chunk| (chunk * CHUNK_BYTES, 4096)).collect();
+            let mut since_s = every_chunk.clone();
+            since_s.insert(4, (3 * CHUNK_BYTES + 8192, 4096));
+            for (from, to, expected) in
+                [("s", Some("t"), every_chunk), ("s", None, since_s), ("t", None, vec![(3 * CHUNK_BYTES + 8192, 4096)])]
+            {
+                let changed = assembly.changed_blocks("v", from, to).await.expect("told");
+                let changed: Vec<_> = changed.iter().map(|range| (range.offset_bytes, range.length_bytes)).collect();
+                assert_eq!(changed, expected, "{replicas} copies, from {from} to {to:?}");
+            }
+        });
+    }
 }

@@ -1,6 +1,6 @@
 //! Compare-and-write: compare and write are one, also over two chunks, and a compare that fails writes nothing.
 
-use crate::common::locks::{is_before_or_after_a_rollback, no_raise_is_lost};
+use crate::common::locks::{a_snapshot_takes_nothing_back, is_before_or_after_a_rollback, no_raise_is_lost};
 use crate::common::{Machine, new_volume, payload};
 use volume::{CompareAndWriteError, IoError};
 
@@ -14,6 +14,11 @@ fn nothing_comes_between_compare_and_write() {
 #[test]
 fn a_rollback_does_not_come_between_compare_and_write_either() {
     (1..=4).for_each(is_before_or_after_a_rollback);
+}
+
+#[test]
+fn a_snapshot_may_come_between_compare_and_write() {
+    (1..=4).for_each(a_snapshot_takes_nothing_back);
 }
 
 #[test]

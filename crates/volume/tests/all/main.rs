@@ -4,21 +4,26 @@
 mod common;
 
 mod damage;
+mod duties;
 mod encryption;
 mod failing_map;
+mod first_connect;
 mod full;
 mod growth;
 mod hanging_commands;
 mod heads;
+mod instants;
 mod lifecycle;
 mod limits;
 mod locks;
 mod missing_store;
 mod model;
+mod moves;
 mod rename;
 mod session;
 mod snapshots;
 mod status;
+mod stopped;
 mod together;
 mod trash;
 mod troubles;

@@ -186,6 +186,10 @@ fn a_write_that_was_dropped_keeps_its_place_in_the_order() {
         machine.run(async move {
             assembly.create_volume(new_volume("v", 8 << 20)).await.expect("made");
             let volume = assembly.directory().by_name("v").expect("served");
+            // Once its group knows of the head, a write is asked for when it is polled first.
+            for chunk in 0..8 {
+                volume.write(chunk * CHUNK, payload(&[0; BLOCK])).await.expect("written");
+            }
             for round in 1..41_u8 {
                 let offset = u64::from(round % 8) * CHUNK;
                 begin_and_drop(volume.write(offset, payload(&[round; BLOCK]))).await;

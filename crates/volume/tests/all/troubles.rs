@@ -139,16 +139,24 @@ fn a_device_that_falls_silent_is_slow_then_failed_and_all_who_wait_are_told() {
         let during = status(&machine, &assembly);
         assert!(during.devices[0].slow.is_some() && during.devices[0].failed.is_none(), "{during:?}");
         machine.world.run_for(Duration::from_secs(24));
-        assert_eq!(status(&machine, &assembly).devices[0].failed, None);
-        assert!(ended.borrow().is_empty());
+        let told = status(&machine, &assembly);
+        assert_eq!(told.devices[0].failed, None);
+        // Whoever waited for 10 s is told that the volume waits.
+        assert!(told.reasons.iter().any(|reason| reason.contains("hosts are told to wait")), "{:?}", told.reasons);
+        assert_eq!(ended.borrow().len(), 8, "{ended:?}");
+        assert!(ended.borrow().iter().all(|result| matches!(result, Err(IoError::Stopped(_)))), "{ended:?}");
         machine.world.run_for(Duration::from_secs(5));
         let after = status(&machine, &assembly);
         let failed = after.devices[0].failed.clone().expect("failed");
         assert!(failed.contains("was not answered for 30 s"), "{failed}");
         assert!(after.groups_serving < after.groups_total);
-        let ended = ended.borrow();
-        assert_eq!(ended.len(), 8, "{ended:?}");
-        assert!(ended.iter().all(|result| matches!(result, Err(IoError::Unavailable(_)))), "{ended:?}");
+        // Whoever asks again is told why.
+        machine.world.run_for(Duration::from_secs(2));
+        let again = begin(&machine, &assembly);
+        machine.world.run_for(Duration::from_secs(1));
+        let again = again.borrow();
+        assert_eq!(again.len(), 8, "{again:?}");
+        assert!(again.iter().all(|result| matches!(result, Err(IoError::Unavailable(_)))), "{again:?}");
     }
 }
 
@@ -158,15 +166,24 @@ fn reads_alone_that_nobody_answers_fail_the_device_too() {
     machine.world.run_for(Duration::from_secs(2));
     disk.set_hanging(true);
     let volume = assembly.directory().by_name("a").expect("served");
-    let ended = Rc::new(RefCell::new(None));
+    let ended = Rc::new(RefCell::new(Vec::new()));
     let slot = ended.clone();
     // Two stretches of the disk: read by tasks of their own.
     machine.node.spawn(0, async move {
-        let read = volume.read(0, 4096 * 50).await.map(drop);
-        slot.replace(Some(read));
+        loop {
+            let read = volume.read(0, 4096 * 50).await.map(drop);
+            let is_over = !matches!(read, Err(IoError::Stopped(_)));
+            slot.borrow_mut().push(read);
+            if is_over {
+                return;
+            }
+            runtime::sleep(Duration::from_millis(500)).await;
+        }
     });
-    machine.world.run_for(Duration::from_secs(32));
-    assert!(matches!(ended.take(), Some(Err(IoError::Unavailable(_)))));
+    machine.world.run_for(Duration::from_secs(34));
+    let ended = ended.take();
+    assert!(matches!(ended.first(), Some(Err(IoError::Stopped(_)))), "{ended:?}");
+    assert!(matches!(ended.last(), Some(Err(IoError::Unavailable(_)))), "{ended:?}");
     let failed = status(&machine, &assembly).devices[0].failed.clone().expect("failed");
     assert!(failed.contains("a read was not answered"), "{failed}");
 }

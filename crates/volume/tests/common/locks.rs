@@ -1,5 +1,6 @@
 //! Counters that many clients raise with compare-and-write and nothing else: each raise that is reported counts once.
 
+use super::instant::{SEVERAL_SHARDS_BYTES, steady};
 use super::{Machine, Random, new_volume, payload};
 use runtime::channel::cross;
 use std::time::Duration;
@@ -95,5 +96,45 @@ pub fn is_before_or_after_a_rollback(seed: u64) {
             assembly.delete_snapshot("v", "s").await.expect("deleted");
         }
         assembly.stop().await;
+    });
+}
+
+/// Compare-and-writes over two chunks of two cores, one after the other begun while a snapshot is taken whose layer ends at once.
+/// Of the chunks one is read from a slow device and the other, of zeroes, is not: one look may come before the snapshot and the
+/// other after it, when the layer that was on top before is merged away. What is reported as written is there.
+pub fn a_snapshot_takes_nothing_back(seed: u64) {
+    const SWAPS: u64 = 200;
+    let machine = steady(seed, 2, SEVERAL_SHARDS_BYTES, 50_000_000);
+    let assembly = machine.start();
+    machine.run(async move {
+        assembly.create_volume(new_volume("v", (SWAPS + 1) << 20)).await.expect("made");
+        let volume = assembly.directory().by_name("v").expect("served");
+        // From now on all groups know the head: a snapshot takes as long as the next one.
+        assembly.create_snapshot("v", "first").await.expect("taken");
+        for border in 1..=SWAPS {
+            volume.write(border * CHUNK - 4096, payload(&[1; 4096])).await.expect("written");
+        }
+        let (done, mut ended) = cross::<(u64, bool)>(SWAPS as usize);
+        assembly.spawn_on(1, move |directory| async move {
+            let volume = directory.by_name("v").expect("served");
+            for border in 1..=SWAPS {
+                let (expected, next) = ([vec![1; 4096], vec![0; 4096]].concat(), vec![2; 8192]);
+                let swap = volume.compare_and_write(border * CHUNK - 4096, payload(&expected), payload(&next));
+                let done = done.clone();
+                runtime::spawn(async move {
+                    let swapped = swap.await.is_ok();
+                    done.send((border, swapped)).await.expect("somebody waits");
+                });
+                runtime::sleep(Duration::from_nanos(500)).await;
+            }
+        });
+        runtime::sleep(Duration::from_micros(20 + seed * 10)).await;
+        assembly.create_snapshot("v", "s").await.expect("taken");
+        assembly.delete_snapshot("v", "s").await.expect("deleted");
+        while let Ok((border, swapped)) = ended.recv().await {
+            let read = volume.read(border * CHUNK - 4096, 8192).await.expect("readable").bytes;
+            assert!(swapped, "nobody else writes at border {border}");
+            assert!(read.iter().all(|byte| *byte == 2), "border {border}: reported as written, and not there");
+        }
     });
 }

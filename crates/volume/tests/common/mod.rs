@@ -1,12 +1,17 @@
 //! A node with one volume in the simulator, and a plain byte array that says what the volume must hold.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod duties;
 pub mod hanging;
+pub mod hosts;
 pub mod instant;
 pub mod limits;
 pub mod locks;
+pub mod moving;
 pub mod nodes;
 pub mod status;
+pub mod stopped;
+pub mod together;
 
 use cluster::{Limits, MapStore, SimMap};
 use runtime::SharedBuf;

@@ -2,14 +2,16 @@
 
 use super::{DISK, DISK_BYTES, new_volume, payload};
 use cluster::{DEFAULT_POOL, MapFaults, MapStore, NewPool, SimMap, VolumeChange, ensure_pool};
+use runtime::channel::cross;
 use runtime::sim::{DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use types::{CHUNK_BYTES, NodeId};
-use volume::{Assembly, Blank, IoError, NodeOptions, Standing, Volume, VolumeError};
+use volume::{Assembly, Blank, IoError, NodeOptions, Session, Standing, Volume, VolumeError};
 
 pub const NODES: usize = 3;
 pub const CHUNKS: u64 = 24;
@@ -25,13 +27,23 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(seed: u64, cores: usize) -> Self {
+        Self::with_copies(seed, cores, 3)
+    }
+
+    /// With so many copies of everything.
+    pub fn with_copies(seed: u64, cores: usize, replicas: u32) -> Self {
+        Self::with(seed, cores, NODES, replicas)
+    }
+
+    /// So many nodes, and so many copies, of which one may be away.
+    pub fn with(seed: u64, cores: usize, count: usize, replicas: u32) -> Self {
         let world = World::new(seed);
-        let nodes: Vec<SimNode> = (0..NODES).map(|_| world.add_node(cores, SimNodeOptions::default())).collect();
+        let nodes: Vec<SimNode> = (0..count).map(|_| world.add_node(cores, SimNodeOptions::default())).collect();
         nodes.iter().for_each(|node| drop(node.add_disk(DISK, DISK_BYTES, DiskOptions::default())));
         let map = SimMap::new();
-        let this = Self { world, nodes, map, assemblies: RefCell::new(vec![None; NODES]) };
+        let this = Self { world, nodes, map, assemblies: RefCell::new(vec![None; count]) };
         let mut stores = Vec::new();
-        for index in 0..NODES {
+        for index in 0..count {
             let map = this.map();
             let devices = [PathBuf::from(DISK)];
             stores.extend(this.run(index, async move {
@@ -39,9 +51,10 @@ impl Cluster {
             }));
         }
         let map = this.map();
-        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 3, min_in_sync: 2, stores };
+        let min_in_sync = replicas - 1;
+        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas, min_in_sync, stores };
         this.run(0, async move { ensure_pool(&*map, &pool).await.map(drop).expect("the pool is made") });
-        (0..NODES).for_each(|index| this.start(index));
+        (0..count).for_each(|index| this.start(index));
         this
     }
 
@@ -194,4 +207,69 @@ pub fn who_slept_reads_no_snapshot_that_is_gone(seed: u64) {
         }
     });
     cluster.at(head, |assembly| async move { check(&of(&assembly), 2).await });
+}
+
+/// H21: a host that heard nothing of a new head, and went back to the older one and on from there, loses nothing of that when the
+/// new one goes on. Returns how many chunks the older head still served.
+pub fn a_host_that_goes_back_keeps_what_it_wrote_there(seed: u64) -> usize {
+    let cluster = Cluster::new(seed, 1);
+    cluster.at(0, made);
+    let lag = MapFaults { watches_late: 1024, watch_lag_max: Duration::from_secs(20), ..MapFaults::NONE };
+    cluster.map.set_faults(lag);
+    let map = cluster.map();
+    let taken = async move { cluster::take_heads(&*map, node_id(1), |volume| volume.name == "v").await };
+    assert_eq!(cluster.run(1, taken).expect("the map is there").len(), 1);
+    let is_head = |index| cluster.at(index, |assembly| async move { of(&assembly).standing() }) == Standing::Here;
+    let heard = (0..2000).find(|_| {
+        cluster.pass(Duration::from_millis(10));
+        is_head(1)
+    });
+    assert!(heard.is_some(), "the new head never hears of it");
+    if !is_head(0) {
+        return 0;
+    }
+    let is_connected = Rc::new(Cell::new(true));
+    let client = is_connected.clone();
+    cluster.at(1, |assembly| async move {
+        let session = Session::default();
+        session.lives_while(move || client.get());
+        for chunk in 0..CHUNKS {
+            // Called, and not begun.
+            let write = of(&assembly).of_session(&session).write(chunk * CHUNK_BYTES, payload(&[2; 4096]));
+            runtime::spawn(async move { drop(write.await) });
+        }
+    });
+    cluster.nodes[1].pause();
+    cluster.pass(Duration::from_millis(300));
+    is_connected.set(false);
+    let kept = cluster.at(0, |assembly| async move {
+        let (volume, (told, mut kept)) = (of(&assembly), cross(CHUNKS as usize));
+        for chunk in 0..CHUNKS {
+            let (volume, told) = (volume.clone(), told.clone());
+            runtime::spawn(async move {
+                for value in [2, 3] {
+                    let write = volume.write(chunk * CHUNK_BYTES, payload(&[value; 4096]));
+                    // The group goes on without the copy of who stands still.
+                    if !matches!(runtime::timeout(Duration::from_secs(5), write).await, Ok(Ok(()))) {
+                        return;
+                    }
+                }
+                let _ = told.send(chunk).await;
+            });
+        }
+        drop(told);
+        let mut chunks = Vec::new();
+        while let Ok(chunk) = kept.recv().await {
+            chunks.push(chunk);
+        }
+        chunks
+    });
+    cluster.nodes[1].resume();
+    cluster.map.set_faults(MapFaults::NONE);
+    cluster.pass(Duration::from_secs(5));
+    for &chunk in &kept {
+        let read = cluster.at(1, move |assembly| async move { of(&assembly).read(chunk * CHUNK_BYTES, 4096).await });
+        assert_eq!(read.expect("served").bytes[0], 3, "chunk {chunk} lost what the older head acknowledged last");
+    }
+    kept.len()
 }

@@ -36,7 +36,13 @@ impl RecordChange {
             Self::NodeSet(record) => put(record),
             Self::Wanted(record) => put(record),
             Self::WantedGone(group) => vec![(keys::wanted(*group), None)],
-            Self::DeviceGone(store) => vec![(keys::device(*store), None), (keys::device_place(*store), None)],
+            Self::DeviceGone(store) => {
+                vec![
+                    (keys::device(*store), None),
+                    (keys::device_place(*store), None),
+                    (keys::store_usage(*store), None),
+                ]
+            }
             Self::NodeGone(node) => vec![(keys::node(*node), None), (keys::node_place(*node), None)],
         }
     }

@@ -121,13 +121,30 @@ pub fn foretell(view: &View, request: &Request) -> Result<Forecast, Refusal> {
         };
         forecast.add(view, &after, before.ok().as_ref());
     }
-    forecast.check_room(view)?;
+    // What is taken back does not depend on room: it brings its own.
+    if !matches!(request, Request::TakeBack(_)) {
+        forecast.check_room(view)?;
+    }
     Ok(forecast)
 }
 
+/// Who is to hold the groups of a pool. One that keeps one copy has groups made for each device that comes, and its tables
+/// say how much each gets: nothing moves there but what must leave.
 fn placed(view: &View, pool: &PoolRecord) -> Result<Placement, PlacementError> {
     let input = view.input(pool);
-    place(&input.devices, &input.rules, &input.sets, &input.groups)
+    let mut placement = place(&input.devices, &input.rules, &input.sets, &input.groups)?;
+    if pool.replicas == 1 {
+        let stays = |store: &StoreId| {
+            input.devices.iter().any(|device| device.store == *store && device.duty == super::Duty::In)
+        };
+        for (group, was) in placement.groups.iter_mut().zip(&input.groups) {
+            if !was.members.is_empty() && was.members.iter().all(stays) {
+                group.members.clone_from(&was.members);
+                placement.moves.retain(|step| step.group != was.id);
+            }
+        }
+    }
+    Ok(placement)
 }
 
 impl Forecast {
@@ -182,7 +199,10 @@ fn begin(view: &View, request: &Request) -> Result<Vec<RecordChange>, Refusal> {
         Request::TakeBack(Subject::Node(node)) => node_duty(view, *node, NodeDuty::In),
         Request::Maintain { node, until_ns } => {
             let changes = node_duty(view, *node, NodeDuty::Maintenance { until_ns: *until_ns })?;
-            refusal::check_policy_without(view, &view.devices_of(*node))?;
+            if view.node_place(*node).duty == NodeDuty::Draining {
+                return Err(Refusal::Drains(*node));
+            }
+            refusal::check_policy_without(view, &view.devices_of(*node), &view.may_be_away())?;
             Ok(changes)
         }
         Request::Replace { old, new } => replace(view, *old, *new),

@@ -2,6 +2,7 @@
 
 use super::{View, others_in_sync};
 use crate::placement::PlacementError;
+use crate::records::DeviceDuty;
 use types::{GroupId, NodeId, StoreId};
 
 /// Groups that are named in full; of more, how many there are.
@@ -72,6 +73,9 @@ pub enum Refusal {
     /// It is to leave.
     #[error("device {0} is to leave itself: take it back first")]
     Leaves(StoreId),
+    /// It is being emptied.
+    #[error("node {0} is being drained, which maintenance would end: take it back first (undrain)")]
+    Drains(NodeId),
     /// Pools would miss it.
     #[error("device {new} is of class '{is_class}', and {old} of '{class}'")]
     OtherClass {
@@ -94,20 +98,23 @@ fn list(groups: &[GroupId], one: &str, many: &str) -> String {
     format!("{word} {}{more} {verb}", named.join(", ")).trim_end().to_owned()
 }
 
-/// Each group has a member in sync elsewhere.
+/// Each group has a member in sync elsewhere, on a device that has not been given up.
 pub(super) fn check_last_copies(view: &View, stores: &[StoreId]) -> Result<(), Refusal> {
+    let given_up = view.device_places.values().filter(|place| place.duty == DeviceDuty::Out).map(|place| place.store);
+    let without: Vec<StoreId> = stores.iter().copied().chain(given_up).collect();
     let is_lost = |group: &&crate::GroupRecord| {
-        group.in_sync.iter().any(|store| stores.contains(store)) && others_in_sync(group, stores) == 0
+        group.in_sync.iter().any(|store| stores.contains(store)) && others_in_sync(group, &without) == 0
     };
     let groups: Vec<GroupId> = view.groups.values().filter(is_lost).map(|group| group.id).collect();
     if groups.is_empty() { Ok(()) } else { Err(Refusal::LastCopy { groups }) }
 }
 
-/// Each group that is served now is served without them.
-pub(super) fn check_policy_without(view: &View, stores: &[StoreId]) -> Result<(), Refusal> {
+/// Each group that is served now is served without them, and whoever else may be away.
+pub(super) fn check_policy_without(view: &View, stores: &[StoreId], away: &[StoreId]) -> Result<(), Refusal> {
+    let without = [stores, away].concat();
     let is_short = |group: &&crate::GroupRecord| {
         group.in_sync.iter().any(|store| stores.contains(store))
-            && others_in_sync(group, stores) < group.min_in_sync as usize
+            && others_in_sync(group, &without) < group.min_in_sync as usize
     };
     let groups: Vec<GroupId> = view.groups.values().filter(is_short).map(|group| group.id).collect();
     if groups.is_empty() { Ok(()) } else { Err(Refusal::BelowPolicy { groups }) }

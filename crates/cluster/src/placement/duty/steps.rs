@@ -1,7 +1,7 @@
 //! What to change in the map next: orders to groups' primaries, so many at a time.
 
-use super::super::{Placement, Step, carry_out, place};
-use super::{RecordChange, View};
+use super::super::{Placement, Step, carry_out};
+use super::{RecordChange, View, placed};
 use crate::records::{GroupRecord, NodeSetRecord, PoolRecord, WantedRecord};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,8 +17,7 @@ pub fn next_changes(view: &View) -> Vec<RecordChange> {
     let mut changes = Vec::new();
     let mut receiving = receiving(view);
     for pool in view.pools.values() {
-        let input = view.input(pool);
-        if let Ok(placement) = place(&input.devices, &input.rules, &input.sets, &input.groups) {
+        if let Ok(placement) = placed(view, pool) {
             changes.extend(moved_sets(view, &placement));
             changes.extend(orders(view, pool, &placement, &mut receiving));
         }

@@ -2,8 +2,8 @@
 
 use super::super::{Device, Duty, Group, NodeSet, Rules};
 use crate::records::{
-    DeviceDuty, DevicePlaceRecord, DeviceRecord, DeviceState, GroupRecord, NodeDuty, NodePlaceRecord, NodeRecord,
-    NodeSetRecord, PoolRecord, PoolRulesRecord, WantedRecord,
+    DeviceDuty, DevicePlaceRecord, DeviceRecord, DeviceState, FailureDomain, GroupRecord, NodeDuty, NodePlaceRecord,
+    NodeRecord, NodeSetRecord, PoolRecord, PoolRulesRecord, WantedRecord,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use types::{GroupId, NodeId, StoreId};
@@ -57,6 +57,13 @@ impl View {
         self.devices.values().filter(|device| device.node == node).map(|device| device.store).collect()
     }
 
+    /// The devices of nodes in maintenance, all of which may be away at once.
+    pub(super) fn may_be_away(&self) -> Vec<StoreId> {
+        let rests = |at: NodeId| matches!(self.node_place(at).duty, NodeDuty::Maintenance { .. });
+        let away = self.devices.values().filter(|device| rests(device.node));
+        away.map(|device| device.store).collect()
+    }
+
     /// Groups that the device is a member of, or is to be.
     pub(super) fn groups_on(&self, store: StoreId) -> Vec<GroupId> {
         let is_wanted = |group: &GroupRecord| self.wanted.get(&group.id).is_some_and(|w| w.members.contains(&store));
@@ -101,8 +108,17 @@ impl View {
         self.wanted.get(&group.id).map_or(&group.members, |wanted| &wanted.members).clone()
     }
 
+    /// The pool's rules. Where nobody has said any, copies lie on different nodes if there are enough.
+    pub(super) fn rules_of(&self, pool: &PoolRecord) -> PoolRulesRecord {
+        let nodes: BTreeSet<NodeId> = self.devices.values().map(|device| device.node).collect();
+        let is_spread = pool.replicas > 1 && nodes.len() >= pool.replicas as usize;
+        let failure_domain = if is_spread { FailureDomain::Node } else { FailureDomain::Device };
+        let unset = || PoolRulesRecord { failure_domain, ..PoolRulesRecord::unset(&pool.name) };
+        self.rules.get(&pool.name).cloned().unwrap_or_else(unset)
+    }
+
     pub(super) fn input(&self, pool: &PoolRecord) -> PoolInput {
-        let rules = self.rules.get(&pool.name).cloned().unwrap_or_else(|| PoolRulesRecord::unset(&pool.name));
+        let rules = self.rules_of(pool);
         let sets: Vec<&NodeSetRecord> = self.sets.values().filter(|set| set.pool == pool.name).collect();
         let table_of: BTreeMap<GroupId, u32> =
             sets.iter().flat_map(|set| set.groups.iter().map(|group| (*group, set.table))).collect();

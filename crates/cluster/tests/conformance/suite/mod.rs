@@ -21,6 +21,8 @@ pub struct Subject<'a> {
     pub lease_time: Duration,
     /// A request that was not answered is done within this time, or never.
     pub late_max: Duration,
+    /// A watch has heard of what was done before it began within this time.
+    pub heard_within: Duration,
 }
 
 /// Every statement; the map must be the suite's alone.

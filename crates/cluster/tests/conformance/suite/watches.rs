@@ -98,13 +98,13 @@ pub async fn compaction(subject: &Subject<'_>) {
 }
 
 /// A watch that was told all there was has no gap when that is forgotten.
-pub async fn what_others_did_can_be_compacted(Subject { map, .. }: &Subject<'_>) {
+pub async fn what_others_did_can_be_compacted(Subject { map, heard_within, .. }: &Subject<'_>) {
     let start = put(*map, "others/a", "1").await;
     let mut watch = map.watch("others/w/", after(start));
     let map: &dyn MapStore = *map;
     for round in 0..3 {
         let last = put(map, "others/a", "2").await;
-        assert_eq!(runtime::timeout(NOTHING_FOR, waiting_long_enough(&mut *watch)).await, Err(runtime::Elapsed));
+        assert_eq!(runtime::timeout(*heard_within, waiting_long_enough(&mut *watch)).await, Err(runtime::Elapsed));
         answer(|| map.compact(last)).await.expect("compacted");
         let own = put(map, "others/w/a", &round.to_string()).await;
         assert_eq!(told(&mut *watch, 1).await[0].revision, own);

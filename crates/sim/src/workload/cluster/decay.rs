@@ -1,6 +1,6 @@
 //! Bits that turn over where it is met: in blocks that an index names.
 
-use super::breaker::Reach;
+use super::breaker::{Reach, Site};
 use super::heal::holds;
 use super::task::leaf_of;
 use runtime::sim::Random;

@@ -1,7 +1,6 @@
 //! The end of a run: what is broken is mended, all has to heal and to be as if there had been nothing, and the history is
 //! judged.
 
-use super::breaker::Breaker;
 use super::watch::describe;
 use super::{Run, heal, lost, space};
 use crate::checker;
@@ -26,7 +25,7 @@ impl Run {
     /// Mends everything; all has to heal. Returns the time it took; nothing, if there is nothing to ask for: what a
     /// restored map stopped stays so.
     pub fn heal(&mut self) -> Result<Option<Duration>, Failure> {
-        self.change(Breaker::mend_all);
+        self.change(|breaker, reach| breaker.mend_all(reach));
         self.clients.stop();
         if self.watch.has_restored {
             self.go_on(self.world.now() + QUIET)?;

@@ -246,6 +246,7 @@ impl Machine {
         self.clone().format().await.map_err(Refusal::Device)?;
         let config = NodeConfig {
             cluster: CLUSTER,
+            key: replication::wire::ClusterKey([1; 32]),
             node: node_id(self.index),
             address: self.layout.addresses[self.index],
             cores: self.node.cores(),

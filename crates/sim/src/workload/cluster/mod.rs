@@ -14,23 +14,23 @@
 //! repeated without some of them, and with fewer operations.
 
 mod bounds;
-mod breaker;
+pub(super) mod breaker;
 mod client;
 mod control;
 mod decay;
 mod ending;
-mod fault;
+pub(super) mod fault;
 mod heads;
 mod heal;
 mod hoard;
-mod layout;
+pub(super) mod layout;
 mod lost;
 mod machine;
 mod numbers;
-mod profile;
-mod schedule;
+pub(super) mod profile;
+pub(super) mod schedule;
 mod space;
-mod story;
+pub(super) mod story;
 mod task;
 mod watch;
 mod witness;

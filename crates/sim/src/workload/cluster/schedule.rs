@@ -266,7 +266,7 @@ fn destroy_at_one_place(events: &mut Vec<Event>, layout: &Layout) {
 }
 
 /// Leaves out what would keep a second node from working while the first is out or has just come back.
-fn keep_one_at_a_time(events: &mut Vec<Event>, layout: &Layout) {
+pub fn keep_one_at_a_time(events: &mut Vec<Event>, layout: &Layout) {
     let mut out: Vec<(usize, Duration)> = Vec::new();
     events.retain(|event| {
         let Some(node) = event.fault.keeps_out(layout) else { return true };

@@ -62,6 +62,11 @@ impl Story {
         Self::default()
     }
 
+    /// It is this late in the world.
+    pub fn pass(now: Duration) {
+        NOW.set(NOW.get().map(|_| now));
+    }
+
     /// Tells what is new since it was asked last.
     pub fn go_on(&mut self, now: Duration, layout: &Layout, machines: &[Rc<Machine>]) {
         NOW.set(Some(now));

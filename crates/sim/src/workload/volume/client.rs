@@ -17,6 +17,8 @@ use volume::{Assembly, MAX_TRANSFER_BYTES};
 
 /// Before a client whose operation failed does the next: an error may come at once, and time has to pass.
 const PAUSE: Duration = Duration::from_micros(100);
+/// Who is told to wait asks again after this.
+const TOLD_TO_WAIT: Duration = Duration::from_millis(500);
 /// Of so many operations one tries to go beyond the end of the volume.
 const BEYOND_ONE_IN: u64 = 16;
 
@@ -186,10 +188,10 @@ impl Clients {
                 }
                 Err(trouble) => {
                     self.judge(subject, &trouble);
-                    if !matches!(trouble, Trouble::NoSpace | Trouble::Beyond | Trouble::Damaged(_)) {
+                    if !trouble.may_go_on() {
                         return false;
                     }
-                    runtime::sleep(PAUSE).await;
+                    runtime::sleep(if matches!(trouble, Trouble::Waits(_)) { TOLD_TO_WAIT } else { PAUSE }).await;
                 }
             }
         }
@@ -200,7 +202,14 @@ impl Clients {
     pub async fn read_all(&self, door: &Door, subject: &Subject) {
         let sure_bytes = self.ledger().model.size(subject).sure_bytes;
         for (first, count) in self.units(sure_bytes) {
-            if let Err(trouble) = self.read(door, subject, first, count).await {
+            let mut read = self.read(door, subject, first, count).await.map(drop);
+            while let Err(Trouble::Waits(_)) = read
+                && !self.is_closing()
+            {
+                runtime::sleep(TOLD_TO_WAIT).await;
+                read = self.read(door, subject, first, count).await.map(drop);
+            }
+            if let Err(trouble) = read {
                 self.judge(subject, &trouble);
             }
         }
@@ -230,6 +239,8 @@ impl Clients {
             Trouble::Gone(_) => self.is_closing() || disk_fails || !ledger.model.is_served(subject),
             Trouble::Damaged(_) => disk_fails || ledger.rotten,
             Trouble::Failed(_) => self.is_closing() || disk_fails || ledger.rotten,
+            // A disk that hangs for so long.
+            Trouble::Waits(_) => disk_fails,
             Trouble::Wrong(_) => false,
         };
         match trouble {

@@ -50,6 +50,9 @@ pub enum Trouble {
     /// The connection is gone: the client makes another one.
     #[error("the connection is gone")]
     Lost,
+    /// The node says that it cannot for now: the client is to ask again.
+    #[error("{0}")]
+    Waits(String),
     /// The node says that it cannot.
     #[error("{0}")]
     Failed(String),
@@ -232,6 +235,13 @@ impl Door {
     }
 }
 
+impl Trouble {
+    /// Whether the client goes on where it is.
+    pub fn may_go_on(&self) -> bool {
+        matches!(self, Self::NoSpace | Self::Beyond | Self::Damaged(_) | Self::Waits(_))
+    }
+}
+
 impl From<IoError> for Trouble {
     fn from(error: IoError) -> Self {
         match error {
@@ -240,6 +250,7 @@ impl From<IoError> for Trouble {
             IoError::Damaged(_) => Self::Damaged(error.to_string()),
             IoError::Gone(_) => Self::Gone(error.to_string()),
             IoError::CompareFailed(_) => Self::Wrong(error.to_string()),
+            IoError::Stopped(_) => Self::Waits(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }
     }
@@ -254,6 +265,9 @@ impl From<HostError> for Trouble {
             HostError::Status(status) if status.code() == Status::LBA_OUT_OF_RANGE.code() => Self::Beyond,
             HostError::Status(status) if status.code() == Status::INVALID_NAMESPACE.code() => {
                 Self::Gone(error.to_string())
+            }
+            HostError::Status(status) if status.code() == Status::ANA_INACCESSIBLE.code() => {
+                Self::Waits(error.to_string())
             }
             HostError::Status(status) if status.code() == Status::UNRECOVERED_READ.code() => {
                 Self::Damaged(error.to_string())

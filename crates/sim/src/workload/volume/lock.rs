@@ -71,13 +71,13 @@ async fn unlock(assembly: &Assembly) -> Result<(), VolumeError> {
 }
 
 /// The same in each run of a seed.
-fn data_key(id: KeyId) -> DataKey {
+pub fn data_key(id: KeyId) -> DataKey {
     DataKey::from_bytes(std::array::from_fn(|index| (index as u8).wrapping_mul(7) ^ id.0 as u8))
 }
 
 /// The keeper remembers the key. To wrap it takes a fifth of a second and real random numbers, and is no business of
 /// the data path.
-fn unused_wrap() -> KeyWrap {
+pub fn unused_wrap() -> KeyWrap {
     KeyWrap {
         kind: SecretKind::KeyFile,
         scrypt: ScryptCost { log2_n: 1, r: 1, p: 1 },

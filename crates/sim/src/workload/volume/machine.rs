@@ -9,6 +9,7 @@ use runtime::TcpListener;
 use runtime::sim::SimNode;
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -99,7 +100,7 @@ async fn serve(node: &SimNode, profile: Profile, map: Arc<SimMap>) -> Result<Ser
     lock::make_ready(&assembly, &profile).await?;
     let volumes = assembly.volumes();
     let nsid = volumes.iter().find(|volume| volume.name == VOLUME).expect("it was just made").nsid;
-    open_doors(&assembly, address, core_count);
+    open_doors(&assembly, address, core_count, 1..1000);
     let reasons = assembly.status().await.reasons.into();
     Ok(Serving { assembly, address, nsid, reasons })
 }
@@ -109,9 +110,10 @@ pub fn new_volume(name: &str, block_size_bytes: u32) -> NewVolume {
     NewVolume { name: name.to_owned(), size_bytes: VOLUME_BYTES, block_size_bytes, limits: Limits::default() }
 }
 
-fn open_doors(assembly: &Assembly, address: IpAddr, core_count: usize) {
+/// Both front doors, on all cores of a node; its controllers have these ids.
+pub fn open_doors(assembly: &Assembly, address: IpAddr, core_count: usize, controller_ids: Range<u16>) {
     let listen = |port| TcpListener::bind((address, port).into()).expect("nobody else listens");
-    let (target, workers) = Target::new(subsystem(), core_count);
+    let (target, workers) = Target::new(subsystem(controller_ids), core_count);
     for (core, worker) in workers.into_iter().enumerate() {
         assembly.spawn_on(core, move |directory| worker.run(directory));
     }
@@ -123,13 +125,13 @@ fn open_doors(assembly: &Assembly, address: IpAddr, core_count: usize) {
     runtime::spawn(nbd::serve(listen(NBD_PORT), handles));
 }
 
-fn subsystem() -> Subsystem {
+fn subsystem(controller_ids: Range<u16>) -> Subsystem {
     Subsystem {
         nqn: NQN.to_owned(),
         serial: "1".to_owned(),
         model: "Cairn".to_owned(),
         firmware: "0".to_owned(),
-        controller_ids: 1..1000,
+        controller_ids,
         open_by_default: true,
     }
 }

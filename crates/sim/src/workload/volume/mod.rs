@@ -18,10 +18,10 @@ mod administrator;
 mod client;
 mod door;
 mod hoard;
-mod lock;
-mod machine;
+pub(super) mod lock;
+pub(super) mod machine;
 mod model;
-mod profile;
+pub(super) mod profile;
 
 use super::{Failure, Report, RunOptions, Workload};
 use crate::checker;

@@ -1,0 +1,227 @@
+//! The map in etcd (3.4 and later), for clusters whose nodes have no node of their own to trust it to.
+//!
+//! etcd's client waits for sockets, which cores do by io_uring: it runs on a thread of its own, under tokio. Requests go there as
+//! tasks, and answers come back to the asking core by a queue. The thread ends when the last handle is dropped, watches included.
+//! Requests and watches are for tasks of a core: its clock keeps their deadlines.
+//!
+//! | here | in etcd |
+//! |---|---|
+//! | revision | revision of the store: it begins with 1, and a put is a later one |
+//! | compare | `mod_revision` of the key; 0 where there is none |
+//! | history gone through *r* | compacted at *r*: a watch that begins at *r* would miss keys that went with it, so that it is refused here |
+//! | lease | lease; its time is rounded up to seconds, and etcd takes none below one election's one and a half |
+//!
+//! Rooms: `errors` (what etcd answers, and what that leaves open), `reach` (which member is asked), `watch`.
+
+mod errors;
+mod reach;
+mod watch;
+
+use crate::map::{
+    Change, KeyValue, LeaseId, Listing, MapError, MapFuture, MapStore, Outcome, REQUEST_DEADLINE, Revision,
+    Transaction, Watch,
+};
+use crate::state::check_limits;
+use errors::{not_done, told};
+use etcd_client::{Client, Compare, CompareOp, DeleteOptions, GetOptions, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use reach::Reach;
+use runtime::channel::cross;
+use std::future::Future;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use watch::EtcdWatch;
+
+/// An answer comes from a member within this, or another is asked next.
+const ANSWER_WAIT: Duration = Duration::from_secs(4);
+/// Who asks the same again when nobody knows asks no more often than this, of a store that is away.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// How to reach etcd.
+#[derive(Clone, Default)]
+pub struct EtcdOptions {
+    /// Its members: `http://host:2379`, or `https://…`.
+    pub endpoints: Vec<String>,
+    /// A user and its password, where it asks for one.
+    pub user: Option<(String, String)>,
+    /// Of `https`: the authority that signed its certificates, PEM. None: those that the system trusts.
+    pub authority_pem: Option<Vec<u8>>,
+    /// Of `https`: our certificate and its key, PEM, where it asks for one.
+    pub identity_pem: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct EtcdMap {
+    reach: Arc<Reach>,
+    tasks: Handle,
+    /// Dropped with the last handle: the thread ends.
+    alive: Arc<oneshot::Sender<()>>,
+}
+
+impl EtcdMap {
+    /// Begins to talk to it. Whether it is there, and knows the user, shows with the first request.
+    ///
+    /// # Errors
+    /// The options name no endpoint, or the system has no thread for it.
+    pub fn open(options: &EtcdOptions) -> Result<Arc<Self>, MapError> {
+        let reach = Arc::new(Reach::new(options)?);
+        let tokio = Builder::new_current_thread().enable_all().build().map_err(storage)?;
+        let tasks = tokio.handle().clone();
+        let (alive, ended) = oneshot::channel::<()>();
+        // Nothing is ever sent: it ends when the other side is dropped.
+        let run = move || drop(tokio.block_on(ended));
+        thread::Builder::new().name("map".to_owned()).spawn(run).map_err(storage)?;
+        Ok(Arc::new(Self { reach, tasks, alive: Arc::new(alive) }))
+    }
+
+    /// Has it done on the map's thread. What is not answered in time may be done all the same.
+    fn ask<T, F>(&self, work: impl FnOnce(Client) -> F + Send + 'static) -> MapFuture<'_, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, MapError>> + Send + 'static,
+    {
+        Box::pin(async move {
+            let (reply, mut answer) = cross(1);
+            let (reach, alive) = (self.reach.clone(), self.alive.clone());
+            self.tasks.spawn(async move {
+                let done = ask_one(&reach, work).await;
+                if matches!(done, Err(MapError::Unknown)) {
+                    tokio::time::sleep(AGAIN_AFTER).await;
+                }
+                // Who asked may be gone: then nobody needs the answer.
+                let _ = reply.try_send(done);
+                drop(alive);
+            });
+            let answer = runtime::timeout(REQUEST_DEADLINE, answer.recv()).await;
+            answer.map_or(Err(MapError::Unknown), |answer| answer.unwrap_or(Err(MapError::Unknown)))
+        })
+    }
+}
+
+/// Asks whoever is to be asked; the next is, if there is no answer.
+async fn ask_one<T, F>(reach: &Reach, work: impl FnOnce(Client) -> F) -> Result<T, MapError>
+where
+    F: Future<Output = Result<T, MapError>>,
+{
+    let (turn, client) = reach.client().await?;
+    let done = tokio::time::timeout(ANSWER_WAIT, work(client)).await.unwrap_or(Err(MapError::Unknown));
+    if matches!(done, Err(MapError::Unknown)) {
+        reach.failed(turn).await;
+    }
+    done
+}
+
+impl MapStore for EtcdMap {
+    fn get(&self, key: &str) -> MapFuture<'_, Option<KeyValue>> {
+        let key = key.to_owned();
+        self.ask(|client| async move {
+            let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
+            let found = kv.get(key, None).await.map_err(told)?;
+            found.kvs().first().map(key_value).transpose()
+        })
+    }
+
+    fn list(&self, prefix: &str) -> MapFuture<'_, Listing> {
+        let prefix = prefix.to_owned();
+        self.ask(|client| async move {
+            let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
+            let all =
+                if prefix.is_empty() { GetOptions::new().with_all_keys() } else { GetOptions::new().with_prefix() };
+            let found = kv.get(prefix, Some(all)).await.map_err(told)?;
+            let items = found.kvs().iter().map(key_value).collect::<Result<_, _>>()?;
+            Ok(Listing { revision: revision_of(found.header()), items })
+        })
+    }
+
+    fn transact(&self, transaction: Transaction) -> MapFuture<'_, Outcome> {
+        self.ask(|client| async move {
+            check_limits(&transaction)?;
+            let lease = transaction.changes.iter().find_map(|change| match change {
+                Change::Put { lease, .. } => *lease,
+                Change::Delete { .. } => None,
+            });
+            let done = client.kv_client().txn(txn_of(transaction)).await.map_err(|error| not_done(error, lease))?;
+            Ok(match done.succeeded() {
+                true => Outcome::Committed(revision_of(done.header())),
+                false => Outcome::Conflict,
+            })
+        })
+    }
+
+    fn watch(&self, prefix: &str, from: Revision) -> Box<dyn Watch> {
+        Box::new(EtcdWatch::new(self.clone(), prefix, from))
+    }
+
+    fn compact(&self, through: Revision) -> MapFuture<'_, ()> {
+        self.ask(move |client| async move {
+            match client.kv_client().compact(through.0 as i64, None).await.map_err(told) {
+                // It is gone already.
+                Ok(_) | Err(MapError::Compacted { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn grant(&self, time_to_live: Duration) -> MapFuture<'_, LeaseId> {
+        let seconds = time_to_live.as_secs() + u64::from(time_to_live.subsec_nanos() > 0);
+        self.ask(move |client| async move {
+            let none: Option<LeaseGrantOptions> = None;
+            let granted = client.lease_client().grant(seconds.max(1) as i64, none).await.map_err(told)?;
+            Ok(LeaseId(granted.id() as u64))
+        })
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> MapFuture<'_, ()> {
+        self.ask(move |client| async move {
+            let kept = client.lease_client().keep_alive(lease.0 as i64).await;
+            kept.map(drop).map_err(|error| not_done(error, Some(lease)))
+        })
+    }
+
+    fn revoke(&self, lease: LeaseId) -> MapFuture<'_, ()> {
+        self.ask(move |client| async move {
+            let ended = client.lease_client().revoke(lease.0 as i64).await;
+            ended.map(drop).map_err(|error| not_done(error, Some(lease)))
+        })
+    }
+}
+
+fn storage(error: std::io::Error) -> MapError {
+    MapError::Storage(error.to_string())
+}
+
+fn txn_of(transaction: Transaction) -> Txn {
+    let compare = |(key, modified): (String, Revision)| Compare::mod_revision(key, CompareOp::Equal, modified.0 as i64);
+    let change = |change: Change| match change {
+        Change::Put { key, value, lease } => {
+            let options = lease.map(|lease| PutOptions::new().with_lease(lease.0 as i64));
+            TxnOp::put(key, value, options)
+        }
+        Change::Delete { key } => TxnOp::delete(key, None::<DeleteOptions>),
+    };
+    let compares: Vec<_> = transaction.compares.into_iter().map(compare).collect();
+    let changes: Vec<_> = transaction.changes.into_iter().map(change).collect();
+    Txn::new().when(compares).and_then(changes)
+}
+
+fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> Revision {
+    Revision(header.map_or(0, |header| header.revision()) as u64)
+}
+
+fn text(bytes: &[u8]) -> Result<String, MapError> {
+    let text = std::str::from_utf8(bytes);
+    text.map(str::to_owned)
+        .map_err(|_| MapError::Storage("etcd holds a key that is no text: it is not this cluster's alone".to_owned()))
+}
+
+fn key_value(found: &etcd_client::KeyValue) -> Result<KeyValue, MapError> {
+    Ok(KeyValue {
+        key: text(found.key())?,
+        value: found.value().to_vec(),
+        modified: Revision(found.mod_revision() as u64),
+        lease: (found.lease() != 0).then(|| LeaseId(found.lease() as u64)),
+    })
+}

@@ -1,0 +1,206 @@
+//! The map in etcd: a real one, which the test starts and ends.
+
+use crate::suite::{self, Subject, answer, put, told};
+use cluster::{EtcdMap, EtcdOptions, Event, MapError, MapStore, Revision, Transaction, Watch};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Beside what a loaded machine needs to start a process and elect a leader.
+const STARTED_WITHIN: Duration = Duration::from_secs(120);
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// Members of one etcd; they and their directory go with it.
+struct Etcd {
+    directory: PathBuf,
+    /// Of each its ports for clients and for members.
+    ports: Vec<(u16, u16)>,
+    running: Vec<Option<Child>>,
+}
+
+impl Etcd {
+    fn start(members: usize) -> Self {
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let directory = std::env::temp_dir().join(format!("cairn-etcd-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a temporary directory");
+        // All at once, so that they differ.
+        let free: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let ports: Vec<_> = free.iter().map(|port| port.local_addr().expect("bound").port()).collect();
+        let ports = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        drop(free);
+        let mut etcd = Self { directory, ports, running: (0..members).map(|_| None).collect() };
+        (0..members).for_each(|member| etcd.run(member));
+        etcd
+    }
+
+    fn run(&mut self, member: usize) {
+        let (client, peer) = self.ports[member];
+        let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let all: Vec<_> =
+            self.ports.iter().enumerate().map(|(at, (_, port))| format!("m{at}=http://127.0.0.1:{port}")).collect();
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(self.directory.join(format!("m{member}")));
+        command.args(["--name", &format!("m{member}"), "--initial-cluster", &all.join(",")]);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: prctl is a system call and nothing else, and allowed between fork and exec.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let child = command.spawn().unwrap_or_else(|error| panic!("etcd: {error}: install etcd-server: tools/deps.sh"));
+        self.running[member] = Some(child);
+    }
+
+    fn kill(&mut self, member: usize) {
+        if let Some(mut child) = self.running[member].take() {
+            child.kill().and_then(|()| child.wait()).expect("it was started here");
+        }
+    }
+
+    fn open(&self) -> Arc<EtcdMap> {
+        let endpoints = self.ports.iter().map(|(port, _)| format!("http://127.0.0.1:{port}")).collect();
+        EtcdMap::open(&EtcdOptions { endpoints, ..EtcdOptions::default() }).expect("endpoints")
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        (0..self.running.len()).for_each(|member| self.kill(member));
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn run<T: 'static>(work: impl Future<Output = T> + 'static) -> T {
+    runtime::uring::block_on(work).expect("io_uring is there")
+}
+
+/// Until it answers.
+async fn serves(map: &EtcdMap) {
+    let asked = async {
+        while map.get("there").await.is_err() {
+            runtime::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    runtime::timeout(STARTED_WITHIN, asked).await.expect("etcd answers");
+}
+
+/// What a watch is told until this key is put, and what it was told that it cannot be told.
+async fn told_until(watch: &mut dyn Watch, last: &str) -> Result<Vec<Event>, MapError> {
+    let mut all: Vec<Event> = Vec::new();
+    while all.last().is_none_or(|event| event.key != last) {
+        match watch.next().await {
+            Ok(events) => all.extend(events),
+            Err(MapError::Silent) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn etcd_keeps_the_suite() {
+    let etcd = Etcd::start(1);
+    let map = etcd.open();
+    run(async move {
+        serves(&map).await;
+        // etcd looks each 100 ms for what a watch has missed.
+        let heard_within = Duration::from_secs(1);
+        let subject =
+            Subject { map: &*map, lease_time: Duration::from_secs(3), late_max: Duration::ZERO, heard_within };
+        suite::run(&subject).await;
+    });
+}
+
+#[test]
+fn a_watch_outlives_etcd() {
+    let mut etcd = Etcd::start(1);
+    let map = etcd.open();
+    run(async move {
+        serves(&map).await;
+        let start = put(&*map, "watched/0", "").await;
+        let mut watch = map.watch("watched/", Revision(start.0 + 1));
+        put(&*map, "watched/1", "").await;
+        assert_eq!(told(&mut *watch, 1).await.len(), 1);
+        put(&*map, "watched/2", "").await;
+        etcd.kill(0);
+        assert_eq!(map.get("watched/2").await, Err(MapError::Unknown), "whatever is asked of what is away");
+        etcd.run(0);
+        serves(&map).await;
+        put(&*map, "watched/3", "").await;
+        let told = told_until(&mut *watch, "watched/3").await.expect("nothing was compacted");
+        let keys: Vec<_> = told.iter().map(|event| event.key.as_str()).collect();
+        assert_eq!(keys, ["watched/2", "watched/3"], "each once, in order");
+    });
+}
+
+/// What happened while the watch heard nothing is compacted: it is told so, and never goes on behind a gap.
+#[test]
+fn a_watch_behind_a_compaction_is_told() {
+    let mut etcd = Etcd::start(1);
+    let map = etcd.open();
+    run(async move {
+        serves(&map).await;
+        let start = put(&*map, "watched/0", "").await;
+        // Begun, and not asked since: it stands at what comes next.
+        let mut watch = map.watch("watched/", Revision(start.0 + 1));
+        assert_eq!(runtime::timeout(Duration::from_millis(300), watch.next()).await, Err(runtime::Elapsed));
+        etcd.kill(0);
+        etcd.run(0);
+        let other = etcd.open();
+        serves(&other).await;
+        let delete = Transaction::new().delete("watched/0").put("other", vec![]);
+        answer(|| other.transact(delete.clone())).await.expect("done");
+        let last = put(&*other, "watched/2", "").await;
+        answer(|| other.compact(last)).await.expect("compacted");
+        put(&*other, "watched/3", "").await;
+        match told_until(&mut *watch, "watched/3").await {
+            Ok(events) => {
+                let keys: Vec<_> = events.iter().map(|event| event.key.as_str()).collect();
+                assert_eq!(keys, ["watched/0", "watched/2", "watched/3"], "it was there before the compaction");
+            }
+            Err(error) => assert_eq!(error, MapError::Compacted { oldest: Revision(last.0 + 1) }),
+        }
+        // Another, from there, is told the same.
+        let begun = map.watch("watched/", Revision(start.0 + 1)).next().await;
+        assert_eq!(begun, Err(MapError::Compacted { oldest: Revision(last.0 + 1) }));
+    });
+}
+
+/// A counter goes on while one member after the other is killed; each step is told once.
+#[test]
+fn one_of_three_members_may_go() {
+    let mut etcd = Etcd::start(3);
+    let map = etcd.open();
+    run(async move {
+        serves(&map).await;
+        let start = put(&*map, "counter", "start").await;
+        let mut watch = map.watch("counter", Revision(start.0 + 1));
+        for member in 0..3 {
+            etcd.kill(member);
+            for step in 0..5 {
+                put(&*map, "counter", &format!("{member}.{step}")).await;
+            }
+            etcd.run(member);
+            // The next may go when this one is back: two of three make a majority.
+            let only = EtcdOptions {
+                endpoints: vec![format!("http://127.0.0.1:{}", etcd.ports[member].0)],
+                ..EtcdOptions::default()
+            };
+            serves(&EtcdMap::open(&only).expect("an endpoint")).await;
+        }
+        let told = told(&mut *watch, 15).await;
+        let values: Vec<_> = told.iter().map(|event| event.value.clone().expect("put")).collect();
+        let expected: Vec<_> =
+            (0..3).flat_map(|member| (0..5).map(move |step| format!("{member}.{step}").into_bytes())).collect();
+        assert_eq!(values, expected, "each once, in order");
+    });
+}

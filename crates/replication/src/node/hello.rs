@@ -1,0 +1,144 @@
+//! How a connection begins: both sides show that they know the cluster's key (see `wire::key`), and until then nothing else is
+//! looked at.
+
+use super::link::{Frames, Link};
+use super::{CoreGroups, Shared};
+use crate::wire::{
+    Envelope, FRAME_HEADER_BYTES, Frame, Hello, HelloRefused, NONCE_BYTES, NodeMessage, Said, WIRE_VERSION,
+    encode_node, same_proof,
+};
+use runtime::{DetachedStream, IoBuf, SharedBuf, TcpListener, TcpStream};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{Mutant, mutant};
+
+/// Who connects says hello within this, and who is connected to answers.
+pub(super) const HELLO_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Takes connections of other nodes, for ever.
+pub(super) async fn accept(core: Rc<CoreGroups>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok(stream) => {
+                let core = core.clone();
+                runtime::spawn(async move {
+                    let _ = runtime::timeout(HELLO_PATIENCE, greet(core, stream)).await;
+                });
+            }
+            Err(error) => {
+                log::error!("connections of other nodes cannot be taken: {error}");
+                runtime::sleep(HELLO_PATIENCE).await;
+            }
+        }
+    }
+}
+
+/// Who connects says who it is and shows that it knows the cluster's key; only then is it listened to, on the core that it means.
+async fn greet(core: Rc<CoreGroups>, stream: TcpStream) {
+    let peer = stream.peer_address();
+    let mut frames = Frames::new(&stream);
+    let hello = match frames.next().await {
+        Ok(Some(Frame { said: Said::Node(NodeMessage::Hello(hello)), .. })) => hello,
+        Ok(Some(_)) => return log::error!("{peer}: it begins with no hello"),
+        Ok(None) => return,
+        Err(error) => return log::error!("{peer}: it is no node: {error}"),
+    };
+    if let Some(reason) = refuse(&core, &hello) {
+        log::error!("{peer}: {reason}");
+        let _ = say(&stream, &NodeMessage::HelloRefused(HelloRefused { reason })).await;
+        return;
+    }
+    let shared = &core.shared;
+    let mut answer = Hello { core: hello.to_core, to_core: hello.core, ..shared.hello() };
+    answer.proof = shared.key.answerer(&hello, &answer);
+    if say(&stream, &NodeMessage::HelloAnswer(answer)).await.is_err() {
+        return;
+    }
+    let knows_key = match frames.next().await {
+        Ok(Some(Frame { said: Said::Node(NodeMessage::HelloProof(proof)), .. })) => {
+            same_proof(&proof, &shared.key.opener(&hello, &answer)) || mutant(Mutant::StrangerHeard)
+        }
+        Ok(Some(_)) | Err(_) => mutant(Mutant::StrangerHeard),
+        Ok(None) => return,
+    };
+    if !knows_key {
+        let reason = format!("{peer} says that it is node {} and does not know this cluster's key", hello.node);
+        log::error!("{reason}");
+        let _ = say(&stream, &NodeMessage::HelloRefused(HelloRefused { reason })).await;
+        return;
+    }
+    // What came together with the proof.
+    let rest = frames.into_rest();
+    if hello.to_core == 0 {
+        return core.adopt(stream, rest, hello.node, hello.core);
+    }
+    let (detached, rest): (DetachedStream, Vec<u8>) = (stream.detach(), rest.to_vec());
+    core.tell(hello.to_core, move |core| {
+        core.adopt(detached.attach(), IoBuf::copy_of(&rest).freeze(), hello.node, hello.core);
+    });
+}
+
+/// Sends what begins a connection.
+async fn say(stream: &TcpStream, message: &NodeMessage) -> Result<(), String> {
+    let mut bytes = Vec::with_capacity(2 * FRAME_HEADER_BYTES);
+    encode_node(&Envelope::default(), message, &mut bytes).map_err(|error| error.to_string())?;
+    stream.send(&mut vec![IoBuf::copy_of(&bytes).freeze()]).await.map_err(|error| error.to_string())
+}
+
+impl Shared {
+    /// What this node says of itself on a new connection.
+    fn hello(&self) -> Hello {
+        let mut nonce = [0; NONCE_BYTES];
+        nonce.chunks_mut(8).for_each(|part| part.copy_from_slice(&runtime::random_u64().to_le_bytes()));
+        Hello {
+            cluster: self.cluster,
+            node: self.node,
+            incarnation: self.incarnation,
+            version: WIRE_VERSION,
+            nonce,
+            ..Hello::default()
+        }
+    }
+}
+
+/// Why there is nothing to say to each other.
+fn refuse(core: &CoreGroups, hello: &Hello) -> Option<String> {
+    let Shared { cluster, lines, .. } = &*core.shared;
+    if hello.cluster != *cluster {
+        return Some(format!("this node is of cluster {cluster}, and the one that connects is of {}", hello.cluster));
+    }
+    if usize::from(hello.to_core) >= lines.len() {
+        return Some(format!("this node has {} cores, and core {} is asked for", lines.len(), hello.to_core));
+    }
+    None
+}
+
+/// Connects, and shows that this node knows the cluster's key to one that does. What came behind its answer comes along.
+pub(super) async fn introduce(
+    core: &CoreGroups,
+    link: &Link,
+    address: SocketAddr,
+) -> Result<(TcpStream, SharedBuf), String> {
+    let shared = &core.shared;
+    let hello = Hello { core: core.core, to_core: link.core, ..shared.hello() };
+    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    say(&stream, &NodeMessage::Hello(hello)).await?;
+    let mut frames = Frames::new(&stream);
+    let answer = frames.next().await.map_err(|error| error.to_string())?;
+    let answer = match answer.map(|frame| frame.said) {
+        Some(Said::Node(NodeMessage::HelloAnswer(answer))) => answer,
+        Some(Said::Node(NodeMessage::HelloRefused(refused))) => return Err(refused.reason),
+        Some(_) => return Err("it answers a hello with something else".to_owned()),
+        None => return Err("it ended the connection".to_owned()),
+    };
+    if answer.node != link.node {
+        return Err(format!("it is node {}", answer.node));
+    }
+    if !same_proof(&answer.proof, &shared.key.answerer(&hello, &answer)) {
+        return Err("it does not know this cluster's key".to_owned());
+    }
+    say(&stream, &NodeMessage::HelloProof(shared.key.opener(&hello, &answer))).await?;
+    let rest = frames.into_rest();
+    Ok((stream, rest))
+}

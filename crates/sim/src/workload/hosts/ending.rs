@@ -1,0 +1,161 @@
+//! The end of a run: what is broken is mended, every volume is served again, all that was asked is answered; copies are
+//! read wherever they are; and the history is judged.
+
+use super::administrator::{head_said, standing};
+use super::client::{HostVolume, options};
+use super::machine::Machine;
+use super::{Run, id_of, tell};
+use crate::checker;
+use crate::workload::volume::machine::NVME_PORT;
+use crate::workload::{Failure, Report};
+use nvme::host::multipath::Multipath;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use volume::Standing;
+
+/// Longest that all takes to heal once nothing is broken any more: a session in the map, some take-overs, catch-up, a
+/// device that is given up.
+const HEAL_LIMIT: Duration = Duration::from_secs(90);
+/// Longest until all that clients had asked for is answered then: some of it waited for a controller to connect.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// Volumes that nobody uses go home after 30 s, and within 60 s of the last time.
+const ALL_AT_HOME: Duration = Duration::from_secs(100);
+/// Longest that reading everything takes when all is well.
+const READ_LIMIT: Duration = Duration::from_secs(60);
+/// The map is away for so long, and nobody that reads or writes minds.
+const MAP_AWAY: Duration = Duration::from_secs(15);
+/// Longest until another node serves what one served that is gone.
+const TAKE_OVER_LIMIT: Duration = Duration::from_secs(60);
+
+impl Run {
+    pub fn finish(&mut self) -> Result<Report, Failure> {
+        self.change(|breaker, reach| breaker.mend_all(reach));
+        self.ledger.stop.set(true);
+        let healed = self.until("not healed", HEAL_LIMIT, Self::lacks)?;
+        tell(format_args!("all volumes are served"));
+        self.until("clients wait", ANSWER_LIMIT, |run| (!run.ledger.all_ended()).then(|| run.describe_clients()))?;
+        self.look_at_all()?;
+        self.read_all("all is whole", self.machines.len())?;
+        self.read_without_map()?;
+        self.read_copies()?;
+        self.judge(healed)
+    }
+
+    /// What keeps a volume from being served by one node, and all others from knowing which.
+    fn lacks(&self) -> Option<String> {
+        if let Some(machine) = self.machines.iter().find(|machine| machine.assembly().is_none()) {
+            return Some(format!("node {} is not up", machine.index));
+        }
+        let all: Vec<&Machine> = self.machines.iter().map(|machine| &**machine).collect();
+        self.is_served_once(&all)
+    }
+
+    fn is_served_once(&self, machines: &[&Machine]) -> Option<String> {
+        self.ledger.subjects.borrow().iter().find_map(|subject| {
+            let heads: Vec<_> =
+                machines.iter().filter(|machine| standing(machine, &subject.name) == Some(Standing::Here)).collect();
+            let said: Vec<_> = machines.iter().map(|machine| head_said(machine, &subject.name)).collect();
+            let is_known = heads.first().is_some_and(|head| said.iter().all(|said| *said == Some(id_of(head))));
+            (heads.len() != 1 || !is_known).then(|| {
+                let heads: Vec<usize> = heads.iter().map(|machine| machine.index).collect();
+                format!("{} is served by {heads:?}; nodes say: {said:?}", subject.name)
+            })
+        })
+    }
+
+    /// Who is at work, and what hosts know of their paths.
+    fn describe_clients(&self) -> String {
+        let mut out = format!("at work on machines: {:?}", self.ledger.running.borrow());
+        for (machine, host) in &*self.ledger.hosts.borrow() {
+            let subjects = self.ledger.subjects.borrow();
+            let states =
+                subjects.iter().map(|subject| format!("{} {:?}", subject.name, host.path_states(subject.nsid)));
+            out += &format!("; host {machine}: {}, {:?}", states.collect::<Vec<_>>().join(", "), host.counts());
+        }
+        out
+    }
+
+    fn look_at_all(&mut self) -> Result<(), Failure> {
+        let machine = self.clients.len();
+        self.ledger.begin(machine);
+        self.outside.spawn(0, self.administrator.clone().look_at_all(machine));
+        self.until("snapshots are not read", READ_LIMIT, |run| (!run.ledger.all_ended()).then(String::new)).map(drop)
+    }
+
+    /// A new host reads all volumes, over all nodes but one.
+    fn read_all(&mut self, when: &str, without: usize) -> Result<(), Failure> {
+        let done = Rc::new(Cell::new(false));
+        let (ledger, end) = (self.ledger.clone(), done.clone());
+        let addresses: Vec<_> = self.addresses().into_iter().map(|address| (address, NVME_PORT).into()).collect();
+        tell(format_args!("everything is read: {when}, without node {without}"));
+        self.outside.spawn(0, async move {
+            let host = Multipath::new(&addresses, options(&ledger, ledger.profile.machines()));
+            let subjects = ledger.subjects.borrow().clone();
+            for subject in &subjects {
+                HostVolume { ledger: &ledger, host: &host, subject }.read_all().await;
+            }
+            host.close();
+            end.set(true);
+        });
+        let what = format!("not everything is read ({when})");
+        self.until(&what, READ_LIMIT, |_| (!done.get()).then(String::new)).map(drop)
+    }
+
+    /// No I/O waits for the map: what is served stays so while that is away. A volume that is on its way does wait: so first
+    /// all of them go where they are at home.
+    fn read_without_map(&mut self) -> Result<(), Failure> {
+        self.go_on(self.world.now() + ALL_AT_HOME)?;
+        self.until("volumes are on their way", HEAL_LIMIT, Self::lacks)?;
+        self.map.set_unreachable(true);
+        self.go_on(self.world.now() + MAP_AWAY)?;
+        let read = self.read_all("the map is away", self.machines.len());
+        self.map.set_unreachable(false);
+        read?;
+        self.until("the map is back", HEAL_LIMIT, Self::lacks).map(drop)
+    }
+
+    /// Each node is stopped for a while, where the others have copies enough: what was read from it is read from them.
+    fn read_copies(&mut self) -> Result<(), Failure> {
+        let pool = self.profile.cluster.pools[0];
+        if pool.replicas == pool.min_in_sync {
+            return Ok(());
+        }
+        for index in 0..self.machines.len() {
+            // What was made last is with all members by then.
+            self.until("before a node is stopped", HEAL_LIMIT, Self::lacks)?;
+            self.go_on(self.world.now() + Duration::from_secs(5))?;
+            self.machines[index].stop(true);
+            let others: Vec<Rc<Machine>> =
+                self.machines.iter().filter(|machine| machine.index != index).cloned().collect();
+            self.until("nobody takes over", TAKE_OVER_LIMIT, |run| {
+                run.is_served_once(&others.iter().map(|machine| &**machine).collect::<Vec<_>>())
+            })?;
+            self.read_all("a node is gone", index)?;
+            self.machines[index].start();
+        }
+        Ok(())
+    }
+
+    fn judge(&self, healed: Duration) -> Result<Report, Failure> {
+        let history = self.ledger.history.borrow();
+        if let Err(violation) = checker::check(&history) {
+            if self.story.is_some() {
+                eprint!("{}", history.of_block(violation.block()));
+            }
+            return Err(violation.into());
+        }
+        let Report { operations, answered, .. } = Report::of(&history);
+        Ok(Report {
+            operations,
+            answered,
+            crashes: self.breaker.crashes,
+            faults: self.breaker.counts,
+            virtual_time: self.world.now(),
+            healed_in: healed,
+            trace_hash: self.world.trace_hash(),
+            trace_events: self.world.trace_events(),
+            ..*self.ledger.counts.borrow()
+        })
+    }
+}

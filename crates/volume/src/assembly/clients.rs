@@ -1,0 +1,333 @@
+//! Volumes go to where their hosts are: a host that can reach no node that serves a volume has no device (H14), and home (H15).
+//!
+//! ```text
+//!   controllers come and go ─► clients/N in the map, under the node's lease ─► every node
+//!
+//!   a node with a host     the head has no session, or is silent ──────────────► takes it
+//!                          the head has no client of it ── waits for the head ─► takes it after 3 s
+//!   the head               no client of it here, and a host of it elsewhere ───► gives it there
+//!                          its home has a host of it for 5 s, or it is idle ───► gives it home
+//! ```
+//!
+//! All of this is about who should be the head; that there is one, and that none but it is listened to, does not depend on it.
+
+use super::Assembly;
+use cluster::{
+    Change, ClientsRecord, MapError, Outcome, Record, Stay, Transaction, VolumeRecord, VolumeState as Life, encode,
+};
+use runtime::{Instant, now};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use types::{NodeId, VolumeId};
+
+/// Between two looks, if nothing is heard.
+const TEND_WAIT: Duration = Duration::from_millis(250);
+/// A host that has left may come again so soon: until then nothing is given away.
+const COMES_AGAIN: Duration = Duration::from_secs(1);
+/// A head that has no client of a volume has so long to give it to a node that has; then it is taken.
+const GIVES_WITHIN: Duration = Duration::from_secs(3);
+/// A move that failed is tried again after this.
+const MOVE_AGAIN: Duration = Duration::from_secs(5);
+/// Of a head that has answered no beat for so long its node is taken for gone, although it has a session: by one node after the
+/// other, so long apart.
+const SILENCE: Duration = Duration::from_secs(2);
+const TURN: Duration = Duration::from_millis(500);
+/// A node takes a volume from a silent head so often at most: two nodes that do not hear each other and have hosts of it both
+/// would take it from each other for ever.
+const SILENT_AGAIN: Duration = Duration::from_secs(60);
+/// The home has had a host of the volume for so long.
+const HOME_USED: Duration = Duration::from_secs(5);
+/// The home is up, and nobody uses the volume anywhere, for so long.
+const HOME_IDLE: Duration = Duration::from_secs(30);
+/// A volume goes home so often at most.
+const HOME_AGAIN: Duration = Duration::from_secs(60);
+
+/// What is remembered of wishes.
+#[derive(Default)]
+pub(super) struct Wishes {
+    /// What all nodes say of their clients.
+    clients: RefCell<BTreeMap<NodeId, ClientsRecord>>,
+    /// Volumes that hosts here wait for, and since when.
+    wanted: RefCell<BTreeMap<VolumeId, Instant>>,
+    /// Volumes whose home is ready for them, since when and why.
+    homesick: RefCell<BTreeMap<VolumeId, (Instant, Home)>>,
+    /// When this node has last tried to give one away, sent it home, or taken it from a silent head.
+    given: RefCell<BTreeMap<VolumeId, Instant>>,
+    sent_home: RefCell<BTreeMap<VolumeId, Instant>>,
+    taken: RefCell<BTreeMap<VolumeId, Instant>>,
+    /// Hosts that had left this node, and since when it is so many.
+    lost: Cell<(u64, Instant)>,
+    /// What the map was last told, and under which lease.
+    said: RefCell<Option<(cluster::LeaseId, ClientsRecord)>>,
+}
+
+/// Why a home is ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Home {
+    /// A host of the volume is there.
+    Used,
+    /// The volume is used nowhere.
+    Idle,
+}
+
+impl Wishes {
+    /// A node says this of its clients, or nothing any more.
+    pub(super) fn hear(&self, node: NodeId, clients: Option<ClientsRecord>) {
+        match clients {
+            Some(clients) => self.clients.borrow_mut().insert(node, clients),
+            None => self.clients.borrow_mut().remove(&node),
+        };
+    }
+
+    pub(super) fn forget_all(&self) {
+        self.clients.borrow_mut().clear();
+    }
+
+    fn is_due(since: &RefCell<BTreeMap<VolumeId, Instant>>, id: VolumeId, wait: Duration) -> bool {
+        let mut since = since.borrow_mut();
+        since.retain(|_, at| now().since(*at) < wait);
+        !since.contains_key(&id)
+    }
+
+    fn uses(&self, node: NodeId, volume: &VolumeRecord) -> bool {
+        self.clients.borrow().get(&node).is_some_and(|clients| clients.uses(volume))
+    }
+}
+
+impl Assembly {
+    pub(super) fn begin_clients(&self) {
+        let this: Weak<super::Node> = Rc::downgrade(&self.0);
+        let awaits = move |nqn: &str| this.upgrade().is_some_and(|node| Self(node).has_to_wait(nqn));
+        self.0.head.directory.clients().are_fetched_for(Some(Rc::new(awaits)));
+        let this = self.clone();
+        let tends = runtime::spawn(async move { this.tend_clients().await });
+        self.0.tasks.borrow_mut().push(tends);
+    }
+
+    /// Says who is here, and follows from who is where, for ever.
+    async fn tend_clients(&self) {
+        let clients = self.0.head.directory.clone();
+        loop {
+            let seen = clients.clients().generation();
+            if let Err(error) = self.say_clients().await {
+                log::debug!("the map is not told who uses volumes here: {error}");
+            }
+            self.fetch_volumes().await;
+            self.give_volumes();
+            let _ = runtime::timeout(TEND_WAIT, clients.clients().changed(seen)).await;
+        }
+    }
+
+    // ---- who is here -----------------------------------------------------------------------------------------------
+
+    /// What the map is to say of this node.
+    fn clients_here(&self) -> ClientsRecord {
+        let clients = self.0.head.directory.clone();
+        let mut hosts = clients.clients().hosts();
+        let has_more = hosts.len() > ClientsRecord::HOSTS_MAX;
+        hosts.truncate(ClientsRecord::HOSTS_MAX);
+        let any_host = !hosts.is_empty() && clients.clients().open_by_default();
+        let keys = self.0.keys.borrow().keys().copied().collect();
+        ClientsRecord { node: self.0.id, any_host, hosts, has_more, opened: clients.clients().opened(), keys }
+    }
+
+    async fn say_clients(&self) -> Result<(), MapError> {
+        let Some(lease) = self.0.groups.session_lease() else { return Ok(()) };
+        let is = self.clients_here();
+        let nobody = ClientsRecord { node: self.0.id, ..ClientsRecord::default() };
+        let wishes = self.0.heads.wishes();
+        let is_said = match &*wishes.said.borrow() {
+            Some((under, said)) => *under == lease && *said == is,
+            None => is == nobody,
+        };
+        // What an earlier life said goes with its session.
+        let is_heard = wishes.clients.borrow().get(&self.0.id).is_none_or(|heard| *heard == is);
+        if is_said && is_heard {
+            return Ok(());
+        }
+        wishes.said.replace(None);
+        let modified = self.0.map.get(&is.key()).await?.map(|found| found.modified).unwrap_or_default();
+        let mut transaction = Transaction::new().expect(is.key(), modified);
+        transaction.changes.push(Change::Put { key: is.key(), value: encode(&is), lease: Some(lease) });
+        if let Outcome::Committed(_) = self.0.map.transact(transaction).await? {
+            wishes.said.replace(Some((lease, is)));
+        }
+        Ok(())
+    }
+
+    // ---- as a node that has hosts ----------------------------------------------------------------------------------
+
+    /// Whether a host of this node waits for a volume: its head is no node that has a client of it.
+    fn has_to_wait(&self, nqn: &str) -> bool {
+        let heads = &self.0.heads;
+        let open_by_default = self.0.head.directory.clients().open_by_default();
+        let volumes = heads.volumes();
+        volumes.iter().filter(|volume| volume.hosts.allows(nqn, open_by_default)).any(|volume| {
+            let is_away = self.is_listed_elsewhere(volume);
+            let is_useless = || {
+                volume.head == self.0.id || !heads.is_alive(volume.head) || !heads.wishes().uses(volume.head, volume)
+            };
+            is_away && is_useless()
+        })
+    }
+
+    /// Whether it is known here, can be used, and is served by another.
+    fn is_listed_elsewhere(&self, volume: &VolumeRecord) -> bool {
+        let listed = self.0.head.directory.by_id(volume.id);
+        volume.state == Life::Online
+            && listed.is_some_and(|listed| listed.standing() == crate::api::Standing::Elsewhere)
+    }
+
+    /// Takes volumes that hosts here wait for, and nobody serves or gives.
+    async fn fetch_volumes(&self) {
+        let (heads, me) = (&self.0.heads, self.clients_here());
+        let wishes = heads.wishes();
+        let volumes = heads.volumes();
+        let is_wanted = |volume: &&Rc<VolumeRecord>| {
+            volume.head != me.node && me.has_host_of(volume) && self.is_listed_elsewhere(volume)
+        };
+        let wanted: Vec<&Rc<VolumeRecord>> = volumes.iter().filter(is_wanted).collect();
+        wishes.wanted.borrow_mut().retain(|id, _| wanted.iter().any(|volume| volume.id == *id));
+        let mut due = BTreeMap::new();
+        for volume in wanted {
+            let (is_alive, is_used) = (heads.is_alive(volume.head), wishes.uses(volume.head, volume));
+            let is_silent = is_alive && self.is_silent_head(volume);
+            if is_used || !is_alive {
+                wishes.wanted.borrow_mut().remove(&volume.id);
+            }
+            let since = *wishes.wanted.borrow_mut().entry(volume.id).or_insert_with(now);
+            if is_silent {
+                wishes.taken.borrow_mut().insert(volume.id, now());
+            }
+            if !is_alive || is_silent || !is_used && now().since(since) >= GIVES_WITHIN {
+                due.insert(volume.id, volume.volume_epoch);
+            }
+        }
+        if due.is_empty() || !heads.is_alive(me.node) {
+            return;
+        }
+        log::info!(
+            "this node takes volumes that hosts can reach through it and not through their head: {:?}",
+            due.keys()
+        );
+        let is_due = |volume: &VolumeRecord| due.get(&volume.id) == Some(&volume.volume_epoch);
+        if let Err(error) = self.take(is_due, |_| false).await {
+            log::warn!("volumes that hosts wait for were not taken: {error}");
+        }
+    }
+
+    /// Whether its head answers no beats, and it is this node's turn to take it.
+    fn is_silent_head(&self, volume: &VolumeRecord) -> bool {
+        let place = self.0.heads.place_of(self.0.id);
+        let silence = self.0.groups.silence_of(volume.head);
+        silence >= SILENCE + TURN * place && Wishes::is_due(&self.0.heads.wishes().taken, volume.id, SILENT_AGAIN)
+    }
+
+    // ---- as the head -----------------------------------------------------------------------------------------------
+
+    /// Gives volumes away that are of use elsewhere: in the background, each by itself.
+    fn give_volumes(&self) {
+        let (heads, me) = (&self.0.heads, self.clients_here());
+        let wishes = heads.wishes();
+        let volumes = heads.volumes();
+        let mine: Vec<_> =
+            volumes.iter().filter(|volume| volume.state == Life::Online && heads.is_mine(volume)).collect();
+        wishes.homesick.borrow_mut().retain(|id, _| mine.iter().any(|volume| volume.id == *id));
+        for volume in mine {
+            let Some((to, sent)) = self.better_place(volume, &me) else { continue };
+            if !Wishes::is_due(&wishes.given, volume.id, MOVE_AGAIN) {
+                continue;
+            }
+            wishes.given.borrow_mut().insert(volume.id, now());
+            if sent.is_some() {
+                wishes.sent_home.borrow_mut().insert(volume.id, now());
+            }
+            let (this, id, name) = (self.clone(), volume.id, volume.name.clone());
+            runtime::spawn(async move {
+                match this.hand_over(id, to, Stay::Meanwhile).await {
+                    Ok(_) => log::info!("volume {name} goes to node {to}, where it is used or at home"),
+                    Err(error) => log::info!("volume {name} stays for now: {error}"),
+                }
+            });
+        }
+    }
+
+    /// Where the volume is better served than here, and whether that is its home for its own sake.
+    fn better_place(&self, volume: &VolumeRecord, me: &ClientsRecord) -> Option<(NodeId, Option<Home>)> {
+        let wishes = self.0.heads.wishes();
+        if me.opened.contains(&volume.id) {
+            // An NBD client knows no other node.
+            return None;
+        }
+        let others: Vec<ClientsRecord> = wishes.clients.borrow().values().cloned().collect();
+        let serves = |node: NodeId| {
+            let can_serve = match others.iter().find(|clients| clients.node == node) {
+                Some(clients) => clients.can_serve(volume),
+                None => volume.key.is_none(),
+            };
+            node != me.node && can_serve && self.0.heads.is_alive(node) && self.0.groups.silence_of(node) < SILENCE
+        };
+        let users: BTreeSet<NodeId> =
+            others.iter().filter(|clients| clients.has_host_of(volume)).map(|clients| clients.node).collect();
+        let is_left = !me.uses(volume) && !self.has_just_lost_one();
+        if is_left {
+            let first = Some(volume.home).filter(|home| users.contains(home));
+            if let Some(to) = first.into_iter().chain(users.iter().copied()).find(|node| serves(*node)) {
+                return Some((to, None));
+            }
+        }
+        let is_idle = !me.uses(volume) && !others.iter().any(|clients| clients.node != me.node && clients.uses(volume));
+        let why = if users.contains(&volume.home) { Some(Home::Used) } else { is_idle.then_some(Home::Idle) };
+        let why = why.filter(|_| volume.home != NodeId(0) && serves(volume.home));
+        let mut homesick = wishes.homesick.borrow_mut();
+        let Some(why) = why else {
+            homesick.remove(&volume.id);
+            return None;
+        };
+        let since = homesick.entry(volume.id).or_insert((now(), why));
+        if since.1 != why {
+            *since = (now(), why);
+        }
+        let wait = if why == Home::Used { HOME_USED } else { HOME_IDLE };
+        let is_due = now().since(since.0) >= wait && Wishes::is_due(&wishes.sent_home, volume.id, HOME_AGAIN);
+        is_due.then_some((volume.home, Some(why)))
+    }
+
+    /// Whether a host has left so lately that it may be about to come again.
+    fn has_just_lost_one(&self) -> bool {
+        let (left, lost) = (self.0.head.directory.clients().left(), &self.0.heads.wishes().lost);
+        if left > lost.get().0 {
+            lost.set((left, now()));
+        }
+        left > 0 && now().since(lost.get().1) < COMES_AGAIN
+    }
+
+    /// Hosts that can reach a volume only through nodes that do not serve it, in words (H14).
+    pub(super) fn who_waits(&self) -> Vec<String> {
+        let (heads, me) = (&self.0.heads, self.clients_here());
+        let clients = heads.wishes().clients.borrow();
+        let mut words = Vec::new();
+        for volume in heads.volumes().iter().filter(|volume| heads.is_mine(volume) && me.uses(volume)) {
+            let waits = |clients: &ClientsRecord| {
+                let may = |host: &&String| volume.hosts.allows(host, clients.any_host) && !me.hosts.contains(host);
+                clients.hosts.iter().find(may).cloned()
+            };
+            let waiting = clients
+                .values()
+                .filter(|clients| clients.node != me.node)
+                .find_map(|clients| Some((clients.node, waits(clients)?)));
+            if let Some((node, host)) = waiting {
+                words.push(format!(
+                    "host {} reaches volume {} only through node {node}, and node {} serves it for other clients: connect \
+                     it there too",
+                    host.escape_debug(),
+                    volume.name,
+                    me.node
+                ));
+            }
+        }
+        words
+    }
+}

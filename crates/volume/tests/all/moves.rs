@@ -1,0 +1,124 @@
+//! A head goes to another node by order: while hosts write, and when it is gone.
+
+use crate::common::moving::Host;
+use crate::common::nodes::{Cluster, NODES, check, fill, made, node_id, of};
+use cluster::{VolumeRecord, get, keys};
+use std::time::Duration;
+use types::NodeId;
+use volume::{Assembly, Standing, VolumeError};
+
+fn record(cluster: &Cluster, at: usize) -> VolumeRecord {
+    let map = cluster.map();
+    cluster.at(at, |assembly| async move {
+        let key = keys::volume(of(&assembly).id());
+        get::<VolumeRecord>(&*map, &key).await.expect("readable").expect("it is there").record
+    })
+}
+
+async fn ordered(assembly: Assembly, to: usize) -> Result<NodeId, VolumeError> {
+    assembly.move_volume("v", node_id(to)).await.map(|info| info.head)
+}
+
+#[test]
+fn a_volume_goes_where_it_is_ordered_while_hosts_write() {
+    for (seed, cores) in [(1, 1), (2, 2), (3, 1)] {
+        let cluster = Cluster::new(seed, cores);
+        cluster.at(0, made);
+        cluster.pass(Duration::from_secs(1));
+        let host = Host::begin(&cluster);
+        for (from, to) in [(0, 1), (1, 2), (2, 0), (0, 0)] {
+            let before = host.acknowledged();
+            cluster.pass(Duration::from_millis(300));
+            assert!(host.acknowledged() > before, "it is written");
+            let head = cluster.at(from, |assembly| ordered(assembly, to)).expect("moved");
+            assert_eq!(head, node_id(to));
+            let found = record(&cluster, to);
+            assert_eq!((found.head, found.home), (node_id(to), node_id(to)));
+            cluster.pass(Duration::from_millis(100));
+            let mut standings = vec![Some(Standing::Elsewhere); NODES];
+            standings[to] = Some(Standing::Here);
+            assert_eq!(cluster.standings("v"), standings);
+        }
+        cluster.pass(Duration::from_millis(300));
+        assert!(host.end(&cluster, 0) > 0, "something was under way when it moved");
+    }
+}
+
+#[test]
+fn who_is_not_the_head_names_it_and_who_is_not_up_gets_nothing() {
+    let cluster = Cluster::new(1, 1);
+    cluster.at(0, made);
+    cluster.pass(Duration::from_secs(1));
+    let refused = cluster.at(1, |assembly| ordered(assembly, 2));
+    assert!(matches!(refused, Err(VolumeError::Elsewhere { head: NodeId(1), .. })), "{refused:?}");
+    let refused = cluster.at(0, |assembly| ordered(assembly, 8));
+    assert!(matches!(refused, Err(VolumeError::NoWayThere { to: NodeId(9), .. })), "{refused:?}");
+    cluster.at(0, |assembly| async move { check(&of(&assembly), 1).await });
+}
+
+#[test]
+fn a_volume_of_a_dead_head_goes_where_it_is_ordered() {
+    let cluster = Cluster::new(2, 1);
+    cluster.at(0, made);
+    cluster.pass(Duration::from_secs(1));
+    cluster.crash(0);
+    // Its session has just ended: nobody has taken its turn.
+    let mut waited = 0;
+    let moved = loop {
+        match cluster.at(2, |assembly| ordered(assembly, 2)) {
+            Err(VolumeError::Elsewhere { head: NodeId(1), .. }) => cluster.pass(Duration::from_millis(100)),
+            moved => break moved,
+        }
+        waited += 1;
+        assert!(waited < 200, "the session ends");
+    };
+    // Or another has, in that moment: it is the head then, and can be asked.
+    match moved {
+        Ok(head) => assert_eq!(head, node_id(2)),
+        Err(VolumeError::Elsewhere { head, .. }) => assert_eq!(head, node_id(1)),
+        Err(error) => panic!("{error}"),
+    }
+    let head = record(&cluster, 1).head.0 as usize - 1;
+    cluster.at(head, |assembly| async move {
+        check(&of(&assembly), 1).await;
+        fill(&of(&assembly), 2).await.expect("written");
+        check(&of(&assembly), 2).await;
+    });
+}
+
+/// Whom a volume is given to and who dies before it hears of it: the usual rules find a head.
+#[test]
+fn a_volume_that_goes_to_a_node_which_dies_finds_a_head() {
+    let cluster = Cluster::new(3, 1);
+    cluster.at(0, made);
+    cluster.pass(Duration::from_secs(1));
+    cluster.nodes[1].pause();
+    let given = cluster.at(0, |assembly| ordered(assembly, 1));
+    assert!(matches!(given, Err(VolumeError::NoWayThere { .. })), "{given:?}");
+    assert_eq!(record(&cluster, 0).head, node_id(1));
+    cluster.crash(1);
+    cluster.pass(Duration::from_secs(15));
+    let head = record(&cluster, 0).head.0 as usize - 1;
+    assert_ne!(head, 1);
+    cluster.at(head, |assembly| async move { check(&of(&assembly), 1).await });
+}
+
+/// Without the map nothing moves, and everything is served as before.
+#[test]
+fn a_move_that_the_map_does_not_answer_changes_nothing() {
+    let cluster = Cluster::new(4, 1);
+    cluster.at(0, made);
+    cluster.pass(Duration::from_secs(1));
+    cluster.map.set_faults(cluster::MapFaults { requests_lost: 1024, ..cluster::MapFaults::NONE });
+    let host = Host::begin(&cluster);
+    let stays = cluster.at(0, |assembly| ordered(assembly, 1));
+    assert!(stays.is_err(), "{stays:?}");
+    assert_eq!(cluster.standings("v")[0], Some(Standing::Here));
+    let before = host.acknowledged();
+    cluster.pass(Duration::from_millis(300));
+    assert!(host.acknowledged() > before, "it is written");
+    cluster.map.set_faults(cluster::MapFaults::NONE);
+    cluster.pass(Duration::from_secs(12));
+    let head = record(&cluster, 0).head.0 as usize - 1;
+    host.end(&cluster, head);
+}
