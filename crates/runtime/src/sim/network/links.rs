@@ -67,6 +67,18 @@ impl World {
         });
     }
 
+    /// Bytes that one node has sent to another and that have not arrived.
+    pub fn bytes_under_way(&self, from: &SimNode, to: &SimNode) -> usize {
+        let mut bytes = 0;
+        self.shared.each_connection_between(from.index, to.index, |network, id| {
+            let Some(connection) = network.get(id) else { return };
+            for (_, pipe) in connection.ends.iter().zip(&connection.pipes).filter(|(end, _)| end.node == from.index) {
+                bytes += pipe.under_way.iter().map(|(_, segment)| segment.len()).sum::<usize>();
+            }
+        });
+        bytes
+    }
+
     /// From now on some of the connections between two nodes, each way by itself, take up to `most` longer than others: what
     /// is sent later on one arrives before what was sent on another. With zero, none does.
     pub fn lag_connections(&self, one: &SimNode, other: &SimNode, most: Duration) {
