@@ -8,8 +8,8 @@
 //! Few operations on one block are under way at a time, so the sets stay small and the whole is linear in the length
 //! of the history. What may take effect at any time would make them grow. A write of unknown outcome whose stamp nobody
 //! ever read is left out, since an order without it is as good as one with it; one that was read has surely had its
-//! effect before the first such read ended. Zeroes of unknown outcome have no stamp; of those that may come at any time
-//! the older is as good as the younger, so they are used in this order only.
+//! effect before the first such read ended. Zeroes of unknown outcome have no stamp; those that may come at any time
+//! are all as good as each other, so that only their number counts: how many have been sent, and how many of them were used.
 
 use super::Violation;
 use crate::history::{Action, History, Moment, Operation, OperationId, Outcome, Value};
@@ -74,11 +74,34 @@ enum Kind {
     Read(Value),
 }
 
-/// What the block holds, and which operations under way (by slot) have had their effect.
+/// What the block holds, which operations under way (by slot) have had their effect, and how many of the zeroes that may come
+/// at any time. Of two that are the same otherwise the one with fewer zeroes used is as good, and is looked at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Possibility {
     value: Value,
     done: u64,
+    zeroes: u32,
+}
+
+/// Possibilities, each with the fewest zeroes.
+#[derive(Default)]
+struct Possibilities(HashMap<(Value, u64), u32, FixedState>);
+
+impl Possibilities {
+    /// Whether it is better than what was there.
+    fn insert(&mut self, Possibility { value, done, zeroes }: Possibility) -> bool {
+        let fewest = self.0.entry((value, done)).or_insert(u32::MAX);
+        let is_better = zeroes < *fewest;
+        *fewest = zeroes.min(*fewest);
+        is_better
+    }
+
+    fn into_sorted(self) -> Vec<Possibility> {
+        let mut all: Vec<_> =
+            self.0.into_iter().map(|((value, done), zeroes)| Possibility { value, done, zeroes }).collect();
+        all.sort_unstable();
+        all
+    }
 }
 
 /// Judges each block of a history.
@@ -147,24 +170,28 @@ fn check_block(block: u64, accesses: &[Access]) -> Result<(), Violation> {
 }
 
 /// A write of unknown outcome that was read has had its effect by the end of the first read that shows it, if nothing
-/// else wrote the same.
+/// else that wrote the same had been sent by then.
 fn end_what_was_read(accesses: &mut [Access]) {
-    let mut writers: HashMap<Value, u32, FixedState> = HashMap::default();
     let mut first_seen: HashMap<Value, Moment, FixedState> = HashMap::default();
     for access in accesses.iter() {
-        match access.kind {
-            Kind::Write(value) => *writers.entry(value).or_default() += 1,
-            Kind::Read(value) => {
-                let seen = first_seen.entry(value).or_insert(access.end);
-                *seen = access.end.min(*seen);
-            }
+        if let Kind::Read(value) = access.kind {
+            let seen = first_seen.entry(value).or_insert(access.end);
+            *seen = access.end.min(*seen);
+        }
+    }
+    let mut writers: HashMap<Value, u32, FixedState> = HashMap::default();
+    for access in accesses.iter() {
+        if let Kind::Write(value) = access.kind
+            && first_seen.get(&value).is_some_and(|seen| access.start < *seen)
+        {
+            *writers.entry(value).or_default() += 1;
         }
     }
     for access in accesses.iter_mut().filter(|access| !access.required) {
         let Kind::Write(value) = access.kind else { continue };
         let Some(&seen) = first_seen.get(&value) else { continue };
         // What was read before it was sent is no order's doing: the read finds that nothing explains it.
-        if value != Value::ZERO && writers[&value] == 1 && seen > access.start && seen < access.end {
+        if value != Value::ZERO && seen > access.start && writers[&value] == 1 && seen < access.end {
             // Just before the read ends.
             (access.required, access.end) = (true, seen);
         }
@@ -175,16 +202,22 @@ fn end_what_was_read(accesses: &mut [Access]) {
 struct Search {
     block: u64,
     open: Vec<Option<Access>>,
+    /// Zeroes that were sent and may come at any time.
+    zeroes: u32,
     possibilities: Vec<Possibility>,
 }
 
 impl Search {
     fn new(block: u64) -> Self {
-        let at_first = Possibility { value: Value::ZERO, done: 0 };
-        Self { block, open: Vec::new(), possibilities: vec![at_first] }
+        let at_first = Possibility { value: Value::ZERO, done: 0, zeroes: 0 };
+        Self { block, open: Vec::new(), zeroes: 0, possibilities: vec![at_first] }
     }
 
     fn start(&mut self, access: Access) -> Result<(), Violation> {
+        if access.is_zero_at_any_time() {
+            self.zeroes += 1;
+            return Ok(());
+        }
         let slot = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
         if slot == MOST_OPEN {
             return Err(Violation::TooManyOpen { block: self.block, open: MOST_OPEN + 1 });
@@ -203,12 +236,14 @@ impl Search {
     }
 
     fn end(&mut self, access: Access) -> Result<(), Violation> {
+        if access.is_zero_at_any_time() {
+            return Ok(());
+        }
         let is_it = |open: &Option<Access>| open.is_some_and(|open| open.operation == access.operation);
         let slot = self.open.iter().position(is_it).expect("what ends has started");
         let bit = 1 << slot;
         let before = std::mem::take(&mut self.possibilities);
-        let mut after: Set<Possibility> = Set::default();
-        let mut seen: Set<Possibility> = Set::default();
+        let (mut after, mut seen) = (Possibilities::default(), Possibilities::default());
         let mut todo = Vec::new();
         for possibility in &before {
             if possibility.done & bit != 0 {
@@ -230,13 +265,17 @@ impl Search {
                     todo.push(next);
                 }
             }
-            if seen.len() + after.len() > MOST_POSSIBILITIES {
+            if seen.0.len() + after.0.len() > MOST_POSSIBILITIES {
                 return Err(Violation::TooManyOpen { block: self.block, open: self.open.iter().flatten().count() });
             }
         }
         self.open[slot] = None;
-        if after.is_empty() {
-            let mut possible: Vec<Value> = before.iter().chain(&seen).map(|possibility| possibility.value).collect();
+        if after.0.is_empty() {
+            let mut possible: Vec<Value> = before
+                .iter()
+                .map(|possibility| possibility.value)
+                .chain(seen.0.into_keys().map(|(value, _)| value))
+                .collect();
             possible.sort_unstable();
             possible.dedup();
             return Err(Violation::NotLinearizable(NotLinearizable {
@@ -247,29 +286,27 @@ impl Search {
                 moments: (access.start, access.end),
             }));
         }
-        self.possibilities = after.into_iter().collect();
-        self.possibilities.sort_unstable();
+        self.possibilities = after.into_sorted();
         Ok(())
-    }
-
-    /// Whether an older zero that may come at any time, and is as good, has not been used.
-    fn has_older_zero(&self, zero: &Access, done: u64) -> bool {
-        let unused = self.open.iter().enumerate().filter(|(slot, _)| done & (1 << slot) == 0);
-        unused.filter_map(|(_, access)| access.as_ref()).any(|a| a.is_zero_at_any_time() && a.start < zero.start)
     }
 
     /// What can come next: one more write under way has its effect, and the reads that it contents are content.
     fn continuations(&self, from: Possibility) -> impl Iterator<Item = Possibility> + '_ {
         let open = self.open.iter().enumerate().filter(move |(slot, _)| from.done & (1 << slot) == 0);
-        open.filter_map(move |(slot, access)| {
-            let access = access.as_ref()?;
-            let Kind::Write(value) = access.kind else { return None };
-            if access.is_zero_at_any_time() && self.has_older_zero(access, from.done) {
-                return None;
-            }
-            let content = self.open.iter().enumerate().filter(|(_, a)| a.is_some_and(|a| a.kind == Kind::Read(value)));
-            let done = content.fold(from.done | 1 << slot, |done, (slot, _)| done | 1 << slot);
-            Some(Possibility { value, done })
-        })
+        let named = open.filter_map(move |(slot, access)| {
+            let Kind::Write(value) = access.as_ref()?.kind else { return None };
+            Some(Possibility { value, done: self.content(value, from.done | 1 << slot), zeroes: from.zeroes })
+        });
+        let zero = (from.zeroes < self.zeroes).then(|| {
+            let done = self.content(Value::ZERO, from.done);
+            Possibility { value: Value::ZERO, done, zeroes: from.zeroes + 1 }
+        });
+        named.chain(zero)
+    }
+
+    /// With the reads under way that a value contents.
+    fn content(&self, value: Value, done: u64) -> u64 {
+        let content = self.open.iter().enumerate().filter(|(_, a)| a.is_some_and(|a| a.kind == Kind::Read(value)));
+        content.fold(done, |done, (slot, _)| done | 1 << slot)
     }
 }

@@ -385,7 +385,7 @@ fn a_long_history_is_judged_in_time_linear_in_its_length() {
 #[test]
 fn what_may_come_at_any_time_is_judged_in_little_time() {
     let mut script = Script::default();
-    for round in 0..40 {
+    for round in 0..400 {
         // None of them is ever answered. Each third write is seen, long after.
         script.begin_zero(0);
         let late = History::stamp(script.begin_write(0, 1));
@@ -396,6 +396,36 @@ fn what_may_come_at_any_time_is_judged_in_little_time() {
             1 => script.read(0, &[Value::ZERO]),
             _ => script.zero(0),
         }
+    }
+    assert_eq!(script.checker(), "none");
+}
+
+#[test]
+fn as_many_zeroes_are_used_as_were_sent() {
+    for (sent, verdict) in [(2, "linearizability"), (3, "none")] {
+        let mut script = Script::default();
+        (0..sent).for_each(|_| drop(script.begin_zero(0)));
+        for _ in 0..3 {
+            let one = script.write(0, 1);
+            script.read(0, &[one]);
+            script.read(0, &[Value::ZERO]);
+        }
+        assert_eq!(script.checker(), verdict, "{sent}");
+    }
+}
+
+#[test]
+fn writes_of_unknown_outcome_that_are_brought_back_later_do_not_pile_up() {
+    let mut script = Script::default();
+    for _ in 0..200 {
+        let late = History::stamp(script.begin_write(0, 1));
+        script.read(0, &[late]);
+        let known = script.write(0, 1);
+        script.read(0, &[known]);
+        // Whether it went back is not known: `late` may be there again at any time.
+        let back = script.0.start(Action::Restore(vec![late]), 0, 1);
+        script.read(0, &[late]);
+        script.0.over(back);
     }
     assert_eq!(script.checker(), "none");
 }

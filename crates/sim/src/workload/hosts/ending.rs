@@ -32,7 +32,12 @@ impl Run {
     pub fn finish(&mut self) -> Result<Report, Failure> {
         self.change(|breaker, reach| breaker.mend_all(reach));
         self.ledger.stop.set(true);
+        self.restart_failed()?;
         let healed = self.until("not healed", HEAL_LIMIT, Self::lacks)?;
+        // What was under way when all was mended may have failed since.
+        if self.restart_failed()? {
+            self.until("not healed", HEAL_LIMIT, Self::lacks)?;
+        }
         tell(format_args!("all volumes are served"));
         self.until("clients wait", ANSWER_LIMIT, |run| (!run.ledger.all_ended()).then(|| run.describe_clients()))?;
         self.look_at_all()?;
@@ -40,6 +45,31 @@ impl Run {
         self.read_without_map()?;
         self.read_copies()?;
         self.judge(healed)
+    }
+
+    /// Somebody looks after the nodes of which a device has failed, now that it is well again. Returns whether there were any.
+    fn restart_failed(&mut self) -> Result<bool, Failure> {
+        let mut any = false;
+        for machine in self.machines.clone() {
+            let Some(failed) = self.failed_device(&machine)? else { continue };
+            if !self.ledger.disks_fail {
+                return Err(Failure::new(
+                    "damage",
+                    format!("node {}, no disk of which fails: {failed}", machine.index),
+                ));
+            }
+            machine.stop(false);
+            machine.start();
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Why a device of a node takes nothing more, as the node says if it is up.
+    fn failed_device(&self, machine: &Machine) -> Result<Option<String>, Failure> {
+        let Some(assembly) = machine.assembly() else { return Ok(None) };
+        let status = self.world.run_on(&machine.node, 0, async move { assembly.status().await })?;
+        Ok(status.devices.into_iter().find_map(|device| device.failed))
     }
 
     /// What keeps a volume from being served by one node, and all others from knowing which.
@@ -125,6 +155,9 @@ impl Run {
             // What was made last is with all members by then.
             self.until("before a node is stopped", HEAL_LIMIT, Self::lacks)?;
             self.go_on(self.world.now() + Duration::from_secs(5))?;
+            if let Some(failed) = self.machines.iter().find_map(|machine| self.failed_device(machine).transpose()) {
+                return Err(Failure::new("liveness", format!("a device failed when all was whole: {}", failed?)));
+            }
             self.machines[index].stop(true);
             let others: Vec<Rc<Machine>> =
                 self.machines.iter().filter(|machine| machine.index != index).cloned().collect();
