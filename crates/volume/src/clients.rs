@@ -170,12 +170,11 @@ impl Wanting {
     }
 
     fn tell(head: &Rc<Head>, volume: VolumeId, comes: bool) {
-        head.spawn_on(0, move |first| {
-            Box::pin(async move {
-                let clients = first.directory.clients();
-                clients.count(&clients.wanted, volume, comes);
-            })
-        });
+        let count = move |clients: &Clients| clients.count(&clients.wanted, volume, comes);
+        if head.index == 0 {
+            return count(head.directory.clients());
+        }
+        head.spawn_on(0, move |first| Box::pin(async move { count(first.directory.clients()) }));
     }
 }
 

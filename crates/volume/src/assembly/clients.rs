@@ -276,7 +276,8 @@ impl Assembly {
         let volumes = heads.volumes();
         let Some(volume) = volumes.iter().find(|volume| volume.id == id && heads.is_mine(volume)) else { return false };
         let others: Vec<ClientsRecord> = heads.wishes().clients.borrow().values().cloned().collect();
-        let is_used = others.iter().any(|clients| clients.node != me.node && clients.node != to && clients.uses(volume));
+        let is_used =
+            others.iter().any(|clients| clients.node != me.node && clients.node != to && clients.uses(volume));
         let may_go = volume.state == Life::Online && !me.uses(volume) && !is_used && !self.has_just_lost_one();
         if !may_go || !self.can_serve(volume, to, &others) {
             return false;

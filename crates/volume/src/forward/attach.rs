@@ -82,7 +82,9 @@ impl Volume {
             }
             if now() >= until {
                 let (name, node) = (self.name(), self.info().head);
-                return Err(IoError::Unavailable(format!("node {node} is the head of volume {name}, and cannot be asked")));
+                return Err(IoError::Unavailable(format!(
+                    "node {node} is the head of volume {name}, and cannot be asked"
+                )));
             }
             runtime::sleep(LOOK_WAIT).await;
         }

@@ -1,7 +1,11 @@
 //! The clients of one core that have volumes open, wherever those are served.
 
+use crate::head::Head;
 use crate::session::Session;
+use replication::node::Peer;
+use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use types::{Mutant, VolumeId, mutant};
 
@@ -20,21 +24,19 @@ pub(crate) struct Attending {
     last: Cell<u64>,
     /// Bytes that sessions with other nodes read.
     reading: Cell<usize>,
+    /// Sessions with other nodes that have ended here.
+    left: RefCell<VecDeque<(Peer, u64)>>,
+    leaves: WaitList,
 }
 
 /// A client has a volume open, until this is dropped.
 pub(super) struct Attends {
     session: Session,
-    head: Rc<crate::head::Head>,
+    head: Rc<Head>,
 }
 
 impl Attends {
-    pub(super) fn begin(
-        head: &Rc<crate::head::Head>,
-        volume: VolumeId,
-        session: &Session,
-        number: Option<u64>,
-    ) -> Self {
+    pub(super) fn begin(head: &Rc<Head>, volume: VolumeId, session: &Session, number: Option<u64>) -> Self {
         let attendee = Attendee { volume, session: session.clone(), number };
         head.attending.all.borrow_mut().push(attendee);
         Self { session: session.clone(), head: head.clone() }
@@ -69,6 +71,16 @@ impl Attending {
     pub(super) fn lives(&self, number: u64) -> bool {
         let all = self.all.borrow();
         all.iter().any(|attendee| attendee.number == Some(number) && !attendee.session.is_gone())
+    }
+
+    /// A session with another node has ended here: it is to be told.
+    pub(super) fn leaves(&self, peer: &Peer, number: u64) {
+        self.left.borrow_mut().push_back((peer.clone(), number));
+        self.leaves.wake_all();
+    }
+
+    pub(super) async fn next_to_leave(&self) -> (Peer, u64) {
+        self.leaves.until(|| self.left.borrow_mut().pop_front()).await
     }
 
     /// Takes room for what is read of another node, if there is.

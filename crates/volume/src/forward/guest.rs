@@ -132,12 +132,7 @@ impl Guest {
     }
 
     /// Asks the head, as soon as there is room for it, for a client that is there then.
-    async fn ask(
-        &self,
-        asked: Asked,
-        payload: Option<SharedBuf>,
-        read: usize,
-    ) -> Result<(Answer, SharedBuf), IoError> {
+    async fn ask(&self, asked: Asked, payload: Option<SharedBuf>, read: usize) -> Result<(Answer, SharedBuf), IoError> {
         let head = Question { session: self.number, asked }.encode();
         let parcel = match payload {
             Some(bytes) => Parcel { head, bytes },
@@ -194,11 +189,18 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        if self.peer.is_over() {
-            return;
+        self.head.attending.leaves(&self.peer, self.number);
+    }
+}
+
+/// Tells heads whose sessions have ended, behind all that was sent for them, as long as the core lives.
+pub(super) async fn say_goodbye(head: Rc<Head>) {
+    loop {
+        let (peer, number) = head.attending.next_to_leave().await;
+        // If the connection ends before that, so do its sessions.
+        let end = Parcel::of(Question { session: number, asked: Asked::End }.encode());
+        while peer.try_call(SERVICE, &end).is_none() && !peer.is_over() {
+            peer.room().await;
         }
-        let (peer, parcel) = (self.peer.clone(), Parcel::of(Question { session: self.number, asked: Asked::End }.encode()));
-        // Behind all that was sent for it. If the connection ends before that, so do its sessions.
-        runtime::spawn(async move { drop(peer.call(SERVICE, parcel).await) });
     }
 }

@@ -48,16 +48,35 @@ pub(super) struct Question {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// A client wants to use the volume, or the snapshot that this layer is.
-    Open { volume: VolumeId, snapshot: LayerId },
+    Open {
+        volume: VolumeId,
+        snapshot: LayerId,
+    },
     /// The client is gone.
     End,
-    Read { offset: u64, len: u32 },
-    Write { offset: u64 },
-    Zero { how: How, offset: u64, len: u64 },
+    Read {
+        offset: u64,
+        len: u32,
+    },
+    Write {
+        offset: u64,
+    },
+    Zero {
+        how: How,
+        offset: u64,
+        len: u64,
+    },
     Flush,
-    Status { offset: u64, len: u64, extents_max: u32, marks: Vec<LayerId> },
+    Status {
+        offset: u64,
+        len: u64,
+        extents_max: u32,
+        marks: Vec<LayerId>,
+    },
     /// Say when all is on its way that clients of the volume have sent before. Clients that are gone send nothing more.
-    Settle { volume: VolumeId },
+    Settle {
+        volume: VolumeId,
+    },
     /// Is the client there still?
     Lives,
 }

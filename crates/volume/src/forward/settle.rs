@@ -7,6 +7,7 @@
 //! ```
 
 use super::attending::Attending;
+use super::guest::say_goodbye;
 use super::message::{Answer, Asked, Question};
 use super::visitors::{self, Answering, Visiting};
 use super::{SERVICE, SESSIONS_MAX, SETTLE_WAIT};
@@ -18,8 +19,9 @@ use std::future::ready;
 use std::rc::Rc;
 use types::{Mutant, VolumeId, mutant};
 
-/// This core answers other nodes from now on: forwarders, if it is the first one, and heads.
+/// This core answers other nodes from now on, forwarders, if it is the first one, and heads; and says who leaves.
 pub(crate) fn answer(head: &Rc<Head>) {
+    runtime::spawn(say_goodbye(head.clone()));
     let this = Rc::downgrade(head);
     head.groups.answer_calls(
         SERVICE,

@@ -60,9 +60,8 @@ impl Visitors {
 
     /// Connections that have sessions of the volume.
     pub(super) fn of(&self, volume: VolumeId) -> Vec<Rc<Visiting>> {
-        let has_some = |visiting: &&Rc<Visiting>| {
-            visiting.sessions.borrow().values().any(|visitor| visitor.volume.id() == volume)
-        };
+        let has_some =
+            |visiting: &&Rc<Visiting>| visiting.sessions.borrow().values().any(|visitor| visitor.volume.id() == volume);
         self.0.borrow().iter().filter(has_some).cloned().collect()
     }
 }
@@ -133,11 +132,8 @@ async fn open(head: Rc<Head>, peer: Peer, number: u64, (id, layer): (VolumeId, L
     }
     let session = Session::that_waits();
     session.lives_if(move || Box::pin(lives(peer.clone(), number)));
-    let visitor = Rc::new(Visitor {
-        volume: volume.of_session(&session),
-        session: session.clone(),
-        opening: RefCell::default(),
-    });
+    let visitor =
+        Rc::new(Visitor { volume: volume.of_session(&session), session: session.clone(), opening: RefCell::default() });
     // At once: its end may come while it is being opened.
     visiting.sessions.borrow_mut().insert(number, visitor.clone());
     let is_given = head.directory.clients().gives(id, visiting.peer.node()).await;

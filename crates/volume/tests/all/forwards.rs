@@ -1,15 +1,15 @@
 //! Clients that know one node: served there, or passed on to the head (H17).
 
 use crate::common::forwards::{
-    Client, used, what_comes_of_a_session_that_was_ended_is_refused, what_is_on_its_way_is_done_before_the_next_session,
-    what_waits_for_a_client_that_is_gone_is_not_sent,
+    Client, used, what_comes_of_a_session_that_was_ended_is_refused,
+    what_is_on_its_way_is_done_before_the_next_session, what_waits_for_a_client_that_is_gone_is_not_sent,
 };
 use crate::common::nodes::{CHUNKS, Cluster, TAKEN_OVER, made, node_id, of};
 use crate::common::{Random, payload};
 use runtime::channel::cross;
 use std::time::Duration;
 use types::CHUNK_BYTES;
-use volume::{IoError, Standing};
+use volume::{Attached, IoError, Standing};
 
 fn is_head(cluster: &Cluster, index: usize) -> bool {
     cluster.at(index, |assembly| async move { of(&assembly).standing() }) == Standing::Here
@@ -20,7 +20,7 @@ fn what_is_passed_on_is_done_as_at_the_head() {
     for cores in [1, 2] {
         let (cluster, here, there) = used(cores as u64, cores);
         let other = Client::at(&cluster, 2);
-        let (here, there, other) = (&here.volume, &there.volume, &other.volume);
+        let (here, there, other): (&Attached, &Attached, &Attached) = (&here.volume, &there.volume, &other.volume);
         let random = Random::new(cores as u64);
         for round in 0..40 {
             let (offset, len) = random.range(CHUNKS * CHUNK_BYTES);
@@ -39,9 +39,11 @@ fn what_is_passed_on_is_done_as_at_the_head() {
                 .expect("done");
                 volume.flush().await.expect("flushed");
             });
-            let read = |index: usize, volume: &volume::Attached| {
+            let read = |index: usize, volume: &Attached| {
                 let volume = volume.clone();
-                cluster.at(index, move |_| async move { volume.read(offset, len as u32).await.expect("readable") }).bytes
+                cluster
+                    .at(index, move |_| async move { volume.read(offset, len as u32).await.expect("readable") })
+                    .bytes
             };
             let seen = read(0, here);
             assert_eq!(seen[zeroed as usize..], bytes[zeroed as usize..]);
@@ -50,7 +52,7 @@ fn what_is_passed_on_is_done_as_at_the_head() {
             }
             assert!(read(1, there) == seen && read(2, other) == seen, "all see the same");
         }
-        let status = |index: usize, volume: &volume::Attached| {
+        let status = |index: usize, volume: &Attached| {
             let volume = volume.clone();
             cluster.at(index, move |_| async move {
                 volume.block_status(0, CHUNKS * CHUNK_BYTES, &[], 2048).await.expect("told")
@@ -59,7 +61,8 @@ fn what_is_passed_on_is_done_as_at_the_head() {
         assert!(status(0, here).len() > 10);
         assert_eq!(status(0, here), status(1, there));
         let volume = there.clone();
-        let refused = cluster.at(1, move |_| async move { volume.write(CHUNKS * CHUNK_BYTES - 1, payload(&[1; 2])).await });
+        let refused =
+            cluster.at(1, move |_| async move { volume.write(CHUNKS * CHUNK_BYTES - 1, payload(&[1; 2])).await });
         assert!(matches!(refused, Err(IoError::OutOfRange { .. })), "{refused:?}");
     }
 }
@@ -73,12 +76,15 @@ fn snapshots_are_read_through_every_node_until_they_are_deleted() {
     let snapshot = Client::opens(&cluster, 1, Some("s")).expect("served");
     assert!(snapshot.volume.is_forwarded());
     assert_eq!((snapshot.reads(&cluster, 3), there.reads(&cluster, 3)), (Ok(1), Ok(2)));
-    let volume = snapshot.volume.clone();
+    let volume = Attached::clone(&snapshot.volume);
     let refused = cluster.at(1, move |_| async move { volume.write(0, payload(&[1; 4096])).await });
     assert_eq!(refused, Err(IoError::ReadOnly));
-    let (volume, marks) = (there.volume.clone(), there.volume.marks_of(&["s".to_owned()]));
+    let (volume, marks) = (Attached::clone(&there.volume), there.volume.marks_of(&["s".to_owned()]));
     let changed = cluster.at(1, move |_| async move { volume.block_status(0, 8192, &marks, 8).await.expect("told") });
-    assert_eq!(changed.iter().map(|extent| (extent.len_bytes, extent.changed_since)).collect::<Vec<_>>(), [(4096, 1), (4096, 0)]);
+    assert_eq!(
+        changed.iter().map(|extent| (extent.len_bytes, extent.changed_since)).collect::<Vec<_>>(),
+        [(4096, 1), (4096, 0)]
+    );
     cluster.at(0, |assembly| async move { assembly.delete_snapshot("v", "s").await.expect("deleted") });
     assert!(matches!(snapshot.reads(&cluster, 3), Err(IoError::Gone(_))));
     assert_eq!(there.reads(&cluster, 3), Ok(2));
@@ -114,7 +120,6 @@ fn who_opens_what_a_dead_node_served_has_it_here() {
     for seed in 1..4 {
         let (cluster, stays, old) = used(seed, 1);
         stays.writes(&cluster, 2);
-        std::mem::forget(stays);
         cluster.crash(0);
         assert!(matches!(old.reads(&cluster, 0), Err(IoError::Elsewhere(_))), "its session was with that node");
         let new = Client::at(&cluster, 1);
@@ -135,7 +140,8 @@ fn a_client_connects_again_when_the_head_moves() {
     let (cluster, here, there) = used(3, 1);
     let to = |index: usize| {
         let head = if is_head(&cluster, 0) { 0 } else { 2 };
-        cluster.at(head, move |assembly| async move { assembly.move_volume("v", node_id(index)).await.map(drop) })
+        cluster
+            .at(head, move |assembly| async move { assembly.move_volume("v", node_id(index)).await.map(drop) })
             .expect("moved");
         cluster.pass(Duration::from_secs(1));
     };
@@ -172,7 +178,7 @@ fn a_client_connects_again_when_its_node_loses_the_head() {
 fn more_than_a_session_may_have_under_way_is_done_in_time() {
     const COMMANDS: u64 = 400;
     let (cluster, _stays, there) = used(5, 2);
-    let volume = there.volume.clone();
+    let volume = Attached::clone(&there.volume);
     let done = cluster.at(1, move |_| async move {
         let (told, mut answers) = cross(COMMANDS as usize);
         for number in 0..COMMANDS {

@@ -5,15 +5,15 @@ use super::payload;
 use runtime::channel::cross;
 use runtime::sim::LinkOptions;
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::time::Duration;
 use types::CHUNK_BYTES;
 use volume::{Attached, IoError, Session};
 
-/// A client, as its node has it.
-#[derive(Clone)]
+/// A client, as its node has it. It stays until it [leaves](Self::leaves).
 pub struct Client {
-    pub volume: Attached,
+    pub volume: ManuallyDrop<Attached>,
     pub session: Session,
     is_connected: Rc<Cell<bool>>,
     index: usize,
@@ -31,7 +31,7 @@ impl Client {
                 Some(name) => of(&assembly).snapshot(name).expect("it is there"),
                 None => of(&assembly),
             };
-            Ok(Self { volume: volume.attach(&session).await?, session, is_connected, index })
+            Ok(Self { volume: ManuallyDrop::new(volume.attach(&session).await?), session, is_connected, index })
         })
     }
 
@@ -48,24 +48,26 @@ impl Client {
     pub fn leaves(self, cluster: &Cluster) {
         cluster.at(self.index, move |_| async move {
             self.session.end();
-            drop(self);
+            drop(ManuallyDrop::into_inner(self.volume));
         });
     }
 
     /// Begins to write so many bytes at the begin of every chunk, all at once.
     pub fn begins_to_write(&self, cluster: &Cluster, value: u8, len: usize) {
-        let volume = self.volume.clone();
+        let volume = Attached::clone(&self.volume);
         cluster.at(self.index, move |_| async move {
             for chunk in 0..CHUNKS {
                 let volume = volume.clone();
-                runtime::spawn(async move { drop(volume.write(chunk * CHUNK_BYTES, payload(&vec![value; len])).await) });
+                runtime::spawn(
+                    async move { drop(volume.write(chunk * CHUNK_BYTES, payload(&vec![value; len])).await) },
+                );
             }
         });
     }
 
     /// Writes the first block of every chunk, all at once.
     pub fn writes(&self, cluster: &Cluster, value: u8) {
-        let volume = self.volume.clone();
+        let volume = Attached::clone(&self.volume);
         cluster.at(self.index, move |_| async move {
             let (told, mut answers) = cross(CHUNKS as usize);
             for chunk in 0..CHUNKS {
@@ -84,7 +86,7 @@ impl Client {
 
     /// What the first block of a chunk holds.
     pub fn reads(&self, cluster: &Cluster, chunk: u64) -> Result<u8, IoError> {
-        let volume = self.volume.clone();
+        let volume = Attached::clone(&self.volume);
         let read = cluster.at(self.index, move |_| async move { volume.read(chunk * CHUNK_BYTES, 4096).await })?;
         assert!(read.bytes.iter().all(|byte| *byte == read.bytes[0]), "a block is written at once");
         Ok(read.bytes[0])
