@@ -4,10 +4,17 @@ use crate::head::Head;
 use crate::session::Session;
 use replication::node::Peer;
 use runtime::channel::WaitList;
+use runtime::now;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 use types::{Mutant, VolumeId, mutant};
+
+/// What waits for room when a head settles the volume has so long to be sent: the answer has to be there in 500 ms.
+const SENT_WITHIN: Duration = Duration::from_millis(400);
+/// Between two looks at whether it was.
+const LOOK_WAIT: Duration = Duration::from_millis(5);
 
 /// One of them.
 struct Attendee {
@@ -15,13 +22,20 @@ struct Attendee {
     session: Session,
     /// Its number, where the volume is another node's.
     number: Option<u64>,
+    waiting: Waiting,
 }
+
+/// What of a client waits for room on the way to another node, by the order in which that came.
+pub(super) type Waiting = Rc<RefCell<BTreeSet<u64>>>;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Attending {
     all: RefCell<Vec<Attendee>>,
+    /// The last number of a session.
     last: Cell<u64>,
+    /// The last of what had to wait for room.
+    last_waiting: Cell<u64>,
     /// Bytes that sessions with other nodes read.
     reading: Cell<usize>,
     /// Sessions with other nodes that have ended here.
@@ -33,13 +47,15 @@ pub(crate) struct Attending {
 pub(super) struct Attends {
     session: Session,
     head: Rc<Head>,
+    pub(super) waiting: Waiting,
 }
 
 impl Attends {
     pub(super) fn begin(head: &Rc<Head>, volume: VolumeId, session: &Session, number: Option<u64>) -> Self {
-        let attendee = Attendee { volume, session: session.clone(), number };
+        let waiting = Waiting::default();
+        let attendee = Attendee { volume, session: session.clone(), number, waiting: waiting.clone() };
         head.attending.all.borrow_mut().push(attendee);
-        Self { session: session.clone(), head: head.clone() }
+        Self { session: session.clone(), head: head.clone(), waiting }
     }
 }
 
@@ -65,6 +81,36 @@ impl Attending {
         let all = self.all.borrow();
         let gone = all.iter().filter(|attendee| attendee.volume == volume && attendee.session.is_gone());
         gone.inspect(|attendee| attendee.session.end()).filter_map(|attendee| attendee.number).collect()
+    }
+
+    /// The same; and what has waited for room until now is sent when this returns, or its session has ended, too: that a client is
+    /// there nobody knows who does not read what comes of it.
+    pub(super) async fn settle(&self, volume: VolumeId) -> Vec<u64> {
+        let mut ended = self.end_those_who_left(volume);
+        if mutant(Mutant::SentForGone) {
+            return ended;
+        }
+        let (mark, until) = (self.last_waiting.get(), now() + SENT_WITHIN);
+        let is_late = |attendee: &&Attendee| {
+            let first = attendee.waiting.borrow().first().copied();
+            attendee.volume == volume && !attendee.session.has_ended() && first.is_some_and(|first| first <= mark)
+        };
+        while self.all.borrow().iter().any(|attendee| is_late(&attendee)) {
+            if now() >= until {
+                let all = self.all.borrow();
+                let late = all.iter().filter(is_late).inspect(|attendee| attendee.session.end());
+                ended.extend(late.filter_map(|attendee| attendee.number));
+                break;
+            }
+            runtime::sleep(LOOK_WAIT).await;
+        }
+        ended
+    }
+
+    /// Something has to wait for room; returns its place.
+    pub(super) fn waits(&self) -> u64 {
+        self.last_waiting.set(self.last_waiting.get() + 1);
+        self.last_waiting.get()
     }
 
     /// Whether the client of this session with another node is there.

@@ -22,7 +22,7 @@ pub(super) struct Guest {
     number: u64,
     /// Calls under way, and their bytes.
     load: Cell<(usize, usize)>,
-    _attends: Attends,
+    attends: Attends,
 }
 
 /// What became of the wish to open a session.
@@ -30,6 +30,23 @@ pub(super) enum Opened {
     Welcome(Guest),
     /// The other node is not the head, or not yet, or not any more.
     Elsewhere,
+}
+
+/// What waits for room is known by its place.
+struct Waits<'a>(&'a Guest, u64);
+
+impl<'a> Waits<'a> {
+    fn begin(guest: &'a Guest) -> Self {
+        let place = guest.head.attending.waits();
+        guest.attends.waiting.borrow_mut().insert(place);
+        Self(guest, place)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.attends.waiting.borrow_mut().remove(&self.1);
+    }
 }
 
 /// A call that is under way counts.
@@ -67,7 +84,7 @@ impl Guest {
             peer,
             number,
             load: Cell::default(),
-            _attends: attends,
+            attends,
         };
         let snapshot = volume.snapshot.as_ref().map_or(LayerId(0), |snapshot| snapshot.info.layer());
         match guest.ask(Asked::Open { volume: volume.id(), snapshot }, None, 0).await? {
@@ -138,15 +155,16 @@ impl Guest {
             Some(bytes) => Parcel { head, bytes },
             None => Parcel::of(head),
         };
-        let mut waited = false;
+        let mut waits = None;
         let (called, _under_way) = loop {
-            self.may_send(waited)?;
+            self.may_send(waits.is_some())?;
             if let Some(called) = self.try_call(&parcel, read) {
                 break called;
             }
-            waited = true;
+            waits.get_or_insert_with(|| Waits::begin(self));
             self.peer.room().await;
         };
+        drop(waits);
         match called.answer().await {
             Ok(parcel) => match Answer::decode(&parcel.head) {
                 Some(answer) => Ok((answer, parcel.bytes)),

@@ -11,7 +11,7 @@
 //!
 //! **In order.** Calls of a connection arrive in the order in which they were made, and are admitted when they come. Before a client's
 //! first request is done the head *settles* the volume: every node with a session is asked, over the connection of its sessions,
-//! to end those whose clients have gone, and its answer comes behind all that it has sent; its own cores do the same, and all that
+//! to end those whose clients have gone, and its answer comes behind all that it had to send; its own cores do the same, and all that
 //! was called so far has its place then. Who does not answer in time is not listened to any more. So a client that comes back, through
 //! whichever node, is behind all that it sent before; what was not sent by then, of a client that is gone, never is.
 //!

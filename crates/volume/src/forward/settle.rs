@@ -6,7 +6,6 @@
 //!        └── each of its own cores: clients that have left have ended; all that was called there has its place
 //! ```
 
-use super::attending::Attending;
 use super::guest::say_goodbye;
 use super::message::{Answer, Asked, Question};
 use super::visitors::{self, Answering, Visiting};
@@ -34,7 +33,10 @@ pub(crate) fn answer(head: &Rc<Head>) {
 
 fn respond(head: &Rc<Head>, peer: &Peer, question: Question, bytes: SharedBuf) -> Answering {
     let answer = match question.asked {
-        Asked::Settle { volume } => settled(&head.attending, volume),
+        Asked::Settle { volume } => {
+            let head = head.clone();
+            return Box::pin(async move { settled(head.attending.settle(volume).await) });
+        }
         Asked::Lives if head.attending.lives(question.session) => Answer::Lives,
         Asked::Lives => Answer::IsGone,
         _ if head.index == 0 => return visitors::respond(head, peer, question, bytes),
@@ -43,11 +45,10 @@ fn respond(head: &Rc<Head>, peer: &Peer, question: Question, bytes: SharedBuf) -
     Box::pin(ready(Parcel::of(answer.encode())))
 }
 
-fn settled(attending: &Attending, volume: VolumeId) -> Answer {
-    let mut ended = attending.end_those_who_left(volume);
+fn settled(mut ended: Vec<u64>) -> Parcel {
     // A core has no more clients than that; what is left out ends with its client's connection.
     ended.truncate(SESSIONS_MAX);
-    Answer::Settled(ended)
+    Parcel::of(Answer::Settled(ended).encode())
 }
 
 /// Returns when all that clients of the volume have sent before has its place in the order, or is never done: to be asked on

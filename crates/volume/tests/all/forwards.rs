@@ -204,6 +204,24 @@ fn more_than_a_session_may_have_under_way_is_done_in_time() {
     assert_eq!(there.reads(&cluster, 0), Ok(7));
 }
 
+/// Who works is not taken for one that is silent.
+#[test]
+fn others_may_open_a_volume_while_a_client_has_more_under_way_than_may_be() {
+    for seed in 1..4 {
+        let (cluster, stays, there) = used(seed, 1);
+        there.begins_to_write(&cluster, 2, CHUNK_BYTES as usize);
+        let other = Client::at(&cluster, 2);
+        there.begins_to_write(&cluster, 3, 4096);
+        let another = Client::at(&cluster, 1);
+        cluster.pass(Duration::from_secs(5));
+        (0..CHUNKS).for_each(|chunk| {
+            [&stays, &there, &other, &another]
+                .iter()
+                .for_each(|client| assert_eq!(client.reads(&cluster, chunk), Ok(3)));
+        });
+    }
+}
+
 #[test]
 fn what_a_client_sent_before_it_came_back_is_not_done_after_what_it_sends_then() {
     for seed in 1..4 {
