@@ -157,7 +157,7 @@ pub fn what_comes_of_a_session_that_was_ended_is_refused(seed: u64) {
 /// H17: what waits for room for a client that is gone is not sent.
 pub fn what_waits_for_a_client_that_is_gone_is_not_sent(seed: u64) {
     let (cluster, _stays, old) = used(seed, 1 + (seed % 2) as usize);
-    delay(&cluster, 0, 1, Duration::from_millis(150));
+    delay(&cluster, 0, 1, Duration::from_millis(30));
     // As many as one session has under way.
     comes_back(&cluster, &old, 256);
 }
