@@ -12,6 +12,7 @@ pub const TARGETS: &[Target] = &[
     ("store-leaf", store::format::fuzz::fuzz_leaf),
     ("store-geometry", store::format::fuzz::fuzz_geometry),
     ("replication-frames", replication::wire::fuzz::frames),
+    ("volume-forwards", volume::fuzz_forwards),
     ("nvme-structures", nvme::wire::fuzz::structures),
     ("nvme-stream", nvme::wire::fuzz::stream),
     ("nvme-connection", nvme::machine::fuzz::connection),

@@ -288,6 +288,12 @@ pub enum Mutant {
     ToldOutOfOrder,
     /// Heads: the host of a controller that has ended counts as one that is there.
     EndedControllerCounts,
+    /// Heads: a forwarder sends what waited for room for a client that is gone.
+    SentForGone,
+    /// Heads: the first request of a new session is done before all others have said that what was sent before has come.
+    SessionUnasked,
+    /// Heads: a session that did not say in time that all of it has come is listened to all the same.
+    EndedSessionHeard,
 }
 
 #[cfg(feature = "mutants")]

@@ -15,7 +15,7 @@ use crate::snapshot::{SnapshotInfo, SnapshotState};
 use crate::status::{BlockExtent, SnapshotMark};
 use crate::zeroes::Zeroing;
 use cluster::{Compression, HostAccess, Limits};
-use runtime::{Instant, IoBuf, SharedBuf};
+use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -229,13 +229,32 @@ impl Volume {
     {
         loop {
             match ask().await {
-                // Whose client has gone meanwhile is told so when it asks again.
-                Err(IoError::Changing(_) | IoError::Stopped(_)) => {
-                    let _ = runtime::timeout(PATIENCE, self.state.decided()).await;
-                }
+                Err(IoError::Changing(_) | IoError::Stopped(_)) => self.outlasts().await?,
                 other => return other,
             }
         }
+    }
+
+    /// The same, of what was asked for already.
+    pub(crate) async fn patiently_from<T, F>(&self, asked: F, ask: impl Fn() -> F) -> Result<T, IoError>
+    where
+        F: Future<Output = Result<T, IoError>>,
+    {
+        match asked.await {
+            Err(IoError::Changing(_) | IoError::Stopped(_)) => {
+                self.outlasts().await?;
+                self.patiently(ask).await
+            }
+            other => other,
+        }
+    }
+
+    /// Resolves when the same may be asked for once more, by a client that is there still.
+    #[cold]
+    async fn outlasts(&self) -> Result<(), IoError> {
+        let began = now();
+        let _ = runtime::timeout(PATIENCE, self.state.decided()).await;
+        self.session.may_go_on(began).await
     }
 
     /// A client has it open from now on, until what is returned is dropped: it stays where it is meanwhile.
@@ -263,7 +282,11 @@ impl Volume {
 
     /// Checks the range and lets a command in.
     pub(crate) fn let_in(&self, offset_bytes: u64, len_bytes: u64) -> Result<(Rc<Head>, Running), IoError> {
-        self.state.let_in(self.snapshot.as_ref(), offset_bytes, len_bytes)
+        let let_in = self.state.let_in(self.snapshot.as_ref(), offset_bytes, len_bytes)?;
+        match self.session.is_of(self.state.gate.term().spec.epoch) {
+            true => Ok(let_in),
+            false => Err(self.state.elsewhere()),
+        }
     }
 
     /// To be asked once for each command, before it is called: whether the volume's limit lets it begin. `None`: now.

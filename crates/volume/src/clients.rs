@@ -6,9 +6,11 @@ use crate::head::Head;
 use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use types::{Mutant, VolumeId, mutant};
+use types::{Mutant, NodeId, VolumeId, mutant};
 
 /// A host waits so long for the list of its namespaces, at most: then it is told what there is, and what follows by an event.
 const REACHED_WAIT: Duration = Duration::from_secs(5);
@@ -17,12 +19,16 @@ const LOOK_WAIT: Duration = Duration::from_millis(20);
 
 /// Whether a host of this name has to wait for a volume that is on its way here.
 type Awaits = Rc<dyn Fn(&str) -> bool>;
+/// Gives a volume that nobody has open to a node that has a client of it; says whether it did.
+type Gives = Rc<dyn Fn(VolumeId, NodeId) -> Pin<Box<dyn Future<Output = bool>>>>;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Clients {
     hosts: RefCell<BTreeMap<String, usize>>,
     opened: RefCell<BTreeMap<VolumeId, usize>>,
+    /// Volumes of other nodes that NBD clients wait for.
+    wanted: RefCell<BTreeMap<VolumeId, usize>>,
     open_by_default: Cell<bool>,
     /// Hosts that have left.
     left: Cell<u64>,
@@ -30,6 +36,7 @@ pub(crate) struct Clients {
     changed: WaitList,
     /// Set where somebody fetches volumes for hosts.
     awaits: RefCell<Option<Awaits>>,
+    gives: RefCell<Option<Gives>>,
 }
 
 impl Clients {
@@ -65,6 +72,25 @@ impl Clients {
     /// Who says from now on which hosts have to wait.
     pub(crate) fn are_fetched_for(&self, awaits: Option<Awaits>) {
         self.awaits.replace(awaits);
+    }
+
+    /// Who gives volumes away from now on.
+    pub(crate) fn are_given_by(&self, gives: Option<Gives>) {
+        self.gives.replace(gives);
+    }
+
+    /// Gives a volume that is served here, and nobody has open, to a node that has a client of it. Says whether it did.
+    pub(crate) async fn gives(&self, volume: VolumeId, to: NodeId) -> bool {
+        let gives = self.gives.borrow().clone();
+        match gives {
+            Some(gives) => gives(volume, to).await,
+            None => false,
+        }
+    }
+
+    /// Whether an NBD client waits for the volume.
+    pub(crate) fn wants(&self, volume: VolumeId) -> bool {
+        self.wanted.borrow().contains_key(&volume)
     }
 
     fn awaits(&self, nqn: &str) -> bool {
@@ -130,6 +156,32 @@ impl Drop for Opening {
     fn drop(&mut self) {
         if let Some(head) = self.head.upgrade() {
             tell(&head, self.volume, false);
+        }
+    }
+}
+
+/// An NBD client waits for a volume of another node, until this is dropped.
+pub(crate) struct Wanting(Weak<Head>, VolumeId);
+
+impl Wanting {
+    pub(crate) fn new(head: &Rc<Head>, volume: VolumeId) -> Self {
+        Self::tell(head, volume, true);
+        Self(Rc::downgrade(head), volume)
+    }
+
+    fn tell(head: &Rc<Head>, volume: VolumeId, comes: bool) {
+        let count = move |clients: &Clients| clients.count(&clients.wanted, volume, comes);
+        if head.index == 0 {
+            return count(head.directory.clients());
+        }
+        head.spawn_on(0, move |first| Box::pin(async move { count(first.directory.clients()) }));
+    }
+}
+
+impl Drop for Wanting {
+    fn drop(&mut self) {
+        if let Some(head) = self.0.upgrade() {
+            Self::tell(&head, self.1, false);
         }
     }
 }

@@ -208,6 +208,9 @@ impl Command {
         let within = (offset % CHUNK_BYTES) as u32;
         let first_len = len.min(CHUNK_BYTES as u32 - within);
         let term = volume.gate.term();
+        if !session.is_of(term.spec.epoch) {
+            return Err(volume.elsewhere());
+        }
         let first = Part {
             chunk,
             offset: within,

@@ -6,6 +6,7 @@ use crate::api::{Directory, Encryption, IoError, Standing, Volume, VolumeInfo};
 use crate::assembly::OpenShard;
 use crate::coding::Coder;
 use crate::command::serve;
+use crate::forward::{self, Attending, Visitors};
 use crate::gate::{Gate, Strays};
 use crate::hold::Line;
 use crate::latency::{Latencies, Recorder};
@@ -89,6 +90,10 @@ pub(crate) struct Head {
     pub(crate) groups: Rc<CoreGroups>,
     /// Commands that wait.
     pub(crate) patience: Patience,
+    /// NBD clients of this core.
+    pub(crate) attending: Attending,
+    /// Those of other nodes; on the first core.
+    pub(crate) visitors: Visitors,
 }
 
 impl Head {
@@ -112,12 +117,15 @@ impl Head {
             leaving: RefCell::default(),
             groups,
             patience: Patience::default(),
+            attending: Attending::default(),
+            visitors: Visitors::default(),
         });
         head.directory.belongs_to(&head);
         for (core, sender) in out.iter().enumerate().filter(|(core, _)| *core != usize::from(index)) {
             runtime::spawn(send_all(head.clone(), core, sender.clone()));
         }
         runtime::spawn(patience::look_after(Rc::downgrade(&head)));
+        forward::answer(&head);
         // The line to itself stays open: what is served is served as long as the core lives, whoever holds on to it.
         let own = out.into_iter().nth(index.into());
         runtime::spawn(receive(head.clone(), inbox, own));
@@ -545,7 +553,7 @@ impl VolumeState {
     }
 
     #[cold]
-    fn elsewhere(&self) -> IoError {
+    pub(crate) fn elsewhere(&self) -> IoError {
         let term = self.gate.term();
         IoError::Elsewhere(format!("node {} is the head of volume {}", term.spec.info.head, term.spec.info.name))
     }

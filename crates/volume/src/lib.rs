@@ -27,6 +27,7 @@ mod clients;
 mod coding;
 mod command;
 mod directory;
+mod forward;
 mod fused;
 mod gate;
 mod head;
@@ -41,6 +42,7 @@ mod session;
 mod snapshot;
 mod spec;
 mod status;
+mod words;
 mod zeroes;
 
 pub use api::*;
@@ -54,6 +56,7 @@ pub use coding::{
     DataKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, KeyPlace, PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN,
     Secret,
 };
+pub use forward::{Attached, fuzz as fuzz_forwards};
 pub use hold::Held;
 pub use limit::Cost;
 pub use snapshot::SnapshotInfo;

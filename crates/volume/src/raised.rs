@@ -74,7 +74,7 @@ pub(crate) async fn raised_first(
         }
         volume.raised.note(epoch, place);
     }
-    session.may_go_on(called)
+    session.may_go_on(called).await
 }
 
 #[cfg(test)]

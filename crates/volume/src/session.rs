@@ -3,9 +3,11 @@
 use crate::api::IoError;
 use runtime::{Instant, now};
 use std::cell::{Cell, OnceCell};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{Mutant, mutant};
+use types::{Mutant, VolumeEpoch, mutant};
 
 /// For so long a client that was there is taken to be there. After a longer wait its connection is asked.
 pub const ALIVE_FOR: Duration = Duration::from_millis(100);
@@ -25,7 +27,12 @@ struct Inner {
     has_ended: Cell<bool>,
     waits: bool,
     lives: OnceCell<Box<dyn Fn() -> bool>>,
+    asks: OnceCell<Ask>,
+    reign: Cell<Option<VolumeEpoch>>,
 }
+
+/// Asks another node whether a client of its is there.
+type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = bool>>>>;
 
 impl Session {
     /// Of a client whose protocol knows of no wait but that for an answer: its commands wait in their place, however long a group
@@ -40,6 +47,27 @@ impl Session {
     /// If it was said before.
     pub fn lives_while(&self, lives: impl Fn() -> bool + 'static) {
         assert!(self.0.lives.set(Box::new(lives)).is_ok(), "a session has one connection");
+    }
+
+    /// How another node is asked, which has the client's connection.
+    pub(crate) fn lives_if(&self, ask: impl Fn() -> Pin<Box<dyn Future<Output = bool>>> + 'static) {
+        assert!(self.0.asks.set(Box::new(ask)).is_ok(), "a session has one connection");
+    }
+
+    /// It is one with the head in this reign, and with no later one: between the two its client may have gone elsewhere, and on
+    /// from there.
+    pub(crate) fn belongs_to(&self, reign: VolumeEpoch) {
+        self.0.reign.set(Some(reign));
+    }
+
+    /// Whether its commands may be done in this reign.
+    pub(crate) fn is_of(&self, reign: VolumeEpoch) -> bool {
+        self.0.reign.get().is_none_or(|of| of == reign)
+    }
+
+    /// Whether it is this one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
     }
 
     /// Whether its commands wait for as long as it takes.
@@ -64,12 +92,24 @@ impl Session {
     ///
     /// # Errors
     /// [`IoError::Abandoned`] if its client is gone.
-    pub(crate) fn may_go_on(&self, called: Instant) -> Result<(), IoError> {
-        let lives = || self.0.lives.get().is_none_or(|lives| lives());
-        if now().since(called) > ALIVE_FOR && !lives() {
-            return Err(IoError::Abandoned);
+    pub(crate) async fn may_go_on(&self, called: Instant) -> Result<(), IoError> {
+        if now().since(called) > ALIVE_FOR {
+            if self.is_gone() {
+                return Err(IoError::Abandoned);
+            }
+            if let Some(ask) = self.0.asks.get()
+                && !ask().await
+            {
+                self.end();
+                return Err(IoError::Abandoned);
+            }
         }
         self.may_be_admitted()
+    }
+
+    /// Whether its client is gone, as far as can be told here.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.has_ended() || self.0.lives.get().is_some_and(|lives| !lives())
     }
 
     /// Whether it has ended.

@@ -4,6 +4,10 @@
 
 mod common;
 
+use common::forwards::{
+    what_comes_of_a_session_that_was_ended_is_refused, what_is_on_its_way_is_done_before_the_next_session,
+    what_waits_for_a_client_that_is_gone_is_not_sent,
+};
 use common::hanging::one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones;
 use common::hosts::a_host_that_has_left_keeps_nothing;
 use common::nodes::{
@@ -40,6 +44,21 @@ fn what_an_older_head_could_do_is_noticed() {
         "a_host_that_has_left_keeps_nothing",
         SEEDS,
         a_host_that_has_left_keeps_nothing
+    ));
+    assert!(Mutant::SessionUnasked.is_caught(
+        "what_is_on_its_way_is_done_before_the_next_session",
+        SEEDS,
+        what_is_on_its_way_is_done_before_the_next_session
+    ));
+    assert!(Mutant::EndedSessionHeard.is_caught(
+        "what_comes_of_a_session_that_was_ended_is_refused",
+        SEEDS,
+        what_comes_of_a_session_that_was_ended_is_refused
+    ));
+    assert!(Mutant::SentForGone.is_caught(
+        "what_waits_for_a_client_that_is_gone_is_not_sent",
+        SEEDS,
+        what_waits_for_a_client_that_is_gone_is_not_sent
     ));
     assert!(Mutant::LeavingForgotten.is_caught(
         "one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones",

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use volume::latency::{Answered, Door, Flight, Operation, Unsent};
-use volume::{Directory, IoError, Opening, Payload, Session, SnapshotMark, Volume};
+use volume::{Attached, Directory, IoError, Payload, Session, SnapshotMark};
 
 /// Parts of one send: what the runtime gathers in one call.
 const SEND_PARTS_MAX: usize = 256;
@@ -30,9 +30,7 @@ enum State {
 
 /// What a connection has opened.
 pub(super) struct Opened {
-    pub(super) volume: Volume,
-    /// Its head is told that it is open.
-    _opening: Option<Opening>,
+    pub(super) volume: Attached,
     /// Where in its history the snapshots are that block status tells of.
     marks: Box<[SnapshotMark]>,
 }
@@ -173,9 +171,9 @@ impl Connection {
             self.output.wake_all();
             match event {
                 Ok(Some(Event::Opened { name, since })) => {
-                    let volume = open(&self.directory, &name)?.of_session(&self.session);
-                    let (marks, opening) = (volume.marks_of(&since).into(), volume.open());
-                    return Some((Opened { marks, volume, _opening: opening }, input));
+                    // What it asks for meanwhile waits in its socket.
+                    let volume = open(&self.directory, &name)?.attach(&self.session).await.ok()?;
+                    return Some((Opened { marks: volume.marks_of(&since).into(), volume }, input));
                 }
                 Ok(Some(Event::Full)) => {
                     self.budget.wait(|| !self.machine.borrow().is_full() || self.is_over()).await;
@@ -317,15 +315,13 @@ impl Connection {
             Event::Flush { ticket } => {
                 let flight = volume.flight(Door::Nbd, Operation::Flush, received);
                 let volume = volume.clone();
-                self.start(ticket, flight, false, async move { volume.patiently(|| volume.flush()).await });
+                self.start(ticket, flight, false, async move { volume.flush().await });
             }
             Event::Trim { ticket, offset_bytes, len_bytes } => {
                 let flight =
                     volume.flight(Door::Nbd, Operation::Discard, received).of_range(offset_bytes, len_bytes.into());
                 let volume = volume.clone();
-                self.start(ticket, flight, false, async move {
-                    volume.patiently(|| volume.discard(offset_bytes, len_bytes.into())).await
-                });
+                self.start(ticket, flight, false, async move { volume.discard(offset_bytes, len_bytes.into()).await });
             }
             Event::WriteZeroes { ticket, offset_bytes, len_bytes, is_stored } => {
                 let flight =
@@ -333,8 +329,8 @@ impl Connection {
                 let volume = volume.clone();
                 self.start(ticket, flight, true, async move {
                     match is_stored {
-                        false => volume.patiently(|| volume.write_zeroes(offset_bytes, len_bytes.into())).await,
-                        true => volume.patiently(|| volume.store_zeroes(offset_bytes, len_bytes.into())).await,
+                        false => volume.write_zeroes(offset_bytes, len_bytes.into()).await,
+                        true => volume.store_zeroes(offset_bytes, len_bytes.into()).await,
                     }
                 });
             }
@@ -344,9 +340,9 @@ impl Connection {
                     volume.flight(Door::Nbd, Operation::BlockStatus, received).of_range(offset_bytes, len_bytes.into());
                 let (connection, volume, marks) = (self.clone(), volume.clone(), marks.clone());
                 runtime::spawn(async move {
-                    let ask = || volume.block_status(offset_bytes, len_bytes.into(), &marks, extents_max as usize);
-                    let (result, command) = flight.time(volume.patiently(ask)).await;
-                    let result = result.map_err(|error| failure(&error, false));
+                    let status = volume.block_status(offset_bytes, len_bytes.into(), &marks, extents_max as usize);
+                    let (result, command) = flight.time(status).await;
+                    let result = result.map_err(|error| connection.failed(&error, false));
                     connection.machine.borrow_mut().status_done(ticket, result);
                     connection.answered(command);
                 });
@@ -355,28 +351,27 @@ impl Connection {
         }
     }
 
-    fn start_read(self: &Rc<Self>, volume: &Volume, ticket: Ticket, received: Instant, range: (u64, u32)) {
+    fn start_read(self: &Rc<Self>, volume: &Attached, ticket: Ticket, received: Instant, range: (u64, u32)) {
         let (offset_bytes, len_bytes) = range;
         let flight = volume.flight(Door::Nbd, Operation::Read, received).of_range(offset_bytes, len_bytes.into());
         let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
-            let (result, command) = flight.time(volume.patiently(|| volume.read(offset_bytes, len_bytes))).await;
-            let result = result.map(|data| data.bytes).map_err(|error| failure(&error, false));
+            let (result, command) = flight.time(volume.read(offset_bytes, len_bytes)).await;
+            let result = result.map(|data| data.bytes).map_err(|error| connection.failed(&error, false));
             connection.machine.borrow_mut().read_done(ticket, offset_bytes, result);
             connection.answered(command);
         });
     }
 
-    fn start_write(self: &Rc<Self>, volume: &Volume, ticket: Ticket, received: Instant, data: (u64, SharedBuf)) {
+    fn start_write(self: &Rc<Self>, volume: &Attached, ticket: Ticket, received: Instant, data: (u64, SharedBuf)) {
         let (offset_bytes, bytes) = data;
         let len_bytes = bytes.len() as u64;
         let flight = volume.flight(Door::Nbd, Operation::Write, received).of_range(offset_bytes, len_bytes);
         let (connection, volume) = (self.clone(), volume.clone());
         runtime::spawn(async move {
-            let ask = || volume.write(offset_bytes, Payload { bytes: bytes.clone() });
-            let (result, command) = flight.time(volume.patiently(ask)).await;
+            let (result, command) = flight.time(volume.write(offset_bytes, Payload { bytes })).await;
             connection.discharge(Load { commands: 0, bytes: len_bytes });
-            connection.answer(ticket, command, result.map_err(|error| failure(&error, true)));
+            connection.answer(ticket, command, result.map_err(|error| connection.failed(&error, true)));
         });
     }
 
@@ -392,8 +387,16 @@ impl Connection {
         let connection = self.clone();
         runtime::spawn(async move {
             let (result, command) = flight.time(request).await;
-            connection.answer(ticket, command, result.map_err(|error| failure(&error, writes)));
+            connection.answer(ticket, command, result.map_err(|error| connection.failed(&error, writes)));
         });
+    }
+
+    /// What a client is told of a command that was not done; one whose volume is served elsewhere by now has to connect again.
+    fn failed(&self, error: &IoError, writes: bool) -> Failure {
+        if let IoError::Elsewhere(_) = error {
+            self.abort();
+        }
+        failure(error, writes)
     }
 
     fn answer(&self, ticket: Ticket, command: Answered, result: Result<(), Failure>) {

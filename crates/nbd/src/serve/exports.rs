@@ -2,14 +2,11 @@
 
 use crate::machine::{Export, Exports, Failure, Listed, Missing};
 use crate::wire::Errno;
-use volume::{Directory, IoError, Standing, Volume};
+use volume::{Directory, IoError, Volume};
 
 impl Exports for Directory {
     fn find(&self, name: &str) -> Option<Export> {
         let volume = if name.is_empty() { only_volume(self)? } else { open(self, name)? };
-        if volume.standing() == Standing::Elsewhere {
-            return None;
-        }
         let (info, is_read_only) = (volume.info(), volume.is_read_only());
         let description = description(is_read_only, &info.name, info.size_bytes);
         Some(Export { name: info.name, description, size_bytes: info.size_bytes, is_read_only })
@@ -18,7 +15,7 @@ impl Exports for Directory {
     /// Locked volumes are not among them: what is listed can be opened, and clients that list open all of it.
     fn list(&self) -> Vec<Listed> {
         let mut list = Vec::new();
-        for volume in Directory::list(self).into_iter().filter(|volume| volume.standing() != Standing::Elsewhere) {
+        for volume in Directory::list(self) {
             let name = volume.name();
             list.push(Listed { name: name.clone(), description: description(false, &name, volume.size_bytes()) });
             list.extend(volume.snapshots().iter().map(|snapshot| {
@@ -42,12 +39,7 @@ impl Exports for Directory {
             Some(only) if name.is_empty() && locked.len() == 1 && Directory::list(self).is_empty() => only,
             _ => volume,
         };
-        let elsewhere = self.by_name(volume).filter(|volume| volume.standing() == Standing::Elsewhere);
         match snapshot {
-            _ if elsewhere.is_some() => Missing::Unknown(format!(
-                "node {} is the head of volume {volume}: connect there (cairn node ls)",
-                elsewhere.map_or(0, |volume| volume.info().head.0)
-            )),
             _ if locked.contains(volume) => {
                 Missing::Locked(format!("volume {volume} is locked: cairn volume unlock {volume} --key-file PATH"))
             }

@@ -206,6 +206,11 @@ impl CoreGroups {
         handlers.push((service, handler));
     }
 
+    /// The node that it is of.
+    pub fn node(&self) -> NodeId {
+        self.shared.node
+    }
+
     /// The connection from this core to a core of another node, made if there is none; nobody if its address is not known.
     pub fn peer(self: &Rc<Self>, node: NodeId, core: u16) -> Option<Peer> {
         let link = self.link(node, core)?;

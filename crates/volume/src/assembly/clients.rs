@@ -18,6 +18,8 @@ use cluster::{
 use runtime::{Instant, now};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use types::{NodeId, VolumeId};
@@ -101,6 +103,17 @@ impl Assembly {
         let this: Weak<super::Node> = Rc::downgrade(&self.0);
         let awaits = move |nqn: &str| this.upgrade().is_some_and(|node| Self(node).has_to_wait(nqn));
         self.0.head.directory.clients().are_fetched_for(Some(Rc::new(awaits)));
+        let this: Weak<super::Node> = Rc::downgrade(&self.0);
+        let gives = move |id, to| -> Pin<Box<dyn Future<Output = bool>>> {
+            let this = this.clone();
+            Box::pin(async move {
+                match this.upgrade() {
+                    Some(node) => Self(node).give_unused(id, to).await,
+                    None => false,
+                }
+            })
+        };
+        self.0.head.directory.clients().are_given_by(Some(Rc::new(gives)));
         let this = self.clone();
         let tends = runtime::spawn(async move { this.tend_clients().await });
         self.0.tasks.borrow_mut().push(tends);
@@ -185,8 +198,10 @@ impl Assembly {
         let (heads, me) = (&self.0.heads, self.clients_here());
         let wishes = heads.wishes();
         let volumes = heads.volumes();
+        let clients = self.0.head.directory.clone();
+        let has_client = |volume: &VolumeRecord| me.has_host_of(volume) || clients.clients().wants(volume.id);
         let is_wanted = |volume: &&Rc<VolumeRecord>| {
-            volume.head != me.node && me.has_host_of(volume) && self.is_listed_elsewhere(volume)
+            volume.head != me.node && has_client(volume) && self.is_listed_elsewhere(volume)
         };
         let wanted: Vec<&Rc<VolumeRecord>> = volumes.iter().filter(is_wanted).collect();
         wishes.wanted.borrow_mut().retain(|id, _| wanted.iter().any(|volume| volume.id == *id));
@@ -209,7 +224,7 @@ impl Assembly {
             return;
         }
         log::info!(
-            "this node takes volumes that hosts can reach through it and not through their head: {:?}",
+            "this node takes volumes that clients can reach through it and not through their head: {:?}",
             due.keys()
         );
         let is_due = |volume: &VolumeRecord| due.get(&volume.id) == Some(&volume.volume_epoch);
@@ -254,21 +269,47 @@ impl Assembly {
         }
     }
 
+    /// An NBD client opens the volume through another node. If nobody has it open, and that node can serve it, it goes there;
+    /// returns whether it does.
+    async fn give_unused(&self, id: VolumeId, to: NodeId) -> bool {
+        let (heads, me) = (&self.0.heads, self.clients_here());
+        let volumes = heads.volumes();
+        let Some(volume) = volumes.iter().find(|volume| volume.id == id && heads.is_mine(volume)) else { return false };
+        let others: Vec<ClientsRecord> = heads.wishes().clients.borrow().values().cloned().collect();
+        let is_used =
+            others.iter().any(|clients| clients.node != me.node && clients.node != to && clients.uses(volume));
+        let may_go = volume.state == Life::Online && !me.uses(volume) && !is_used && !self.has_just_lost_one();
+        if !may_go || !self.can_serve(volume, to, &others) {
+            return false;
+        }
+        match self.hand_over(id, to, Stay::Meanwhile).await {
+            Ok(_) => log::info!("volume {} goes to node {to}, where it is opened", volume.name),
+            Err(error) => {
+                log::info!("volume {} stays, and node {to} passes on what its clients ask: {error}", volume.name);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether another node is up, and has the key that the volume may need.
+    fn can_serve(&self, volume: &VolumeRecord, node: NodeId, others: &[ClientsRecord]) -> bool {
+        let has_key = match others.iter().find(|clients| clients.node == node) {
+            Some(clients) => clients.can_serve(volume),
+            None => volume.key.is_none(),
+        };
+        node != self.0.id && has_key && self.0.heads.is_alive(node) && self.0.groups.silence_of(node) < SILENCE
+    }
+
     /// Where the volume is better served than here, and whether that is its home for its own sake.
     fn better_place(&self, volume: &VolumeRecord, me: &ClientsRecord) -> Option<(NodeId, Option<Home>)> {
         let wishes = self.0.heads.wishes();
         if me.opened.contains(&volume.id) {
-            // An NBD client knows no other node.
+            // An NBD client would have to connect again.
             return None;
         }
         let others: Vec<ClientsRecord> = wishes.clients.borrow().values().cloned().collect();
-        let serves = |node: NodeId| {
-            let can_serve = match others.iter().find(|clients| clients.node == node) {
-                Some(clients) => clients.can_serve(volume),
-                None => volume.key.is_none(),
-            };
-            node != me.node && can_serve && self.0.heads.is_alive(node) && self.0.groups.silence_of(node) < SILENCE
-        };
+        let serves = |node: NodeId| self.can_serve(volume, node, &others);
         let users: BTreeSet<NodeId> =
             others.iter().filter(|clients| clients.has_host_of(volume)).map(|clients| clients.node).collect();
         let is_left = !me.uses(volume) && !self.has_just_lost_one();

@@ -307,6 +307,7 @@ impl Assembly {
     pub async fn stop(&self) {
         self.0.tasks.take().into_iter().for_each(TaskHandle::cancel);
         self.0.head.directory.clients().are_fetched_for(None);
+        self.0.head.directory.clients().are_given_by(None);
         let volumes: Vec<VolumeId> = self.0.volumes.borrow().values().map(|volume| volume.id).collect();
         for id in volumes {
             let gone = self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await }));

@@ -8,6 +8,7 @@ mod duties;
 mod encryption;
 mod failing_map;
 mod first_connect;
+mod forwards;
 mod full;
 mod growth;
 mod hanging_commands;

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod duties;
+pub mod forwards;
 pub mod hanging;
 pub mod hosts;
 pub mod instant;

@@ -1,4 +1,4 @@
-//! Clients: multipath NVMe/TCP hosts, and NBD clients that go to whichever node serves their volume. Each attempt at a
+//! Clients: multipath NVMe/TCP hosts, and NBD clients that go to any node, whoever serves their volume. Each attempt at a
 //! command is an operation of its own in the history, with a stamp of its own.
 //!
 //! What a host gave up and sent again may be done until what it sent last is answered, and not a moment longer: it goes
@@ -12,7 +12,7 @@ use nvme::host::multipath::{Multipath, Options, compare_and_write};
 use nvme::host::{HostError, HostIdentity, Namespace};
 use nvme::wire::Status;
 use runtime::{SharedBuf, random_u64, sleep, spawn, timeout};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -281,18 +281,16 @@ impl HostVolume<'_> {
     }
 }
 
-/// An NBD client, until it has nothing more to do: on one volume for a while, at whichever node serves it.
+/// An NBD client, until it has nothing more to do: on one volume for a while, through any node, whoever serves it.
 pub async fn run_nbd(ledger: Rc<Ledger>, machine: usize, addresses: Vec<IpAddr>) {
     ledger.begin(machine);
-    let mut at = machine;
+    let unanswered = Unanswered::default();
     while ledger.goes_on() {
         if let Some(using) = ledger.take_some(machine) {
-            at += 1;
-            let address = addresses[at % addresses.len()];
-            // Who cannot be reached, or does not serve it, is left for the next one.
+            let address = addresses[random_u64() as usize % addresses.len()];
+            // Who cannot be reached, or has no head to ask, is left for the next one.
             if let Some(client) = connect(address, &using).await {
-                use_nbd(&ledger, client, &using).await;
-                at -= usize::from(random_u64().is_multiple_of(2));
+                use_nbd(&ledger, client, &using, &unanswered).await;
             }
         }
         sleep(PAUSE).await;
@@ -306,28 +304,57 @@ async fn connect(address: IpAddr, using: &Use) -> Option<Client> {
     timeout(NBD_PATIENCE, connecting).await.ok()?.ok()
 }
 
-/// Until something fails, or the client is done with the volume. What was not answered stays open for ever.
-async fn use_nbd(ledger: &Ledger, client: Client, using: &Use) {
+/// What an NBD client sent on connections that others ended: it has taken effect when the client is answered on a new one, or
+/// never will (H17). What was on its way when the client itself gave up stays open for ever: the network may bring it later.
+#[derive(Default)]
+struct Unanswered(RefCell<Vec<(String, OperationId)>>);
+
+impl Unanswered {
+    fn add(&self, subject: &Subject, id: OperationId) {
+        self.0.borrow_mut().push((subject.name.clone(), id));
+    }
+
+    /// Something that was sent after all of it was answered.
+    fn is_over(&self, ledger: &Ledger, subject: &Subject) {
+        let mut history = ledger.history.borrow_mut();
+        let over = self.0.borrow_mut().extract_if(.., |(name, _)| *name == subject.name).collect::<Vec<_>>();
+        over.into_iter().for_each(|(_, id)| history.over(id));
+    }
+}
+
+/// Until something fails, or the client is done with the volume.
+async fn use_nbd(ledger: &Ledger, client: Client, using: &Use, unanswered: &Unanswered) {
     while ledger.goes_on() && !using.subject.is_leaving.get() && !random_u64().is_multiple_of(64) {
-        let done = timeout(NBD_PATIENCE, act_nbd(ledger, &client, &using.subject)).await;
-        if !matches!(done, Ok(Ok(()))) {
-            return;
+        let sent = Cell::new(None);
+        let done = timeout(NBD_PATIENCE, act_nbd(ledger, &client, &using.subject, &sent)).await;
+        match (done, sent.get()) {
+            (Ok(Ok(())), _) => unanswered.is_over(ledger, &using.subject),
+            (Ok(Err(ClientError::Lost(_))), Some(id)) => return unanswered.add(&using.subject, id),
+            _ => return,
         }
         rest(ledger).await;
     }
 }
 
-async fn act_nbd(ledger: &Ledger, client: &Client, subject: &Subject) -> Result<(), ClientError> {
+/// `sent`: what changes something, and was not answered.
+async fn act_nbd(
+    ledger: &Ledger,
+    client: &Client,
+    subject: &Subject,
+    sent: &Cell<Option<OperationId>>,
+) -> Result<(), ClientError> {
     let range = ledger.draw_range();
     let (offset, len) = (ledger.bytes(range.0), ledger.bytes(range.1));
     match draw_deed() {
         Deed::Write | Deed::CompareAndWrite => {
             let id = ledger.start(Action::Write, subject, range);
+            sent.set(Some(id));
             client.write(offset, ledger.contents(id, range), false).await?;
             ledger.history.borrow_mut().done(id);
         }
         Deed::Zero => {
             let id = ledger.start(Action::Zero, subject, range);
+            sent.set(Some(id));
             client.write_zeroes(offset, len as u32, false).await?;
             ledger.history.borrow_mut().done(id);
         }

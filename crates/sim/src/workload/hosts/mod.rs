@@ -1,5 +1,5 @@
 //! The workload `hosts`: whole nodes as they ship, several of them, and clients as they are: multipath NVMe/TCP hosts
-//! that give up and send again, and NBD clients that go where they are told.
+//! that give up and send again, and NBD clients that go to any node, and move between them.
 //!
 //! ```text
 //!   machines of clients: multipath hosts, NBD clients ──network──┐            administrator: asks the head

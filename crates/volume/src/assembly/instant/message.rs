@@ -17,6 +17,7 @@
 //! | 4 | how many follow |
 //! | | *prepared* (1): 20 bytes each, volume, its epoch (4 bytes), its top. *stopped* (2), *was still stopped* (3), *had gone on* (4), *heard* (5): none. *refused* (6), *refused for good* (7): bytes of a sentence |
 
+use crate::words::Rest;
 use types::{LayerId, VolumeEpoch, VolumeId};
 
 const VERSION: u8 = 1;
@@ -171,34 +172,6 @@ impl Answer {
             _ => return None,
         };
         rest.0.is_empty().then_some(answer)
-    }
-}
-
-/// Bytes that were not read yet.
-struct Rest<'a>(&'a [u8]);
-
-impl Rest<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take().map(u8::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    /// No more is set aside than has come.
-    fn list<T>(&mut self, count: u32, mut next: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        (0..count).map(|_| next(self)).collect()
     }
 }
 
