@@ -20,6 +20,8 @@ pub struct Known {
     pub(super) control: Option<ControlRecord>,
     /// Stores whose node has a session.
     pub(super) there: BTreeSet<StoreId>,
+    /// Nodes that have a session, be it for a device that has left the map.
+    pub(super) alive: BTreeSet<NodeId>,
     pub(super) usage: BTreeMap<StoreId, StoreUsageRecord>,
     pub(super) volumes: BTreeMap<VolumeId, VolumeRecord>,
     pub(super) layers: BTreeSet<LayerId>,
@@ -45,6 +47,7 @@ impl Known {
             view,
             control: followed.control.clone(),
             there: followed.sessions.keys().copied().chain(own).collect(),
+            alive: followed.alive(),
             usage: followed.usage.clone(),
             ..Self::default()
         };

@@ -48,9 +48,10 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a device of it has a session.
+/// Whether it has a session. Of one without devices in the map that cannot be told: it is taken to be there.
 pub(super) fn is_there(known: &Known, node: NodeId) -> bool {
-    known.view.devices_of(node).iter().any(|store| known.there.contains(store))
+    let devices = known.view.devices_of(node);
+    devices.is_empty() || known.alive.contains(&node) || devices.iter().any(|store| known.there.contains(store))
 }
 
 pub(super) fn devices_of(known: &Known, node: NodeId) -> Vec<&DeviceStanding> {

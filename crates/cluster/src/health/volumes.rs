@@ -46,9 +46,8 @@ fn by_node<'a>(
     all
 }
 
-/// Of a node without devices the map has no session: it may be there.
 fn is_headless(known: &Known, volume: &VolumeRecord) -> bool {
-    volume.head != NodeId(0) && !known.view.devices_of(volume.head).is_empty() && !nodes::is_there(known, volume.head)
+    volume.head != NodeId(0) && !nodes::is_there(known, volume.head)
 }
 
 /// Whether no node has its key.

@@ -125,6 +125,9 @@ impl Work {
     /// Copies are made: `what` has become of groups when it is done.
     pub(super) fn copies(kind: WorkKind, subject: &str, what: &str, left: Left, looks: &Looks) -> Self {
         let rate = looks.rate.filter(|rate| left.groups > 0 && rate.copies > 0.0);
+        // What a group holds is not known of each: they are taken to hold the same, and what a device holds is said late.
+        let bytes_of = |rate: Rate| (left.bytes as f64 / left.groups as f64 * rate.copies) as u64;
+        let rate = rate.map(|rate| Rate { bytes: bytes_of(rate), ..rate });
         let speed = match rate {
             Some(rate) => format!("{} a second", words::size(rate.bytes)),
             None => "how fast is not known yet".to_owned(),
@@ -173,7 +176,7 @@ mod tests {
         assert_eq!((&work.text[..], work.end.text(looks.now_ns)), (text, "unknown yet".to_owned()));
         let looks = Looks { rate: Some(Rate { copies: 0.1, bytes: 5 << 20 }), ..looks };
         let work = Work::copies(WorkKind::Drain, "node-3", "what is on it is copied elsewhere", left, &looks);
-        let text = "what is on it is copied elsewhere: 4 placement groups left, about 400 MiB, 5 MiB a second";
+        let text = "what is on it is copied elsewhere: 4 placement groups left, about 400 MiB, 10 MiB a second";
         assert_eq!((&work.text[..], work.end.text(looks.now_ns)), (text, "in about 80 s".to_owned()));
         assert_eq!(End::When("node-2 is back".to_owned()).text(0), "when node-2 is back");
     }

@@ -79,7 +79,8 @@ pub(super) async fn get_status(State(admin): Shared) -> Result<Json<Status>, Api
 async fn explained(admin: &Admin, cluster: &ClusterStatus, volumes: &[VolumeInfo], pools: &[PoolRecord]) -> Status {
     match Look::take(admin, Some(&cluster.node)).await {
         Ok(look) => {
-            let mut status = view::status(cluster, volumes, pools, Some(look.findings()));
+            let found = (look.findings(), look.known.standing.orders);
+            let mut status = view::status(cluster, volumes, pools, Some(found));
             super::duties::tell_devices(&mut status.devices, &look.known.standing);
             status
         }
