@@ -70,8 +70,13 @@ pub(crate) enum Command {
     /// Deleted volumes that can still be restored: ls, restore, empty
     #[command(subcommand, after_help = help::TRASH)]
     Trash(TrashCommand),
-    /// How the cluster is, and why
-    Status,
+    /// How the cluster is, why, what is being done, and when that ends
+    #[command(after_help = help::STATUS)]
+    Status {
+        /// Draw it anew each second, until Ctrl-C
+        #[arg(long)]
+        watch: bool,
+    },
     /// Where the time of a volume's I/O goes, and its slowest commands
     #[command(after_help = help::WHY)]
     Why {

@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::args::{DeviceCommand, NodeCommand};
 use crate::client::Client;
 use crate::output::{Format, show};
-use node::admin::duty_types::{DeviceBytes, Doing, Duty, DutyAction, DutyOrder, Foretold};
+use node::admin::duty_types::{DeviceBytes, Duty, DutyAction, DutyOrder, Foretold};
 use node::size::ByteSize;
 
 pub(crate) fn node(client: &Client, command: NodeCommand, format: Format) -> Result<(), Failure> {
@@ -75,23 +75,4 @@ pub(crate) fn duty_of(duty: Duty, groups: usize, leaving: usize) -> String {
         Duty::Lost if groups == 0 => "lost, copied elsewhere".to_owned(),
         Duty::Lost => format!("lost, {leaving} groups left"),
     }
-}
-
-/// One line of `cairn status`.
-pub(crate) fn doing_text(doing: &Doing) -> String {
-    let what = match (&doing.kind[..], &doing.subject[..]) {
-        ("copy", _) => "copies are made".to_owned(),
-        (kind, subject) => format!("{kind} of {subject}"),
-    };
-    let left = match doing.groups_left {
-        0 => String::new(),
-        groups => {
-            let rate = ByteSize(doing.bytes_per_second).rounded();
-            let how = if doing.is_measured { "measured" } else { "assumed" };
-            format!(", {groups} groups left, about {} ({rate} a second, {how})", ByteSize(doing.bytes_left).rounded())
-        }
-    };
-    let end = doing.ends_at.as_ref().map_or_else(String::new, |at| format!(", until about {at}"));
-    let command = if doing.command.is_empty() { String::new() } else { format!(": `{}`", doing.command) };
-    format!("{what}{left}{end}{command}")
 }

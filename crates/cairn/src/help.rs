@@ -123,6 +123,18 @@ Examples:
 
 Refuses a volume that has snapshots: delete those first.";
 
+pub(crate) const STATUS: &str = "\
+What is not as it should be comes first, the most urgent at the top: cause, what one more loss would do, what is being done,
+when that ends, and the command to run. 'note' is no fault. An end is told only once it is known how fast it goes, which takes
+two looks.
+
+Examples:
+  cairn status
+  cairn status --watch      drawn anew each second, until Ctrl-C
+  cairn status -o json      the same for programs: 'findings'
+
+The exit status is 0 whenever the cluster answers; docs/status.md has every sentence there is.";
+
 pub(crate) const WHY: &str = "\
 Every command is timed, always, in five stages: receive, admit, queue, device, send. Shown are the means of the last one
 to two minutes, the slowest commands of that time, and the stage that most of theirs went into, with what to look at.

@@ -47,6 +47,11 @@ impl Failure {
         Self { line, exit_status: EXIT_FAILURE }
     }
 
+    /// The line.
+    pub(crate) fn line(&self) -> &str {
+        &self.line
+    }
+
     /// Any error that says both.
     pub(crate) fn of(error: impl std::fmt::Display) -> Self {
         Self::new(error.to_string())
@@ -88,7 +93,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Device(DeviceCommand::Ls) => device::list(&client()?, format),
         Command::Device(command) => duty::device(&client()?, command, format),
         Command::Trash(command) => trash::run(&client()?, command, format),
-        Command::Status => status::run(&client()?, format),
+        Command::Status { watch } => status::run(&client()?, watch, format),
         Command::Why { volume } => why::run(&client()?, volume.as_str(), format),
     }
 }

@@ -16,12 +16,16 @@ pub(crate) enum Format {
 
 /// Prints `text`. A reader that has gone away wants no more of it: not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_on(text).map(drop)
+}
+
+/// Prints `text`. Returns whether somebody still reads.
+pub(crate) fn print_on(text: &str) -> Result<bool, Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write to standard output ({error}): make room where it goes")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(format!("cannot write to standard output ({error}): make room where it goes"))),
     }
 }
 
@@ -31,12 +35,18 @@ pub(crate) fn show<T: Serialize + ?Sized>(
     value: &T,
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
+    print(&shown(format, value, text)?)
+}
+
+/// `value` as JSON, or what `text` makes of it.
+pub(crate) fn shown<T: Serialize + ?Sized>(
+    format: Format,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<String, Failure> {
     match format {
-        Format::Text => print(&text(value)),
-        Format::Json => {
-            let json = serde_json::to_string_pretty(value).map_err(Failure::of)?;
-            print(&format!("{json}\n"))
-        }
+        Format::Text => Ok(text(value)),
+        Format::Json => serde_json::to_string_pretty(value).map(|json| json + "\n").map_err(Failure::of),
     }
 }
 

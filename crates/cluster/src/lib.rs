@@ -8,6 +8,7 @@
 //!   slots     chunk → slot → group
 //!   placement who holds what, as pure functions: members, moves, node sets, nodes and devices that come and go
 //!   control   one node at a time that sees to it that this is done
+//!   health    what is wrong, what is at risk, what is being done and when it ends: a pure function of the records
 //!   map       the MapStore trait ── redb_map (one process), etcd_map (etcd), sim_map (simulated clusters)
 //! ```
 //!
@@ -22,6 +23,7 @@
 mod catalog;
 pub mod control;
 mod etcd_map;
+pub mod health;
 mod map;
 mod names;
 pub mod placement;

@@ -38,7 +38,7 @@ pub struct KeyValue {
 }
 
 /// All keys with a prefix, as of one revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The store's revision: a watch from the next one misses nothing.
     pub revision: Revision,

@@ -42,8 +42,8 @@ pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
 pub use limits::{LimitChange, Limits};
 pub use members::MembersError;
 pub use place::{
-    ControlRecord, DeviceDuty, DevicePlaceRecord, FailureDomain, NodeDuty, NodePlaceRecord, NodeSetRecord,
-    PoolRulesRecord, SplitRecord, StoreUsageRecord, UnknownFailureDomain, VolumePlacement, WantedRecord,
+    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceTrouble, FailureDomain, NodeDuty, NodePlaceRecord,
+    NodeSetRecord, PoolRulesRecord, SplitRecord, StoreUsageRecord, UnknownFailureDomain, VolumePlacement, WantedRecord,
 };
 
 use id_format::{bytes, hex, hex_list, number, number_list, optional_number};
@@ -529,9 +529,12 @@ pub mod keys {
     pub fn pool(name: &str) -> String {
         format!("{POOLS}{name}")
     }
+    /// All pieces of all tables.
+    pub const TABLES: &str = "tables/";
+
     /// All pieces of a table.
     pub fn table(table: u32) -> String {
-        format!("tables/{table:08x}/")
+        format!("{TABLES}{table:08x}/")
     }
     /// Sessions of all stores.
     pub const SESSIONS: &str = "sessions/";

@@ -8,7 +8,7 @@
 //! Nothing is lost by a stop that is cut short: what was acknowledged is durable already. So the stop has a deadline,
 //! and a second signal ends it at once.
 
-use crate::admin::{Addresses, Admin, NodeAddresses};
+use crate::admin::{Addresses, Admin, Looked, NodeAddresses};
 use crate::config::NodeConfig;
 use crate::control::{self, ControlHandle, Request};
 use crate::doors::ListenError;
@@ -133,7 +133,8 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
         any_host,
     };
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
-    let admin = Admin { control: control.clone(), addresses: addresses.clone(), config_path };
+    let (addresses_told, looked) = (addresses.clone(), Looked::default());
+    let admin = Admin { control: control.clone(), addresses: addresses_told, config_path, looked };
     let admin = tokio::spawn(admin.serve(admin_listener, async { drop(admin_stopped.await) }));
     ready(&addresses);
     signals.next().await;

@@ -17,7 +17,7 @@ mod standing;
 pub use decisions::{Decided, DutyError, decide, foretold};
 pub use followed::{Followed, Heard};
 pub use reign::{GIVE_UP_AFTER, Reigning, Turned};
-pub use standing::{ClusterStanding, DeviceStanding, NodeStanding, Risk};
+pub use standing::{ClusterStanding, DeviceStanding, NodeStanding};
 
 use crate::catalog::{CatalogError, settle};
 use crate::map::{MapStore, Outcome, Revision, Transaction};

@@ -3,7 +3,7 @@
 use super::Followed;
 use crate::placement::duty::View;
 use crate::records::{DeviceDuty, GroupRecord, NodeDuty};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use types::{GroupId, NodeId, StoreId};
 
 /// A device.
@@ -46,17 +46,6 @@ pub struct NodeStanding {
     pub devices: Vec<StoreId>,
 }
 
-/// What one more loss would do.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Risk {
-    /// Whether data would be lost, and not only served no more.
-    pub loses_data: bool,
-    /// Of any of these nodes.
-    pub nodes: Vec<NodeId>,
-    /// The groups it is about.
-    pub groups: Vec<GroupId>,
-}
-
 /// How all of them stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterStanding {
@@ -68,8 +57,6 @@ pub struct ClusterStanding {
     pub not_whole: BTreeMap<(usize, usize), usize>,
     /// Groups that have too few members in sync to serve writes.
     pub stopped: Vec<GroupId>,
-    /// What one more loss would do, the worst first.
-    pub risks: Vec<Risk>,
     /// Members that catch up, or are to be brought somewhere.
     pub copies: usize,
     /// About how many bytes that is.
@@ -101,7 +88,6 @@ impl Followed {
         for group in view.groups.values() {
             self.note_group(&view, group, &mut standing);
         }
-        standing.risks = risks(&view);
         standing
     }
 
@@ -165,73 +151,5 @@ impl Followed {
             }
         }
         of.into_values().collect()
-    }
-}
-
-/// What the loss of any node would do, of those groups that are not as they should be. Groups that are whole bear the loss that
-/// their pool was made to bear.
-fn risks(view: &View) -> Vec<Risk> {
-    let mut by_nodes: BTreeMap<(bool, Vec<NodeId>), Vec<GroupId>> = BTreeMap::new();
-    for group in view.groups.values() {
-        let replicas = view.pools.get(&group.pool).map_or(1, |pool| pool.replicas as usize);
-        let (in_sync, needed) = (group.in_sync.len(), (group.min_in_sync as usize).max(1));
-        if in_sync >= replicas || in_sync > needed {
-            continue;
-        }
-        let node = |store: &StoreId| view.devices.get(store).map(|device| device.node);
-        // Who held everything when too few were left holds it still.
-        let holders = group.in_sync.iter().chain(&group.eligible);
-        let nodes: BTreeSet<NodeId> = group.in_sync.iter().filter_map(node).collect();
-        let loses_data = holders.count() <= 1;
-        by_nodes.entry((loses_data, nodes.into_iter().collect())).or_default().push(group.id);
-    }
-    let risk = |((loses_data, nodes), groups)| Risk { loses_data, nodes, groups };
-    let mut risks: Vec<Risk> = by_nodes.into_iter().map(risk).collect();
-    risks.sort_by(|one, other| other.cmp(one));
-    risks
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::records::{Compression, DeviceRecord, DeviceState, Policy, PoolRecord};
-    use types::Epoch;
-
-    fn view(in_sync: &[&[u128]]) -> View {
-        let mut view = View::default();
-        let pool = PoolRecord {
-            name: "p".to_owned(),
-            policy: Policy::Replicated,
-            replicas: 3,
-            min_in_sync: 2,
-            table: 1,
-            write_cache: false,
-            compression: Compression::Off,
-        };
-        view.pools.insert("p".to_owned(), pool);
-        for id in 1..=3u32 {
-            let (store, node) = (StoreId(id.into()), NodeId(id));
-            let record = DeviceRecord { store, node, path: String::new(), size_bytes: 9, state: DeviceState::Active };
-            view.devices.insert(store, record);
-        }
-        for (at, in_sync) in in_sync.iter().enumerate() {
-            let members = vec![StoreId(1), StoreId(2), StoreId(3)];
-            let id = GroupId(at as u32 + 1);
-            let record = GroupRecord::begun_with(id, (1, "p".to_owned()), members, 2);
-            let in_sync = in_sync.iter().map(|store| StoreId(*store)).collect();
-            view.groups.insert(id, GroupRecord { in_sync, epoch: Epoch(3), ..record });
-        }
-        view
-    }
-
-    #[test]
-    fn what_one_more_loss_would_do_is_told_of_groups_that_are_not_whole() {
-        let told = risks(&view(&[&[1, 2, 3], &[1, 2], &[2, 3], &[1, 2], &[3]]));
-        let risk = |loses_data, nodes: &[u32], groups: &[u32]| Risk {
-            loses_data,
-            nodes: nodes.iter().map(|node| NodeId(*node)).collect(),
-            groups: groups.iter().map(|group| GroupId(*group)).collect(),
-        };
-        assert_eq!(told, [risk(true, &[3], &[5]), risk(false, &[2, 3], &[3]), risk(false, &[1, 2], &[2, 4])]);
     }
 }

@@ -212,7 +212,17 @@ pub struct ControlRecord {
     pub epoch: u64,
 }
 
-/// How full a device is, as its node says now and then.
+/// What is wrong with a device, in the words of its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceTrouble {
+    /// It takes nothing more.
+    Failed(String),
+    /// It takes long.
+    Slow(String),
+}
+
+/// How full a device is, and what is wrong with it, as its node says now and then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreUsageRecord {
     /// The device.
@@ -222,6 +232,9 @@ pub struct StoreUsageRecord {
     pub live_bytes: u64,
     /// New blocks are refused when there are so many.
     pub usable_bytes: u64,
+    /// What is wrong with it. Only told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<DeviceTrouble>,
 }
 
 impl StoreUsageRecord {
@@ -311,9 +324,21 @@ mod tests {
         );
         golden(&ControlRecord { node: NodeId(2), epoch: 7 }, "control", r#"{"schema":1,"node":2,"epoch":7}"#);
         golden(
-            &StoreUsageRecord { store: StoreId(11), live_bytes: 3, usable_bytes: 9 },
+            &StoreUsageRecord { store: StoreId(11), live_bytes: 3, usable_bytes: 9, trouble: None },
             &format!("store-usage/{store}"),
             &format!(r#"{{"schema":1,"store":"{store}","live_bytes":3,"usable_bytes":9}}"#),
+        );
+        golden(
+            &StoreUsageRecord {
+                store: StoreId(11),
+                live_bytes: 3,
+                usable_bytes: 9,
+                trouble: Some(DeviceTrouble::Slow("an append took 3.0 s".to_owned())),
+            },
+            &format!("store-usage/{store}"),
+            &format!(
+                r#"{{"schema":1,"store":"{store}","live_bytes":3,"usable_bytes":9,"trouble":{{"slow":"an append took 3.0 s"}}}}"#
+            ),
         );
         golden(
             &SplitRecord { child: GroupId(4), parent: GroupId(3), above: Seq(77) },

@@ -1,6 +1,7 @@
 //! Devices: those there are, and one more.
 
 use super::error::ApiError;
+use super::health::Look;
 use super::server::Shared;
 use super::types::{AddDevice, Device, ErrorBody};
 use super::view;
@@ -16,9 +17,10 @@ use std::path::PathBuf;
 #[utoipa::path(get, path = "/v1/devices", responses(
     (status = 200, body = Vec<Device>), (status = 503, body = ErrorBody)))]
 pub(super) async fn list_devices(State(admin): Shared) -> Result<Json<Vec<Device>>, ApiError> {
-    let mut devices: Vec<Device> = admin.control.status().await?.node.devices.iter().map(view::device).collect();
-    if let Ok(standings) = admin.control.standing().await {
-        super::duties::tell_devices(&mut devices, &standings.cluster);
+    let node = admin.control.status().await?.node;
+    let mut devices: Vec<Device> = node.devices.iter().map(view::device).collect();
+    if let Ok(look) = Look::take(&admin, Some(&node)).await {
+        super::duties::tell_devices(&mut devices, &look.known.standing);
     }
     Ok(Json(devices))
 }

@@ -91,39 +91,3 @@ pub struct DeviceBytes {
     /// About how many.
     pub bytes: u64,
 }
-
-/// What one more loss would do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AtRisk {
-    /// Whether data would be lost, and not only served no more.
-    pub loses_data: bool,
-    /// The loss of any of these nodes.
-    pub nodes: Vec<String>,
-    /// Placement groups that it is about.
-    pub groups: usize,
-    /// Volumes that lie in them.
-    pub volumes: Vec<String>,
-}
-
-/// Something that is being done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Doing {
-    /// `drain`, `lost`, `maintenance`, `copy` (all that is copied, for whatever reason).
-    #[schema(example = "drain")]
-    pub kind: String,
-    /// The device or node it is about; empty: all.
-    pub subject: String,
-    /// Placement groups that are left to do.
-    pub groups_left: usize,
-    /// About how many bytes that is.
-    pub bytes_left: u64,
-    /// How many bytes are copied in a second.
-    pub bytes_per_second: u64,
-    /// Whether that was measured; else it is assumed.
-    pub is_measured: bool,
-    /// When it is about to end, RFC 3339; none: that cannot be told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ends_at: Option<String>,
-    /// What to do next; empty: nothing.
-    pub command: String,
-}

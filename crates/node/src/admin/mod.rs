@@ -8,6 +8,8 @@ mod devices;
 mod duties;
 pub mod duty_types;
 mod error;
+mod health;
+pub mod health_types;
 mod hosts;
 mod keys;
 mod listener;
@@ -17,6 +19,7 @@ mod snapshots;
 pub mod types;
 mod view;
 
+pub use health::Looked;
 pub use server::{ADMIN_PATHS, Admin};
 #[cfg(test)]
 pub(crate) use view::status as status_of;

@@ -1,15 +1,20 @@
 //! The routes for who watches a node: where the time goes, metrics, health, readiness.
 
 use super::error::ApiError;
-use super::server::{NamePath, Shared, name_of};
+use super::health::{Look, finding, now_ns};
+use super::server::{Admin, NamePath, Shared, name_of};
 use super::types::{ErrorBody, Health, OperationLatency, SlowIo, StageTimes, Status, VolumeLatency};
 use super::view;
+use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
 use crate::metrics::{self, Scrape};
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use cluster::PoolRecord;
+use cluster::health::Severity;
+use volume::VolumeInfo;
 use volume::latency::{Class, ClassTotals, Stage};
 
 /// Where the time of a volume's commands went in the last one to two minutes: sums for each operation, and the slowest
@@ -62,29 +67,32 @@ fn stages(times: &volume::latency::StageTimes) -> StageTimes {
     }
 }
 
-/// How the cluster is.
+/// How the cluster is, what is at risk, what is being done, and when that ends.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), (status = 503, body = ErrorBody)))]
 pub(super) async fn get_status(State(admin): Shared) -> Result<Json<Status>, ApiError> {
     let (volumes, pools) = (admin.control.list_volumes().await?, admin.control.list_pools().await?);
-    let mut status = view::status(&admin.control.status().await?, &volumes, &pools);
-    match admin.control.standing().await {
-        Ok(standings) => {
-            let here: Vec<_> = admin.addresses.nodes.iter().map(|node| node.node).collect();
-            super::duties::explain(&mut status, &standings, &here, wall_ns());
-            super::duties::tell_devices(&mut status.devices, &standings.cluster);
-        }
-        Err(error) => {
-            status.health = status.health.max(Health::Degraded);
-            status.reasons.push(format!("the cluster map does not answer ({error}): I/O goes on, nothing is moved"));
-        }
-    }
-    Ok(Json(status))
+    let cluster = admin.control.status().await?;
+    Ok(Json(explained(&admin, &cluster, &volumes, &pools).await))
 }
 
-/// Wall time.
-fn wall_ns() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.unwrap_or_default().as_nanos() as u64
+/// With what the map says, if it answers.
+async fn explained(admin: &Admin, cluster: &ClusterStatus, volumes: &[VolumeInfo], pools: &[PoolRecord]) -> Status {
+    match Look::take(admin, Some(&cluster.node)).await {
+        Ok(look) => {
+            let found = (look.findings(), look.known.standing.orders);
+            let mut status = view::status(cluster, volumes, pools, Some(found));
+            super::duties::tell_devices(&mut status.devices, &look.known.standing);
+            status
+        }
+        Err(error) => {
+            let mut status = view::status(cluster, volumes, pools, None);
+            status.health = status.health.max(Health::Degraded);
+            let cause = format!("the cluster map does not answer ({error}): I/O goes on, nothing is moved");
+            status.reasons.push(cause.clone());
+            status.findings.push(finding(&cluster::health::Finding::new(Severity::Degraded, cause), now_ns()));
+            status
+        }
+    }
 }
 
 /// Whether this process answers and its control core does: if not, it is to be started anew.
@@ -97,7 +105,7 @@ pub(super) async fn get_health(State(admin): Shared) -> Result<&'static str, Api
 /// Whether I/O is served: if not, clients are to be sent elsewhere, and a new start would help nothing.
 #[utoipa::path(get, path = "/readyz", responses((status = 200, body = String), (status = 503, body = ErrorBody)))]
 pub(super) async fn get_readiness(State(admin): Shared) -> Result<&'static str, ApiError> {
-    let status = view::status(&admin.control.status().await?, &[], &[]);
+    let status = view::status(&admin.control.status().await?, &[], &[], None);
     let serves = status.health != Health::Unavailable && status.groups_serving == status.groups;
     if serves { Ok("ready\n") } else { Err(ApiError::not_ready(&status.reasons)) }
 }
@@ -110,7 +118,7 @@ pub(super) async fn get_metrics(State(admin): Shared) -> Result<Response, ApiErr
     let (volumes, pools) = (control.list_volumes().await?, control.list_pools().await?);
     let cluster = control.status().await?;
     let scrape = Scrape {
-        status: view::status(&cluster, &volumes, &pools),
+        status: explained(&admin, &cluster, &volumes, &pools).await,
         node: cluster.node,
         volumes,
         usage: control.usage().await?,

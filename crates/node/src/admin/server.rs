@@ -3,8 +3,10 @@
 use super::change;
 use super::devices;
 use super::duties;
-use super::duty_types::{AtRisk, DeviceBytes, Doing, DutyAction, DutyOrder, Foretold};
+use super::duty_types::{DeviceBytes, DutyAction, DutyOrder, Foretold};
 use super::error::ApiError;
+use super::health::{Look, Looked};
+use super::health_types::{AtRisk, Doing, Finding, Severity};
 use super::hosts;
 use super::keys;
 use super::listener::BoundedListener;
@@ -76,6 +78,8 @@ pub struct Admin {
     pub addresses: Addresses,
     /// The node's file.
     pub config_path: PathBuf,
+    /// What was left to copy when somebody asked before.
+    pub looked: Looked,
 }
 
 pub(super) type Shared = State<Arc<Admin>>;
@@ -166,6 +170,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         DutyAction,
         Foretold,
         DeviceBytes,
+        Finding,
+        Severity,
         AtRisk,
         Doing,
         ErrorBody,
@@ -227,8 +233,8 @@ impl Admin {
 async fn list_nodes(State(admin): Shared) -> Json<Vec<Node>> {
     let mut nodes = admin.addresses.nodes();
     // Those of this process are listed also while the map does not answer.
-    if let Ok(standings) = admin.control.standing().await {
-        duties::tell_nodes(&mut nodes, &standings.cluster);
+    if let Ok(look) = Look::take(&admin, None).await {
+        duties::tell_nodes(&mut nodes, &look.known.standing);
     }
     Json(nodes)
 }

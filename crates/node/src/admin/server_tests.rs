@@ -190,7 +190,8 @@ fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl F
         };
         tokio::spawn(control_core(requests));
         tokio::spawn(
-            Admin { control, addresses, config_path: config_path.to_owned() }.serve(listener, std::future::pending()),
+            Admin { control, addresses, config_path: config_path.to_owned(), looked: Looked::default() }
+                .serve(listener, std::future::pending()),
         );
         client(address).await;
     });

@@ -1,6 +1,7 @@
 //! What the admin API says and takes, as JSON. The CLI uses these very types.
 
-use super::duty_types::{AtRisk, Doing, Duty};
+use super::duty_types::Duty;
+use super::health_types::{AtRisk, Doing, Finding};
 use crate::secret::{from_hex, to_hex};
 use crate::volume_spec::BlockSize;
 use serde::{Deserialize, Serialize};
@@ -372,7 +373,7 @@ pub struct Node {
     /// Its name.
     #[schema(example = "node-1")]
     pub name: String,
-    /// Its process.
+    /// Its process; 0: it is not of the process that answers.
     #[schema(example = 4242)]
     pub pid: u32,
     /// How it is.
@@ -398,10 +399,29 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// It serves.
+    /// It is there and does its part.
     Up,
-    /// It was not heard of for some seconds, or its devices have failed.
-    Down,
+    /// It was not heard of for some seconds.
+    Away,
+    /// It is there, and may be away: it leads nothing.
+    Maintenance,
+    /// What is on it is being copied elsewhere.
+    Draining,
+    /// Nothing is on it any more.
+    Drained,
+}
+
+impl NodeState {
+    /// In one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Away => "away",
+            Self::Maintenance => "maintenance",
+            Self::Draining => "draining",
+            Self::Drained => "drained",
+        }
+    }
 }
 
 /// A pool: devices that share a policy.
@@ -571,8 +591,12 @@ pub enum Health {
 pub struct Status {
     /// In one word.
     pub health: Health,
-    /// Why it is not healthy, one sentence each; empty when it is.
+    /// Why it is not healthy and what to do, one line each, the most urgent first; empty when it is.
     pub reasons: Vec<String>,
+    /// All that somebody should know, the most urgent first: cause, what is at risk, what is being done, when that ends, what to
+    /// run. Not each is a fault.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// Version of the software that answers.
     pub version: String,
     /// The cluster, 32 hexadecimal digits.
@@ -595,10 +619,10 @@ pub struct Status {
     pub groups_serving: usize,
     /// The devices.
     pub devices: Vec<Device>,
-    /// What one more loss would do, the worst first.
+    /// What one more loss would do, of all findings, the worst first.
     #[serde(default)]
     pub at_risk: Vec<AtRisk>,
-    /// What is being done, and when it ends.
+    /// What is being done, of all findings, and when it ends.
     #[serde(default)]
     pub doing: Vec<Doing>,
 }

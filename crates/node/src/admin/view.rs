@@ -1,14 +1,15 @@
 //! What is inside, as the API shows it.
 
 use super::duty_types::Duty;
+use super::health::{finding, health_of, is_of_failed, look_of, now_ns, reason};
 use super::types::{Capacity, Device, Health, Limits, Node, NodeState, Pool, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
-use cluster::PoolRecord;
+use cluster::{PoolRecord, health};
 use std::iter;
 use std::net::SocketAddr;
 use types::NodeId;
-use volume::{DeviceStatus, Encryption, Fill, NodeStatus, VolumeInfo, VolumeUsage};
+use volume::{DeviceStatus, Encryption, NodeStatus, VolumeInfo, VolumeUsage};
 
 /// Where a client reaches a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,37 +109,30 @@ pub(super) fn trashed(volume: &volume::TrashedVolume) -> TrashedVolume {
     }
 }
 
-/// The cluster at one glance. What the floors below say comes first.
-pub(crate) fn status(status: &ClusterStatus, volumes: &[VolumeInfo], pools: &[PoolRecord]) -> Status {
+/// The cluster at one glance. `found`: what the map says, and the orders that stand in it; without it each device is told by itself,
+/// as if nobody else had a copy.
+pub(crate) fn status(
+    status: &ClusterStatus,
+    volumes: &[VolumeInfo],
+    pools: &[PoolRecord],
+    found: Option<(Vec<health::Finding>, usize)>,
+) -> Status {
     let node = &status.node;
-    let mut reasons = node.reasons.clone();
-    let mut health = if reasons.is_empty() { Health::Healthy } else { Health::Degraded };
-    for device in &node.devices {
-        let path = device.path.display();
-        if let Some(reason) = fill_reason(device, node) {
-            health = health.max(Health::Degraded);
-            reasons.push(reason);
-        }
-        if let Some(slow) = &device.slow {
-            health = health.max(Health::Degraded);
-            reasons.push(format!("{path} is slow ({slow}): look at the device and what else uses it"));
-        }
-        if device.failed.is_some() {
-            health = health.max(Health::Unavailable);
-        }
-        if device.damage > 0 {
-            health = health.max(Health::Damaged);
-            reasons.push(format!("{path}: {} places are damaged and there is no other copy", device.damage));
-            reasons.extend(device.damaged.iter().take(DAMAGED_NAMED_MAX).cloned());
-        }
-    }
-    if node.groups_serving < node.groups_total {
-        health = health.max(Health::Unavailable);
-        let silent = node.groups_total - node.groups_serving;
-        reasons.push(format!("{silent} of {} placement groups do not serve", node.groups_total));
-    }
+    let (found, orders) = found.unwrap_or_else(|| (of_devices(node), 0));
+    let mut findings = own(node, pools, orders);
+    findings.extend(found);
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let worst = findings.first().map_or(Health::Healthy, |finding| health_of(finding.severity));
+    let is_damaged = node.devices.iter().any(|device| device.damage > 0);
+    let faults = findings.iter().filter(|finding| finding.severity != health::Severity::Ok);
+    let reasons = faults.map(reason).collect();
+    let now_ns = now_ns();
+    let findings: Vec<_> = findings.iter().map(|found| finding(found, now_ns)).collect();
+    let mut at_risk: Vec<_> = findings.iter().flat_map(|finding| finding.at_risk.clone()).collect();
+    at_risk.sort_by_key(|risk| std::cmp::Reverse((risk.loses_data, risk.volumes.len())));
+    at_risk.dedup();
     Status {
-        health,
+        health: if is_damaged { Health::Damaged } else { worst },
         reasons,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cluster_id: status.cluster.to_string(),
@@ -155,26 +149,43 @@ pub(crate) fn status(status: &ClusterStatus, volumes: &[VolumeInfo], pools: &[Po
         groups: node.groups_total,
         groups_serving: node.groups_serving,
         devices: node.devices.iter().map(device).collect(),
-        at_risk: Vec::new(),
-        doing: Vec::new(),
+        at_risk,
+        doing: findings.iter().filter_map(|finding| finding.doing.clone()).collect(),
+        findings,
     }
 }
 
-/// What a device's fill means, and what to do about it.
-fn fill_reason(device: &DeviceStatus, node: &NodeStatus) -> Option<String> {
-    let refused = match device.fill() {
-        Fill::Room => return None,
-        Fill::Warning => "",
-        Fill::Full => ", new blocks are refused",
+/// What the nodes of this process know and no record of the map says.
+fn own(node: &NodeStatus, pools: &[PoolRecord], orders: usize) -> Vec<health::Finding> {
+    use health::{Finding, Severity};
+    let said = node.reasons.iter().filter(|reason| !is_of_failed(reason, node));
+    let mut found: Vec<Finding> = said.map(|reason| Finding::new(Severity::Degraded, reason)).collect();
+    for device in node.devices.iter().filter(|device| device.damage > 0) {
+        let has_others = pools.iter().any(|pool| pool.replicas > 1);
+        let alone = if has_others { "" } else { " and there is no other copy" };
+        let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
+        let places: Vec<String> = device.damaged.iter().take(DAMAGED_NAMED_MAX).cloned().collect();
+        found.push(Finding::new(Severity::Stopped, cause).advise(places.join("; "), ""));
+    }
+    if node.groups_serving < node.groups_total {
+        let silent = node.groups_total - node.groups_serving;
+        // Each group that moves serves nobody for some 100 ms, twice; one that stays so is told by those who wait for it.
+        let (severity, what) = match silent <= orders {
+            true => (Severity::Degraded, "change hands, and serve again in a moment"),
+            false => (Severity::Stopped, "do not serve"),
+        };
+        found.push(Finding::new(severity, format!("{silent} of {} placement groups {what}", node.groups_total)));
+    }
+    found
+}
+
+/// How the devices of this process are, each by itself.
+fn of_devices(node: &NodeStatus) -> Vec<health::Finding> {
+    let trash = node.trash.iter().map(|volume| volume.info.name.clone()).collect();
+    let of = |device: &DeviceStatus| {
+        health::of_device(&device.path.display().to_string(), &look_of(device, Some(node)), &trash)
     };
-    let throttled = if device.throttling { ", writes wait for space to be cleaned" } else { "" };
-    let (path, percent) = (device.path.display(), device.used_percent());
-    let remedy = match &node.trash[..] {
-        [] => "delete volumes (`cairn volume delete NAME --now`) or discard what is not needed".to_owned(),
-        [volume] => format!("empty the trash (`cairn trash empty`), {} lies in it", volume.info.name),
-        all => format!("empty the trash (`cairn trash empty`), {} volumes lie in it", all.len()),
-    };
-    Some(format!("{path} is {percent} % full{refused}{throttled}: {remedy}"))
+    node.devices.iter().flat_map(of).collect()
 }
 
 fn capacity(node: &NodeStatus) -> Capacity {
@@ -239,23 +250,33 @@ mod tests {
 
     #[test]
     fn the_worst_thing_is_the_health_and_each_has_a_reason() {
-        assert_eq!(status(&healthy(), &[], &[]).health, Health::Healthy);
-        assert!(status(&healthy(), &[], &[]).reasons.is_empty());
+        assert_eq!(status(&healthy(), &[], &[], None).health, Health::Healthy);
+        assert!(status(&healthy(), &[], &[], None).reasons.is_empty());
 
         let mut sick = healthy();
         sick.node.devices[0].live_bytes = 750;
-        assert_eq!(status(&sick, &[], &[]).health, Health::Degraded);
-        assert!(!status(&sick, &[], &[]).reasons[0].contains("refused"));
+        assert_eq!(status(&sick, &[], &[], None).health, Health::Degraded);
+        assert!(!status(&sick, &[], &[], None).reasons[0].contains("refused"));
         sick.node.devices[0].live_bytes = 900;
-        assert_eq!(status(&sick, &[], &[]).health, Health::Degraded);
-        assert!(status(&sick, &[], &[]).reasons[0].contains("90 % full, new blocks are refused: "));
+        assert_eq!(status(&sick, &[], &[], None).health, Health::Degraded);
+        assert!(status(&sick, &[], &[], None).reasons[0].contains("90 % full, new blocks are refused: "));
         sick.node.devices[0].throttling = true;
-        assert!(status(&sick, &[], &[]).reasons[0].contains("refused, writes wait for space to be cleaned: "));
+        assert!(status(&sick, &[], &[], None).reasons[0].contains("refused, writes wait for space to be cleaned: "));
         sick.node.groups_serving = 99;
-        assert_eq!(status(&sick, &[], &[]).health, Health::Unavailable);
+        assert_eq!(status(&sick, &[], &[], None).health, Health::Unavailable);
         sick.node.devices[0].damage = 1;
-        assert_eq!(status(&sick, &[], &[]).health, Health::Damaged);
-        assert_eq!(status(&sick, &[], &[]).reasons.len(), 3);
+        assert_eq!(status(&sick, &[], &[], None).health, Health::Damaged);
+        assert_eq!(status(&sick, &[], &[], None).reasons.len(), 3);
+    }
+
+    #[test]
+    fn groups_that_change_hands_by_order_are_not_told_as_stopped() {
+        let mut moving = healthy();
+        moving.node.groups_serving = 98;
+        let told = |orders| status(&moving, &[], &[], Some((Vec::new(), orders)));
+        assert_eq!((told(2).health, told(1).health), (Health::Degraded, Health::Unavailable));
+        let said = "2 of 100 placement groups change hands, and serve again in a moment";
+        assert_eq!((&told(2).reasons[0][..], told(2).findings.len()), (said, 1));
     }
 
     fn info() -> VolumeInfo {
@@ -288,14 +309,14 @@ mod tests {
             overcommit_percent: 250,
             trash_bytes: 0,
         };
-        assert_eq!(status(&told, &[], &[]).capacity, expected);
-        assert_eq!(status(&told, &[], &[]).health, Health::Healthy, "a promise is no fault");
+        assert_eq!(status(&told, &[], &[], None).capacity, expected);
+        assert_eq!(status(&told, &[], &[], None).health, Health::Healthy, "a promise is no fault");
         let trashed = volume::TrashedVolume { info: info(), deleted_at_ns: 0, keep_until_ns: 0 };
         told.node.trash = vec![trashed];
         told.node.devices[0].live_bytes = 950;
-        let full = status(&told, &[], &[]);
+        let full = status(&told, &[], &[], None);
         assert_eq!((full.capacity.trash_bytes, full.trash.len()), (1 << 20, 1));
-        assert!(full.reasons[0].contains("v lies in it"), "{:?}", full.reasons);
+        assert!(full.reasons[0].contains("v lies in the trash"), "{:?}", full.reasons);
     }
 
     #[test]
@@ -338,7 +359,7 @@ mod tests {
     #[test]
     fn locked_volumes_and_pools_are_told() {
         let (volumes, pools) = ([info()], [crate::testing::pool("default"), crate::testing::pool("other")]);
-        let told = status(&healthy(), &volumes, &pools);
+        let told = status(&healthy(), &volumes, &pools, None);
         assert_eq!((told.volumes_locked, told.health), (vec!["v".to_owned()], Health::Healthy));
         assert_eq!(told.pools.iter().map(|pool| pool.volumes).collect::<Vec<_>>(), [1, 0]);
     }

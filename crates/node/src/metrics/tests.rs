@@ -31,7 +31,7 @@ fn scrape() -> Scrape {
         head: types::NodeId(1),
     };
     let cluster = crate::control::ClusterStatus { cluster: ClusterId(5), node: node.clone() };
-    let status = crate::admin::status_of(&cluster, std::slice::from_ref(&info), &[pool("default")]);
+    let status = crate::admin::status_of(&cluster, std::slice::from_ref(&info), &[pool("default")], None);
     assert_eq!(status.health, Health::Unavailable);
     let usage = BTreeMap::from([(VolumeId(1), VolumeUsage { unique_bytes: 4096, ..VolumeUsage::default() })]);
     let traffic = Traffic { nvme_controllers: 2, nbd_connections: 7, ..Traffic::default() };

@@ -5,16 +5,19 @@
 //! changed that it depends on, and takes a twentieth of the core's time at most. The steps of orders that stand are looked at
 //! with each change that is heard: as many as there are orders, eight for each device.
 
+use super::status::in_words;
 use super::{Assembly, VolumeError};
+use crate::head::Head;
 use cluster::control::{Control, Decided, DutyError, Followed, Reigning, decide, foretold};
 use cluster::placement::duty::Request;
 use cluster::{
-    CatalogError, ControlRecord, DeviceRecord, MapError, Revision, StoreUsageRecord, Transaction, encode, get, keys,
-    settle,
+    CatalogError, ControlRecord, DeviceRecord, DeviceTrouble, MapError, Revision, StoreUsageRecord, Transaction,
+    encode, get, keys, settle,
 };
 use runtime::{Instant, now};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 use types::StoreId;
 
@@ -148,12 +151,15 @@ impl Assembly {
 
     async fn say_usage(&self) {
         loop {
+            let slow = self.slow_stores().await;
             let usages: Vec<StoreUsageRecord> = {
                 let devices = self.0.devices.borrow();
                 let usage = |device: &super::OpenDevice| {
-                    let usage = device.store.usage();
+                    let (store, usage) = (device.store.store_id(), device.store.usage());
                     let (live_bytes, usable_bytes) = (usage.live_bytes, usage.new_blocks_until_bytes);
-                    StoreUsageRecord { store: device.store.store_id(), live_bytes, usable_bytes }
+                    let failed = device.store.failed().map(|error| DeviceTrouble::Failed(error.to_string()));
+                    let trouble = failed.or_else(|| slow.get(&store).map(|took| DeviceTrouble::Slow(in_words(*took))));
+                    StoreUsageRecord { store, live_bytes, usable_bytes, trouble }
                 };
                 devices.iter().map(usage).collect()
             };
@@ -167,6 +173,16 @@ impl Assembly {
         }
     }
 
+    /// Stores of this node that are slow, and how long an append took.
+    async fn slow_stores(&self) -> BTreeMap<StoreId, Duration> {
+        let slow = |head: Rc<Head>| {
+            let slow = head.shards().into_iter().filter_map(|shard| Some((shard.store, shard.groups.store().slow()?)));
+            slow.collect::<Vec<_>>()
+        };
+        let told = self.on_each_core(move |head| Box::pin(async move { slow(head) })).await;
+        told.into_iter().flatten().collect()
+    }
+
     /// Nothing is said of a device that has left the map.
     async fn say_one(&self, usage: &StoreUsageRecord) -> Result<(), CatalogError> {
         let (map, key, device) = (&*self.0.map, keys::store_usage(usage.store), keys::device(usage.store));
@@ -178,8 +194,11 @@ impl Assembly {
     }
 }
 
-/// Whether it is not worth telling.
+/// Whether it is not worth telling. How long an append took matters once: it may be longer each time.
 fn is_near(said: &StoreUsageRecord, is: &StoreUsageRecord) -> bool {
     let part = is.usable_bytes / USAGE_PART;
-    said.usable_bytes.abs_diff(is.usable_bytes) <= part && said.live_bytes.abs_diff(is.live_bytes) <= part
+    let kind = |usage: &StoreUsageRecord| usage.trouble.as_ref().map(std::mem::discriminant);
+    kind(said) == kind(is)
+        && said.usable_bytes.abs_diff(is.usable_bytes) <= part
+        && said.live_bytes.abs_diff(is.live_bytes) <= part
 }

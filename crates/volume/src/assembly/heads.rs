@@ -50,6 +50,8 @@ pub(super) struct Heads {
     wishes: Wishes,
     /// Stores whose node has a session in the map.
     sessions: RefCell<BTreeMap<StoreId, NodeId>>,
+    /// Stores of the map that have none, and since when that has been seen (wall time: it is only told).
+    away_since: RefCell<BTreeMap<StoreId, u64>>,
     /// Volumes that have to be looked at.
     due: RefCell<BTreeSet<VolumeId>>,
     heard: WaitList,
@@ -162,6 +164,35 @@ impl Heads {
     /// How many nodes that have a session come before this one.
     pub(super) fn place_of(&self, node: NodeId) -> u32 {
         self.alive().range(..node).count() as u32
+    }
+
+    /// Stores that have no session, and since when this node has seen that, ns since 1970.
+    pub(super) fn away_since(&self) -> BTreeMap<StoreId, u64> {
+        self.away_since.borrow().clone()
+    }
+
+    /// A store has a session, or none any more.
+    fn note_session(&self, store: StoreId, session: Option<SessionRecord>) {
+        let mut away = self.away_since.borrow_mut();
+        match session {
+            Some(session) => {
+                self.sessions.borrow_mut().insert(store, session.node);
+                away.remove(&store);
+            }
+            None => {
+                self.sessions.borrow_mut().remove(&store);
+                away.entry(store).or_insert_with(runtime::wall_clock_ns);
+            }
+        }
+    }
+
+    /// All stores that the map names, at a new look at it: none is remembered that has left.
+    fn note_devices(&self, named: &BTreeSet<StoreId>) {
+        let (sessions, mut away) = (self.sessions.borrow(), self.away_since.borrow_mut());
+        away.retain(|store, _| named.contains(store));
+        for store in named.iter().filter(|store| !sessions.contains_key(store)) {
+            away.entry(*store).or_insert_with(runtime::wall_clock_ns);
+        }
     }
 
     /// Nodes that have a session.
@@ -370,6 +401,9 @@ impl Assembly {
         for KeyValue { key, value, .. } in &listing.items {
             due.extend(self.hear(key, Some(value)));
         }
+        let stores = listing.items.iter().filter_map(|item| item.key.strip_prefix(keys::DEVICES));
+        let stores = stores.filter_map(|store| u128::from_str_radix(store, 16).ok().map(StoreId));
+        self.0.heads.note_devices(&stores.collect());
         self.look_at(due);
         let mut watch = self.0.map.watch("", Revision(listing.revision.0 + 1));
         loop {
@@ -416,10 +450,7 @@ impl Assembly {
         let heads = &self.0.heads;
         if let Some(store) = key.strip_prefix(keys::SESSIONS) {
             let store = StoreId(u128::from_str_radix(store, 16).ok()?);
-            match value.and_then(|value| decode::<SessionRecord>(key, value).ok()) {
-                Some(session) => heads.sessions.borrow_mut().insert(store, session.node),
-                None => heads.sessions.borrow_mut().remove(&store),
-            };
+            heads.note_session(store, value.and_then(|value| decode::<SessionRecord>(key, value).ok()));
             return None;
         }
         if let Some(node) = key.strip_prefix(keys::CLIENTS) {

@@ -133,7 +133,6 @@ struct Node {
     /// Who is the head of what.
     heads: heads::Heads,
     controls: control::Controls,
-    seen: RefCell<standing::Seen>,
     /// What goes on as long as the node does.
     tasks: RefCell<Vec<TaskHandle>>,
     /// Data keys of the volumes that are not locked.
@@ -232,7 +231,6 @@ impl Assembly {
             rollbacks: RefCell::default(),
             heads: heads::Heads::default(),
             controls: control::Controls::default(),
-            seen: RefCell::default(),
             tasks: RefCell::default(),
             keys: RefCell::default(),
             ending: Lock::default(),

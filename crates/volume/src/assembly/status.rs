@@ -78,10 +78,7 @@ pub struct DeviceStatus {
     pub device_bytes_read: u64,
 }
 
-/// Part of a device's usable space from which on a warning is due, while there is time left to act.
-pub const WARNING_PERCENT: u64 = 75;
-/// Part of it from which on the store refuses new blocks.
-pub const REFUSED_PERCENT: u64 = 90;
+pub use cluster::health::{REFUSED_PERCENT, WARNING_PERCENT};
 
 /// What a device's fill means for its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,7 +182,7 @@ impl Assembly {
     }
 }
 
-fn in_words(slow: Duration) -> String {
+pub(super) fn in_words(slow: Duration) -> String {
     format!("an append took {:.1} s", slow.as_secs_f32())
 }
 

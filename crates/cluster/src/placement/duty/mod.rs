@@ -20,7 +20,7 @@ mod view;
 
 pub use change::RecordChange;
 pub use refusal::Refusal;
-pub use steps::{RECEIVING_MAX, next_changes};
+pub use steps::{RECEIVING_MAX, hindrance, next_changes};
 pub use view::View;
 
 use super::{Move, Placement, PlacementError, place};

@@ -25,6 +25,12 @@ pub fn next_changes(view: &View) -> Vec<RecordChange> {
     changes
 }
 
+/// Why nothing moves in a pool, if that is so: its rules cannot be kept with the devices there are.
+pub fn hindrance(view: &View) -> Option<String> {
+    let why = |pool: &PoolRecord| placed(view, pool).err().map(|error| format!("pool {}: {error}", pool.name));
+    view.pools.values().find_map(why)
+}
+
 /// Copies under way to each device.
 fn receiving(view: &View) -> BTreeMap<StoreId, usize> {
     let mut receiving = BTreeMap::new();

@@ -44,16 +44,16 @@ pub(super) struct PoolInput {
 }
 
 impl View {
-    pub(super) fn node_place(&self, node: NodeId) -> NodePlaceRecord {
+    pub(crate) fn node_place(&self, node: NodeId) -> NodePlaceRecord {
         self.node_places.get(&node).cloned().unwrap_or_else(|| NodePlaceRecord::unset(node))
     }
 
-    pub(super) fn device_place(&self, store: StoreId) -> DevicePlaceRecord {
+    pub(crate) fn device_place(&self, store: StoreId) -> DevicePlaceRecord {
         self.device_places.get(&store).cloned().unwrap_or_else(|| DevicePlaceRecord::unset(store))
     }
 
     /// The devices of a node.
-    pub(super) fn devices_of(&self, node: NodeId) -> Vec<StoreId> {
+    pub(crate) fn devices_of(&self, node: NodeId) -> Vec<StoreId> {
         self.devices.values().filter(|device| device.node == node).map(|device| device.store).collect()
     }
 
@@ -109,7 +109,7 @@ impl View {
     }
 
     /// The pool's rules. Where nobody has said any, copies lie on different nodes if there are enough.
-    pub(super) fn rules_of(&self, pool: &PoolRecord) -> PoolRulesRecord {
+    pub(crate) fn rules_of(&self, pool: &PoolRecord) -> PoolRulesRecord {
         let nodes: BTreeSet<NodeId> = self.devices.values().map(|device| device.node).collect();
         let is_spread = pool.replicas > 1 && nodes.len() >= pool.replicas as usize;
         let failure_domain = if is_spread { FailureDomain::Node } else { FailureDomain::Device };

@@ -1,0 +1,174 @@
+//! Devices: those that are away, failed, slow, full, emptied or given up.
+
+use super::work::Left;
+use super::{Finding, Known, Looks, Severity, Work, WorkKind, ago, named, node_name, nodes};
+use crate::placement::duty::Subject;
+use crate::records::{DeviceDuty, DeviceState, DeviceTrouble, StoreUsageRecord, VolumeState};
+use types::StoreId;
+
+/// Part of a device's usable space from which on a warning is due, while there is time left to act.
+pub const WARNING_PERCENT: u64 = 75;
+/// Part of it from which on the store refuses new blocks.
+pub const REFUSED_PERCENT: u64 = 90;
+
+/// How a device is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceLook {
+    /// What is wrong with it.
+    pub trouble: Option<DeviceTrouble>,
+    /// What its node says is to be done about that; empty: the usual.
+    pub remedy: String,
+    /// How much of what can be stored is stored.
+    pub used_percent: u64,
+    /// Whether writers wait for the cleaner.
+    pub is_throttling: bool,
+}
+
+impl DeviceLook {
+    /// As its node has said.
+    fn said(usage: &StoreUsageRecord) -> Self {
+        // New blocks are refused at the record's limit.
+        let percent = usage.live_bytes.saturating_mul(REFUSED_PERCENT).checked_div(usage.usable_bytes);
+        Self { trouble: usage.trouble.clone(), used_percent: percent.unwrap_or(0), ..Self::default() }
+    }
+}
+
+/// What lies in the trash, by name.
+pub type Trash = Vec<String>;
+
+/// What is the matter with a device by itself, whoever else has copies of what is on it.
+pub fn of_device(name: &str, look: &DeviceLook, trash: &Trash) -> Vec<Finding> {
+    let mut found = Vec::new();
+    match &look.trouble {
+        Some(DeviceTrouble::Failed(why)) => found.push(failed(name, why, &look.remedy)),
+        Some(DeviceTrouble::Slow(why)) => {
+            let finding = Finding::new(Severity::Degraded, format!("{name} is slow ({why})"));
+            found.push(finding.advise("look at the device and what else uses it", ""));
+        }
+        None => {}
+    }
+    found.extend(full(name, look, trash));
+    found
+}
+
+fn failed(name: &str, why: &str, remedy: &str) -> Finding {
+    let remedy = if remedy.is_empty() { "put the device right and start the node again" } else { remedy };
+    Finding::new(Severity::Stopped, format!("{name} has failed: {why}")).advise(remedy, "")
+}
+
+fn full(name: &str, look: &DeviceLook, trash: &Trash) -> Option<Finding> {
+    let (severity, refused) = match look.used_percent {
+        ..WARNING_PERCENT => return None,
+        WARNING_PERCENT..REFUSED_PERCENT => (Severity::Degraded, ""),
+        REFUSED_PERCENT.. => (Severity::AtRisk, ", new blocks are refused"),
+    };
+    let throttled = if look.is_throttling { ", writes wait for space to be cleaned" } else { "" };
+    let finding = Finding::new(severity, format!("{name} is {} % full{refused}{throttled}", look.used_percent));
+    Some(match &trash[..] {
+        [] => finding
+            .advise("discard what is not needed, add a device, or delete volumes:", "cairn volume delete NAME --now"),
+        [volume] => finding.advise(format!("{volume} lies in the trash, and still takes space:"), "cairn trash empty"),
+        all => {
+            let (count, names) = (all.len(), named(all));
+            finding.advise(
+                format!("{count} volumes ({names}) lie in the trash, and still take space:"),
+                "cairn trash empty",
+            )
+        }
+    })
+}
+
+/// A device, as people name it.
+pub(super) fn name(known: &Known, store: StoreId) -> String {
+    match known.view.devices.get(&store) {
+        Some(device) => format!("device {} of {}", device.path, node_name(device.node)),
+        None => format!("device {store}"),
+    }
+}
+
+pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
+    let trash = trash(known);
+    for device in &known.standing.devices {
+        let record = known.view.devices.get(&device.store);
+        if record.is_none_or(|record| record.state == DeviceState::New) {
+            continue;
+        }
+        let name = name(known, device.store);
+        let is_there = known.there.contains(&device.store);
+        // Of a node that is away as a whole it is told there.
+        if !is_there && nodes::is_there(known, device.node) && (device.duty == DeviceDuty::In || device.groups > 0) {
+            found.push(away(known, looks, (&name, device.store)));
+        }
+        let said = || known.usage.get(&device.store).map(DeviceLook::said).unwrap_or_default();
+        let look = looks.devices.get(&device.store).cloned().unwrap_or_else(said);
+        if is_there {
+            let of_it = of_device(&name, &look, &trash);
+            found.extend(of_it.into_iter().map(|finding| match &look.trouble {
+                Some(DeviceTrouble::Failed(_)) if finding.severity == Severity::Stopped => {
+                    copied_elsewhere(known, finding, device.store)
+                }
+                _ => finding,
+            }));
+        }
+        // A node that is drained is told as a whole.
+        match known.view.device_place(device.store).duty {
+            DeviceDuty::In => {}
+            DeviceDuty::Draining { .. } => {
+                found.push(nodes::drained(known, looks, Subject::Device(device.store), &[device]));
+            }
+            DeviceDuty::Out => found.push(given_up(known, looks, (&name, device.store), device)),
+        }
+    }
+}
+
+fn away(known: &Known, looks: &Looks, (name, store): (&str, StoreId)) -> Finding {
+    let since = looks.away_since.get(&store).copied();
+    let heard = match since {
+        Some(since) => format!("{name} has been away for {}, and its node is there", ago(since, looks.now_ns)),
+        None => format!("{name} is away, and its node is there"),
+    };
+    nodes::missing_until(known, looks, (&heard, name), &[store], (Subject::Device(store), since))
+}
+
+/// A device that has failed stops what has no other copy, and nothing else.
+fn copied_elsewhere(known: &Known, finding: Finding, store: StoreId) -> Finding {
+    let on: Vec<_> = known.view.groups.values().filter(|group| group.members.contains(&store)).collect();
+    let serves_without = |group: &&&crate::GroupRecord| {
+        let others = group.in_sync.iter().filter(|other| **other != store && known.there.contains(other)).count();
+        others >= known.copies_of(group).1
+    };
+    let stopped: Vec<_> = on.iter().copied().filter(|group| !serves_without(&group)).collect();
+    let command = format!("cairn device rm {store} --lost");
+    if stopped.is_empty() {
+        let finding = Finding { severity: Severity::Degraded, ..finding };
+        let finding = finding.risking(super::losses::of_groups(known, &known.lacking_on(&[store])));
+        let advice = format!("{}; if it is lost for good:", finding.advice);
+        return finding.advise(advice, command);
+    }
+    let cause = format!("{}; {}", finding.cause, nodes::stopped_text(known, &stopped));
+    Finding { cause, ..finding }
+}
+
+/// It is lost, somebody said so or nobody heard of it for too long: what was on it is copied from others.
+fn given_up(
+    known: &Known,
+    looks: &Looks,
+    (name, store): (&str, StoreId),
+    device: &crate::control::DeviceStanding,
+) -> Finding {
+    if device.groups == 0 {
+        let end = super::End::When("it is removed, or taken back".to_owned());
+        let work = Work::plain(WorkKind::Lost, &device.path, "nothing is on it any more", end);
+        let finding = Finding::new(Severity::Ok, format!("{name} is given up")).doing(work);
+        return finding.advise("it may leave:", format!("cairn device rm {store}"));
+    }
+    let left = Left { groups: device.leaves, bytes: device.leaves_bytes, all: known.standing.copies };
+    let work = Work::copies(WorkKind::Lost, &device.path, "what was on it is copied from others", left, looks);
+    let finding = nodes::missing(known, &format!("{name} is given up"), &[store]);
+    finding.doing(work).advise("if it is there again after all:", format!("cairn device undrain {store}"))
+}
+
+fn trash(known: &Known) -> Trash {
+    let trashed = known.volumes.values().filter(|volume| matches!(volume.state, VolumeState::Trashed(_)));
+    trashed.map(|volume| volume.name.clone()).collect()
+}

@@ -1,0 +1,142 @@
+//! What is wrong, what is at risk because of it, what is being done, when that ends, and what to run: a pure function of the
+//! map's records.
+//!
+//! ```text
+//!   a listing of the map ─► Known ──┐
+//!                                   ├─► findings: most urgent first ─► `GET /v1/status`, `cairn status`
+//!   since when who is away, a rate,─┘       cause · losses · work · command
+//!   the caller's own devices: Looks
+//! ```
+//!
+//! Every node can ask it and gets the same, whoever the nodes are to it: what they have to say of themselves is in the map. Only
+//! what no record holds comes from [`Looks`]: since when somebody is away, how fast copies are made (two looks at what is left),
+//! and how exactly the devices of the caller are, which the map knows to a 64th.
+//!
+//! No end is promised that is not known: a rate that nobody has seen is "unknown yet".
+
+mod devices;
+mod groups;
+mod known;
+mod losses;
+mod nodes;
+mod volumes;
+mod words;
+mod work;
+
+pub use devices::{DeviceLook, REFUSED_PERCENT, Trash, WARNING_PERCENT, of_device};
+pub use known::Known;
+pub use losses::Loss;
+pub use words::{ago, named};
+pub use work::{End, Rate, Seen, Work, WorkKind};
+
+use std::collections::BTreeMap;
+use types::{NodeId, StoreId};
+
+/// How bad it is, from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// As it is meant to be; somebody may want to know.
+    Ok,
+    /// Everything is served, with less in reserve than there should be.
+    Degraded,
+    /// One more loss stops or loses something, or what is left is nearly used up.
+    AtRisk,
+    /// Something is not served.
+    Stopped,
+}
+
+/// One thing that somebody should know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is the matter, in plain words.
+    pub cause: String,
+    /// What one more loss would do, the worst first.
+    pub at_risk: Vec<Loss>,
+    /// What is being done.
+    pub doing: Option<Work>,
+    /// What to do; with a command it leads up to that.
+    pub advice: String,
+    /// The command to run; empty: none helps.
+    pub command: String,
+}
+
+impl Finding {
+    /// Something that is the matter.
+    pub fn new(severity: Severity, cause: impl Into<String>) -> Self {
+        Self {
+            severity,
+            cause: cause.into(),
+            at_risk: Vec::new(),
+            doing: None,
+            advice: String::new(),
+            command: String::new(),
+        }
+    }
+
+    /// The same, with what to do.
+    #[must_use]
+    pub fn advise(self, advice: impl Into<String>, command: impl Into<String>) -> Self {
+        Self { advice: advice.into(), command: command.into(), ..self }
+    }
+
+    /// The same, with what is being done.
+    #[must_use]
+    pub fn doing(self, work: Work) -> Self {
+        Self { doing: Some(work), ..self }
+    }
+
+    /// The same, with what one more loss would do; that makes it worse.
+    #[must_use]
+    pub fn risking(self, at_risk: Vec<Loss>) -> Self {
+        let severity = if at_risk.is_empty() { self.severity } else { self.severity.max(Severity::AtRisk) };
+        Self { severity, at_risk, ..self }
+    }
+
+    /// What to do, as one sentence; empty: nothing.
+    pub fn remedy(&self) -> String {
+        match (&self.advice[..], &self.command[..]) {
+            (advice, "") => advice.to_owned(),
+            ("", command) => format!("`{command}`"),
+            (advice, command) => format!("{advice} `{command}`"),
+        }
+    }
+}
+
+/// What the map does not say.
+#[derive(Clone, Debug, Default)]
+pub struct Looks {
+    /// Wall time, ns since 1970.
+    pub now_ns: u64,
+    /// Stores that have no session, and since when somebody has seen that.
+    pub away_since: BTreeMap<StoreId, u64>,
+    /// How fast copies are made, if that was seen.
+    pub rate: Option<Rate>,
+    /// Devices that the caller looks at itself.
+    pub devices: BTreeMap<StoreId, DeviceLook>,
+}
+
+/// All there is to know, the most urgent first.
+pub fn findings(known: &Known, looks: &Looks) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if let Some(why) = known.unreadable() {
+        let cause = format!("nothing is moved: {why}");
+        found.push(Finding::new(Severity::Degraded, cause).advise("start a newer program on this node", ""));
+    }
+    nodes::find(known, looks, &mut found);
+    devices::find(known, looks, &mut found);
+    groups::find(known, looks, &mut found);
+    volumes::find(known, &mut found);
+    // Stable: of the same severity, in the order of the floors.
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
+
+/// A node, as people name it.
+pub(crate) fn node_name(node: NodeId) -> String {
+    format!("node-{node}")
+}
+
+#[cfg(test)]
+mod tests;
