@@ -288,6 +288,14 @@ pub enum Mutant {
     ToldOutOfOrder,
     /// Heads: the host of a controller that has ended counts as one that is there.
     EndedControllerCounts,
+    /// Placement: a pool can be used before all of its groups are there.
+    PoolBeforeGroups,
+    /// Placement: numbers of groups and tables are taken from what is there, not used up.
+    NumbersUsedAgain,
+    /// Placement: a node set is made by what was seen before another one was.
+    SetsShareGroups,
+    /// Placement: a volume is made in a table whose node set nobody has looked for.
+    TableWithoutSet,
 }
 
 #[cfg(feature = "mutants")]

@@ -129,7 +129,11 @@ impl Assembly {
     }
 
     /// The volume as the node that was given it serves it.
-    async fn until_taken(&self, given: &VolumeRecord, to: NodeId) -> Result<Option<VolumeRecord>, VolumeError> {
+    pub(super) async fn until_taken(
+        &self,
+        given: &VolumeRecord,
+        to: NodeId,
+    ) -> Result<Option<VolumeRecord>, VolumeError> {
         let key = keys::volume(given.id);
         let is_taken = |volume: &VolumeRecord| {
             let VolumeEpoch(given) = given.volume_epoch;
