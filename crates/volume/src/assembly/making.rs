@@ -98,6 +98,16 @@ impl Assembly {
         Ok(place_volume(map, wanted, home).await?)
     }
 
+    /// Messages to other nodes, and answers from them, that commands of volumes and copies of groups have taken since the
+    /// start. Each is counted at one end.
+    pub async fn messages(&self) -> u64 {
+        let of_core = |head: std::rc::Rc<crate::head::Head>| {
+            let messages = head.groups.messages_sent() + head.groups.messages_of_heads();
+            Box::pin(std::future::ready(messages)) as std::pin::Pin<Box<dyn Future<Output = u64>>>
+        };
+        self.on_each_core(of_core).await.into_iter().sum()
+    }
+
     // ---- pools -----------------------------------------------------------------------------------------------------
 
     /// Makes a pool over the cluster's devices. Their nodes hear of its groups, and take part in them.
