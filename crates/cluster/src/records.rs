@@ -22,6 +22,7 @@
 //! | `node-places/N`              | [`NodePlaceRecord`]: where node N stands, and whether it is to be emptied |
 //! | `device-places/STORE`        | [`DevicePlaceRecord`]: what the device is to hold |
 //! | `pool-rules/NAME`            | [`PoolRulesRecord`]: where the pool's copies may lie |
+//! | `pool-drafts/NAME`           | [`PoolDraftRecord`]: the pool is being made |
 //! | `node-sets/T`                | [`NodeSetRecord`] of table T: whose groups lie on these nodes and no others |
 //! | `wanted/G`                   | [`WantedRecord`]: who is to hold group G; its primary sees to it |
 //! | `splits/G`                   | [`SplitRecord`]: group G began as half of another |
@@ -43,7 +44,8 @@ pub use limits::{LimitChange, Limits};
 pub use members::MembersError;
 pub use place::{
     ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceTrouble, FailureDomain, NodeDuty, NodePlaceRecord,
-    NodeSetRecord, PoolRulesRecord, SplitRecord, StoreUsageRecord, UnknownFailureDomain, VolumePlacement, WantedRecord,
+    NodeSetRecord, PoolDraftRecord, PoolRulesRecord, SplitRecord, StoreUsageRecord, UnknownFailureDomain,
+    VolumePlacement, WantedRecord,
 };
 
 use id_format::{bytes, hex, hex_list, number, number_list, optional_number};
@@ -615,6 +617,12 @@ pub mod keys {
     pub fn pool_rules(name: &str) -> String {
         format!("{POOL_RULES}{name}")
     }
+    /// A pool that is being made.
+    pub fn pool_draft(name: &str) -> String {
+        format!("pool-drafts/{name}")
+    }
+    /// All slot tables.
+    pub const TABLES: &str = "tables/";
     /// Node sets of all tables.
     pub const NODE_SETS: &str = "node-sets/";
     /// The node set of a table.
@@ -681,6 +689,7 @@ record! {
     NodePlaceRecord: self => keys::node_place(self.node),
     DevicePlaceRecord: self => keys::device_place(self.store),
     PoolRulesRecord: self => keys::pool_rules(&self.pool),
+    PoolDraftRecord: self => keys::pool_draft(&self.pool.name),
     NodeSetRecord: self => keys::node_set(self.table),
     WantedRecord: self => keys::wanted(self.group),
     SplitRecord: self => keys::split(self.child),

@@ -10,6 +10,7 @@
 //! The channel is bounded and each wait has a deadline, so a control core that hangs costs an error and no memory.
 
 use crate::keys::{KeyRequest, SecretChange};
+use crate::pools::PoolRequest;
 use crate::size::ByteSize;
 use crate::snapshots::SnapshotRequest;
 use crate::traffic::Traffic;
@@ -24,7 +25,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, NodeId, VolumeId};
 use volume::{
-    ByteRange, HostChange, Limits, NodeStatus, Secret, Standings, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage,
+    ByteRange, HostChange, Limits, NewPool, NodeStatus, PoolChange, PoolInfo, Secret, Standings, TrashedVolume,
+    VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
 };
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
@@ -43,7 +45,7 @@ pub enum Request {
     /// All volumes, by name.
     ListVolumes(Reply<Vec<VolumeInfo>>),
     /// Make a volume.
-    CreateVolume(VolumeSpec, Limits, Answer<VolumeInfo>),
+    CreateVolume(VolumeSpec, WantedPlace, Limits, Answer<VolumeInfo>),
     /// Delete a volume for good.
     DeleteVolume(VolumeName, Answer<()>),
     /// Put a volume into the trash.
@@ -60,8 +62,10 @@ pub enum Request {
     MoveVolume(VolumeName, NodeId, Answer<VolumeInfo>),
     /// Something about snapshots, clones, changes of volumes or usage.
     Snapshots(SnapshotRequest),
-    /// Something about encrypted volumes or pools.
+    /// Something about encrypted volumes, or how pools compress.
     Keys(KeyRequest),
+    /// Something about pools, or where volumes are to lie.
+    Pools(PoolRequest),
     /// Whether the node would take this device.
     CheckDevice(PathBuf, Answer<()>),
     /// Take it.
@@ -204,11 +208,11 @@ impl ControlHandle {
         Ok(0)
     }
 
-    /// Where a new volume is to be served: by the node that serves fewest.
-    async fn node_for_new(&self) -> Result<usize, ControlError> {
-        let volumes = self.list_volumes().await?;
-        let serves = |place: &usize| volumes.iter().filter(|volume| self.place_of(volume.head) == *place).count();
-        Ok((0..self.0.len()).min_by_key(serves).unwrap_or(0))
+    /// Where a new volume is to be served, and by which node of this process it is made.
+    async fn home_for(&self, wanted: WantedPlace) -> Result<(usize, WantedPlace), ControlError> {
+        let asked = wanted.clone();
+        let home = self.ask(|reply| Request::Pools(PoolRequest::HomeFor(asked, reply))).await??;
+        Ok((self.place_of(home), WantedPlace { home: Some(home), ..wanted }))
     }
 
     /// All volumes, by name.
@@ -224,8 +228,14 @@ impl ControlHandle {
     }
 
     /// Makes a volume; it can be used when this returns.
-    pub async fn create_volume(&self, spec: VolumeSpec, limits: Limits) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.node_for_new().await?, |reply| Request::CreateVolume(spec, limits, reply)).await?
+    pub async fn create_volume(
+        &self,
+        spec: VolumeSpec,
+        wanted: WantedPlace,
+        limits: Limits,
+    ) -> Result<VolumeInfo, ControlError> {
+        let (place, wanted) = self.home_for(wanted).await?;
+        self.ask_at(place, |reply| Request::CreateVolume(spec, wanted, limits, reply)).await?
     }
 
     /// Deletes a volume for good; nobody can use it when this returns.
@@ -350,11 +360,12 @@ impl ControlHandle {
     pub async fn create_encrypted_volume(
         &self,
         spec: VolumeSpec,
+        wanted: WantedPlace,
         limits: Limits,
         secret: Secret,
     ) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.node_for_new().await?, |reply| Request::Keys(KeyRequest::Create(spec, limits, secret, reply)))
-            .await?
+        let (place, wanted) = self.home_for(wanted).await?;
+        self.ask_at(place, |reply| Request::Keys(KeyRequest::Create(spec, wanted, limits, secret, reply))).await?
     }
 
     /// Unlocks a volume and its family; they can be used when this returns.
@@ -395,6 +406,21 @@ impl ControlHandle {
     /// The pools, by name.
     pub async fn list_pools(&self) -> Result<Vec<PoolRecord>, ControlError> {
         self.ask(|reply| Request::Keys(KeyRequest::Pools(reply))).await?
+    }
+
+    /// The pools with their rules, by name.
+    pub async fn pool_infos(&self) -> Result<Vec<PoolInfo>, ControlError> {
+        self.ask(|reply| Request::Pools(PoolRequest::List(reply))).await?
+    }
+
+    /// Makes a pool; it can be used when this returns.
+    pub async fn create_pool(&self, new: NewPool) -> Result<PoolInfo, ControlError> {
+        self.ask(|reply| Request::Pools(PoolRequest::Create(new, reply))).await?
+    }
+
+    /// Changes where copies and volumes of a pool may lie.
+    pub async fn change_pool(&self, name: String, change: PoolChange) -> Result<PoolInfo, ControlError> {
+        self.ask(|reply| Request::Pools(PoolRequest::Change(name, change, reply))).await?
     }
 
     /// Compresses what is written to a pool from now on like this.

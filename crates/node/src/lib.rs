@@ -36,6 +36,7 @@ mod local_node;
 pub mod log;
 mod metrics;
 pub mod node_name;
+pub mod pools;
 pub mod rates;
 pub mod secret;
 pub mod service;
@@ -46,6 +47,6 @@ mod testing;
 pub mod traffic;
 pub mod volume_spec;
 
-pub use cluster::Compression;
+pub use cluster::{Compression, FailureDomain};
 pub use doors::ListenError;
 pub use local_node::StartError;

@@ -152,6 +152,7 @@ async fn make_pool(
         replicas: replicas.into(),
         // One may be away.
         min_in_sync: u32::from(replicas).saturating_sub(1).max(1),
+        rules: None,
         stores,
     };
     ensure_pool(&**map, &pool).await.map_err(volume::StartError::from)?;
@@ -211,9 +212,9 @@ impl LocalNode {
             // Nobody may be waiting for an answer any more: the order was carried out all the same.
             match request {
                 Request::ListVolumes(reply) => drop(reply.send(self.assembly.volumes())),
-                Request::CreateVolume(spec, limits, reply) => {
+                Request::CreateVolume(spec, wanted, limits, reply) => {
                     self.spawn(reply, move |assembly| async move {
-                        assembly.create_volume(new_volume(&spec, limits)).await
+                        assembly.create_volume_at(new_volume(&spec, limits), &wanted).await
                     });
                 }
                 Request::DeleteVolume(name, reply) => {
@@ -242,6 +243,9 @@ impl LocalNode {
                 }
                 Request::Keys(request) => {
                     runtime::spawn(crate::keys::answer(self.assembly.clone(), request));
+                }
+                Request::Pools(request) => {
+                    runtime::spawn(crate::pools::answer(self.assembly.clone(), request));
                 }
                 Request::CheckDevice(path, reply) => {
                     let assembly = self.assembly.clone();
@@ -350,6 +354,7 @@ pub(crate) fn control_error(error: VolumeError) -> ControlError {
         VolumeError::NotInTrash(id) => ControlError::NotInTrash(id),
         VolumeError::NotEncrypted(name) => ControlError::NotEncrypted(name),
         VolumeError::NoPool(name) => ControlError::NoPool(name),
+        error @ VolumeError::Place(_) => ControlError::Refused(error.to_string()),
         VolumeError::NoSnapshot(name) => ControlError::NoSnapshot(name),
         VolumeError::SnapshotExists(name) => ControlError::SnapshotExists(name),
         VolumeError::HasSnapshots(error) => ControlError::HasSnapshots(error.to_string()),

@@ -294,6 +294,14 @@ pub enum Mutant {
     SessionUnasked,
     /// Heads: a session that did not say in time that all of it has come is listened to all the same.
     EndedSessionHeard,
+    /// Placement: a pool can be used before all of its groups are there.
+    PoolBeforeGroups,
+    /// Placement: numbers of groups and tables are taken from what is there, not used up.
+    NumbersUsedAgain,
+    /// Placement: a node set is made by what was seen before another one was.
+    SetsShareGroups,
+    /// Placement: a volume is made in a table whose node set nobody has looked for.
+    TableWithoutSet,
 }
 
 #[cfg(feature = "mutants")]

@@ -14,6 +14,8 @@ mod hosts;
 mod keys;
 mod listener;
 mod observe;
+pub mod pool_types;
+mod pools;
 mod server;
 mod snapshots;
 pub mod types;

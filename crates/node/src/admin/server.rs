@@ -11,15 +11,18 @@ use super::hosts;
 use super::keys;
 use super::listener::BoundedListener;
 use super::observe;
+use super::pool_types::{ChangePool, CreatePool, FailureDomain, Placement, PoolDetails};
+use super::pools;
 use super::snapshots;
 use super::types::{
-    AddDevice, AllowHost, Capacity, ChangeLimits, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
+    AddDevice, AllowHost, Capacity, ChangeLimits, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
     CreateSnapshot, CreateSnapshots, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, MoveVolume,
     Node, NodeState, OperationLatency, Pool, RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot,
     SnapshotOf, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
 };
 use super::view::{self, Addresses};
 use crate::control::ControlHandle;
+use crate::node_name::NodeName;
 use crate::size::ByteSize;
 use crate::volume_spec::{BlockSize, VolumeName, VolumeSpec};
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -35,6 +38,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use types::VolumeId;
 use utoipa::OpenApi;
+use volume::WantedPlace;
 
 /// Largest body of a request: two key files of the largest size, two digits a byte, with room.
 const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
@@ -114,9 +118,10 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         keys::unlock_volume,
         keys::lock_volume,
         keys::rekey_volume,
-        keys::list_pools,
-        keys::get_pool,
-        keys::change_pool,
+        pools::list_pools,
+        pools::create_pool,
+        pools::get_pool,
+        pools::change_pool,
         list_nodes,
         devices::list_devices,
         devices::add_device,
@@ -147,7 +152,11 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         UnlockVolume,
         RekeyVolume,
         Pool,
+        PoolDetails,
+        CreatePool,
         ChangePool,
+        FailureDomain,
+        Placement,
         Compression,
         Snapshot,
         CreateSnapshot,
@@ -206,8 +215,8 @@ impl Admin {
             .route("/v1/volumes/{name}/unlock", post(keys::unlock_volume))
             .route("/v1/volumes/{name}/lock", post(keys::lock_volume))
             .route("/v1/volumes/{name}/rekey", post(keys::rekey_volume))
-            .route("/v1/pools", get(keys::list_pools))
-            .route("/v1/pools/{name}", get(keys::get_pool).patch(keys::change_pool))
+            .route("/v1/pools", get(pools::list_pools).post(pools::create_pool))
+            .route("/v1/pools/{name}", get(pools::get_pool).patch(pools::change_pool))
             .route("/v1/devices", get(devices::list_devices).post(devices::add_device))
             .route("/v1/duties", post(duties::order_duty))
             .route("/v1/trash", get(list_trash))
@@ -260,9 +269,16 @@ async fn create_volume(
     let name: VolumeName = asked.name.parse()?;
     let spec = VolumeSpec::new(name.clone(), ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
     let limits = asked.limits.asked();
+    let node = asked.node.as_deref().map(str::parse::<NodeName>).transpose()?;
+    let wanted = WantedPlace {
+        pool: asked.pool.clone(),
+        replicas: asked.replicas,
+        placement: asked.placement.map(Into::into),
+        home: node.map(|NodeName(node)| node),
+    };
     let info = match &asked.secret {
-        Some(secret) => admin.control.create_encrypted_volume(spec, limits, keys::secret_of(secret)?).await?,
-        None => admin.control.create_volume(spec, limits).await?,
+        Some(secret) => admin.control.create_encrypted_volume(spec, wanted, limits, keys::secret_of(secret)?).await?,
+        None => admin.control.create_volume(spec, wanted, limits).await?,
     };
     let info = if asked.any_host { hosts::allow(&admin, name, "any".to_owned()).await? } else { info };
     let encrypted = if asked.secret.is_some() { ", encrypted" } else { "" };

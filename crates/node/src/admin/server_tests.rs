@@ -34,6 +34,8 @@ fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
         hosts: volume::HostAccess::Unset,
         limits: volume::Limits::default(),
         head: types::NodeId(1),
+        home: types::NodeId(1),
+        placed: volume::Placed::Spread,
     }
 }
 
@@ -86,7 +88,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
     while let Ok(request) = requests.recv().await {
         match request {
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
-            Request::CreateVolume(spec, limits, reply) => {
+            Request::CreateVolume(spec, _, limits, reply) => {
                 let there = volumes.iter().find(|volume| volume.name == spec.name.as_str());
                 let answer = match there {
                     Some(there) => Err(ControlError::Exists {
@@ -131,6 +133,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let found = trash.len() < count;
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotInTrash(id)) });
             }
+            Request::Pools(request) => keys.answer_of_pools(request),
             Request::ChangeHosts(name, change, reply) => drop(reply.send(change_hosts(&mut volumes, &name, &change))),
             Request::MoveVolume(name, to, reply) => {
                 let volume = volumes.iter_mut().find(|volume| volume.name == name.as_str());

@@ -2,14 +2,16 @@
 
 use super::duty_types::Duty;
 use super::health::{finding, health_of, is_of_failed, look_of, now_ns, reason};
+use super::pool_types::Placement;
 use super::types::{Capacity, Device, Health, Limits, Node, NodeState, Pool, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
+use crate::node_name::NodeName;
 use cluster::{PoolRecord, health};
 use std::iter;
 use std::net::SocketAddr;
 use types::NodeId;
-use volume::{DeviceStatus, Encryption, NodeStatus, VolumeInfo, VolumeUsage};
+use volume::{DeviceStatus, Encryption, Fill, NodeStatus, Placed, VolumeInfo, VolumeUsage};
 
 /// Where a client reaches a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,19 @@ impl Addresses {
             limits: Limits::of(info.limits),
             layers: info.layers.iter().map(|layer| layer.0).collect(),
             pool: info.pool.to_string(),
+            placement: match info.placed {
+                Placed::Gathered { .. } => Placement::Gathered,
+                Placed::Spread => Placement::Spread,
+            },
+            head: name(info.head),
+            home: match info.placed {
+                Placed::Gathered { home, .. } => name(home),
+                Placed::Spread => name(info.home),
+            },
+            led_from: match info.placed {
+                Placed::Gathered { lead, .. } => Some(name(lead)),
+                Placed::Spread => None,
+            },
             compression: info.compression.into(),
             encrypted: info.encryption != Encryption::Off,
             locked: info.encryption == Encryption::Locked,
@@ -85,6 +100,10 @@ impl Addresses {
             }),
         }
     }
+}
+
+fn name(node: NodeId) -> String {
+    if node == NodeId(0) { String::new() } else { NodeName(node).to_string() }
 }
 
 /// A pool of which these are the volumes, among others.
@@ -294,6 +313,8 @@ mod tests {
             hosts: volume::HostAccess::Unset,
             limits: volume::Limits::default(),
             head: types::NodeId(1),
+            home: types::NodeId(1),
+            placed: Placed::Gathered { home: types::NodeId(1), lead: types::NodeId(1) },
         }
     }
 
