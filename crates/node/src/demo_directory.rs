@@ -334,9 +334,11 @@ fn make_node(options: &DemoOptions, number: u16, device_size: ByteSize) -> Resul
         discovery_port: None,
         nbd_port: port(DEFAULT_NBD_PORT),
         admin_port: DEFAULT_ADMIN_PORT,
+        peers_port: None,
+        replicas: None,
         cores: 1,
         any_host: true,
-        map: MapConfig { redb: PathBuf::from("../map.redb") },
+        map: MapConfig::in_redb(PathBuf::from("../map.redb")),
         key_files: Vec::new(),
         devices: vec![DeviceConfig { path: PathBuf::from("device-1.img") }],
     };
@@ -386,9 +388,12 @@ fn warn_of_little_room(config: &NodeConfig) -> Result<(), DemoError> {
 fn check_parts(config: &NodeConfig, device_size: ByteSize, is_new: bool) -> Result<(), DemoError> {
     let broken = |path: &Path, what: String| DemoError::Broken { path: path.to_owned(), what };
     // An empty one would be taken for that of a new cluster.
-    let has_map = || fs::metadata(&config.map.redb).is_ok_and(|metadata| metadata.len() > 0);
+    let has_map = || fs::metadata(config.map.redb_file()).is_ok_and(|metadata| metadata.len() > 0);
     if !is_new && !has_map() {
-        return Err(broken(&config.map.redb, "is gone or empty: put it back, or choose another --dir".to_owned()));
+        return Err(broken(
+            config.map.redb_file(),
+            "is gone or empty: put it back, or choose another --dir".to_owned(),
+        ));
     }
     for (number, device) in config.devices.iter().enumerate() {
         let Ok(metadata) = fs::metadata(&device.path) else {
@@ -417,7 +422,7 @@ mod tests {
 
     fn served(options: &DemoOptions) {
         let demo = DemoDirectory::open(options).unwrap();
-        fs::write(&demo.nodes[0].config.map.redb, b"map").unwrap();
+        fs::write(demo.nodes[0].config.map.redb_file(), b"map").unwrap();
         demo.completion.write().unwrap();
     }
 
@@ -479,12 +484,12 @@ mod tests {
     fn an_interrupted_first_call_begins_anew() {
         let temp = TempDir::new();
         let interrupted = DemoDirectory::open(&options(&temp)).unwrap();
-        fs::write(&interrupted.nodes[0].config.map.redb, b"half a map").unwrap();
+        fs::write(interrupted.nodes[0].config.map.redb_file(), b"half a map").unwrap();
         fs::write(&interrupted.nodes[0].config.devices[0].path, b"half a format").unwrap();
         drop(interrupted);
         let size = Some(ByteSize(1 << 30));
         let demo = DemoDirectory::open(&DemoOptions { device_size: size, ..options(&temp) }).unwrap();
-        assert!(demo.is_new && !demo.nodes[0].config.map.redb.exists());
+        assert!(demo.is_new && !demo.nodes[0].config.map.redb_file().exists());
         let image = fs::File::open(&demo.nodes[0].config.devices[0].path).unwrap();
         assert_eq!(image.metadata().unwrap().len(), 1 << 30);
         let mut begin = [0xff; 16];
@@ -496,7 +501,7 @@ mod tests {
     fn an_empty_map_is_not_taken_for_a_new_one() {
         let temp = TempDir::new();
         served(&options(&temp));
-        let map = DemoDirectory::open(&options(&temp)).unwrap().nodes.remove(0).config.map.redb;
+        let map = DemoDirectory::open(&options(&temp)).unwrap().nodes.remove(0).config.map.redb.unwrap();
         fs::write(&map, b"").unwrap();
         let error = DemoDirectory::open(&options(&temp)).unwrap_err().to_string();
         assert!(error.contains("map.redb is gone or empty"), "{error}");
@@ -540,9 +545,9 @@ mod tests {
         let told: Vec<_> = demo.nodes.iter().map(|node| (node.config.node, node.config.nvme_port)).collect();
         assert_eq!(told, [(1, 5000), (2, 5001), (3, 5002)]);
         assert_eq!(demo.replicas, 2);
-        let maps: Vec<_> = demo.nodes.iter().map(|node| node.config.map.redb.canonicalize().ok()).collect();
+        let maps: Vec<_> = demo.nodes.iter().map(|node| node.config.map.redb_file().canonicalize().ok()).collect();
         assert!(maps.windows(2).all(|two| two[0] == two[1]), "they have one map");
-        fs::write(&demo.nodes[0].config.map.redb, b"map").unwrap();
+        fs::write(demo.nodes[0].config.map.redb_file(), b"map").unwrap();
         demo.completion.write().unwrap();
         drop(demo.lock);
         let again = DemoDirectory::open(&DemoOptions { nvme_port: Some(0), ..options(&temp) }).unwrap();

@@ -8,7 +8,7 @@
 //! Nothing is lost by a stop that is cut short: what was acknowledged is durable already. So the stop has a deadline,
 //! and a second signal ends it at once.
 
-use crate::admin::{Addresses, Admin, NodeAddresses};
+use crate::admin::{ASKED_MAX, AddressBook, Addresses, Admin, Asked, NodeAddresses};
 use crate::config::NodeConfig;
 use crate::control::{self, ControlHandle, Request};
 use crate::doors::ListenError;
@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use types::NodeId;
 pub use volume::Blank;
 
@@ -104,11 +104,14 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     let admin_address =
         admin_listener.local_addr().map_err(|error| ServiceError::System("ask for the admin address", error))?;
     let (any_host, config_path) = (first.config.any_host, first.config_path.clone());
+    let is_shared = first.config.map.is_shared();
+    let (ask, asked) = mpsc::channel(ASKED_MAX);
+    let above = is_shared.then_some((admin_address, ask));
     let ids: Vec<NodeId> = plan.nodes.iter().map(|node| node.config.node_id()).collect();
     let (control, requests) = control::channels(&ids);
     let mut cores = Vec::with_capacity(ids.len());
     let outcome = tokio::select! {
-        outcome = start_all(plan, requests, &mut cores) => Some(outcome),
+        outcome = start_all(plan, requests, above, &mut cores) => Some(outcome),
         () = signals.next() => None,
     };
     let started = match outcome {
@@ -127,14 +130,20 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     let addresses = Addresses {
         nqn: started[0].nqn.clone(),
         nodes: nodes
-            .map(|(node, started)| NodeAddresses { node, nvme: reachable(started.nvme), nbd: reachable(started.nbd) })
+            .map(|(node, started)| NodeAddresses {
+                node,
+                nvme: reachable(started.nvme),
+                nbd: reachable(started.nbd),
+                pid: std::process::id(),
+            })
             .collect(),
         admin: reachable(admin_address),
         any_host,
     };
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
-    let admin = Admin { control: control.clone(), addresses: addresses.clone(), config_path };
-    let admin = tokio::spawn(admin.serve(admin_listener, async { drop(admin_stopped.await) }));
+    let admin =
+        Admin { control: control.clone(), addresses: AddressBook::new(addresses.clone()), is_shared, config_path };
+    let admin = tokio::spawn(admin.serve(admin_listener, asked, async { drop(admin_stopped.await) }));
     ready(&addresses);
     signals.next().await;
     log::info!("stopping");
@@ -149,6 +158,7 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
 async fn start_all(
     plan: ServicePlan,
     requests: Vec<CrossReceiver<Request>>,
+    above: Option<(SocketAddr, mpsc::Sender<Asked>)>,
     cores: &mut Vec<Cores>,
 ) -> Result<Vec<Started>, ServiceError> {
     let ServicePlan { nodes, replicas, blank, wanted_volumes, compression, record, before_serving } = plan;
@@ -172,8 +182,8 @@ async fn start_all(
             None => (Vec::new(), Box::new(|| Ok(())) as Box<dyn FnOnce() -> Result<(), FileError> + Send>),
         };
         let compression = compression.filter(|_| index == 0);
-        let plan =
-            NodePlan { config: node.config, map: map.clone(), blank, wanted_volumes, compression, before_serving };
+        let (config, map, admin) = (node.config, map.clone(), above.clone());
+        let plan = NodePlan { config, map, blank, wanted_volumes, compression, before_serving, admin };
         let starting = local_node::start(cores[index].handles(), plan, requests);
         started.push(starting.await.unwrap_or(Err(StartError::Lost))?);
     }
@@ -219,7 +229,7 @@ async fn listen_for_admin(config: &NodeConfig) -> Result<TcpListener, ServiceErr
 }
 
 /// The address to tell others for one listened on: for "all addresses" the one that this machine uses outwards.
-fn reachable(listening: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable(listening: SocketAddr) -> SocketAddr {
     if !listening.ip().is_unspecified() {
         return listening;
     }

@@ -45,8 +45,8 @@ mod zeroes;
 
 pub use api::*;
 pub use assembly::{
-    Assembly, Blank, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, Standings,
-    StartError, TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
+    Assembly, Blank, ByteRange, DeviceStatus, Fill, Message, NewVolume, NodeOptions, NodeStatus, PeerNode,
+    REFUSED_PERCENT, Standings, StartError, Testament, TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
 };
 pub use clients::{HostHere, Opening};
 pub use cluster::{HostAccess, HostChange, LimitChange, Limits, VolumeChange};

@@ -3,10 +3,12 @@
 //!
 //! Runs on the process's own tokio thread, never on a core of the data path, and asks those by message.
 
+mod book;
 mod change;
 mod devices;
 mod duties;
 pub mod duty_types;
+mod elsewhere;
 mod error;
 mod hosts;
 mod keys;
@@ -17,6 +19,8 @@ mod snapshots;
 pub mod types;
 mod view;
 
+pub use book::AddressBook;
+pub use elsewhere::{ASKED_MAX, Asked};
 pub use server::{ADMIN_PATHS, Admin};
 #[cfg(test)]
 pub(crate) use view::status as status_of;

@@ -69,7 +69,7 @@ pub(super) async fn get_status(State(admin): Shared) -> Result<Json<Status>, Api
     let mut status = view::status(&admin.control.status().await?, &volumes, &pools);
     match admin.control.standing().await {
         Ok(standings) => {
-            let here: Vec<_> = admin.addresses.nodes.iter().map(|node| node.node).collect();
+            let here: Vec<_> = admin.control.nodes_here().collect();
             super::duties::explain(&mut status, &standings, &here, wall_ns());
             super::duties::tell_devices(&mut status.devices, &standings.cluster);
         }

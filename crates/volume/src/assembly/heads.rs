@@ -15,8 +15,8 @@ use super::{Assembly, VolumeError};
 use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{
-    ClientsRecord, FamilyRecord, KeyValue, MapError, Revision, SessionRecord, VolumeRecord, VolumeState as Life,
-    decode, get, keys, list, take_families, take_heads,
+    ClientsRecord, DoorsRecord, FamilyRecord, KeyValue, MapError, Revision, SessionRecord, VolumeRecord,
+    VolumeState as Life, decode, get, keys, list, take_families, take_heads,
 };
 use runtime::channel::WaitList;
 use runtime::{Instant, now};
@@ -48,6 +48,8 @@ pub(super) struct Heads {
     known: RefCell<BTreeMap<VolumeId, Rc<VolumeRecord>>>,
     /// Where volumes are better served.
     wishes: Wishes,
+    /// Where clients reach nodes that have one.
+    doors: RefCell<BTreeMap<NodeId, DoorsRecord>>,
     /// Stores whose node has a session in the map.
     sessions: RefCell<BTreeMap<StoreId, NodeId>>,
     /// Volumes that have to be looked at.
@@ -162,6 +164,11 @@ impl Heads {
     /// How many nodes that have a session come before this one.
     pub(super) fn place_of(&self, node: NodeId) -> u32 {
         self.alive().range(..node).count() as u32
+    }
+
+    /// Where clients reach a node, as the map said last.
+    pub(super) fn doors(&self, node: NodeId) -> Option<DoorsRecord> {
+        self.doors.borrow().get(&node).cloned()
     }
 
     /// Nodes that have a session.
@@ -366,6 +373,7 @@ impl Assembly {
         let listing = self.0.map.list("").await.map_err(cluster::CatalogError::from)?;
         self.0.heads.sessions.borrow_mut().clear();
         self.0.heads.wishes.forget_all();
+        self.0.heads.doors.borrow_mut().clear();
         let mut due: BTreeSet<VolumeId> = self.0.heads.known.borrow().keys().copied().collect();
         for KeyValue { key, value, .. } in &listing.items {
             due.extend(self.hear(key, Some(value)));
@@ -397,7 +405,7 @@ impl Assembly {
     }
 
     /// What cannot be done for one volume keeps no other from being looked at.
-    async fn see_or_later(&self, id: VolumeId) {
+    pub(super) async fn see_or_later(&self, id: VolumeId) {
         // What it could not serve it says itself.
         let before = self.0.heads.again.borrow_mut().remove(&id);
         match self.see(id).await {
@@ -425,6 +433,14 @@ impl Assembly {
         if let Some(node) = key.strip_prefix(keys::CLIENTS) {
             let node = NodeId(u32::from_str_radix(node, 16).ok()?);
             heads.wishes.hear(node, value.and_then(|value| decode::<ClientsRecord>(key, value).ok()));
+            return None;
+        }
+        if let Some(node) = key.strip_prefix(keys::DOORS) {
+            let node = NodeId(u32::from_str_radix(node, 16).ok()?);
+            match value.and_then(|value| decode::<DoorsRecord>(key, value).ok()) {
+                Some(doors) => drop(heads.doors.borrow_mut().insert(node, doors)),
+                None => drop(heads.doors.borrow_mut().remove(&node)),
+            }
             return None;
         }
         if let Some(family) = key.strip_prefix(keys::FAMILIES) {

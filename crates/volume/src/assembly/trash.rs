@@ -140,7 +140,7 @@ impl Assembly {
     }
 }
 
-fn trashed(volume: &VolumeRecord, term: TrashTerm) -> TrashedVolume {
+pub(super) fn trashed(volume: &VolumeRecord, term: TrashTerm) -> TrashedVolume {
     TrashedVolume { info: volume_info(volume), deleted_at_ns: term.deleted_at_ns, keep_until_ns: term.keep_until_ns }
 }
 
