@@ -165,14 +165,7 @@ fn etcd_options(config: &MapConfig) -> Result<EtcdOptions, StartError> {
 /// The map answers, and there is a pool in it: made with this node's devices, as soon as those of enough nodes are there.
 async fn await_pool(options: &NodeOptions, replicas: u32) -> Result<(), StartError> {
     let map = &options.map;
-    let mut is_told = false;
-    while let Err(error) = map.get(cluster::keys::CLUSTER).await {
-        match error {
-            MapError::Unknown if std::mem::replace(&mut is_told, true) => {}
-            MapError::Unknown => log::warn!("etcd does not answer: this node waits for it"),
-            error => return Err(StartError::Etcd(error)),
-        }
-    }
+    until_it_answers(&**map).await?;
     if cluster::get::<PoolRecord>(&**map, &cluster::keys::pool(DEFAULT_POOL)).await.map_err(of_map)?.is_some() {
         return Ok(());
     }
@@ -191,6 +184,19 @@ async fn await_pool(options: &NodeOptions, replicas: u32) -> Result<(), StartErr
         }
         runtime::sleep(FOUNDING_WAIT).await;
     }
+}
+
+/// A map that is away comes back.
+async fn until_it_answers(map: &dyn MapStore) -> Result<(), StartError> {
+    let mut is_told = false;
+    while let Err(error) = map.get(cluster::keys::CLUSTER).await {
+        match error {
+            MapError::Unknown if std::mem::replace(&mut is_told, true) => {}
+            MapError::Unknown => log::warn!("etcd does not answer: this node waits for it"),
+            error => return Err(StartError::Etcd(error)),
+        }
+    }
+    Ok(())
 }
 
 fn of_map(error: CatalogError) -> StartError {
@@ -228,6 +234,7 @@ async fn make_pool(
     nodes: Vec<(NodeId, Vec<PathBuf>)>,
     replicas: u16,
 ) -> Result<(), StartError> {
+    until_it_answers(&**map).await?;
     let mut stores = Vec::new();
     for (node, devices) in nodes {
         stores.extend(Assembly::register(map, node, &devices).await?);

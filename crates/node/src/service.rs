@@ -14,10 +14,12 @@ use crate::control::{self, ControlHandle, Request};
 use crate::doors::ListenError;
 use crate::files::FileError;
 use crate::local_node::{self, NodePlan, StartError, Started};
+use crate::testament;
 use crate::volume_spec::VolumeSpec;
 use cluster::Compression;
 use runtime::channel::CrossReceiver;
 use runtime::uring::{Cores, Options};
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -50,6 +52,8 @@ pub struct ServicePlan {
     pub wanted_volumes: Vec<VolumeSpec>,
     /// How what is written from now on is to be compressed; `None`: as before.
     pub compression: Option<Compression>,
+    /// Where the supervisor listens, if there is one.
+    pub supervisor: Option<File>,
     /// Record every device write and flush here.
     pub record: Option<PathBuf>,
     /// Called once the wanted volumes are there, before the first client is let in.
@@ -97,8 +101,9 @@ pub fn run(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), Serv
     result
 }
 
-async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), ServiceError> {
+async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), ServiceError> {
     let mut signals = Signals::new().map_err(|error| ServiceError::System("wait for signals", error))?;
+    let supervisor = plan.supervisor.take();
     let first = &plan.nodes[0];
     let admin_listener = listen_for_admin(&first.config).await?;
     let admin_address =
@@ -144,6 +149,9 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     let admin =
         Admin { control: control.clone(), addresses: AddressBook::new(addresses.clone()), is_shared, config_path };
     let admin = tokio::spawn(admin.serve(admin_listener, asked, async { drop(admin_stopped.await) }));
+    if let Some(pipe) = supervisor {
+        tokio::spawn(testament::tell(control.clone(), pipe));
+    }
     ready(&addresses);
     signals.next().await;
     log::info!("stopping");
@@ -151,6 +159,24 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     stop(signals, control, cores, Some(admin)).await;
     log::info!("stopped");
     Ok(())
+}
+
+/// Begins a cluster whose nodes are processes of their own, all of them on this machine: their devices become the cluster's, and
+/// its pool is made of all of them. What is there already stays.
+///
+/// # Errors
+/// As of a start.
+///
+/// # Panics
+/// Without a node.
+pub async fn found(nodes: &[NodePlace], replicas: u16) -> Result<(), ServiceError> {
+    let map = local_node::open_map(&nodes[0].config)?;
+    let cores = Cores::start(1, &Options::default()).map_err(ServiceError::Cores)?;
+    let devices = |node: &NodePlace| node.config.devices.iter().map(|device| device.path.clone()).collect();
+    let all = nodes.iter().map(|node| (node.config.node_id(), devices(node))).collect();
+    let prepared = local_node::prepare(&cores.handles()[0], map, all, replicas).await;
+    end_cores(vec![cores]).await;
+    Ok(prepared.unwrap_or(Err(StartError::Lost))?)
 }
 
 /// Starts all nodes, each on cores of its own, which are in `cores` as soon as they run. The first one comes last: it makes
@@ -161,7 +187,8 @@ async fn start_all(
     above: Option<(SocketAddr, mpsc::Sender<Asked>)>,
     cores: &mut Vec<Cores>,
 ) -> Result<Vec<Started>, ServiceError> {
-    let ServicePlan { nodes, replicas, blank, wanted_volumes, compression, record, before_serving } = plan;
+    let ServicePlan { nodes, replicas, blank, wanted_volumes, compression, record, before_serving, supervisor: _ } =
+        plan;
     let map = local_node::open_map(&nodes[0].config)?;
     for (index, node) in nodes.iter().enumerate() {
         let record = record.clone().filter(|_| index == 0);

@@ -56,5 +56,6 @@ pub use coding::{
 };
 pub use hold::Held;
 pub use limit::Cost;
+pub use replication::wire::ClusterKey;
 pub use snapshot::SnapshotInfo;
 pub use status::{BlockExtent, MARKS_MAX, SnapshotMark};
