@@ -569,12 +569,15 @@ pub(crate) struct DemoArguments {
     /// Size of the device, a sparse file [default of a new directory: 4G]
     #[arg(long, value_name = "SIZE", value_parser = device_size, allow_hyphen_values = true)]
     pub(crate) device_size: Option<ByteSize>,
-    /// Nodes, all in this process, each with a device of its own [default of a new directory: 1]
+    /// Nodes, all in this process without --processes, each with a device of its own [default of a new directory: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(node::demo_directory::NODES_MAX)))]
     pub(crate) nodes: Option<u16>,
     /// Copies of each block, on as many nodes [default of a new directory: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(node::demo_directory::REPLICAS_MAX)))]
     pub(crate) replicas: Option<u16>,
+    /// Each node is a process of its own, and the cluster's map is in an etcd, which is started too [default: as before, or no]
+    #[arg(long, conflicts_with_all = ["record", "key_files"])]
+    pub(crate) processes: bool,
     /// A volume that must be there, unless the first call made it; repeatable [default of a new directory: demo:1G]
     #[arg(long = "volume", value_name = "NAME:SIZE[:512|4096]")]
     pub(crate) volumes: Vec<VolumeSpec>,

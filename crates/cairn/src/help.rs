@@ -39,6 +39,7 @@ Examples:
   cairn demo --nvme-port 0 --nbd-port 0 --admin-port 0    any free ports; the line `ready` says which
   cairn demo --listen 0.0.0.0                  lets other machines in, at this start
   cairn demo --dir three --nodes 3 --replicas 3    three nodes, each block on all of them; ports P, P+1, P+2
+  cairn demo --dir apart --nodes 3 --replicas 3 --processes    the same, each node a process, over an etcd
 
 The first call makes the directory; later ones open it. --volume names what must be there: what is not is made, but of
 what the first call made nothing is made again, for it may have been renamed or deleted since.

@@ -11,6 +11,8 @@
 //! | `groups/G`                   | [`GroupRecord`]   |
 //! | `sessions/S`                 | [`SessionRecord`] of store S, under its node's lease: gone when the node may be |
 //! | `clients/N`                  | [`ClientsRecord`] of node N, under its lease |
+//! | `doors/N`                    | [`DoorsRecord`] of node N, under its lease |
+//! | `foundings/NAME`             | [`FoundingRecord`]: what the pool was begun with |
 //! | `volumes/V`                  | [`VolumeRecord`]  |
 //! | `families/F`                 | [`FamilyRecord`]  |
 //! | `layers/L`                   | [`LayerRecord`]   |
@@ -32,6 +34,7 @@
 //! Numbers in keys are hexadecimal of full width, so that keys sort as their numbers do.
 
 mod clients;
+mod doors;
 mod id_format;
 mod key;
 mod limits;
@@ -39,6 +42,7 @@ mod members;
 mod place;
 
 pub use clients::ClientsRecord;
+pub use doors::{DoorsRecord, FoundingRecord};
 pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
 pub use limits::{LimitChange, Limits};
 pub use members::MembersError;
@@ -550,6 +554,16 @@ pub mod keys {
     pub fn clients(id: NodeId) -> String {
         format!("{CLIENTS}{:08x}", id.0)
     }
+    /// Where clients reach all nodes.
+    pub const DOORS: &str = "doors/";
+    /// Where clients reach a node.
+    pub fn doors(id: NodeId) -> String {
+        format!("{DOORS}{:08x}", id.0)
+    }
+    /// What a pool was begun with.
+    pub fn founding(name: &str) -> String {
+        format!("foundings/{name}")
+    }
     /// A group.
     pub fn group(id: GroupId) -> String {
         format!("{GROUPS}{:08x}", id.0)
@@ -678,6 +692,8 @@ record! {
     GroupRecord [schema 2]: self => keys::group(self.id),
     SessionRecord: self => keys::session(self.store),
     ClientsRecord: self => self.path(),
+    DoorsRecord: self => self.path(),
+    FoundingRecord: self => keys::founding(&self.name),
     // 2: a volume may be in the trash. 3: it may be encrypted. 4: it may be for some hosts only. 5: what it does
     // in a second may be limited. 6: layers may be leaving. 7: it may have a home.
     VolumeRecord [schema 7]: self => keys::volume(self.id),

@@ -25,8 +25,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, NodeId, VolumeId};
 use volume::{
-    ByteRange, HostChange, Limits, NewPool, NodeStatus, PoolChange, PoolInfo, Secret, Standings, TrashedVolume,
-    VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
+    ByteRange, HostChange, Limits, Message, NewPool, NodeStatus, PeerNode, PoolChange, PoolInfo, Secret, Standings,
+    Testament, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
 };
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
@@ -74,6 +74,18 @@ pub enum Request {
     Duty(cluster::placement::duty::Request, bool, Answer<Decided>),
     /// How the cluster stands, as the map says.
     Standing(Answer<Standings>),
+    /// What stands above another node is asked.
+    AskAbove(NodeId, Message, Answer<Message>),
+    /// The nodes that are not of this process and have a session.
+    Peers(Reply<Vec<PeerNode>>),
+    /// The head of a volume, in the trash or not.
+    HeadOf(VolumeId, Reply<Option<NodeId>>),
+    /// What is in the trash and kept by other nodes.
+    TrashElsewhere(Reply<Vec<TrashedVolume>>),
+    /// Know all volumes as the map has them now.
+    CatchUp(Answer<()>),
+    /// What a supervisor is told.
+    Testament(Reply<Testament>),
     /// How things are.
     Status(Reply<ClusterStatus>),
     /// What clients do.
@@ -188,6 +200,50 @@ impl ControlHandle {
     /// Where in the list the node is; the first, if it is none of this process.
     fn place_of(&self, node: NodeId) -> usize {
         self.0.iter().position(|asked| asked.node == node).unwrap_or(0)
+    }
+
+    /// Whether the node is of this process.
+    pub fn is_here(&self, node: NodeId) -> bool {
+        self.0.iter().any(|asked| asked.node == node)
+    }
+
+    /// The nodes of this process, by number.
+    pub fn nodes_here(&self) -> impl Iterator<Item = NodeId> {
+        self.0.iter().map(|asked| asked.node)
+    }
+
+    /// The nodes that are not of this process and have a session in the map.
+    pub async fn peers(&self) -> Result<Vec<PeerNode>, ControlError> {
+        let mut peers = self.ask(Request::Peers).await?;
+        peers.retain(|peer| !self.is_here(peer.node));
+        Ok(peers)
+    }
+
+    /// Asks what stands above a node that is not of this process.
+    pub async fn ask_above(&self, node: NodeId, message: Message) -> Result<Message, ControlError> {
+        self.ask(|reply| Request::AskAbove(node, message, reply)).await?
+    }
+
+    /// The head of a volume, in the trash or not, as the map said last.
+    pub async fn head_of_any(&self, id: VolumeId) -> Result<Option<NodeId>, ControlError> {
+        self.ask(|reply| Request::HeadOf(id, reply)).await
+    }
+
+    /// What is in the trash and kept by nodes that are not of this process.
+    pub async fn trash_elsewhere(&self) -> Result<Vec<TrashedVolume>, ControlError> {
+        let mut all = self.ask(Request::TrashElsewhere).await?;
+        all.retain(|volume| !self.is_here(volume.info.head));
+        Ok(all)
+    }
+
+    /// Knows all volumes as the map has them now when this returns.
+    pub async fn catch_up(&self) -> Result<(), ControlError> {
+        self.ask(Request::CatchUp).await?
+    }
+
+    /// What a supervisor is told of the first node.
+    pub async fn testament(&self) -> Result<Testament, ControlError> {
+        self.ask(Request::Testament).await
     }
 
     /// The node that serves the volume: the one to ask about it.

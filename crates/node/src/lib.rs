@@ -25,11 +25,14 @@
 //! command line uses the same types).
 
 pub mod admin;
+mod child;
 pub mod config;
 pub mod control;
 pub mod demo_directory;
+mod demo_processes;
 mod doors;
 pub mod files;
+pub mod fleet;
 mod hosts;
 pub mod keys;
 mod local_node;
@@ -42,6 +45,8 @@ pub mod secret;
 pub mod service;
 pub mod size;
 pub mod snapshots;
+pub mod supervisor;
+pub mod testament;
 #[cfg(test)]
 mod testing;
 pub mod traffic;

@@ -258,6 +258,8 @@ pub enum Mutant {
     FullMemberIgnored,
     /// Replication: beats and their answers speak for all cores, also for those that hang.
     HungCoreSpokenFor,
+    /// Replication: that one life of a store is over is believed of its others, too.
+    OtherLifeDead,
     /// Replication: who connects is listened to, whether it knows the cluster's key or not.
     StrangerHeard,
     /// Catch-up: leaves that both sides have are taken for equal, whatever was written to them last.

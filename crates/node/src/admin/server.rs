@@ -1,9 +1,11 @@
 //! The routes, and the socket they are served on.
 
+use super::book::AddressBook;
 use super::change;
 use super::devices;
 use super::duties;
 use super::duty_types::{DeviceBytes, DutyAction, DutyOrder, Foretold};
+use super::elsewhere::{self, Asked};
 use super::error::ApiError;
 use super::health::{Look, Looked};
 use super::health_types::{AtRisk, Doing, Finding, Severity};
@@ -20,7 +22,7 @@ use super::types::{
     Node, NodeState, OperationLatency, Pool, RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot,
     SnapshotOf, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
 };
-use super::view::{self, Addresses};
+use super::view;
 use crate::control::ControlHandle;
 use crate::node_name::NodeName;
 use crate::size::ByteSize;
@@ -36,12 +38,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use types::VolumeId;
 use utoipa::OpenApi;
 use volume::WantedPlace;
 
 /// Largest body of a request: two key files of the largest size, two digits a byte, with room.
-const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
+pub(super) const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
 pub const ADMIN_PATHS: [&str; 27] = [
@@ -79,7 +82,9 @@ pub struct Admin {
     /// The way to the control core.
     pub control: ControlHandle,
     /// What clients are told.
-    pub addresses: Addresses,
+    pub addresses: AddressBook,
+    /// Whether nodes that are processes of their own share its map: then some of what is asked here is theirs to do.
+    pub is_shared: bool,
     /// The node's file.
     pub config_path: PathBuf,
     /// What was left to copy when somebody asked before.
@@ -190,15 +195,26 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
 struct Document;
 
 impl Admin {
-    /// Answers requests on `listener` until `stop` resolves and what is under way has been answered.
+    /// Answers requests on `listener`, and those that other nodes pass on, until `stop` resolves and what is under way has been
+    /// answered.
     ///
     /// # Errors
     /// What the system says of the socket.
-    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        axum::serve(BoundedListener::new(listener), self.router()).with_graceful_shutdown(stop).await
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        asked: mpsc::Receiver<Asked>,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        let router = self.router();
+        let answering = tokio::spawn(elsewhere::answer_all(router.clone(), asked));
+        let served = axum::serve(BoundedListener::new(listener), router).with_graceful_shutdown(stop).await;
+        answering.abort();
+        served
     }
 
     fn router(self) -> Router {
+        let admin = Arc::new(self);
         Router::new()
             .route("/v1/nodes", get(list_nodes))
             .route("/v1/volumes", get(list_volumes).post(create_volume))
@@ -233,7 +249,8 @@ impl Admin {
                 ApiError::method_not_allowed(method.as_str(), uri.path())
             })
             .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
-            .with_state(Arc::new(self))
+            .layer(axum::middleware::from_fn_with_state(admin.clone(), elsewhere::route))
+            .with_state(admin)
     }
 }
 

@@ -4,6 +4,7 @@
 mod key_tests;
 
 use super::*;
+use crate::admin::Addresses;
 use crate::control::{self, ClusterStatus, ControlError, Request};
 use crate::snapshots::SnapshotRequest;
 use crate::traffic::Traffic;
@@ -87,6 +88,13 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
     let mut devices: Vec<DeviceStatus> = Vec::new();
     while let Ok(request) = requests.recv().await {
         match request {
+            // Only who shares a map with others asks that.
+            Request::AskAbove(..)
+            | Request::Peers(_)
+            | Request::HeadOf(..)
+            | Request::TrashElsewhere(_)
+            | Request::CatchUp(_)
+            | Request::Testament(_) => unreachable!("there is one process"),
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
             Request::CreateVolume(spec, _, limits, reply) => {
                 let there = volumes.iter().find(|volume| volume.name == spec.name.as_str());
@@ -187,14 +195,21 @@ fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl F
                 node: types::NodeId(1),
                 nvme: "127.0.0.1:4420".parse().unwrap(),
                 nbd: "127.0.0.1:10809".parse().unwrap(),
+                pid: 1,
             }],
             admin: address,
             any_host: false,
         };
         tokio::spawn(control_core(requests));
         tokio::spawn(
-            Admin { control, addresses, config_path: config_path.to_owned(), looked: Looked::default() }
-                .serve(listener, std::future::pending()),
+            Admin {
+                control,
+                addresses: AddressBook::new(addresses),
+                is_shared: false,
+                config_path: config_path.to_owned(),
+                looked: Looked::default(),
+            }
+            .serve(listener, tokio::sync::mpsc::channel(1).1, std::future::pending()),
         );
         client(address).await;
     });

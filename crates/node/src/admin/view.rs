@@ -22,6 +22,8 @@ pub struct NodeAddresses {
     pub nvme: SocketAddr,
     /// The NBD server.
     pub nbd: SocketAddr,
+    /// Its process.
+    pub pid: u32,
 }
 
 /// Where a client reaches the nodes of this process, and the subsystem that their volumes are in.
@@ -45,7 +47,7 @@ impl Addresses {
     pub(super) fn nodes(&self) -> Vec<Node> {
         let node = |node: &NodeAddresses| Node {
             name: format!("node-{}", node.node),
-            pid: std::process::id(),
+            pid: node.pid,
             state: NodeState::Up,
             nvme_address: node.nvme.to_string(),
             nbd_address: node.nbd.to_string(),
@@ -348,6 +350,7 @@ mod tests {
                 node: NodeId(1),
                 nvme: "[::1]:4420".parse().unwrap(),
                 nbd: "[::1]:10809".parse().unwrap(),
+                pid: 1,
             }],
             admin: "[::1]:8420".parse().unwrap(),
             any_host: false,
@@ -365,6 +368,7 @@ mod tests {
             node: NodeId(number),
             nvme: SocketAddr::from(([10, 0, 0, number as u8], 4420)),
             nbd: SocketAddr::from(([10, 0, 0, number as u8], 10809)),
+            pid: 1,
         };
         let addresses = Addresses {
             nqn: "nqn".into(),

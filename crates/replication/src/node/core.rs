@@ -453,6 +453,7 @@ impl CoreGroups {
             Said::Node(NodeMessage::BeatAnswer(answer)) => self.answered(link.node, answer),
             Said::Node(NodeMessage::Ping) => link.push_node(&NodeMessage::Pong),
             Said::Node(NodeMessage::Pong) => link.lives(),
+            Said::Node(NodeMessage::Dead(dead)) => self.have_died(link.node, dead),
             Said::Node(_) => {}
         }
         None

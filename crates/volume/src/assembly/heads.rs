@@ -15,7 +15,7 @@ use super::{Assembly, VolumeError};
 use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{
-    ClientsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord, Revision, SessionRecord, VolumeRecord,
+    ClientsRecord, DoorsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord, Revision, SessionRecord, VolumeRecord,
     VolumeState as Life, decode, get, keys, list, take_families, take_heads,
 };
 use runtime::channel::WaitList;
@@ -50,6 +50,8 @@ pub(super) struct Heads {
     sets: RefCell<BTreeMap<u32, NodeSetRecord>>,
     /// Where volumes are better served.
     wishes: Wishes,
+    /// Where clients reach nodes that have one.
+    doors: RefCell<BTreeMap<NodeId, DoorsRecord>>,
     /// Stores whose node has a session in the map.
     sessions: RefCell<BTreeMap<StoreId, NodeId>>,
     /// Stores of the map that have none, and since when that has been seen (wall time: it is only told).
@@ -219,6 +221,11 @@ impl Heads {
         for store in named.iter().filter(|store| !sessions.contains_key(store)) {
             away.entry(*store).or_insert_with(runtime::wall_clock_ns);
         }
+    }
+
+    /// Where clients reach a node, as the map said last.
+    pub(super) fn doors(&self, node: NodeId) -> Option<DoorsRecord> {
+        self.doors.borrow().get(&node).cloned()
     }
 
     /// Nodes that have a session.
@@ -425,6 +432,7 @@ impl Assembly {
         self.0.heads.sessions.borrow_mut().clear();
         self.0.heads.wishes.forget_all();
         self.0.heads.sets.borrow_mut().clear();
+        self.0.heads.doors.borrow_mut().clear();
         let mut due: BTreeSet<VolumeId> = self.0.heads.known.borrow().keys().copied().collect();
         for KeyValue { key, value, .. } in &listing.items {
             due.extend(self.hear(key, Some(value)));
@@ -459,7 +467,7 @@ impl Assembly {
     }
 
     /// What cannot be done for one volume keeps no other from being looked at.
-    async fn see_or_later(&self, id: VolumeId) {
+    pub(super) async fn see_or_later(&self, id: VolumeId) {
         // What it could not serve it says itself.
         let before = self.0.heads.again.borrow_mut().remove(&id);
         match self.see(id).await {
@@ -491,6 +499,14 @@ impl Assembly {
             match value.and_then(|value| decode::<NodeSetRecord>(key, value).ok()) {
                 Some(set) => heads.hear_of_set(&set),
                 None => drop(heads.sets.borrow_mut().remove(&table)),
+            }
+            return None;
+        }
+        if let Some(node) = key.strip_prefix(keys::DOORS) {
+            let node = NodeId(u32::from_str_radix(node, 16).ok()?);
+            match value.and_then(|value| decode::<DoorsRecord>(key, value).ok()) {
+                Some(doors) => drop(heads.doors.borrow_mut().insert(node, doors)),
+                None => drop(heads.doors.borrow_mut().remove(&node)),
             }
             return None;
         }

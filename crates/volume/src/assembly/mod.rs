@@ -26,6 +26,7 @@ mod layers;
 mod making;
 mod moves;
 mod owners;
+mod peers;
 mod raise;
 mod snapshots;
 mod standing;
@@ -40,6 +41,7 @@ pub(crate) use core::OpenShard;
 pub use cluster::NewVolume;
 pub use error::{StartError, VolumeError};
 pub use making::PoolInfo;
+pub use peers::{Message, PeerNode, Testament};
 pub use standing::Standings;
 pub use status::{DeviceStatus, Fill, NodeStatus, REFUSED_PERCENT, WARNING_PERCENT};
 pub use trash::TrashedVolume;
@@ -163,8 +165,21 @@ impl Assembly {
         node: NodeId,
         devices: &[PathBuf],
     ) -> Result<Vec<StoreId>, StartError> {
+        Self::register_with(map, node, devices, Blank::Format).await
+    }
+
+    /// The same, with a say about blank devices.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub async fn register_with(
+        map: &Arc<dyn MapStore>,
+        node: NodeId,
+        devices: &[PathBuf],
+        blank: Blank,
+    ) -> Result<Vec<StoreId>, StartError> {
         let cluster = ensure(&**map, new_cluster()).await?.record;
-        let opener = Opener::new(map, cluster.id, node, Blank::Format).await?;
+        let opener = Opener::new(map, cluster.id, node, blank).await?;
         let mut stores = Vec::with_capacity(devices.len());
         for path in devices {
             stores.push(opener.open(path).await?.store.store_id());

@@ -139,7 +139,7 @@ impl Assembly {
         .await;
     }
 
-    fn trashed(&self, volume: &VolumeRecord, term: TrashTerm) -> TrashedVolume {
+    pub(super) fn trashed(&self, volume: &VolumeRecord, term: TrashTerm) -> TrashedVolume {
         let info = VolumeInfo { placed: self.placed(volume.table), ..volume_info(volume) };
         TrashedVolume { info, deleted_at_ns: term.deleted_at_ns, keep_until_ns: term.keep_until_ns }
     }
