@@ -5,6 +5,7 @@ use crate::args::DemoArguments;
 use crate::client::Client;
 use crate::output::print;
 use node::Compression;
+use node::admin::pool_types::ChangePool;
 use node::admin::types::{CreateVolume, Limits};
 use node::admin::{Addresses, NodeAddresses};
 use node::config::NodeConfig;
@@ -138,7 +139,7 @@ fn demo_of_processes(demo: DemoDirectory, compression: Option<Compression>) -> R
 /// Leaves a volume alone that is there as wanted, makes one that is not.
 fn make_wanted(client: &Client, wanted: &[VolumeSpec], compression: Option<Compression>) -> Result<(), Failure> {
     if let Some(compression) = compression {
-        client.set_compression(POOL, compression.into())?;
+        client.change_pool(POOL, &ChangePool { compression: Some(compression.into()), ..ChangePool::default() })?;
     }
     let there = client.volumes()?;
     for VolumeSpec { name, size, block_size } in wanted {
@@ -157,6 +158,10 @@ fn make_wanted(client: &Client, wanted: &[VolumeSpec], compression: Option<Compr
                 secret: None,
                 any_host: false,
                 limits: Limits::default(),
+                pool: None,
+                placement: None,
+                node: None,
+                replicas: None,
             })?),
         }
     }

@@ -635,8 +635,6 @@ pub mod keys {
     pub fn pool_draft(name: &str) -> String {
         format!("pool-drafts/{name}")
     }
-    /// All slot tables.
-    pub const TABLES: &str = "tables/";
     /// Node sets of all tables.
     pub const NODE_SETS: &str = "node-sets/";
     /// The node set of a table.

@@ -43,7 +43,7 @@ pub async fn found_pool(map: &dyn MapStore, name: &str, replicas: u32) -> Result
         }
     };
     let FoundingRecord { name, replicas, min_in_sync, stores } = said;
-    Ok(Founding::Done(ensure_pool(map, &NewPool { name, replicas, min_in_sync, stores }).await?))
+    Ok(Founding::Done(ensure_pool(map, &NewPool { name, replicas, min_in_sync, rules: None, stores }).await?))
 }
 
 /// One of each node in turn: neighbours in the list are of different nodes as long as there are.

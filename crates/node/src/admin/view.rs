@@ -11,7 +11,7 @@ use cluster::{PoolRecord, health};
 use std::iter;
 use std::net::SocketAddr;
 use types::NodeId;
-use volume::{DeviceStatus, Encryption, Fill, NodeStatus, Placed, VolumeInfo, VolumeUsage};
+use volume::{DeviceStatus, Encryption, NodeStatus, Placed, VolumeInfo, VolumeUsage};
 
 /// Where a client reaches a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

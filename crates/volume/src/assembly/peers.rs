@@ -17,7 +17,7 @@ use std::time::Duration;
 use types::{ClusterId, Incarnation, NodeId, StoreId, VolumeId};
 
 /// What is asked of a node above, and its answer.
-const SERVICE: Service = Service(3);
+const SERVICE: Service = Service(4);
 /// How often it is looked at whether the map says where this node serves.
 const SAY_WAIT: Duration = Duration::from_secs(1);
 
