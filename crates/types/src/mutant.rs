@@ -288,6 +288,10 @@ pub enum Mutant {
     ToldOutOfOrder,
     /// Heads: the host of a controller that has ended counts as one that is there.
     EndedControllerCounts,
+    /// Volume: snapshots that cores could not be told of, as the map did not answer, are not told later.
+    UntoldForgotten,
+    /// Heads: a volume that nobody uses stays where it is, though its home is up.
+    HomeForgotten,
 }
 
 #[cfg(feature = "mutants")]
