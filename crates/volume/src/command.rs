@@ -174,6 +174,8 @@ pub(crate) struct Command {
     stage: Stage,
 }
 
+// Made where it stays, once per command: to box the common case would cost an allocation.
+#[allow(clippy::large_enum_variant)]
 enum Stage {
     Here(Admitted, Target, Part),
     There(Call),
