@@ -19,7 +19,7 @@ Volumes:
   trash     Deleted volumes that can still be restored: ls, restore, empty
 
 The cluster:
-  status    How the cluster is, and why
+  status    How the cluster is, why, what is being done, and when that ends
   why       Where the time of a volume's I/O goes, and its slowest commands
   pool      Pools: ls, info, set
 
