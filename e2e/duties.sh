@@ -33,7 +33,7 @@ fio_pid=$!
 check "the device is drained while the volume is written" is 'assert s["begun"], s' device drain "$(device 1)"
 check "status says what is done, and when it ends" until_it_is 10 'd = [d for d in s["doing"] if d["kind"] == "drain"]
 assert d and d[0]["groups_left"] > 0 and d[0]["ends_at"] and not s["at_risk"], s' status
-check "people are told so, too" sh -c '"$1" status | grep -q "drain of "' - "$cairn"
+check "people are told so, too" sh -c '"$1" status | grep -Eq "device .* is (being )?drained"' - "$cairn"
 check "in the end nothing is on it" until_it_is 60 'd = [d for d in s if d["node"] == "node-1"]
 assert d[0]["groups"] == 0 and d[0]["duty"] == "draining", s' device ls
 check "each copy is on the others" is 'assert all(d["groups"] == 150 for d in s if d["node"] != "node-1"), s' device ls
