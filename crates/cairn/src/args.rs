@@ -5,9 +5,10 @@ use crate::output::Format;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use node::Compression;
+use node::admin::pool_types::{FailureDomain, Placement};
 use node::config::{CORES_MAX, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
 use node::demo_directory::check_device_size;
-use node::node_name::NodeName;
+use node::node_name::{NodeName, UnknownNodeName};
 use node::rates::{Bandwidth, Burst, Iops};
 use node::size::ByteSize;
 use node::volume_spec::{BlockSize, SnapshotName, SnapshotPath, VolumeName, VolumeSpec, check_volume_size, shortened};
@@ -51,7 +52,7 @@ pub(crate) enum Command {
     /// NVMe hosts that may use volumes: allow, deny, ls
     #[command(subcommand, after_help = help::HOST)]
     Host(HostCommand),
-    /// Pools: ls, info, set
+    /// Pools: create, ls, info, set
     #[command(subcommand)]
     Pool(PoolCommand),
     /// Snapshots of volumes: create, ls, delete, rollback, changes
@@ -225,6 +226,8 @@ pub(crate) enum VolumeCommand {
         any_host: bool,
         #[command(flatten)]
         limits: LimitArguments,
+        #[command(flatten)]
+        place: PlaceArguments,
     },
     /// List the volumes
     Ls,
@@ -301,6 +304,46 @@ pub(crate) enum VolumeCommand {
         #[arg(long)]
         now: bool,
     },
+}
+
+/// Where a volume is to lie.
+#[derive(Debug, Args)]
+pub(crate) struct PlaceArguments {
+    /// Its pool [default: the one that keeps --replicas copies, or the pool 'default']
+    #[arg(long, value_name = "NAME", value_parser = pool_name)]
+    pub(crate) pool: Option<String>,
+    /// Copies of each block that its pool must keep
+    #[arg(long, value_name = "N")]
+    pub(crate) replicas: Option<u32>,
+    /// Led from one node, its home; from the one that is named; or from all devices [default: as the pool says]
+    #[arg(long, value_name = "gathered|local:NODE|spread")]
+    pub(crate) placement: Option<VolumePlacement>,
+}
+
+/// Where a volume is led from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VolumePlacement {
+    /// One node.
+    Gathered,
+    /// This node.
+    Local(NodeName),
+    /// All devices.
+    Spread,
+}
+
+impl FromStr for VolumePlacement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "gathered" => Ok(Self::Gathered),
+            "spread" => Ok(Self::Spread),
+            _ => match text.strip_prefix("local:") {
+                Some(node) => node.parse().map(Self::Local).map_err(|error: UnknownNodeName| error.to_string()),
+                None => Err(format!("'{}' is not a placement: write gathered, local:NODE or spread", shortened(text))),
+            },
+        }
+    }
 }
 
 /// What opens an encrypted volume.
@@ -388,6 +431,28 @@ pub(crate) enum HostCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
+    /// Make a pool over the devices of the cluster, while it is in use
+    #[command(after_help = help::POOL_CREATE)]
+    Create {
+        /// 1 to 63 of a-z, 0-9, '.', '_', '-'
+        #[arg(value_parser = pool_name)]
+        name: String,
+        /// Copies of each block, 1 to 5
+        #[arg(long, value_name = "N")]
+        replicas: u32,
+        /// What no two copies share [default: node; device where there is one copy]
+        #[arg(long, value_name = "device|node|rack|zone", value_parser = failure_domain)]
+        failure_domain: Option<FailureDomain>,
+        /// Only on devices of this class
+        #[arg(long, value_name = "CLASS")]
+        class: Option<String>,
+        /// Of volumes that are not told otherwise: led from one node, or from all devices [default: gathered]
+        #[arg(long, value_name = "gathered|spread", value_parser = placement)]
+        placement: Option<Placement>,
+        /// Copies that must be durable before a write is acknowledged [default: most of them, and 1 of 2]
+        #[arg(long, value_name = "M")]
+        min_in_sync: Option<u32>,
+    },
     /// List the pools
     Ls,
     /// Show a pool
@@ -402,10 +467,39 @@ pub(crate) enum PoolCommand {
         /// Its name
         #[arg(value_parser = pool_name)]
         name: String,
-        /// Compress what is written from now on; what is stored stays as it is
-        #[arg(long, value_name = "lz4|zstd|off")]
-        compression: Compression,
+        #[command(flatten)]
+        change: PoolChangeArguments,
     },
+}
+
+/// What is to change of a pool.
+#[derive(Debug, Args)]
+#[group(id = "change-pool", required = true, multiple = true)]
+pub(crate) struct PoolChangeArguments {
+    /// Compress what is written from now on; what is stored stays as it is
+    #[arg(long, value_name = "lz4|zstd|off")]
+    pub(crate) compression: Option<Compression>,
+    /// Of volumes that are made from now on and are not told otherwise
+    #[arg(long, value_name = "gathered|spread", value_parser = placement)]
+    pub(crate) placement: Option<Placement>,
+    /// What no two copies share: copies are moved, while they are in use
+    #[arg(long, value_name = "device|node|rack|zone", value_parser = failure_domain)]
+    pub(crate) failure_domain: Option<FailureDomain>,
+    /// Only devices of this class ('': any): copies are moved, while they are in use
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) class: Option<String>,
+}
+
+fn failure_domain(text: &str) -> Result<FailureDomain, String> {
+    text.parse::<node::FailureDomain>().map(Into::into).map_err(|error| error.to_string())
+}
+
+fn placement(text: &str) -> Result<Placement, String> {
+    match text {
+        "gathered" => Ok(Placement::Gathered),
+        "spread" => Ok(Placement::Spread),
+        _ => Err(format!("'{}' is not a placement of a pool's volumes: write gathered or spread", shortened(text))),
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -475,12 +569,15 @@ pub(crate) struct DemoArguments {
     /// Size of the device, a sparse file [default of a new directory: 4G]
     #[arg(long, value_name = "SIZE", value_parser = device_size, allow_hyphen_values = true)]
     pub(crate) device_size: Option<ByteSize>,
-    /// Nodes, all in this process, each with a device of its own [default of a new directory: 1]
+    /// Nodes, all in this process without --processes, each with a device of its own [default of a new directory: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(node::demo_directory::NODES_MAX)))]
     pub(crate) nodes: Option<u16>,
     /// Copies of each block, on as many nodes [default of a new directory: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(node::demo_directory::REPLICAS_MAX)))]
     pub(crate) replicas: Option<u16>,
+    /// Each node is a process of its own, and the cluster's map is in an etcd, which is started too [default: as before, or no]
+    #[arg(long, conflicts_with_all = ["record", "key_files"])]
+    pub(crate) processes: bool,
     /// A volume that must be there, unless the first call made it; repeatable [default of a new directory: demo:1G]
     #[arg(long = "volume", value_name = "NAME:SIZE[:512|4096]")]
     pub(crate) volumes: Vec<VolumeSpec>,

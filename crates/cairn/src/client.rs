@@ -2,10 +2,11 @@
 
 use crate::Failure;
 use node::admin::duty_types::{DutyOrder, Foretold};
+use node::admin::pool_types::{ChangePool, CreatePool, PoolDetails};
 use node::admin::types::{
-    AddDevice, AllowHost, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression, CreateSnapshot,
-    CreateSnapshots, CreateVolume, Device, ErrorBody, Hosts, MoveVolume, Node, Pool, RekeyVolume, RestoreVolume,
-    Snapshot, SnapshotOf, Status, TrashedVolume, UnlockVolume, Volume, VolumeLatency,
+    AddDevice, AllowHost, ChangeVolume, ChangedRange, CloneSnapshot, CreateSnapshot, CreateSnapshots, CreateVolume,
+    Device, ErrorBody, Hosts, MoveVolume, Node, RekeyVolume, RestoreVolume, Snapshot, SnapshotOf, Status,
+    TrashedVolume, UnlockVolume, Volume, VolumeLatency,
 };
 use node::volume_spec::SnapshotPath;
 use serde::de::DeserializeOwned;
@@ -122,16 +123,19 @@ impl Client {
         self.read(self.agent.post(self.url("/v1/duties")).send_json(order))
     }
 
-    pub(crate) fn pools(&self) -> Result<Vec<Pool>, Failure> {
+    pub(crate) fn create_pool(&self, asked: &CreatePool) -> Result<PoolDetails, Failure> {
+        self.read(self.agent.post(self.url("/v1/pools")).send_json(asked))
+    }
+
+    pub(crate) fn pools(&self) -> Result<Vec<PoolDetails>, Failure> {
         self.read(self.agent.get(self.url("/v1/pools")).call())
     }
 
-    pub(crate) fn pool(&self, name: &str) -> Result<Pool, Failure> {
+    pub(crate) fn pool(&self, name: &str) -> Result<PoolDetails, Failure> {
         self.read(self.agent.get(self.url(&format!("/v1/pools/{name}"))).call())
     }
 
-    pub(crate) fn set_compression(&self, pool: &str, compression: Compression) -> Result<Pool, Failure> {
-        let asked = ChangePool { compression };
+    pub(crate) fn change_pool(&self, pool: &str, asked: &ChangePool) -> Result<PoolDetails, Failure> {
         self.read(self.agent.patch(self.url(&format!("/v1/pools/{pool}"))).send_json(asked))
     }
 

@@ -39,6 +39,7 @@ Examples:
   cairn demo --nvme-port 0 --nbd-port 0 --admin-port 0    any free ports; the line `ready` says which
   cairn demo --listen 0.0.0.0                  lets other machines in, at this start
   cairn demo --dir three --nodes 3 --replicas 3    three nodes, each block on all of them; ports P, P+1, P+2
+  cairn demo --dir apart --nodes 3 --replicas 3 --processes    the same, each node a process, over an etcd
 
 The first call makes the directory; later ones open it. --volume names what must be there: what is not is made, but of
 what the first call made nothing is made again, for it may have been renamed or deleted since.
@@ -65,6 +66,11 @@ Examples:
   cairn volume create data --size 100G
   cairn volume create data --size 100G --iops 5000 --bandwidth 200M/s
   cairn volume create secret --size 10G --encrypt --key-file disk.key
+  cairn volume create scratch --size 1T --pool fast --placement spread
+  cairn volume create vm7 --size 50G --placement local:node-2
+
+Gathered: one node, its home, leads and serves all of it: reads take no hop, writes one round trip to the other copies.
+Spread: all devices of the pool serve it, each command may take one hop more. With one node both are the same.
 
 Refuses a name that another volume has (`cairn volume rename` gives it another). A volume is encrypted from the
 start or never; keep a copy of the key file, without it the data is lost.";
@@ -170,11 +176,23 @@ Examples:
   cairn trash restore data --as data-again
   cairn trash empty data                 for good: its space comes back; without a name all of them";
 
+pub(crate) const POOL_CREATE: &str = "\
+Examples:
+  cairn pool create safe --replicas 3
+  cairn pool create safe --replicas 3 --failure-domain rack
+  cairn pool create fast --replicas 2 --class nvme --placement spread
+
+It is made over the devices that hold something already; several pools share them. It is there with all of its placement
+groups, or not at all: if this was cut off, say the same again. With two copies a write is acknowledged with one of
+them while the other is away (--min-in-sync 2: it waits instead). Refuses more copies than there are nodes, racks or zones.";
+
 pub(crate) const POOL_SET: &str = "\
 Examples:
   cairn pool set default --compression lz4
+  cairn pool set default --placement spread
 
-What is stored stays as it is, and readable.";
+What is stored stays as it is, and readable; volumes stay where they are. Copies are moved where --failure-domain or
+--class says so (`cairn status` tells). The number of copies stays: make another pool.";
 
 pub(crate) const DEVICE_FORMAT: &str = "\
 Examples:

@@ -1,9 +1,11 @@
 //! `cairn volume create|ls|info|resize|set|rename|move|unlock|lock|rekey|delete`.
 
 use crate::Failure;
-use crate::args::{SecretArguments, VolumeCommand};
+use crate::args::{SecretArguments, VolumeCommand, VolumePlacement};
 use crate::client::Client;
 use crate::output::{Format, show, table};
+use crate::pool::placement_name;
+use node::admin::pool_types::Placement;
 use node::admin::types::{
     ChangeVolume, Compression, CreateVolume, Limits, MoveVolume, RekeyVolume, Secret, UnlockVolume, Volume,
 };
@@ -16,7 +18,7 @@ use std::time::Duration;
 
 pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Result<(), Failure> {
     match command {
-        VolumeCommand::Create { name, size, block_size, encrypt: _, secret, any_host, limits } => {
+        VolumeCommand::Create { name, size, block_size, encrypt: _, secret, any_host, limits, place } => {
             let change = limit_change(limits.iops, limits.bandwidth, limits.burst);
             let volume = client.create_volume(&CreateVolume {
                 name: name.to_string(),
@@ -24,6 +26,16 @@ pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Re
                 block_size_bytes: block_size.bytes(),
                 secret: secret_in(secret.key_file, secret.passphrase_file)?,
                 any_host,
+                pool: place.pool,
+                replicas: place.replicas,
+                placement: place.placement.map(|placement| match placement {
+                    VolumePlacement::Gathered | VolumePlacement::Local(_) => Placement::Gathered,
+                    VolumePlacement::Spread => Placement::Spread,
+                }),
+                node: match place.placement {
+                    Some(VolumePlacement::Local(node)) => Some(node.to_string()),
+                    Some(VolumePlacement::Gathered | VolumePlacement::Spread) | None => None,
+                },
                 limits: Limits {
                     iops: change.iops.flatten(),
                     bytes_per_second: change.bytes_per_second.flatten(),
@@ -115,6 +127,19 @@ fn encryption(volume: &Volume) -> &'static str {
     }
 }
 
+/// Which node serves it, and what that costs.
+fn served_by(volume: &Volume) -> String {
+    let Volume { head, home, led_from, .. } = volume;
+    match led_from {
+        Some(lead) if lead != head && home == lead => format!("by {head}, home {home}: each I/O costs a hop"),
+        Some(lead) if lead != head => {
+            format!("by {head}, home {home}, led from {lead} meanwhile: each I/O costs a hop")
+        }
+        _ if home != head && !home.is_empty() => format!("by {head}, home {home}"),
+        _ => format!("by {head}"),
+    }
+}
+
 /// What it may do in a second, in words.
 fn limits_of(limits: &Limits) -> String {
     let iops = limits.iops.map(|iops| format!("{iops} IOPS"));
@@ -149,7 +174,7 @@ fn list(volumes: &[Volume]) -> String {
 pub(crate) fn details(volume: &Volume) -> String {
     let mut text = format!(
         "name        {}\nsize        {} ({} bytes)\nblock size  {}\nnqn         {}\nnsid        {}\nnguid       {}\n\
-         nvme        {}\nnbd         {}\nlayers      {}\npool        {}\ncompressed  {}\nencrypted   {}\nlimits      {}\nhosts       {}\n",
+         nvme        {}\nnbd         {}\nlayers      {}\npool        {}\nplacement   {}\nserved      {}\ncompressed  {}\nencrypted   {}\nlimits      {}\nhosts       {}\n",
         volume.name,
         ByteSize(volume.size_bytes),
         volume.size_bytes,
@@ -161,6 +186,8 @@ pub(crate) fn details(volume: &Volume) -> String {
         volume.nbd_uris.join(" "),
         volume.layers.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
         volume.pool,
+        placement_name(volume.placement),
+        served_by(volume),
         compression_name(volume.compression),
         match encryption(volume) {
             "locked" => format!("yes, and locked: `cairn volume unlock {} --key-file PATH` serves it", volume.name),

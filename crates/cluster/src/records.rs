@@ -11,6 +11,8 @@
 //! | `groups/G`                   | [`GroupRecord`]   |
 //! | `sessions/S`                 | [`SessionRecord`] of store S, under its node's lease: gone when the node may be |
 //! | `clients/N`                  | [`ClientsRecord`] of node N, under its lease |
+//! | `doors/N`                    | [`DoorsRecord`] of node N, under its lease |
+//! | `foundings/NAME`             | [`FoundingRecord`]: what the pool was begun with |
 //! | `volumes/V`                  | [`VolumeRecord`]  |
 //! | `families/F`                 | [`FamilyRecord`]  |
 //! | `layers/L`                   | [`LayerRecord`]   |
@@ -22,6 +24,7 @@
 //! | `node-places/N`              | [`NodePlaceRecord`]: where node N stands, and whether it is to be emptied |
 //! | `device-places/STORE`        | [`DevicePlaceRecord`]: what the device is to hold |
 //! | `pool-rules/NAME`            | [`PoolRulesRecord`]: where the pool's copies may lie |
+//! | `pool-drafts/NAME`           | [`PoolDraftRecord`]: the pool is being made |
 //! | `node-sets/T`                | [`NodeSetRecord`] of table T: whose groups lie on these nodes and no others |
 //! | `wanted/G`                   | [`WantedRecord`]: who is to hold group G; its primary sees to it |
 //! | `splits/G`                   | [`SplitRecord`]: group G began as half of another |
@@ -31,6 +34,7 @@
 //! Numbers in keys are hexadecimal of full width, so that keys sort as their numbers do.
 
 mod clients;
+mod doors;
 mod id_format;
 mod key;
 mod limits;
@@ -38,12 +42,14 @@ mod members;
 mod place;
 
 pub use clients::ClientsRecord;
+pub use doors::{DoorsRecord, FoundingRecord};
 pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
 pub use limits::{LimitChange, Limits};
 pub use members::MembersError;
 pub use place::{
     ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceTrouble, FailureDomain, NodeDuty, NodePlaceRecord,
-    NodeSetRecord, PoolRulesRecord, SplitRecord, StoreUsageRecord, UnknownFailureDomain, VolumePlacement, WantedRecord,
+    NodeSetRecord, PoolDraftRecord, PoolRulesRecord, SplitRecord, StoreUsageRecord, UnknownFailureDomain,
+    VolumePlacement, WantedRecord,
 };
 
 use id_format::{bytes, hex, hex_list, number, number_list, optional_number};
@@ -548,6 +554,16 @@ pub mod keys {
     pub fn clients(id: NodeId) -> String {
         format!("{CLIENTS}{:08x}", id.0)
     }
+    /// Where clients reach all nodes.
+    pub const DOORS: &str = "doors/";
+    /// Where clients reach a node.
+    pub fn doors(id: NodeId) -> String {
+        format!("{DOORS}{:08x}", id.0)
+    }
+    /// What a pool was begun with.
+    pub fn founding(name: &str) -> String {
+        format!("foundings/{name}")
+    }
     /// A group.
     pub fn group(id: GroupId) -> String {
         format!("{GROUPS}{:08x}", id.0)
@@ -615,6 +631,10 @@ pub mod keys {
     pub fn pool_rules(name: &str) -> String {
         format!("{POOL_RULES}{name}")
     }
+    /// A pool that is being made.
+    pub fn pool_draft(name: &str) -> String {
+        format!("pool-drafts/{name}")
+    }
     /// Node sets of all tables.
     pub const NODE_SETS: &str = "node-sets/";
     /// The node set of a table.
@@ -670,6 +690,8 @@ record! {
     GroupRecord [schema 2]: self => keys::group(self.id),
     SessionRecord: self => keys::session(self.store),
     ClientsRecord: self => self.path(),
+    DoorsRecord: self => self.path(),
+    FoundingRecord: self => keys::founding(&self.name),
     // 2: a volume may be in the trash. 3: it may be encrypted. 4: it may be for some hosts only. 5: what it does
     // in a second may be limited. 6: layers may be leaving. 7: it may have a home.
     VolumeRecord [schema 7]: self => keys::volume(self.id),
@@ -681,6 +703,7 @@ record! {
     NodePlaceRecord: self => keys::node_place(self.node),
     DevicePlaceRecord: self => keys::device_place(self.store),
     PoolRulesRecord: self => keys::pool_rules(&self.pool),
+    PoolDraftRecord: self => keys::pool_draft(&self.pool.name),
     NodeSetRecord: self => keys::node_set(self.table),
     WantedRecord: self => keys::wanted(self.group),
     SplitRecord: self => keys::split(self.child),

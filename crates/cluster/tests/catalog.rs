@@ -1,10 +1,10 @@
 //! Decisions on the map, in the simulator: with answers that get lost, and nodes that crash between two steps.
 
 use cluster::{
-    CatalogError, DEFAULT_POOL, GroupRecord, HostAccess, HostChange, LimitChange, Limits, MapFaults, MapStore,
-    NSID_MAX, NewPool, NewVolume, Reign, SimMap, VolumeChange, VolumeRecord, VolumeState, add_groups, begin_delete,
-    change_hosts, change_volume, create_volume, deal_again, empty_trash, ensure_pool, finish_delete, keys, list,
-    load_table, restore_volume, take_heads, trash_volume,
+    CatalogError, DEFAULT_POOL, DeviceRecord, DeviceState, GroupRecord, HostAccess, HostChange, LimitChange, Limits,
+    MapFaults, MapStore, NSID_MAX, NewPool, NewVolume, Reign, SimMap, VolumeChange, VolumeRecord, VolumeState,
+    add_groups, begin_delete, change_hosts, change_volume, create_volume, deal_again, empty_trash, ensure, ensure_pool,
+    finish_delete, keys, list, load_table, restore_volume, take_heads, trash_volume,
 };
 use runtime::sim::{NodeOptions, SimNode, World};
 use std::future::Future;
@@ -52,10 +52,20 @@ impl Here {
             name: DEFAULT_POOL.to_owned(),
             replicas: 1,
             min_in_sync: 1,
+            rules: None,
             stores: (1..=stores).map(StoreId).collect(),
         };
-        self.run(async move { patient(async || ensure_pool(&*map, &pool).await).await });
+        self.run(async move {
+            for store in &pool.stores {
+                patient(async || ensure(&*map, device(*store)).await).await;
+            }
+            patient(async || ensure_pool(&*map, &pool).await).await
+        });
     }
+}
+
+fn device(store: StoreId) -> DeviceRecord {
+    DeviceRecord { store, node: NodeId(1), path: String::new(), size_bytes: 1 << 30, state: DeviceState::Active }
 }
 
 /// A read whose answer was lost is asked again, as a caller would.

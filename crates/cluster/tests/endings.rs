@@ -1,9 +1,10 @@
 //! Which layers end, while heads change the map between any two looks of the keeper.
 
 use cluster::{
-    DEFAULT_POOL, KeyValue, LeaseId, Limits, Listing, MapFuture, MapStore, NewPool, NewVolume, NextEnding, Outcome,
-    Reign, Revision, SimMap, Transaction, VolumeRecord, Watch, clone_volume, create_volume, delete_snapshot,
-    ensure_pool, finish_ending, have_left, keys, list, name_snapshot, next_ending, push_layer, roll_back, take_top,
+    DEFAULT_POOL, DeviceRecord, DeviceState, KeyValue, LeaseId, Limits, Listing, MapFuture, MapStore, NewPool,
+    NewVolume, NextEnding, Outcome, Reign, Revision, SimMap, Transaction, VolumeRecord, Watch, clone_volume,
+    create_volume, delete_snapshot, ensure, ensure_pool, finish_ending, have_left, keys, list, name_snapshot,
+    next_ending, push_layer, roll_back, take_top,
 };
 use runtime::sim::{NodeOptions, World};
 use std::pin::Pin;
@@ -88,7 +89,10 @@ fn at_every_moment<F: Future<Output = ()> + 'static>(
         let made = map.clone();
         let volume = world.run_on(&node, 0, async move {
             let name = DEFAULT_POOL.to_owned();
-            let pool = NewPool { name, replicas: 1, min_in_sync: 1, stores: vec![StoreId(1)] };
+            let (store, path, state) = (StoreId(1), String::new(), DeviceState::Active);
+            let device = DeviceRecord { store, node: NodeId(1), path, size_bytes: 1 << 30, state };
+            ensure(&*made, device).await.expect("made");
+            let pool = NewPool { name, replicas: 1, min_in_sync: 1, rules: None, stores: vec![store] };
             ensure_pool(&*made, &pool).await.expect("made");
             let new =
                 NewVolume { name: "v".into(), size_bytes: 1 << 20, block_size_bytes: 512, limits: Limits::default() };

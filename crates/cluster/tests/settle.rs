@@ -1,9 +1,9 @@
 //! Transactions whose answer was lost, on a map that may do them long after.
 
 use cluster::{
-    CatalogError, DEFAULT_POOL, KeyValue, LeaseId, Limits, Listing, MapError, MapFaults, MapFuture, MapStore, NewPool,
-    NewVolume, Outcome, REQUEST_DEADLINE, Reign, Revision, SimMap, Transaction, VolumeChange, VolumeRecord, Watch,
-    change_volume, create_volume, ensure_pool, keys, settle,
+    CatalogError, DEFAULT_POOL, DeviceRecord, DeviceState, KeyValue, LeaseId, Limits, Listing, MapError, MapFaults,
+    MapFuture, MapStore, NewPool, NewVolume, Outcome, REQUEST_DEADLINE, Reign, Revision, SimMap, Transaction,
+    VolumeChange, VolumeRecord, Watch, change_volume, create_volume, ensure, ensure_pool, keys, settle,
 };
 use runtime::sim::{NodeOptions, SimNode, World};
 use std::pin::Pin;
@@ -80,7 +80,10 @@ async fn create(map: &dyn MapStore, name: &str) -> VolumeRecord {
 async fn with_a_volume() -> (Arc<SimMap>, VolumeId) {
     let map = SimMap::new();
     let name = DEFAULT_POOL.to_owned();
-    let pool = NewPool { name, replicas: 1, min_in_sync: 1, stores: vec![StoreId(1)] };
+    let state = DeviceState::Active;
+    let device = DeviceRecord { store: StoreId(1), node: NodeId(1), path: String::new(), size_bytes: 1 << 30, state };
+    ensure(&*map, device).await.expect("made");
+    let pool = NewPool { name, replicas: 1, min_in_sync: 1, rules: None, stores: vec![StoreId(1)] };
     ensure_pool(&*map, &pool).await.expect("made");
     let id = create(&*map, "a").await.id;
     (map, id)

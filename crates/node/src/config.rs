@@ -3,7 +3,7 @@
 use crate::doors::NODES_MAX;
 use crate::files::{self, FileError};
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use types::NodeId;
 
@@ -13,6 +13,14 @@ pub const DEFAULT_NVME_PORT: u16 = 4420;
 pub const DEFAULT_NBD_PORT: u16 = 10809;
 /// Default port of the admin API.
 pub const DEFAULT_ADMIN_PORT: u16 = 8420;
+/// Default port for other nodes, where they are processes of their own.
+pub const DEFAULT_PEERS_PORT: u16 = 8430;
+/// Default file of the map of a cluster in one process.
+pub const DEFAULT_MAP: &str = "map.redb";
+/// Copies that a new cluster of several processes keeps, if nothing is said.
+pub const DEFAULT_REPLICAS: u16 = 3;
+/// Most copies of a block.
+pub const REPLICAS_MAX: u16 = 5;
 /// Most cores of one node: more than any machine that this was tried on has, and few enough for all tables.
 pub const CORES_MAX: u16 = 256;
 
@@ -41,6 +49,13 @@ pub struct NodeConfig {
     /// The admin API.
     #[serde(default = "default_admin_port")]
     pub admin_port: u16,
+    /// Where other nodes connect: any free port where all are in one process, else [`DEFAULT_PEERS_PORT`] if the file does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers_port: Option<u16>,
+    /// Copies of each block that a new cluster of several nodes keeps: its first pool is made when devices of so many nodes are
+    /// there. Later it changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u16>,
     /// Cores of the data path; all of the machine if the file does not say.
     #[serde(default = "default_cores")]
     pub cores: u16,
@@ -58,17 +73,81 @@ pub struct NodeConfig {
     pub devices: Vec<DeviceConfig>,
 }
 
-/// Where the cluster map is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where the cluster map is: in one of both.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapConfig {
-    /// A redb file: for a cluster within one process.
-    pub redb: PathBuf,
+    /// A redb file, for a cluster within one process: [`DEFAULT_MAP`] if nothing is said at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redb: Option<PathBuf>,
+    /// Members of an etcd, `http://HOST:2379` or `https://…`, for a cluster of several processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub etcd: Vec<String>,
+    /// Of `https`: the authority that signed etcd's certificates, PEM; those that the system trusts, if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<PathBuf>,
+    /// Of `https`: this node's certificate, PEM, where etcd asks for one, and its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// See above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_key: Option<PathBuf>,
+    /// The user that etcd knows, where it asks for one, and the file with its password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// See above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
 }
 
-impl Default for MapConfig {
-    fn default() -> Self {
-        Self { redb: PathBuf::from("map.redb") }
+impl MapConfig {
+    /// A redb file.
+    pub fn in_redb(path: PathBuf) -> Self {
+        Self { redb: Some(path), ..Self::default() }
+    }
+
+    /// Whether it is shared with nodes that are processes of their own.
+    pub fn is_shared(&self) -> bool {
+        !self.etcd.is_empty()
+    }
+
+    /// The redb file.
+    pub fn redb_file(&self) -> &Path {
+        self.redb.as_deref().unwrap_or(Path::new(DEFAULT_MAP))
+    }
+
+    fn paths_from(&mut self, base: &Path) {
+        if !self.is_shared() {
+            self.redb = Some(base.join(self.redb_file()));
+        }
+        let files = [&mut self.authority, &mut self.certificate, &mut self.certificate_key, &mut self.password_file];
+        files.into_iter().flatten().for_each(|path| *path = base.join(&*path));
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.is_shared() && self.redb.is_some() {
+            return Err("the map is in redb and in etcd: name one".to_owned());
+        }
+        if let Some(other) = self.etcd.iter().find(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
+            return Err(format!("etcd is named as '{other}': write http://HOST:2379 or https://HOST:2379"));
+        }
+        let of_etcd = [
+            ("authority", self.authority.is_some()),
+            ("certificate", self.certificate.is_some()),
+            ("certificate_key", self.certificate_key.is_some()),
+            ("user", self.user.is_some()),
+            ("password_file", self.password_file.is_some()),
+        ];
+        match of_etcd.iter().find(|(_, is_there)| *is_there && !self.is_shared()) {
+            Some((field, _)) => Err(format!("{field} is for a map in etcd, and no etcd is named")),
+            None if self.certificate.is_some() != self.certificate_key.is_some() => {
+                Err("certificate and certificate_key go together: name both".to_owned())
+            }
+            None if self.user.is_some() != self.password_file.is_some() => {
+                Err("user and password_file go together: name both".to_owned())
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -134,7 +213,7 @@ impl NodeConfig {
         config.check().map_err(|what| ConfigError::Value { path: path.to_owned(), what })?;
         let base = path.parent().unwrap_or(Path::new(""));
         config.lock = base.join(&config.lock);
-        config.map.redb = base.join(&config.map.redb);
+        config.map.paths_from(base);
         for device in &mut config.devices {
             device.path = base.join(&device.path);
         }
@@ -149,12 +228,35 @@ impl NodeConfig {
         NodeId(self.node)
     }
 
+    /// Where other nodes connect.
+    pub fn peers_address(&self) -> SocketAddr {
+        match (self.map.is_shared(), self.peers_port) {
+            (true, port) => SocketAddr::new(self.listen, port.unwrap_or(DEFAULT_PEERS_PORT)),
+            (false, port) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port.unwrap_or(0)),
+        }
+    }
+
+    /// Copies that the first pool of a cluster of several processes keeps.
+    pub fn founding_replicas(&self) -> u32 {
+        self.replicas.unwrap_or(DEFAULT_REPLICAS).into()
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.node == 0 || self.node > NODES_MAX {
             return Err(format!("node is {}: nodes are numbered from 1 to {NODES_MAX}", self.node));
         }
         if self.cores == 0 || self.cores > CORES_MAX {
             return Err(format!("cores is {}: choose 1 to {CORES_MAX}", self.cores));
+        }
+        self.map.check()?;
+        match self.replicas {
+            Some(_) if !self.map.is_shared() => {
+                return Err("replicas is for nodes that share a map in etcd, and no etcd is named".to_owned());
+            }
+            Some(replicas) if !(2..=REPLICAS_MAX).contains(&replicas) => {
+                return Err(format!("replicas is {replicas}: several nodes keep 2 to {REPLICAS_MAX} copies"));
+            }
+            _ => {}
         }
         if self.devices.is_empty() {
             return Err("no [[device]] is named: a node needs at least one".to_owned());
@@ -169,6 +271,7 @@ impl NodeConfig {
             ("nbd_port", self.nbd_port),
             ("admin_port", self.admin_port),
             ("discovery_port", self.discovery_port.unwrap_or(0)),
+            ("peers_port", self.peers_address().port()),
         ];
         for (index, (name, port)) in ports.iter().enumerate() {
             if let Some((other, _)) = ports[..index].iter().find(|(_, other)| other == port && *port != 0) {
@@ -239,7 +342,12 @@ mod tests {
         NodeConfig::read(&path)
             .map(|mut config| {
                 let [key_file] = &mut config.key_files[..] else { panic!("one key file") };
-                for path in [&mut config.lock, &mut config.map.redb, &mut config.devices[0].path, key_file] {
+                for path in [
+                    &mut config.lock,
+                    config.map.redb.as_mut().expect("in redb"),
+                    &mut config.devices[0].path,
+                    key_file,
+                ] {
                     *path = path.strip_prefix(directory.path()).unwrap().to_owned();
                 }
                 config
@@ -262,7 +370,7 @@ mod tests {
         std::fs::write(&path, "# Mine.\n[[device]]\npath = \"a\"").unwrap();
         let config = NodeConfig::read(&path).unwrap();
         assert_eq!((config.node, config.nvme_port, config.listen.is_loopback()), (1, DEFAULT_NVME_PORT, true));
-        assert_eq!(config.map.redb, directory.path().join("map.redb"));
+        assert_eq!(config.map.redb_file(), directory.path().join("map.redb"));
         for _ in 0..2 {
             append_device(&path, Path::new("/dev/b \"c\"")).unwrap();
         }
@@ -280,6 +388,10 @@ mod tests {
             ("nvme_port = 0", "nvme_port = 70000", "line 5: invalid value: integer `70000`"),
             ("nbd_port = 0", "nbd_port = 8420\ndiscovery_port = 8420", "nbd_port and discovery_port are both 8420"),
             ("lock = ", "look = ", "look"),
+            ("map = { redb", "map = { etcd = [\"http://a:1\"], redb", "name one"),
+            ("map = { redb = \"../map.redb\" }", "map = { etcd = [\"a:1\"] }", "write http://HOST:2379"),
+            ("../map.redb\" }", "../map.redb\", user = \"u\" }", "user is for a map in etcd"),
+            ("node = 1", "node = 1\nreplicas = 3", "no etcd is named"),
         ] {
             let error = read(&MINIMAL.replace(from, to)).unwrap_err();
             assert!(error.contains(named) && error.contains("node.toml"), "{to}: {error}");

@@ -10,6 +10,7 @@
 //! The channel is bounded and each wait has a deadline, so a control core that hangs costs an error and no memory.
 
 use crate::keys::{KeyRequest, SecretChange};
+use crate::pools::PoolRequest;
 use crate::size::ByteSize;
 use crate::snapshots::SnapshotRequest;
 use crate::traffic::Traffic;
@@ -24,7 +25,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, NodeId, VolumeId};
 use volume::{
-    ByteRange, HostChange, Limits, NodeStatus, Secret, Standings, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage,
+    ByteRange, HostChange, Limits, Message, NewPool, NodeStatus, PeerNode, PoolChange, PoolInfo, Secret, Standings,
+    Testament, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
 };
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
@@ -43,7 +45,7 @@ pub enum Request {
     /// All volumes, by name.
     ListVolumes(Reply<Vec<VolumeInfo>>),
     /// Make a volume.
-    CreateVolume(VolumeSpec, Limits, Answer<VolumeInfo>),
+    CreateVolume(VolumeSpec, WantedPlace, Limits, Answer<VolumeInfo>),
     /// Delete a volume for good.
     DeleteVolume(VolumeName, Answer<()>),
     /// Put a volume into the trash.
@@ -60,8 +62,10 @@ pub enum Request {
     MoveVolume(VolumeName, NodeId, Answer<VolumeInfo>),
     /// Something about snapshots, clones, changes of volumes or usage.
     Snapshots(SnapshotRequest),
-    /// Something about encrypted volumes or pools.
+    /// Something about encrypted volumes, or how pools compress.
     Keys(KeyRequest),
+    /// Something about pools, or where volumes are to lie.
+    Pools(PoolRequest),
     /// Whether the node would take this device.
     CheckDevice(PathBuf, Answer<()>),
     /// Take it.
@@ -70,6 +74,18 @@ pub enum Request {
     Duty(cluster::placement::duty::Request, bool, Answer<Decided>),
     /// How the cluster stands, as the map says.
     Standing(Answer<Standings>),
+    /// What stands above another node is asked.
+    AskAbove(NodeId, Message, Answer<Message>),
+    /// The nodes that are not of this process and have a session.
+    Peers(Reply<Vec<PeerNode>>),
+    /// The head of a volume, in the trash or not.
+    HeadOf(VolumeId, Reply<Option<NodeId>>),
+    /// What is in the trash and kept by other nodes.
+    TrashElsewhere(Reply<Vec<TrashedVolume>>),
+    /// Know all volumes as the map has them now.
+    CatchUp(Answer<()>),
+    /// What a supervisor is told.
+    Testament(Reply<Testament>),
     /// How things are.
     Status(Reply<ClusterStatus>),
     /// What clients do.
@@ -186,6 +202,50 @@ impl ControlHandle {
         self.0.iter().position(|asked| asked.node == node).unwrap_or(0)
     }
 
+    /// Whether the node is of this process.
+    pub fn is_here(&self, node: NodeId) -> bool {
+        self.0.iter().any(|asked| asked.node == node)
+    }
+
+    /// The nodes of this process, by number.
+    pub fn nodes_here(&self) -> impl Iterator<Item = NodeId> {
+        self.0.iter().map(|asked| asked.node)
+    }
+
+    /// The nodes that are not of this process and have a session in the map.
+    pub async fn peers(&self) -> Result<Vec<PeerNode>, ControlError> {
+        let mut peers = self.ask(Request::Peers).await?;
+        peers.retain(|peer| !self.is_here(peer.node));
+        Ok(peers)
+    }
+
+    /// Asks what stands above a node that is not of this process.
+    pub async fn ask_above(&self, node: NodeId, message: Message) -> Result<Message, ControlError> {
+        self.ask(|reply| Request::AskAbove(node, message, reply)).await?
+    }
+
+    /// The head of a volume, in the trash or not, as the map said last.
+    pub async fn head_of_any(&self, id: VolumeId) -> Result<Option<NodeId>, ControlError> {
+        self.ask(|reply| Request::HeadOf(id, reply)).await
+    }
+
+    /// What is in the trash and kept by nodes that are not of this process.
+    pub async fn trash_elsewhere(&self) -> Result<Vec<TrashedVolume>, ControlError> {
+        let mut all = self.ask(Request::TrashElsewhere).await?;
+        all.retain(|volume| !self.is_here(volume.info.head));
+        Ok(all)
+    }
+
+    /// Knows all volumes as the map has them now when this returns.
+    pub async fn catch_up(&self) -> Result<(), ControlError> {
+        self.ask(Request::CatchUp).await?
+    }
+
+    /// What a supervisor is told of the first node.
+    pub async fn testament(&self) -> Result<Testament, ControlError> {
+        self.ask(Request::Testament).await
+    }
+
     /// The node that serves the volume: the one to ask about it.
     async fn head_of(&self, name: &VolumeName) -> Result<usize, ControlError> {
         if self.0.len() == 1 {
@@ -204,11 +264,11 @@ impl ControlHandle {
         Ok(0)
     }
 
-    /// Where a new volume is to be served: by the node that serves fewest.
-    async fn node_for_new(&self) -> Result<usize, ControlError> {
-        let volumes = self.list_volumes().await?;
-        let serves = |place: &usize| volumes.iter().filter(|volume| self.place_of(volume.head) == *place).count();
-        Ok((0..self.0.len()).min_by_key(serves).unwrap_or(0))
+    /// Where a new volume is to be served, and by which node of this process it is made.
+    async fn home_for(&self, wanted: WantedPlace) -> Result<(usize, WantedPlace), ControlError> {
+        let asked = wanted.clone();
+        let home = self.ask(|reply| Request::Pools(PoolRequest::HomeFor(asked, reply))).await??;
+        Ok((self.place_of(home), WantedPlace { home: Some(home), ..wanted }))
     }
 
     /// All volumes, by name.
@@ -224,8 +284,14 @@ impl ControlHandle {
     }
 
     /// Makes a volume; it can be used when this returns.
-    pub async fn create_volume(&self, spec: VolumeSpec, limits: Limits) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.node_for_new().await?, |reply| Request::CreateVolume(spec, limits, reply)).await?
+    pub async fn create_volume(
+        &self,
+        spec: VolumeSpec,
+        wanted: WantedPlace,
+        limits: Limits,
+    ) -> Result<VolumeInfo, ControlError> {
+        let (place, wanted) = self.home_for(wanted).await?;
+        self.ask_at(place, |reply| Request::CreateVolume(spec, wanted, limits, reply)).await?
     }
 
     /// Deletes a volume for good; nobody can use it when this returns.
@@ -350,11 +416,12 @@ impl ControlHandle {
     pub async fn create_encrypted_volume(
         &self,
         spec: VolumeSpec,
+        wanted: WantedPlace,
         limits: Limits,
         secret: Secret,
     ) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.node_for_new().await?, |reply| Request::Keys(KeyRequest::Create(spec, limits, secret, reply)))
-            .await?
+        let (place, wanted) = self.home_for(wanted).await?;
+        self.ask_at(place, |reply| Request::Keys(KeyRequest::Create(spec, wanted, limits, secret, reply))).await?
     }
 
     /// Unlocks a volume and its family; they can be used when this returns.
@@ -395,6 +462,21 @@ impl ControlHandle {
     /// The pools, by name.
     pub async fn list_pools(&self) -> Result<Vec<PoolRecord>, ControlError> {
         self.ask(|reply| Request::Keys(KeyRequest::Pools(reply))).await?
+    }
+
+    /// The pools with their rules, by name.
+    pub async fn pool_infos(&self) -> Result<Vec<PoolInfo>, ControlError> {
+        self.ask(|reply| Request::Pools(PoolRequest::List(reply))).await?
+    }
+
+    /// Makes a pool; it can be used when this returns.
+    pub async fn create_pool(&self, new: NewPool) -> Result<PoolInfo, ControlError> {
+        self.ask(|reply| Request::Pools(PoolRequest::Create(new, reply))).await?
+    }
+
+    /// Changes where copies and volumes of a pool may lie.
+    pub async fn change_pool(&self, name: String, change: PoolChange) -> Result<PoolInfo, ControlError> {
+        self.ask(|reply| Request::Pools(PoolRequest::Change(name, change, reply))).await?
     }
 
     /// Compresses what is written to a pool from now on like this.

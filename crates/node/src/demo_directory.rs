@@ -7,6 +7,7 @@
 //!   D/node-1/node.toml        exactly what a real node's directory holds
 //!   D/node-1/device-1.img     sparse file that serves as the device
 //!   D/node-2/…                the same of further nodes
+//!   D/etcd/                   the cluster map, and no map.redb, where nodes are processes; D/log/etcd.log is its log
 //! ```
 //!
 //! The first call is all or nothing: until `demo.toml` says that it got to its end nothing was served, so the next
@@ -14,7 +15,9 @@
 
 use crate::config::{ConfigError, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
 use crate::config::{DeviceConfig, MapConfig, NodeConfig};
+use crate::demo_processes::{Ports, Processes, settle_ports, write_node_file};
 use crate::files::{self, FileError, Lock, during};
+use crate::fleet::EtcdPlace;
 use crate::service::NodePlace;
 use crate::size::ByteSize;
 use crate::volume_spec::{BlockSize, VolumeSpec};
@@ -53,6 +56,8 @@ pub struct DemoOptions {
     pub nodes: Option<u16>,
     /// Copies of each block, on as many nodes.
     pub replicas: Option<u16>,
+    /// Each node is a process of its own, and the map is in etcd.
+    pub processes: bool,
     /// Volumes that must be there.
     pub volumes: Vec<VolumeSpec>,
     /// Address to listen on.
@@ -85,6 +90,9 @@ struct DemoFile {
     first_volumes: Vec<VolumeSpec>,
     /// The first call got to its end.
     complete: bool,
+    /// The nodes are processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    processes: Option<Processes>,
 }
 
 fn one() -> u16 {
@@ -130,6 +138,9 @@ pub enum DemoError {
         /// Nodes.
         nodes: u16,
     },
+    /// Processes, each of which would be alone.
+    #[error("nodes that are processes keep at least two copies: say --nodes 3 --replicas 3, or leave --processes away")]
+    AloneInProcesses,
     /// Other numbers than those that are there.
     #[error("{directory} has {there} {what}, --{what} says {asked}: leave it away or choose another --dir")]
     OtherNumber {
@@ -157,6 +168,8 @@ pub enum DemoError {
 pub struct DemoDirectory {
     /// The nodes, the command line's wishes in what they are to do.
     pub nodes: Vec<NodePlace>,
+    /// The map, if the nodes are processes.
+    pub etcd: Option<EtcdPlace>,
     /// Copies of each block.
     pub replicas: u16,
     /// Volumes that must be there before anything is served.
@@ -209,31 +222,72 @@ impl DemoDirectory {
             true => Some(files::read_toml(&demo_path)?),
             false => None,
         };
+        let mut ports = Ports::new();
         let (demo_file, is_new) = match before {
             Some(file) if file.complete => (reopen(options, &demo_path, file)?, false),
             interrupted => {
                 if interrupted.is_none() {
                     refuse_strangers(directory)?;
                 }
-                (make(options, &demo_path)?, true)
+                (make(options, &demo_path, &mut ports)?, true)
             }
         };
+        let demo_file = keep_ports(demo_file, &demo_path, &mut ports)?;
+        let config_paths = (1..=demo_file.nodes).map(|number| node_directory(directory, number).join("node.toml"));
+        if demo_file.processes.is_some() {
+            for path in config_paths {
+                ports.keep_for(&files::read_toml(&path)?);
+            }
+        }
         let mut nodes = Vec::new();
         for number in 1..=demo_file.nodes {
             let config_path = node_directory(directory, number).join("node.toml");
+            if let Some(processes) = &demo_file.processes {
+                write_wishes(&config_path, processes, options, (number, &mut ports))?;
+            }
             let mut config = NodeConfig::read(&config_path)?;
-            check_parts(&config, demo_file.device_size, is_new)?;
+            check_parts(&config, directory, demo_file.device_size, is_new)?;
             warn_of_little_room(&config)?;
-            apply_wishes(&mut config, options, number);
+            if demo_file.processes.is_none() {
+                apply_wishes(&mut config, options, number);
+            }
             config.check_ports().map_err(|what| ConfigError::Value { path: config_path.clone(), what })?;
             config.key_files.extend(options.key_files.iter().cloned());
             nodes.push(NodePlace { config, config_path });
         }
         let replicas = demo_file.replicas;
+        let etcd = demo_file.processes.as_ref().map(|processes| processes.etcd(directory));
+        if let Some(log) = etcd.as_ref().and_then(|etcd| etcd.log.parent()) {
+            fs::create_dir_all(log).map_err(during("create", log))?;
+        }
         let wanted_volumes = if is_new { demo_file.first_volumes.clone() } else { later_volumes(options, &demo_file) };
         let completion = Completion { path: demo_path, file: demo_file };
-        Ok(Self { nodes, replicas, wanted_volumes, is_new, completion, lock })
+        Ok(Self { nodes, etcd, replicas, wanted_volumes, is_new, completion, lock })
     }
+}
+
+/// Where nodes are processes their etcd needs its ports.
+fn keep_ports(file: DemoFile, demo_path: &Path, ports: &mut Ports) -> Result<DemoFile, DemoError> {
+    let kept = file.processes.as_ref().map(|processes| processes.still_free(ports));
+    let kept = DemoFile { processes: kept, ..file.clone() };
+    if kept != file {
+        write_demo_file(demo_path, &kept)?;
+    }
+    Ok(kept)
+}
+
+/// A process is told by its file what it is to do: what this call wishes stands there from now on.
+fn write_wishes(
+    path: &Path,
+    processes: &Processes,
+    options: &DemoOptions,
+    (number, ports): (u16, &mut Ports),
+) -> Result<(), DemoError> {
+    let mut config: NodeConfig = files::read_toml(path)?;
+    apply_wishes(&mut config, options, number);
+    config.map.etcd = vec![processes.etcd_url()];
+    settle_ports(&mut config, ports);
+    Ok(write_node_file(path, &config)?)
 }
 
 /// Volumes that are named now and were not by the first call: what that made may have another name or size by now, or be
@@ -268,6 +322,10 @@ fn reopen(options: &DemoOptions, demo_path: &Path, file: DemoFile) -> Result<Dem
             return Err(DemoError::OtherNumber { directory: options.directory.clone(), what, there, asked });
         }
     }
+    if options.processes && file.processes.is_none() {
+        let what = "says that all nodes are in one process: leave --processes away, or choose another --dir".to_owned();
+        return Err(DemoError::Broken { path: demo_path.to_owned(), what });
+    }
     match options.device_size {
         Some(asked) if asked != file.device_size => {
             Err(DemoError::OtherDeviceSize { directory: options.directory.clone(), there: file.device_size, asked })
@@ -292,7 +350,7 @@ fn node_directory(directory: &Path, number: u16) -> PathBuf {
     directory.join(format!("node-{number}"))
 }
 
-fn make(options: &DemoOptions, demo_path: &Path) -> Result<DemoFile, DemoError> {
+fn make(options: &DemoOptions, demo_path: &Path, ports: &mut Ports) -> Result<DemoFile, DemoError> {
     let directory = &options.directory;
     let default_volume = || VolumeSpec {
         name: DEFAULT_VOLUME_NAME.parse().expect("the default name follows the rule"),
@@ -305,11 +363,27 @@ fn make(options: &DemoOptions, demo_path: &Path) -> Result<DemoFile, DemoError> 
     if replicas > nodes {
         return Err(DemoError::TooFewNodes { replicas, nodes });
     }
-    let file = DemoFile { version: DEMO_FILE_VERSION, device_size, nodes, replicas, first_volumes, complete: false };
+    if options.processes && replicas < 2 {
+        return Err(DemoError::AloneInProcesses);
+    }
+    let processes = options.processes.then(|| Processes::new(ports));
+    let file = DemoFile {
+        version: DEMO_FILE_VERSION,
+        device_size,
+        nodes,
+        replicas,
+        first_volumes,
+        complete: false,
+        processes,
+    };
     write_demo_file(demo_path, &file)?;
     remove_leftover(&directory.join("map.redb"))?;
+    let etcd = directory.join("etcd");
+    if etcd.exists() {
+        fs::remove_dir_all(&etcd).map_err(during("remove", &etcd))?;
+    }
     for number in 1..=nodes {
-        make_node(options, number, device_size)?;
+        make_node(options, number, &file)?;
     }
     Ok(file)
 }
@@ -321,29 +395,35 @@ fn remove_leftover(leftover: &Path) -> Result<(), DemoError> {
     }
 }
 
-fn make_node(options: &DemoOptions, number: u16, device_size: ByteSize) -> Result<(), DemoError> {
+fn make_node(options: &DemoOptions, number: u16, file: &DemoFile) -> Result<(), DemoError> {
     let node_directory = node_directory(&options.directory, number);
     fs::create_dir_all(&node_directory).map_err(during("create", &node_directory))?;
     remove_leftover(&node_directory.join("device-1.img"))?;
     let port = |first: u16| first.saturating_add(number - 1);
+    let (lock, map) = match &file.processes {
+        Some(processes) => ("lock", MapConfig { etcd: vec![processes.etcd_url()], ..MapConfig::default() }),
+        None => ("../lock", MapConfig::in_redb(PathBuf::from("../map.redb"))),
+    };
     let mut config = NodeConfig {
         node: number.into(),
-        lock: PathBuf::from("../lock"),
+        lock: PathBuf::from(lock),
         listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
         nvme_port: port(DEFAULT_NVME_PORT),
         discovery_port: None,
         nbd_port: port(DEFAULT_NBD_PORT),
-        admin_port: DEFAULT_ADMIN_PORT,
+        admin_port: if file.processes.is_some() { port(DEFAULT_ADMIN_PORT) } else { DEFAULT_ADMIN_PORT },
+        peers_port: None,
+        replicas: file.processes.as_ref().map(|_| file.replicas),
         cores: 1,
         any_host: true,
-        map: MapConfig { redb: PathBuf::from("../map.redb") },
+        map,
         key_files: Vec::new(),
         devices: vec![DeviceConfig { path: PathBuf::from("device-1.img") }],
     };
     apply_wishes(&mut config, options, number);
     let image = node_directory.join("device-1.img");
     let device = fs::File::create(&image).map_err(during("create", &image))?;
-    device.set_len(device_size.0).map_err(during("size", &image))?;
+    device.set_len(file.device_size.0).map_err(during("size", &image))?;
     device.sync_all().map_err(during("sync", &image))?;
     // Last in its directory: with its name that of the image is durable. What lies in the one above is when
     // `Completion::write` puts demo.toml there.
@@ -358,7 +438,10 @@ fn apply_wishes(config: &mut NodeConfig, options: &DemoOptions, number: u16) {
     config.nvme_port = options.nvme_port.map_or(config.nvme_port, port);
     config.discovery_port = options.discovery_port.map(port).or(config.discovery_port);
     config.nbd_port = options.nbd_port.map_or(config.nbd_port, port);
-    config.admin_port = options.admin_port.unwrap_or(config.admin_port);
+    // Of nodes in one process the first has the API.
+    let has_api = config.map.is_shared();
+    let admin_port = options.admin_port.map(|first| if has_api { port(first) } else { first });
+    config.admin_port = admin_port.unwrap_or(config.admin_port);
     config.cores = options.cores.unwrap_or(config.cores);
     // Directories of earlier versions do not say so.
     config.any_host = true;
@@ -383,12 +466,20 @@ fn warn_of_little_room(config: &NodeConfig) -> Result<(), DemoError> {
 }
 
 /// Nothing that was once served may be missing, and nothing missing is made again.
-fn check_parts(config: &NodeConfig, device_size: ByteSize, is_new: bool) -> Result<(), DemoError> {
+fn check_parts(config: &NodeConfig, directory: &Path, device_size: ByteSize, is_new: bool) -> Result<(), DemoError> {
     let broken = |path: &Path, what: String| DemoError::Broken { path: path.to_owned(), what };
     // An empty one would be taken for that of a new cluster.
-    let has_map = || fs::metadata(&config.map.redb).is_ok_and(|metadata| metadata.len() > 0);
-    if !is_new && !has_map() {
-        return Err(broken(&config.map.redb, "is gone or empty: put it back, or choose another --dir".to_owned()));
+    let has_map = || fs::metadata(config.map.redb_file()).is_ok_and(|metadata| metadata.len() > 0);
+    if config.map.is_shared() {
+        let etcd = directory.join("etcd");
+        if !is_new && !etcd.is_dir() {
+            return Err(broken(&etcd, "is gone: put it back, or choose another --dir".to_owned()));
+        }
+    } else if !is_new && !has_map() {
+        return Err(broken(
+            config.map.redb_file(),
+            "is gone or empty: put it back, or choose another --dir".to_owned(),
+        ));
     }
     for (number, device) in config.devices.iter().enumerate() {
         let Ok(metadata) = fs::metadata(&device.path) else {
@@ -417,7 +508,7 @@ mod tests {
 
     fn served(options: &DemoOptions) {
         let demo = DemoDirectory::open(options).unwrap();
-        fs::write(&demo.nodes[0].config.map.redb, b"map").unwrap();
+        fs::write(demo.nodes[0].config.map.redb_file(), b"map").unwrap();
         demo.completion.write().unwrap();
     }
 
@@ -479,12 +570,12 @@ mod tests {
     fn an_interrupted_first_call_begins_anew() {
         let temp = TempDir::new();
         let interrupted = DemoDirectory::open(&options(&temp)).unwrap();
-        fs::write(&interrupted.nodes[0].config.map.redb, b"half a map").unwrap();
+        fs::write(interrupted.nodes[0].config.map.redb_file(), b"half a map").unwrap();
         fs::write(&interrupted.nodes[0].config.devices[0].path, b"half a format").unwrap();
         drop(interrupted);
         let size = Some(ByteSize(1 << 30));
         let demo = DemoDirectory::open(&DemoOptions { device_size: size, ..options(&temp) }).unwrap();
-        assert!(demo.is_new && !demo.nodes[0].config.map.redb.exists());
+        assert!(demo.is_new && !demo.nodes[0].config.map.redb_file().exists());
         let image = fs::File::open(&demo.nodes[0].config.devices[0].path).unwrap();
         assert_eq!(image.metadata().unwrap().len(), 1 << 30);
         let mut begin = [0xff; 16];
@@ -496,7 +587,7 @@ mod tests {
     fn an_empty_map_is_not_taken_for_a_new_one() {
         let temp = TempDir::new();
         served(&options(&temp));
-        let map = DemoDirectory::open(&options(&temp)).unwrap().nodes.remove(0).config.map.redb;
+        let map = DemoDirectory::open(&options(&temp)).unwrap().nodes.remove(0).config.map.redb.unwrap();
         fs::write(&map, b"").unwrap();
         let error = DemoDirectory::open(&options(&temp)).unwrap_err().to_string();
         assert!(error.contains("map.redb is gone or empty"), "{error}");
@@ -540,9 +631,9 @@ mod tests {
         let told: Vec<_> = demo.nodes.iter().map(|node| (node.config.node, node.config.nvme_port)).collect();
         assert_eq!(told, [(1, 5000), (2, 5001), (3, 5002)]);
         assert_eq!(demo.replicas, 2);
-        let maps: Vec<_> = demo.nodes.iter().map(|node| node.config.map.redb.canonicalize().ok()).collect();
+        let maps: Vec<_> = demo.nodes.iter().map(|node| node.config.map.redb_file().canonicalize().ok()).collect();
         assert!(maps.windows(2).all(|two| two[0] == two[1]), "they have one map");
-        fs::write(&demo.nodes[0].config.map.redb, b"map").unwrap();
+        fs::write(demo.nodes[0].config.map.redb_file(), b"map").unwrap();
         demo.completion.write().unwrap();
         drop(demo.lock);
         let again = DemoDirectory::open(&DemoOptions { nvme_port: Some(0), ..options(&temp) }).unwrap();

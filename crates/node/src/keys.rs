@@ -13,7 +13,7 @@ use runtime::channel::cross;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use types::ClusterId;
-use volume::{Assembly, DataKey, KeyError, KeyPlace, Limits, NewVolume, Secret, VolumeInfo};
+use volume::{Assembly, DataKey, KeyError, KeyPlace, Limits, NewVolume, Secret, VolumeInfo, WantedPlace};
 
 /// Secrets that open one data key: each is tried in turn, and takes its time.
 const SECRETS_MAX: usize = 4;
@@ -22,7 +22,7 @@ const SECRETS_MAX: usize = 4;
 #[derive(Debug)]
 pub enum KeyRequest {
     /// Make an encrypted volume that opens with the secret.
-    Create(VolumeSpec, Limits, Secret, Answer<VolumeInfo>),
+    Create(VolumeSpec, WantedPlace, Limits, Secret, Answer<VolumeInfo>),
     /// Unlock a volume and its family.
     Unlock(VolumeName, Secret, Answer<VolumeInfo>),
     /// Lock a volume and its family.
@@ -49,8 +49,8 @@ pub enum SecretChange {
 /// Carries an order out. Nobody may be waiting for the answer any more: it was carried out all the same.
 pub(crate) async fn answer(assembly: Assembly, request: KeyRequest) {
     match request {
-        KeyRequest::Create(spec, limits, secret, reply) => {
-            drop(reply.send(create(&assembly, new_volume(&spec, limits), secret).await));
+        KeyRequest::Create(spec, wanted, limits, secret, reply) => {
+            drop(reply.send(create(&assembly, (new_volume(&spec, limits), wanted), secret).await));
         }
         KeyRequest::Unlock(name, secret, reply) => drop(reply.send(unlock(&assembly, &name, secret).await)),
         KeyRequest::Lock(name, reply) => tell(reply, assembly.lock(name.as_str()).await),
@@ -76,7 +76,11 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     told.recv().await.map_err(|_| ControlError::Unavailable("a thread ended early: look at the log".to_owned()))
 }
 
-async fn create(assembly: &Assembly, new: NewVolume, secret: Secret) -> Result<VolumeInfo, ControlError> {
+async fn create(
+    assembly: &Assembly,
+    (new, wanted): (NewVolume, WantedPlace),
+    secret: Secret,
+) -> Result<VolumeInfo, ControlError> {
     let place = assembly.new_key_place().await.map_err(control_error)?;
     let now_ns = runtime::wall_clock_ns();
     let made = beside(move || {
@@ -85,7 +89,7 @@ async fn create(assembly: &Assembly, new: NewVolume, secret: Secret) -> Result<V
         Ok::<_, KeyError>((key, wrap))
     });
     let (key, wrap) = made.await?.map_err(key_error)?;
-    assembly.create_encrypted_volume(new, place, key, wrap).await.map_err(control_error)
+    assembly.create_encrypted_volume_at(new, &wanted, (place, key, wrap)).await.map_err(control_error)
 }
 
 async fn unlock(assembly: &Assembly, name: &VolumeName, secret: Secret) -> Result<VolumeInfo, ControlError> {

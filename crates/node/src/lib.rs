@@ -25,27 +25,33 @@
 //! command line uses the same types).
 
 pub mod admin;
+mod child;
 pub mod config;
 pub mod control;
 pub mod demo_directory;
+mod demo_processes;
 mod doors;
 pub mod files;
+pub mod fleet;
 mod hosts;
 pub mod keys;
 mod local_node;
 pub mod log;
 mod metrics;
 pub mod node_name;
+pub mod pools;
 pub mod rates;
 pub mod secret;
 pub mod service;
 pub mod size;
 pub mod snapshots;
+pub mod supervisor;
+pub mod testament;
 #[cfg(test)]
 mod testing;
 pub mod traffic;
 pub mod volume_spec;
 
-pub use cluster::Compression;
+pub use cluster::{Compression, FailureDomain};
 pub use doors::ListenError;
 pub use local_node::StartError;

@@ -2,23 +2,32 @@
 //!
 //! Everything here runs on core 0, except the doors' workers, of which each core has one.
 
-use crate::config::NodeConfig;
-use crate::control::{Answer, ClusterStatus, ControlError, Request};
+use crate::admin::Asked;
+use crate::config::{MapConfig, NodeConfig};
+use crate::control::{ANSWER_TIMEOUT, Answer, ClusterStatus, ControlError, Request};
 use crate::doors::{Bound, Doors, ListenError};
-use crate::files::FileError;
+use crate::files::{FileError, during};
 use crate::hosts::HostOrder;
+use crate::service::reachable;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, VolumeSpec};
 use cluster::control::DutyError;
-use cluster::{Compression, DEFAULT_POOL, MapError, MapStore, NewPool, RedbMap, ensure_pool};
+use cluster::{
+    CatalogError, Compression, DEFAULT_POOL, DoorsRecord, EtcdMap, EtcdOptions, Founding, MapError, MapStore, NewPool,
+    PoolRecord, RedbMap, ensure_pool, found_pool,
+};
 use runtime::CoreHandle;
-use runtime::channel::CrossReceiver;
-use std::net::{Ipv4Addr, SocketAddr};
+use runtime::channel::{CrossReceiver, cross};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
 use types::{ClusterId, NodeId};
-use volume::{Assembly, Blank, Limits, NewVolume, NodeOptions, VolumeError};
+use volume::{Assembly, Blank, Limits, Message, NewVolume, NodeOptions, VolumeError};
+
+/// Between two looks whether enough nodes are there to begin with.
+const FOUNDING_WAIT: Duration = Duration::from_millis(200);
 
 /// What the node is started with.
 pub(crate) struct NodePlan {
@@ -28,6 +37,8 @@ pub(crate) struct NodePlan {
     pub(crate) blank: Blank,
     pub(crate) compression: Option<Compression>,
     pub(crate) before_serving: Box<dyn FnOnce() -> Result<(), FileError> + Send>,
+    /// Of a node that shares its map with other processes: where its admin API is, and who answers what they ask of it.
+    pub(crate) admin: Option<(SocketAddr, mpsc::Sender<Asked>)>,
 }
 
 /// Where the node serves.
@@ -49,6 +60,9 @@ pub enum StartError {
         /// What is wrong.
         source: MapError,
     },
+    /// The map in etcd.
+    #[error("the cluster map in etcd cannot be used ({0}): see [map] in the node's file")]
+    Etcd(MapError),
     /// Devices, stores, groups.
     #[error(transparent)]
     Assembly(#[from] volume::StartError),
@@ -116,11 +130,88 @@ pub(crate) fn start(
     told
 }
 
-/// Opens the map of a cluster in one process.
+/// Opens the map: of a cluster in one process, or of nodes that are processes of their own.
 pub(crate) fn open_map(config: &NodeConfig) -> Result<Arc<dyn MapStore>, StartError> {
-    let path = config.map.redb.clone();
+    if config.map.is_shared() {
+        let options = etcd_options(&config.map)?;
+        return EtcdMap::open(&options).map(|map| map as Arc<dyn MapStore>).map_err(StartError::Etcd);
+    }
+    let path = config.map.redb_file().to_owned();
     let map = RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?;
     Ok(map)
+}
+
+fn etcd_options(config: &MapConfig) -> Result<EtcdOptions, StartError> {
+    let read = |path: &PathBuf| std::fs::read(path).map_err(during("read", path));
+    let identity = match (&config.certificate, &config.certificate_key) {
+        (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+        _ => None,
+    };
+    let user = match (&config.user, &config.password_file) {
+        (Some(user), Some(file)) => {
+            let password = std::fs::read_to_string(file).map_err(during("read", file))?;
+            Some((user.clone(), password.trim_end_matches('\n').to_owned()))
+        }
+        _ => None,
+    };
+    Ok(EtcdOptions {
+        endpoints: config.etcd.clone(),
+        user,
+        authority_pem: config.authority.as_ref().map(read).transpose()?,
+        identity_pem: identity,
+    })
+}
+
+/// The map answers, and there is a pool in it: made with this node's devices, as soon as those of enough nodes are there.
+async fn await_pool(options: &NodeOptions, replicas: u32) -> Result<(), StartError> {
+    let map = &options.map;
+    until_it_answers(&**map).await?;
+    if cluster::get::<PoolRecord>(&**map, &cluster::keys::pool(DEFAULT_POOL)).await.map_err(of_map)?.is_some() {
+        return Ok(());
+    }
+    Assembly::register_with(map, options.node, &options.devices, options.blank).await?;
+    let mut told = usize::MAX;
+    loop {
+        match found_pool(&**map, DEFAULT_POOL, replicas).await {
+            Ok(Founding::Done(_)) => return Ok(()),
+            Ok(Founding::Waits(nodes)) => {
+                if std::mem::replace(&mut told, nodes) != nodes {
+                    log::info!("this cluster begins when devices of {replicas} nodes are there: {nodes} so far");
+                }
+            }
+            Err(CatalogError::Map(MapError::Unknown)) => {}
+            Err(error) => return Err(of_map(error)),
+        }
+        runtime::sleep(FOUNDING_WAIT).await;
+    }
+}
+
+/// A map that is away comes back.
+async fn until_it_answers(map: &dyn MapStore) -> Result<(), StartError> {
+    let mut is_told = false;
+    while let Err(error) = map.get(cluster::keys::CLUSTER).await {
+        match error {
+            MapError::Unknown if std::mem::replace(&mut is_told, true) => {}
+            MapError::Unknown => log::warn!("etcd does not answer: this node waits for it"),
+            error => return Err(StartError::Etcd(error)),
+        }
+    }
+    Ok(())
+}
+
+fn of_map(error: CatalogError) -> StartError {
+    volume::StartError::from(error).into()
+}
+
+/// What another node asks of the admin API here.
+async fn answer_above(asked: mpsc::Sender<Asked>, message: Message) -> Message {
+    let (reply, mut answer) = cross(1);
+    if asked.try_send(Asked { message, reply }).is_err() {
+        return Message::default();
+    }
+    // What has no head is no answer.
+    let answer = runtime::timeout(ANSWER_TIMEOUT, answer.recv()).await;
+    answer.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// Makes the devices of all nodes the cluster's, and a pool of them with so many copies, if there is none: on `core`, before
@@ -143,6 +234,7 @@ async fn make_pool(
     nodes: Vec<(NodeId, Vec<PathBuf>)>,
     replicas: u16,
 ) -> Result<(), StartError> {
+    until_it_answers(&**map).await?;
     let mut stores = Vec::new();
     for (node, devices) in nodes {
         stores.extend(Assembly::register(map, node, &devices).await?);
@@ -152,6 +244,7 @@ async fn make_pool(
         replicas: replicas.into(),
         // One may be away.
         min_in_sync: u32::from(replicas).saturating_sub(1).max(1),
+        rules: None,
         stores,
     };
     ensure_pool(&**map, &pool).await.map_err(volume::StartError::from)?;
@@ -166,16 +259,19 @@ struct LocalNode {
 
 impl LocalNode {
     async fn start(cores: Vec<CoreHandle>, plan: NodePlan) -> Result<(Self, Started), StartError> {
-        let NodePlan { config, map, wanted_volumes, blank, compression, before_serving } = plan;
+        let NodePlan { config, map, wanted_volumes, blank, compression, before_serving, admin } = plan;
         let (node, core_count) = (config.node_id(), cores.len());
         let options = NodeOptions {
             node,
-            address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+            address: reachable(config.peers_address()),
             cores,
             devices: config.devices.iter().map(|device| device.path.clone()).collect(),
             blank,
             map,
         };
+        if config.map.is_shared() {
+            await_pool(&options, config.founding_replicas()).await?;
+        }
         let assembly = Assembly::start(options).await?;
         if let Some(compression) = compression {
             let set = assembly.set_compression(DEFAULT_POOL, compression).await;
@@ -191,6 +287,16 @@ impl LocalNode {
         let any_host = config.any_host;
         let doors = Doors::open(&assembly, bound, node, core_count, any_host);
         let started = Started { nqn: doors.nqn.clone(), nvme: doors.nvme, nbd: doors.nbd };
+        if let Some((admin, asked)) = admin {
+            assembly.answer_above(move |message| Box::pin(answer_above(asked.clone(), message)));
+            assembly.say_doors(DoorsRecord {
+                node,
+                nvme: reachable(doors.nvme).to_string(),
+                nbd: reachable(doors.nbd).to_string(),
+                admin: reachable(admin).to_string(),
+                pid: std::process::id(),
+            });
+        }
         Ok((Self { assembly, doors: Some(doors), any_host }, started))
     }
 
@@ -211,9 +317,9 @@ impl LocalNode {
             // Nobody may be waiting for an answer any more: the order was carried out all the same.
             match request {
                 Request::ListVolumes(reply) => drop(reply.send(self.assembly.volumes())),
-                Request::CreateVolume(spec, limits, reply) => {
+                Request::CreateVolume(spec, wanted, limits, reply) => {
                     self.spawn(reply, move |assembly| async move {
-                        assembly.create_volume(new_volume(&spec, limits)).await
+                        assembly.create_volume_at(new_volume(&spec, limits), &wanted).await
                     });
                 }
                 Request::DeleteVolume(name, reply) => {
@@ -243,6 +349,9 @@ impl LocalNode {
                 Request::Keys(request) => {
                     runtime::spawn(crate::keys::answer(self.assembly.clone(), request));
                 }
+                Request::Pools(request) => {
+                    runtime::spawn(crate::pools::answer(self.assembly.clone(), request));
+                }
                 Request::CheckDevice(path, reply) => {
                     let assembly = self.assembly.clone();
                     runtime::spawn(async move { tell_start(reply, assembly.check_device(&path).await) });
@@ -264,6 +373,20 @@ impl LocalNode {
                 Request::Standing(reply) => {
                     self.spawn(reply, |assembly| async move { assembly.standing().await });
                 }
+                Request::AskAbove(node, message, reply) => {
+                    let assembly = self.assembly.clone();
+                    runtime::spawn(async move {
+                        let answer = assembly.ask_above(node, message).await;
+                        let _ = reply.send(answer.map_err(|error| ControlError::Unavailable(error.to_string())));
+                    });
+                }
+                Request::Peers(reply) => drop(reply.send(self.assembly.peers())),
+                Request::HeadOf(id, reply) => drop(reply.send(self.assembly.head_of(id))),
+                Request::TrashElsewhere(reply) => drop(reply.send(self.assembly.trash_elsewhere())),
+                Request::CatchUp(reply) => {
+                    self.spawn(reply, |assembly| async move { assembly.catch_up().await });
+                }
+                Request::Testament(reply) => drop(reply.send(self.assembly.testament())),
                 Request::Status(reply) => {
                     let cluster: ClusterId = self.assembly.cluster_id();
                     drop(reply.send(ClusterStatus { cluster, node: self.assembly.status().await }));
@@ -350,6 +473,7 @@ pub(crate) fn control_error(error: VolumeError) -> ControlError {
         VolumeError::NotInTrash(id) => ControlError::NotInTrash(id),
         VolumeError::NotEncrypted(name) => ControlError::NotEncrypted(name),
         VolumeError::NoPool(name) => ControlError::NoPool(name),
+        error @ VolumeError::Place(_) => ControlError::Refused(error.to_string()),
         VolumeError::NoSnapshot(name) => ControlError::NoSnapshot(name),
         VolumeError::SnapshotExists(name) => ControlError::SnapshotExists(name),
         VolumeError::HasSnapshots(error) => ControlError::HasSnapshots(error.to_string()),

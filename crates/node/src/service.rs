@@ -8,23 +8,25 @@
 //! Nothing is lost by a stop that is cut short: what was acknowledged is durable already. So the stop has a deadline,
 //! and a second signal ends it at once.
 
-use crate::admin::{Addresses, Admin, Looked, NodeAddresses};
+use crate::admin::{ASKED_MAX, AddressBook, Addresses, Admin, Asked, Looked, NodeAddresses};
 use crate::config::NodeConfig;
 use crate::control::{self, ControlHandle, Request};
 use crate::doors::ListenError;
 use crate::files::FileError;
 use crate::local_node::{self, NodePlan, StartError, Started};
+use crate::testament;
 use crate::volume_spec::VolumeSpec;
 use cluster::Compression;
 use runtime::channel::CrossReceiver;
 use runtime::uring::{Cores, Options};
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use types::NodeId;
 pub use volume::Blank;
 
@@ -50,6 +52,8 @@ pub struct ServicePlan {
     pub wanted_volumes: Vec<VolumeSpec>,
     /// How what is written from now on is to be compressed; `None`: as before.
     pub compression: Option<Compression>,
+    /// Where the supervisor listens, if there is one.
+    pub supervisor: Option<File>,
     /// Record every device write and flush here.
     pub record: Option<PathBuf>,
     /// Called once the wanted volumes are there, before the first client is let in.
@@ -97,18 +101,22 @@ pub fn run(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), Serv
     result
 }
 
-async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), ServiceError> {
+async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), ServiceError> {
     let mut signals = Signals::new().map_err(|error| ServiceError::System("wait for signals", error))?;
+    let supervisor = plan.supervisor.take();
     let first = &plan.nodes[0];
     let admin_listener = listen_for_admin(&first.config).await?;
     let admin_address =
         admin_listener.local_addr().map_err(|error| ServiceError::System("ask for the admin address", error))?;
     let (any_host, config_path) = (first.config.any_host, first.config_path.clone());
+    let is_shared = first.config.map.is_shared();
+    let (ask, asked) = mpsc::channel(ASKED_MAX);
+    let above = is_shared.then_some((admin_address, ask));
     let ids: Vec<NodeId> = plan.nodes.iter().map(|node| node.config.node_id()).collect();
     let (control, requests) = control::channels(&ids);
     let mut cores = Vec::with_capacity(ids.len());
     let outcome = tokio::select! {
-        outcome = start_all(plan, requests, &mut cores) => Some(outcome),
+        outcome = start_all(plan, requests, above, &mut cores) => Some(outcome),
         () = signals.next() => None,
     };
     let started = match outcome {
@@ -127,15 +135,28 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     let addresses = Addresses {
         nqn: started[0].nqn.clone(),
         nodes: nodes
-            .map(|(node, started)| NodeAddresses { node, nvme: reachable(started.nvme), nbd: reachable(started.nbd) })
+            .map(|(node, started)| NodeAddresses {
+                node,
+                nvme: reachable(started.nvme),
+                nbd: reachable(started.nbd),
+                pid: std::process::id(),
+            })
             .collect(),
         admin: reachable(admin_address),
         any_host,
     };
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
-    let (addresses_told, looked) = (addresses.clone(), Looked::default());
-    let admin = Admin { control: control.clone(), addresses: addresses_told, config_path, looked };
-    let admin = tokio::spawn(admin.serve(admin_listener, async { drop(admin_stopped.await) }));
+    let admin = Admin {
+        control: control.clone(),
+        addresses: AddressBook::new(addresses.clone()),
+        is_shared,
+        config_path,
+        looked: Looked::default(),
+    };
+    let admin = tokio::spawn(admin.serve(admin_listener, asked, async { drop(admin_stopped.await) }));
+    if let Some(pipe) = supervisor {
+        tokio::spawn(testament::tell(control.clone(), pipe));
+    }
     ready(&addresses);
     signals.next().await;
     log::info!("stopping");
@@ -145,14 +166,34 @@ async fn serve(plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<(), 
     Ok(())
 }
 
+/// Begins a cluster whose nodes are processes of their own, all of them on this machine: their devices become the cluster's, and
+/// its pool is made of all of them. What is there already stays.
+///
+/// # Errors
+/// As of a start.
+///
+/// # Panics
+/// Without a node.
+pub async fn found(nodes: &[NodePlace], replicas: u16) -> Result<(), ServiceError> {
+    let map = local_node::open_map(&nodes[0].config)?;
+    let cores = Cores::start(1, &Options::default()).map_err(ServiceError::Cores)?;
+    let devices = |node: &NodePlace| node.config.devices.iter().map(|device| device.path.clone()).collect();
+    let all = nodes.iter().map(|node| (node.config.node_id(), devices(node))).collect();
+    let prepared = local_node::prepare(&cores.handles()[0], map, all, replicas).await;
+    end_cores(vec![cores]).await;
+    Ok(prepared.unwrap_or(Err(StartError::Lost))?)
+}
+
 /// Starts all nodes, each on cores of its own, which are in `cores` as soon as they run. The first one comes last: it makes
 /// the volumes that are wanted, and then everybody is there to take them in.
 async fn start_all(
     plan: ServicePlan,
     requests: Vec<CrossReceiver<Request>>,
+    above: Option<(SocketAddr, mpsc::Sender<Asked>)>,
     cores: &mut Vec<Cores>,
 ) -> Result<Vec<Started>, ServiceError> {
-    let ServicePlan { nodes, replicas, blank, wanted_volumes, compression, record, before_serving } = plan;
+    let ServicePlan { nodes, replicas, blank, wanted_volumes, compression, record, before_serving, supervisor: _ } =
+        plan;
     let map = local_node::open_map(&nodes[0].config)?;
     for (index, node) in nodes.iter().enumerate() {
         let record = record.clone().filter(|_| index == 0);
@@ -173,8 +214,8 @@ async fn start_all(
             None => (Vec::new(), Box::new(|| Ok(())) as Box<dyn FnOnce() -> Result<(), FileError> + Send>),
         };
         let compression = compression.filter(|_| index == 0);
-        let plan =
-            NodePlan { config: node.config, map: map.clone(), blank, wanted_volumes, compression, before_serving };
+        let (config, map, admin) = (node.config, map.clone(), above.clone());
+        let plan = NodePlan { config, map, blank, wanted_volumes, compression, before_serving, admin };
         let starting = local_node::start(cores[index].handles(), plan, requests);
         started.push(starting.await.unwrap_or(Err(StartError::Lost))?);
     }
@@ -220,7 +261,7 @@ async fn listen_for_admin(config: &NodeConfig) -> Result<TcpListener, ServiceErr
 }
 
 /// The address to tell others for one listened on: for "all addresses" the one that this machine uses outwards.
-fn reachable(listening: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable(listening: SocketAddr) -> SocketAddr {
     if !listening.ip().is_unspecified() {
         return listening;
     }

@@ -28,6 +28,7 @@ mod group;
 mod layers;
 mod lengths;
 pub mod node;
+pub mod obituary;
 mod pace;
 pub mod protocol;
 mod recent;

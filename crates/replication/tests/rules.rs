@@ -49,6 +49,16 @@ fn a_stranger_is_not_listened_to() {
 }
 
 #[test]
+fn a_death_that_is_told_is_not_waited_for() {
+    holds(rules::a_death_that_is_told_is_not_waited_for, &[Mutant::OtherLifeDead]);
+}
+
+#[test]
+fn a_word_about_an_earlier_life_is_not_believed_of_a_later_one() {
+    holds(rules::a_word_about_an_earlier_life_is_not_believed_of_a_later_one, &[Mutant::OtherLifeDead]);
+}
+
+#[test]
 fn a_deposed_primary_reads_nothing() {
     holds(rules::a_deposed_primary_reads_nothing, &[Mutant::DeposedGranted]);
 }

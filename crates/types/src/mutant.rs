@@ -258,6 +258,8 @@ pub enum Mutant {
     FullMemberIgnored,
     /// Replication: beats and their answers speak for all cores, also for those that hang.
     HungCoreSpokenFor,
+    /// Replication: that one life of a store is over is believed of its others, too.
+    OtherLifeDead,
     /// Replication: who connects is listened to, whether it knows the cluster's key or not.
     StrangerHeard,
     /// Catch-up: leaves that both sides have are taken for equal, whatever was written to them last.
@@ -294,6 +296,14 @@ pub enum Mutant {
     SessionUnasked,
     /// Heads: a session that did not say in time that all of it has come is listened to all the same.
     EndedSessionHeard,
+    /// Placement: a pool can be used before all of its groups are there.
+    PoolBeforeGroups,
+    /// Placement: numbers of groups and tables are taken from what is there, not used up.
+    NumbersUsedAgain,
+    /// Placement: a node set is made by what was seen before another one was.
+    SetsShareGroups,
+    /// Placement: a volume is made in a table whose node set nobody has looked for.
+    TableWithoutSet,
 }
 
 #[cfg(feature = "mutants")]

@@ -58,6 +58,25 @@ pub struct VolumeInfo {
     pub limits: Limits,
     /// The node that serves it.
     pub head: NodeId,
+    /// The node that is to, whoever does meanwhile; 0: nobody has said.
+    pub home: NodeId,
+    /// Where its groups are led.
+    pub placed: Placed,
+}
+
+/// Where the groups of a volume are led.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placed {
+    /// By all devices of its pool.
+    #[default]
+    Spread,
+    /// By one node.
+    Gathered {
+        /// The one that is to.
+        home: NodeId,
+        /// The one that does, or is about to.
+        lead: NodeId,
+    },
 }
 
 /// Where a volume is served.

@@ -213,9 +213,11 @@ mod tests {
             hosts: cluster::HostAccess::Any,
             limits: cluster::Limits::default(),
             head: types::NodeId(1),
+            home: types::NodeId(1),
+            placed: crate::Placed::Spread,
         };
         let table = SlotTable::from_runs(&SlotTable::deal(&[GroupId(1)])).expect("a table");
-        let table = Arc::new(TableLayout { id: 1, cores: vec![0], missing: BTreeSet::new(), table });
+        let table = Arc::new(TableLayout { id: 1, cores: vec![0], missing: BTreeSet::new(), only_node: None, table });
         Arc::new(VolumeSpec {
             info,
             family_seed: 0,

@@ -47,11 +47,13 @@ mod zeroes;
 
 pub use api::*;
 pub use assembly::{
-    Assembly, Blank, ByteRange, DeviceStatus, Fill, NewVolume, NodeOptions, NodeStatus, REFUSED_PERCENT, Standings,
-    StartError, TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
+    Assembly, Blank, ByteRange, DeviceStatus, Fill, Message, NewVolume, NodeOptions, NodeStatus, PeerNode, PoolInfo,
+    REFUSED_PERCENT, Standings, StartError, Testament, TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT,
 };
 pub use clients::{HostHere, Opening};
-pub use cluster::{HostAccess, HostChange, LimitChange, Limits, VolumeChange};
+pub use cluster::{
+    HostAccess, HostChange, LimitChange, Limits, NewPool, PoolChange, VolumeChange, VolumePlacement, WantedPlace,
+};
 pub use coding::{
     DataKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, KeyPlace, PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN,
     Secret,
@@ -59,5 +61,6 @@ pub use coding::{
 pub use forward::{Attached, fuzz as fuzz_forwards};
 pub use hold::Held;
 pub use limit::Cost;
+pub use replication::wire::ClusterKey;
 pub use snapshot::SnapshotInfo;
 pub use status::{BlockExtent, MARKS_MAX, SnapshotMark};

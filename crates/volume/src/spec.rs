@@ -1,6 +1,6 @@
 //! What all cores know of a volume and of a slot table: made once, shared, never changed.
 
-use crate::api::{Encryption, VolumeInfo};
+use crate::api::{Encryption, Placed, VolumeInfo};
 use crate::coding::Coding;
 use crate::limit::Limiter;
 use cluster::{Compression, SlotTable, VolumeRecord, slot_of};
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use store::format::LayerRecord;
-use types::{ChunkId, GroupId, LayerId, VolumeEpoch};
+use types::{ChunkId, GroupId, LayerId, NodeId, VolumeEpoch};
 
 /// A slot table and the core of each of its groups.
 pub(crate) struct TableLayout {
@@ -19,6 +19,8 @@ pub(crate) struct TableLayout {
     pub(crate) cores: Vec<u16>,
     /// Groups all of whose members are on devices of this node that it was not started with.
     pub(crate) missing: BTreeSet<GroupId>,
+    /// The node that all members of its groups are on, if there is one.
+    pub(crate) only_node: Option<NodeId>,
 }
 
 /// The same table as one core sees it: the groups whose chunks are its.
@@ -44,6 +46,8 @@ pub(crate) fn volume_info(record: &VolumeRecord) -> VolumeInfo {
         hosts: record.hosts.clone(),
         limits: record.limits,
         head: record.head,
+        home: record.home,
+        placed: Placed::Spread,
     }
 }
 
@@ -90,6 +94,12 @@ impl VolumeSpec {
             limiter,
             rollbacks: 0,
         }
+    }
+
+    /// The same, where its groups are led like this.
+    pub(crate) fn placed(mut self, placed: Placed) -> Self {
+        self.info.placed = placed;
+        self
     }
 
     /// The same, after so many rollbacks.

@@ -1,11 +1,13 @@
 //! A pool that gets another device.
 
-use super::setup::{GROUPS_PER_DEVICE, ensure_table, load_table};
+use super::numbers::{Numbered, Numbers};
+use super::setup::{ensure_table, load_table};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
-use crate::records::{GroupRecord, PoolRecord, Record, SlotTablePiece, keys};
+use crate::placement::MEMBERSHIPS_PER_DEVICE;
+use crate::records::{GroupRecord, PoolRecord, Record, keys};
 use crate::slots::SlotTable;
-use crate::typed::{encode, get, list};
+use crate::typed::{decode, encode, get, list};
 use types::{GroupId, StoreId};
 
 /// Gives a device that comes to a pool of one copy its groups: as many as one of a new pool has. What a crash left of
@@ -16,29 +18,32 @@ use types::{GroupId, StoreId};
 pub async fn add_groups(map: &dyn MapStore, pool: &str, store: StoreId) -> Result<(), CatalogError> {
     let pool = pool_of_one_copy(map, pool).await?;
     for _ in 0..ATTEMPTS_MAX {
-        let there = list::<GroupRecord>(map, keys::GROUPS).await?;
-        let has = there.iter().filter(|group| group.record.primary == store).count() as u32;
-        let first = there.iter().map(|group| group.record.id.0).max().unwrap_or(0) + 1;
-        let missing: Vec<_> = (first..).map(GroupId).take(GROUPS_PER_DEVICE.saturating_sub(has) as usize).collect();
-        let mut is_done = true;
-        for batch in missing.chunks(TRANSACTION_OPERATIONS_MAX) {
-            let mut transaction = Transaction::new();
-            for id in batch {
-                let record =
-                    GroupRecord::begun_with(*id, (pool.table, pool.name.clone()), vec![store], pool.min_in_sync);
-                transaction = transaction.expect_absent(record.key()).put(record.key(), encode(&record));
-            }
-            is_done = matches!(attempt(map, transaction).await?, Attempt::Done);
-            if !is_done {
-                break;
-            }
+        let listing = map.list("").await?;
+        let mut has = 0;
+        for item in listing.items.iter().filter(|item| item.key.starts_with(keys::GROUPS)) {
+            let group: GroupRecord = decode(&item.key, &item.value)?;
+            has += u32::from(group.primary == store && group.pool == pool.name);
         }
-        if is_done {
+        let missing = MEMBERSHIPS_PER_DEVICE.saturating_sub(has);
+        if missing == 0 {
+            return Ok(());
+        }
+        let mut numbers = Numbers::free(&listing, Numbered::Group)?;
+        let first = numbers.take(missing);
+        let mut transaction = Transaction::new();
+        for id in (first..first + missing).map(GroupId) {
+            let record = GroupRecord::begun_with(id, (pool.table, pool.name.clone()), vec![store], pool.min_in_sync);
+            transaction = transaction.expect_absent(record.key()).put(record.key(), encode(&record));
+        }
+        if let Attempt::Done = attempt(map, numbers.put(transaction)).await? {
             return Ok(());
         }
     }
     Err(CatalogError::Contended)
 }
+
+// All of a device in one transaction, with the number that is used up.
+const _: () = assert!((MEMBERSHIPS_PER_DEVICE as usize) < TRANSACTION_OPERATIONS_MAX);
 
 async fn pool_of_one_copy(map: &dyn MapStore, name: &str) -> Result<PoolRecord, CatalogError> {
     let pool = get::<PoolRecord>(map, &keys::pool(name)).await?.ok_or_else(|| CatalogError::NoPool(name.to_owned()))?;
@@ -69,10 +74,11 @@ pub async fn deal_again(
         let led = |store| groups.iter().filter(|group| group.primary == store).count() as u64;
         let weights: Vec<_> =
             groups.iter().map(|group| (group.id, weight(group.primary) / led(group.primary))).collect();
-        // What a crash left of a table that no pool ever named stays behind, under a number of its own.
-        let mut table = found.record.table + 1;
-        while !list::<SlotTablePiece>(map, &keys::table(table)).await?.is_empty() {
-            table += 1;
+        // What a crash leaves of a table that no pool ever named stays behind, under a number of its own.
+        let mut numbers = Numbers::free(&map.list("").await?, Numbered::Table)?;
+        let table = numbers.take(1);
+        if let Attempt::ReadAgain = attempt(map, numbers.put(Transaction::new())).await? {
+            continue;
         }
         ensure_table(map, table, &SlotTable::deal_by_weight(&weights)).await?;
         let next = PoolRecord { table, ..found.record };

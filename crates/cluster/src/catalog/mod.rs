@@ -7,11 +7,15 @@
 
 mod change;
 mod endings;
+mod founding;
 mod growth;
 mod heads;
 mod hosts;
 mod instant;
 mod keys;
+mod numbers;
+mod placing;
+mod pools;
 mod settle;
 mod setup;
 mod snapshots;
@@ -20,20 +24,26 @@ mod volumes;
 
 pub use change::{VolumeChange, change_volume};
 pub use endings::{EndingLayer, NextEnding, finish_ending, have_left, next_ending};
+pub use founding::{Founding, found_pool};
 pub use growth::{add_groups, deal_again};
 pub use heads::{Stay, give_head};
 pub use hosts::{HostChange, change_hosts};
 pub use instant::{INSTANT_VOLUMES_MAX, Pushed, Served, Wanted, find_wanted, name_snapshots, push_tops};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
+pub use placing::{Others, PlaceError, VolumePlace, WantedPlace, home_for, place_volume};
+pub use pools::{
+    DEFAULT_POOL, NewPool, PoolChange, PoolError, REPLICAS_MAX, change_pool, create_pool, default_min_in_sync,
+    ensure_pool,
+};
 pub use settle::settle;
-pub use setup::{DEFAULT_POOL, NewPool, activate_device, ensure, ensure_pool, load_table, say_address};
+pub use setup::{activate_device, ensure, load_table, say_address};
 pub use snapshots::{
     NewTop, chain_of, clone_volume, delete_snapshot, name_snapshot, push_layer, roll_back, snapshot, snapshots,
     take_top,
 };
 pub use trash::{TRASH_TERM, empty_trash, restore_volume, trash_volume};
 pub use volumes::{
-    DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_encrypted_volume, create_volume, finish_delete,
+    DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_placed_volume, create_volume, finish_delete,
     take_families, take_heads,
 };
 
@@ -136,6 +146,12 @@ pub enum CatalogError {
     /// The list of hosts is full.
     #[error("the volume {0} is for {max} hosts already: deny one of them first", max = HostAccess::LISTED_MAX)]
     TooManyHosts(String),
+    /// The volume cannot lie as asked.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The pool cannot be as asked.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// No such pool.
     #[error("there is no pool named {0}")]
     NoPool(String),

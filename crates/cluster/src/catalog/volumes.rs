@@ -1,16 +1,16 @@
 //! Volumes: made, given a head, deleted.
 
 use super::keys::{forget_history, let_go};
-use super::{ATTEMPTS_MAX, Attempt, CatalogError, Reign, attempt};
+use super::{ATTEMPTS_MAX, Attempt, CatalogError, Reign, VolumePlace, attempt};
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::names::{check_block_size, check_limits, check_name, check_volume_size};
 use crate::records::{
-    Allocator, FamilyRecord, HostAccess, KeyRecord, LayerRecord, Limits, PoolRecord, Record, Reference, VolumeRecord,
-    VolumeState, keys,
+    Allocator, FamilyRecord, HostAccess, KeyRecord, LayerRecord, Limits, NodeSetRecord, PoolRecord, Record, Reference,
+    VolumeRecord, VolumeState, keys,
 };
 use crate::typed::{Versioned, encode, get, list};
 use std::collections::BTreeSet;
-use types::{FamilyId, LayerId, NodeId, VolumeEpoch, VolumeId};
+use types::{FamilyId, LayerId, Mutant, NodeId, VolumeEpoch, VolumeId, mutant};
 
 /// Namespaces of a subsystem (MNAN): ids 1..=1024.
 pub const NSID_MAX: u32 = 1024;
@@ -30,7 +30,7 @@ pub struct NewVolume {
     pub limits: Limits,
 }
 
-/// Makes a volume with `head` as its head, in its first epoch, and as its home.
+/// Makes a volume in the pool's own table with `head` as its head, in its first epoch, and as its home.
 ///
 /// # Errors
 /// If name or size are not allowed, the name is taken, or no namespace id is free.
@@ -40,41 +40,42 @@ pub async fn create_volume(
     pool: &str,
     head: NodeId,
 ) -> Result<VolumeRecord, CatalogError> {
-    create(map, new, pool, head, None).await
+    let place = VolumePlace { pool: pool.to_owned(), table: None, home: head };
+    create_placed_volume(map, new, &place, head, None).await
 }
 
-/// Makes a volume whose blocks are encrypted with `key`, which comes into the map with it.
+/// Makes a volume where it is to lie, with `head` as its head in its first epoch. Its blocks are encrypted with `key`, if there
+/// is one, which comes into the map with it.
 ///
 /// # Errors
-/// As [`create_volume`].
-pub async fn create_encrypted_volume(
+/// As [`create_volume`]; and if the table's node set is gone by now.
+pub async fn create_placed_volume(
     map: &dyn MapStore,
     new: &NewVolume,
-    pool: &str,
-    head: NodeId,
-    key: &KeyRecord,
-) -> Result<VolumeRecord, CatalogError> {
-    create(map, new, pool, head, Some(key)).await
-}
-
-async fn create(
-    map: &dyn MapStore,
-    new: &NewVolume,
-    pool: &str,
+    place: &VolumePlace,
     head: NodeId,
     key: Option<&KeyRecord>,
 ) -> Result<VolumeRecord, CatalogError> {
     let (nguid, family_seed) = (new_nguid(), runtime::random_u64());
     for _ in 0..ATTEMPTS_MAX {
-        let (volume, ids) = match begin_volume(map, new, pool, head, &nguid).await? {
-            Ok((begun, ids)) => (VolumeRecord { family_seed, key: key.map(|key| key.id), ..begun }, ids),
+        let (begun, ids) = match begin_volume(map, new, &place.pool, head, &nguid).await? {
+            Ok(begun) => begun,
             Err(made) => return Ok(made),
         };
+        let table = place.table.unwrap_or(begun.table);
+        let key_id = key.map(|key| key.id);
+        let volume = VolumeRecord { family_seed, key: key_id, table, home: place.home, ..begun };
         let family = FamilyRecord { id: volume.family, keeper: head, epoch: VolumeEpoch(1) };
         let mut transaction = make(&volume, ids).expect_absent(family.key()).put(family.key(), encode(&family));
         if let Some(key) = key {
             let key = KeyRecord { family: volume.family, ..key.clone() };
             transaction = transaction.expect_absent(key.key()).put(key.key(), encode(&key));
+        }
+        if place.table.is_some() && !mutant(Mutant::TableWithoutSet) {
+            let set_key = keys::node_set(table);
+            let set = get::<NodeSetRecord>(map, &set_key).await?.filter(|set| set.record.pool == place.pool);
+            let gone = || CatalogError::BadRecord { key: set_key.clone(), why: "it is gone: try again".to_owned() };
+            transaction = transaction.expect(&set_key, set.ok_or_else(gone)?.modified);
         }
         if let Attempt::Done = attempt(map, transaction).await? {
             return Ok(volume);

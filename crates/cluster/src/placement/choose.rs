@@ -69,6 +69,21 @@ pub fn roomiest_home(pool: &Pool) -> Result<NodeId, NoHome> {
     Ok(world.nodes[homes.expect("a device has a node")])
 }
 
+/// Rooms of nodes that are this part of the most apart, or less, count as one.
+const ROOM_STEPS: u128 = 8;
+
+/// Nodes as homes for a new volume, the best first: those with about the most room, of these the one that is home to the fewest
+/// volumes, then by room. `rooms`: the nodes, and what is free on each; `taken`: volumes that are at home there.
+pub fn homes(rooms: &[(NodeId, u64)], taken: &BTreeMap<NodeId, usize>) -> Vec<NodeId> {
+    let most = rooms.iter().map(|(_, room)| *room).max().unwrap_or(0).max(1);
+    let step = |room: u64| (u128::from(room) * ROOM_STEPS).div_ceil(u128::from(most));
+    let mut order = rooms.to_vec();
+    order.sort_by_key(|&(node, room)| {
+        (Reverse(step(room)), taken.get(&node).copied().unwrap_or(0), Reverse(room), node)
+    });
+    order.into_iter().map(|(node, _)| node).collect()
+}
+
 /// The table for a new volume at `home`: that with the most room, a new one where that has clearly more.
 ///
 /// All groups are to hold alike, as devices hold equal numbers of them: so the room of a set is what its groups may
@@ -249,5 +264,25 @@ impl Claimable {
             is_led_elsewhere: group.members.first().and_then(node_of) != Some(nodes[0]),
             leader: member_on(world, group, nodes[0]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_dealt_to_nodes_with_about_the_same_room() {
+        let rooms = [(NodeId(1), 90), (NodeId(2), 100), (NodeId(3), 95), (NodeId(4), 50)];
+        let mut taken = BTreeMap::new();
+        let mut dealt = Vec::new();
+        for _ in 0..7 {
+            let home = homes(&rooms, &taken)[0];
+            *taken.entry(home).or_default() += 1;
+            dealt.push(home.0);
+        }
+        assert_eq!(dealt, [2, 3, 1, 2, 3, 1, 2], "the roomiest first; who has half of that last");
+        assert_eq!(homes(&[(NodeId(1), 0), (NodeId(2), 0)], &taken)[0], NodeId(1));
+        assert!(homes(&[], &taken).is_empty());
     }
 }

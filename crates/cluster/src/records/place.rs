@@ -4,6 +4,7 @@
 //! each has one writer, and neither loses a compare-and-swap to the other. Where nobody has said anything there is
 //! none, and [`Default`] is what holds: so a map that was made before there were any means what it always did.
 
+use super::PoolRecord;
 use super::id_format::{hex, hex_list, number, number_list, optional_hex};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -170,6 +171,34 @@ impl PoolRulesRecord {
     }
 }
 
+/// A pool that is being made: what it is to be, and the numbers that were taken for it, which nothing else ever has. Its
+/// groups and its table are written one after the other; then the pool's record comes in the place of this one. Whoever
+/// finds it goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolDraftRecord {
+    /// The pool to be.
+    pub pool: PoolRecord,
+    /// Its rules; `None`: nobody has said any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<PoolRulesRecord>,
+    /// The devices that its groups are dealt to.
+    #[serde(with = "hex_list")]
+    pub stores: Vec<StoreId>,
+    /// Its first group; the others follow.
+    #[serde(with = "number")]
+    pub first_group: GroupId,
+    /// How many there are to be.
+    pub groups: u32,
+}
+
+impl PoolDraftRecord {
+    /// Its groups to be.
+    pub fn group_ids(&self) -> impl Iterator<Item = GroupId> + use<> {
+        let first = self.first_group.0;
+        (first..first + self.groups).map(GroupId)
+    }
+}
+
 /// The groups of a slot table that lie on these nodes and no others, one member on each. A table without such a record
 /// is its pool's `spread` table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -261,7 +290,7 @@ pub struct SplitRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::Record;
+    use crate::records::{Compression, Policy, Record};
     use crate::typed::{decode, encode};
 
     /// These bytes are in maps that are in use.
@@ -316,6 +345,27 @@ mod tests {
             },
             "node-sets/00000007",
             r#"{"schema":1,"table":7,"pool":"fast","nodes":[1,2],"lead":2,"groups":[9]}"#,
+        );
+        golden(
+            &PoolDraftRecord {
+                pool: PoolRecord {
+                    name: "fast".to_owned(),
+                    policy: Policy::Replicated,
+                    replicas: 2,
+                    min_in_sync: 1,
+                    table: 7,
+                    write_cache: false,
+                    compression: Compression::Off,
+                },
+                rules: None,
+                stores: vec![StoreId(11)],
+                first_group: GroupId(101),
+                groups: 50,
+            },
+            "pool-drafts/fast",
+            &format!(
+                r#"{{"schema":1,"pool":{{"name":"fast","policy":"replicated","replicas":2,"min_in_sync":1,"table":7,"write_cache":false,"compression":"off"}},"stores":["{store}"],"first_group":101,"groups":50}}"#
+            ),
         );
         golden(
             &WantedRecord { group: GroupId(3), members: vec![StoreId(11)] },

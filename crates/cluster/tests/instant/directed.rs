@@ -2,9 +2,9 @@
 #![allow(dead_code)] // each test file uses its part
 
 use cluster::{
-    CatalogError, DEFAULT_POOL, Limits, MapStore, NewPool, NewVolume, NextEnding, Pushed, Reign, Served, SimMap,
-    SnapshotRecord, VolumeRecord, Wanted, create_volume, ensure_pool, have_left, keys, list, name_snapshots,
-    next_ending, push_tops, take_heads,
+    CatalogError, DEFAULT_POOL, DeviceRecord, DeviceState, Limits, MapStore, NewPool, NewVolume, NextEnding, Pushed,
+    Reign, Served, SimMap, SnapshotRecord, VolumeRecord, Wanted, create_volume, ensure, ensure_pool, have_left, keys,
+    list, name_snapshots, next_ending, push_tops, take_heads,
 };
 use runtime::sim::{NodeOptions, World};
 use std::sync::Arc;
@@ -20,7 +20,11 @@ pub fn with_volumes<F: Future<Output = ()> + 'static>(seed: u64, count: usize, w
     let map = SimMap::new();
     let made = map.clone();
     let prepared = async move {
-        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 1, min_in_sync: 1, stores: vec![StoreId(1)] };
+        let (store, path, state) = (StoreId(1), String::new(), DeviceState::Active);
+        let device = DeviceRecord { store, node: FIRST.node, path, size_bytes: 1 << 30, state };
+        ensure(&*made, device).await.expect("made");
+        let name = DEFAULT_POOL.to_owned();
+        let pool = NewPool { name, replicas: 1, min_in_sync: 1, rules: None, stores: vec![store] };
         ensure_pool(&*made, &pool).await.expect("made");
         for index in 0..count {
             let new = NewVolume {

@@ -15,7 +15,7 @@ const ANY: &str = "any";
 type HostPath = Result<Path<(String, String)>, PathRejection>;
 
 fn view(admin: &Admin, info: &VolumeInfo) -> Json<Hosts> {
-    let any_host = info.hosts.is_open(admin.addresses.any_host);
+    let any_host = info.hosts.is_open(admin.addresses.here.any_host);
     Json(Hosts { volume: info.name.clone(), any_host, hosts: info.hosts.listed().to_vec() })
 }
 

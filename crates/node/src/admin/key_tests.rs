@@ -2,18 +2,21 @@
 
 use super::*;
 use crate::keys::{KeyRequest, SecretChange};
-use cluster::PoolRecord;
-use volume::{Encryption, Secret};
+use crate::pools::PoolRequest;
+use cluster::{PoolRecord, PoolRulesRecord};
+use types::NodeId;
+use volume::{Encryption, PoolInfo, Secret};
 
 /// A control core whose volumes all open with the same secrets.
 pub(super) struct Keys {
     pool: PoolRecord,
+    rules: PoolRulesRecord,
     secrets: Vec<Secret>,
 }
 
 impl Keys {
     pub(super) fn new() -> Self {
-        Self { pool: crate::testing::pool("default"), secrets: Vec::new() }
+        Self { pool: crate::testing::pool("default"), rules: PoolRulesRecord::unset("default"), secrets: Vec::new() }
     }
 
     fn place(&self, secret: &Secret) -> Result<usize, ControlError> {
@@ -33,7 +36,7 @@ impl Keys {
             Ok(found.clone())
         };
         match request {
-            KeyRequest::Create(spec, limits, secret, reply) => {
+            KeyRequest::Create(spec, _, limits, secret, reply) => {
                 self.secrets = vec![secret];
                 let made = info(volumes.len() as u64 + 1, &spec);
                 volumes.push(VolumeInfo { encryption: Encryption::Unlocked, limits, ..made });
@@ -62,6 +65,76 @@ impl Keys {
             }
         }
     }
+}
+
+impl Keys {
+    fn info(&self) -> PoolInfo {
+        PoolInfo {
+            record: self.pool.clone(),
+            rules: self.rules.clone(),
+            groups: 100,
+            devices: 1,
+            nodes: vec![NodeId(1)],
+            node_sets: 0,
+        }
+    }
+
+    /// What makes pools is tried elsewhere: here only that what is asked arrives.
+    pub(super) fn answer_of_pools(&mut self, request: PoolRequest) {
+        match request {
+            PoolRequest::List(reply) => drop(reply.send(Ok(vec![self.info()]))),
+            PoolRequest::Create(new, reply) => {
+                let refused = format!("{} copies, of which {}, apart by {}", new.replicas, new.min_in_sync, {
+                    new.rules.expect("they are said").failure_domain
+                });
+                drop(reply.send(Err(ControlError::Refused(refused))));
+            }
+            PoolRequest::Change(name, change, reply) => {
+                let found = name == self.pool.name;
+                if let Some(placement) = change.placement.filter(|_| found) {
+                    self.rules.placement = placement;
+                }
+                drop(reply.send(if found { Ok(self.info()) } else { Err(ControlError::NoPool(name)) }));
+            }
+            PoolRequest::HomeFor(wanted, reply) => {
+                let answer = match wanted.home {
+                    None | Some(NodeId(1)) => Ok(NodeId(1)),
+                    Some(node) => Err(ControlError::Refused(format!("node-{node} has no device"))),
+                };
+                drop(reply.send(answer));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pool_is_made_and_changed_and_volumes_are_placed() {
+    with_server(|at| async move {
+        for (asked, told) in [
+            (json!({"name": "p", "replicas": 3}), "3 copies, of which 2, apart by node"),
+            (json!({"name": "p", "replicas": 2}), "2 copies, of which 1, apart by node"),
+            (json!({"name": "p", "replicas": 1}), "1 copies, of which 1, apart by device"),
+            (
+                json!({"name": "p", "replicas": 5, "min_in_sync": 4, "failure_domain": "rack"}),
+                "5 copies, of which 4, apart by rack",
+            ),
+        ] {
+            let (status, answer) = ask(at, "POST", "/v1/pools", Some(asked)).await;
+            assert_eq!((status, &answer["error"]["message"]), (422, &json!(told)));
+        }
+        let (status, _) =
+            ask(at, "POST", "/v1/pools", Some(json!({"name": "p", "replicas": 3, "domain": "rack"}))).await;
+        assert_eq!(status, 422, "what is not known is refused");
+        let spread = Some(json!({"placement": "spread"}));
+        let (status, pool) = ask(at, "PATCH", "/v1/pools/default", spread).await;
+        assert_eq!((status, &pool["placement"], &pool["compression"]), (200, &json!("spread"), &json!("off")));
+        let on = |node: &str| Some(json!({"name": "v", "size_bytes": 1 << 20, "placement": "gathered", "node": node}));
+        let (status, answer) = ask(at, "POST", "/v1/volumes", on("node-7")).await;
+        assert_eq!((status, &answer["error"]["code"]), (422, &json!("refused")), "{answer}");
+        assert_eq!(ask(at, "POST", "/v1/volumes", on("seven")).await.0, 400);
+        let (status, made) = ask(at, "POST", "/v1/volumes", on("node-1")).await;
+        assert_eq!((status, &made["head"], &made["home"]), (201, &json!("node-1"), &json!("node-1")));
+    });
 }
 
 fn key_file(byte: &str) -> Value {
@@ -127,7 +200,10 @@ fn a_secret_that_cannot_be_is_refused_and_never_repeated() {
 fn a_pool_compresses_as_it_is_told() {
     with_server(|at| async move {
         let (_, pools) = ask(at, "GET", "/v1/pools", None).await;
-        let expected = json!({"name": "default", "replicas": 1, "min_in_sync": 1, "compression": "off", "volumes": 0});
+        let expected = json!({
+            "name": "default", "replicas": 1, "min_in_sync": 1, "failure_domain": "device", "class": "",
+            "placement": "gathered", "compression": "off", "groups": 100, "devices": 1, "nodes": ["node-1"], "volumes": 0,
+        });
         assert_eq!(pools, json!([expected]));
         let set = |compression: &str| Some(json!({"compression": compression}));
         for compression in ["lz4", "zstd", "off"] {

@@ -1,14 +1,12 @@
-//! The routes about encrypted volumes and pools. No secret is ever logged, nor part of a path.
+//! The routes about encrypted volumes. No secret is ever logged, nor part of a path.
 
 use super::error::ApiError;
 use super::server::{NamePath, Shared, name_of};
-use super::types::{ChangePool, ErrorBody, Pool, RekeyVolume, Secret, UnlockVolume, Volume};
-use super::view;
-use crate::control::ControlError;
+use super::types::{ErrorBody, RekeyVolume, Secret, UnlockVolume, Volume};
 use crate::keys::SecretChange;
 use axum::Json;
+use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, State};
 
 /// The secret in a request.
 pub(super) fn secret_of(secret: &Secret) -> Result<volume::Secret, ApiError> {
@@ -70,38 +68,4 @@ pub(super) async fn rekey_volume(
     let info = admin.control.rekey_volume(name, secret_of(&secret)?, change).await?;
     log::info!("the secrets that open volume {} were changed", info.name);
     Ok(Json(admin.addresses.volume(&info, None)))
-}
-
-/// The pools, by name.
-#[utoipa::path(get, path = "/v1/pools", responses((status = 200, body = Vec<Pool>), (status = 503, body = ErrorBody)))]
-pub(super) async fn list_pools(State(admin): Shared) -> Result<Json<Vec<Pool>>, ApiError> {
-    let (pools, volumes) = (admin.control.list_pools().await?, admin.control.list_volumes().await?);
-    Ok(Json(pools.iter().map(|pool| view::pool(pool, &volumes)).collect()))
-}
-
-/// One pool.
-#[utoipa::path(get, path = "/v1/pools/{name}", params(("name" = String, Path)), responses(
-    (status = 200, body = Pool), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
-pub(super) async fn get_pool(State(admin): Shared, name: NamePath) -> Result<Json<Pool>, ApiError> {
-    let Path(name) = name?;
-    let (pools, volumes) = (admin.control.list_pools().await?, admin.control.list_volumes().await?);
-    let found = pools.iter().find(|pool| pool.name == name);
-    let found = found.ok_or(ControlError::NoPool(name))?;
-    Ok(Json(view::pool(found, &volumes)))
-}
-
-/// Compresses what is written to a pool from now on otherwise. What is stored stays as it is, and readable.
-#[utoipa::path(patch, path = "/v1/pools/{name}", params(("name" = String, Path)), request_body = ChangePool, responses(
-    (status = 200, body = Pool), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
-    (status = 503, body = ErrorBody)))]
-pub(super) async fn change_pool(
-    State(admin): Shared,
-    name: NamePath,
-    body: Result<Json<ChangePool>, JsonRejection>,
-) -> Result<Json<Pool>, ApiError> {
-    let Path(name) = name?;
-    let Json(ChangePool { compression }) = body?;
-    let pool = admin.control.set_compression(name, compression.into()).await?;
-    log::info!("pool {} compresses what is written from now on: {}", pool.name, pool.compression);
-    Ok(Json(view::pool(&pool, &admin.control.list_volumes().await?)))
 }

@@ -3,10 +3,12 @@
 //!
 //! Runs on the process's own tokio thread, never on a core of the data path, and asks those by message.
 
+mod book;
 mod change;
 mod devices;
 mod duties;
 pub mod duty_types;
+mod elsewhere;
 mod error;
 mod health;
 pub mod health_types;
@@ -14,11 +16,15 @@ mod hosts;
 mod keys;
 mod listener;
 mod observe;
+pub mod pool_types;
+mod pools;
 mod server;
 mod snapshots;
 pub mod types;
 mod view;
 
+pub use book::AddressBook;
+pub use elsewhere::{ASKED_MAX, Asked};
 pub use health::Looked;
 pub use server::{ADMIN_PATHS, Admin};
 #[cfg(test)]

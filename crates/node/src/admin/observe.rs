@@ -1,5 +1,6 @@
 //! The routes for who watches a node: where the time goes, metrics, health, readiness.
 
+use super::elsewhere::IsPassedOn;
 use super::error::ApiError;
 use super::health::{Look, finding, now_ns};
 use super::server::{Admin, NamePath, Shared, name_of};
@@ -8,10 +9,10 @@ use super::view;
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
 use crate::metrics::{self, Scrape};
-use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use cluster::PoolRecord;
 use cluster::health::Severity;
 use volume::VolumeInfo;
@@ -69,30 +70,42 @@ fn stages(times: &volume::latency::StageTimes) -> StageTimes {
 
 /// How the cluster is, what is at risk, what is being done, and when that ends.
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), (status = 503, body = ErrorBody)))]
-pub(super) async fn get_status(State(admin): Shared) -> Result<Json<Status>, ApiError> {
+pub(super) async fn get_status(
+    State(admin): Shared,
+    passed_on: Option<Extension<IsPassedOn>>,
+) -> Result<Json<Status>, ApiError> {
     let (volumes, pools) = (admin.control.list_volumes().await?, admin.control.list_pools().await?);
     let cluster = admin.control.status().await?;
-    Ok(Json(explained(&admin, &cluster, &volumes, &pools).await))
+    Ok(Json(explained(&admin, &cluster, (&volumes, &pools), passed_on.is_some()).await))
 }
 
-/// With what the map says, if it answers.
-async fn explained(admin: &Admin, cluster: &ClusterStatus, volumes: &[VolumeInfo], pools: &[PoolRecord]) -> Status {
+/// With what the map says, if it answers; a part of the whole leaves that to the node that puts the parts together.
+async fn explained(
+    admin: &Admin,
+    cluster: &ClusterStatus,
+    (volumes, pools): (&[VolumeInfo], &[PoolRecord]),
+    is_part: bool,
+) -> Status {
     match Look::take(admin, Some(&cluster.node)).await {
         Ok(look) => {
-            let found = (look.findings(), look.known.standing.orders);
-            let mut status = view::status(cluster, volumes, pools, Some(found));
+            let found = if is_part { Vec::new() } else { look.findings() };
+            let mut status = view::status(cluster, volumes, pools, Some((found, look.known.standing.orders)));
             super::duties::tell_devices(&mut status.devices, &look.known.standing);
             status
         }
         Err(error) => {
             let mut status = view::status(cluster, volumes, pools, None);
-            status.health = status.health.max(Health::Degraded);
-            let cause = format!("the cluster map does not answer ({error}): I/O goes on, nothing is moved");
-            status.reasons.push(cause.clone());
-            status.findings.push(finding(&cluster::health::Finding::new(Severity::Degraded, cause), now_ns()));
+            add_cause(&mut status, format!("the cluster map does not answer ({error}): I/O goes on, nothing is moved"));
             status
         }
     }
+}
+
+/// Something that makes the cluster less than healthy.
+pub(super) fn add_cause(status: &mut Status, cause: String) {
+    status.health = status.health.max(Health::Degraded);
+    status.reasons.push(cause.clone());
+    status.findings.push(finding(&cluster::health::Finding::new(Severity::Degraded, cause), now_ns()));
 }
 
 /// Whether this process answers and its control core does: if not, it is to be started anew.
@@ -118,7 +131,7 @@ pub(super) async fn get_metrics(State(admin): Shared) -> Result<Response, ApiErr
     let (volumes, pools) = (control.list_volumes().await?, control.list_pools().await?);
     let cluster = control.status().await?;
     let scrape = Scrape {
-        status: explained(&admin, &cluster, &volumes, &pools).await,
+        status: explained(&admin, &cluster, (&volumes, &pools), false).await,
         node: cluster.node,
         volumes,
         usage: control.usage().await?,

@@ -1,9 +1,11 @@
 //! The routes, and the socket they are served on.
 
+use super::book::AddressBook;
 use super::change;
 use super::devices;
 use super::duties;
 use super::duty_types::{DeviceBytes, DutyAction, DutyOrder, Foretold};
+use super::elsewhere::{self, Asked};
 use super::error::ApiError;
 use super::health::{Look, Looked};
 use super::health_types::{AtRisk, Doing, Finding, Severity};
@@ -11,15 +13,18 @@ use super::hosts;
 use super::keys;
 use super::listener::BoundedListener;
 use super::observe;
+use super::pool_types::{ChangePool, CreatePool, FailureDomain, Placement, PoolDetails};
+use super::pools;
 use super::snapshots;
 use super::types::{
-    AddDevice, AllowHost, Capacity, ChangeLimits, ChangePool, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
+    AddDevice, AllowHost, Capacity, ChangeLimits, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
     CreateSnapshot, CreateSnapshots, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, MoveVolume,
     Node, NodeState, OperationLatency, Pool, RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot,
     SnapshotOf, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
 };
-use super::view::{self, Addresses};
+use super::view;
 use crate::control::ControlHandle;
+use crate::node_name::NodeName;
 use crate::size::ByteSize;
 use crate::volume_spec::{BlockSize, VolumeName, VolumeSpec};
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -33,11 +38,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use types::VolumeId;
 use utoipa::OpenApi;
+use volume::WantedPlace;
 
 /// Largest body of a request: two key files of the largest size, two digits a byte, with room.
-const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
+pub(super) const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
 pub const ADMIN_PATHS: [&str; 27] = [
@@ -75,7 +82,9 @@ pub struct Admin {
     /// The way to the control core.
     pub control: ControlHandle,
     /// What clients are told.
-    pub addresses: Addresses,
+    pub addresses: AddressBook,
+    /// Whether nodes that are processes of their own share its map: then some of what is asked here is theirs to do.
+    pub is_shared: bool,
     /// The node's file.
     pub config_path: PathBuf,
     /// What was left to copy when somebody asked before.
@@ -114,9 +123,10 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         keys::unlock_volume,
         keys::lock_volume,
         keys::rekey_volume,
-        keys::list_pools,
-        keys::get_pool,
-        keys::change_pool,
+        pools::list_pools,
+        pools::create_pool,
+        pools::get_pool,
+        pools::change_pool,
         list_nodes,
         devices::list_devices,
         devices::add_device,
@@ -147,7 +157,11 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         UnlockVolume,
         RekeyVolume,
         Pool,
+        PoolDetails,
+        CreatePool,
         ChangePool,
+        FailureDomain,
+        Placement,
         Compression,
         Snapshot,
         CreateSnapshot,
@@ -181,15 +195,26 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
 struct Document;
 
 impl Admin {
-    /// Answers requests on `listener` until `stop` resolves and what is under way has been answered.
+    /// Answers requests on `listener`, and those that other nodes pass on, until `stop` resolves and what is under way has been
+    /// answered.
     ///
     /// # Errors
     /// What the system says of the socket.
-    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        axum::serve(BoundedListener::new(listener), self.router()).with_graceful_shutdown(stop).await
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        asked: mpsc::Receiver<Asked>,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        let router = self.router();
+        let answering = tokio::spawn(elsewhere::answer_all(router.clone(), asked));
+        let served = axum::serve(BoundedListener::new(listener), router).with_graceful_shutdown(stop).await;
+        answering.abort();
+        served
     }
 
     fn router(self) -> Router {
+        let admin = Arc::new(self);
         Router::new()
             .route("/v1/nodes", get(list_nodes))
             .route("/v1/volumes", get(list_volumes).post(create_volume))
@@ -206,8 +231,8 @@ impl Admin {
             .route("/v1/volumes/{name}/unlock", post(keys::unlock_volume))
             .route("/v1/volumes/{name}/lock", post(keys::lock_volume))
             .route("/v1/volumes/{name}/rekey", post(keys::rekey_volume))
-            .route("/v1/pools", get(keys::list_pools))
-            .route("/v1/pools/{name}", get(keys::get_pool).patch(keys::change_pool))
+            .route("/v1/pools", get(pools::list_pools).post(pools::create_pool))
+            .route("/v1/pools/{name}", get(pools::get_pool).patch(pools::change_pool))
             .route("/v1/devices", get(devices::list_devices).post(devices::add_device))
             .route("/v1/duties", post(duties::order_duty))
             .route("/v1/trash", get(list_trash))
@@ -224,7 +249,8 @@ impl Admin {
                 ApiError::method_not_allowed(method.as_str(), uri.path())
             })
             .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
-            .with_state(Arc::new(self))
+            .layer(axum::middleware::from_fn_with_state(admin.clone(), elsewhere::route))
+            .with_state(admin)
     }
 }
 
@@ -260,9 +286,16 @@ async fn create_volume(
     let name: VolumeName = asked.name.parse()?;
     let spec = VolumeSpec::new(name.clone(), ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
     let limits = asked.limits.asked();
+    let node = asked.node.as_deref().map(str::parse::<NodeName>).transpose()?;
+    let wanted = WantedPlace {
+        pool: asked.pool.clone(),
+        replicas: asked.replicas,
+        placement: asked.placement.map(Into::into),
+        home: node.map(|NodeName(node)| node),
+    };
     let info = match &asked.secret {
-        Some(secret) => admin.control.create_encrypted_volume(spec, limits, keys::secret_of(secret)?).await?,
-        None => admin.control.create_volume(spec, limits).await?,
+        Some(secret) => admin.control.create_encrypted_volume(spec, wanted, limits, keys::secret_of(secret)?).await?,
+        None => admin.control.create_volume(spec, wanted, limits).await?,
     };
     let info = if asked.any_host { hosts::allow(&admin, name, "any".to_owned()).await? } else { info };
     let encrypted = if asked.secret.is_some() { ", encrypted" } else { "" };

@@ -4,6 +4,7 @@
 mod key_tests;
 
 use super::*;
+use crate::admin::Addresses;
 use crate::control::{self, ClusterStatus, ControlError, Request};
 use crate::snapshots::SnapshotRequest;
 use crate::traffic::Traffic;
@@ -34,6 +35,8 @@ fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
         hosts: volume::HostAccess::Unset,
         limits: volume::Limits::default(),
         head: types::NodeId(1),
+        home: types::NodeId(1),
+        placed: volume::Placed::Spread,
     }
 }
 
@@ -85,8 +88,15 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
     let mut devices: Vec<DeviceStatus> = Vec::new();
     while let Ok(request) = requests.recv().await {
         match request {
+            // Only who shares a map with others asks that.
+            Request::AskAbove(..)
+            | Request::Peers(_)
+            | Request::HeadOf(..)
+            | Request::TrashElsewhere(_)
+            | Request::CatchUp(_)
+            | Request::Testament(_) => unreachable!("there is one process"),
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
-            Request::CreateVolume(spec, limits, reply) => {
+            Request::CreateVolume(spec, _, limits, reply) => {
                 let there = volumes.iter().find(|volume| volume.name == spec.name.as_str());
                 let answer = match there {
                     Some(there) => Err(ControlError::Exists {
@@ -131,6 +141,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let found = trash.len() < count;
                 let _ = reply.send(if found { Ok(()) } else { Err(ControlError::NotInTrash(id)) });
             }
+            Request::Pools(request) => keys.answer_of_pools(request),
             Request::ChangeHosts(name, change, reply) => drop(reply.send(change_hosts(&mut volumes, &name, &change))),
             Request::MoveVolume(name, to, reply) => {
                 let volume = volumes.iter_mut().find(|volume| volume.name == name.as_str());
@@ -184,14 +195,21 @@ fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl F
                 node: types::NodeId(1),
                 nvme: "127.0.0.1:4420".parse().unwrap(),
                 nbd: "127.0.0.1:10809".parse().unwrap(),
+                pid: 1,
             }],
             admin: address,
             any_host: false,
         };
         tokio::spawn(control_core(requests));
         tokio::spawn(
-            Admin { control, addresses, config_path: config_path.to_owned(), looked: Looked::default() }
-                .serve(listener, std::future::pending()),
+            Admin {
+                control,
+                addresses: AddressBook::new(addresses),
+                is_shared: false,
+                config_path: config_path.to_owned(),
+                looked: Looked::default(),
+            }
+            .serve(listener, tokio::sync::mpsc::channel(1).1, std::future::pending()),
         );
         client(address).await;
     });

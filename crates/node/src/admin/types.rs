@@ -2,6 +2,7 @@
 
 use super::duty_types::Duty;
 use super::health_types::{AtRisk, Doing, Finding};
+use super::pool_types::Placement;
 use crate::secret::{from_hex, to_hex};
 use crate::volume_spec::BlockSize;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,18 @@ pub struct Volume {
     /// Its pool.
     #[schema(example = "default")]
     pub pool: String,
+    /// Whether it is led from one node, or from all devices of its pool. All that lies on one node is gathered.
+    pub placement: Placement,
+    /// The node that serves it.
+    #[schema(example = "node-1")]
+    pub head: String,
+    /// The node that is to serve it, and to lead it if it is gathered; empty: nobody has said.
+    #[schema(example = "node-1")]
+    pub home: String,
+    /// Of what is gathered: the node that leads it now. Where that is not the head, each command takes a hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "node-1")]
+    pub led_from: Option<String>,
     /// How what is written to it is compressed: that of its pool.
     pub compression: Compression,
     /// Whether its blocks are encrypted.
@@ -332,6 +345,20 @@ pub struct CreateVolume {
     /// What it may do in a second; without, as much as there is.
     #[serde(default, skip_serializing_if = "Limits::is_unset")]
     pub limits: Limits,
+    /// Its pool; without, the one that keeps so many copies, or `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "default")]
+    pub pool: Option<String>,
+    /// Copies that its pool must keep: it is refused if the pool keeps another number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// Whether it is led from one node or from all; without, as its pool says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// The node that serves it, and leads it if it is gathered; without, the one with the most room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "node-1")]
+    pub node: Option<String>,
 }
 
 /// An NVMe host that may use a volume from now on.
@@ -440,14 +467,6 @@ pub struct Pool {
     pub compression: Compression,
     /// Volumes in it.
     pub volumes: usize,
-}
-
-/// What a pool is to be from now on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ChangePool {
-    /// How what is written from now on is compressed.
-    pub compression: Compression,
 }
 
 /// What opens an encrypted volume.

@@ -2,14 +2,16 @@
 
 use super::duty_types::Duty;
 use super::health::{finding, health_of, is_of_failed, look_of, now_ns, reason};
+use super::pool_types::Placement;
 use super::types::{Capacity, Device, Health, Limits, Node, NodeState, Pool, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
+use crate::node_name::NodeName;
 use cluster::{PoolRecord, health};
 use std::iter;
 use std::net::SocketAddr;
 use types::NodeId;
-use volume::{DeviceStatus, Encryption, NodeStatus, VolumeInfo, VolumeUsage};
+use volume::{DeviceStatus, Encryption, NodeStatus, Placed, VolumeInfo, VolumeUsage};
 
 /// Where a client reaches a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct NodeAddresses {
     pub nvme: SocketAddr,
     /// The NBD server.
     pub nbd: SocketAddr,
+    /// Its process.
+    pub pid: u32,
 }
 
 /// Where a client reaches the nodes of this process, and the subsystem that their volumes are in.
@@ -43,7 +47,7 @@ impl Addresses {
     pub(super) fn nodes(&self) -> Vec<Node> {
         let node = |node: &NodeAddresses| Node {
             name: format!("node-{}", node.node),
-            pid: std::process::id(),
+            pid: node.pid,
             state: NodeState::Up,
             nvme_address: node.nvme.to_string(),
             nbd_address: node.nbd.to_string(),
@@ -72,6 +76,19 @@ impl Addresses {
             limits: Limits::of(info.limits),
             layers: info.layers.iter().map(|layer| layer.0).collect(),
             pool: info.pool.to_string(),
+            placement: match info.placed {
+                Placed::Gathered { .. } => Placement::Gathered,
+                Placed::Spread => Placement::Spread,
+            },
+            head: name(info.head),
+            home: match info.placed {
+                Placed::Gathered { home, .. } => name(home),
+                Placed::Spread => name(info.home),
+            },
+            led_from: match info.placed {
+                Placed::Gathered { lead, .. } => Some(name(lead)),
+                Placed::Spread => None,
+            },
             compression: info.compression.into(),
             encrypted: info.encryption != Encryption::Off,
             locked: info.encryption == Encryption::Locked,
@@ -85,6 +102,10 @@ impl Addresses {
             }),
         }
     }
+}
+
+fn name(node: NodeId) -> String {
+    if node == NodeId(0) { String::new() } else { NodeName(node).to_string() }
 }
 
 /// A pool of which these are the volumes, among others.
@@ -294,6 +315,8 @@ mod tests {
             hosts: volume::HostAccess::Unset,
             limits: volume::Limits::default(),
             head: types::NodeId(1),
+            home: types::NodeId(1),
+            placed: Placed::Gathered { home: types::NodeId(1), lead: types::NodeId(1) },
         }
     }
 
@@ -327,6 +350,7 @@ mod tests {
                 node: NodeId(1),
                 nvme: "[::1]:4420".parse().unwrap(),
                 nbd: "[::1]:10809".parse().unwrap(),
+                pid: 1,
             }],
             admin: "[::1]:8420".parse().unwrap(),
             any_host: false,
@@ -344,6 +368,7 @@ mod tests {
             node: NodeId(number),
             nvme: SocketAddr::from(([10, 0, 0, number as u8], 4420)),
             nbd: SocketAddr::from(([10, 0, 0, number as u8], 10809)),
+            pid: 1,
         };
         let addresses = Addresses {
             nqn: "nqn".into(),

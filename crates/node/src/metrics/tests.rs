@@ -29,6 +29,8 @@ fn scrape() -> Scrape {
         hosts: HostAccess::Unset,
         limits: ::cluster::Limits::default(),
         head: types::NodeId(1),
+        home: types::NodeId(1),
+        placed: volume::Placed::Spread,
     };
     let cluster = crate::control::ClusterStatus { cluster: ClusterId(5), node: node.clone() };
     let status = crate::admin::status_of(&cluster, std::slice::from_ref(&info), &[pool("default")], None);

@@ -1,7 +1,7 @@
 //! Beats between nodes: who lives, which of its cores move, and what is granted to its primaries (R19).
 
 use super::{CoreGroups, Link};
-use crate::wire::{Beat, BeatAnswer, Cores, Excepted, Grants, NodeMessage, StoreLine};
+use crate::wire::{Beat, BeatAnswer, Cores, Dead, Excepted, Grants, NodeMessage, StoreLine};
 use runtime::{Instant, now};
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -98,6 +98,16 @@ impl CoreGroups {
         for core in 0..self.shared.lines.len() as u16 {
             let answer = answer.clone();
             self.tell_if_it_keeps_up(core, move |core| core.heard(node, &answer));
+        }
+    }
+
+    /// The supervisor of another node says that lives of its stores are over: all cores of this one hear of it.
+    pub(super) fn have_died(self: &Rc<Self>, node: NodeId, dead: Dead) {
+        log::info!("node {node}: its process has ended, and nobody waits for what was granted to it");
+        let dead = Arc::new(dead);
+        for core in 0..self.shared.lines.len() as u16 {
+            let dead = dead.clone();
+            self.tell(core, move |core| core.view.borrow_mut().have_died(node, &dead.lives));
         }
     }
 

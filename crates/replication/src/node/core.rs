@@ -55,6 +55,8 @@ pub struct CoreGroups {
     behind: Vec<Behind>,
     /// See [`messages_sent`](Self::messages_sent).
     messages: Cell<u64>,
+    /// See [`messages_of_heads`](Self::messages_of_heads).
+    messages_of_heads: Cell<u64>,
     /// The node's session in the map lasts at least until then.
     session_until: Cell<Instant>,
     pub(super) heads: Heads,
@@ -86,6 +88,7 @@ impl CoreGroups {
             pace: Pace::default(),
             behind,
             messages: Cell::new(0),
+            messages_of_heads: Cell::new(0),
             session_until: Cell::default(),
             heads: Heads::default(),
             plain_calls: PlainCalls::default(),
@@ -288,6 +291,11 @@ impl CoreGroups {
         self.messages.get()
     }
 
+    /// Requests of heads elsewhere, and answers to heads here, that have come since the start.
+    pub fn messages_of_heads(&self) -> u64 {
+        self.messages_of_heads.get()
+    }
+
     /// The same with entries that only the store has.
     pub(crate) fn send_from_store(
         self: &Rc<Self>,
@@ -433,13 +441,19 @@ impl CoreGroups {
                     member::hear(self, &shard, &group, sender, message);
                 }
             }
-            Said::Head(HeadMessage::Request(request)) => serve::request(self, link, header.envelope, request),
-            Said::Head(HeadMessage::Answer(answer)) => self.calls().answered(header.envelope.request.0, link, answer),
+            Said::Head(message) => {
+                self.messages_of_heads.set(self.messages_of_heads.get() + 1);
+                match message {
+                    HeadMessage::Request(request) => serve::request(self, link, header.envelope, request),
+                    HeadMessage::Answer(answer) => self.calls().answered(header.envelope.request.0, link, answer),
+                }
+            }
             Said::Call(message) => PlainCalls::heard(self, link, header.envelope.request, message),
             Said::Node(NodeMessage::Beat(beat)) => self.beaten(link, beat),
             Said::Node(NodeMessage::BeatAnswer(answer)) => self.answered(link.node, answer),
             Said::Node(NodeMessage::Ping) => link.push_node(&NodeMessage::Pong),
             Said::Node(NodeMessage::Pong) => link.lives(),
+            Said::Node(NodeMessage::Dead(dead)) => self.have_died(link.node, dead),
             Said::Node(_) => {}
         }
         None

@@ -152,6 +152,19 @@ impl Node {
         self.address
     }
 
+    /// What its cluster's nodes know each other by.
+    pub fn key(&self) -> ClusterKey {
+        self.first.shared.key
+    }
+
+    /// Where nodes are reached, by number; this one too.
+    pub fn addresses(&self) -> Vec<(NodeId, SocketAddr)> {
+        let known = self.first.addresses.borrow();
+        let mut all: Vec<_> = known.iter().map(|(node, address)| (*node, *address)).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// The lease of the node's session in the map: what is put under it goes with the session. It may have just ended.
     pub fn session_lease(&self) -> Option<LeaseId> {
         self.side.lease()

@@ -233,11 +233,23 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
             })
         });
         hold_for_one(group, &others, &gone, at);
-        if group.member().next_place().is_none() && at.since(epoch_at) >= timing.ask {
+        let is_over = at.since(epoch_at) >= timing.ask || only_the_dead_are_silent(core, group);
+        if group.member().next_place().is_none() && is_over {
             group.with(|member| member.go_on(true));
         }
     }
     group.flush();
+}
+
+/// Whether all that may have every committed entry have told this new primary what they have, but those whose process has ended:
+/// nobody waits for these.
+fn only_the_dead_are_silent(core: &CoreGroups, group: &Group) -> bool {
+    let (member, view) = (group.member(), core.view.borrow());
+    let holds_all = member.record().in_sync.iter().chain(&member.record().eligible);
+    let others = holds_all.filter(|store| **store != member.store());
+    let (dead, alive): (Vec<_>, Vec<_>) = others.partition(|store| view.is_dead_now(**store));
+    let has_told = |store: &&StoreId| member.peer(**store).is_some_and(|peer| peer.has_told && peer.whole);
+    !dead.is_empty() && alive.iter().all(has_told)
 }
 
 /// A member that has what was committed at the last look, and never what is committed now, as its device is slower than the
@@ -435,6 +447,7 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
     if !group.member().is_whole() {
         group.with(Member::cannot_lead);
     }
+    hear_of_its_death(core, group);
     say_given_up(group, at, timing);
     let is_headless = {
         let (member, view) = (group.member(), core.view.borrow());
@@ -486,6 +499,21 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
         drop(timers);
         core.look(group);
     }
+}
+
+/// The life that the record names as primary is over, and reads no more: nobody waits for what was granted to it (R8). The record
+/// may come to be known later than that.
+fn hear_of_its_death(core: &CoreGroups, group: &Group) {
+    let epoch = {
+        let member = group.member();
+        let record = member.record();
+        let is_known = member.is_given_up() || record.primary == member.store();
+        if is_known || !core.view.borrow().is_dead(record.primary, record.life) {
+            return;
+        }
+        record.epoch
+    };
+    group.with(|member| member.primary_is_gone(epoch));
 }
 
 /// Who gave the group up says so again and again: others may not have heard it.

@@ -5,7 +5,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use runtime::Instant;
 use std::time::Duration;
-use types::{GroupId, Incarnation, NodeId, StoreId};
+use types::{GroupId, Incarnation, Mutant, NodeId, StoreId, mutant};
 
 /// A store, as its node said last.
 struct PeerStore {
@@ -20,6 +20,8 @@ pub(crate) struct View {
     /// Nobody is silent since before that.
     begin: Instant,
     stores: HashMap<StoreId, PeerStore, FixedState>,
+    /// The last life of each store that is known to be over.
+    dead: HashMap<StoreId, Incarnation, FixedState>,
     /// Of each core of a node: when the last beat was sent that it answered.
     heard: HashMap<(NodeId, u16), Instant, FixedState>,
 }
@@ -29,6 +31,7 @@ impl View {
         Self {
             begin,
             stores: HashMap::with_hasher(FixedState::default()),
+            dead: HashMap::with_hasher(FixedState::default()),
             heard: HashMap::with_hasher(FixedState::default()),
         }
     }
@@ -52,14 +55,40 @@ impl View {
         }
     }
 
+    /// The supervisor of a node says that these lives are over. It can know that of its own node's stores alone; and who is told
+    /// of a store that it never heard of waits as if nothing had been said.
+    pub(crate) fn have_died(&mut self, node: NodeId, lives: &[(StoreId, Incarnation)]) {
+        for (store, life) in lives {
+            if self.stores.get(store).is_some_and(|known| known.node == node) {
+                let last = self.dead.entry(*store).or_insert(*life);
+                *last = (*last).max(*life);
+            }
+        }
+    }
+
+    /// Whether this life of a store is known to be over: it, or one that began after it, was said to be.
+    pub(crate) fn is_dead(&self, store: StoreId, life: Incarnation) -> bool {
+        self.dead.get(&store).is_some_and(|dead| life <= *dead || mutant(Mutant::OtherLifeDead))
+    }
+
+    /// The same of the life that was heard of last.
+    pub(crate) fn is_dead_now(&self, store: StoreId) -> bool {
+        !self.dead.is_empty() && self.life_of(store).is_some_and(|life| self.is_dead(store, life))
+    }
+
     /// Node and core that a group's member is on.
     pub(crate) fn place_of(&self, store: StoreId, group: GroupId) -> Option<(NodeId, u16)> {
         let known = self.stores.get(&store)?;
         Some((known.node, known.line.core_of(group)))
     }
 
-    /// How long no core of a node has answered a beat.
+    /// How long no core of a node has answered a beat; for ever, if its process has ended.
     pub(crate) fn silence_of(&self, node: NodeId, now: Instant) -> Duration {
+        let mut of_node =
+            self.stores.iter().filter(|(_, known)| known.node == node).map(|(store, _)| *store).peekable();
+        if of_node.peek().is_some() && of_node.all(|store| self.is_dead_now(store)) {
+            return Duration::MAX;
+        }
         let heard = self.heard.iter().filter(|((of, _), _)| *of == node).map(|(_, at)| *at).max();
         now.since(heard.unwrap_or(self.begin).max(self.begin))
     }
@@ -79,8 +108,12 @@ impl View {
         self.stores.get(&store).filter(|known| known.line.reaches_map).map(|known| known.listed_at)
     }
 
-    /// How long nothing was heard of a group's member: of its store, or of the core that it is on.
+    /// How long nothing was heard of a group's member: of its store, or of the core that it is on. For ever, if its process has
+    /// ended.
     pub(crate) fn silence(&self, store: StoreId, group: GroupId, now: Instant) -> Duration {
+        if self.is_dead_now(store) {
+            return Duration::MAX;
+        }
         let heard = self.stores.get(&store).and_then(|known| {
             let of_core = self.heard.get(&(known.node, known.line.core_of(group)))?;
             Some(known.listed_at.min(*of_core))

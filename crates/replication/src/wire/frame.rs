@@ -51,6 +51,8 @@ pub enum Kind {
     Call = 20,
     /// [`CallMessage::Reply`](super::CallMessage::Reply).
     Reply = 21,
+    /// The supervisor of a node says that lives of its stores are over.
+    Dead = 22,
     /// [`Message::Prepare`](crate::protocol::Message::Prepare).
     Prepare = 32,
     /// [`Message::Prepared`](crate::protocol::Message::Prepared).
@@ -99,7 +101,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
@@ -110,6 +112,7 @@ impl Kind {
         Self::Pong,
         Self::Call,
         Self::Reply,
+        Self::Dead,
         Self::Prepare,
         Self::Prepared,
         Self::Ask,

@@ -232,6 +232,7 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         ("beat-answer", NodeMessage::BeatAnswer(answer(Grants::AllBut(excepted)))),
         ("ping", NodeMessage::Ping),
         ("pong", NodeMessage::Pong),
+        ("dead", NodeMessage::Dead(Dead { lives: vec![(StoreId(3), Incarnation(8)), (StoreId(4), Incarnation(9))] })),
         ("beat-answer-nothing-granted", NodeMessage::BeatAnswer(answer(Grants::Nothing))),
     ]
 }

@@ -3,7 +3,7 @@
 use super::body::{Body, begin_fixed, end_list};
 use super::bytes::{put_u16, put_u32, put_u64, put_u128, u16_at, u32_at, u64_at, u128_at};
 use super::key::{NONCE_BYTES, PROOF_BYTES};
-use super::{Beat, BeatAnswer, Kind, WireError};
+use super::{Beat, BeatAnswer, Dead, Kind, WireError};
 use types::{ClusterId, Incarnation, NodeId};
 
 /// Longest text of a [`HelloRefused`]; more is left out.
@@ -50,6 +50,8 @@ pub enum NodeMessage {
     Ping,
     /// It does.
     Pong,
+    /// Lives of stores are over.
+    Dead(Dead),
 }
 
 impl NodeMessage {
@@ -64,6 +66,7 @@ impl NodeMessage {
             Self::BeatAnswer(_) => Kind::BeatAnswer,
             Self::Ping => Kind::Ping,
             Self::Pong => Kind::Pong,
+            Self::Dead(_) => Kind::Dead,
         }
     }
 
@@ -74,6 +77,7 @@ impl NodeMessage {
             Self::HelloRefused(refused) => refused.encode(out),
             Self::Beat(beat) => return beat.encode(out),
             Self::BeatAnswer(answer) => return answer.encode(out),
+            Self::Dead(dead) => return dead.encode(out),
             Self::Ping | Self::Pong => drop(begin_fixed::<PING_BYTES>(out)),
         }
         Ok(())
@@ -92,6 +96,7 @@ impl NodeMessage {
             Kind::Beat => Self::Beat(Beat::decode(meta)?),
             Kind::BeatAnswer => Self::BeatAnswer(BeatAnswer::decode(meta)?),
             Kind::Ping => Body::begin("ping", meta, PING_BYTES).map(|_| Self::Ping)?,
+            Kind::Dead => Self::Dead(Dead::decode(meta)?),
             Kind::Pong => Body::begin("pong", meta, PING_BYTES).map(|_| Self::Pong)?,
             of_group => unreachable!("{of_group:?} is between stores"),
         })

@@ -27,6 +27,7 @@
 //! | 17 | its answer | [`BeatAnswer`] |
 //! | 18, 19 | ping, its answer | nothing but the length of the fixed part, 8 |
 //! | 20, 21 | plain call, its reply | [`CallMessage`] |
+//! | 22 | lives that are over | [`Dead`] |
 //! | 40, 41 | request of a volume's head, its answer | [`Request`], [`Answer`] |
 //! | 48 … 59 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled, layers; scrub: digest | [`FillMessage`] |
 //! | 32 … 39 | prepare, prepared, ask, told, fetch, fetched, refused, gave up | [`Message`](crate::protocol::Message): see `message` |
@@ -38,6 +39,7 @@ mod body;
 mod bytes;
 mod call;
 mod connection;
+mod dead;
 mod entries;
 mod error;
 mod fill;
@@ -55,6 +57,7 @@ pub use call::{CallMessage, MAX_CALL_BYTES, MAX_CALL_HEAD_BYTES, Parcel, Service
 pub use connection::{
     Frame, MAX_RECORDS_REMEMBERED, Receiver, Said, Sender, encode_call, encode_fill, encode_head, encode_node,
 };
+pub use dead::Dead;
 pub use entries::{MAX_BLOCKS_BYTES, MAX_ENTRIES};
 pub use error::WireError;
 pub use fill::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_LAYERS, MAX_LEAVES, MAX_RECORD_BYTES, MAX_VOLUMES, Run};

@@ -6,8 +6,9 @@ use super::common::{OTHER, block_of, stamp};
 use cluster::WantedRecord;
 #[cfg(feature = "mutants")]
 use replication::Place;
+use replication::obituary::{Next, Obituary};
 use replication::protocol::{Effect, History, Member, Membership, Message, Settings};
-use replication::wire::{ClusterKey, Envelope, Hello, NodeMessage, Receiver, Said, WIRE_VERSION, encode_node};
+use replication::wire::{ClusterKey, Dead, Envelope, Hello, NodeMessage, Receiver, Said, WIRE_VERSION, encode_node};
 use replication::{GroupError, Standing};
 use runtime::sim::NodeOptions;
 use runtime::{Instant, IoBuf, TcpStream};
@@ -92,6 +93,86 @@ pub fn a_stranger_is_not_listened_to() {
         panic!("{stranger:?}")
     };
     assert!(refused.reason.contains("does not know this cluster's key"), "{}", refused.reason);
+}
+
+/// The supervisor of node `of` tells node `to` that this life of its store is over, and hears that it has heard.
+fn tell_of_death(cluster: &Cluster, to: usize, of: usize, life: Incarnation) {
+    let (node_of, node_to) = (NodeId(of as u32 + 1), NodeId(to as u32 + 1));
+    let address = cluster.address(to);
+    let supervisor = cluster.world.add_node(1, NodeOptions::default());
+    let dead = Dead { lives: vec![(store_of(of), life)] };
+    let talk = async move {
+        let stream = TcpStream::connect(address).await.expect("it listens");
+        let (mut obituary, begin) = Obituary::new((CLUSTER, KEY), node_of, node_to, dead, [3; 32]);
+        let mut next = Next::Send(begin);
+        loop {
+            next = match next {
+                Next::Told => return,
+                Next::Send(bytes) => {
+                    stream.send(&mut vec![IoBuf::copy_of(&bytes).freeze()]).await.expect("it takes that");
+                    Next::Wait
+                }
+                Next::Wait => {
+                    let more = runtime::timeout(5 * SECOND, stream.recv()).await.expect("it answers");
+                    obituary.hear(&more.expect("it answers")).expect("it understands")
+                }
+            };
+        }
+    };
+    cluster.world.run_on(&supervisor, 0, talk).expect("the world goes on");
+}
+
+fn life_of_primary(cluster: &Cluster) -> Incarnation {
+    cluster.record().life
+}
+
+/// R8: of a primary whose supervisor says that it is dead nobody waits for the end of its lease, and its earlier life is no
+/// word about a later one.
+pub fn a_death_that_is_told_is_not_waited_for() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
+    cluster.world.run_for(300 * MILLISECOND);
+    let life = life_of_primary(&cluster);
+    cluster.crash(0);
+    [1, 2].into_iter().for_each(|other| tell_of_death(&cluster, other, 0, life));
+    // Those who wait for the end of a lease, and then for what a silent member may have, take twice as long.
+    let primary = cluster.wait_for_primary(&[1, 2], 1200 * MILLISECOND);
+    cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
+    assert_eq!(cluster.read(primary, 1).expect("it is up"), Ok(8));
+    // Its next life is not dead, and is taken in again.
+    cluster.start(0);
+    cluster.wait_for_all(3 * SOON);
+    assert!(life_of_primary(&cluster) != life || cluster.record().primary != store_of(0));
+}
+
+/// R8: a supervisor's word is about one life of a store: a later one, which leads and reads, is not dead by it. Here the word
+/// comes late, and the primary cannot be heard.
+pub fn a_word_about_an_earlier_life_is_not_believed_of_a_later_one() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let earlier = life_of_primary(&cluster);
+    // Of all that begin anew it comes first.
+    (0..3).for_each(|index| cluster.crash(index));
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_for_primary(&[0], 2 * SOON);
+    cluster.wait_for_all(3 * SOON);
+    assert!(cluster.record().primary == store_of(0) && life_of_primary(&cluster) > earlier);
+    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
+    cluster.world.run_for(300 * MILLISECOND);
+    // Else it would hear from there that another leads.
+    cluster.map.set_cut_off(NodeId(1), true);
+    [1, 2].into_iter().for_each(|other| {
+        cluster.cut(0, other);
+        cluster.cut(other, 0);
+    });
+    [1, 2].into_iter().for_each(|other| tell_of_death(&cluster, other, 0, earlier));
+    // Its lease lasts, and it reads by it: nobody else may serve meanwhile.
+    for _ in 0..600 {
+        cluster.world.run_for(5 * MILLISECOND);
+        let serves = (0..3).filter(|index| cluster.standing(*index).is_some_and(|standing| standing.serves));
+        assert!(serves.count() <= 1, "{:#?}", cluster.told());
+    }
 }
 
 fn assert_alike(cluster: &Cluster, one: usize, other: usize) {

@@ -9,7 +9,7 @@ use cluster::{CatalogError, DeviceRecord, GroupRecord, MapStore, SlotTable, keys
 use replication::GroupShard;
 use runtime::Device;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -78,8 +78,12 @@ impl<'a> Deal<'a> {
         let of_group: BTreeMap<_, &GroupRecord> = all.groups.iter().map(|group| (group.id, group)).collect();
         let core = |id| of_group.get(id).map_or(0, |group| self.core_of(group));
         let is_missing = |id: &&GroupId| of_group.get(id).is_none_or(|group| self.is_missing(group, all));
+        let members = table.groups().iter().filter_map(|id| of_group.get(id)).flat_map(|group| &group.members);
+        let stores: BTreeSet<StoreId> = members.copied().collect();
+        let nodes: BTreeSet<NodeId> = stores.into_iter().filter_map(|store| all.node_of(store)).collect();
         TableLayout {
             id,
+            only_node: nodes.first().copied().filter(|_| nodes.len() == 1),
             cores: table.groups().iter().map(core).collect(),
             missing: table.groups().iter().filter(is_missing).copied().collect(),
             table,
@@ -123,6 +127,10 @@ impl Known {
         let groups = list::<GroupRecord>(map, keys::GROUPS).await?.into_iter().map(|found| found.record).collect();
         let devices = list::<DeviceRecord>(map, keys::DEVICES).await?.into_iter().map(|found| found.record).collect();
         Ok(Self { node, groups, devices })
+    }
+
+    fn node_of(&self, store: StoreId) -> Option<NodeId> {
+        self.devices.iter().find(|device| device.store == store).map(|device| device.node)
     }
 }
 

@@ -13,9 +13,8 @@ use crate::head::{Head, VolumeState};
 use crate::message::LocalFuture;
 use crate::spec::VolumeSpec;
 use cluster::{
-    CatalogError, Cipher, Compression, DEFAULT_POOL, KeyRecord, KeyWrap, NewVolume, PoolRecord, Versioned,
-    VolumeRecord, VolumeState as Life, create_encrypted_volume, key_record, keys, list, new_key_id, set_compression,
-    set_wraps,
+    CatalogError, Cipher, Compression, KeyRecord, KeyWrap, NewVolume, PoolRecord, Versioned, VolumeRecord,
+    VolumeState as Life, WantedPlace, key_record, keys, list, new_key_id, set_compression, set_wraps,
 };
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -37,6 +36,16 @@ impl Assembly {
         key: DataKey,
         wrap: KeyWrap,
     ) -> Result<VolumeInfo, VolumeError> {
+        self.create_encrypted_volume_at(new, &WantedPlace::default(), (place, key, wrap)).await
+    }
+
+    /// The same, where it is wanted.
+    pub async fn create_encrypted_volume_at(
+        &self,
+        new: NewVolume,
+        wanted: &WantedPlace,
+        (place, key, wrap): (KeyPlace, DataKey, KeyWrap),
+    ) -> Result<VolumeInfo, VolumeError> {
         let _alone = self.0.changing.lock().await;
         self.check_free(&new.name)?;
         let record = KeyRecord {
@@ -46,7 +55,7 @@ impl Assembly {
             created_at_ns: wrap.created_at_ns,
             wraps: vec![wrap],
         };
-        let volume = create_encrypted_volume(&*self.0.map, &new, DEFAULT_POOL, self.0.id, &record).await?;
+        let volume = self.create_with_key(&new, wanted, &record).await?;
         self.0.keys.borrow_mut().insert(place.key, Arc::new(key));
         self.add(&volume).await?;
         self.served(&new.name)

@@ -175,14 +175,6 @@ pub enum VolumeError {
     /// All namespace ids are taken.
     #[error("{0}")]
     Full(CatalogError),
-    /// Its slot table is not known here.
-    #[error("volume {volume} uses slot table {table}, which this node does not know")]
-    NoTable {
-        /// The volume.
-        volume: String,
-        /// Its table.
-        table: u32,
-    },
     /// One of its layers is not in the map.
     #[error("volume {volume} lists layer {layer}, which the map does not have")]
     NoLayer {
@@ -264,6 +256,9 @@ pub enum VolumeError {
         /// The other.
         to: String,
     },
+    /// A volume cannot lie as asked, or a pool not be as asked.
+    #[error("{0}")]
+    Place(CatalogError),
     /// Groups refuse what is said of a layer.
     #[error("the layers of the volume cannot be changed now: {0}")]
     Layer(String),
@@ -289,6 +284,7 @@ impl From<CatalogError> for VolumeError {
             CatalogError::SnapshotExists(name) => Self::SnapshotExists(name),
             CatalogError::HasSnapshots { .. } => Self::HasSnapshots(error),
             CatalogError::TooManyVolumes(_) | CatalogError::NamedTwice(_) => Self::NotTogether(error.to_string()),
+            CatalogError::Place(_) | CatalogError::Pool(_) => Self::Place(error),
             CatalogError::WentOn(_) => Self::NoInstant(error.to_string()),
             CatalogError::Smaller { volume, is_bytes, asked_bytes } => Self::Smaller { volume, is_bytes, asked_bytes },
             other => Self::Map(other),

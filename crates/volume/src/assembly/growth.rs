@@ -7,7 +7,7 @@ use super::{Assembly, Blank, StartError, those_alone_have_begun};
 use crate::spec::TableLayout;
 use cluster::{
     DEFAULT_POOL, GroupRecord, MapStore, NewPool, PoolRecord, VolumeRecord, add_groups, deal_again, ensure_pool, get,
-    keys, list, load_table,
+    keys, list,
 };
 use runtime::channel::cross;
 use std::collections::BTreeSet;
@@ -26,7 +26,8 @@ pub(super) async fn ensure_groups(map: &dyn MapStore, devices: &[OpenDevice]) ->
         // Where its groups lie was said for all nodes together.
         return Ok(pool.record);
     }
-    let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas: 1, min_in_sync: 1, stores: stores.clone() };
+    let pool =
+        NewPool { name: DEFAULT_POOL.to_owned(), replicas: 1, min_in_sync: 1, rules: None, stores: stores.clone() };
     ensure_pool(map, &pool).await?;
     for store in stores {
         add_groups(map, DEFAULT_POOL, store).await?;
@@ -99,18 +100,7 @@ impl Assembly {
             return Err(error);
         }
         let pool = deal_again(&**map, DEFAULT_POOL, |store| room_of(&self.0.devices.borrow(), store)).await?;
-        let table = load_table(&**map, pool.table).await?;
-        let layout = {
-            let devices = self.0.devices.borrow();
-            Arc::new(Deal::new(&devices, self.0.cores.len()).layout(pool.table, table, &all))
-        };
-        let told = layout.clone();
-        self.on_all_cores(move |head| {
-            let layout = told.clone();
-            Box::pin(async move { core::add_table(&head, layout) })
-        })
-        .await;
-        self.0.tables.borrow_mut().push(layout);
+        self.table(pool.table).await?;
         Ok(())
     }
 

@@ -15,8 +15,8 @@ use super::{Assembly, VolumeError};
 use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{
-    ClientsRecord, FamilyRecord, KeyValue, MapError, Revision, SessionRecord, VolumeRecord, VolumeState as Life,
-    decode, get, keys, list, take_families, take_heads,
+    ClientsRecord, DoorsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord, Revision, SessionRecord, VolumeRecord,
+    VolumeState as Life, decode, get, keys, list, take_families, take_heads,
 };
 use runtime::channel::WaitList;
 use runtime::{Instant, now};
@@ -46,8 +46,12 @@ pub(super) struct Heads {
     keepers: RefCell<BTreeMap<FamilyId, NodeId>>,
     /// All volumes, as the map said last.
     known: RefCell<BTreeMap<VolumeId, Rc<VolumeRecord>>>,
+    /// Node sets, by table.
+    sets: RefCell<BTreeMap<u32, NodeSetRecord>>,
     /// Where volumes are better served.
     wishes: Wishes,
+    /// Where clients reach nodes that have one.
+    doors: RefCell<BTreeMap<NodeId, DoorsRecord>>,
     /// Stores whose node has a session in the map.
     sessions: RefCell<BTreeMap<StoreId, NodeId>>,
     /// Stores of the map that have none, and since when that has been seen (wall time: it is only told).
@@ -161,6 +165,30 @@ impl Heads {
         self.known.borrow().values().cloned().collect()
     }
 
+    /// The map says so of a node set.
+    pub(super) fn hear_of_set(&self, set: &NodeSetRecord) {
+        self.sets.borrow_mut().insert(set.table, set.clone());
+    }
+
+    /// The table's node set, if it has one.
+    pub(super) fn set(&self, table: u32) -> Option<NodeSetRecord> {
+        self.sets.borrow().get(&table).filter(|set| !set.nodes.is_empty()).cloned()
+    }
+
+    /// The table that a volume lies in.
+    pub(super) fn table_of(&self, id: VolumeId) -> Option<u32> {
+        self.known.borrow().get(&id).map(|volume| volume.table)
+    }
+
+    /// How many nodes may take over the volumes of a table before this one: those of its node set come first, in its order, as
+    /// they take over its groups.
+    fn turn_of(&self, me: NodeId, table: u32, alive: &BTreeSet<NodeId>) -> u32 {
+        let sets = self.sets.borrow();
+        let set = sets.get(&table).map_or(&[][..], |set| &set.nodes);
+        let rank = |node: NodeId| (set.iter().position(|of_set| *of_set == node).unwrap_or(set.len()), node);
+        alive.iter().filter(|node| rank(**node) < rank(me)).count() as u32
+    }
+
     /// How many nodes that have a session come before this one.
     pub(super) fn place_of(&self, node: NodeId) -> u32 {
         self.alive().range(..node).count() as u32
@@ -193,6 +221,11 @@ impl Heads {
         for store in named.iter().filter(|store| !sessions.contains_key(store)) {
             away.entry(*store).or_insert_with(runtime::wall_clock_ns);
         }
+    }
+
+    /// Where clients reach a node, as the map said last.
+    pub(super) fn doors(&self, node: NodeId) -> Option<DoorsRecord> {
+        self.doors.borrow().get(&node).cloned()
     }
 
     /// Nodes that have a session.
@@ -316,6 +349,7 @@ impl Assembly {
             };
             let volume = found.record;
             self.0.heads.note(&volume);
+            self.learn(&volume).await?;
             if volume.head == self.0.id && self.0.heads.is_mine(&volume) {
                 return self.see_mine(&volume).await;
             }
@@ -397,6 +431,8 @@ impl Assembly {
         let listing = self.0.map.list("").await.map_err(cluster::CatalogError::from)?;
         self.0.heads.sessions.borrow_mut().clear();
         self.0.heads.wishes.forget_all();
+        self.0.heads.sets.borrow_mut().clear();
+        self.0.heads.doors.borrow_mut().clear();
         let mut due: BTreeSet<VolumeId> = self.0.heads.known.borrow().keys().copied().collect();
         for KeyValue { key, value, .. } in &listing.items {
             due.extend(self.hear(key, Some(value)));
@@ -431,7 +467,7 @@ impl Assembly {
     }
 
     /// What cannot be done for one volume keeps no other from being looked at.
-    async fn see_or_later(&self, id: VolumeId) {
+    pub(super) async fn see_or_later(&self, id: VolumeId) {
         // What it could not serve it says itself.
         let before = self.0.heads.again.borrow_mut().remove(&id);
         match self.see(id).await {
@@ -456,6 +492,22 @@ impl Assembly {
         if let Some(node) = key.strip_prefix(keys::CLIENTS) {
             let node = NodeId(u32::from_str_radix(node, 16).ok()?);
             heads.wishes.hear(node, value.and_then(|value| decode::<ClientsRecord>(key, value).ok()));
+            return None;
+        }
+        if let Some(table) = key.strip_prefix(keys::NODE_SETS) {
+            let table = u32::from_str_radix(table, 16).ok()?;
+            match value.and_then(|value| decode::<NodeSetRecord>(key, value).ok()) {
+                Some(set) => heads.hear_of_set(&set),
+                None => drop(heads.sets.borrow_mut().remove(&table)),
+            }
+            return None;
+        }
+        if let Some(node) = key.strip_prefix(keys::DOORS) {
+            let node = NodeId(u32::from_str_radix(node, 16).ok()?);
+            match value.and_then(|value| decode::<DoorsRecord>(key, value).ok()) {
+                Some(doors) => drop(heads.doors.borrow_mut().insert(node, doors)),
+                None => drop(heads.doors.borrow_mut().remove(&node)),
+            }
             return None;
         }
         if let Some(family) = key.strip_prefix(keys::FAMILIES) {
@@ -508,21 +560,22 @@ impl Assembly {
             for id in again {
                 self.see_or_later(id).await;
             }
-            if let Some(gone) = self.whose_turn_it_is() {
-                let is_to_keep = |family: &FamilyRecord| gone.contains(&family.keeper);
-                match self.take(|volume| gone.contains(&volume.head), is_to_keep).await {
-                    Ok(()) => log::info!("this node takes over the volumes of nodes that are gone: {gone:?}"),
+            if let Some((gone, due)) = self.whose_turn_it_is() {
+                let is_due = |volume: &VolumeRecord| due.get(&volume.id) == Some(&volume.head);
+                match self.take(is_due, |family: &FamilyRecord| gone.contains(&family.keeper)).await {
+                    Ok(()) => log::info!("this node takes over from nodes that are gone: {} volumes", due.len()),
                     Err(error) => log::warn!("volumes of nodes that are gone were not taken over: {error}"),
                 }
             }
         }
     }
 
-    /// Nodes that are heads, and have had no session for so long that it is this node's turn to take over.
-    fn whose_turn_it_is(&self) -> Option<BTreeSet<NodeId>> {
-        let heads = &self.0.heads;
+    /// Nodes that lead something, and have had no session for so long that it is this node's turn to take over the families
+    /// that they keep; and the volumes whose turn it is, each with the head that it had.
+    fn whose_turn_it_is(&self) -> Option<(BTreeSet<NodeId>, BTreeMap<VolumeId, NodeId>)> {
+        let (heads, me) = (&self.0.heads, self.0.id);
         let (alive, at) = (heads.alive(), now());
-        if !alive.contains(&self.0.id) {
+        if !alive.contains(&me) {
             return None;
         }
         let (known, keepers) = (heads.known.borrow(), heads.keepers.borrow());
@@ -530,14 +583,22 @@ impl Assembly {
             known.values().map(|volume| volume.head).chain(keepers.values().copied()).collect();
         let mut gone_since = heads.gone_since.borrow_mut();
         gone_since.retain(|node, _| leading.contains(node) && !alive.contains(node));
-        let place = alive.iter().position(|node| *node == self.0.id)? as u32;
-        let mut due = BTreeSet::new();
-        for node in leading.into_iter().filter(|node| !alive.contains(node)) {
-            let since = *gone_since.entry(node).or_insert(at);
-            if at.since(since) >= TURN * place {
-                due.insert(node);
-            }
+        let gone: BTreeSet<NodeId> = leading.difference(&alive).copied().collect();
+        for node in &gone {
+            gone_since.entry(*node).or_insert(at);
         }
-        (!due.is_empty()).then_some(due)
+        let is_over =
+            |node: &NodeId, turn: u32| gone_since.get(node).is_some_and(|since| at.since(*since) >= TURN * turn);
+        let place = heads.place_of(me);
+        let due_volumes = known.values().filter(|volume| {
+            gone.contains(&volume.head) && is_over(&volume.head, heads.turn_of(me, volume.table, &alive))
+        });
+        let due_volumes: BTreeMap<_, _> = due_volumes.map(|volume| (volume.id, volume.head)).collect();
+        let due_keepers: BTreeSet<NodeId> = gone
+            .iter()
+            .filter(|node| is_over(node, place) && keepers.values().any(|keeper| keeper == *node))
+            .copied()
+            .collect();
+        (!due_volumes.is_empty() || !due_keepers.is_empty()).then_some((due_keepers, due_volumes))
     }
 }

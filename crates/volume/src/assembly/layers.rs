@@ -166,7 +166,7 @@ impl Assembly {
     async fn end_layer(&self, ending: &EndingLayer, by: Reign) -> Result<(), VolumeError> {
         let _alone = self.0.ending.lock().await;
         let ending = *ending;
-        let groups = self.table(ending.table).map(|table| table.table.groups().len());
+        let groups = self.table(ending.table).await?.table.groups().len();
         let told = self.chain_below(ending.into).await?;
         for is_last in [false, true] {
             let told = told.clone();
@@ -180,7 +180,7 @@ impl Assembly {
                 why = why.or(failed);
             }
             // A place has its group on one core: the sum counts none twice.
-            if Some(covered) != groups {
+            if covered != groups {
                 let why =
                     why.unwrap_or_else(|| format!("a group that may hold some of layer {} is away", ending.layer));
                 return Err(VolumeError::Layer(why));

@@ -23,12 +23,15 @@ mod hosts;
 mod instant;
 mod latency;
 mod layers;
+mod making;
 mod moves;
 mod owners;
+mod peers;
 mod raise;
 mod snapshots;
 mod standing;
 mod status;
+mod tables;
 mod trash;
 mod usage;
 mod watch;
@@ -37,6 +40,8 @@ pub(crate) use core::OpenShard;
 
 pub use cluster::NewVolume;
 pub use error::{StartError, VolumeError};
+pub use making::PoolInfo;
+pub use peers::{Message, PeerNode, Testament};
 pub use standing::Standings;
 pub use status::{DeviceStatus, Fill, NodeStatus, REFUSED_PERCENT, WARNING_PERCENT};
 pub use trash::TrashedVolume;
@@ -50,8 +55,8 @@ use crate::limit::Limiter;
 use crate::message::LocalFuture;
 use crate::spec::{TableLayout, VolumeSpec};
 use cluster::{
-    CatalogError, ClusterKeyRecord, ClusterRecord, DEFAULT_POOL, LayerRecord, MapStore, PoolRecord, VolumeRecord,
-    begin_delete, create_volume, ensure, keys, list, load_table, say_address,
+    CatalogError, ClusterKeyRecord, ClusterRecord, LayerRecord, MapStore, PoolRecord, VolumeRecord, begin_delete,
+    ensure, keys, list, load_table, say_address,
 };
 use devices::{OpenDevice, Opener};
 use owners::Owners;
@@ -145,6 +150,8 @@ struct Node {
     reasons: Vec<String>,
     /// One change of the volumes at a time.
     changing: Lock,
+    /// One table is read at a time.
+    reading_table: Lock,
 }
 
 impl Assembly {
@@ -158,8 +165,21 @@ impl Assembly {
         node: NodeId,
         devices: &[PathBuf],
     ) -> Result<Vec<StoreId>, StartError> {
+        Self::register_with(map, node, devices, Blank::Format).await
+    }
+
+    /// The same, with a say about blank devices.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub async fn register_with(
+        map: &Arc<dyn MapStore>,
+        node: NodeId,
+        devices: &[PathBuf],
+        blank: Blank,
+    ) -> Result<Vec<StoreId>, StartError> {
         let cluster = ensure(&**map, new_cluster()).await?.record;
-        let opener = Opener::new(map, cluster.id, node, Blank::Format).await?;
+        let opener = Opener::new(map, cluster.id, node, blank).await?;
         let mut stores = Vec::with_capacity(devices.len());
         for path in devices {
             stores.push(opener.open(path).await?.store.store_id());
@@ -209,7 +229,10 @@ impl Assembly {
         let started = start_cores(&map, groups, &cores, &devices, node).await?;
         let StartedCores { head, tables, groups_missing, reasons } = started;
         for volume in list::<VolumeRecord>(&*map, keys::VOLUMES).await? {
-            owners.learn(&volume.record, &tables);
+            // Others are learned when they are seen.
+            if let Some(table) = tables.iter().find(|table| table.id == volume.record.table) {
+                owners.learn(&volume.record, table);
+            }
         }
         begin_groups(groups, &devices, cores.len()).await?;
         let this = Self(Rc::new(Node {
@@ -237,6 +260,7 @@ impl Assembly {
             groups_missing,
             reasons,
             changing: Lock::default(),
+            reading_table: Lock::default(),
         }));
         this.begin_heads().await?;
         this.answer_instants();
@@ -269,16 +293,8 @@ impl Assembly {
 
     /// All volumes, by name.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
-        self.0.volumes.borrow().values().cloned().collect()
-    }
-
-    /// Makes a volume; every core serves it when this returns.
-    pub async fn create_volume(&self, new: NewVolume) -> Result<VolumeInfo, VolumeError> {
-        let _alone = self.0.changing.lock().await;
-        self.check_free(&new.name)?;
-        let volume = create_volume(&*self.0.map, &new, DEFAULT_POOL, self.0.id).await?;
-        self.add(&volume).await?;
-        self.served(&new.name)
+        let volumes = self.0.volumes.borrow();
+        volumes.values().map(|info| self.as_it_is_led(info.clone())).collect()
     }
 
     /// Deletes a volume for good. When this returns no core serves it and no command of it runs; its space comes back
@@ -350,9 +366,8 @@ impl Assembly {
 
     /// What the volume is after so many rollbacks.
     async fn spec_after(&self, volume: &VolumeRecord, rollbacks: u64) -> Result<Arc<VolumeSpec>, VolumeError> {
-        let table = self.table(volume.table);
-        let table = table.ok_or_else(|| VolumeError::NoTable { volume: volume.name.clone(), table: volume.table })?;
-        self.0.owners.learn(volume, &self.0.tables.borrow());
+        let table = self.learn(volume).await?;
+        let placed = self.placed(volume.table);
         let mut layers = Vec::with_capacity(volume.layers.len());
         for &id in &volume.layers {
             let found = cluster::get::<LayerRecord>(&*self.0.map, &keys::layer(id)).await?;
@@ -363,7 +378,9 @@ impl Assembly {
             layers.push(layer_record(&found.record));
         }
         let coding = self.coding(volume).await?;
-        Ok(Arc::new(VolumeSpec::new(volume, table, layers, coding, self.limiter(volume)).after(rollbacks)))
+        Ok(Arc::new(
+            VolumeSpec::new(volume, table, layers, coding, self.limiter(volume)).placed(placed).after(rollbacks),
+        ))
     }
 
     /// What keeps the volume's limits: what did so far, unless they are others now.
@@ -372,10 +389,6 @@ impl Assembly {
         let so_far = served.and_then(|volume| volume.state.gate.limiter());
         let is_same = |limiter: &Arc<Limiter>| limiter.limits() == volume.limits;
         so_far.filter(is_same).or_else(|| Limiter::new(volume.limits, runtime::now()).map(Arc::new))
-    }
-
-    fn table(&self, id: u32) -> Option<Arc<TableLayout>> {
-        self.0.tables.borrow().iter().find(|table| table.id == id).cloned()
     }
 
     /// How the volume's blocks are stored from now on.

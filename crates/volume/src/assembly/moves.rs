@@ -47,7 +47,7 @@ impl Assembly {
             None => self.give_what_nobody_serves(info.id, to).await?,
         };
         match self.until_taken(&given, to).await? {
-            Some(taken) => Ok(volume_info(&taken)),
+            Some(taken) => Ok(VolumeInfo { placed: self.placed(taken.table), ..volume_info(&taken) }),
             None => {
                 Err(stays("it was given the volume and does not serve it yet: `cairn volume info` says when it does"))
             }
@@ -129,7 +129,11 @@ impl Assembly {
     }
 
     /// The volume as the node that was given it serves it.
-    async fn until_taken(&self, given: &VolumeRecord, to: NodeId) -> Result<Option<VolumeRecord>, VolumeError> {
+    pub(super) async fn until_taken(
+        &self,
+        given: &VolumeRecord,
+        to: NodeId,
+    ) -> Result<Option<VolumeRecord>, VolumeError> {
         let key = keys::volume(given.id);
         let is_taken = |volume: &VolumeRecord| {
             let VolumeEpoch(given) = given.volume_epoch;

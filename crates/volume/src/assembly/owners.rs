@@ -17,12 +17,11 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// The volume's family is known from now on, if its table is.
-    pub(super) fn learn(&self, volume: &VolumeRecord, tables: &[Arc<TableLayout>]) {
-        if let Some(table) = tables.iter().find(|table| table.id == volume.table) {
-            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            known.insert(volume.family, (volume.family_seed, table.clone()));
-        }
+    /// The volume's family is known from now on.
+    pub(super) fn learn(&self, volume: &VolumeRecord, table: &Arc<TableLayout>) {
+        assert_eq!(table.id, volume.table, "the table of its own");
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(volume.family, (volume.family_seed, table.clone()));
     }
 
     /// Nothing of a family that is not known.

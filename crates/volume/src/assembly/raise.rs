@@ -50,12 +50,13 @@ impl Assembly {
             Raised::At(groups) => Arc::new(groups),
         };
         let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else { return Err(gone()) };
-        let table = found.record.table;
+        let table = self.table(found.record.table).await?;
         let layers = self.chain_below(found.record.layers.last().copied()).await?;
         let raising = Raising { volume: id, epoch, layers, until: now() + RAISE_WAIT };
+        let id_of_table = table.id;
         let told = self.on_each_core(move |head| {
             let (raising, known) = (raising.clone(), known.clone());
-            Box::pin(async move { raise_here(&head, table, &raising, &known).await })
+            Box::pin(async move { raise_here(&head, id_of_table, &raising, &known).await })
         });
         let (mut raised, mut why) = (BTreeSet::new(), None);
         for (groups, failed) in told.await {
@@ -63,9 +64,7 @@ impl Assembly {
             why = why.or(failed);
         }
         // A group may have several places in a table.
-        let all: Option<BTreeSet<GroupId>> =
-            self.table(table).map(|table| table.table.groups().iter().copied().collect());
-        let is_everywhere = all.is_some_and(|all| raised.is_superset(&all));
+        let is_everywhere = table.table.groups().iter().all(|group| raised.contains(group));
         self.0.heads.have_raised(id, epoch, if is_everywhere { Raised::Everywhere } else { Raised::At(raised) });
         match is_everywhere {
             true => Ok(()),

@@ -44,7 +44,7 @@ impl Assembly {
         let Life::Trashed(term) = volume.state else { return Err(CatalogError::NotInTrash(volume.id).into()) };
         self.keep(&volume, term);
         self.tell_trash().await;
-        Ok(trashed(&volume, term))
+        Ok(self.trashed(&volume, term))
     }
 
     /// What is in the trash, what was deleted last at the end.
@@ -95,7 +95,7 @@ impl Assembly {
             runtime::sleep_until(over).await;
             this.end_term(id, term).await;
         });
-        let before = self.0.trash.0.borrow_mut().insert(volume.id, (trashed(volume, term), task));
+        let before = self.0.trash.0.borrow_mut().insert(volume.id, (self.trashed(volume, term), task));
         before.inspect(|(_, task)| task.cancel());
     }
 
@@ -138,10 +138,11 @@ impl Assembly {
         })
         .await;
     }
-}
 
-fn trashed(volume: &VolumeRecord, term: TrashTerm) -> TrashedVolume {
-    TrashedVolume { info: volume_info(volume), deleted_at_ns: term.deleted_at_ns, keep_until_ns: term.keep_until_ns }
+    pub(super) fn trashed(&self, volume: &VolumeRecord, term: TrashTerm) -> TrashedVolume {
+        let info = VolumeInfo { placed: self.placed(volume.table), ..volume_info(volume) };
+        TrashedVolume { info, deleted_at_ns: term.deleted_at_ns, keep_until_ns: term.keep_until_ns }
+    }
 }
 
 /// `data, logs and 3 others`; nothing if there is nothing.

@@ -20,6 +20,7 @@ mod locks;
 mod missing_store;
 mod model;
 mod moves;
+mod placement;
 mod rename;
 mod session;
 mod snapshots;

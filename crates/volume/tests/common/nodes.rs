@@ -1,7 +1,10 @@
 //! Three nodes with three copies of everything, and one volume; and what a node may not do that slept while another took over.
 
 use super::{DISK, DISK_BYTES, new_volume, payload};
-use cluster::{DEFAULT_POOL, MapFaults, MapStore, NewPool, SimMap, VolumeChange, ensure_pool};
+use cluster::{
+    DEFAULT_POOL, FailureDomain, MapFaults, MapStore, NewPool, PoolRulesRecord, SimMap, VolumeChange, VolumePlacement,
+    ensure_pool,
+};
 use runtime::channel::cross;
 use runtime::sim::{DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
 use std::cell::{Cell, RefCell};
@@ -35,8 +38,13 @@ impl Cluster {
         Self::with(seed, cores, NODES, replicas)
     }
 
-    /// So many nodes, and so many copies, of which one may be away.
+    /// So many nodes, and so many copies, of which one may be away; each volume lies on all of them.
     pub fn with(seed: u64, cores: usize, count: usize, replicas: u32) -> Self {
+        Self::placed(seed, cores, (count, replicas), VolumePlacement::Spread)
+    }
+
+    /// The same, where volumes are placed like this.
+    pub fn placed(seed: u64, cores: usize, (count, replicas): (usize, u32), placement: VolumePlacement) -> Self {
         let world = World::new(seed);
         let nodes: Vec<SimNode> = (0..count).map(|_| world.add_node(cores, SimNodeOptions::default())).collect();
         nodes.iter().for_each(|node| drop(node.add_disk(DISK, DISK_BYTES, DiskOptions::default())));
@@ -52,7 +60,9 @@ impl Cluster {
         }
         let map = this.map();
         let min_in_sync = replicas - 1;
-        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas, min_in_sync, stores };
+        let failure_domain = if count >= replicas as usize { FailureDomain::Node } else { FailureDomain::Device };
+        let rules = PoolRulesRecord { failure_domain, placement, ..PoolRulesRecord::unset(DEFAULT_POOL) };
+        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas, min_in_sync, rules: Some(rules), stores };
         this.run(0, async move { ensure_pool(&*map, &pool).await.map(drop).expect("the pool is made") });
         (0..count).for_each(|index| this.start(index));
         this

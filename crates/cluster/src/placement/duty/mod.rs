@@ -21,7 +21,7 @@ mod view;
 pub use change::RecordChange;
 pub use refusal::Refusal;
 pub use steps::{RECEIVING_MAX, hindrance, next_changes};
-pub use view::View;
+pub use view::{PoolInput, View};
 
 use super::{Move, Placement, PlacementError, place};
 use crate::records::{DeviceDuty, DevicePlaceRecord, DeviceState, GroupRecord, NodeDuty, NodePlaceRecord, PoolRecord};

@@ -3,9 +3,9 @@
 use super::super::{Placement, Step, carry_out};
 use super::{RecordChange, View, placed};
 use crate::records::{GroupRecord, NodeSetRecord, PoolRecord, WantedRecord};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::StoreId;
+use types::{GroupId, StoreId};
 
 /// Groups that one device is filled with at once: what it does at a time is paced elsewhere; this bounds how many
 /// groups have a member more than they need, and how much is begun when something else becomes urgent.
@@ -62,15 +62,19 @@ fn orders(
     let mut groups: Vec<(&GroupRecord, &Vec<StoreId>)> =
         placement.groups.iter().filter_map(|group| Some((view.groups.get(&group.id)?, &group.members))).collect();
     groups.sort_by_key(|(record, _)| (record.in_sync.len(), record.id));
+    let of_sets: BTreeSet<GroupId> =
+        placement.groups.iter().filter(|group| group.table.is_some()).map(|group| group.id).collect();
     let mut changes = Vec::new();
     for (record, members) in groups {
+        // What is gathered is led from one node: an order brings it there also where nothing else is to change.
+        let is_elsewhere = of_sets.contains(&record.id) && is_led_elsewhere(record, members);
         debug_assert_eq!(record.pool, pool.name);
         let order = WantedRecord { group: record.id, members: members.clone() };
         let is_done = carry_out(record, Some(&order), Duration::ZERO) == Step::Done;
         match view.wanted.get(&record.id) {
             Some(wanted) if *wanted == order && is_done => changes.push(RecordChange::WantedGone(record.id)),
             Some(wanted) if *wanted == order => {}
-            None if is_done || record.members == *members => {}
+            None if is_done || (record.members == *members && !is_elsewhere) => {}
             there => {
                 let decided = there.map_or(&record.members, |wanted| &wanted.members);
                 let comes: Vec<StoreId> = members.iter().filter(|store| !decided.contains(store)).copied().collect();
@@ -84,4 +88,9 @@ fn orders(
         }
     }
     changes
+}
+
+/// Whether somebody leads the group who is to only if the first cannot, and the first can.
+fn is_led_elsewhere(record: &GroupRecord, members: &[StoreId]) -> bool {
+    members.first().is_some_and(|first| record.primary != *first && record.in_sync.contains(first))
 }

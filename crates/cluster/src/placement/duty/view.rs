@@ -36,11 +36,29 @@ pub struct View {
 }
 
 /// All that [`place`](super::super::place) asks for, of one pool.
-pub(super) struct PoolInput {
-    pub(super) devices: Vec<Device>,
-    pub(super) rules: Rules,
-    pub(super) sets: Vec<NodeSet>,
-    pub(super) groups: Vec<Group>,
+#[derive(Clone, Debug)]
+pub struct PoolInput {
+    /// All devices.
+    pub devices: Vec<Device>,
+    /// Its rules.
+    pub rules: Rules,
+    /// Its node sets.
+    pub sets: Vec<NodeSet>,
+    /// Its groups, as they are to lie.
+    pub groups: Vec<Group>,
+}
+
+impl Rules {
+    /// What these records demand.
+    pub fn of(pool: &PoolRecord, rules: &PoolRulesRecord) -> Self {
+        Self {
+            replicas: pool.replicas as usize,
+            min_in_sync: pool.min_in_sync as usize,
+            failure_domain: rules.failure_domain,
+            class: rules.class.clone(),
+            may_degrade: rules.may_degrade,
+        }
+    }
 }
 
 impl View {
@@ -75,18 +93,22 @@ impl View {
     /// that came to the map gets nothing until it is added.
     pub(super) fn placed_devices(&self) -> Vec<Device> {
         let members: BTreeSet<StoreId> = self.groups.values().flat_map(|group| group.members.iter().copied()).collect();
+        self.devices_with(|store| self.device_places.contains_key(&store) || members.contains(&store))
+    }
+
+    /// The same, where it is known otherwise which of them hold anything.
+    pub fn devices_with(&self, is_added: impl Fn(StoreId) -> bool) -> Vec<Device> {
         let places: BTreeMap<NodeId, NodePlaceRecord> =
             self.nodes.keys().map(|node| (*node, self.node_place(*node))).collect();
         let placed = |record: &DeviceRecord| {
             let unset = NodePlaceRecord::unset(record.node);
             let node = places.get(&record.node).unwrap_or(&unset);
             let place = self.device_place(record.store);
-            let is_added = self.device_places.contains_key(&record.store) || members.contains(&record.store);
             let duty = match (place.duty, node.duty) {
                 (DeviceDuty::Out, _) => Duty::Out,
                 (DeviceDuty::Draining { into }, _) => Duty::Draining { into },
                 (DeviceDuty::In, NodeDuty::Draining) => Duty::Draining { into: None },
-                (DeviceDuty::In, _) if is_added && record.state == DeviceState::Active => Duty::In,
+                (DeviceDuty::In, _) if is_added(record.store) && record.state == DeviceState::Active => Duty::In,
                 (DeviceDuty::In, _) => Duty::Out,
             };
             Device {
@@ -109,15 +131,20 @@ impl View {
     }
 
     /// The pool's rules. Where nobody has said any, copies lie on different nodes if there are enough.
-    pub(crate) fn rules_of(&self, pool: &PoolRecord) -> PoolRulesRecord {
+    pub fn rules_of(&self, pool: &PoolRecord) -> PoolRulesRecord {
+        self.rules.get(&pool.name).cloned().unwrap_or_else(|| self.rules_unset(pool))
+    }
+
+    /// The rules of a pool of which nobody has said any.
+    pub fn rules_unset(&self, pool: &PoolRecord) -> PoolRulesRecord {
         let nodes: BTreeSet<NodeId> = self.devices.values().map(|device| device.node).collect();
         let is_spread = pool.replicas > 1 && nodes.len() >= pool.replicas as usize;
         let failure_domain = if is_spread { FailureDomain::Node } else { FailureDomain::Device };
-        let unset = || PoolRulesRecord { failure_domain, ..PoolRulesRecord::unset(&pool.name) };
-        self.rules.get(&pool.name).cloned().unwrap_or_else(unset)
+        PoolRulesRecord { failure_domain, ..PoolRulesRecord::unset(&pool.name) }
     }
 
-    pub(super) fn input(&self, pool: &PoolRecord) -> PoolInput {
+    /// All that [`place`](super::super::place) asks for, of one pool.
+    pub fn input(&self, pool: &PoolRecord) -> PoolInput {
         let rules = self.rules_of(pool);
         let sets: Vec<&NodeSetRecord> = self.sets.values().filter(|set| set.pool == pool.name).collect();
         let table_of: BTreeMap<GroupId, u32> =
@@ -125,13 +152,7 @@ impl View {
         let groups = self.groups.values().filter(|group| group.pool == pool.name);
         PoolInput {
             devices: self.placed_devices(),
-            rules: Rules {
-                replicas: pool.replicas as usize,
-                min_in_sync: pool.min_in_sync as usize,
-                failure_domain: rules.failure_domain,
-                class: rules.class,
-                may_degrade: rules.may_degrade,
-            },
+            rules: Rules::of(pool, &rules),
             sets: sets
                 .iter()
                 .map(|set| NodeSet { table: set.table, nodes: set.nodes.clone(), lead: set.lead })

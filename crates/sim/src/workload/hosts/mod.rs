@@ -30,7 +30,9 @@ use super::cluster::story::{Story, tell};
 use super::volume::lock::{data_key, unused_wrap};
 use super::{Failure, Report, RunOptions, Workload};
 use administrator::Administrator;
-use cluster::{Compression, DEFAULT_POOL, Limits, NewPool, SimMap, ensure_pool};
+use cluster::{
+    Compression, DEFAULT_POOL, FailureDomain, Limits, NewPool, PoolRulesRecord, SimMap, VolumePlacement, ensure_pool,
+};
 use ledger::Ledger;
 use machine::Machine;
 use profile::Profile;
@@ -86,18 +88,22 @@ struct Plan {
     faults: Random,
     clocks: Random,
     layout: Random,
+    /// Where volumes are led.
+    placement: VolumePlacement,
 }
 
 impl Plan {
     fn draw(seed: u64) -> Self {
         let of = |purpose: u64| Random::for_purpose(seed, 0x4057_5000 + purpose);
-        Self { profile: Profile::draw(&of(0)), faults: of(1), clocks: of(2), layout: of(3) }
+        let placement = if of(4).below(2) == 0 { VolumePlacement::Gathered } else { VolumePlacement::Spread };
+        Self { profile: Profile::draw(&of(0)), faults: of(1), clocks: of(2), layout: of(3), placement }
     }
 }
 
 struct Run {
     world: World,
     profile: Profile,
+    placement: VolumePlacement,
     layout: Layout,
     machines: Vec<Rc<Machine>>,
     /// Machines of clients: hosts, then NBD clients.
@@ -116,12 +122,12 @@ struct Run {
 impl Run {
     fn new(options: &RunOptions) -> Self {
         let world = options.world();
-        let Plan { profile, faults, clocks, layout } = Plan::draw(options.seed);
+        let Plan { profile, faults, clocks, layout, placement } = Plan::draw(options.seed);
         let events = schedule::draw(&profile, &faults);
         let events: Vec<Event> = events.into_iter().filter(|event| !options.without.contains(&event.number)).collect();
         let story = (options.trace || options.story).then(Story::begin);
         if story.is_some() {
-            eprintln!("{profile:?}");
+            eprintln!("{profile:?}, {placement:?}");
             events.iter().for_each(|event| eprintln!("{event}"));
         }
         let map = SimMap::new();
@@ -151,6 +157,7 @@ impl Run {
             breaker: Breaker::default(),
             world,
             profile,
+            placement,
             machines,
             clients,
             outside,
@@ -176,7 +183,12 @@ impl Run {
         }
         let pool = self.profile.cluster.pools[0];
         let (replicas, min_in_sync) = (pool.replicas as u32, pool.min_in_sync as u32);
-        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas, min_in_sync, stores };
+        let rules = PoolRulesRecord {
+            failure_domain: if replicas > 1 { FailureDomain::Node } else { FailureDomain::Device },
+            placement: self.placement,
+            ..PoolRulesRecord::unset(DEFAULT_POOL)
+        };
+        let pool = NewPool { name: DEFAULT_POOL.to_owned(), replicas, min_in_sync, rules: Some(rules), stores };
         let map = self.map.handle_for(NodeId(u32::MAX));
         let made = async move { ensure_pool(&*map, &pool).await.map(drop) };
         self.world.run_on(&self.outside, 0, made)?.map_err(|error| Failure::new("setup", error))?;

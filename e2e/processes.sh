@@ -1,0 +1,98 @@
+#!/bin/bash
+# Nodes that are processes, over etcd: kill -9 of each kind of process under verified load, and all of them at once.
+# Time: 200 s.
+. "$(dirname "$0")/lib.sh"
+
+need processes etcd fio nbdinfo python3 || finish
+
+is() { "$cairn" "${@:2}" -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
+status() { is "$1" status; }
+of_node() { "$cairn" node ls -o json | python3 -c "import json, sys; print(json.load(sys.stdin)[$1 - 1]['$2'])"; }
+# worker N: the process that is the node; its parent is the supervisor.
+worker() { of_node "$1" pid; }
+parent() { ps -o ppid= -p "$1" | tr -d ' '; }
+etcd_pid() { pgrep -P "$demo_pid" -x etcd; }
+# Whatever is killed, this finds its successor.
+until_is() {
+    local what=$1 tries; shift
+    for tries in $(seq 120); do
+        "$@" > /dev/null 2>&1 && { pass "$what"; return; }
+        sleep 0.5
+    done
+    fail "$what: not within 60 s"
+}
+is_whole() { status 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s'; }
+is_up() { is "assert s[$1 - 1]['state'] == 'up' and s[$1 - 1]['pid'] not in (0, $2), s" node ls; }
+# load NAME SECONDS: written over and over to where the volume is served, then read back and compared.
+load() {
+    fio --name="$1" --ioengine=nbd --uri="$(field "$1" nbd_uri)" --rw=randwrite --bs=4k --iodepth=8 --size=32M \
+        --time_based --runtime="$2" --verify=crc32c --verify_fatal=1 --do_verify=1 --eta=never
+}
+written() {
+    fio --name="$1" --ioengine=nbd --uri="$(field "$1" nbd_uri)" --rw=write --bs=64k --iodepth=4 --size=32M \
+        --verify=crc32c --verify_fatal=1 --eta=never "${@:2}"
+}
+
+start_demo --nodes 3 --replicas 3 --processes --device-size 1G --volume a:128M
+check "three nodes are up, each a process of its own" is \
+    'assert [n["name"] for n in s] == ["node-1", "node-2", "node-3"] and len({n["pid"] for n in s}) == 3, s' node ls
+"$cairn" volume create b --size 128M > /dev/null
+"$cairn" volume create c --size 128M > /dev/null
+check "volumes are dealt to the nodes" is 'assert len({v["nbd_uri"].split("/")[2] for v in s}) == 3, s' volume ls
+check "the cluster is whole" is_whole
+for volume in b c; do check "$volume is written" written "$volume" --do_verify=1; done
+check "any node does what is another's to do" "$cairn" --admin "$admin" snapshot create c@one
+check "and several at one instant" "$cairn" snapshot create a@all b@all c@all
+check "the clone is where its volume is" "$cairn" clone c@one c2
+check "it goes into the trash" "$cairn" volume delete c2
+check "and comes back" "$cairn" trash restore c2
+
+# A node that serves nothing that is used: its copies are missed, and made good.
+load a 15 > "$work/load" 2>&1 & running=$!
+sleep 3
+before=$(worker 3)
+kill -KILL "$before"
+until_is "a node that was killed is started again" is_up 3 "$before"
+wait $running && pass "meanwhile a was written and read back" || { fail "a under load"; tail -n 5 "$work/load"; }
+until_is "and is whole again" is_whole
+check "its volume has what was written" written c --verify_only=1
+
+# The node that a client is connected to: its head moves, and what was acknowledged is there.
+before=$(worker 2)
+written b --do_verify=0 > "$work/load" 2>&1 & running=$!
+sleep 1
+kill -KILL "$(parent "$before")"
+wait $running
+until_is "with its supervisor a node ends, and both come again" is_up 2 "$before"
+until_is "the cluster is whole once more" is_whole
+check "what was written before is there" written b --do_verify=1
+
+load a 25 > "$work/load" 2>&1 & running=$!
+sleep 2
+before=$(worker 3)
+kill -STOP "$before"
+sleep 3
+check "a node that stands still is not dead: it goes on" kill -CONT "$before"
+etcd=$(etcd_pid)
+kill -KILL "$etcd"
+sleep 1
+kill -0 "$etcd" 2> /dev/null && fail "etcd was killed"
+wait $running && pass "without the map I/O goes on" || { fail "a without etcd"; tail -n 5 "$work/load"; }
+until_is "etcd comes again, and the cluster is whole" is_whole
+
+check "c is written before the power fails" written c --do_verify=0
+nodes=$(for node in 1 2 3; do worker $node; done)
+kill -KILL $demo_pid
+wait $demo_pid 2> /dev/null
+demo_pid=
+gone() { for pid in $nodes; do kill -0 "$pid" 2> /dev/null && return 1; done; return 0; }
+until_is "with the demo all of its processes end" gone
+start_demo
+until_is "the same directory opens again" is_whole
+for volume in b c; do check "$volume has what was written" written "$volume" --verify_only=1; done
+check "and a is read and written" load a 3
+stop_demo
+for node in 1 2 3; do
+    check "node $node's device has no fault" "$cairn" device check "$work/d/node-$node/device-1.img"
+done
+finish
