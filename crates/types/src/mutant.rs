@@ -304,6 +304,10 @@ pub enum Mutant {
     SetsShareGroups,
     /// Placement: a volume is made in a table whose node set nobody has looked for.
     TableWithoutSet,
+    /// Volume: snapshots that cores could not be told of, as the map did not answer, are not told later.
+    UntoldForgotten,
+    /// Heads: a volume that nobody uses stays where it is, though its home is up.
+    HomeForgotten,
 }
 
 #[cfg(feature = "mutants")]

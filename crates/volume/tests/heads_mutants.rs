@@ -14,6 +14,7 @@ use common::nodes::{
     a_head_that_slept_decides_nothing, a_host_that_goes_back_keeps_what_it_wrote_there,
     a_snapshot_is_an_instant_for_a_head_that_slept, who_slept_reads_no_snapshot_that_is_gone,
 };
+use common::untold::a_snapshot_can_be_read_once_the_map_answers;
 use std::ops::Range;
 use types::Mutant;
 
@@ -64,5 +65,10 @@ fn what_an_older_head_could_do_is_noticed() {
         "one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones",
         SEEDS,
         one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones
+    ));
+    assert!(Mutant::UntoldForgotten.is_caught(
+        "a_snapshot_can_be_read_once_the_map_answers",
+        SEEDS,
+        a_snapshot_can_be_read_once_the_map_answers
     ));
 }

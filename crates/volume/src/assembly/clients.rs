@@ -22,7 +22,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use types::{NodeId, VolumeId};
+use types::{Mutant, NodeId, VolumeId, mutant};
 
 /// Between two looks, if nothing is heard.
 const TEND_WAIT: Duration = Duration::from_millis(250);
@@ -321,7 +321,7 @@ impl Assembly {
         }
         let is_idle = !me.uses(volume) && !others.iter().any(|clients| clients.node != me.node && clients.uses(volume));
         let why = if users.contains(&volume.home) { Some(Home::Used) } else { is_idle.then_some(Home::Idle) };
-        let why = why.filter(|_| volume.home != NodeId(0) && serves(volume.home));
+        let why = why.filter(|_| volume.home != NodeId(0) && serves(volume.home) && !mutant(Mutant::HomeForgotten));
         let mut homesick = wishes.homesick.borrow_mut();
         let Some(why) = why else {
             homesick.remove(&volume.id);

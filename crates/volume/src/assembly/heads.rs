@@ -24,7 +24,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use types::{FamilyId, NodeId, StoreId, VolumeEpoch, VolumeId};
+use types::{FamilyId, Mutant, NodeId, StoreId, VolumeEpoch, VolumeId, mutant};
 
 /// After an error of the map.
 const RETRY_WAIT: Duration = Duration::from_millis(200);
@@ -63,6 +63,9 @@ pub(super) struct Heads {
     restless: RefCell<BTreeSet<VolumeId>>,
     /// Volumes that could not be looked at, or served, and why: they are looked at again.
     again: RefCell<BTreeMap<VolumeId, String>>,
+    /// Volumes of which cores may not know all snapshots: the map was asked to change them, or for a list of them, and did not
+    /// answer. They are told with each look, for as long as this node is the head: nobody knows when such a change is made.
+    unsure: RefCell<BTreeSet<VolumeId>>,
     /// Volumes that are on their way to another node.
     moving: RefCell<BTreeSet<VolumeId>>,
     /// Nodes that lead something and have no session, and since when.
@@ -73,7 +76,20 @@ impl Heads {
     /// The map has said that this node is the head, in an epoch that no other node and no earlier life of this one had.
     pub(super) fn have_taken(&self, volume: &VolumeRecord) {
         self.mine.borrow_mut().insert(volume.id, volume.volume_epoch);
+        self.unsure.borrow_mut().remove(&volume.id);
         self.note(volume);
+    }
+
+    /// Cores may not know all snapshots of the volume.
+    pub(super) fn is_unsure_of_snapshots(&self, id: VolumeId) {
+        if !mutant(Mutant::UntoldForgotten) {
+            self.unsure.borrow_mut().insert(id);
+        }
+    }
+
+    /// The volume is looked at again soon.
+    pub(super) fn is_looked_at_again(&self, id: VolumeId, why: &VolumeError) {
+        self.again.borrow_mut().insert(id, why.to_string());
     }
 
     /// Whether this node is its head.
@@ -122,6 +138,7 @@ impl Heads {
         self.mine.borrow_mut().remove(&id);
         self.raised.borrow_mut().remove(&id);
         self.known.borrow_mut().remove(&id);
+        self.unsure.borrow_mut().remove(&id);
         self.restless.borrow_mut().remove(&id);
     }
 
@@ -385,7 +402,7 @@ impl Assembly {
         }
         match volume.state {
             Life::Online if !self.is_listed(id) => self.list(volume, Standing::Here).await?,
-            Life::Online if self.is_other(volume) => {
+            Life::Online if self.is_other(volume) || self.0.heads.unsure.borrow().contains(&id) => {
                 self.refresh(volume).await?;
                 self.tell_snapshots(id, None).await?;
                 self.tell_locked().await;

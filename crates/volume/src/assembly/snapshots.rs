@@ -51,11 +51,15 @@ impl Assembly {
             return Err(VolumeError::NotQuiet { volume: info.name, seconds: QUIET_WAIT.as_secs() });
         }
         // With a name it stays; without one, the new top takes what it holds.
-        let taken = name_snapshot(&*self.0.map, info.id, name, old_top, by).await?;
-        if let Err(error) = self.tell_snapshots(info.id, None).await {
-            log::warn!("snapshot {volume}@{name} is taken, and cannot be read before the next one is: {error}");
+        let taken = name_snapshot(&*self.0.map, info.id, name, old_top, by).await;
+        if taken.is_err() {
+            // The map may have named it all the same, or do so yet.
+            self.0.heads.is_unsure_of_snapshots(info.id);
         }
-        Ok(taken)
+        if let Err(error) = self.tell_snapshots(info.id, None).await {
+            log::warn!("snapshots of {volume} cannot be read before the map answers: {error}");
+        }
+        Ok(taken?)
     }
 
     /// The snapshots of a volume, by name.
@@ -79,6 +83,7 @@ impl Assembly {
                 Ok(())
             }
             Err(error) => {
+                self.0.heads.is_unsure_of_snapshots(info.id);
                 self.tell_snapshots(info.id, None).await?;
                 Err(error.into())
             }
@@ -86,8 +91,17 @@ impl Assembly {
     }
 
     /// Lets every core know the volume's snapshots, all but the one that is `leaving`. Returns when nobody reads others
-    /// any more.
+    /// any more. If it fails they are told when the map answers.
     pub(super) async fn tell_snapshots(&self, id: VolumeId, leaving: Option<&str>) -> Result<(), VolumeError> {
+        let told = self.tell_snapshots_now(id, leaving).await;
+        if let Err(error) = &told {
+            self.0.heads.is_unsure_of_snapshots(id);
+            self.0.heads.is_looked_at_again(id, error);
+        }
+        told
+    }
+
+    async fn tell_snapshots_now(&self, id: VolumeId, leaving: Option<&str>) -> Result<(), VolumeError> {
         let mut parents: BTreeMap<LayerId, LayerId> = BTreeMap::new();
         let mut infos = Vec::new();
         for found in snapshots(&*self.0.map, id).await? {

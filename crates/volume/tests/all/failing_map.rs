@@ -1,6 +1,7 @@
 //! Snapshots and rollbacks while the map loses requests and answers: what failed has changed nothing, what was done
 //! stays done, and no write that was acknowledged afterwards is gone with the next start.
 
+use crate::common::untold::a_snapshot_can_be_read_once_the_map_answers;
 use crate::common::{Machine, new_volume, payload};
 use cluster::{LayerRecord, MapFaults, keys, list};
 use std::time::Duration;
@@ -86,4 +87,9 @@ fn a_rollback_that_fails_changes_nothing_and_one_that_is_done_lasts() {
 #[test]
 fn a_snapshot_that_fails_takes_nothing_that_is_written_later() {
     rounds(false);
+}
+
+#[test]
+fn a_snapshot_that_was_taken_while_the_map_failed_can_be_read() {
+    (1..20).for_each(a_snapshot_can_be_read_once_the_map_answers);
 }

@@ -13,6 +13,7 @@ pub mod nodes;
 pub mod status;
 pub mod stopped;
 pub mod together;
+pub mod untold;
 
 use cluster::{Limits, MapStore, SimMap};
 use runtime::SharedBuf;

@@ -103,8 +103,12 @@ impl Assembly {
         let alone = self.0.changing.lock().await;
         self.0.parties.borrow_mut().naming.retain(|(of, ..)| *of != instant);
         for id in &volumes {
+            if heard.is_none() {
+                // They may be named yet.
+                self.0.heads.is_unsure_of_snapshots(*id);
+            }
             if let Err(error) = self.tell_snapshots(*id, None).await {
-                log::warn!("snapshots of volume {id} cannot be read before the next one is taken: {error}");
+                log::warn!("snapshots of volume {id} cannot be read before the map answers: {error}");
             }
         }
         drop(alone);
