@@ -1,5 +1,8 @@
 //! What clients saw: every operation with its start, its end and its answer, in one order.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 /// What a block held: the stamp of the write that put it there. [`Value::ZERO`] is a block never written, or zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value(pub u64);
@@ -106,6 +109,8 @@ pub struct History {
     /// Operations not ended yet, in the order of their start.
     open: Vec<OperationId>,
     block_bytes: u64,
+    /// Snapshots that are all of one instant, by each of them.
+    together: BTreeMap<OperationId, Arc<[OperationId]>>,
 }
 
 impl Default for History {
@@ -118,7 +123,8 @@ impl History {
     /// An empty history of operations that are whole blocks of this size.
     pub fn of_blocks(block_bytes: u64) -> Self {
         assert_eq!(ATOMIC_BYTES % block_bytes, 0, "a block crosses no boundary");
-        Self { operations: Vec::new(), moments: 0, open: Vec::new(), block_bytes }
+        let together = BTreeMap::new();
+        Self { operations: Vec::new(), moments: 0, open: Vec::new(), block_bytes, together }
     }
 
     /// Blocks of what is written all or nothing.
@@ -147,6 +153,23 @@ impl History {
         let operation = &mut self.operations[id.0 as usize];
         operation.outcome = outcome(moment);
         operation
+    }
+
+    /// These snapshots are to be of one instant.
+    pub fn are_together(&mut self, snapshots: &[OperationId]) {
+        let all: Arc<[OperationId]> = snapshots.into();
+        self.together.extend(snapshots.iter().map(|id| (*id, all.clone())));
+    }
+
+    /// What a snapshot shows, and what those show that are of the same instant: as far as they were taken.
+    pub fn shown_with(&self, id: OperationId) -> impl Iterator<Item = Value> + '_ {
+        let alone = [id];
+        let all: Vec<OperationId> = self.together.get(&id).map_or(alone.to_vec(), |all| all.to_vec());
+        let taken = all.into_iter().map(|id| &self.operations[id.0 as usize]).filter(|one| one.is_done());
+        taken.flat_map(|one| match &one.action {
+            Action::Snapshot(values) => values.iter().flatten().copied(),
+            _ => unreachable!("only snapshots are of one instant"),
+        })
     }
 
     /// A write or zero was acknowledged.

@@ -12,7 +12,7 @@
 //! are all as good as each other, so that only their number counts: how many have been sent, and how many of them were used.
 
 use super::Violation;
-use crate::history::{Action, History, Moment, Operation, OperationId, Outcome, Value};
+use crate::history::{Action, History, Moment, OperationId, Outcome, Value};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 
@@ -113,7 +113,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
     for (index, operation) in history.operations().iter().enumerate() {
         let id = OperationId(index as u32);
         let Some(end) = operation.latest() else { continue };
-        let start = earliest(history, operation, end);
+        let start = earliest(history, id, end);
         for (place, block) in operation.blocks().enumerate() {
             let kind = match &operation.action {
                 Action::Write => Kind::Write(History::stamp(id)),
@@ -135,11 +135,12 @@ pub fn check(history: &History) -> Result<(), Violation> {
     numbers.into_iter().try_for_each(|block| check_block(block, &blocks[&block]))
 }
 
-/// The first moment at which an operation may take effect. A snapshot is one instant for all of its blocks: none of
-/// them is from before the newest write that any of them shows had begun.
-fn earliest(history: &History, operation: &Operation, end: Moment) -> Moment {
-    let Action::Snapshot(values) = &operation.action else { return operation.start };
-    let begun = values.iter().flatten().filter_map(|value| Some(history.writer(*value)?.start));
+/// The first moment at which an operation may take effect. A snapshot is one instant for all of its blocks, and for those of
+/// the snapshots that were taken with it: none of them is from before the newest write that any of them shows had begun.
+fn earliest(history: &History, id: OperationId, end: Moment) -> Moment {
+    let operation = &history.operations()[id.0 as usize];
+    let Action::Snapshot(_) = &operation.action else { return operation.start };
+    let begun = history.shown_with(id).filter_map(|value| Some(history.writer(value)?.start));
     // What began after the snapshot was answered is found where it is shown.
     begun.filter(|begun| *begun < end).fold(operation.start, Moment::max)
 }

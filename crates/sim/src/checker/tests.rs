@@ -431,3 +431,23 @@ fn writes_of_unknown_outcome_that_are_brought_back_later_do_not_pile_up() {
     }
     assert_eq!(script.checker(), "none");
 }
+
+#[test]
+fn snapshots_of_several_volumes_are_of_one_instant() {
+    // Block 0 was written before block 100 of another volume: who shows the second shows the first.
+    for (shown, verdict) in [([0, 0], "none"), ([1, 0], "none"), ([1, 1], "none"), ([0, 1], "linearizability")] {
+        for are_together in [true, false] {
+            let mut script = Script::default();
+            let snapshots = [0, 100].map(|first| script.0.start(Action::Snapshot(vec![None; 1]), first, 1));
+            if are_together {
+                script.0.are_together(&snapshots);
+            }
+            let values = [[Value::ZERO, script.write(0, 1)], [Value::ZERO, script.write(100, 1)]];
+            snapshots.iter().for_each(|snapshot| script.0.done(*snapshot));
+            for ((snapshot, of), shown) in snapshots.iter().zip(&values).zip(shown) {
+                script.0.seen(*snapshot, 0, &[of[shown]]).expect("looked at once");
+            }
+            assert_eq!(script.checker(), if are_together { verdict } else { "none" }, "{shown:?}");
+        }
+    }
+}

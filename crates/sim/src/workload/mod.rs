@@ -111,6 +111,10 @@ pub struct Report {
     pub snapshots: u64,
     /// Rollbacks to one of them.
     pub rollbacks: u64,
+    /// Times that snapshots of several volumes were taken at one instant.
+    pub instants: u64,
+    /// Moves of volumes by order.
+    pub moves: u64,
     /// Clones that were written to.
     pub clones: u64,
     /// Times that a volume grew.
@@ -167,6 +171,8 @@ impl Report {
         self.damaged += other.damaged;
         self.snapshots += other.snapshots;
         self.rollbacks += other.rollbacks;
+        self.instants += other.instants;
+        self.moves += other.moves;
         self.clones += other.clones;
         self.growths += other.growths;
         self.deletions += other.deletions;

@@ -3,11 +3,12 @@
 
 use super::ledger::{Ledger, Subject};
 use super::machine::Machine;
+use super::moves::Homes;
 use crate::history::{Action, OperationId, Value};
 use crate::workload::cluster::story::tell;
 use runtime::{now, random_u64, sleep};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use types::{CHUNK_BYTES, NodeId};
@@ -29,13 +30,13 @@ const LEAVING: Duration = Duration::from_secs(10);
 
 /// A snapshot, as far as he knows.
 #[derive(Clone, Copy)]
-struct Snapshot {
-    operation: OperationId,
-    life: Life,
+pub(super) struct Snapshot {
+    pub operation: OperationId,
+    pub life: Life,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+pub(super) enum Life {
     /// It was asked for.
     Asked,
     There,
@@ -44,19 +45,23 @@ enum Life {
 }
 
 /// What he knows of a volume.
-struct Known {
-    subject: Rc<Subject>,
-    snapshots: BTreeMap<String, Snapshot>,
+pub(super) struct Known {
+    pub subject: Rc<Subject>,
+    pub snapshots: BTreeMap<String, Snapshot>,
     is_clone: bool,
     /// At least, and at most.
     size_bytes: (u64, u64),
+    /// Where it may be at home, if it was sent anywhere.
+    pub homes: Homes,
 }
 
 /// See the module.
 pub struct Administrator {
-    ledger: Rc<Ledger>,
-    machines: Vec<Rc<Machine>>,
-    known: RefCell<Vec<Known>>,
+    pub(super) ledger: Rc<Ledger>,
+    pub(super) machines: Vec<Rc<Machine>>,
+    pub(super) known: RefCell<Vec<Known>>,
+    /// Snapshots of several volumes that he was not told of: all of them are there in the end, or none.
+    pub(super) together: RefCell<Vec<Vec<String>>>,
 }
 
 /// Why he has no answer that counts.
@@ -70,7 +75,8 @@ pub enum NotDone {
 
 impl Administrator {
     pub fn new(ledger: &Rc<Ledger>, machines: &[Rc<Machine>]) -> Rc<Self> {
-        Rc::new(Self { ledger: ledger.clone(), machines: machines.to_vec(), known: RefCell::default() })
+        let (known, together) = (RefCell::default(), RefCell::default());
+        Rc::new(Self { ledger: ledger.clone(), machines: machines.to_vec(), known, together })
     }
 
     pub fn knows(&self, subject: &Rc<Subject>, size_bytes: u64, is_clone: bool) {
@@ -79,6 +85,7 @@ impl Administrator {
             snapshots: BTreeMap::new(),
             is_clone,
             size_bytes: (size_bytes, size_bytes),
+            homes: Homes::default(),
         };
         self.known.borrow_mut().push(known);
     }
@@ -97,7 +104,8 @@ impl Administrator {
 
     async fn act(&self, number: usize) -> Result<(), NotDone> {
         match (random_u64() % 16, self.some_snapshot(number)) {
-            (0..6, _) => self.take(number).await,
+            (0..4, _) => self.take(number).await,
+            (4 | 5, _) => self.take_together().await,
             (6..10, Some(name)) => self.look(number, &name).await,
             (10, Some(name)) => self.roll_back(number, &name).await,
             (11, Some(name)) => self.delete_snapshot(number, &name).await,
@@ -107,7 +115,7 @@ impl Administrator {
         }
     }
 
-    fn subject(&self, number: usize) -> Rc<Subject> {
+    pub(super) fn subject(&self, number: usize) -> Rc<Subject> {
         self.known.borrow()[number].subject.clone()
     }
 
@@ -118,13 +126,17 @@ impl Administrator {
         there.get(random_u64() as usize % there.len().max(1)).map(|name| (*name).clone())
     }
 
-    fn set_life(&self, number: usize, name: &str, life: Life) {
+    pub(super) fn set_life(&self, number: usize, name: &str, life: Life) {
         self.known.borrow_mut()[number].snapshots.get_mut(name).expect("it is known").life = life;
+    }
+
+    pub(super) fn may_have_another(&self, number: usize) -> bool {
+        self.known.borrow()[number].snapshots.len() < SNAPSHOTS_MAX
     }
 
     async fn take(&self, number: usize) -> Result<(), NotDone> {
         let subject = self.subject(number);
-        if self.known.borrow()[number].snapshots.len() >= SNAPSHOTS_MAX {
+        if !self.may_have_another(number) {
             return Ok(());
         }
         let (name, volume) = (self.ledger.new_name("s"), subject.name.clone());
@@ -154,13 +166,13 @@ impl Administrator {
         }
     }
 
-    fn start(&self, action: Action, subject: &Subject) -> OperationId {
+    pub(super) fn start(&self, action: Action, subject: &Subject) -> OperationId {
         let profile = &self.ledger.profile;
         self.ledger.start(action, subject, (profile.first_block, profile.blocks))
     }
 
     /// Reads all of a snapshot at the head.
-    async fn look(&self, number: usize, name: &str) -> Result<(), NotDone> {
+    pub(super) async fn look(&self, number: usize, name: &str) -> Result<(), NotDone> {
         let subject = self.subject(number);
         let operation = self.known.borrow()[number].snapshots[name].operation;
         let units: Vec<(u64, u32)> = self
@@ -343,7 +355,7 @@ impl Administrator {
     }
 
     /// Has a node do something, and waits for its answer for as long as it lives.
-    async fn ask_at<T: 'static, F: Future<Output = T> + 'static>(
+    pub(super) async fn ask_at<T: 'static, F: Future<Output = T> + 'static>(
         &self,
         machine: &Rc<Machine>,
         volume: &str,
@@ -372,16 +384,22 @@ impl Administrator {
     /// All is whole: what he was told is so. What he was not told is found out, and every snapshot is read.
     pub async fn look_at_all(self: Rc<Self>, machine: usize) {
         let count = self.known.borrow().len();
+        let mut there = BTreeSet::new();
         for number in 0..count {
-            if let Err(why) = self.look_at_one(number).await {
-                let name = self.subject(number).name.clone();
-                self.ledger.fail("model", format!("{name}, when all was whole: {why:?}"));
+            match self.look_at_one(number).await {
+                Ok(found) => there.extend(found),
+                Err(why) => {
+                    let name = self.subject(number).name.clone();
+                    self.ledger.fail("model", format!("{name}, when all was whole: {why:?}"));
+                }
             }
         }
+        self.all_or_none(&there);
         self.ledger.end(machine);
     }
 
-    async fn look_at_one(&self, number: usize) -> Result<(), NotDone> {
+    /// Returns the names of its snapshots.
+    async fn look_at_one(&self, number: usize) -> Result<Vec<String>, NotDone> {
         let subject = self.subject(number);
         let found =
             self.ask(&subject.name, |assembly, volume| async move { assembly.snapshots(&volume).await }).await?;
@@ -419,7 +437,7 @@ impl Administrator {
             let message = format!("{} has {} bytes, not {sure} (or {asked})", subject.name, info.size_bytes);
             self.ledger.fail("model", message);
         }
-        Ok(())
+        Ok(found)
     }
 }
 

@@ -137,6 +137,9 @@ impl Run {
     fn read_without_map(&mut self) -> Result<(), Failure> {
         self.go_on(self.world.now() + ALL_AT_HOME)?;
         self.until("volumes are on their way", HEAL_LIMIT, Self::lacks)?;
+        if let Some(why) = self.administrator.is_not_at_home() {
+            return Err(Failure::new("home", why));
+        }
         self.map.set_unreachable(true);
         self.go_on(self.world.now() + MAP_AWAY)?;
         let read = self.read_all("the map is away", self.machines.len());

@@ -18,8 +18,10 @@ mod client;
 mod ending;
 mod ledger;
 mod machine;
+mod moves;
 mod profile;
 mod schedule;
+mod together;
 
 use super::cluster::breaker::{Breaker, Site, no_map_faults};
 use super::cluster::fault::Fault;
@@ -59,6 +61,22 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::RollbackKeepsNewer,
         Mutant::CloneSharesTop,
         Mutant::GrowthForgotten,
+        Mutant::HomeForgotten,
+        Mutant::UntoldForgotten,
+        Mutant::InstantOfHeadGoneOn,
+        Mutant::InstantTopTakenEarly,
+        Mutant::RaiseNotAwaited,
+        Mutant::RaisedInMemory,
+        Mutant::OldRequestTaken,
+        Mutant::OvertakenDone,
+        Mutant::OtherTableTaken,
+        Mutant::SnapshotWithoutRaise,
+        Mutant::LeftWithoutRaise,
+        Mutant::DoneBeforeRaise,
+        Mutant::OlderHeadTaken,
+        Mutant::RefusedHeadGoesOn,
+        Mutant::GhostExecuted,
+        Mutant::ReadPastLease,
     ],
 };
 
@@ -222,6 +240,10 @@ impl Run {
         if self.profile.administrator {
             self.ledger.begin(self.clients.len());
             self.outside.spawn(0, self.administrator.clone().run(self.clients.len()));
+        }
+        if self.profile.mover {
+            self.ledger.begin(self.clients.len());
+            self.outside.spawn(0, self.administrator.clone().move_about(self.clients.len()));
         }
         self.go_on(began + self.profile.cluster.duration)
     }

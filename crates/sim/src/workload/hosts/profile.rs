@@ -36,6 +36,8 @@ pub struct Profile {
     pub waits: Waits,
     /// Whether an administrator is at work: snapshots, clones, rollbacks, growth, trash.
     pub administrator: bool,
+    /// Whether somebody sends volumes from node to node.
+    pub mover: bool,
     pub compression: Compression,
     pub encrypted: bool,
 }
@@ -79,6 +81,7 @@ impl Profile {
                 _ => Compression::Off,
             },
             encrypted: random.one_in(4),
+            mover: random.one_in(3),
             cluster,
         }
     }
