@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 
 BLOCK, WRITERS = 4096, 4
@@ -47,7 +48,7 @@ class Client:
     def read(self, block):
         data = self.ask(0, block * BLOCK, BLOCK)
         numbers = {number for number, in struct.iter_unpack("<Q", data)}
-        assert len(numbers) == 1, "a block that is written in part"
+        assert len(numbers) == 1, f"a block that is written in part: {numbers}"
         return numbers.pop()
 
 
@@ -84,6 +85,9 @@ def main():
     [thread.start() for thread in threads]
     seen = []
     try:
+        # What the volumes hold of before is no number.
+        while not (all(written) or wrong):
+            time.sleep(0.01)
         for n in range(rounds):
             before = list(written)
             taken = run("snapshot", "create", *(f"{name}@i{n}" for name in names))

@@ -4,14 +4,17 @@
 # Time: 360 s (one and a half minutes; the first run builds the guest from Debian packages)
 # A reader's make is no child of `make test`: that one would say which directories it enters.
 unset MAKEFLAGS MFLAGS MAKELEVEL
-# The default ports are free in a network of one's own.
-[ -n "${README_NETWORK:-}" ] || { export README_NETWORK=1; exec unshare --net "$0" "$@"; }
+# The default ports are free in a network of one's own, from which nothing is fetched: the guest is built before.
+if [ -z "${README_NETWORK:-}" ]; then
+    "$(dirname "$0")/../tools/kernel-client/kernel-client" build 2> /dev/null
+    export README_NETWORK=1
+    exec unshare --net "$0" "$@"
+fi
 . "$(dirname "$0")/lib.sh"
 need readme ip unshare curl jq fio nbdinfo nbdcopy qemu-img make qemu-system-x86_64 mkfs.ext4 dpkg-deb apt-get || finish
 ip link set lo up
 
 kernel_client=$root/tools/kernel-client/kernel-client
-"$kernel_client" build 2> /dev/null
 
 # A directory as `git clone` and `make run` leave it, as far as the commands look at it, and two images of the reader's.
 clone() { # clone NAME

@@ -54,7 +54,8 @@ crashes volume 1..61 1500 "segments cleaned" "times full" snapshots rollbacks cl
 # The workload of whole clusters counts otherwise: crashes, kills, and all that its schedule brings.
 crashes cluster 1..81 50 reigns pauses cuts
 crashes heads 1..61 50 "asked afar" reigns pauses cuts
-crashes hosts 1..41 100 "sent again" resets pauses cuts isolations snapshots rollbacks clones growths deletions
+crashes hosts 1..41 100 "sent again" resets pauses cuts isolations snapshots rollbacks clones growths deletions moves \
+    instants
 
 # Other seeds each time: a failure prints the command that repeats it.
 fresh_seeds() {
@@ -66,7 +67,8 @@ fresh_seeds() {
     [ "$status" = 0 ] && [ "${operations:-0}" -gt 0 ]
     check "$1, fresh seeds from $fresh: $(field "$3" "$out") $3, $operations operations" $?
 }
-fresh_seeds cluster 280 reigns
+fresh_seeds cluster 140 reigns
+fresh_seeds hosts 160 "sent again"
 
 plain=$(traces "$target/debug/cairn-sim") && optimised=$(traces "$simulator")
 status=$?

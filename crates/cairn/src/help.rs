@@ -21,7 +21,7 @@ Volumes:
 The cluster:
   status    How the cluster is, why, what is being done, and when that ends
   why       Where the time of a volume's I/O goes, and its slowest commands
-  pool      Pools: ls, info, set
+  pool      Pools: create, ls, info, set
 
   help      Explain a command: `cairn help volume create`
 

@@ -459,11 +459,6 @@ impl ControlHandle {
         self.ask(|reply| Request::Keys(KeyRequest::Rekey(name, secret, change, reply))).await?
     }
 
-    /// The pools, by name.
-    pub async fn list_pools(&self) -> Result<Vec<PoolRecord>, ControlError> {
-        self.ask(|reply| Request::Keys(KeyRequest::Pools(reply))).await?
-    }
-
     /// The pools with their rules, by name.
     pub async fn pool_infos(&self) -> Result<Vec<PoolInfo>, ControlError> {
         self.ask(|reply| Request::Pools(PoolRequest::List(reply))).await?

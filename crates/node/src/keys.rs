@@ -29,8 +29,6 @@ pub enum KeyRequest {
     Lock(VolumeName, Answer<VolumeInfo>),
     /// Change the secrets that open a volume and its family.
     Rekey(VolumeName, Secret, SecretChange, Answer<VolumeInfo>),
-    /// The pools, by name.
-    Pools(Answer<Vec<PoolRecord>>),
     /// Compress what is written to a pool from now on like this.
     SetCompression(String, Compression, Answer<PoolRecord>),
 }
@@ -57,7 +55,6 @@ pub(crate) async fn answer(assembly: Assembly, request: KeyRequest) {
         KeyRequest::Rekey(name, secret, change, reply) => {
             drop(reply.send(rekey(&assembly, &name, secret, change).await));
         }
-        KeyRequest::Pools(reply) => tell(reply, assembly.pools().await),
         KeyRequest::SetCompression(pool, compression, reply) => {
             tell(reply, assembly.set_compression(&pool, compression).await);
         }

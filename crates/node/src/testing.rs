@@ -1,8 +1,10 @@
 //! What the unit tests of this crate share.
 
-use cluster::{Compression, Policy, PoolRecord};
+use cluster::{Compression, Policy, PoolRecord, PoolRulesRecord};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use types::NodeId;
+use volume::PoolInfo;
 
 /// A directory of its own, removed when dropped.
 pub(crate) struct TempDir(PathBuf);
@@ -27,15 +29,22 @@ impl Drop for TempDir {
     }
 }
 
-/// A pool as the map has it.
-pub(crate) fn pool(name: &str) -> PoolRecord {
-    PoolRecord {
-        name: name.to_owned(),
-        policy: Policy::Replicated,
-        replicas: 1,
-        min_in_sync: 1,
-        table: 1,
-        write_cache: false,
-        compression: Compression::Off,
+/// A pool of one device.
+pub(crate) fn pool(name: &str) -> PoolInfo {
+    PoolInfo {
+        record: PoolRecord {
+            name: name.to_owned(),
+            policy: Policy::Replicated,
+            replicas: 1,
+            min_in_sync: 1,
+            table: 1,
+            write_cache: false,
+            compression: Compression::Off,
+        },
+        rules: PoolRulesRecord::unset(name),
+        groups: 100,
+        devices: 1,
+        nodes: vec![NodeId(1)],
+        node_sets: 0,
     }
 }

@@ -14,9 +14,9 @@
 
 use super::book::AddressBook;
 use super::error::ApiError;
-use super::server::{Admin, BODY_MAX_BYTES, Shared};
 use super::health_types::Finding;
 use super::observe::add_cause;
+use super::server::{Admin, BODY_MAX_BYTES, Shared};
 use super::types::{Device, Status, TrashedVolume};
 use super::view;
 use crate::control::{ControlError, ControlHandle};

@@ -3,20 +3,18 @@
 use super::*;
 use crate::keys::{KeyRequest, SecretChange};
 use crate::pools::PoolRequest;
-use cluster::{PoolRecord, PoolRulesRecord};
 use types::NodeId;
 use volume::{Encryption, PoolInfo, Secret};
 
 /// A control core whose volumes all open with the same secrets.
 pub(super) struct Keys {
-    pool: PoolRecord,
-    rules: PoolRulesRecord,
+    pool: PoolInfo,
     secrets: Vec<Secret>,
 }
 
 impl Keys {
     pub(super) fn new() -> Self {
-        Self { pool: crate::testing::pool("default"), rules: PoolRulesRecord::unset("default"), secrets: Vec::new() }
+        Self { pool: crate::testing::pool("default"), secrets: Vec::new() }
     }
 
     fn place(&self, secret: &Secret) -> Result<usize, ControlError> {
@@ -57,10 +55,9 @@ impl Keys {
                 });
                 let _ = reply.send(answer);
             }
-            KeyRequest::Pools(reply) => drop(reply.send(Ok(vec![self.pool.clone()]))),
             KeyRequest::SetCompression(name, compression, reply) => {
-                self.pool.compression = compression;
-                let found = (name == self.pool.name).then(|| self.pool.clone());
+                self.pool.record.compression = compression;
+                let found = (name == self.pool.record.name).then(|| self.pool.record.clone());
                 let _ = reply.send(found.ok_or(ControlError::NoPool(name)));
             }
         }
@@ -68,21 +65,10 @@ impl Keys {
 }
 
 impl Keys {
-    fn info(&self) -> PoolInfo {
-        PoolInfo {
-            record: self.pool.clone(),
-            rules: self.rules.clone(),
-            groups: 100,
-            devices: 1,
-            nodes: vec![NodeId(1)],
-            node_sets: 0,
-        }
-    }
-
     /// What makes pools is tried elsewhere: here only that what is asked arrives.
     pub(super) fn answer_of_pools(&mut self, request: PoolRequest) {
         match request {
-            PoolRequest::List(reply) => drop(reply.send(Ok(vec![self.info()]))),
+            PoolRequest::List(reply) => drop(reply.send(Ok(vec![self.pool.clone()]))),
             PoolRequest::Create(new, reply) => {
                 let refused = format!("{} copies, of which {}, apart by {}", new.replicas, new.min_in_sync, {
                     new.rules.expect("they are said").failure_domain
@@ -90,11 +76,11 @@ impl Keys {
                 drop(reply.send(Err(ControlError::Refused(refused))));
             }
             PoolRequest::Change(name, change, reply) => {
-                let found = name == self.pool.name;
+                let found = name == self.pool.record.name;
                 if let Some(placement) = change.placement.filter(|_| found) {
-                    self.rules.placement = placement;
+                    self.pool.rules.placement = placement;
                 }
-                drop(reply.send(if found { Ok(self.info()) } else { Err(ControlError::NoPool(name)) }));
+                drop(reply.send(if found { Ok(self.pool.clone()) } else { Err(ControlError::NoPool(name)) }));
             }
             PoolRequest::HomeFor(wanted, reply) => {
                 let answer = match wanted.home {

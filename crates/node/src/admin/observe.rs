@@ -6,17 +6,16 @@ use super::health::{Look, finding, now_ns};
 use super::server::{Admin, NamePath, Shared, name_of};
 use super::types::{ErrorBody, Health, OperationLatency, SlowIo, StageTimes, Status, VolumeLatency};
 use super::view;
-use crate::control::ClusterStatus;
+use crate::control::{ClusterStatus, ControlHandle};
 use crate::log::utc_of_ns;
 use crate::metrics::{self, Scrape};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use cluster::PoolRecord;
 use cluster::health::Severity;
-use volume::VolumeInfo;
 use volume::latency::{Class, ClassTotals, Stage};
+use volume::{PoolInfo, VolumeInfo};
 
 /// Where the time of a volume's commands went in the last one to two minutes: sums for each operation, and the slowest
 /// commands.
@@ -74,16 +73,21 @@ pub(super) async fn get_status(
     State(admin): Shared,
     passed_on: Option<Extension<IsPassedOn>>,
 ) -> Result<Json<Status>, ApiError> {
-    let (volumes, pools) = (admin.control.list_volumes().await?, admin.control.list_pools().await?);
+    let (volumes, pools) = (admin.control.list_volumes().await?, pools(&admin.control).await);
     let cluster = admin.control.status().await?;
     Ok(Json(explained(&admin, &cluster, (&volumes, &pools), passed_on.is_some()).await))
+}
+
+/// The pools, if the map answers: what it does not say is told as such.
+async fn pools(control: &ControlHandle) -> Vec<PoolInfo> {
+    control.pool_infos().await.unwrap_or_default()
 }
 
 /// With what the map says, if it answers; a part of the whole leaves that to the node that puts the parts together.
 async fn explained(
     admin: &Admin,
     cluster: &ClusterStatus,
-    (volumes, pools): (&[VolumeInfo], &[PoolRecord]),
+    (volumes, pools): (&[VolumeInfo], &[PoolInfo]),
     is_part: bool,
 ) -> Status {
     match Look::take(admin, Some(&cluster.node)).await {
@@ -128,7 +132,7 @@ pub(super) async fn get_readiness(State(admin): Shared) -> Result<&'static str, 
     (status = 200, body = String, content_type = "text/plain"), (status = 503, body = ErrorBody)))]
 pub(super) async fn get_metrics(State(admin): Shared) -> Result<Response, ApiError> {
     let control = &admin.control;
-    let (volumes, pools) = (control.list_volumes().await?, control.list_pools().await?);
+    let (volumes, pools) = (control.list_volumes().await?, pools(control).await);
     let cluster = control.status().await?;
     let scrape = Scrape {
         status: explained(&admin, &cluster, (&volumes, &pools), false).await,

@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use cluster::{FailureDomain, NewPool, PoolChange, PoolRulesRecord, VolumePlacement, default_min_in_sync};
 use volume::{PoolInfo, VolumeInfo};
 
-fn details(pool: &PoolInfo, volumes: &[VolumeInfo]) -> PoolDetails {
+pub(super) fn details(pool: &PoolInfo, volumes: &[VolumeInfo]) -> PoolDetails {
     PoolDetails {
         name: pool.record.name.clone(),
         replicas: pool.record.replicas,

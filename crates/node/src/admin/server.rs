@@ -19,8 +19,8 @@ use super::snapshots;
 use super::types::{
     AddDevice, AllowHost, Capacity, ChangeLimits, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
     CreateSnapshot, CreateSnapshots, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, MoveVolume,
-    Node, NodeState, OperationLatency, Pool, RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot,
-    SnapshotOf, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
+    Node, NodeState, OperationLatency, RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot, SnapshotOf,
+    StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
 };
 use super::view;
 use crate::control::ControlHandle;
@@ -156,7 +156,6 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         SecretKind,
         UnlockVolume,
         RekeyVolume,
-        Pool,
         PoolDetails,
         CreatePool,
         ChangePool,

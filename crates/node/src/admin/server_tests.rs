@@ -267,7 +267,8 @@ fn a_volume_is_made_seen_and_deleted() {
             "nguid": nguid, "nvme_addresses": ["127.0.0.1:4420"], "nbd_uri": "nbd://127.0.0.1:10809/data",
             "nbd_uris": ["nbd://127.0.0.1:10809/data"], "layers": [3, 1],
             "limits": {"iops": null, "bytes_per_second": null, "burst_ms": null},
-            "pool": "default", "compression": "off", "encrypted": false, "locked": false, "any_host": false, "hosts": [],
+            "pool": "default", "placement": "spread", "head": "node-1", "home": "node-1", "compression": "off",
+            "encrypted": false, "locked": false, "any_host": false, "hosts": [],
         });
         assert_eq!((status, &made), (201, &expected));
         assert_eq!(ask(at, "GET", "/v1/volumes", None).await, (200, json!([expected])));

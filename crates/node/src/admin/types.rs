@@ -2,7 +2,7 @@
 
 use super::duty_types::Duty;
 use super::health_types::{AtRisk, Doing, Finding};
-use super::pool_types::Placement;
+use super::pool_types::{Placement, PoolDetails};
 use crate::secret::{from_hex, to_hex};
 use crate::volume_spec::BlockSize;
 use serde::{Deserialize, Serialize};
@@ -451,24 +451,6 @@ impl NodeState {
     }
 }
 
-/// A pool: devices that share a policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Pool {
-    /// Its name.
-    #[schema(example = "default")]
-    pub name: String,
-    /// Copies of each block.
-    #[schema(example = 1)]
-    pub replicas: u32,
-    /// Copies that must be durable before a write is acknowledged.
-    #[schema(example = 1)]
-    pub min_in_sync: u32,
-    /// How what is written from now on is compressed; what is stored stays as it is.
-    pub compression: Compression,
-    /// Volumes in it.
-    pub volumes: usize,
-}
-
 /// What opens an encrypted volume.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -625,7 +607,7 @@ pub struct Status {
     /// Encrypted volumes that nobody can use until they are unlocked.
     pub volumes_locked: Vec<String>,
     /// The pools.
-    pub pools: Vec<Pool>,
+    pub pools: Vec<PoolDetails>,
     /// Deleted volumes whose space is not all back yet.
     pub volumes_deleting: usize,
     /// Deleted volumes that can still be restored, and still take space.

@@ -3,15 +3,16 @@
 use super::duty_types::Duty;
 use super::health::{finding, health_of, is_of_failed, look_of, now_ns, reason};
 use super::pool_types::Placement;
-use super::types::{Capacity, Device, Health, Limits, Node, NodeState, Pool, Status, TrashedVolume, Usage, Volume};
+use super::pools::details;
+use super::types::{Capacity, Device, Health, Limits, Node, NodeState, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
 use crate::node_name::NodeName;
-use cluster::{PoolRecord, health};
+use cluster::health;
 use std::iter;
 use std::net::SocketAddr;
 use types::NodeId;
-use volume::{DeviceStatus, Encryption, NodeStatus, Placed, VolumeInfo, VolumeUsage};
+use volume::{DeviceStatus, Encryption, NodeStatus, Placed, PoolInfo, VolumeInfo, VolumeUsage};
 
 /// Where a client reaches a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,17 +109,6 @@ fn name(node: NodeId) -> String {
     if node == NodeId(0) { String::new() } else { NodeName(node).to_string() }
 }
 
-/// A pool of which these are the volumes, among others.
-pub(super) fn pool(pool: &PoolRecord, volumes: &[VolumeInfo]) -> Pool {
-    Pool {
-        name: pool.name.clone(),
-        replicas: pool.replicas,
-        min_in_sync: pool.min_in_sync,
-        compression: pool.compression.into(),
-        volumes: volumes.iter().filter(|volume| *volume.pool == *pool.name).count(),
-    }
-}
-
 /// A volume in the trash.
 pub(super) fn trashed(volume: &volume::TrashedVolume) -> TrashedVolume {
     TrashedVolume {
@@ -135,7 +125,7 @@ pub(super) fn trashed(volume: &volume::TrashedVolume) -> TrashedVolume {
 pub(crate) fn status(
     status: &ClusterStatus,
     volumes: &[VolumeInfo],
-    pools: &[PoolRecord],
+    pools: &[PoolInfo],
     found: Option<(Vec<health::Finding>, usize)>,
 ) -> Status {
     let node = &status.node;
@@ -163,7 +153,7 @@ pub(crate) fn status(
             .filter(|volume| volume.encryption == Encryption::Locked)
             .map(|volume| volume.name.clone())
             .collect(),
-        pools: pools.iter().map(|record| pool(record, volumes)).collect(),
+        pools: pools.iter().map(|pool| details(pool, volumes)).collect(),
         volumes_deleting: node.deleting_volumes,
         trash: node.trash.iter().map(trashed).collect(),
         capacity: capacity(node),
@@ -177,12 +167,12 @@ pub(crate) fn status(
 }
 
 /// What the nodes of this process know and no record of the map says.
-fn own(node: &NodeStatus, pools: &[PoolRecord], orders: usize) -> Vec<health::Finding> {
+fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Finding> {
     use health::{Finding, Severity};
     let said = node.reasons.iter().filter(|reason| !is_of_failed(reason, node));
     let mut found: Vec<Finding> = said.map(|reason| Finding::new(Severity::Degraded, reason)).collect();
     for device in node.devices.iter().filter(|device| device.damage > 0) {
-        let has_others = pools.iter().any(|pool| pool.replicas > 1);
+        let has_others = pools.iter().any(|pool| pool.record.replicas > 1);
         let alone = if has_others { "" } else { " and there is no other copy" };
         let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
         let places: Vec<String> = device.damaged.iter().take(DAMAGED_NAMED_MAX).cloned().collect();

@@ -295,7 +295,11 @@ impl Search {
     fn continuations(&self, from: Possibility) -> impl Iterator<Item = Possibility> + '_ {
         let open = self.open.iter().enumerate().filter(move |(slot, _)| from.done & (1 << slot) == 0);
         let named = open.filter_map(move |(slot, access)| {
-            let Kind::Write(value) = access.as_ref()?.kind else { return None };
+            let access = access.as_ref()?;
+            let Kind::Write(value) = access.kind else { return None };
+            if self.ends_first(access, from.done) != slot {
+                return None;
+            }
             Some(Possibility { value, done: self.content(value, from.done | 1 << slot), zeroes: from.zeroes })
         });
         let zero = (from.zeroes < self.zeroes).then(|| {
@@ -303,6 +307,16 @@ impl Search {
             Possibility { value: Value::ZERO, done, zeroes: from.zeroes + 1 }
         });
         named.chain(zero)
+    }
+
+    /// Of the writes of unknown outcome that are under way and write the same, the one that ends first: whatever order has
+    /// another of them now is as good with this one, and the other in its place. A write that is required is itself.
+    fn ends_first(&self, one: &Access, done: u64) -> usize {
+        let open = self.open.iter().enumerate().filter(|(slot, _)| done & (1 << slot) == 0);
+        let like = open.filter_map(|(slot, access)| Some((slot, access.as_ref()?))).filter(|(_, access)| {
+            access.operation == one.operation || (!access.required && !one.required && access.kind == one.kind)
+        });
+        like.min_by_key(|(slot, access)| (access.end, *slot)).map_or(0, |(slot, _)| slot)
     }
 
     /// With the reads under way that a value contents.

@@ -451,3 +451,21 @@ fn snapshots_of_several_volumes_are_of_one_instant() {
         }
     }
 }
+
+/// Zeroes of one kind, sent again and again, whose outcomes nobody knows and whose process has ended: they are told by nobody
+/// from each other, however many they are.
+#[test]
+fn zeroes_of_unknown_outcome_that_end_with_their_process_do_not_pile_up() {
+    for (sent, verdict) in [(40, "none"), (2, "linearizability")] {
+        let mut script = Script::default();
+        let zeroes: Vec<_> = (0..sent).map(|_| script.begin_zero(0)).collect();
+        for _ in 0..3 {
+            let one = script.write(0, 1);
+            script.read(0, &[one]);
+            script.read(0, &[Value::ZERO]);
+        }
+        assert_eq!(zeroes.len(), sent);
+        script.0.processes_ended();
+        assert_eq!(script.checker(), verdict);
+    }
+}

@@ -204,6 +204,7 @@ impl std::fmt::Display for Report {
         write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
         if self.virtual_time > Duration::ZERO {
             write!(f, "{} members replaced, ", self.replaced)?;
+            write!(f, "{} moves, {} instants, ", self.moves, self.instants)?;
             write!(f, "{} asked afar, {} sent again, {} resets, ", self.far, self.resent, self.resets)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;

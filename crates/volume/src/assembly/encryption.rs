@@ -124,11 +124,6 @@ impl Assembly {
         Ok(set_wraps(&*self.0.map, was, wraps).await?)
     }
 
-    /// The pools, by name.
-    pub async fn pools(&self) -> Result<Vec<PoolRecord>, VolumeError> {
-        Ok(list::<PoolRecord>(&*self.0.map, keys::POOLS).await?.into_iter().map(|found| found.record).collect())
-    }
-
     /// Compresses what is written to the pool's volumes like this, from the moment when this returns. What is stored
     /// stays as it is, and readable.
     pub async fn set_compression(&self, pool: &str, compression: Compression) -> Result<PoolRecord, VolumeError> {
