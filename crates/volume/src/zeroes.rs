@@ -4,7 +4,7 @@ use crate::admission::Access;
 use crate::api::{IoError, MAX_TRANSFER_BYTES, Volume};
 use crate::command::Command;
 use crate::part::Work;
-use runtime::{IoBuf, SharedBuf};
+use runtime::{IoBuf, SharedBuf, now};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
@@ -72,6 +72,7 @@ async fn zero_long(volume: &Volume, offset: u64, len: u64, how: &Zeroing) -> Res
     let at_once = if matches!(how, Zeroing::Store(_)) { STORED_CHUNKS_AT_ONCE } else { CHUNKS_AT_ONCE };
     let mut pieces: Vec<Piece> = Vec::with_capacity(at_once);
     while at < end {
+        let began = now();
         while at < end && pieces.len() < at_once {
             let cut = end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let command = begin(volume, at, cut - at, how)?;
@@ -80,6 +81,10 @@ async fn zero_long(volume: &Volume, offset: u64, len: u64, how: &Zeroing) -> Res
         }
         all(&mut pieces).await?;
         runtime::yield_now().await; // chunks that hold nothing are done without a wait
+        if at < end {
+            // What is admitted late may come after newer commands of a client that is back elsewhere.
+            volume.session.may_go_on(began).await?;
+        }
     }
     Ok(())
 }

@@ -22,6 +22,8 @@ const ASSUMED_BYTES_PER_SECOND: u64 = 100 << 20;
 const GROUP_SECONDS: f64 = 0.4;
 /// How long maintenance lasts if nobody says.
 const MAINTENANCE_MINUTES: u64 = 30;
+/// The longest, a week: meanwhile nothing is copied elsewhere.
+const MAINTENANCE_MINUTES_MAX: u64 = 7 * 24 * 60;
 /// Beginnings of ids that are shorter may be anything.
 const ID_DIGITS_MIN: usize = 4;
 
@@ -56,7 +58,12 @@ fn request_of(order: &DutyOrder, cluster: &ClusterStanding) -> Result<Request, A
         (DutyAction::Lost, subject) => Request::GiveUp(subject),
         (DutyAction::Remove, subject) => Request::Remove(subject),
         (DutyAction::Maintenance, Subject::Node(node)) => {
-            let lasts = Duration::from_secs(60 * order.minutes.unwrap_or(MAINTENANCE_MINUTES));
+            let minutes = order.minutes.unwrap_or(MAINTENANCE_MINUTES);
+            if !(1..=MAINTENANCE_MINUTES_MAX).contains(&minutes) {
+                let hint = "drain the node if it is away for longer, or take it back with undrain";
+                return bad(&format!("maintenance lasts 1 to {MAINTENANCE_MINUTES_MAX} minutes, not {minutes}"), hint);
+            }
+            let lasts = Duration::from_secs(60 * minutes);
             Request::Maintain { node, until_ns: now_ns() + lasts.as_nanos() as u64 }
         }
         (DutyAction::Maintenance, Subject::Device(_)) => {
@@ -219,6 +226,29 @@ mod tests {
         assert_eq!(subject_of("/dev/2882338818", &cluster), Ok(Subject::Device(StoreId(0xabcd_0002 << 96))));
         for name in ["abcd", "abc", "", "node-1", "/dev"] {
             assert!(subject_of(name, &cluster).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn maintenance_lasts_a_week_at_most() {
+        let node =
+            cluster::control::NodeStanding { node: NodeId(1), duty: NodeDuty::In, is_there: true, devices: Vec::new() };
+        let cluster = ClusterStanding { nodes: vec![node], ..ClusterStanding::default() };
+        let asked = |minutes| {
+            let order = DutyOrder {
+                subject: "node-1".to_owned(),
+                action: DutyAction::Maintenance,
+                with: None,
+                minutes,
+                dry_run: true,
+            };
+            request_of(&order, &cluster)
+        };
+        for minutes in [None, Some(1), Some(10_080)] {
+            assert!(asked(minutes).is_ok(), "{minutes:?}");
+        }
+        for minutes in [0, 10_081, u64::MAX] {
+            assert!(asked(Some(minutes)).is_err(), "{minutes}");
         }
     }
 
