@@ -81,7 +81,8 @@ impl Assembly {
             },
             Err(busy) => Err(busy),
         };
-        let _alone = self.0.changing.lock().await;
+        // Whoever changes something else may wait for a map that is away, for as long as that is (H18): a volume that is
+        // changing does not wait for them. What decides is looked at in one piece, and cores are told in this order.
         self.0.heads.moves_no_more(id);
         match &given {
             // What is let in from now on is told where it is served.

@@ -2,7 +2,10 @@
 
 use crate::common::moving::Host;
 use crate::common::nodes::{Cluster, NODES, check, fill, made, node_id, of};
+use crate::common::{new_volume, payload};
 use cluster::{VolumeRecord, get, keys};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use types::NodeId;
 use volume::{Assembly, Standing, VolumeError};
@@ -121,4 +124,55 @@ fn a_move_that_the_map_does_not_answer_changes_nothing() {
     cluster.pass(Duration::from_secs(12));
     let head = record(&cluster, 0).head.0 as usize - 1;
     host.end(&cluster, head);
+}
+
+/// Another change may have to wait until the map answers: a volume that was to move, and whose commands do not end, does not
+/// wait with it.
+#[test]
+fn a_move_ends_though_another_change_waits_for_the_map() {
+    let mut waited = 0;
+    for cut in (0..30).map(|step| Duration::from_millis(10 * step)) {
+        let cluster = Cluster::new(5, 1);
+        cluster.at(0, |assembly| async move {
+            made(assembly.clone()).await;
+            assembly.create_volume(new_volume("w", 8 << 20)).await.expect("made");
+            assembly.create_snapshot("w", "first").await.expect("taken");
+        });
+        cluster.pass(Duration::from_secs(1));
+        let slow = cluster::MapFaults { latency_max: Duration::from_millis(20), ..cluster::MapFaults::NONE };
+        cluster.map.set_faults(slow);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        // Nobody acknowledges what is written from here on.
+        [1, 2].iter().for_each(|index| cluster.nodes[*index].pause());
+        cluster.at(0, |assembly| async move {
+            let mover = assembly.clone();
+            runtime::spawn(async move {
+                let _ = of(&assembly).write(0, payload(&[1; 4096])).await;
+            });
+            runtime::spawn(async move {
+                let _ = ordered(mover, 1).await;
+            });
+        });
+        cluster.pass(Duration::from_millis(200));
+        assert_eq!(cluster.standing(0, "v"), Some(Standing::Changing), "it is on its way");
+        cluster.at(0, |assembly| async move {
+            runtime::spawn(async move {
+                let _ = assembly.create_snapshot("w", "second").await;
+                over.store(true, Ordering::Relaxed);
+            });
+        });
+        cluster.pass(cut);
+        cluster.map.set_faults(cluster::MapFaults { requests_lost: 1024, ..slow });
+        cluster.pass(Duration::from_secs(4));
+        let standing = cluster.standing(0, "v");
+        waited += usize::from(!is_over.load(Ordering::Relaxed));
+        assert_eq!(standing, Some(Standing::Here), "cut after {cut:?}");
+        cluster.map.set_faults(cluster::MapFaults::NONE);
+        [1, 2].iter().for_each(|index| cluster.nodes[*index].resume());
+        cluster.pass(Duration::from_secs(12));
+        let head = record(&cluster, 0).head.0 as usize - 1;
+        cluster.at(head, |assembly| async move { check(&of(&assembly), 1).await });
+    }
+    assert!(waited > 0, "some change waits for the map");
 }

@@ -108,11 +108,13 @@ impl Cluster {
 
     /// Where the volume stands, as each node that is up says.
     pub fn standings(&self, name: &'static str) -> Vec<Option<Standing>> {
-        let standing = |index: usize| {
-            self.assemblies.borrow()[index].as_ref()?;
-            self.at(index, move |assembly| async move { served(&assembly, name).map(|volume| volume.standing()) })
-        };
-        (0..NODES).map(standing).collect()
+        (0..NODES).map(|index| self.standing(index, name)).collect()
+    }
+
+    /// The same, as one of them says.
+    pub fn standing(&self, index: usize, name: &'static str) -> Option<Standing> {
+        self.assemblies.borrow()[index].as_ref()?;
+        self.at(index, move |assembly| async move { served(&assembly, name).map(|volume| volume.standing()) })
     }
 }
 
