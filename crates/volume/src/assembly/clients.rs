@@ -83,6 +83,14 @@ impl Wishes {
         };
     }
 
+    /// Whether another node has the key that the volume may need.
+    pub(super) fn has_key(&self, node: NodeId, volume: &VolumeRecord) -> bool {
+        match self.clients.borrow().get(&node) {
+            Some(clients) => clients.can_serve(volume),
+            None => volume.key.is_none(),
+        }
+    }
+
     pub(super) fn forget_all(&self) {
         self.clients.borrow_mut().clear();
     }

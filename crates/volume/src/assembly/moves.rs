@@ -11,7 +11,7 @@
 //! that did it all the same has a new head for the volume.
 
 use super::{Assembly, VolumeError};
-use crate::api::{Standing, VolumeInfo};
+use crate::api::{Encryption, Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{MapError, Reign, Stay, VolumeRecord, get, give_head, keys};
 use std::time::Duration;
@@ -39,6 +39,9 @@ impl Assembly {
         if !self.0.heads.is_alive(to) {
             return Err(stays("it is not up (`cairn node ls` says which are)"));
         }
+        if info.encryption == Encryption::Unlocked && !self.has_key(info.id, to).await? {
+            return Err(stays("it does not have the volume's key: `cairn volume unlock` gives it to all nodes"));
+        }
         let given = match self.reign(info.id) {
             Some(_) => self.hand_over(info.id, to, Stay::ForGood).await?,
             None if self.0.heads.is_alive(info.head) => {
@@ -52,6 +55,16 @@ impl Assembly {
                 Err(stays("it was given the volume and does not serve it yet: `cairn volume info` says when it does"))
             }
         }
+    }
+
+    /// Whether a node can read and write what a volume that is unlocked here holds.
+    async fn has_key(&self, id: VolumeId, node: NodeId) -> Result<bool, VolumeError> {
+        if node == self.0.id {
+            return Ok(true);
+        }
+        let found = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await?;
+        let volume = found.ok_or(cluster::CatalogError::Gone(id))?.record;
+        Ok(self.0.heads.wishes().has_key(node, &volume))
     }
 
     /// The head of it has no session: whoever asks may say who is next.

@@ -2,6 +2,7 @@
 //! keys.
 
 use crate::common::instant::{SEVERAL_SHARDS_BYTES, steady};
+use crate::common::nodes::{Cluster, node_id};
 use crate::common::{Machine, Random, new_volume, payload, read_all};
 use cluster::{
     Compression, DEFAULT_POOL, KeyRecord, LayerRecord, MapError, MapStore, PoolRecord, Record, Revision, SecretKind,
@@ -345,4 +346,29 @@ fn a_pool_compresses_as_it_was_told_last_and_at_once() {
     machine.run(async move {
         assert_eq!(assembly.volumes()[0].compression, Compression::Lz4);
     });
+}
+
+/// Nobody could use it there.
+#[test]
+fn a_volume_is_not_sent_where_its_key_is_not() {
+    let cluster = Cluster::new(7, 1);
+    let secret = key_file(1);
+    let contents = vec![7; SIZE as usize];
+    let (at_first, at_second) = (secret.clone(), secret);
+    let written = contents.clone();
+    cluster.at(0, |assembly| async move {
+        create(&assembly, "a", &at_first).await;
+        write(&assembly, "a", &written).await;
+    });
+    cluster.pass(Duration::from_secs(3));
+    let kept = contents.clone();
+    cluster.at(0, |assembly| async move {
+        let refused = assembly.move_volume("a", node_id(1)).await.expect_err("it has no key");
+        assert!(refused.to_string().contains("cairn volume unlock"), "{refused}");
+        assert!(holds(&assembly, "a", &kept).await, "it is served as before");
+    });
+    cluster.at(1, |assembly| async move { unlock(&assembly, "a", &at_second).await.expect("unlocked") });
+    cluster.pass(Duration::from_secs(3));
+    cluster.at(0, |assembly| async move { drop(assembly.move_volume("a", node_id(1)).await.expect("moved")) });
+    cluster.at(1, |assembly| async move { assert!(holds(&assembly, "a", &contents).await) });
 }
