@@ -174,8 +174,6 @@ impl Reigning {
         for store in gone {
             let since = *self.gone_since.entry(store).or_insert(now);
             if now.since(since) >= GIVE_UP_AFTER {
-                // Whatever comes of it: not again at once.
-                self.gone_since.insert(store, now);
                 due.push(store);
             }
         }
@@ -190,6 +188,8 @@ impl Reigning {
                 turned.is_more = true;
                 break;
             }
+            // Whatever comes of it: not again at once.
+            self.gone_since.insert(store, now);
             if !self.is_held_elsewhere(store) && !mutant(Mutant::GivenUpAlone) {
                 continue;
             }

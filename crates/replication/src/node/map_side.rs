@@ -379,21 +379,25 @@ impl MapSide {
         self.say_stores(core.shared.node, lease).await?;
         // Whatever happened while there was none.
         self.look_at_all(core).await?;
-        let mut looked_at = now();
+        let (mut looked_at, mut wait) = (now(), timing.renewal);
         loop {
             if now() >= until {
                 return Ok(());
             }
             tell_session(core, until);
-            runtime::sleep(timing.renewal).await;
+            runtime::sleep(wait).await;
             let asked_at = now();
             match self.map.keep_alive(lease).await {
                 Ok(()) if now() < until => {
                     self.answered();
-                    until = asked_at + lasts;
+                    (until, wait) = (asked_at + lasts, timing.renewal);
                 }
                 Ok(()) => return Ok(()),
-                Err(MapError::Unknown) => continue,
+                // One that is not answered does not end the session: there is time for some more.
+                Err(MapError::Unknown) => {
+                    wait = RETRY_WAIT;
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             }
             self.end_failed(lease).await?;

@@ -450,6 +450,7 @@ impl Assembly {
         self.0.heads.wishes.forget_all();
         self.0.heads.sets.borrow_mut().clear();
         self.0.heads.doors.borrow_mut().clear();
+        self.0.heads.keepers.borrow_mut().clear();
         let mut due: BTreeSet<VolumeId> = self.0.heads.known.borrow().keys().copied().collect();
         for KeyValue { key, value, .. } in &listing.items {
             due.extend(self.hear(key, Some(value)));
