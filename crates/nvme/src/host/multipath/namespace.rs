@@ -82,8 +82,11 @@ pub async fn compare_and_write(
     expected: SharedBuf,
     data: SharedBuf,
 ) -> Result<bool, HostError> {
+    let is = |error: &HostError, status| error.status().map(Status::code) == Some(status);
     match namespace.compare_and_write(offset_bytes, expected, data).await? {
-        (Err(error), _) if error.status().map(Status::code) == Some(Status::COMPARE_FAILURE) => Ok(false),
+        (Err(error), _) if is(&error, Status::COMPARE_FAILURE) => Ok(false),
+        // A half that ends because of the other says nothing of its own: that one has the reason.
+        (Err(error), Err(why)) if is(&error, Status::ABORTED_FAILED_FUSED) => Err(why),
         (Err(error), _) | (_, Err(error)) => Err(error),
         (Ok(()), Ok(())) => Ok(true),
     }
