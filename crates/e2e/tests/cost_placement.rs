@@ -228,6 +228,9 @@ fn count(directory: &Path, placement: VolumePlacement, kind: Kind, depth: u64) -
 
 /// Stated cost is allowed to be exceeded by this: a beat, a look, a timer in between.
 const TOLERANCE: f64 = 1.10;
+/// Of many at a time: a batch is what has come meanwhile, so how large it is depends on what else the machine does. Without
+/// batches it would be four to eight times as much.
+const TOLERANCE_OF_BATCHES: f64 = 2.0;
 
 /// What 1,000 commands of a kind cost all three nodes together.
 struct Stated {
@@ -254,9 +257,19 @@ fn assert_cost(placement: VolumePlacement, kind: Kind, depth: u64, stated: &Stat
          allocations, {device_writes} device writes, {amplification:.3} device bytes per byte"
     );
     let most = |stated: u64| (stated as f64 * TOLERANCE) as u64;
-    assert!(messages <= most(stated.messages), "{messages} messages, stated are {}", stated.messages);
-    assert!(system_calls <= most(stated.system_calls), "{system_calls} calls, stated are {}", stated.system_calls);
-    assert!(device_writes <= most(stated.device_writes), "{device_writes} writes, stated: {}", stated.device_writes);
+    let most_of_all =
+        |stated: u64| if depth == 1 { most(stated) } else { (stated as f64 * TOLERANCE_OF_BATCHES) as u64 };
+    assert!(messages <= most_of_all(stated.messages), "{messages} messages, stated are {}", stated.messages);
+    assert!(
+        system_calls <= most_of_all(stated.system_calls),
+        "{system_calls} calls, stated are {}",
+        stated.system_calls
+    );
+    assert!(
+        device_writes <= most_of_all(stated.device_writes),
+        "{device_writes} writes, stated: {}",
+        stated.device_writes
+    );
     // Each lane of the client is a task, and takes what a task takes; beats of three nodes take some.
     let of_client = 4 * depth + 64;
     let most_allocations = stated.allocations.map_or(u64::MAX, |stated| most(stated) + of_client);
