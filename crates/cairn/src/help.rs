@@ -98,7 +98,8 @@ Example:
   cairn volume move data node-2                connect hosts to node-2 first: they go on there
 
 No data is moved and no command fails: what is under way ends at the old node, and hosts send the rest to the new one.
-It is the volume's home from now on: it comes back to it after a failure.";
+It is the volume's home from now on: it comes back to it after a failure. Refused to a node that does not have the key
+of a volume that is unlocked: `cairn volume unlock` gives it to all nodes.";
 
 pub(crate) const VOLUME_RENAME: &str = "\
 Examples:
