@@ -306,6 +306,10 @@ pub enum Mutant {
     TableWithoutSet,
     /// Volume: snapshots that cores could not be told of, as the map did not answer, are not told later.
     UntoldForgotten,
+    /// Volume: a change of one volume waits for those of all others.
+    OneChangeAtATime,
+    /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.
+    GoneWaitedFor,
     /// Heads: a volume that nobody uses stays where it is, though its home is up.
     HomeForgotten,
 }

@@ -16,7 +16,7 @@ use crate::head::{Call, Head, Orphan, Running, VolumeState};
 use crate::latency::{self, Moments};
 use crate::message::{Outcome, Reply, Request};
 use crate::part::{self, Done, Part, blocks_around, local_group};
-use crate::patience::{self, TooLong};
+use crate::patience::{self, TooLong, Who};
 use crate::raised::raised_first;
 use crate::session::Session;
 use crate::spec::VolumeSpec;
@@ -277,10 +277,15 @@ impl Command {
                     Stage::Boxed(boxed) => boxed.await,
                 }
             });
-            let ended = if waits { Ok(work.await) } else { head.patience.wait(volume.info.id, called, work).await };
-            let (finished, moments) = match ended {
+            let who = || Who {
+                volume: volume.info.id,
+                snapshot: running.snapshot().cloned(),
+                since: called,
+                is_patient: waits,
+            };
+            let (finished, moments) = match head.patience.wait(who, work).await {
                 Ok(ended) => ended,
-                Err(TooLong) => (Err(given_up(&head, volume, &targets)), Moments::default()),
+                Err(TooLong) => (Err(given_up(&head, &running, &targets)), Moments::default()),
             };
             latency::note(Moments::called(called).with(moments));
             finished.map_err(|error| running.volume().explain(error))
@@ -290,7 +295,14 @@ impl Command {
 
 /// What a command comes to that was given up. Of parts on other cores those tell what they find.
 #[cold]
-fn given_up(head: &Rc<Head>, volume: &VolumeState, targets: &[Option<Target>]) -> IoError {
+fn given_up(head: &Rc<Head>, running: &Running, targets: &[Option<Target>]) -> IoError {
+    let volume = running.volume();
+    if let Some(snapshot) = running.snapshot().filter(|snapshot| snapshot.is_gone()) {
+        return snapshot.gone(&volume.name());
+    }
+    if volume.is_gone() {
+        return volume.gone();
+    }
     let spec = volume.gate.term().spec.clone();
     for target in targets.iter().flatten().filter(|target| target.core == head.index) {
         if let Ok(group) = local_group(&volume.table.groups, target.place) {
@@ -581,11 +593,14 @@ async fn unless_it_takes_too_long(
     waits: bool,
     done: impl Future<Output = Outcome>,
 ) -> Outcome {
-    if waits {
-        return done.await;
-    }
-    match head.patience.wait(spec.info.id, now(), pin!(done)).await {
+    let since = now();
+    let who = || Who { volume: spec.info.id, snapshot: None, since, is_patient: waits };
+    match head.patience.wait(who, pin!(done)).await {
         Ok(outcome) => outcome,
+        Err(TooLong) if head.is_given_up(spec.info.id) => {
+            let why = format!("volume {} was deleted or locked", spec.info.name);
+            Outcome { result: Err(IoError::Gone(why)), moments: Moments::default() }
+        }
         Err(TooLong) => {
             let table = head.table(spec.table.id);
             if let Ok(group) = local_group(table.as_ref().map_or(&[], |table| &table.groups), place) {

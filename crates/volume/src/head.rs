@@ -181,6 +181,11 @@ impl Head {
         served.map(|volume| volume.state).or_else(leaving)
     }
 
+    /// Whether the volume was taken away from this core, and nobody wants to hear what becomes of its commands.
+    pub(crate) fn is_given_up(&self, volume: VolumeId) -> bool {
+        self.leaving.borrow().iter().any(|state| state.info.id == volume && state.gives_up.get())
+    }
+
     /// What the volume is here and now, if this node serves it: in another's reign it asks for nothing.
     pub(crate) fn spec_of(&self, volume: VolumeId) -> Option<Arc<VolumeSpec>> {
         let leaving = || self.leaving.borrow().iter().find(|state| state.info.id == volume).cloned();
@@ -425,6 +430,8 @@ pub(crate) struct VolumeState {
     pub(crate) raised: Raised,
     stood: WaitList,
     gone: Cell<bool>,
+    /// Of what waits nobody wants the outcome any more.
+    gives_up: Cell<bool>,
     running: Cell<u64>,
     drained: WaitList,
 }
@@ -456,6 +463,7 @@ impl VolumeState {
             raised: Raised::default(),
             stood: WaitList::default(),
             gone: Cell::new(false),
+            gives_up: Cell::new(false),
             running: Cell::new(0),
             drained: WaitList::default(),
         };
@@ -463,10 +471,21 @@ impl VolumeState {
     }
 
     /// Takes the volume away from this core: what is called from now on is refused; returns when nothing runs that was
-    /// called here. What was called on other cores goes on until it has returned there.
+    /// called here. What was called on other cores goes on until it has returned there. What waits for a group that does not
+    /// serve is given up: nobody uses the volume any more.
     pub(crate) async fn remove(head: &Rc<Head>, id: VolumeId) {
+        Self::take_away(head, id, true).await;
+    }
+
+    /// The same when the node stops. Its commands are not given up: the volume is there, and other nodes have it.
+    pub(crate) async fn stop(head: &Rc<Head>, id: VolumeId) {
+        Self::take_away(head, id, false).await;
+    }
+
+    async fn take_away(head: &Rc<Head>, id: VolumeId, gives_up: bool) {
         let Some(Volume { state, .. }) = head.directory.remove(id) else { return };
         head.leaving.borrow_mut().push(state.clone());
+        state.gives_up.set(gives_up);
         state.gone.set(true);
         state.stood.wake_all();
         state.drained.until(|| (state.running.get() == 0).then_some(())).await;
@@ -543,6 +562,11 @@ impl VolumeState {
     }
 
     #[cold]
+    pub(crate) fn gone(&self) -> IoError {
+        IoError::Gone(format!("volume {} was deleted or locked", self.name()))
+    }
+
+    #[cold]
     pub(crate) fn serves_nobody(&self) -> IoError {
         IoError::Stopped(format!("a group of volume {} serves nobody for now", self.name()))
     }
@@ -567,7 +591,7 @@ impl VolumeState {
     ) -> Result<(Rc<Head>, Running), IoError> {
         // First of all: of a volume that is gone the size means nothing any more.
         let Some(head) = self.head.upgrade().filter(|_| !self.gone.get()) else {
-            return Err(IoError::Gone(format!("volume {} was deleted or locked", self.name())));
+            return Err(self.gone());
         };
         match self.standing() {
             Standing::Here => {}
@@ -587,11 +611,16 @@ impl VolumeState {
 }
 
 /// A command of a volume, or of one of its snapshots, that runs.
-pub(crate) struct Running(Rc<VolumeState>, #[allow(dead_code)] Option<Reading>); // ends with it
+pub(crate) struct Running(Rc<VolumeState>, Option<Reading>); // which ends with it
 
 impl Running {
     pub(crate) fn volume(&self) -> &Rc<VolumeState> {
         &self.0
+    }
+
+    /// The snapshot that it reads.
+    pub(crate) fn snapshot(&self) -> Option<&Rc<SnapshotState>> {
+        self.1.as_ref().map(Reading::snapshot)
     }
 }
 

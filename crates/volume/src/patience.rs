@@ -11,8 +11,12 @@
 //!
 //! Whoever waits is in a list of its core, with its waker, from when it first had to wait: no timer per command, no allocation.
 //! A task of the core looks through it twice a second.
+//!
+//! Of a volume or snapshot that is taken away nobody waits any longer, nor do those who would wait for ever: what is changed
+//! next waits for them.
 
 use crate::head::{Head, VolumeState};
+use crate::snapshot::SnapshotState;
 use crate::spec::VolumeSpec;
 use replication::{Access, GroupError};
 use runtime::{Instant, now};
@@ -23,21 +27,32 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
-use types::{GroupId, VolumeId};
+use types::{GroupId, Mutant, VolumeId, mutant};
 
 /// A command waits so long for its group (H16).
 pub(crate) const GROUP_PATIENCE: Duration = Duration::from_secs(10);
-/// Once its volume has stopped, so long: what is under way at groups that serve ends.
+/// Once its volume has stopped, or is gone, so long: what is under way at groups that serve ends.
 const STOPPED_PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks at who waits.
 const LOOK_WAIT: Duration = Duration::from_millis(500);
 /// Between two looks at whether a stopped group serves again.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 
+/// Who waits.
+#[derive(Clone)]
+pub(crate) struct Who {
+    pub(crate) volume: VolumeId,
+    /// The snapshot that it reads, where that is known.
+    pub(crate) snapshot: Option<Rc<SnapshotState>>,
+    /// When it was called.
+    pub(crate) since: Instant,
+    /// However long it takes: see [`Session::that_waits`](crate::session::Session::that_waits).
+    pub(crate) is_patient: bool,
+}
+
 /// A command that waits.
 struct Waiter {
-    volume: VolumeId,
-    since: Instant,
+    who: Who,
     waker: Waker,
     is_over: bool,
 }
@@ -67,12 +82,11 @@ impl Patience {
         Waiting(self, place)
     }
 
-    /// What comes of `future`, for a command of this volume that was called at `since`. Given up, it is for the caller to drop.
+    /// What comes of `future`, for this command. Given up, it is for the caller to drop.
     // Borrowed: each command's task would carry a future that is moved in here twice.
     pub(crate) async fn wait<T>(
         &self,
-        volume: VolumeId,
-        since: Instant,
+        who: impl Fn() -> Who,
         mut future: Pin<&mut impl Future<Output = T>>,
     ) -> Result<T, TooLong> {
         let mut waiting: Option<Waiting<'_>> = None;
@@ -81,7 +95,7 @@ impl Patience {
                 return Poll::Ready(Ok(done));
             }
             match &waiting {
-                None => waiting = Some(self.begin(Waiter { volume, since, waker: cx.waker().clone(), is_over: false })),
+                None => waiting = Some(self.begin(Waiter { who: who(), waker: cx.waker().clone(), is_over: false })),
                 Some(Waiting(_, place)) => {
                     let mut waiters = self.waiters.borrow_mut();
                     let waiter = waiters[*place as usize].as_mut().expect("it waits");
@@ -102,12 +116,14 @@ impl Patience {
     }
 
     /// Gives up whoever has waited too long.
-    fn look(&self, is_stopped: impl Fn(VolumeId) -> bool) {
+    fn look(&self, is_stopped: impl Fn(VolumeId) -> bool, is_gone: impl Fn(&Who) -> bool) {
         let at = now();
         let mut over = Vec::new();
         for waiter in self.waiters.borrow_mut().iter_mut().flatten().filter(|waiter| !waiter.is_over) {
-            let waited = at.since(waiter.since);
-            if waited >= GROUP_PATIENCE || waited >= STOPPED_PATIENCE && is_stopped(waiter.volume) {
+            let who = &waiter.who;
+            let waited = at.since(who.since);
+            let is_too_long = waited >= GROUP_PATIENCE || waited >= STOPPED_PATIENCE && is_stopped(who.volume);
+            if is_too_long && !who.is_patient || waited >= STOPPED_PATIENCE && is_gone(who) {
                 waiter.is_over = true;
                 over.push(waiter.waker.clone());
             }
@@ -130,7 +146,11 @@ pub(crate) async fn look_after(head: Weak<Head>) {
         runtime::sleep(LOOK_WAIT).await;
         let Some(head) = head.upgrade() else { return };
         let is_stopped = |id| head.directory.by_id(id).is_some_and(|volume| volume.state.is_stopped());
-        head.patience.look(is_stopped);
+        let is_gone = |who: &Who| {
+            let is_gone = who.snapshot.as_ref().is_some_and(|snapshot| snapshot.is_gone());
+            (is_gone || head.is_given_up(who.volume)) && !mutant(Mutant::GoneWaitedFor)
+        };
+        head.patience.look(is_stopped, is_gone);
     }
 }
 

@@ -44,6 +44,13 @@ pub(crate) struct SnapshotState {
 /// A command of a snapshot that runs.
 pub(crate) struct Reading(Rc<SnapshotState>);
 
+impl Reading {
+    /// What it reads.
+    pub(crate) fn snapshot(&self) -> &Rc<SnapshotState> {
+        &self.0
+    }
+}
+
 impl SnapshotState {
     fn new(info: SnapshotInfo) -> Rc<Self> {
         Rc::new(Self { info, gone: Cell::new(false), running: Cell::new(0), drained: WaitList::default() })
@@ -52,10 +59,21 @@ impl SnapshotState {
     /// Lets a command in.
     pub(crate) fn let_in(self: &Rc<Self>, volume: impl FnOnce() -> String) -> Result<Reading, IoError> {
         if self.gone.get() {
-            return Err(IoError::Gone(format!("snapshot {}@{} was deleted", volume(), self.info.name)));
+            return Err(self.gone(&volume()));
         }
         self.running.set(self.running.get() + 1);
         Ok(Reading(self.clone()))
+    }
+
+    /// Whether it was taken away from this core.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    /// What a command of it comes to when it is gone.
+    #[cold]
+    pub(crate) fn gone(&self, volume: &str) -> IoError {
+        IoError::Gone(format!("snapshot {volume}@{} was deleted", self.info.name))
     }
 
     /// Resolves when nobody reads it who was let in here.

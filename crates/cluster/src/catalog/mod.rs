@@ -44,7 +44,7 @@ pub use snapshots::{
 pub use trash::{TRASH_TERM, empty_trash, restore_volume, trash_volume};
 pub use volumes::{
     DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_placed_volume, create_volume, finish_delete,
-    take_families, take_heads,
+    take_families, take_head, take_heads,
 };
 
 use crate::map::{MapError, MapStore, Outcome, Transaction};

@@ -209,6 +209,31 @@ async fn free_nsid(map: &dyn MapStore, subsystem: &str, volume: VolumeId) -> Res
     in_turn.find(|nsid| !taken.contains(nsid)).ok_or_else(|| CatalogError::SubsystemFull(subsystem.to_owned()))
 }
 
+/// Makes `node` the head of a volume, if it `is_due`, in a new volume epoch. Returns it as it is afterwards.
+pub async fn take_head(
+    map: &dyn MapStore,
+    id: VolumeId,
+    node: NodeId,
+    is_due: impl Fn(&VolumeRecord) -> bool,
+) -> Result<Option<VolumeRecord>, CatalogError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let Some(old) = get::<VolumeRecord>(map, &keys::volume(id)).await?.filter(|found| is_due(&found.record)) else {
+            return Ok(None);
+        };
+        let new = taken_by(node, &old);
+        let transaction = Transaction::new().expect(new.key(), old.modified).put(new.key(), encode(&new));
+        if let Attempt::Done = attempt(map, transaction).await? {
+            return Ok(Some(new));
+        }
+    }
+    Err(CatalogError::Contended)
+}
+
+fn taken_by(node: NodeId, old: &Versioned<VolumeRecord>) -> VolumeRecord {
+    let volume_epoch = VolumeEpoch(old.record.volume_epoch.0 + 1);
+    VolumeRecord { head: node, volume_epoch, ..old.record.clone() }
+}
+
 /// Makes `node` the head of each volume that `is_due`, in a new volume epoch. Returns them as they are afterwards, those
 /// that are being deleted too.
 pub async fn take_heads(
@@ -226,11 +251,7 @@ pub async fn take_heads(
             return Ok(taken);
         }
         for batch in due.chunks(TRANSACTION_OPERATIONS_MAX) {
-            let next = |old: &Versioned<VolumeRecord>| {
-                let volume_epoch = VolumeEpoch(old.record.volume_epoch.0 + 1);
-                VolumeRecord { head: node, volume_epoch, ..old.record.clone() }
-            };
-            let next: Vec<VolumeRecord> = batch.iter().map(next).collect();
+            let next: Vec<VolumeRecord> = batch.iter().map(|old| taken_by(node, old)).collect();
             let put = |transaction: Transaction, (old, new): (&Versioned<VolumeRecord>, &VolumeRecord)| {
                 transaction.expect(new.key(), old.modified).put(new.key(), encode(new))
             };

@@ -46,7 +46,7 @@ impl Assembly {
         wanted: &WantedPlace,
         (place, key, wrap): (KeyPlace, DataKey, KeyWrap),
     ) -> Result<VolumeInfo, VolumeError> {
-        let _alone = self.0.changing.lock().await;
+        let _keying = self.0.keying.lock().await;
         self.check_free(&new.name)?;
         let record = KeyRecord {
             id: place.key,
@@ -55,7 +55,9 @@ impl Assembly {
             created_at_ns: wrap.created_at_ns,
             wraps: vec![wrap],
         };
+        let _making = self.0.changing.making();
         let volume = self.create_with_key(&new, wanted, &record).await?;
+        let _alone = self.0.changing.one(volume.id).await;
         self.0.keys.borrow_mut().insert(place.key, Arc::new(key));
         self.add(&volume).await?;
         self.served(&new.name)
@@ -78,12 +80,15 @@ impl Assembly {
 
     /// Unlocks all volumes of the key's family; every core serves them when this returns. Nothing to do if they are.
     pub async fn unlock(&self, id: KeyId, key: DataKey) -> Result<(), VolumeError> {
-        let _alone = self.0.changing.lock().await;
+        let _keying = self.0.keying.lock().await;
         // Its record may have gone with its last volume meanwhile.
         key_record(&*self.0.map, id).await?;
         self.0.keys.borrow_mut().entry(id).or_insert_with(|| Arc::new(key));
-        for volume in self.family_of(id).await? {
-            if self.0.head.directory.by_id(volume.id).is_none() {
+        for VolumeRecord { id, .. } in self.family_of(id).await? {
+            let _alone = self.0.changing.one(id).await;
+            if let Some(volume) = self.online(id).await?
+                && self.0.head.directory.by_id(id).is_none()
+            {
                 let is_here = self.0.heads.is_mine(&volume);
                 self.list(&volume, if is_here { Standing::Here } else { Standing::Elsewhere }).await?;
             }
@@ -95,13 +100,14 @@ impl Assembly {
     /// Locks all volumes of the volume's family. When this returns no core serves them, no command of them runs, and no
     /// core has their key.
     pub async fn lock(&self, volume: &str) -> Result<VolumeInfo, VolumeError> {
-        let _alone = self.0.changing.lock().await;
+        let _keying = self.0.keying.lock().await;
         let id = self.key_of(volume).await?;
         self.0.keys.borrow_mut().remove(&id);
-        for volume in self.family_of(id).await? {
+        for VolumeRecord { id, .. } in self.family_of(id).await? {
+            let _alone = self.0.changing.one(id).await;
+            let Some(volume) = self.online(id).await? else { continue };
             let locked = self.spec(&volume).await?;
             self.0.volumes.borrow_mut().insert(locked.info.name.clone(), locked.info.clone());
-            let id = volume.id;
             self.on_all_cores(move |head| Box::pin(async move { take_from(&head, id).await })).await;
             // Only when nothing runs on any core: what does needs the key.
             self.on_all_cores(move |head| {
@@ -120,18 +126,18 @@ impl Assembly {
     /// # Errors
     /// If the record is not of that revision any more.
     pub async fn set_wraps(&self, was: Versioned<KeyRecord>, wraps: Vec<KeyWrap>) -> Result<(), VolumeError> {
-        let _alone = self.0.changing.lock().await;
+        let _keying = self.0.keying.lock().await;
         Ok(set_wraps(&*self.0.map, was, wraps).await?)
     }
 
     /// Compresses what is written to the pool's volumes like this, from the moment when this returns. What is stored
     /// stays as it is, and readable.
     pub async fn set_compression(&self, pool: &str, compression: Compression) -> Result<PoolRecord, VolumeError> {
-        let _alone = self.0.changing.lock().await;
         let changed = set_compression(&*self.0.map, pool, compression).await?;
         let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?;
-        for volume in volumes.into_iter().map(|found| found.record) {
-            if volume.pool == pool && volume.state == Life::Online {
+        for VolumeRecord { id, .. } in volumes.into_iter().map(|found| found.record).filter(|of| of.pool == pool) {
+            let _alone = self.0.changing.one(id).await;
+            if let Some(volume) = self.online(id).await? {
                 self.refresh(&volume).await?;
             }
         }
@@ -151,6 +157,12 @@ impl Assembly {
         Ok(volumes.filter(|volume| volume.key == Some(id) && volume.state == Life::Online).collect())
     }
 
+    /// The volume as the map says now, if it is used.
+    async fn online(&self, id: VolumeId) -> Result<Option<VolumeRecord>, VolumeError> {
+        let found = cluster::get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await?;
+        Ok(found.map(|found| found.record).filter(|volume| volume.state == Life::Online))
+    }
+
     /// What the cores made of keys goes when no core has them any more.
     async fn forget_contexts(&self) {
         let forget =
@@ -160,10 +172,15 @@ impl Assembly {
 
     /// Forgets keys whose record has gone with the last volume of its family.
     pub(super) async fn forget_keys(&self) -> Result<(), VolumeError> {
+        // One that comes while the map is asked is not in its answer.
+        let had: BTreeSet<KeyId> = self.0.keys.borrow().keys().copied().collect();
+        if had.is_empty() {
+            return Ok(());
+        }
         let records = list::<KeyRecord>(&*self.0.map, keys::DATA_KEYS).await?;
         let there: BTreeSet<KeyId> = records.into_iter().map(|found| found.record.id).collect();
         let count = self.0.keys.borrow().len();
-        self.0.keys.borrow_mut().retain(|id, _| there.contains(id));
+        self.0.keys.borrow_mut().retain(|id, _| there.contains(id) || !had.contains(id));
         if self.0.keys.borrow().len() < count {
             self.forget_contexts().await;
         }

@@ -83,7 +83,7 @@ impl Assembly {
     /// As [`check_device`](Self::check_device), or a device that fails. The node serves on as before; what had been
     /// begun is completed by the next try, or the next start with the device.
     pub async fn add_device(&self, path: &Path) -> Result<(), StartError> {
-        let _alone = self.0.changing.lock().await;
+        let _alone = self.0.growing.lock().await;
         self.check_device(path).await?;
         let map = &self.0.map;
         let opener = Opener::new(map, self.0.cluster, self.0.id, Blank::Refuse).await?;

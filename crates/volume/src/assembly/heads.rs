@@ -9,6 +9,7 @@
 //!
 //! Each volume has a head of its own. The layers of a family end under one hand, its keeper's. No command waits for any of this.
 
+use super::changing::Alone;
 use super::clients::Wishes;
 use super::raise::Raised;
 use super::{Assembly, VolumeError};
@@ -16,9 +17,8 @@ use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{
     ClientsRecord, DoorsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord, Revision, SessionRecord, VolumeRecord,
-    VolumeState as Life, decode, get, keys, list, take_families, take_heads,
+    VolumeState as Life, decode, get, keys, list, take_families, take_head, take_heads,
 };
-use runtime::channel::WaitList;
 use runtime::{Instant, now};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,8 @@ use types::{FamilyId, Mutant, NodeId, StoreId, VolumeEpoch, VolumeId, mutant};
 const RETRY_WAIT: Duration = Duration::from_millis(200);
 /// Between two looks at whose nodes are gone.
 const LOOK_WAIT: Duration = Duration::from_millis(500);
+/// Volumes that are looked at at once.
+const SEERS: usize = 16;
 /// Nodes that may take over try so long after each other: one of them does, and the others hear of it.
 const TURN: Duration = Duration::from_millis(500);
 
@@ -58,7 +60,6 @@ pub(super) struct Heads {
     away_since: RefCell<BTreeMap<StoreId, u64>>,
     /// Volumes that have to be looked at.
     due: RefCell<BTreeSet<VolumeId>>,
-    heard: WaitList,
     /// Volumes that have, or had when they were heard of last, layers that may end.
     restless: RefCell<BTreeSet<VolumeId>>,
     /// Volumes that could not be looked at, or served, and why: they are looked at again.
@@ -264,11 +265,15 @@ impl Assembly {
         for volume in list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await? {
             self.see_or_later(volume.record.id).await;
         }
-        let (follower, looker, seer) = (self.clone(), self.clone(), self.clone());
-        let sees = runtime::spawn(async move { seer.see_all().await });
+        let (follower, looker) = (self.clone(), self.clone());
+        let sees = (0..SEERS).map(|_| {
+            let seer = self.clone();
+            runtime::spawn(async move { seer.see_all().await })
+        });
+        self.0.tasks.borrow_mut().extend(sees);
         let follows = runtime::spawn(async move { follower.follow().await });
         let looks = runtime::spawn(async move { looker.look_for_gone_nodes().await });
-        self.0.tasks.borrow_mut().extend([follows, looks, sees]);
+        self.0.tasks.borrow_mut().extend([follows, looks]);
         self.begin_clients();
         Ok(())
     }
@@ -279,7 +284,6 @@ impl Assembly {
         is_due: impl Fn(&VolumeRecord) -> bool,
         is_to_keep: impl Fn(&FamilyRecord) -> bool,
     ) -> Result<(), VolumeError> {
-        let _alone = self.0.changing.lock().await;
         let families = take_families(&*self.0.map, self.0.id, is_to_keep).await?;
         families.iter().for_each(|family| self.0.heads.have_kept(family));
         let taken = self.take_volumes(is_due).await;
@@ -288,9 +292,19 @@ impl Assembly {
         taken
     }
 
+    /// One that is being changed waits for the next look.
     async fn take_volumes(&self, is_due: impl Fn(&VolumeRecord) -> bool) -> Result<(), VolumeError> {
-        let taken = take_heads(&*self.0.map, self.0.id, is_due).await?;
-        for volume in &taken {
+        let all = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?;
+        let due = all.into_iter().map(|found| found.record).filter(&is_due).map(|volume| volume.id);
+        let alone = self.0.changing.those_free(due);
+        let taken = take_heads(&*self.0.map, self.0.id, |volume| alone.is_with(volume.id) && is_due(volume)).await?;
+        self.serve_taken(&taken).await;
+        Ok(())
+    }
+
+    /// This node is the head of these since now.
+    async fn serve_taken(&self, taken: &[VolumeRecord]) {
+        for volume in taken {
             if let Err(error) = self.serve(volume).await {
                 log::warn!("volume {} is not served yet: {error}", volume.name);
                 self.stand(volume.id, Standing::Elsewhere).await;
@@ -298,8 +312,7 @@ impl Assembly {
                 self.0.heads.again.borrow_mut().insert(volume.id, error.to_string());
             }
         }
-        // Only now: what ends a layer takes it out of the volumes as they are in the map, and those above came from there.
-        for volume in &taken {
+        for volume in taken {
             if volume.state == Life::Deleting {
                 self.erase_in_background(volume);
             }
@@ -309,7 +322,6 @@ impl Assembly {
         }
         self.tell_trash().await;
         self.tell_locked().await;
-        Ok(())
     }
 
     /// This node has just become the head of the volume.
@@ -351,47 +363,46 @@ impl Assembly {
 
     /// Something was said of a volume's record: what it is by now decides.
     async fn see(&self, id: VolumeId) -> Result<(), VolumeError> {
-        {
-            let _alone = self.0.changing.lock().await;
-            let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else {
-                self.0.heads.forget(id);
-                self.0.deleting.borrow_mut().retain(|deleting| *deleting != id);
-                self.0.rollbacks.borrow_mut().remove(&id);
-                self.let_go(id).await;
-                if self.is_listed(id) {
-                    self.take_away(id).await;
-                }
-                // Its data key may have gone with it.
-                return self.forget_keys().await;
-            };
-            let volume = found.record;
-            self.0.heads.note(&volume);
-            self.learn(&volume).await?;
-            if volume.head == self.0.id && self.0.heads.is_mine(&volume) {
-                return self.see_mine(&volume).await;
-            }
-            self.0.heads.mine.borrow_mut().remove(&id);
+        let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else {
+            self.0.heads.forget(id);
+            self.0.deleting.borrow_mut().retain(|deleting| *deleting != id);
+            self.0.rollbacks.borrow_mut().remove(&id);
             self.let_go(id).await;
-            let is_listed = self.is_listed(id);
-            match volume.state {
-                Life::Online if is_listed => {
-                    // First of all nothing more is let in: another serves it.
-                    self.stand(id, Standing::Elsewhere).await;
-                    self.refresh(&volume).await?;
-                    self.tell_snapshots(id, None).await?;
-                }
-                Life::Online => self.list(&volume, Standing::Elsewhere).await?,
-                Life::Trashed(_) | Life::Deleting if is_listed => self.take_away(volume.id).await,
-                Life::Trashed(_) | Life::Deleting => {}
+            if self.is_listed(id) {
+                self.take_away(id).await;
             }
-            self.tell_locked().await;
-            if volume.head != self.0.id {
-                return Ok(());
-            }
+            // Its data key may have gone with it.
+            return self.forget_keys().await;
+        };
+        let volume = found.record;
+        self.0.heads.note(&volume);
+        self.learn(&volume).await?;
+        if volume.head == self.0.id && self.0.heads.is_mine(&volume) {
+            return self.see_mine(&volume).await;
         }
-        // Another node has given it to this one, or an earlier life had it.
+        self.0.heads.mine.borrow_mut().remove(&id);
+        self.let_go(id).await;
+        let is_listed = self.is_listed(id);
+        match volume.state {
+            Life::Online if is_listed => {
+                // First of all nothing more is let in: another serves it.
+                self.stand(id, Standing::Elsewhere).await;
+                self.refresh(&volume).await?;
+                self.tell_snapshots(id, None).await?;
+            }
+            Life::Online => self.list(&volume, Standing::Elsewhere).await?,
+            Life::Trashed(_) | Life::Deleting if is_listed => self.take_away(volume.id).await,
+            Life::Trashed(_) | Life::Deleting => {}
+        }
+        self.tell_locked().await;
         let me = self.0.id;
-        self.take(|volume| volume.id == id && volume.head == me, |_| false).await
+        if volume.head == me
+            // Another node has given it to this one, or an earlier life had it.
+            && let Some(taken) = take_head(&*self.0.map, id, me, |volume| volume.head == me).await?
+        {
+            self.serve_taken(&[taken]).await;
+        }
+        Ok(())
     }
 
     /// Its record is other than it was: another node had a hand in it, or a change of this one was done and not answered.
@@ -472,19 +483,29 @@ impl Assembly {
 
     fn look_at(&self, due: impl IntoIterator<Item = VolumeId>) {
         self.0.heads.due.borrow_mut().extend(due);
-        self.0.heads.heard.wake_all();
+        self.0.changing.wake();
     }
 
-    /// Looks at what was heard of, for ever. Who hears does not wait for that: it may take long.
+    /// Looks at what was heard of, for ever, as one of several. Who hears does not wait for that: it may take long.
     async fn see_all(&self) {
-        let heads = &self.0.heads;
         loop {
-            let id = heads.heard.until(|| heads.due.borrow_mut().pop_first()).await;
+            let (id, _alone) = self.0.changing.until(|| self.next_to_see()).await;
             self.see_or_later(id).await;
         }
     }
 
-    /// What cannot be done for one volume keeps no other from being looked at.
+    /// A volume that was heard of, and is not being changed.
+    fn next_to_see(&self) -> Option<(VolumeId, Alone)> {
+        let changing = &self.0.changing;
+        // One that is being made here is not to be taken for an earlier life's.
+        let is_known = |id: VolumeId| !changing.is_making() || self.0.heads.serves(id) || self.is_listed(id);
+        let mut due = self.0.heads.due.borrow_mut();
+        let id = due.iter().copied().find(|id| changing.is_free(*id) && is_known(*id))?;
+        due.remove(&id);
+        Some((id, changing.those_free([id])))
+    }
+
+    /// What cannot be done for one volume keeps no other from being looked at. Nobody else changes it.
     pub(super) async fn see_or_later(&self, id: VolumeId) {
         // What it could not serve it says itself.
         let before = self.0.heads.again.borrow_mut().remove(&id);
@@ -575,9 +596,7 @@ impl Assembly {
         loop {
             runtime::sleep(LOOK_WAIT).await;
             let again: Vec<_> = self.0.heads.again.borrow().keys().copied().collect();
-            for id in again {
-                self.see_or_later(id).await;
-            }
+            self.look_at(again);
             if let Some((gone, due)) = self.whose_turn_it_is() {
                 let is_due = |volume: &VolumeRecord| due.get(&volume.id) == Some(&volume.head);
                 match self.take(is_due, |family: &FamilyRecord| gone.contains(&family.keeper)).await {

@@ -14,15 +14,14 @@ impl Assembly {
         change: &HostChange,
         open_by_default: bool,
     ) -> Result<VolumeInfo, VolumeError> {
-        let _alone = self.0.changing.lock().await;
-        let info = self.mine(volume)?;
-        let by = self.reign_of(&info)?;
+        let (info, by, alone) = self.alone_with(volume).await?;
         let changed = change_hosts(&*self.0.map, info.id, change, open_by_default, by).await?;
         self.refresh(&changed).await?;
+        drop(alone);
         if matches!(change, HostChange::Deny(_) | HostChange::DenyAny) {
-            // Nor does an earlier head do anything more for it that counts.
+            // Nor does an earlier head do anything more for it that counts. No other change waits for that.
             self.raise_everywhere(info.id).await?;
         }
-        self.served(volume)
+        self.served(&changed.name)
     }
 }

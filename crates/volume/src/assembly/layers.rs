@@ -122,7 +122,7 @@ impl Assembly {
             self.raise_everywhere(id).await?;
         }
         // Not while the volume is changed: for a moment nobody writes to the layer that all will write to.
-        let _alone = self.0.changing.lock().await;
+        let _alone = self.0.changing.one(id).await;
         if self.is_being_named(id) {
             return Err(VolumeError::Layer("snapshots of several volumes are being named".to_owned()));
         }
@@ -186,9 +186,13 @@ impl Assembly {
                 return Err(VolumeError::Layer(why));
             }
         }
-        let _changing = self.0.changing.lock().await;
-        for volume in finish_ending(&*self.0.map, &ending, by).await? {
-            if volume.state == Life::Online && self.is_listed(volume.id) {
+        for VolumeRecord { id, .. } in finish_ending(&*self.0.map, &ending, by).await? {
+            let _alone = self.0.changing.one(id).await;
+            // It may have been changed since.
+            let found = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await?;
+            if let Some(volume) = found.map(|found| found.record).filter(|volume| volume.state == Life::Online)
+                && self.is_listed(id)
+            {
                 self.refresh(&volume).await?;
             }
         }

@@ -45,10 +45,10 @@ impl Assembly {
         self.check_free(&new.name)?;
         let place = self.place_for(wanted).await?;
         let volume = {
-            let _alone = self.0.changing.lock().await;
-            self.check_free(&new.name)?;
+            let _making = self.0.changing.making();
             let volume = create_placed_volume(&*self.0.map, &new, &place, place.home, None).await?;
             if volume.head == self.0.id {
+                let _alone = self.0.changing.one(volume.id).await;
                 self.add(&volume).await?;
                 return self.served(&new.name);
             }

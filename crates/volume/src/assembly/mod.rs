@@ -11,6 +11,7 @@
 //!
 //! The assembly lives on the first core, which runs shards like any other. What it decides is in `cluster`.
 
+mod changing;
 mod clients;
 mod control;
 mod core;
@@ -148,8 +149,12 @@ struct Node {
     groups_missing: usize,
     /// What was found wrong at the start.
     reasons: Vec<String>,
-    /// One change of the volumes at a time.
-    changing: Lock,
+    /// One change of a volume at a time.
+    changing: changing::Changing,
+    /// One key is given or taken away at a time.
+    keying: Lock,
+    /// One device is added at a time.
+    growing: Lock,
     /// One table is read at a time.
     reading_table: Lock,
 }
@@ -259,7 +264,9 @@ impl Assembly {
             ending: Lock::default(),
             groups_missing,
             reasons,
-            changing: Lock::default(),
+            changing: changing::Changing::default(),
+            keying: Lock::default(),
+            growing: Lock::default(),
             reading_table: Lock::default(),
         }));
         this.begin_heads().await?;
@@ -300,8 +307,7 @@ impl Assembly {
     /// Deletes a volume for good. When this returns no core serves it and no command of it runs; its space comes back
     /// in the background, also after a restart. [`trash_volume`](Self::trash_volume) is the way that leads back.
     pub async fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
-        let _alone = self.0.changing.lock().await;
-        let by = self.reign_of(&self.mine(name)?)?;
+        let (_, by, _alone) = self.alone_with(name).await?;
         let volume = begin_delete(&*self.0.map, name, by).await?;
         self.take_away(volume.id).await;
         self.erase_in_background(&volume);
@@ -324,7 +330,7 @@ impl Assembly {
         self.0.head.directory.clients().are_given_by(None);
         let volumes: Vec<VolumeId> = self.0.volumes.borrow().values().map(|volume| volume.id).collect();
         for id in volumes {
-            let gone = self.on_all_cores(move |head| Box::pin(async move { VolumeState::remove(&head, id).await }));
+            let gone = self.on_all_cores(move |head| Box::pin(async move { VolumeState::stop(&head, id).await }));
             let _ = runtime::timeout(STOP_WAIT, gone).await;
         }
         let closed = self.on_all_cores(|head| Box::pin(async move { core::close(&head).await }));

@@ -83,7 +83,7 @@ impl Assembly {
         answers.unwrap_or(Err(cluster::CatalogError::from(MapError::Unknown)))?;
         let Some(by) = self.begin_move(id, to).await? else {
             // It is here, and is to stay here.
-            let _alone = self.0.changing.lock().await;
+            let _alone = self.0.changing.one(id).await;
             let by = self.reign(id).ok_or(VolumeError::Map(cluster::CatalogError::Gone(id)))?;
             return Ok(give_head(&*self.0.map, id, by, to, stay).await?);
         };
@@ -112,7 +112,7 @@ impl Assembly {
 
     /// From here on the volume is changing. `None`: it is to go where it is. One move of a volume at a time.
     async fn begin_move(&self, id: VolumeId, to: NodeId) -> Result<Option<Reign>, VolumeError> {
-        let _alone = self.0.changing.lock().await;
+        let _alone = self.0.changing.one(id).await;
         let by = self.reign(id).ok_or(VolumeError::Map(cluster::CatalogError::Gone(id)))?;
         if to == self.0.id {
             return Ok(None);

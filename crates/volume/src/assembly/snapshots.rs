@@ -6,6 +6,7 @@
 //! Nothing is ever written to a layer that is not the volume's in the map. Each group hears of the new layer, and of those
 //! below it, with the first command that it takes under it.
 
+use super::changing::Alone;
 use super::{Assembly, VolumeError};
 use crate::api::{Encryption, VolumeInfo};
 use crate::gate::Term;
@@ -36,9 +37,7 @@ impl Assembly {
     pub async fn create_snapshot(&self, volume: &str, name: &str) -> Result<SnapshotRecord, VolumeError> {
         check_name(name).map_err(CatalogError::from)?;
         self.raise_first(volume).await?;
-        let _alone = self.0.changing.lock().await;
-        let info = self.mine(volume)?;
-        let by = self.reign_of(&info)?;
+        let (info, by, _alone) = self.alone_with(volume).await?;
         match snapshot(&*self.0.map, info.id, name).await {
             Ok(_) => return Err(CatalogError::SnapshotExists(name.to_owned()).into()),
             Err(CatalogError::NoSnapshot(_)) => {}
@@ -71,9 +70,7 @@ impl Assembly {
     /// Deletes a snapshot; what only it held comes back in the background. Who reads it is told that it is gone; when
     /// this returns nobody does.
     pub async fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
-        let _alone = self.0.changing.lock().await;
-        let info = self.mine(volume)?;
-        let by = self.reign_of(&info)?;
+        let (info, by, _alone) = self.alone_with(volume).await?;
         snapshot(&*self.0.map, info.id, name).await?;
         // Before the map forgets it: from then on its layer may end, and who still read through it would miss blocks.
         self.tell_snapshots(info.id, Some(name)).await?;
@@ -143,19 +140,18 @@ impl Assembly {
     /// that run meanwhile are as if they had come before. No host may have anything of it in a cache.
     pub async fn roll_back(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
         self.raise_first(volume).await?;
-        let _alone = self.0.changing.lock().await;
-        let info = self.mine(volume)?;
-        let by = self.reign_of(&info)?;
+        let (info, by, _alone) = self.alone_with(volume).await?;
         self.go_on_with(async || roll_back(&*self.0.map, info.id, name, by).await, true).await?;
         Ok(())
     }
 
     /// Makes a volume that begins with what the snapshot holds; every core serves it when this returns.
     pub async fn clone_volume(&self, volume: &str, name: &str, new_name: &str) -> Result<VolumeInfo, VolumeError> {
-        let _alone = self.0.changing.lock().await;
-        let info = self.mine(volume)?;
+        let (info, _, _alone) = self.alone_with(volume).await?;
         self.check_free(new_name)?;
+        let _making = self.0.changing.making();
         let made = clone_volume(&*self.0.map, info.id, name, new_name, self.0.id).await?;
+        let _its = self.0.changing.one(made.id).await;
         self.add(&made).await?;
         self.tell_locked().await;
         self.served(new_name)
@@ -164,12 +160,11 @@ impl Assembly {
     /// Changes what a volume is called, how large it is, or what it may do in a second, while it is in use. Every core
     /// goes on with it as it is then when this returns.
     pub async fn change_volume(&self, volume: &str, change: &VolumeChange) -> Result<VolumeInfo, VolumeError> {
-        let _alone = self.0.changing.lock().await;
-        let info = self.mine(volume)?;
+        let (info, by, _alone) = self.alone_with(volume).await?;
         if let Some(name) = change.name.as_ref().filter(|name| **name != info.name) {
             self.check_free(name)?;
         }
-        let changed = change_volume(&*self.0.map, info.id, change, self.reign_of(&info)?).await?;
+        let changed = change_volume(&*self.0.map, info.id, change, by).await?;
         self.refresh(&changed).await?;
         self.tell_locked().await;
         self.served(&changed.name)
@@ -187,6 +182,19 @@ impl Assembly {
         match self.0.heads.serves(info.id) {
             true => Ok(info),
             false => Err(VolumeError::Elsewhere { volume: name.to_owned(), head: info.head }),
+        }
+    }
+
+    /// The same, with the reign in which it is, and nobody else changes the volume.
+    pub(super) async fn alone_with(&self, name: &str) -> Result<(VolumeInfo, Reign, Alone), VolumeError> {
+        loop {
+            let id = self.mine(name)?.id;
+            let alone = self.0.changing.one(id).await;
+            let info = self.mine(name)?;
+            // The name may have become another volume's.
+            if alone.is_with(info.id) {
+                return Ok((info.clone(), self.reign_of(&info)?, alone));
+            }
         }
     }
 

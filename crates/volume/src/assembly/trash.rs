@@ -37,8 +37,7 @@ pub(super) struct Trash(RefCell<BTreeMap<VolumeId, (TrashedVolume, TaskHandle)>>
 impl Assembly {
     /// Puts a volume into the trash. When this returns no core serves it, no command of it runs, and its name is free.
     pub async fn trash_volume(&self, name: &str) -> Result<TrashedVolume, VolumeError> {
-        let _alone = self.0.changing.lock().await;
-        let by = self.reign_of(&self.mine(name)?)?;
+        let (_, by, _alone) = self.alone_with(name).await?;
         let volume = trash_volume(&*self.0.map, name, by).await?;
         self.take_away(volume.id).await;
         let Life::Trashed(term) = volume.state else { return Err(CatalogError::NotInTrash(volume.id).into()) };
@@ -56,7 +55,7 @@ impl Assembly {
 
     /// Takes a volume out of the trash, as `name` or as what it was called; every core serves it when this returns.
     pub async fn restore_volume(&self, id: VolumeId, name: Option<&str>) -> Result<VolumeInfo, VolumeError> {
-        let _alone = self.0.changing.lock().await;
+        let _alone = self.0.changing.one(id).await;
         let known = self.0.trash.0.borrow().get(&id).map(|(volume, _)| volume.info.name.clone());
         let name = name.map(str::to_owned).or(known).ok_or(VolumeError::NotInTrash(id))?;
         self.check_free(&name)?;
@@ -78,7 +77,7 @@ impl Assembly {
 
     /// Returns the task that waited for the end of its term.
     async fn delete_trashed(&self, id: VolumeId, only: Option<TrashTerm>) -> Result<Option<TaskHandle>, VolumeError> {
-        let _alone = self.0.changing.lock().await;
+        let _alone = self.0.changing.one(id).await;
         let volume = empty_trash(&*self.0.map, id, only).await?;
         let kept = self.0.trash.0.borrow_mut().remove(&id);
         self.erase_in_background(&volume);

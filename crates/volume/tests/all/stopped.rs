@@ -2,7 +2,10 @@
 
 use crate::common::nodes::{CHUNKS, Cluster, made, of};
 use crate::common::payload;
-use crate::common::stopped::{Stopped, is_done, is_stopped, what_was_given_up_holds_its_place};
+use crate::common::stopped::{
+    Stopped, is_done, is_stopped, one_volumes_change_is_no_others_business, what_is_gone_is_not_waited_for,
+    what_was_given_up_holds_its_place,
+};
 use runtime::channel::cross;
 use std::time::Duration;
 use types::CHUNK_BYTES;
@@ -106,4 +109,14 @@ fn a_group_below_its_minimum_stops_its_namespace() {
             }
         });
     }
+}
+
+#[test]
+fn whoever_takes_something_away_does_not_wait_for_a_group_that_does_not_serve() {
+    (1..3).for_each(what_is_gone_is_not_waited_for);
+}
+
+#[test]
+fn changes_of_one_volume_do_not_wait_for_those_of_another() {
+    (1..3).for_each(one_volumes_change_is_no_others_business);
 }

@@ -2,7 +2,7 @@
 
 use super::hanging::Scene;
 use super::payload;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use types::CHUNK_BYTES;
@@ -86,4 +86,59 @@ pub fn what_was_given_up_holds_its_place(seed: u64) {
     stopped.scene.places[0].0.set_hanging(false);
     stopped.pass(Duration::from_secs(5));
     assert_eq!((stopped.standing(), stopped.read(0)), (Standing::Here, Ok(7)));
+}
+
+/// Whoever takes a volume, or a snapshot, away does not wait for a group that does not serve: nor does a client of it whose
+/// session waits for anything else.
+pub fn what_is_gone_is_not_waited_for(seed: u64) {
+    let in_time = Duration::from_secs(3);
+    let stopped = Stopped::new(seed);
+    stopped.scene.places[0].0.set_hanging(false);
+    let (assembly, machine) = (stopped.scene.assembly.clone(), &stopped.scene.machine);
+    let (taking, old) = (assembly.clone(), stopped.volume.clone());
+    let snapshot = machine.run(async move {
+        taking.create_snapshot("v", "s").await.expect("taken");
+        old.snapshot("s").expect("told")
+    });
+    stopped.scene.places[0].0.set_hanging(true);
+    let (answer, offset) = (Answer::default(), stopped.scene.places[0].1 * CHUNK_BYTES);
+    let (told, deleting) = (answer.clone(), assembly.clone());
+    let deleted = machine.run(async move {
+        let reader = snapshot.of_session(&Session::that_waits());
+        runtime::spawn(async move { drop(told.replace(Some(reader.read(offset, 4096).await.map(drop)))) });
+        runtime::sleep(Duration::from_millis(100)).await;
+        runtime::timeout(in_time, deleting.delete_snapshot("v", "s")).await
+    });
+    assert!(matches!(deleted, Ok(Ok(()))), "{deleted:?}");
+    assert!(matches!(&*answer.borrow(), Some(Err(IoError::Gone(_)))), "{answer:?}");
+
+    let answers = [true, false].map(|patient| stopped.write(0, 7, patient));
+    stopped.pass(Duration::from_millis(100));
+    let deleted = machine.run(async move { runtime::timeout(in_time, assembly.delete_volume("v")).await });
+    assert!(matches!(deleted, Ok(Ok(()))), "{deleted:?}");
+    for answer in answers {
+        assert!(matches!(&*answer.borrow(), Some(Err(IoError::Gone(_)))), "{answer:?}");
+    }
+}
+
+/// What is changed of one volume waits for nothing of another.
+pub fn one_volumes_change_is_no_others_business(seed: u64) {
+    let stopped = Stopped::new(seed);
+    let written = stopped.write(0, 7, true);
+    let assembly = stopped.scene.assembly.clone();
+    let (renamed, waits) = stopped.scene.machine.run(async move {
+        let is_over = Rc::new(Cell::new(false));
+        let (deleting, over) = (assembly.clone(), is_over.clone());
+        runtime::spawn(async move {
+            deleting.delete_volume("v").await.expect("deleted");
+            over.set(true);
+        });
+        runtime::sleep(Duration::from_millis(50)).await;
+        assembly.create_volume(super::new_volume("w", 1 << 20)).await.expect("made");
+        let change = cluster::VolumeChange { name: Some("u".to_owned()), ..cluster::VolumeChange::default() };
+        let renamed = runtime::timeout(Duration::from_millis(500), assembly.change_volume("w", &change)).await;
+        (renamed.is_ok_and(|renamed| renamed.is_ok()), !is_over.get())
+    });
+    assert!(renamed, "it waits for another volume's commands");
+    assert!(waits && written.borrow().is_none(), "the other one is not deleted yet");
 }

@@ -100,7 +100,7 @@ impl Assembly {
             }
         };
         // No other change of what cores know of snapshots may come between the map's list and their hearing of it.
-        let alone = self.0.changing.lock().await;
+        let alone = self.0.changing.all(&volumes).await;
         self.0.parties.borrow_mut().naming.retain(|(of, ..)| *of != instant);
         for id in &volumes {
             if heard.is_none() {
@@ -136,7 +136,7 @@ impl Assembly {
                 return Err((told, Answer::refused(error.to_string())));
             }
         }
-        let Ok(alone) = runtime::timeout(LOCK_WAIT, self.0.changing.lock()).await else {
+        let Ok(alone) = runtime::timeout(LOCK_WAIT, self.0.changing.all(volumes)).await else {
             return Err((told, Answer::refused("its volumes are being changed")));
         };
         match volumes.iter().map(|id| self.here(*id)).collect() {
@@ -165,14 +165,15 @@ impl Assembly {
         for spec in &specs {
             self.0.volumes.borrow_mut().insert(spec.info.name.clone(), spec.info.clone());
         }
+        // Nobody waits for longer, be it for what runs or for a word of who asks.
+        let stopped_until = now() + STOPPED_WAIT;
         if !self.close_all(volumes).await {
             self.open_all_of(&specs).await;
             let why = format!("commands did not end within {} s", QUIET_WAIT.as_secs());
             return Err((told, Answer::refused(why)));
         }
-        let stopped_until = now() + STOPPED_WAIT;
         let _ = told.try_send(Answer::Stopped);
-        let go = runtime::timeout(STOPPED_WAIT, asked.recv()).await;
+        let go = runtime::timeout(Duration::from_nanos(stopped_until.0.saturating_sub(now().0)), asked.recv()).await;
         let is_go = matches!(&go, Ok(Ok((Question { asked: Asked::Go, .. }, _))));
         // From the moment at which the gates may be open it is over.
         let is_still_stopped = is_go && now() < stopped_until;

@@ -1,0 +1,22 @@
+//! Deliberate bugs of volumes whose groups do not serve: the test that is made for each notices. A process of its own: a
+//! bug is on for all of it.
+#![cfg(feature = "mutants")]
+
+mod common;
+
+use common::stopped::{one_volumes_change_is_no_others_business, what_is_gone_is_not_waited_for};
+use std::ops::Range;
+use types::Mutant;
+
+/// Seeds that a bug may need.
+const SEEDS: Range<u64> = 1..3;
+
+#[test]
+fn what_waits_for_a_stopped_group_is_noticed() {
+    assert!(Mutant::GoneWaitedFor.is_caught("what_is_gone_is_not_waited_for", SEEDS, what_is_gone_is_not_waited_for));
+    assert!(Mutant::OneChangeAtATime.is_caught(
+        "one_volumes_change_is_no_others_business",
+        SEEDS,
+        one_volumes_change_is_no_others_business
+    ));
+}
