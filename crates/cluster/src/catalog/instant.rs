@@ -135,7 +135,8 @@ pub async fn name_snapshots(
 ) -> Result<Vec<SnapshotRecord>, CatalogError> {
     let created_at_ns = runtime::wall_clock_ns();
     for _ in 0..ATTEMPTS_MAX {
-        let (mut made, mut transaction, mut there) = (Vec::with_capacity(named.len()), Transaction::new(), 0);
+        let (mut made, mut transaction) = (Vec::with_capacity(named.len()), Transaction::new());
+        let (mut is_done, mut went_on) = (false, None);
         for (Pushed { volume: id, by, old_top, size_bytes, .. }, name) in named {
             let found = match mutant(Mutant::InstantOfReplacedHead) {
                 true => super::snapshots::online(map, *id).await?,
@@ -151,15 +152,15 @@ pub async fn name_snapshots(
                 created_at_ns,
             };
             match get::<SnapshotRecord>(map, &snapshot.key()).await? {
-                // An earlier attempt, which was not heard of: then so are all.
-                Some(found) if found.record.layer == *old_top => there += 1,
+                // An earlier attempt, which was not heard of, has named all; one may have been deleted since.
+                Some(found) if found.record.layer == *old_top => is_done = true,
                 Some(_) => return Err(CatalogError::SnapshotExists(format!("{}@{name}", record.name))),
                 None => {}
             }
             let is_below_top = record.layers.split_last().is_some_and(|(_, below)| below.contains(old_top));
             let is_held = record.leaving.contains(old_top) || mutant(Mutant::InstantOfLayerLeft);
-            if there == 0 && !(is_below_top && is_held) {
-                return Err(CatalogError::WentOn(*id));
+            if !(is_below_top && is_held) {
+                went_on = went_on.or(Some(*id));
             }
             // As it is, for the same reasons as with one snapshot.
             transaction = transaction
@@ -169,8 +170,11 @@ pub async fn name_snapshots(
                 .put(snapshot.key(), encode(&snapshot));
             made.push(snapshot);
         }
-        if there == named.len() {
+        if is_done {
             return Ok(made);
+        }
+        if let Some(id) = went_on {
+            return Err(CatalogError::WentOn(id));
         }
         if let Attempt::Done = attempt(map, transaction).await? {
             return Ok(made);

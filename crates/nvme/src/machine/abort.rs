@@ -36,7 +36,7 @@ impl Connection {
             return Aborting::NotAborted;
         }
         let tag = self.slots.tag(slot);
-        self.let_partner_fail(slot);
+        self.let_partner_fail(slot, Status::ABORT_REQUESTED);
         self.doom(slot, Status::ABORT_REQUESTED);
         if self.is_under_way(tag) { Aborting::Waits(tag) } else { Aborting::Aborted }
     }

@@ -155,8 +155,8 @@ pub(super) enum FirstHalf {
     No,
     /// It is in this slot and waits for its second half.
     Waits(u16),
-    /// It was, and has failed already: so does its second half.
-    Failed,
+    /// It was, and has failed already with this: so does its second half.
+    Failed(Status),
 }
 
 /// See the module.
@@ -459,7 +459,7 @@ impl Connection {
             return None;
         }
         if !intact {
-            self.let_partner_fail(index);
+            self.let_partner_fail(index, Status::TRANSIENT_TRANSPORT);
             self.end(index, Status::TRANSIENT_TRANSPORT, 0);
             return None;
         }
@@ -603,7 +603,7 @@ impl Connection {
     pub fn complete(&mut self, tag: Tag, status: Status, result: u64) {
         match self.slots.get_mut(tag.slot).fused {
             Fused::With(_) if !status.is_success() => {
-                self.complete_fused(tag, status, Status::ABORTED_FAILED_FUSED.do_not_retry());
+                self.complete_fused(tag, status, status.of_other_half());
             }
             Fused::With(_) => self.complete_fused(tag, status, status),
             _ => self.end(tag.slot, status, result),

@@ -15,7 +15,6 @@ use super::io::{IoPlan, Operation, Verb};
 use super::slots::{Fused, Plan, Stage, Tag};
 use crate::wire::{Sqe, Status};
 
-const FAILED: Status = Status::ABORTED_FAILED_FUSED.do_not_retry();
 const MISSING: Status = Status::ABORTED_MISSING_FUSED.do_not_retry();
 
 impl Connection {
@@ -43,7 +42,7 @@ impl Connection {
         match before {
             _ if half != Sqe::FUSE_SECOND => Ok(planned),
             FirstHalf::No => Err(MISSING),
-            FirstHalf::Failed => Err(FAILED),
+            FirstHalf::Failed(status) => Err(status.of_other_half()),
             FirstHalf::Waits(slot) => match self.slots.get(*slot).and_then(|slot| slot.plan.as_ref()) {
                 Some(Plan::Io(first)) if is_same_range(first, second) => Ok(planned),
                 _ => Err(Status::INVALID_FIELD.do_not_retry()),
@@ -54,11 +53,11 @@ impl Connection {
     /// A half is refused with `status`: what that means for the other one.
     pub(super) fn half_refused(&mut self, half: u8, before: &FirstHalf, status: Status) {
         match (half, before) {
-            (Sqe::FUSE_FIRST, _) => self.first_half = FirstHalf::Failed,
+            (Sqe::FUSE_FIRST, _) => self.first_half = FirstHalf::Failed(status),
             (Sqe::FUSE_SECOND, FirstHalf::Waits(first)) => {
                 self.slots.get_mut(*first).fused = Fused::No;
                 let is_field = status.code() == Status::INVALID_FIELD;
-                self.doom(*first, if is_field { status } else { FAILED });
+                self.doom(*first, if is_field { status } else { status.of_other_half() });
             }
             _ => {}
         }
@@ -109,14 +108,14 @@ impl Connection {
         self.end(tag.slot, write, 0);
     }
 
-    /// The half in `index` fails: the other one will not be executed.
-    pub(super) fn let_partner_fail(&mut self, index: u16) {
+    /// The half in `index` fails with `status`: the other one will not be executed.
+    pub(super) fn let_partner_fail(&mut self, index: u16, status: Status) {
         match std::mem::replace(&mut self.slots.get_mut(index).fused, Fused::No) {
             Fused::No => {}
-            Fused::AwaitsSecond => self.first_half = FirstHalf::Failed,
+            Fused::AwaitsSecond => self.first_half = FirstHalf::Failed(status),
             Fused::With(other) => {
                 self.slots.get_mut(other).fused = Fused::No;
-                self.doom(other, FAILED);
+                self.doom(other, status.of_other_half());
             }
         }
     }

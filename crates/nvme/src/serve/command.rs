@@ -140,7 +140,8 @@ impl Command {
         let (compare, write) = match result {
             Ok(()) => (Status::SUCCESS, Status::SUCCESS),
             Err(CompareAndWriteError::Compare(error)) => {
-                (status_of(&error), Status::ABORTED_FAILED_FUSED.do_not_retry())
+                let compare = status_of(&error);
+                (compare, compare.of_other_half())
             }
             Err(CompareAndWriteError::Write(error)) => (Status::SUCCESS, status_of(&error)),
         };

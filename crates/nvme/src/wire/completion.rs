@@ -80,6 +80,10 @@ impl Status {
     pub const fn retry_after(self, which: u16) -> Self {
         Self(self.0 | which << 11)
     }
+    /// How the other half of a fused pair ends when this one has failed like this: it may be retried if this one may.
+    pub const fn of_other_half(self) -> Self {
+        Self(Self::ABORTED_FAILED_FUSED.0 | self.0 & DNR)
+    }
     /// Type and code alone, to compare with the constants.
     pub const fn code(self) -> Self {
         Self(self.0 & 0x7FF)

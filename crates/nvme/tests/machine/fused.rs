@@ -41,6 +41,17 @@ fn ends(answers: &[Answer]) -> Vec<(u16, Status)> {
         .collect()
 }
 
+/// Whether what failed may be asked for again: either half, or neither.
+fn may_be_retried(answers: &[Answer]) -> bool {
+    let failed = answers.iter().filter_map(|answer| match answer {
+        Answer::Response(Cqe { status, .. }) if !status.is_success() => Some(!status.is_final()),
+        _ => None,
+    });
+    let failed: Vec<bool> = failed.collect();
+    assert!(!failed.is_empty() && failed.iter().all(|may| *may == failed[0]), "{answers:?}");
+    failed[0]
+}
+
 fn asked(answers: &[Answer]) -> Vec<R2t> {
     answers
         .iter()
@@ -175,7 +186,9 @@ fn a_half_that_is_refused_or_broken_fails_the_other() {
     let first = host.queue_command(behind, Some(&[0; BYTES]));
     let second = host.queue_command(write(), Some(&[1; BYTES]));
     let failed = [(first, Status::LBA_OUT_OF_RANGE), (second, Status::ABORTED_FAILED_FUSED)];
-    assert_eq!(ends(&host.exchange()), failed);
+    let answers = host.exchange();
+    assert_eq!(ends(&answers), failed);
+    assert!(!may_be_retried(&answers), "the same would fail again");
 
     let mut behind = write();
     behind.set_slba(u64::MAX);
@@ -189,7 +202,9 @@ fn a_half_that_is_refused_or_broken_fails_the_other() {
         let second = host.queue_command(write(), Some(&[1; BYTES]));
         let mut bytes = host.writer.drain_to_vec();
         bytes[broken * (72 + BYTES + 4) + 72 + 10] ^= 1;
-        let mut done = ends(&host.send(&bytes));
+        let answers = host.send(&bytes);
+        assert!(may_be_retried(&answers), "bytes that were damaged on their way may come whole");
+        let mut done = ends(&answers);
         done.sort_unstable_by_key(|(command, _)| *command);
         let status = |index| if index == broken { Status::TRANSIENT_TRANSPORT } else { Status::ABORTED_FAILED_FUSED };
         assert_eq!(done, [(first, status(0)), (second, status(1))]);
