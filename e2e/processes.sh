@@ -47,6 +47,12 @@ check "the clone is where its volume is" "$cairn" clone c@one c2
 check "it goes into the trash" "$cairn" volume delete c2
 check "and comes back" "$cairn" trash restore c2
 
+head -c 32 /dev/urandom | base64 > "$work/key"
+"$cairn" volume create secret --size 64M --encrypt --key-file "$work/key" --placement local:node-1 > /dev/null 2>&1
+check "an encrypted volume goes to another node, which got its key when it was made" "$cairn" volume move secret node-2
+check "and is written there" written secret --do_verify=1 --size=8M
+check "it is deleted" "$cairn" volume delete secret --now
+
 # A node that serves nothing that is used: its copies are missed, and made good.
 load a 15 > "$work/load" 2>&1 & running=$!
 sleep 3

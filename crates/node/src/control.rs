@@ -421,7 +421,18 @@ impl ControlHandle {
         secret: Secret,
     ) -> Result<VolumeInfo, ControlError> {
         let (place, wanted) = self.home_for(wanted).await?;
-        self.ask_at(place, |reply| Request::Keys(KeyRequest::Create(spec, wanted, limits, secret, reply))).await?
+        let (name, shared) = (spec.name.clone(), secret.clone());
+        let made = self.ask_at(place, |reply| Request::Keys(KeyRequest::Create(spec, wanted, limits, secret, reply)));
+        let made = made.await??;
+        // Whichever node serves it later.
+        for other in (0..self.0.len()).filter(|other| *other != place) {
+            let (name, secret) = (name.clone(), shared.clone());
+            let told = self.ask_at(other, |reply| Request::Keys(KeyRequest::Unlock(name, secret, reply)));
+            if let Err(error) = told.await.and_then(|told| told) {
+                log::warn!("a node has no key of volume {}: `cairn volume unlock` gives it ({error})", made.name);
+            }
+        }
+        Ok(made)
     }
 
     /// Unlocks a volume and its family; they can be used when this returns.

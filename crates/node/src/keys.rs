@@ -13,7 +13,7 @@ use runtime::channel::cross;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use types::ClusterId;
-use volume::{Assembly, DataKey, KeyError, KeyPlace, Limits, NewVolume, Secret, VolumeInfo, WantedPlace};
+use volume::{Assembly, DataKey, KeyError, KeyPlace, Limits, NewVolume, Secret, VolumeError, VolumeInfo, WantedPlace};
 
 /// Secrets that open one data key: each is tried in turn, and takes its time.
 const SECRETS_MAX: usize = 4;
@@ -90,7 +90,15 @@ async fn create(
 }
 
 async fn unlock(assembly: &Assembly, name: &VolumeName, secret: Secret) -> Result<VolumeInfo, ControlError> {
-    let record = assembly.key_record(name.as_str()).await.map_err(control_error)?.record;
+    let record = match assembly.key_record(name.as_str()).await {
+        // Another node may have made it just now.
+        Err(VolumeError::NotFound(_)) => {
+            assembly.catch_up().await.map_err(control_error)?;
+            assembly.key_record(name.as_str()).await
+        }
+        found => found,
+    };
+    let record = record.map_err(control_error)?.record;
     let (cluster, id) = (assembly.cluster_id(), record.id);
     let opened = beside(move || DataKey::unwrap(cluster, &record, &secret)).await?;
     let (key, _) = opened.map_err(key_error)?;

@@ -306,6 +306,8 @@ pub enum Mutant {
     TableWithoutSet,
     /// Volume: snapshots that cores could not be told of, as the map did not answer, are not told later.
     UntoldForgotten,
+    /// Heads: a node takes over an encrypted volume without its key, though another one has it.
+    LockedTakesOver,
     /// Volume: a change of one volume waits for those of all others.
     OneChangeAtATime,
     /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.

@@ -10,6 +10,7 @@ use common::forwards::{
 };
 use common::hanging::one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones;
 use common::hosts::a_host_that_has_left_keeps_nothing;
+use common::keys::who_has_the_key_takes_over;
 use common::nodes::{
     a_head_that_slept_decides_nothing, a_host_that_goes_back_keeps_what_it_wrote_there,
     a_snapshot_is_an_instant_for_a_head_that_slept, who_slept_reads_no_snapshot_that_is_gone,
@@ -71,4 +72,5 @@ fn what_an_older_head_could_do_is_noticed() {
         SEEDS,
         a_snapshot_can_be_read_once_the_map_answers
     ));
+    assert!(Mutant::LockedTakesOver.is_caught("who_has_the_key_takes_over", SEEDS, who_has_the_key_takes_over));
 }

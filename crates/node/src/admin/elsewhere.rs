@@ -15,9 +15,10 @@
 use super::book::AddressBook;
 use super::error::ApiError;
 use super::health_types::Finding;
+use super::keys::secret_of;
 use super::observe::add_cause;
 use super::server::{Admin, BODY_MAX_BYTES, Shared};
-use super::types::{Device, Status, TrashedVolume};
+use super::types::{CreateVolume, Device, Secret, Status, TrashedVolume, UnlockVolume};
 use super::view;
 use crate::control::{ControlError, ControlHandle};
 use axum::Json;
@@ -38,6 +39,8 @@ use tower::ServiceExt;
 use types::{NodeId, VolumeId};
 use volume::{Message, PeerNode};
 
+/// Where volumes are made.
+const NEW_VOLUME: &str = "/v1/volumes";
 /// Requests of other nodes that wait to be looked at, and that are worked at.
 pub const ASKED_MAX: usize = 64;
 /// A node that is asked how it is has so long to say so: what it does not say is told as missing.
@@ -143,7 +146,10 @@ pub(super) async fn route(State(admin): Shared, request: Request, next: Next) ->
         return next.run(request).await;
     }
     let doer = doer_of(&admin.control, &admin.addresses, &peers, request.method(), request.uri().path()).await;
+    let is_new_volume = *request.method() == Method::POST && request.uri().path() == NEW_VOLUME;
     match doer {
+        Doer::Here if is_new_volume => made_at(&admin, &peers, None, request, next).await,
+        Doer::Node(node) if is_new_volume => made_at(&admin, &peers, Some(node), request, next).await,
         Doer::Here => next.run(request).await,
         Doer::Parts => put_together(&admin, &peers, request, next).await,
         Doer::Node(node) => {
@@ -241,6 +247,60 @@ fn response_of(answer: Message) -> Option<Response> {
     Some(response)
 }
 
+/// Makes a volume at a node, or at this one. If it is encrypted all others get its key, too: whichever serves it later.
+async fn made_at(
+    admin: &Arc<Admin>,
+    peers: &[PeerNode],
+    node: Option<NodeId>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (passed, body) = match taken_apart(request).await {
+        Ok(parts) => parts,
+        Err(error) => return error.into_response(),
+    };
+    let response = match node {
+        Some(node) => pass_on(&admin.control, node, &passed, &body).await,
+        None => done_here(next, &passed, &body).await,
+    };
+    if !response.status().is_success() {
+        return response;
+    }
+    // What is asked of this node next must know of it.
+    let _ = admin.control.catch_up().await;
+    let Ok(CreateVolume { name, secret: Some(secret), .. }) = serde_json::from_slice(&body) else { return response };
+    let others = peers.iter().map(|peer| Some(peer.node)).chain([None]).filter(|other| *other != node);
+    for other in others {
+        if !gets_key(admin, other, &name, &secret).await {
+            let who = other.map_or_else(|| "this node".to_owned(), |other| format!("node {other}"));
+            log::warn!("{who} has no key of volume {name}: `cairn volume unlock {name}` gives it");
+        }
+    }
+    response
+}
+
+/// Gives a node the key of a volume that was just made; returns whether it has it.
+async fn gets_key(admin: &Arc<Admin>, node: Option<NodeId>, name: &str, secret: &Secret) -> bool {
+    match (node, name.parse(), secret_of(secret)) {
+        (Some(node), ..) => {
+            let passed = Passed { method: Method::POST.to_string(), path: format!("{NEW_VOLUME}/{name}/unlock") };
+            let body = serde_json::to_vec(&UnlockVolume { secret: secret.clone() }).unwrap_or_default();
+            pass_on(&admin.control, node, &passed, &body).await.status().is_success()
+        }
+        (None, Ok(name), Ok(secret)) => admin.control.unlock_volume(name, secret).await.is_ok(),
+        (None, ..) => false,
+    }
+}
+
+/// Does here what a request says that was taken apart.
+async fn done_here(next: Next, passed: &Passed, body: &[u8]) -> Response {
+    let head = serde_json::to_vec(passed).unwrap_or_default();
+    match request_of(Message { head, body: body.to_vec() }) {
+        Ok(request) => next.run(request).await,
+        Err(what) => ApiError::bad_request(what, "report it").into_response(),
+    }
+}
+
 /// Done by all nodes, one after the other. The answer is that of the head, or what went wrong first.
 async fn at_all(
     admin: &Arc<Admin>,
@@ -267,13 +327,7 @@ async fn at_all(
     for node in nodes {
         let response = match (node, next.take_if(|_| node.is_none())) {
             (Some(node), _) => pass_on(&admin.control, node, &passed, &body).await,
-            (None, Some(next)) => {
-                let head = serde_json::to_vec(&passed).unwrap_or_default();
-                match request_of(Message { head, body: body.to_vec() }) {
-                    Ok(request) => next.run(request).await,
-                    Err(what) => ApiError::bad_request(what, "report it").into_response(),
-                }
-            }
+            (None, Some(next)) => done_here(next, &passed, &body).await,
             (None, None) => continue,
         };
         if !response.status().is_success() {

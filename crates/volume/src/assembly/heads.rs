@@ -16,8 +16,8 @@ use super::{Assembly, VolumeError};
 use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{
-    ClientsRecord, DoorsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord, Revision, SessionRecord, VolumeRecord,
-    VolumeState as Life, decode, get, keys, list, take_families, take_head, take_heads,
+    ClientsRecord, Compression, DoorsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord, PoolRecord, Revision,
+    SessionRecord, VolumeRecord, VolumeState as Life, decode, get, keys, list, take_families, take_head, take_heads,
 };
 use runtime::{Instant, now};
 use std::cell::RefCell;
@@ -50,6 +50,8 @@ pub(super) struct Heads {
     known: RefCell<BTreeMap<VolumeId, Rc<VolumeRecord>>>,
     /// Node sets, by table.
     sets: RefCell<BTreeMap<u32, NodeSetRecord>>,
+    /// How pools compress what is written.
+    compressions: RefCell<BTreeMap<String, Compression>>,
     /// Where volumes are better served.
     wishes: Wishes,
     /// Where clients reach nodes that have one.
@@ -442,7 +444,11 @@ impl Assembly {
         let told = |info: &VolumeInfo| {
             (info.name.clone(), info.size_bytes, info.hosts.clone(), info.limits, info.layers.clone())
         };
-        volumes.values().find(|info| info.id == volume.id).is_some_and(|info| told(info) != told(&is))
+        let is_coded_else = |info: &VolumeInfo| {
+            self.0.heads.compressions.borrow().get(&volume.pool).is_some_and(|by_now| *by_now != info.compression)
+        };
+        let is_other = |info: &VolumeInfo| told(info) != told(&is) || is_coded_else(info);
+        volumes.values().find(|info| info.id == volume.id).is_some_and(is_other)
     }
 
     /// Follows the map, for ever.
@@ -481,7 +487,9 @@ impl Assembly {
         }
     }
 
-    fn look_at(&self, due: impl IntoIterator<Item = VolumeId>) {
+    pub(super) fn look_at(&self, due: impl IntoIterator<Item = VolumeId>) {
+        // Who is told of one volume may find that others are due, too.
+        let due: Vec<VolumeId> = due.into_iter().collect();
         self.0.heads.due.borrow_mut().extend(due);
         self.0.changing.wake();
     }
@@ -496,13 +504,22 @@ impl Assembly {
 
     /// A volume that was heard of, and is not being changed.
     fn next_to_see(&self) -> Option<(VolumeId, Alone)> {
+        let mut due = self.0.heads.due.borrow_mut();
+        let (id, alone) = due.iter().find_map(|id| Some((*id, self.free_to_see(*id)?)))?;
+        due.remove(&id);
+        Some((id, alone))
+    }
+
+    fn free_to_see(&self, id: VolumeId) -> Option<Alone> {
         let changing = &self.0.changing;
         // One that is being made here is not to be taken for an earlier life's.
-        let is_known = |id: VolumeId| !changing.is_making() || self.0.heads.serves(id) || self.is_listed(id);
-        let mut due = self.0.heads.due.borrow_mut();
-        let id = due.iter().copied().find(|id| changing.is_free(*id) && is_known(*id))?;
-        due.remove(&id);
-        Some((id, changing.those_free([id])))
+        let is_known = || !changing.is_making() || self.0.heads.serves(id) || self.is_listed(id);
+        (changing.is_free(id) && is_known()).then(|| changing.those_free([id]))
+    }
+
+    /// Waits until nobody changes the volume, nor makes it.
+    pub(super) async fn alone_to_see(&self, id: VolumeId) -> Alone {
+        self.0.changing.until(|| self.free_to_see(id)).await
     }
 
     /// What cannot be done for one volume keeps no other from being looked at. Nobody else changes it.
@@ -538,6 +555,15 @@ impl Assembly {
             match value.and_then(|value| decode::<NodeSetRecord>(key, value).ok()) {
                 Some(set) => heads.hear_of_set(&set),
                 None => drop(heads.sets.borrow_mut().remove(&table)),
+            }
+            return None;
+        }
+        if key.starts_with(keys::POOLS) {
+            let pool = decode::<PoolRecord>(key, value?).ok()?;
+            let before = heads.compressions.borrow_mut().insert(pool.name.clone(), pool.compression);
+            if before.is_some_and(|before| before != pool.compression) {
+                let volumes = heads.volumes();
+                self.look_at(volumes.iter().filter(|volume| volume.pool == pool.name).map(|volume| volume.id));
             }
             return None;
         }
@@ -607,6 +633,13 @@ impl Assembly {
         }
     }
 
+    /// Whether this node can serve the volume, or at least no other could: one without its key leaves it to one that has it.
+    fn may_serve(&self, volume: &VolumeRecord, alive: &BTreeSet<NodeId>) -> bool {
+        let has_key = volume.key.is_none_or(|key| self.0.keys.borrow().contains_key(&key));
+        let is_others = || alive.iter().any(|node| *node != self.0.id && self.0.heads.wishes.has_key(*node, volume));
+        has_key || !is_others() || mutant(Mutant::LockedTakesOver)
+    }
+
     /// Nodes that lead something, and have had no session for so long that it is this node's turn to take over the families
     /// that they keep; and the volumes whose turn it is, each with the head that it had.
     fn whose_turn_it_is(&self) -> Option<(BTreeSet<NodeId>, BTreeMap<VolumeId, NodeId>)> {
@@ -628,7 +661,9 @@ impl Assembly {
             |node: &NodeId, turn: u32| gone_since.get(node).is_some_and(|since| at.since(*since) >= TURN * turn);
         let place = heads.place_of(me);
         let due_volumes = known.values().filter(|volume| {
-            gone.contains(&volume.head) && is_over(&volume.head, heads.turn_of(me, volume.table, &alive))
+            gone.contains(&volume.head)
+                && is_over(&volume.head, heads.turn_of(me, volume.table, &alive))
+                && self.may_serve(volume, &alive)
         });
         let due_volumes: BTreeMap<_, _> = due_volumes.map(|volume| (volume.id, volume.head)).collect();
         let due_keepers: BTreeSet<NodeId> = gone

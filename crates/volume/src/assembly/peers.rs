@@ -20,6 +20,8 @@ use types::{ClusterId, Incarnation, NodeId, StoreId, VolumeId};
 const SERVICE: Service = Service(4);
 /// How often it is looked at whether the map says where this node serves.
 const SAY_WAIT: Duration = Duration::from_secs(1);
+/// Who catches up waits so long for another change of a volume.
+const CHANGE_WAIT: Duration = Duration::from_secs(1);
 
 /// Words and bytes of a call, as they go from thread to thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -161,7 +163,10 @@ impl Assembly {
         // The map's watch may have told it, and nobody has looked yet.
         due.extend(found.iter().filter(|found| self.is_behind(&found.record)).map(|found| found.record.id));
         for id in due {
-            self.see_or_later(id).await;
+            match runtime::timeout(CHANGE_WAIT, self.alone_to_see(id)).await {
+                Ok(_alone) => self.see_or_later(id).await,
+                Err(_) => self.look_at([id]),
+            }
         }
         Ok(())
     }

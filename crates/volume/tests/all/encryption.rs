@@ -2,6 +2,7 @@
 //! keys.
 
 use crate::common::instant::{SEVERAL_SHARDS_BYTES, steady};
+use crate::common::keys::{SIZE, create, create_of, key_file, unlock, who_has_the_key_takes_over};
 use crate::common::nodes::{Cluster, node_id};
 use crate::common::{Machine, Random, new_volume, payload, read_all};
 use cluster::{
@@ -12,33 +13,7 @@ use runtime::channel::cross;
 use std::sync::Arc;
 use std::time::Duration;
 use types::KeyId;
-use volume::{Assembly, DataKey, Encryption, IoError, KeyError, Secret, VolumeChange, VolumeError, VolumeInfo};
-
-const SIZE: u64 = 2 << 20;
-
-fn key_file(byte: u8) -> Secret {
-    Secret::new(SecretKind::KeyFile, vec![byte; 32].into()).expect("long enough")
-}
-
-async fn create(assembly: &Assembly, name: &str, secret: &Secret) -> VolumeInfo {
-    create_of(assembly, name, SIZE, secret).await
-}
-
-async fn create_of(assembly: &Assembly, name: &str, size_bytes: u64, secret: &Secret) -> VolumeInfo {
-    let place = assembly.new_key_place().await.expect("an id");
-    // The same run again has the same key.
-    let key = DataKey::from_bytes(std::array::from_fn(|index| index as u8 ^ place.key.0 as u8));
-    let wrap = key.wrap(place, secret, 1).expect("wrapped");
-    assembly.create_encrypted_volume(new_volume(name, size_bytes), place, key, wrap).await.expect("made")
-}
-
-/// What `cairn volume unlock` does.
-async fn unlock(assembly: &Assembly, name: &str, secret: &Secret) -> Result<(), KeyError> {
-    let record = assembly.key_record(name).await.expect("it is encrypted").record;
-    let (key, _) = DataKey::unwrap(assembly.cluster_id(), &record, secret)?;
-    assembly.unlock(record.id, key).await.expect("unlocked");
-    Ok(())
-}
+use volume::{Assembly, DataKey, Encryption, IoError, KeyError, VolumeChange, VolumeError};
 
 fn states(assembly: &Assembly) -> Vec<(String, Encryption)> {
     assembly.volumes().into_iter().map(|volume| (volume.name, volume.encryption)).collect()
@@ -371,4 +346,9 @@ fn a_volume_is_not_sent_where_its_key_is_not() {
     cluster.pass(Duration::from_secs(3));
     cluster.at(0, |assembly| async move { drop(assembly.move_volume("a", node_id(1)).await.expect("moved")) });
     cluster.at(1, |assembly| async move { assert!(holds(&assembly, "a", &contents).await) });
+}
+
+#[test]
+fn a_dead_heads_volume_goes_to_who_has_its_key() {
+    (1..3).for_each(who_has_the_key_takes_over);
 }

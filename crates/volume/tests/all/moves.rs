@@ -176,3 +176,18 @@ fn a_move_ends_though_another_change_waits_for_the_map() {
     }
     assert!(waited > 0, "some change waits for the map");
 }
+
+/// How a pool compresses is heard of by all heads, whichever node was told.
+#[test]
+fn a_pool_compresses_for_every_head_whoever_was_told() {
+    let cluster = Cluster::new(4, 1);
+    cluster.at(0, made);
+    cluster.pass(Duration::from_secs(1));
+    let compression = |at: usize| cluster.at(at, |assembly| async move { of(&assembly).info().compression });
+    assert_eq!(compression(0), cluster::Compression::Off);
+    cluster.at(1, |assembly| async move {
+        assembly.set_compression("default", cluster::Compression::Lz4).await.expect("set");
+    });
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!([0, 1, 2].map(compression), [cluster::Compression::Lz4; 3]);
+}

@@ -6,6 +6,7 @@ pub mod forwards;
 pub mod hanging;
 pub mod hosts;
 pub mod instant;
+pub mod keys;
 pub mod limits;
 pub mod locks;
 pub mod moving;
