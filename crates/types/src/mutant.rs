@@ -308,6 +308,8 @@ pub enum Mutant {
     UntoldForgotten,
     /// Heads: a node takes over an encrypted volume without its key, though another one has it.
     LockedTakesOver,
+    /// Volume: a snapshot is taken while nobody knows what becomes of a command that was given up.
+    InstantOverOrphans,
     /// Volume: a change of one volume waits for those of all others.
     OneChangeAtATime,
     /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.

@@ -78,6 +78,7 @@ pub(crate) struct Head {
     pub(crate) strays: Strays,
     /// Volumes that orphans are of.
     orphans: RefCell<Vec<VolumeId>>,
+    no_more_orphans: WaitList,
     /// What compresses and encrypts.
     pub(crate) coder: RefCell<Coder>,
     /// Where the time of this core's commands went.
@@ -111,6 +112,7 @@ impl Head {
             groups_stopped: Cell::default(),
             strays: Strays::default(),
             orphans: RefCell::default(),
+            no_more_orphans: WaitList::default(),
             coder: RefCell::new(Coder::new()),
             latencies: Rc::default(),
             in_trash: RefCell::default(),
@@ -267,6 +269,11 @@ impl Head {
     pub(crate) fn has_orphans(&self, volume: VolumeId) -> bool {
         self.orphans.borrow().contains(&volume)
     }
+
+    /// Resolves when there is none.
+    pub(crate) async fn orphans_end(&self, volume: VolumeId) {
+        self.no_more_orphans.until(|| (!self.has_orphans(volume)).then_some(())).await;
+    }
 }
 
 async fn receive(head: Rc<Head>, mut inbox: CrossReceiver<Message>, _own: Option<CrossSender<Message>>) {
@@ -319,6 +326,8 @@ async fn keep(head: Rc<Head>, orphan: Orphan) {
     let mut orphans = head.orphans.borrow_mut();
     let place = orphans.iter().position(|of| *of == volume).expect("it was adopted");
     orphans.swap_remove(place);
+    drop(orphans);
+    head.no_more_orphans.wake_all();
 }
 
 /// Calls of this core that wait for their answer.

@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::stopped::{one_volumes_change_is_no_others_business, what_is_gone_is_not_waited_for};
+use common::stopped::{
+    one_volumes_change_is_no_others_business, what_has_no_outcome_is_in_no_snapshot, what_is_gone_is_not_waited_for,
+};
 use std::ops::Range;
 use types::Mutant;
 
@@ -18,5 +20,10 @@ fn what_waits_for_a_stopped_group_is_noticed() {
         "one_volumes_change_is_no_others_business",
         SEEDS,
         one_volumes_change_is_no_others_business
+    ));
+    assert!(Mutant::InstantOverOrphans.is_caught(
+        "what_has_no_outcome_is_in_no_snapshot",
+        SEEDS,
+        what_has_no_outcome_is_in_no_snapshot
     ));
 }

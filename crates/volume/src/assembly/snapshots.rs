@@ -330,7 +330,7 @@ impl Assembly {
     }
 }
 
-/// Closes the gates of these volumes on this core; returns when nothing of them runs here.
+/// Closes the gates of these volumes on this core; returns when nothing of them runs here, nor is left of what ran.
 pub(super) async fn close(head: &Rc<Head>, volumes: &[VolumeId]) {
     let known = volumes.iter().filter_map(|id| head.directory.by_id(*id));
     let closed: Vec<Rc<Term>> = known.map(|volume| volume.state.gate.close()).collect();
@@ -339,6 +339,10 @@ pub(super) async fn close(head: &Rc<Head>, volumes: &[VolumeId]) {
     }
     for id in volumes {
         head.strays.end(*id).await;
+        // What a command left behind may yet change what it wrote to: that would be no instant.
+        if !mutant(Mutant::InstantOverOrphans) {
+            head.orphans_end(*id).await;
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::common::nodes::{CHUNKS, Cluster, made, of};
 use crate::common::payload;
 use crate::common::stopped::{
-    Stopped, is_done, is_stopped, one_volumes_change_is_no_others_business, what_is_gone_is_not_waited_for,
-    what_was_given_up_holds_its_place,
+    Stopped, is_done, is_stopped, one_volumes_change_is_no_others_business, what_has_no_outcome_is_in_no_snapshot,
+    what_is_gone_is_not_waited_for, what_was_given_up_holds_its_place,
 };
 use runtime::channel::cross;
 use std::time::Duration;
@@ -119,4 +119,9 @@ fn whoever_takes_something_away_does_not_wait_for_a_group_that_does_not_serve() 
 #[test]
 fn changes_of_one_volume_do_not_wait_for_those_of_another() {
     (1..3).for_each(one_volumes_change_is_no_others_business);
+}
+
+#[test]
+fn there_is_no_snapshot_over_what_has_no_outcome() {
+    (1..3).for_each(what_has_no_outcome_is_in_no_snapshot);
 }

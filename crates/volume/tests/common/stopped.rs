@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use types::CHUNK_BYTES;
-use volume::{IoError, Session, Standing, Volume};
+use volume::{IoError, Session, Standing, Volume, VolumeError};
 
 type Answer = Rc<RefCell<Option<Result<(), IoError>>>>;
 
@@ -141,4 +141,27 @@ pub fn one_volumes_change_is_no_others_business(seed: u64) {
     });
     assert!(renamed, "it waits for another volume's commands");
     assert!(waits && written.borrow().is_none(), "the other one is not deleted yet");
+}
+
+/// While nobody knows what becomes of a command there is no instant: it would be before it for one reader, and after it for
+/// the next.
+pub fn what_has_no_outcome_is_in_no_snapshot(seed: u64) {
+    let stopped = Stopped::new(seed);
+    stopped.scene.places[0].0.set_hanging(false);
+    let (assembly, machine) = (stopped.scene.assembly.clone(), &stopped.scene.machine);
+    let snapshot = |name: &'static str| {
+        let assembly = assembly.clone();
+        machine.run(async move { runtime::timeout(Duration::from_secs(5), assembly.create_snapshot("v", name)).await })
+    };
+    assert!(matches!(snapshot("before"), Ok(Ok(_))));
+    stopped.pass(Duration::from_secs(2));
+    stopped.scene.places[0].0.set_hanging(true);
+    let written = stopped.write(0, 7, false);
+    stopped.pass(Duration::from_secs(11));
+    assert!(is_stopped(&written), "{written:?}");
+    let taken = snapshot("meanwhile");
+    assert!(matches!(taken, Ok(Err(VolumeError::NotQuiet { .. }))), "{taken:?}");
+    stopped.scene.places[0].0.set_hanging(false);
+    stopped.pass(Duration::from_secs(5));
+    assert!(matches!(snapshot("after"), Ok(Ok(_))));
 }
