@@ -310,6 +310,8 @@ pub enum Mutant {
     LockedTakesOver,
     /// Volume: a snapshot is taken while nobody knows what becomes of a command that was given up.
     InstantOverOrphans,
+    /// Volume: a command that waits for a group that does not serve is never answered.
+    StoppedNotSaid,
     /// Volume: a change of one volume waits for those of all others.
     OneChangeAtATime,
     /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.

@@ -123,7 +123,9 @@ impl Patience {
             let who = &waiter.who;
             let waited = at.since(who.since);
             let is_too_long = waited >= GROUP_PATIENCE || waited >= STOPPED_PATIENCE && is_stopped(who.volume);
-            if is_too_long && !who.is_patient || waited >= STOPPED_PATIENCE && is_gone(who) {
+            if is_too_long && !who.is_patient && !mutant(Mutant::StoppedNotSaid)
+                || waited >= STOPPED_PATIENCE && is_gone(who)
+            {
                 waiter.is_over = true;
                 over.push(waiter.waker.clone());
             }

@@ -115,6 +115,8 @@ pub struct Report {
     pub instants: u64,
     /// Moves of volumes by order.
     pub moves: u64,
+    /// Orders about nodes and devices that were begun.
+    pub duties: u64,
     /// Clones that were written to.
     pub clones: u64,
     /// Times that a volume grew.
@@ -173,6 +175,7 @@ impl Report {
         self.rollbacks += other.rollbacks;
         self.instants += other.instants;
         self.moves += other.moves;
+        self.duties += other.duties;
         self.clones += other.clones;
         self.growths += other.growths;
         self.deletions += other.deletions;
@@ -204,7 +207,7 @@ impl std::fmt::Display for Report {
         write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
         if self.virtual_time > Duration::ZERO {
             write!(f, "{} members replaced, ", self.replaced)?;
-            write!(f, "{} moves, {} instants, ", self.moves, self.instants)?;
+            write!(f, "{} moves, {} instants, {} duties, ", self.moves, self.instants, self.duties)?;
             write!(f, "{} asked afar, {} sent again, {} resets, ", self.far, self.resent, self.resets)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;

@@ -188,7 +188,7 @@ impl HostVolume<'_> {
         self.host.command(self.subject.nsid, send).await
     }
 
-    async fn write(&self, range: (u64, u64)) -> Result<(), HostError> {
+    pub async fn write(&self, range: (u64, u64)) -> Result<(), HostError> {
         let attempts = Attempts::new(self.ledger);
         self.command(|namespace| {
             let id = attempts.begin(Action::Write, self.subject, range);

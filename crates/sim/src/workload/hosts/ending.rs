@@ -41,8 +41,12 @@ impl Run {
         tell(format_args!("all volumes are served"));
         self.until("clients wait", ANSWER_LIMIT, |run| (!run.ledger.all_ended()).then(|| run.describe_clients()))?;
         self.look_at_all()?;
+        if self.profile.operator {
+            self.end_duties()?;
+        }
         self.read_all("all is whole", self.machines.len())?;
         self.read_without_map()?;
+        self.leave_others_alone()?;
         self.read_copies()?;
         self.judge(healed)
     }

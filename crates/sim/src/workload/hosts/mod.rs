@@ -15,12 +15,14 @@
 
 mod administrator;
 mod client;
+mod duties;
 mod ending;
 mod ledger;
 mod machine;
 mod moves;
 mod profile;
 mod schedule;
+mod sick;
 mod together;
 
 use super::cluster::breaker::{Breaker, Site, no_map_faults};
@@ -43,7 +45,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{Mutant, NodeId};
+use types::{Mutant, NodeId, StoreId};
 use volume::{Assembly, NewVolume, StartError, VolumeError, VolumeInfo};
 
 /// See the module.
@@ -63,6 +65,7 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::GrowthForgotten,
         Mutant::HomeForgotten,
         Mutant::InstantTopTakenEarly,
+        Mutant::StoppedNotSaid,
     ],
 };
 
@@ -117,6 +120,8 @@ struct Run {
     map: Arc<SimMap>,
     ledger: Rc<Ledger>,
     administrator: Rc<Administrator>,
+    /// All of the cluster's devices.
+    stores: Vec<StoreId>,
     breaker: Breaker,
     /// For the breaker, once all is well.
     events: Vec<Event>,
@@ -158,6 +163,7 @@ impl Run {
         Self {
             administrator: Administrator::new(&ledger, &machines),
             layout: profile.layout(&layout),
+            stores: Vec::new(),
             breaker: Breaker::default(),
             world,
             profile,
@@ -181,10 +187,10 @@ impl Run {
     /// A new cluster comes up, with its volumes: nothing is broken yet.
     fn begin(&mut self) -> Result<(), Failure> {
         let setup = |error: StartError| Failure::new("setup", error);
-        let mut stores = Vec::new();
         for machine in &self.machines {
-            stores.extend(self.world.run_on(&machine.node, 0, machine.clone().register())?.map_err(setup)?);
+            self.stores.extend(self.world.run_on(&machine.node, 0, machine.clone().register())?.map_err(setup)?);
         }
+        let stores = self.stores[..self.stores.len() - self.profile.spares()].to_vec();
         let pool = self.profile.cluster.pools[0];
         let (replicas, min_in_sync) = (pool.replicas as u32, pool.min_in_sync as u32);
         let rules = PoolRulesRecord {
@@ -230,6 +236,10 @@ impl Run {
         if self.profile.mover {
             self.ledger.begin(self.clients.len());
             self.outside.spawn(0, self.administrator.clone().move_about(self.clients.len()));
+        }
+        if self.profile.operator {
+            self.ledger.begin(self.clients.len());
+            self.outside.spawn(0, self.administrator.clone().operate(self.stores.clone(), self.clients.len()));
         }
         self.go_on(began + self.profile.cluster.duration)
     }

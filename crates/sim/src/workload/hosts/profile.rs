@@ -38,6 +38,8 @@ pub struct Profile {
     pub administrator: bool,
     /// Whether somebody sends volumes from node to node.
     pub mover: bool,
+    /// Whether somebody has devices and nodes emptied, replaced, and rest.
+    pub operator: bool,
     pub compression: Compression,
     pub encrypted: bool,
 }
@@ -82,6 +84,7 @@ impl Profile {
             },
             encrypted: random.one_in(4),
             mover: random.one_in(3),
+            operator: random.one_in(3),
             cluster,
         }
     }
@@ -89,6 +92,11 @@ impl Profile {
     /// Bytes of each volume at first.
     pub fn volume_bytes(&self) -> u64 {
         VOLUME_BYTES
+    }
+
+    /// Nodes whose devices hold nothing at first: there are more than copies, and somebody who may want them.
+    pub fn spares(&self) -> usize {
+        usize::from(self.operator && self.cluster.nodes > self.cluster.pools[0].replicas)
     }
 
     /// Machines of clients.

@@ -1,0 +1,133 @@
+//! An operator: has devices and nodes emptied, used again, rest for a while, and take the place of others, while all of it is
+//! used. What would take too much away is refused, whoever is away by then; nothing that was acknowledged is lost by what is not.
+
+use super::administrator::{Administrator, NotDone};
+use super::{Run, id_of};
+use crate::workload::Failure;
+use crate::workload::cluster::story::tell;
+use cluster::control::DutyError;
+use cluster::placement::duty::{Request, Subject};
+use cluster::{GroupRecord, WantedRecord, keys, list};
+use runtime::{random_u64, sleep};
+use std::rc::Rc;
+use std::time::Duration;
+use types::{NodeId, StoreId};
+
+/// Between two of his orders, on average.
+const PAUSE_MS: u64 = 4_000;
+/// Longest that an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest rest of a node.
+const REST_SECONDS: u64 = 60;
+/// All copies are where they belong so long after the last order, at most.
+const SETTLED: Duration = Duration::from_secs(240);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Administrator {
+    /// Orders what nodes and devices are to do until clients are stopped, as one of machine number `machine`.
+    pub async fn operate(self: Rc<Self>, stores: Vec<StoreId>, machine: usize) {
+        while !self.ledger.stop.get() {
+            sleep(Duration::from_millis(random_u64() % (2 * PAUSE_MS))).await;
+            let request = self.some_order(&stores);
+            let told = format!("{request:?}");
+            match self.order(request).await {
+                Ok(Ok(())) => {
+                    self.ledger.counts.borrow_mut().duties += 1;
+                    tell(format_args!("operator: {told}"));
+                }
+                Ok(Err(why)) => tell(format_args!("operator: {told}: {why}")),
+                Err(why) => tell(format_args!("operator: {told}: {why:?}")),
+            }
+        }
+        self.ledger.end(machine);
+    }
+
+    fn some_order(&self, stores: &[StoreId]) -> Request {
+        let node = || id_of(&self.machines[random_u64() as usize % self.machines.len()]);
+        let store = || stores[random_u64() as usize % stores.len()];
+        let subject = || match random_u64() % 2 {
+            0 => Subject::Node(node()),
+            _ => Subject::Device(store()),
+        };
+        match random_u64() % 12 {
+            0..4 => Request::Drain(subject()),
+            4..7 => Request::TakeBack(subject()),
+            7 | 8 => {
+                let rest = Duration::from_secs(random_u64() % REST_SECONDS).as_nanos() as u64;
+                Request::Maintain { node: node(), until_ns: runtime::wall_clock_ns() + rest }
+            }
+            9 | 10 => Request::Replace { old: store(), new: store() },
+            _ => Request::Add { store: store(), class: String::new(), weight: None },
+        }
+    }
+
+    /// Asks any node that is up.
+    async fn order(&self, request: Request) -> Result<Result<(), DutyError>, NotDone> {
+        let up: Vec<_> = self.machines.iter().filter(|machine| machine.assembly().is_some()).collect();
+        let Some(machine) = up.get(random_u64() as usize % up.len().max(1)) else { return Err(NotDone::Lost) };
+        let ask = move |assembly: volume::Assembly, _| {
+            let request = request.clone();
+            async move { assembly.decide(&request).await.map(drop) }
+        };
+        self.ask_at(machine, "", &ask, PATIENCE).await
+    }
+}
+
+impl Run {
+    /// Everything does its part again, and all copies are where they belong.
+    pub(super) fn end_duties(&mut self) -> Result<(), Failure> {
+        let nodes = self.machines.iter().map(|machine| Subject::Node(id_of(machine)));
+        let devices = self.stores.iter().map(|store| Subject::Device(*store));
+        for subject in nodes.chain(devices).collect::<Vec<_>>() {
+            self.order_taken_back(&subject)?;
+        }
+        let began = self.world.now();
+        loop {
+            let Some(why) = self.is_unsettled()? else { return Ok(()) };
+            if self.world.now() - began > SETTLED {
+                return Err(Failure::new("liveness", format!("copies are not where they belong: {why}")));
+            }
+            self.go_on(self.world.now() + LOOK)?;
+        }
+    }
+
+    fn order_taken_back(&mut self, subject: &Subject) -> Result<(), Failure> {
+        let began = self.world.now();
+        loop {
+            let machine = self.machines[0].clone();
+            let assembly = machine.assembly().expect("all is mended");
+            let request = Request::TakeBack(subject.clone());
+            let told = self.world.run_on(&machine.node, 0, async move { assembly.decide(&request).await.map(drop) })?;
+            match told {
+                Ok(()) => return Ok(()),
+                // It does its part as it is.
+                Err(DutyError::Refused(_)) => return Ok(()),
+                Err(error) if self.world.now() - began > SETTLED => {
+                    return Err(Failure::new("liveness", format!("{subject:?} is not taken back: {error}")));
+                }
+                Err(_) => self.go_on(self.world.now() + LOOK)?,
+            }
+        }
+    }
+
+    /// A group that is not whole, or is to move.
+    fn is_unsettled(&self) -> Result<Option<String>, Failure> {
+        let map = self.map.handle_for(NodeId(u32::MAX));
+        let read = async move {
+            let groups = list::<GroupRecord>(&*map, keys::GROUPS).await?;
+            let wanted = list::<WantedRecord>(&*map, keys::WANTED).await?;
+            Ok::<_, cluster::CatalogError>((groups, wanted))
+        };
+        let Ok((groups, wanted)) = self.world.run_on(&self.outside, 0, read)? else {
+            return Ok(Some("the map does not answer".to_owned()));
+        };
+        if let Some(wanted) = wanted.first() {
+            return Ok(Some(format!("{} orders stand, as {:?}", wanted.record.group, wanted.record)));
+        }
+        let replicas = self.profile.cluster.pools[0].replicas;
+        let is_whole = |group: &GroupRecord| group.members.len() == replicas && group.in_sync.len() == replicas;
+        let lacking = groups.into_iter().map(|found| found.record).find(|group| !is_whole(group));
+        Ok(lacking.map(|group| format!("{group:?}")))
+    }
+}
