@@ -312,6 +312,8 @@ pub enum Mutant {
     InstantOverOrphans,
     /// Volume: a command that waits for a group that does not serve is never answered.
     StoppedNotSaid,
+    /// Replication: a session that is gone from the map while its node lives is not said again.
+    SessionSaidOnce,
     /// Volume: a change of one volume waits for those of all others.
     OneChangeAtATime,
     /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.

@@ -13,7 +13,8 @@ use common::hosts::a_host_that_has_left_keeps_nothing;
 use common::keys::who_has_the_key_takes_over;
 use common::nodes::{
     a_head_that_slept_decides_nothing, a_host_that_goes_back_keeps_what_it_wrote_there,
-    a_snapshot_is_an_instant_for_a_head_that_slept, who_slept_reads_no_snapshot_that_is_gone,
+    a_session_that_is_gone_is_said_again, a_snapshot_is_an_instant_for_a_head_that_slept,
+    who_slept_reads_no_snapshot_that_is_gone,
 };
 use common::untold::a_snapshot_can_be_read_once_the_map_answers;
 use std::ops::Range;
@@ -73,4 +74,9 @@ fn what_an_older_head_could_do_is_noticed() {
         a_snapshot_can_be_read_once_the_map_answers
     ));
     assert!(Mutant::LockedTakesOver.is_caught("who_has_the_key_takes_over", SEEDS, who_has_the_key_takes_over));
+    assert!(Mutant::SessionSaidOnce.is_caught(
+        "a_session_that_is_gone_is_said_again",
+        SEEDS,
+        a_session_that_is_gone_is_said_again
+    ));
 }

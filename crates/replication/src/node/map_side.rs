@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
-use types::{Epoch, GroupId, NodeId, StoreId};
+use types::{Epoch, GroupId, Mutant, NodeId, StoreId, mutant};
 
 /// After an error of the map.
 const RETRY_WAIT: Duration = Duration::from_millis(200);
@@ -88,6 +88,8 @@ pub(super) struct MapSide {
     answered_at: Cell<Option<Instant>>,
     /// Of the node's session.
     lease: Cell<Option<LeaseId>>,
+    /// The map may not say of this node's stores what it was told.
+    is_to_say_stores: Cell<bool>,
 }
 
 impl MapSide {
@@ -100,6 +102,7 @@ impl MapSide {
             looking: RefCell::default(),
             answered_at: Cell::default(),
             lease: Cell::default(),
+            is_to_say_stores: Cell::default(),
         }
     }
 
@@ -109,6 +112,10 @@ impl MapSide {
 
     pub(super) fn remove_store(&self, store: StoreId) {
         self.stores.borrow_mut().retain(|(there, _)| there.store_id() != store);
+    }
+
+    fn serves(&self, store: StoreId) -> bool {
+        self.stores.borrow().iter().any(|(there, _)| there.store_id() == store && there.failed().is_none())
     }
 
     /// The map has answered.
@@ -330,6 +337,8 @@ impl MapSide {
         self.tell_all(core, groups.collect(), Says::Listed);
         let orders = records(keys::WANTED).filter_map(|item| ordered(&item.key, Some(&item.value)));
         tell_orders(core, orders.collect(), true);
+        // What was said while nobody heard.
+        self.is_to_say_stores.set(true);
         let mut watch = self.map.watch("", Revision(listing.revision.0 + 1));
         loop {
             let events = match watch.next().await {
@@ -344,6 +353,9 @@ impl MapSide {
             let orders = events.iter().filter_map(|event| ordered(&event.key, event.value.as_deref()));
             tell_orders(core, orders.collect(), false);
             for event in &events {
+                if session_of(&event.key).is_some_and(|store| self.serves(store)) {
+                    self.is_to_say_stores.set(true);
+                }
                 let Some(value) = &event.value else { continue };
                 if event.key.starts_with(keys::GROUPS) {
                     groups.extend(decode::<GroupRecord>(&event.key, value).ok());
@@ -401,6 +413,9 @@ impl MapSide {
                 Err(error) => return Err(error.into()),
             }
             self.end_failed(lease).await?;
+            if self.is_to_say_stores.take() && !mutant(Mutant::SessionSaidOnce) {
+                self.say_stores(core.shared.node, lease).await?;
+            }
             if now().since(looked_at) >= timing.look {
                 self.look_at_all(core).await?;
                 looked_at = now();
@@ -428,17 +443,45 @@ impl MapSide {
         }
     }
 
-    /// The stores' sessions, under the node's lease.
+    /// The stores' sessions, under the node's lease: those that the map does not have as they are.
     async fn say_stores(&self, node: NodeId, lease: LeaseId) -> Result<(), CatalogError> {
-        let mut transaction = Transaction::new();
-        for (store, _) in self.stores.borrow().iter().filter(|(store, _)| store.failed().is_none()) {
-            let record = SessionRecord { store: store.store_id(), life: store.incarnation(), node };
-            transaction.changes.push(Change::Put { key: record.key(), value: encode(&record), lease: Some(lease) });
+        let records: Vec<SessionRecord> = {
+            let stores = self.stores.borrow();
+            let serve = stores.iter().filter(|(store, _)| store.failed().is_none());
+            serve.map(|(store, _)| SessionRecord { store: store.store_id(), life: store.incarnation(), node }).collect()
+        };
+        for record in &records {
+            self.say_store(record, lease).await?;
         }
+        Ok(())
+    }
+
+    /// Nothing is said over what a later life of the store says, wherever that is.
+    async fn say_store(&self, record: &SessionRecord, lease: LeaseId) -> Result<(), CatalogError> {
+        let (key, value) = (record.key(), encode(record));
         loop {
-            match self.map.transact(transaction.clone()).await {
+            let found = self.map.get(&key).await?;
+            let modified = found.as_ref().map_or(Revision(0), |found| found.modified);
+            if let Some(found) = found {
+                if found.lease == Some(lease) && found.value == value {
+                    return Ok(());
+                }
+                match decode::<SessionRecord>(&key, &found.value) {
+                    Ok(other) if other.life > record.life => {
+                        log::warn!("store {} is served by node {} by now", record.store, other.node);
+                        return Ok(());
+                    }
+                    _ => {}
+                }
+            }
+            let mut transaction = Transaction::new().expect(&key, modified);
+            transaction.changes.push(Change::Put { key: key.clone(), value: value.clone(), lease: Some(lease) });
+            match self.map.transact(transaction).await {
+                Ok(Outcome::Committed(_)) => return Ok(()),
+                // Somebody has said something else meanwhile, or it may be said.
+                Ok(Outcome::Conflict) => {}
                 Err(MapError::Unknown) => runtime::sleep(RETRY_WAIT).await,
-                done => return Ok(done.map(drop)?),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -450,13 +493,30 @@ impl MapSide {
             stores.iter().filter(|(store, _)| store.failed().is_some()).map(|(store, _)| store.store_id()).collect()
         };
         for store in failed {
-            let key = keys::session(store);
-            if let Some(found) = self.map.get(&key).await?.filter(|found| found.lease == Some(lease)) {
-                settle(&*self.map, Transaction::new().expect(&key, found.modified).delete(&key)).await?;
-            }
+            self.end_session_of(store, lease).await?;
         }
         Ok(())
     }
+
+    /// The store is this node's no more.
+    pub(super) async fn let_go(&self, store: StoreId) {
+        let Some(lease) = self.lease.get() else { return };
+        if let Err(error) = self.end_session_of(store, lease).await {
+            log::debug!("the session of store {store} ends with its node's: {error}");
+        }
+    }
+
+    async fn end_session_of(&self, store: StoreId, lease: LeaseId) -> Result<(), CatalogError> {
+        let key = keys::session(store);
+        if let Some(found) = self.map.get(&key).await?.filter(|found| found.lease == Some(lease)) {
+            settle(&*self.map, Transaction::new().expect(&key, found.modified).delete(&key)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn session_of(key: &str) -> Option<StoreId> {
+    u128::from_str_radix(key.strip_prefix(keys::SESSIONS)?, 16).ok().map(StoreId)
 }
 
 fn tell_session(core: &Rc<CoreGroups>, until: Instant) {

@@ -238,6 +238,8 @@ impl Node {
     /// The store is not there any more.
     pub fn remove(&self, store: StoreId) {
         self.side.remove_store(store);
+        let side = self.side.clone();
+        runtime::spawn(async move { side.let_go(store).await });
     }
 
     /// Ends: other nodes take over what it led as soon as they see it.

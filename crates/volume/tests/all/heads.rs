@@ -208,3 +208,8 @@ fn what_changed_is_known_of_groups_that_lie_on_other_nodes() {
         });
     }
 }
+
+#[test]
+fn a_node_that_lives_says_its_sessions_again() {
+    (1..3).for_each(crate::common::nodes::a_session_that_is_gone_is_said_again);
+}

@@ -2,8 +2,8 @@
 
 use super::{DISK, DISK_BYTES, new_volume, payload};
 use cluster::{
-    DEFAULT_POOL, FailureDomain, MapFaults, MapStore, NewPool, PoolRulesRecord, SimMap, VolumeChange, VolumePlacement,
-    ensure_pool,
+    DEFAULT_POOL, FailureDomain, MapFaults, MapStore, NewPool, PoolRulesRecord, SimMap, Transaction, VolumeChange,
+    VolumePlacement, ensure_pool, keys,
 };
 use runtime::channel::cross;
 use runtime::sim::{DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
@@ -284,4 +284,25 @@ pub fn a_host_that_goes_back_keeps_what_it_wrote_there(seed: u64) -> usize {
         assert_eq!(read.expect("served").bytes[0], 3, "chunk {chunk} lost what the older head acknowledged last");
     }
     kept.len()
+}
+
+/// A node that lives has its sessions, whatever somebody did to the map.
+pub fn a_session_that_is_gone_is_said_again(seed: u64) {
+    let cluster = Cluster::new(seed, 1);
+    cluster.pass(Duration::from_secs(3));
+    let sessions = || {
+        let map = cluster.map();
+        cluster.run(0, async move { map.list(keys::SESSIONS).await.expect("readable").items })
+    };
+    let before = sessions();
+    assert_eq!(before.len(), NODES);
+    let (map, gone) = (cluster.map(), before.iter().map(|item| item.key.clone()).collect::<Vec<_>>());
+    cluster.run(0, async move {
+        let transaction = gone.iter().fold(Transaction::new(), |transaction, key| transaction.delete(key));
+        map.transact(transaction).await.expect("the map answers");
+    });
+    cluster.pass(Duration::from_secs(8));
+    let said =
+        |items: &[cluster::KeyValue]| items.iter().map(|item| (item.key.clone(), item.lease)).collect::<Vec<_>>();
+    assert_eq!(said(&sessions()), said(&before));
 }

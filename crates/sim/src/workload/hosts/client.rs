@@ -11,7 +11,7 @@ use nbd::client::{Client, ClientError};
 use nvme::host::multipath::{Multipath, Options, compare_and_write};
 use nvme::host::{HostError, HostIdentity, Namespace};
 use nvme::wire::Status;
-use runtime::{SharedBuf, random_u64, sleep, spawn, timeout};
+use runtime::{SharedBuf, now, random_u64, sleep, spawn, timeout};
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -20,6 +20,8 @@ use types::BLOCK_BYTES;
 
 /// A client that has nothing to do, or was refused, tries again after this.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Who rests looks so often whether there is more to do.
+const REST: Duration = Duration::from_secs(1);
 /// An NBD client that has no answer for so long goes elsewhere.
 const NBD_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -137,7 +139,11 @@ async fn work(ledger: Rc<Ledger>, host: Multipath, machine: usize) {
 /// Between bursts.
 async fn rest(ledger: &Ledger) {
     if random_u64().is_multiple_of(ledger.profile.cluster.burst) {
-        sleep(ledger.pause.mul_f64((random_u64() % 2048) as f64 / 1024.0)).await;
+        let until = now() + ledger.pause.mul_f64((random_u64() % 2048) as f64 / 1024.0);
+        // Where few operations are dealt over a long time, longer than anybody waits for who has nothing more to do.
+        while ledger.goes_on() && !until.since(now()).is_zero() {
+            sleep(until.since(now()).min(REST)).await;
+        }
     }
 }
 
