@@ -29,6 +29,7 @@
 //! | `wanted/G`                   | [`WantedRecord`]: who is to hold group G; its primary sees to it |
 //! | `splits/G`                   | [`SplitRecord`]: group G began as half of another |
 //! | `control`                    | [`ControlRecord`]: the node that sees to it that all this is done |
+//! | `duties`                     | [`DutiesRecord`]: changes with each order about nodes and devices |
 //! | `store-usage/STORE`          | [`StoreUsageRecord`]: how full the device is |
 //!
 //! Numbers in keys are hexadecimal of full width, so that keys sort as their numbers do.
@@ -47,9 +48,9 @@ pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
 pub use limits::{LimitChange, Limits};
 pub use members::MembersError;
 pub use place::{
-    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceTrouble, FailureDomain, NodeDuty, NodePlaceRecord,
-    NodeSetRecord, PoolDraftRecord, PoolRulesRecord, SplitRecord, StoreUsageRecord, UnknownFailureDomain,
-    VolumePlacement, WantedRecord,
+    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceTrouble, DutiesRecord, FailureDomain, NodeDuty,
+    NodePlaceRecord, NodeSetRecord, PoolDraftRecord, PoolRulesRecord, SplitRecord, StoreUsageRecord,
+    UnknownFailureDomain, VolumePlacement, WantedRecord,
 };
 
 use id_format::{bytes, hex, hex_list, number, number_list, optional_number};
@@ -655,6 +656,8 @@ pub mod keys {
     }
     /// Who controls.
     pub const CONTROL: &str = "control";
+    /// What is changed with each order about nodes and devices.
+    pub const DUTIES: &str = "duties";
     /// How full all devices are.
     pub const STORE_USAGE: &str = "store-usage/";
     /// How full a device is.
@@ -708,5 +711,6 @@ record! {
     WantedRecord: self => keys::wanted(self.group),
     SplitRecord: self => keys::split(self.child),
     ControlRecord: self => keys::CONTROL.to_owned(),
+    DutiesRecord: self => keys::DUTIES.to_owned(),
     StoreUsageRecord: self => keys::store_usage(self.store),
 }

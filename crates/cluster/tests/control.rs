@@ -122,7 +122,7 @@ fn nothing_is_on_its_way_to_what_leaves() {
         in_a_world(move |map| async move {
             made(&map).await;
             put(&map, &DevicePlaceRecord::unset(SPARE)).await;
-            let between = Between { map: map.clone(), left: AtomicUsize::new(at) };
+            let between = Between { map: map.clone(), left: AtomicUsize::new(at), order: None };
             let removed = decide(&between, &Request::Remove(Subject::Device(SPARE))).await;
             let is_there = get::<DeviceRecord>(&*map, &keys::device(SPARE)).await.expect("it answers").is_some();
             let named = orders(&*map).await.iter().any(|order| order.members.contains(&SPARE));
@@ -186,11 +186,17 @@ fn nobody_is_given_up_with_the_last_copy() {
 struct Between {
     map: Arc<SimMap>,
     left: AtomicUsize,
+    /// Or what an operator orders.
+    order: Option<Request>,
 }
 
 impl Between {
     async fn pass(&self) {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            if let Some(order) = &self.order {
+                decide(&*self.map, order).await.expect("it may be alone");
+                return;
+            }
             let mut reigning = takes(&*self.map, 1).await;
             reigning.plan(&*self.map, NOW, 0).await.expect("it answers");
         }
@@ -295,4 +301,55 @@ fn what_is_said_is_read_as_it_was_written() {
     }
     followed.hear(&keys::group(GroupId(1)), Some(b"{\"schema\":99}"), Revision(4));
     assert!(followed.view().is_err(), "without a record nothing is decided");
+}
+
+/// Of two drains each may be, and not both: whenever the second is decided, it counts with the first.
+fn what_each_may_do_both_may_not() {
+    in_a_world(|map| async move {
+        made(&map).await;
+        put(&map, &DevicePlaceRecord::unset(SPARE)).await;
+        let drain = |node| Request::Drain(Subject::Node(NodeId(node)));
+        decide(&*map, &drain(1)).await.expect("three are left");
+        // After the list, before the transaction.
+        let between = Between { map: map.clone(), left: AtomicUsize::new(2), order: Some(drain(2)) };
+        let refused = decide(&between, &drain(3)).await;
+        assert!(matches!(refused, Err(DutyError::Refused(_))), "{refused:?}");
+    });
+}
+
+#[test]
+fn two_orders_of_which_each_may_be_alone_are_not_both_begun() {
+    let _alone = ALONE.lock();
+    what_each_may_do_both_may_not();
+    #[cfg(feature = "mutants")]
+    assert!(types::Mutant::DutiesApart.is_caught("what_each_may_do_both_may_not", 0..1, |_| {
+        what_each_may_do_both_may_not();
+    }));
+}
+
+/// A later release has written a group's record while this one controls.
+fn what_is_not_understood_stays() {
+    in_a_world(|map| async move {
+        made(&map).await;
+        let (group, key) = (GroupId(1), keys::group(GroupId(1)));
+        put(&map, &WantedRecord { group, members: vec![StoreId(2), StoreId(3), SPARE] }).await;
+        let mut reigning = takes(&*map, 1).await;
+        let mut watch = map.watch("", Revision(map.list("").await.expect("it answers").revision.0 + 1));
+        let later = br#"{"schema":99,"id":1,"and":"more"}"#.to_vec();
+        map.transact(Transaction::new().put(&key, later.clone())).await.expect("it answers");
+        reigning.hear(&watch.next().await.expect("it tells"));
+        reigning.step(&*map).await.expect("it answers");
+        reigning.plan(&*map, NOW, 0).await.expect("it answers");
+        assert_eq!(map.get(&key).await.expect("it answers").map(|found| found.value), Some(later));
+    });
+}
+
+#[test]
+fn who_controls_leaves_alone_what_it_does_not_understand() {
+    let _alone = ALONE.lock();
+    what_is_not_understood_stays();
+    #[cfg(feature = "mutants")]
+    assert!(types::Mutant::UnreadableOverwritten.is_caught("what_is_not_understood_stays", 0..1, |_| {
+        what_is_not_understood_stays();
+    }));
 }

@@ -314,6 +314,10 @@ pub enum Mutant {
     StoppedNotSaid,
     /// Replication: a session that is gone from the map while its node lives is not said again.
     SessionSaidOnce,
+    /// Placement: an order is decided by what was there before another one.
+    DutiesApart,
+    /// Placement: who controls writes over a record that it cannot read.
+    UnreadableOverwritten,
     /// Volume: a change of one volume waits for those of all others.
     OneChangeAtATime,
     /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.

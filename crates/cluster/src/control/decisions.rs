@@ -4,7 +4,8 @@ use super::{Followed, is_done};
 use crate::catalog::CatalogError;
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::placement::duty::{Forecast, RecordChange, Refusal, Request, Subject, View, foretell};
-use crate::records::{DeviceDuty, DevicePlaceRecord, keys};
+use crate::records::{DeviceDuty, DevicePlaceRecord, DutiesRecord, keys};
+use crate::typed::encode;
 use types::{Mutant, StoreId, mutant};
 
 /// A decision is tried so often against others who change the same records.
@@ -65,6 +66,7 @@ pub async fn decide(map: &dyn MapStore, request: &Request) -> Result<Decided, Du
         if transaction.changes.is_empty() {
             return Ok(Decided { forecast, before });
         }
+        transaction = in_order(transaction, &known);
         if transaction.changes.len().max(transaction.compares.len()) > TRANSACTION_OPERATIONS_MAX {
             let (Request::GiveUp(Subject::Node(node)) | Request::Remove(Subject::Node(node))) = request else {
                 unreachable!("one device at a time: {request:?}")
@@ -76,6 +78,15 @@ pub async fn decide(map: &dyn MapStore, request: &Request) -> Result<Decided, Du
         }
     }
     Err(CatalogError::Contended.into())
+}
+
+/// The transaction, after all orders that are known and before all others: what each of two may do both may not.
+pub(super) fn in_order(transaction: Transaction, known: &Followed) -> Transaction {
+    if mutant(Mutant::DutiesApart) {
+        return transaction;
+    }
+    let next = DutiesRecord { orders: known.duties.orders + 1 };
+    transaction.expect(keys::DUTIES, known.revision(keys::DUTIES)).put(keys::DUTIES, encode(&next))
 }
 
 /// What is said before a device is taken out of the map: that it is to hold nothing. From then on nobody has anything

@@ -3,12 +3,13 @@
 use crate::map::{Event, Listing, Revision};
 use crate::placement::duty::View;
 use crate::records::{
-    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceRecord, GroupRecord, NodeDuty, NodePlaceRecord, NodeRecord,
-    NodeSetRecord, PoolRecord, PoolRulesRecord, Record, SessionRecord, StoreUsageRecord, WantedRecord, keys,
+    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceRecord, DutiesRecord, GroupRecord, NodeDuty, NodePlaceRecord,
+    NodeRecord, NodeSetRecord, PoolRecord, PoolRulesRecord, Record, SessionRecord, StoreUsageRecord, WantedRecord,
+    keys,
 };
 use crate::typed::decode;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use types::{GroupId, NodeId, StoreId};
+use types::{GroupId, Mutant, NodeId, StoreId, mutant};
 
 /// What the map says of nodes, devices, pools and groups.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,8 @@ pub struct Followed {
     view: View,
     /// Who controls.
     pub control: Option<ControlRecord>,
+    /// Orders so far.
+    pub duties: DutiesRecord,
     /// Stores whose node was heard of lately.
     pub sessions: BTreeMap<StoreId, SessionRecord>,
     /// How full devices are, as far as their nodes have said.
@@ -66,7 +69,7 @@ impl Followed {
             self.unreadable.insert(key.to_owned(), why);
         }
         match kind {
-            Kind::Session | Kind::Usage | Kind::Control => Heard::Standing,
+            Kind::Session | Kind::Usage | Kind::Control | Kind::Duties => Heard::Standing,
             _ => Heard::Duties,
         }
     }
@@ -102,6 +105,7 @@ impl Followed {
                 set(&mut self.usage, store()?, usage);
             }
             Kind::Control => self.control = read(key, value)?,
+            Kind::Duties => self.duties = read(key, value)?.unwrap_or_default(),
         }
         Ok(())
     }
@@ -109,6 +113,11 @@ impl Followed {
     /// The revision that last changed a record; 0: it is not there.
     pub fn revision(&self, key: &str) -> Revision {
         self.revisions.get(key).copied().unwrap_or_default()
+    }
+
+    /// Whether a record is understood, or is not there.
+    pub fn is_readable(&self, key: &str) -> bool {
+        !self.unreadable.contains_key(key) || mutant(Mutant::UnreadableOverwritten)
     }
 
     /// What is decided by. What groups hold is not known of each: a device's data is taken to be spread evenly over those
@@ -169,10 +178,11 @@ enum Kind {
     Session,
     Usage,
     Control,
+    Duties,
 }
 
 impl Kind {
-    const ALL: [(Self, &str); 12] = [
+    const ALL: [(Self, &str); 13] = [
         (Self::Group, keys::GROUPS),
         (Self::Wanted, keys::WANTED),
         (Self::Session, keys::SESSIONS),
@@ -185,6 +195,7 @@ impl Kind {
         (Self::PoolRules, keys::POOL_RULES),
         (Self::NodeSet, keys::NODE_SETS),
         (Self::Control, keys::CONTROL),
+        (Self::Duties, keys::DUTIES),
     ];
 
     fn of(key: &str) -> Option<Self> {

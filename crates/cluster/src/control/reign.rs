@@ -1,6 +1,6 @@
 //! What who controls does: orders, the steps of each, and who is given up.
 
-use super::decisions::compared;
+use super::decisions::{compared, in_order};
 use super::{Control, Followed, Heard, is_done};
 use crate::catalog::CatalogError;
 use crate::map::{Change, Event, MapStore, Transaction};
@@ -110,6 +110,10 @@ impl Reigning {
                 turned.is_more = true;
                 break;
             }
+            if ![record.key(), order.key()].iter().all(|key| self.known.is_readable(key)) {
+                // A later release has said something of it that this one does not understand.
+                continue;
+            }
             let transaction = self.change_of(&next, order);
             self.write(map, transaction, &mut turned).await?;
         }
@@ -138,6 +142,7 @@ impl Reigning {
             changes.extend(self.known.view().map(next_changes).unwrap_or_default());
             self.took = runtime::now().since(began);
         }
+        changes.retain(|change| change.puts().iter().all(|(key, _)| self.known.is_readable(key)));
         for change in changes {
             if turned.tried >= WRITES_MAX {
                 (turned.is_more, self.is_due) = (true, true);
@@ -198,7 +203,7 @@ impl Reigning {
             // Whoever came back meanwhile is not given up.
             let transaction = self.control.transaction().expect_absent(keys::session(store));
             let with = |transaction, change| compared(transaction, &self.known, change);
-            let transaction = forecast.changes.iter().fold(transaction, with);
+            let transaction = in_order(forecast.changes.iter().fold(transaction, with), &self.known);
             self.write(map, transaction, turned).await?;
         }
         Ok(())

@@ -241,6 +241,14 @@ pub struct ControlRecord {
     pub epoch: u64,
 }
 
+/// Each order about nodes and devices compares this and changes it: two of which each may be alone, and not both, are looked at
+/// one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DutiesRecord {
+    /// Orders so far.
+    pub orders: u64,
+}
+
 /// What is wrong with a device, in the words of its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -373,6 +381,7 @@ mod tests {
             &format!(r#"{{"schema":1,"group":3,"members":["{store}"]}}"#),
         );
         golden(&ControlRecord { node: NodeId(2), epoch: 7 }, "control", r#"{"schema":1,"node":2,"epoch":7}"#);
+        golden(&DutiesRecord { orders: 3 }, "duties", r#"{"schema":1,"orders":3}"#);
         golden(
             &StoreUsageRecord { store: StoreId(11), live_bytes: 3, usable_bytes: 9, trouble: None },
             &format!("store-usage/{store}"),
