@@ -83,8 +83,8 @@ impl MapSide {
     }
 }
 
-/// Whether a primary gives its group up because another is to lead, who is in sync and well. Not at once after it took over:
-/// whoever could not take it then will not now.
+/// Whether a primary gives its group up because another is to lead, who is in sync and well, and whom the map answers: it has
+/// to say there that it leads. Not at once after it took over: whoever could not take it then will not now.
 pub(super) fn hands_over_by_order(
     core: &CoreGroups,
     group: &Group,
@@ -97,17 +97,51 @@ pub(super) fn hands_over_by_order(
         let member = group.member();
         let is_well = !gone.contains(&leads) && !slow.contains(&leads);
         let knows_all = || member.peer(leads).is_some_and(|peer| peer.has_told && peer.whole);
+        let reaches_map = || core.map_answers(&[leads], Instant(at.0.saturating_sub(timing.ask.as_nanos() as u64)));
         leads != member.store()
+            && group.timers.borrow().may_be_given(leads, at)
             && at.since(epoch_at) >= timing.ask
             && member.record().in_sync.contains(&leads)
             && is_well
+            && reaches_map()
             && knows_all()
             && member.has_begun()
             && !member.change_under_way()
     };
     if is_due {
         log::debug!("group {}: store {leads} is to lead it", group.id());
+        group.timers.borrow_mut().was_given(leads, at, timing.ask);
         group.with(|member| member.give_up(None));
     }
     is_due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::policy::Timers;
+    use runtime::Instant;
+    use std::time::Duration;
+    use types::StoreId;
+
+    #[test]
+    fn a_group_that_comes_back_is_given_again_later_each_time() {
+        let (mut timers, first) = (Timers::default(), Duration::from_secs(1));
+        let (one, other) = (StoreId(1), StoreId(2));
+        let mut at = Instant(0) + Duration::from_secs(100);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            assert!(timers.may_be_given(other, at), "another is not waited for");
+            timers.was_given(one, at, first);
+            let given = at;
+            while !timers.may_be_given(one, at) {
+                at = at + Duration::from_secs(1);
+            }
+            waits.push(at.since(given).as_secs());
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        // One that has kept it for long.
+        at = at + Duration::from_secs(3600);
+        timers.was_given(one, at, first);
+        assert!(timers.may_be_given(one, at + first));
+    }
 }

@@ -37,6 +37,9 @@ struct PeerTimer {
     paused_until: Instant,
 }
 
+/// Longest until a member that does not keep its group is given it again by order.
+const ORDER_WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// Of one group.
 #[derive(Default)]
 pub(crate) struct Timers {
@@ -54,12 +57,27 @@ pub(crate) struct Timers {
     /// Since when a change of the record waits for the map's answer, and since when the map answers others and not this node.
     asking_since: Option<Instant>,
     others_answered_since: Option<Instant>,
+    /// Who was given the group by order last, when, and how long after that it may be given it again.
+    ordered: Option<(StoreId, Instant, Duration)>,
     /// How far the log was, of one that waits for a longer one, and since when.
     fetched: Option<(Seq, Instant)>,
     peers: Vec<PeerTimer>,
 }
 
 impl Timers {
+    /// Whether a store may be given the group by order: not again at once, if it did not keep it.
+    pub(super) fn may_be_given(&self, store: StoreId, at: Instant) -> bool {
+        self.ordered.is_none_or(|(to, since, wait)| to != store || at.since(since) >= wait)
+    }
+
+    /// It was given it. Each time that it comes back soon the next one is later.
+    pub(super) fn was_given(&mut self, store: StoreId, at: Instant, first: Duration) {
+        let again =
+            self.ordered.filter(|(to, since, wait)| *to == store && at.since(*since) < 2 * *wait + ORDER_WAIT_MAX);
+        let wait = again.map_or(first, |(_, _, wait)| (2 * wait).min(ORDER_WAIT_MAX));
+        self.ordered = Some((store, at, wait));
+    }
+
     /// A member is sent the commit number.
     pub(crate) fn told_commit(&mut self, store: StoreId) {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.store == store) {
