@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use cluster::control::{ClusterStanding, Decided, DeviceStanding};
-use cluster::placement::duty::{Request, Subject};
+use cluster::placement::duty::{Forecast, Request, Subject};
 use cluster::{DeviceDuty, NodeDuty};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -120,18 +120,24 @@ fn foretold(decided: &Decided, begun: bool) -> Foretold {
         };
         of.iter().map(one).collect()
     };
-    let receiving = forecast.comes.len();
+    let (groups, bytes, seconds) = cost_of(forecast);
     Foretold {
         begun,
-        groups: forecast.groups(),
-        bytes: forecast.bytes(),
-        seconds: seconds_for(forecast.groups(), forecast.bytes(), receiving).ceil() as u64,
+        groups,
+        bytes,
+        seconds,
         bytes_per_second: ASSUMED_BYTES_PER_SECOND,
         led_elsewhere: forecast.led_elsewhere.len(),
         homes: forecast.homes.len(),
         gets: told(&forecast.comes),
         gives: told(&forecast.goes),
     }
+}
+
+/// Groups that a forecast moves, about how many bytes, and about how long that takes in seconds.
+pub fn cost_of(forecast: &Forecast) -> (usize, u64, u64) {
+    let (groups, bytes) = (forecast.groups(), forecast.bytes());
+    (groups, bytes, seconds_for(groups, bytes, forecast.comes.len()).ceil() as u64)
 }
 
 /// How long so many groups of so many bytes take, if nobody has seen how fast it goes.
