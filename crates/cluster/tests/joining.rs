@@ -2,8 +2,9 @@
 
 use cluster::{
     ClusterKeyRecord, ClusterRecord, DeviceRecord, DeviceState, GroupRecord, JoinError, KeyValue, LeaseId, Listing,
-    MapFuture, MapStore, NODES_MAX, NewDevice, Newcomer, NodeRecord, Outcome, PoolRecord, Record, Revision, SimMap,
-    StoreUsageRecord, Transaction, Watch, begin_cluster, encode, foretell_join, get, join_cluster, keys, list,
+    MapFuture, MapStore, NODES_MAX, NewDevice, NewPool, Newcomer, NodeRecord, Outcome, PoolRecord, Record, Revision,
+    SimMap, StoreUsageRecord, Transaction, Watch, begin_cluster, encode, ensure_pool, foretell_join, get, join_cluster,
+    keys, list,
 };
 use runtime::sim::{NodeOptions, World};
 use std::sync::{Arc, Mutex};
@@ -42,10 +43,16 @@ async fn begun(map: &dyn MapStore) {
     assert_eq!((joined.node, joined.cluster.replicas), (NodeId(1), Some(2)));
 }
 
-/// The map, to which another machine comes between what is read and what is written.
+/// The map, to which another comes between what is read and what is written.
 struct Rival {
     map: Arc<SimMap>,
-    comes: Mutex<Option<Newcomer>>,
+    comes: Mutex<Option<Comes>>,
+}
+
+/// What the other does.
+enum Comes {
+    Joins(Newcomer),
+    MakesPool(NewPool),
 }
 
 impl MapStore for Rival {
@@ -58,9 +65,13 @@ impl MapStore for Rival {
     fn transact(&self, transaction: Transaction) -> MapFuture<'_, Outcome> {
         Box::pin(async move {
             let comes = self.comes.lock().expect("no panic").take();
-            if let Some(newcomer) = comes {
-                let joined = join_cluster(&*self.map, None, &newcomer).await.expect("it is first");
-                assert_eq!(joined.node, NodeId(2));
+            match comes {
+                Some(Comes::Joins(newcomer)) => {
+                    let joined = join_cluster(&*self.map, None, &newcomer).await.expect("it is first");
+                    assert_eq!(joined.node, NodeId(2));
+                }
+                Some(Comes::MakesPool(new)) => drop(ensure_pool(&*self.map, &new).await.expect("it is first")),
+                None => {}
             }
             self.map.transact(transaction).await
         })
@@ -85,7 +96,7 @@ impl MapStore for Rival {
 fn two_at_once_are_two() {
     in_a_world(async |map| {
         begun(&*map).await;
-        let rival = Rival { map: map.clone(), comes: Mutex::new(Some(machine(8))) };
+        let rival = Rival { map: map.clone(), comes: Mutex::new(Some(Comes::Joins(machine(8)))) };
         let joined = join_cluster(&rival, Some(CLUSTER), &machine(9)).await.expect("there is room");
         assert_eq!(joined.node, NodeId(3), "the other was faster");
         let nodes = list::<NodeRecord>(&*map, keys::NODES).await.expect("it answers");
@@ -165,6 +176,23 @@ fn numbers_are_used_again_only_when_there_are_no_others() {
         let last = join_cluster(&*map, None, &machine(100)).await.expect("one was taken out");
         assert_eq!(last.node, NodeId(4));
         assert_eq!(join_cluster(&*map, None, &machine(101)).await, Err(JoinError::Full));
+    });
+}
+
+#[test]
+fn of_two_nodes_that_make_the_first_pool_at_once_neither_fails() {
+    let _alone = ALONE.lock();
+    in_a_world(async |map| {
+        begun(&*map).await;
+        join_cluster(&*map, None, &machine(2)).await.expect("there is room");
+        for number in [1, 2] {
+            cluster::activate_device(&*map, store(number)).await.expect("it answers");
+        }
+        let stores = vec![store(1), store(2)];
+        let new = NewPool { name: "default".to_owned(), replicas: 2, min_in_sync: 1, rules: None, stores };
+        let rival = Rival { map: map.clone(), comes: Mutex::new(Some(Comes::MakesPool(new.clone()))) };
+        let made = ensure_pool(&rival, &new).await.expect("it is there");
+        assert_eq!(ensure_pool(&*map, &new).await, Ok(made), "it is one");
     });
 }
 

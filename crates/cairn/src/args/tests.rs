@@ -93,7 +93,7 @@ fn what_is_wrong_is_one_line_that_names_it() {
         ("demo --nvme-port 65536", "65536"),
         ("demo --listen localhost", "IP addresses"),
         ("volume create v", "write: cairn volume create --size <SIZE> <NAME>"),
-        ("volumes ls", "there is no command 'volumes': `cairn` has demo, node, volume,"),
+        ("volumes ls", "there is no command 'volumes': `cairn` has demo, init, join, node, volume,"),
         ("volume lss", "there is no command 'lss': `cairn volume` has create, ls, info,"),
         ("volume", "`cairn volume` has create, ls"),
         ("help volumes", "volume"),
