@@ -76,6 +76,9 @@ cp "$work/check.out" "$work/init.json"
 said() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/init.json" "$1"; }
 cluster=$(said cluster)
 check "the line for the others names the cluster" sh -c 'case "$1" in *"--cluster $2"*) ;; *) exit 1 ;; esac' - "$(said join)" "$cluster"
+rm "$work/m1/node.toml"
+check "what was cut off before the file was there goes on" machine 1 init -o json
+check "as the same node of the same cluster" sh -c 'grep -q "^node = 1$" "$1" && grep -q "$2" "$1"' - "$work/m1/node.toml" "$cluster"
 check "a machine is one node" refused "node-1 already" machine 1 join
 check "an etcd is one cluster's" refused "$cluster already" machine 2 init
 check "another cluster is not joined" refused "not 0123456789abcdef0123456789abcdef" machine 2 join --cluster 0123456789abcdef0123456789abcdef

@@ -82,7 +82,7 @@ fn coming(report: &Report) -> String {
 
 fn foretell(machine: &MachineArguments, purpose: Purpose, format: Format) -> Result<(), Failure> {
     let (config, file) = described(machine)?;
-    let around = joining::look(&config, &file, purpose).map_err(Failure::of)?;
+    let around = joining::look(&config, &file, purpose, &[]).map_err(Failure::of)?;
     // What is not formatted has no id yet: any that nobody has does.
     let looked = |(index, path): (usize, &PathBuf)| {
         Ok(match devices::look(path, machine.force)? {
@@ -110,7 +110,6 @@ fn become_node(
     text: impl FnOnce(&Report) -> String,
 ) -> Result<(), Failure> {
     let (config, file) = described(machine)?;
-    let around = joining::look(&config, &file, purpose).map_err(Failure::of)?;
     let mut usable = Vec::with_capacity(machine.devices.len());
     for (index, path) in machine.devices.iter().enumerate() {
         if machine.devices[..index].contains(path) {
@@ -118,6 +117,12 @@ fn become_node(
         }
         usable.push(devices::look(path, machine.force)?);
     }
+    let formatted = usable.iter().filter_map(|usable| match usable {
+        Usable::AsItIs { store, .. } => Some(*store),
+        Usable::Formatted { .. } => None,
+    });
+    let formatted: Vec<StoreId> = formatted.collect();
+    let around = joining::look(&config, &file, purpose, &formatted).map_err(Failure::of)?;
     let mut made = Vec::with_capacity(usable.len());
     for (path, usable) in machine.devices.iter().zip(usable) {
         let (store, size_bytes) = match usable {
@@ -192,7 +197,8 @@ fn report(machine: &MachineArguments, file: &Path, (joined, around): (&Joined, &
         node: node.0,
         config: file.display().to_string(),
         replicas: replicas.unwrap_or(0),
-        nodes: around.nodes + 1,
+        // The first may have been there already, and cut off.
+        nodes: if node.0 == 1 { around.nodes.max(1) } else { around.nodes + 1 },
         run: format!("cairn node run --config {}", file.display()),
         join: format!("cairn join --etcd {} --cluster {id} --listen ADDRESS --device PATH", machine.etcd.join(",")),
         groups,

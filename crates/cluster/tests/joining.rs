@@ -123,6 +123,8 @@ fn what_was_done_already_is_found_and_not_done_twice() {
     let _alone = ALONE.lock();
     in_a_world(async |map| {
         begun(&*map).await;
+        let again = begin_cluster(&*map, draft(ClusterId(8)), &machine(1)).await.expect("it is the same machine");
+        assert_eq!((again.node, again.cluster.id), (NodeId(1), CLUSTER));
         for _ in 0..2 {
             let joined = join_cluster(&*map, None, &machine(5)).await.expect("there is room");
             assert_eq!(joined.node, NodeId(2));

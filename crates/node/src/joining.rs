@@ -5,8 +5,8 @@ use crate::config::{DeviceConfig, NodeConfig};
 use crate::files::{self, FileError};
 use crate::local_node::open_map;
 use cluster::{
-    CatalogError, JoinError, MapError, MapStore, Newcomer, NodeRecord, SessionRecord, begin_cluster, foretell_join,
-    join_cluster, keys,
+    CatalogError, DeviceRecord, DeviceState, JoinError, MapError, MapStore, Newcomer, NodeRecord, SessionRecord,
+    begin_cluster, foretell_join, join_cluster, keys,
 };
 pub use cluster::{ClusterRecord, Joined, NewDevice};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use types::{ClusterId, NodeId};
+use types::{ClusterId, NodeId, StoreId};
 use volume::draft_cluster;
 
 /// A node that is there takes a connection within this.
@@ -104,14 +104,16 @@ pub struct Around {
     pub running: usize,
     /// Those that run and are not reached, by name.
     pub unreached: Vec<String>,
+    /// Devices that have been named and not opened yet.
+    pub unopened: BTreeSet<StoreId>,
 }
 
 /// Looks whether the machine can be a node as `config` says, and changes nothing: its addresses and ports, etcd, and the nodes there
-/// are.
+/// are. `formatted` are the stores on those of its devices that are formatted already.
 ///
 /// # Errors
 /// What speaks against it.
-pub fn look(config: &NodeConfig, file: &Path, purpose: Purpose) -> Result<Around, JoiningError> {
+pub fn look(config: &NodeConfig, file: &Path, purpose: Purpose, formatted: &[StoreId]) -> Result<Around, JoiningError> {
     if file.exists() {
         let node = NodeConfig::read(file).map_err(|error| JoiningError::Value(error.to_string()))?.node;
         return Err(JoiningError::IsNode { node, path: file.to_owned() });
@@ -121,6 +123,8 @@ pub fn look(config: &NodeConfig, file: &Path, purpose: Purpose) -> Result<Around
     let looked = on_a_core(async move { around(&*map).await })?;
     let (around, running) = looked.map_err(|error| of_catalog(error, named))?;
     match (purpose, &around.cluster) {
+        // It was begun with this machine, and cut off.
+        (Purpose::Begin { .. }, Some(_)) if formatted.iter().any(|store| around.unopened.contains(store)) => {}
         (Purpose::Begin { .. }, Some(there)) => return Err(JoiningError::Join(JoinError::Begun(there.id))),
         (Purpose::Join { .. }, None) => return Err(JoiningError::Join(JoinError::NoCluster)),
         (Purpose::Join { wanted: Some(wanted), .. }, Some(there)) if there.id != wanted => {
@@ -199,7 +203,9 @@ async fn around(map: &dyn MapStore) -> Result<(Around, Vec<NodeRecord>), Catalog
     let sessions = cluster::list::<SessionRecord>(map, keys::SESSIONS).await?;
     let alive: BTreeSet<NodeId> = sessions.into_iter().map(|session| session.record.node).collect();
     let running: Vec<NodeRecord> = nodes.iter().filter(|node| alive.contains(&node.id)).cloned().collect();
-    let around = Around { cluster, nodes: nodes.len(), running: running.len(), unreached: Vec::new() };
+    let devices = cluster::list::<DeviceRecord>(map, keys::DEVICES).await?.into_iter().map(|found| found.record);
+    let unopened = devices.filter(|device| device.state == DeviceState::New).map(|device| device.store).collect();
+    let around = Around { cluster, nodes: nodes.len(), running: running.len(), unreached: Vec::new(), unopened };
     Ok((around, running))
 }
 
