@@ -22,15 +22,52 @@ struct Report {
     device_size_bytes: u64,
 }
 
+/// What may be done with a device that is to be a node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usable {
+    /// It is formatted already, and no cluster's.
+    AsItIs {
+        /// Its store.
+        store: StoreId,
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// It may be formatted: nothing is on it, or nobody needs that.
+    Formatted {
+        /// Its size.
+        size_bytes: u64,
+    },
+}
+
+/// Whether the device may become a node's; nothing is written.
+pub(crate) fn look(path: &Path, force: bool) -> Result<Usable, Failure> {
+    refuse_use(path)?;
+    let owned = path.to_owned();
+    runtime::uring::block_on(async move {
+        let failed = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", owned.display()));
+        let device = Device::open(&owned).await.map_err(|error| failed(&error))?;
+        let size_bytes = device.info().size_bytes;
+        if let Ok(Some((store::UNCLAIMED, store))) = store::identify(&device).await
+            && !force
+        {
+            return Ok(Usable::AsItIs { store, size_bytes });
+        }
+        refuse_content(&owned, &device, force).await.map(|()| Usable::Formatted { size_bytes })
+    })
+    .map_err(Failure::of)?
+}
+
+/// Formats a device that was looked at; returns its store and its size.
+pub(crate) fn make_store(path: &Path, force: bool) -> Result<(StoreId, u64), Failure> {
+    let owned = path.to_owned();
+    runtime::uring::block_on(async move { make(&owned, force).await }).map_err(Failure::of)?
+}
+
 /// Makes the device an empty store that belongs to no cluster yet.
 pub(crate) fn run(path: &Path, force: bool, format: Format) -> Result<(), Failure> {
-    let metadata = fs::metadata(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-    refuse_kind(path, &metadata)?;
-    if let Some(user) = user_of(path, &metadata) {
-        return Err(Failure::new(format!("{} is in use by {user}: end that first", path.display())));
-    }
-    let owned = path.to_owned();
-    let report = runtime::uring::block_on(async move { make(&owned, force).await }).map_err(Failure::of)??;
+    refuse_use(path)?;
+    let (store, device_size_bytes) = make_store(path, force)?;
+    let report = Report { path: path.display().to_string(), store: store.to_string(), device_size_bytes };
     show(format, &report, |report| {
         format!(
             "{}: formatted, {}, store {}\nname it in a node's file, or add it to a node that runs: cairn device add {}\n",
@@ -40,6 +77,16 @@ pub(crate) fn run(path: &Path, force: bool, format: Format) -> Result<(), Failur
             report.path,
         )
     })
+}
+
+/// Whatever is no device, or is in use.
+fn refuse_use(path: &Path) -> Result<(), Failure> {
+    let metadata = fs::metadata(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    refuse_kind(path, &metadata)?;
+    match user_of(path, &metadata) {
+        Some(user) => Err(Failure::new(format!("{} is in use by {user}: end that first", path.display()))),
+        None => Ok(()),
+    }
 }
 
 fn refuse_kind(path: &Path, metadata: &Metadata) -> Result<(), Failure> {
@@ -55,13 +102,16 @@ fn refuse_kind(path: &Path, metadata: &Metadata) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn make(path: &Path, force: bool) -> Result<Report, Failure> {
+/// The first and the last bytes: where they begin.
+fn ends_of(size: u64) -> [u64; 2] {
+    [0, size.saturating_sub(LOOKED_AT_BYTES.min(size))]
+}
+
+/// Whatever may be somebody's, unless nobody needs it.
+async fn refuse_content(path: &Path, device: &Device, force: bool) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
-    // Refused while it is mounted or open exclusively: by a node, a volume manager, an array.
-    let device = Device::open(path).await.map_err(|error| failed(&error))?;
     let size = device.info().size_bytes;
-    let ends = [0, size.saturating_sub(LOOKED_AT_BYTES.min(size))];
-    for offset in ends {
+    for offset in ends_of(size) {
         let length = LOOKED_AT_BYTES.min(size) as usize;
         let (read, bytes) = device.read(offset, IoBuf::new(length)).await;
         read.map_err(|error| failed(&error))?;
@@ -72,9 +122,18 @@ async fn make(path: &Path, force: bool) -> Result<Report, Failure> {
             )));
         }
     }
+    Ok(())
+}
+
+async fn make(path: &Path, force: bool) -> Result<(StoreId, u64), Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
+    // Refused while it is mounted or open exclusively: by a node, a volume manager, an array.
+    let device = Device::open(path).await.map_err(|error| failed(&error))?;
+    let size = device.info().size_bytes;
+    refuse_content(path, &device, force).await?;
     if force {
         store::erase(&device).await.map_err(|error| failed(&error))?;
-        for offset in ends {
+        for offset in ends_of(size) {
             let zeroes = IoBuf::zeroed(LOOKED_AT_BYTES.min(size) as usize).freeze();
             device.write(offset, &mut vec![zeroes]).await.map_err(|error| failed(&error))?;
         }
@@ -82,7 +141,7 @@ async fn make(path: &Path, force: bool) -> Result<Report, Failure> {
     let id = u128::from(runtime::random_u64()) << 64 | u128::from(runtime::random_u64());
     let options = FormatOptions::with_random_key(store::UNCLAIMED, StoreId(id));
     store::format(&device, &options).await.map_err(|error| failed(&error))?;
-    Ok(Report { path: path.display().to_string(), store: options.store.to_string(), device_size_bytes: size })
+    Ok((options.store, size))
 }
 
 /// What the first or last bytes of a device say of it; `None`: they are all zero.

@@ -8,6 +8,8 @@ pub(crate) const OVERVIEW: &str = "\
 
 Serving:
   demo      Serve a whole cluster from one directory, in one process, until Ctrl-C
+  init      Begin a cluster with this machine as its first node
+  join      Make this machine a node of a cluster that is there
   node      What a machine of a cluster runs
   device    Devices: format, add, ls, drain, undrain, replace, rm, check
 
@@ -176,6 +178,28 @@ Examples:
   cairn trash ls
   cairn trash restore data --as data-again
   cairn trash empty data                 for good: its space comes back; without a name all of them";
+
+pub(crate) const INIT: &str = "\
+Examples:
+  cairn init --etcd http://10.0.0.1:2379 --listen 10.0.0.1 --device /dev/nvme1n1 --device /dev/nvme2n1
+  cairn init --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379 \\
+      --listen 10.0.0.1 --peers 192.168.7.1 --device /dev/nvme1n1 --systemd /etc/systemd/system/cairn.service
+  cairn init --etcd http://[fd00::1]:2379 --listen fd00::1 --replicas 2 --device /dev/nvme1n1
+
+Formats the devices, writes D/node.toml, and says what to run here and on the other machines (`cairn join`). It looks first:
+refused are an etcd in which anything is, an address that is not this machine's, a port that is taken, a device on which
+anything is (--force) or that something uses. Cut off, the same again goes on. Devices that `cairn device format` has made are
+taken as they are. Two machines with data and a third with etcd alone: --replicas 2, and etcd on all three.";
+
+pub(crate) const JOIN: &str = "\
+Examples:
+  cairn join --etcd http://10.0.0.1:2379 --listen 10.0.0.2 --device /dev/nvme1n1
+  cairn join --etcd http://10.0.0.1:2379 --listen 10.0.0.4 --device /dev/nvme1n1 --dry-run
+
+The machine gets the next number, and its devices their share of what is stored as soon as the node runs: a few groups at a
+time, while all is in use. It says before about how much that is and how long it takes; `cairn status` says how far it is.
+Refused are what `cairn init` refuses, a machine that is a node already, an etcd with no cluster or another one (--cluster), and a
+network on which no node that runs is reached.";
 
 pub(crate) const POOL_CREATE: &str = "\
 Examples:

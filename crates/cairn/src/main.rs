@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   args      what may be said, and one line for what may not
-//!   client    the admin API of a running cluster; demo, node, device format and device check do without
-//!   volume, host, pool, snapshot, trash, status, device, format, demo, nodes, duty     one room per command
+//!   client    the admin API of a running cluster; demo, init, join, node run, device format and device check do without
+//!   volume, host, pool, snapshot, trash, status, device, format, demo, join, nodes, duty     one room per command
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
 //! ```
@@ -17,6 +17,7 @@ mod duty;
 mod format;
 mod help;
 mod host;
+mod join;
 mod nodes;
 mod output;
 mod pool;
@@ -79,6 +80,8 @@ fn run(request: Request) -> Result<(), Failure> {
     let client = || args::admin_of(admin, args::admin_from_environment()).map_err(usage).map(|url| Client::new(&url));
     match arguments.command {
         Command::Demo(demo) => serve::demo(demo),
+        Command::Init(init) => join::init(init, format),
+        Command::Join(join) => join::join(join, format),
         Command::Node(NodeCommand::Run { config }) => serve::node(&config),
         Command::Node(NodeCommand::Ls) => nodes::list(&client()?, format),
         Command::Node(command) => duty::node(&client()?, command, format),

@@ -79,6 +79,9 @@ pub struct ClusterRecord {
     pub cluster_version: u32,
     /// Wall time, only told.
     pub created_at_ns: u64,
+    /// Copies that its first pool is to keep; `None`: as the file of the node says that makes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
 }
 
 /// What all nodes of the cluster know, and nobody else: they show each other that they do when they connect. Whoever reads the map

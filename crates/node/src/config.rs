@@ -2,10 +2,11 @@
 
 use crate::doors::NODES_MAX;
 use crate::files::{self, FileError};
+use crate::service::reachable;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use types::NodeId;
+use types::{ClusterId, NodeId};
 
 /// Default port of the NVMe/TCP target: the one that IANA gave to NVMe over TCP.
 pub const DEFAULT_NVME_PORT: u16 = 4420;
@@ -37,6 +38,16 @@ pub struct NodeConfig {
     /// Address that all servers listen on.
     #[serde(default = "default_listen")]
     pub listen: IpAddr,
+    /// The address that clients and other nodes are told, where `listen` is none that anybody can connect to (0.0.0.0, ::) or one
+    /// that others reach by another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<IpAddr>,
+    /// Where nodes are processes of their own: the address that they reach each other by, for a network of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<IpAddr>,
+    /// The id of the cluster in etcd: the node does not start with another one. `cairn init` and `cairn join` write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// NVMe/TCP; 0 takes any free port, as for the others.
     #[serde(default = "default_nvme_port")]
     pub nvme_port: u16,
@@ -124,7 +135,11 @@ impl MapConfig {
         files.into_iter().flatten().for_each(|path| *path = base.join(&*path));
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Whether what it says goes together.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), String> {
         if self.is_shared() && self.redb.is_some() {
             return Err("the map is in redb and in etcd: name one".to_owned());
         }
@@ -175,7 +190,8 @@ fn default_admin_port() -> u16 {
     DEFAULT_ADMIN_PORT
 }
 
-fn default_cores() -> u16 {
+/// All cores of the machine.
+pub fn default_cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(usize::from(CORES_MAX)) as u16)
 }
 
@@ -231,9 +247,25 @@ impl NodeConfig {
     /// Where other nodes connect.
     pub fn peers_address(&self) -> SocketAddr {
         match (self.map.is_shared(), self.peers_port) {
-            (true, port) => SocketAddr::new(self.listen, port.unwrap_or(DEFAULT_PEERS_PORT)),
+            (true, port) => {
+                let listen = self.advertise.filter(|_| self.listen.is_unspecified()).unwrap_or(self.listen);
+                SocketAddr::new(self.peers.unwrap_or(listen), port.unwrap_or(DEFAULT_PEERS_PORT))
+            }
             (false, port) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port.unwrap_or(0)),
         }
+    }
+
+    /// The address to tell others for one listened on.
+    pub fn told(&self, listening: SocketAddr) -> SocketAddr {
+        match self.advertise {
+            Some(advertise) => SocketAddr::new(advertise, listening.port()),
+            None => reachable(listening),
+        }
+    }
+
+    /// The cluster that it is to be a node of, if that is said.
+    pub fn cluster_id(&self) -> Option<ClusterId> {
+        self.cluster.as_deref().and_then(|id| parse_cluster_id(id).ok())
     }
 
     /// Copies that the first pool of a cluster of several processes keeps.
@@ -249,6 +281,7 @@ impl NodeConfig {
             return Err(format!("cores is {}: choose 1 to {CORES_MAX}", self.cores));
         }
         self.map.check()?;
+        self.check_addresses()?;
         match self.replicas {
             Some(_) if !self.map.is_shared() => {
                 return Err("replicas is for nodes that share a map in etcd, and no etcd is named".to_owned());
@@ -262,6 +295,21 @@ impl NodeConfig {
             return Err("no [[device]] is named: a node needs at least one".to_owned());
         }
         self.check_ports()
+    }
+
+    pub(crate) fn check_addresses(&self) -> Result<(), String> {
+        let unspecified = |what: &str, address: Option<IpAddr>| match address {
+            Some(address) if address.is_unspecified() => {
+                Err(format!("{what} is {address}, which nobody can connect to: name an address of this machine"))
+            }
+            _ => Ok(()),
+        };
+        unspecified("advertise", self.advertise)?;
+        unspecified("peers", self.peers)?;
+        if self.peers.is_some() && !self.map.is_shared() {
+            return Err("peers is for nodes that share a map in etcd, and no etcd is named".to_owned());
+        }
+        self.cluster.as_deref().map(parse_cluster_id).transpose().map(drop)
     }
 
     /// Whether each server has a port of its own; 0 is one.
@@ -280,6 +328,16 @@ impl NodeConfig {
         }
         Ok(())
     }
+}
+
+/// A cluster's id, as `cairn init` tells it.
+///
+/// # Errors
+/// What is none.
+pub fn parse_cluster_id(text: &str) -> Result<ClusterId, String> {
+    let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let id = is_hex.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+    id.map(ClusterId).ok_or_else(|| format!("'{text}' is no cluster's id: write the 32 digits that `cairn init` told"))
 }
 
 /// Names another device in a node's file, durably; the rest of the file stays as it is, comments too. One that is named
@@ -361,6 +419,34 @@ mod tests {
         assert_eq!(config.lock, Path::new("../lock"));
         assert_eq!(config.devices[0].path, Path::new("device-1.img"));
         assert_eq!(config.key_files, [Path::new("../key")]);
+    }
+
+    #[test]
+    fn nodes_and_clients_may_have_networks_of_their_own() {
+        let of = |more: &str| {
+            let directory = crate::testing::TempDir::new();
+            let path = directory.path().join("node.toml");
+            std::fs::write(&path, format!("{more}\n[map]\netcd = [\"http://[::1]:1\"]\n[[device]]\npath = \"a\""))
+                .unwrap();
+            NodeConfig::read(&path).map_err(|error| error.to_string())
+        };
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let config = of("listen = \"fd00::2\"").unwrap();
+        assert_eq!(config.peers_address(), address("[fd00::2]:8430"));
+        let config = of("listen = \"10.0.0.2\"\npeers = \"fd01::2\"\npeers_port = 9").unwrap();
+        assert_eq!(config.peers_address(), address("[fd01::2]:9"));
+        assert_eq!(config.told(address("10.0.0.2:4420")), address("10.0.0.2:4420"));
+        let config = of("listen = \"::\"\nadvertise = \"fd00::2\"").unwrap();
+        assert_eq!(config.peers_address(), address("[fd00::2]:8430"));
+        assert_eq!(config.told(address("[::]:4420")), address("[fd00::2]:4420"));
+        for (more, named) in [
+            ("peers = \"::\"", "peers is ::, which nobody can connect to"),
+            ("advertise = \"0.0.0.0\"", "advertise is 0.0.0.0"),
+            ("cluster = \"7\"", "32 digits"),
+        ] {
+            let error = of(more).unwrap_err();
+            assert!(error.contains(named), "{error}");
+        }
     }
 
     #[test]

@@ -166,7 +166,8 @@ fn controller_ids(node: NodeId) -> Range<u16> {
 }
 
 /// Nodes that have controller ids of their own.
-pub(crate) const NODES_MAX: u32 = (0xffef - 1) / CONTROLLER_IDS_PER_NODE;
+pub(crate) const NODES_MAX: u32 = cluster::NODES_MAX;
+const _: () = assert!(NODES_MAX == (0xffef - 1) / CONTROLLER_IDS_PER_NODE);
 
 #[cfg(test)]
 mod tests {

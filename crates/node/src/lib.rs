@@ -34,6 +34,7 @@ mod doors;
 pub mod files;
 pub mod fleet;
 mod hosts;
+pub mod joining;
 pub mod keys;
 mod local_node;
 pub mod log;

@@ -13,8 +13,8 @@ use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, VolumeSpec};
 use cluster::control::DutyError;
 use cluster::{
-    CatalogError, Compression, DEFAULT_POOL, DoorsRecord, EtcdMap, EtcdOptions, Founding, MapError, MapStore, NewPool,
-    PoolRecord, RedbMap, ensure_pool, found_pool,
+    CatalogError, ClusterRecord, Compression, DEFAULT_POOL, DoorsRecord, EtcdMap, EtcdOptions, Founding, JoinError,
+    MapError, MapStore, NewPool, PoolRecord, RedbMap, ensure_pool, found_pool,
 };
 use runtime::CoreHandle;
 use runtime::channel::{CrossReceiver, cross};
@@ -63,6 +63,9 @@ pub enum StartError {
     /// The map in etcd.
     #[error("the cluster map in etcd cannot be used ({0}): see [map] in the node's file")]
     Etcd(MapError),
+    /// Not the cluster that the node is of.
+    #[error("{0}")]
+    Cluster(#[from] JoinError),
     /// Devices, stores, groups.
     #[error(transparent)]
     Assembly(#[from] volume::StartError),
@@ -163,9 +166,18 @@ fn etcd_options(config: &MapConfig) -> Result<EtcdOptions, StartError> {
 }
 
 /// The map answers, and there is a pool in it: made with this node's devices, as soon as those of enough nodes are there.
-async fn await_pool(options: &NodeOptions, replicas: u32) -> Result<(), StartError> {
+async fn await_pool(options: &NodeOptions, config: &NodeConfig) -> Result<(), StartError> {
     let map = &options.map;
     until_it_answers(&**map).await?;
+    let cluster = cluster::get::<ClusterRecord>(&**map, cluster::keys::CLUSTER).await.map_err(of_map)?;
+    if let Some(wanted) = config.cluster_id() {
+        match &cluster {
+            Some(found) if found.record.id == wanted => {}
+            Some(found) => return Err(JoinError::OtherCluster { found: found.record.id, wanted }.into()),
+            None => return Err(JoinError::NoCluster.into()),
+        }
+    }
+    let replicas = cluster.and_then(|found| found.record.replicas).unwrap_or(config.founding_replicas());
     if cluster::get::<PoolRecord>(&**map, &cluster::keys::pool(DEFAULT_POOL)).await.map_err(of_map)?.is_some() {
         return Ok(());
     }
@@ -270,7 +282,7 @@ impl LocalNode {
             map,
         };
         if config.map.is_shared() {
-            await_pool(&options, config.founding_replicas()).await?;
+            await_pool(&options, &config).await?;
         }
         let assembly = Assembly::start(options).await?;
         if let Some(compression) = compression {
@@ -291,9 +303,9 @@ impl LocalNode {
             assembly.answer_above(move |message| Box::pin(answer_above(asked.clone(), message)));
             assembly.say_doors(DoorsRecord {
                 node,
-                nvme: reachable(doors.nvme).to_string(),
-                nbd: reachable(doors.nbd).to_string(),
-                admin: reachable(admin).to_string(),
+                nvme: config.told(doors.nvme).to_string(),
+                nbd: config.told(doors.nbd).to_string(),
+                admin: config.told(admin).to_string(),
                 pid: std::process::id(),
             });
         }

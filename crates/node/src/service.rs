@@ -109,6 +109,7 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
     let admin_address =
         admin_listener.local_addr().map_err(|error| ServiceError::System("ask for the admin address", error))?;
     let (any_host, config_path) = (first.config.any_host, first.config_path.clone());
+    let told = first.config.clone();
     let is_shared = first.config.map.is_shared();
     let (ask, asked) = mpsc::channel(ASKED_MAX);
     let above = is_shared.then_some((admin_address, ask));
@@ -137,12 +138,12 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
         nodes: nodes
             .map(|(node, started)| NodeAddresses {
                 node,
-                nvme: reachable(started.nvme),
-                nbd: reachable(started.nbd),
+                nvme: told.told(started.nvme),
+                nbd: told.told(started.nbd),
                 pid: std::process::id(),
             })
             .collect(),
-        admin: reachable(admin_address),
+        admin: told.told(admin_address),
         any_host,
     };
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();

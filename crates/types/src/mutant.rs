@@ -300,6 +300,8 @@ pub enum Mutant {
     PoolBeforeGroups,
     /// Placement: numbers of groups and tables are taken from what is there, not used up.
     NumbersUsedAgain,
+    /// Map: a machine that joins takes the number that was free when it looked, whoever has it by now.
+    JoinsWithoutLooking,
     /// Placement: a node set is made by what was seen before another one was.
     SetsShareGroups,
     /// Placement: a volume is made in a table whose node set nobody has looked for.

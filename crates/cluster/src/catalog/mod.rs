@@ -12,6 +12,7 @@ mod growth;
 mod heads;
 mod hosts;
 mod instant;
+mod joining;
 mod keys;
 mod numbers;
 mod placing;
@@ -29,6 +30,7 @@ pub use growth::{add_groups, deal_again};
 pub use heads::{Stay, give_head};
 pub use hosts::{HostChange, change_hosts};
 pub use instant::{INSTANT_VOLUMES_MAX, Pushed, Served, Wanted, find_wanted, name_snapshots, push_tops};
+pub use joining::{JoinError, Joined, NODES_MAX, NewDevice, Newcomer, begin_cluster, foretell_join, join_cluster};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use placing::{Others, PlaceError, VolumePlace, WantedPlace, home_for, place_volume};
 pub use pools::{

@@ -1,4 +1,4 @@
-//! Numbers of groups and of tables: taken in a transaction with what they are for, and never one twice. A number that was used
+//! Numbers of groups, tables and nodes: taken in a transaction with what they are for, and never one twice. A number that was used
 //! once may be in the log of a store, or in a volume's record that somebody read long ago.
 
 use super::CatalogError;
@@ -14,6 +14,8 @@ pub(super) enum Numbered {
     Group,
     /// Slot tables.
     Table,
+    /// Nodes.
+    Node,
 }
 
 impl Numbered {
@@ -21,6 +23,7 @@ impl Numbered {
         match self {
             Self::Group => "group",
             Self::Table => "table",
+            Self::Node => "node",
         }
     }
 
@@ -28,6 +31,7 @@ impl Numbered {
         match self {
             Self::Group => keys::GROUPS,
             Self::Table => keys::TABLES,
+            Self::Node => keys::NODES,
         }
     }
 }

@@ -117,7 +117,14 @@ pub async fn ensure_pool(map: &dyn MapStore, new: &NewPool) -> Result<PoolRecord
         return Ok(found.record);
     }
     check(new)?;
-    let draft = begin(map, new).await?;
+    let draft = match begin(map, new).await {
+        // Another began it and has finished it since it was looked for.
+        Err(CatalogError::Pool(PoolError::Exists(name))) => {
+            let made = get::<PoolRecord>(map, &keys::pool(&name)).await?;
+            return made.map(|made| made.record).ok_or(CatalogError::NoPool(name));
+        }
+        begun => begun?,
+    };
     finish(map, &draft).await
 }
 

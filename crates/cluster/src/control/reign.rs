@@ -7,7 +7,10 @@ use crate::map::{Change, Event, MapStore, Transaction};
 use crate::placement::duty::{RecordChange, Request, Subject, foretell, next_changes};
 use crate::placement::homes::{LedGroup, Standing, orders};
 use crate::placement::{Step, carry_out};
-use crate::records::{DeviceDuty, GroupRecord, NodeDuty, NodePlaceRecord, NodeSetRecord, Record, WantedRecord, keys};
+use crate::records::{
+    DeviceDuty, DeviceRecord, DeviceState, GroupRecord, NodeDuty, NodePlaceRecord, NodeSetRecord, Record, WantedRecord,
+    keys,
+};
 use crate::typed::encode;
 use runtime::Instant;
 use std::collections::BTreeMap;
@@ -171,7 +174,10 @@ impl Reigning {
             records.node_places.get(&node).is_some_and(|place| matches!(place.duty, NodeDuty::Maintenance { .. }))
         };
         let is_held = |store: StoreId| records.device_places.get(&store).is_none_or(|p| p.duty != DeviceDuty::Out);
-        let devices = records.devices.values().filter(|device| !sessions.contains_key(&device.store));
+        // One that nobody has opened yet is not away: its node has joined, and is started later.
+        let is_gone =
+            |device: &&DeviceRecord| device.state == DeviceState::Active && !sessions.contains_key(&device.store);
+        let devices = records.devices.values().filter(is_gone);
         let gone: Vec<StoreId> =
             devices.filter(|device| is_held(device.store) && !rests(device.node)).map(|device| device.store).collect();
         self.gone_since.retain(|store, _| gone.contains(store));

@@ -4,7 +4,7 @@ use super::work::Left;
 use super::{End, Finding, Known, Looks, Severity, Work, WorkKind, ago, losses, node_name, words};
 use crate::control::{DeviceStanding, GIVE_UP_AFTER, NodeStanding};
 use crate::placement::duty::{Request, Subject, foretell, hindrance};
-use crate::records::{DeviceDuty, GroupRecord, NodeDuty};
+use crate::records::{DeviceDuty, DeviceState, GroupRecord, NodeDuty};
 use std::collections::BTreeSet;
 use types::{GroupId, NodeId, StoreId};
 
@@ -21,6 +21,13 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
     for node in &known.standing.nodes {
         let (name, on) = (node_name(node.node), devices_of(known, node.node));
         if node.devices.is_empty() {
+            continue;
+        }
+        let was_here = |store: &StoreId| known.view.devices.get(store).is_none_or(|d| d.state != DeviceState::New);
+        if !is_there(known, node.node) && !node.devices.iter().any(was_here) {
+            let finding = Finding::new(Severity::Ok, format!("{name} has joined and was not started yet"));
+            let command = "cairn node run --config /etc/cairn/node.toml";
+            found.push(finding.advise("on that machine:", command));
             continue;
         }
         if !is_there(known, node.node) && on.iter().any(|device| device.duty != DeviceDuty::Out || device.groups > 0) {

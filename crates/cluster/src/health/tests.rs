@@ -188,6 +188,19 @@ fn a_node_that_is_away_puts_what_it_shares_at_risk() {
 }
 
 #[test]
+fn a_node_that_has_only_joined_is_no_fault() {
+    let mut scene = Scene::of(3, 3, 2);
+    scene.put(&NodeRecord { id: NodeId(4), address: "10.0.0.4:1".to_owned() });
+    let (store, node, path) = (StoreId(4), NodeId(4), "/dev/4".to_owned());
+    scene.put(&DeviceRecord { store, node, path, size_bytes: 1 << 30, state: DeviceState::New });
+    let told = [
+        "Ok: node-4 has joined and was not started yet",
+        "  run: on that machine: `cairn node run --config /etc/cairn/node.toml`",
+    ];
+    assert_told(&scene, &looks(), &told);
+}
+
+#[test]
 fn where_there_is_room_it_is_said_when_what_is_away_is_given_up() {
     let mut scene = Scene::of(5, 3, 2);
     scene.away(4);

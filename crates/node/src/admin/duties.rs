@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use cluster::control::{ClusterStanding, Decided, DeviceStanding};
-use cluster::placement::duty::{Request, Subject};
+use cluster::placement::duty::{Forecast, Request, Subject};
 use cluster::{DeviceDuty, NodeDuty};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,11 +42,32 @@ pub(super) async fn order_duty(
     let Json(order) = body?;
     let look = Look::take(&admin, None).await?;
     let request = request_of(&order, &look.known.standing)?;
+    if admin.is_shared {
+        refuse_running(&request, &look.known.standing)?;
+    }
     let decided = admin.control.decide(request, order.dry_run).await?;
     if !order.dry_run {
         log::info!("{}: {:?} is begun", order.subject, order.action);
     }
     Ok(Json(foretold(&decided, !order.dry_run)))
+}
+
+/// A process of its own that runs would go on to serve, and to speak for what the map does not know any more.
+fn refuse_running(request: &Request, cluster: &ClusterStanding) -> Result<(), ApiError> {
+    let Request::Remove(Subject::Node(node)) = request else { return Ok(()) };
+    let standing = cluster.nodes.iter().find(|standing| standing.node == *node);
+    match standing.filter(|standing| standing.is_there) {
+        // What it holds is told first: it must not be stopped for that.
+        Some(standing) if cluster.devices.iter().all(|on| !standing.devices.contains(&on.store) || on.groups == 0) => {
+            let name = node_name(*node);
+            Err(ControlError::Refused(format!(
+                "{name} holds nothing any more and still runs: stop it there (systemctl stop cairn, or Ctrl-C), and say this again \
+                 some seconds later"
+            ))
+            .into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn request_of(order: &DutyOrder, cluster: &ClusterStanding) -> Result<Request, ApiError> {
@@ -120,18 +141,24 @@ fn foretold(decided: &Decided, begun: bool) -> Foretold {
         };
         of.iter().map(one).collect()
     };
-    let receiving = forecast.comes.len();
+    let (groups, bytes, seconds) = cost_of(forecast);
     Foretold {
         begun,
-        groups: forecast.groups(),
-        bytes: forecast.bytes(),
-        seconds: seconds_for(forecast.groups(), forecast.bytes(), receiving).ceil() as u64,
+        groups,
+        bytes,
+        seconds,
         bytes_per_second: ASSUMED_BYTES_PER_SECOND,
         led_elsewhere: forecast.led_elsewhere.len(),
         homes: forecast.homes.len(),
         gets: told(&forecast.comes),
         gives: told(&forecast.goes),
     }
+}
+
+/// Groups that a forecast moves, about how many bytes, and about how long that takes in seconds.
+pub fn cost_of(forecast: &Forecast) -> (usize, u64, u64) {
+    let (groups, bytes) = (forecast.groups(), forecast.bytes());
+    (groups, bytes, seconds_for(groups, bytes, forecast.comes.len()).ceil() as u64)
 }
 
 /// How long so many groups of so many bytes take, if nobody has seen how fast it goes.
@@ -250,6 +277,26 @@ mod tests {
         for minutes in [0, 10_081, u64::MAX] {
             assert!(asked(Some(minutes)).is_err(), "{minutes}");
         }
+    }
+
+    #[test]
+    fn a_node_that_runs_is_not_taken_out() {
+        let standing = |is_there| cluster::control::NodeStanding {
+            node: NodeId(1),
+            duty: NodeDuty::Draining,
+            is_there,
+            devices: vec![StoreId(1 << 96)],
+        };
+        let of = |is_there, groups| ClusterStanding {
+            nodes: vec![standing(is_there)],
+            devices: vec![DeviceStanding { groups, ..device(1, 1, DeviceDuty::In) }],
+            ..ClusterStanding::default()
+        };
+        let remove = Request::Remove(Subject::Node(NodeId(1)));
+        assert!(refuse_running(&remove, &of(true, 0)).is_err());
+        assert!(refuse_running(&remove, &of(false, 0)).is_ok(), "it was stopped");
+        assert!(refuse_running(&remove, &of(true, 4)).is_ok(), "that something is on it is told in its place");
+        assert!(refuse_running(&Request::Drain(Subject::Node(NodeId(1))), &of(true, 0)).is_ok());
     }
 
     #[test]

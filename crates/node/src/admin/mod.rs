@@ -24,6 +24,7 @@ pub mod types;
 mod view;
 
 pub use book::AddressBook;
+pub use duties::cost_of;
 pub use elsewhere::{ASKED_MAX, Asked};
 pub use health::Looked;
 pub use server::{ADMIN_PATHS, Admin};

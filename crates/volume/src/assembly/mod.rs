@@ -458,7 +458,16 @@ impl Drop for Locked<'_> {
 
 fn new_cluster() -> ClusterRecord {
     let id = ClusterId(devices::random_u128());
-    ClusterRecord { id, cluster_version: CLUSTER_VERSION, created_at_ns: runtime::wall_clock_ns() }
+    ClusterRecord { id, cluster_version: CLUSTER_VERSION, created_at_ns: runtime::wall_clock_ns(), replicas: None }
+}
+
+fn new_cluster_key() -> ClusterKeyRecord {
+    ClusterKeyRecord { key: (0..4).flat_map(|_| runtime::random_u64().to_le_bytes()).collect() }
+}
+
+/// A cluster to be, whose first pool keeps so many copies, and what its nodes are to know each other by.
+pub fn draft_cluster(replicas: u32) -> (ClusterRecord, ClusterKeyRecord) {
+    (ClusterRecord { replicas: Some(replicas), ..new_cluster() }, new_cluster_key())
 }
 
 fn layer_record(record: &LayerRecord) -> store::format::LayerRecord {
@@ -484,8 +493,7 @@ struct StartedCores {
 
 /// What the cluster's nodes know each other by: made by the first that asks.
 async fn cluster_key(map: &dyn MapStore) -> Result<ClusterKey, StartError> {
-    let new = ClusterKeyRecord { key: (0..4).flat_map(|_| runtime::random_u64().to_le_bytes()).collect() };
-    let found = ensure(map, new).await?.record;
+    let found = ensure(map, new_cluster_key()).await?.record;
     let key = found.key.try_into().map_err(|_| CatalogError::BadRecord {
         key: keys::CLUSTER_KEY.to_owned(),
         why: "a cluster's key has 32 bytes".to_owned(),

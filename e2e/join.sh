@@ -1,0 +1,133 @@
+#!/bin/bash
+# Machines become a cluster by `cairn init` and `cairn join`, over IPv6: three begin, a fourth comes and is filled while a volume is
+# written, one is emptied and goes, one dies and is given up; what cannot be is refused with the reason.
+# Time: 320 s (measured beside other work).
+. "$(dirname "$0")/lib.sh"
+
+need join etcd fio nbdinfo python3 || finish
+
+refused() { local what=$1; shift; ! "$@" > "$work/refused.out" 2>&1 < /dev/null && grep -qF -- "$what" "$work/refused.out" || { cat "$work/refused.out"; return 1; }; }
+is() { "$cairn" "${@:2}" -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
+until_it_is() {
+    local tries
+    for tries in $(seq $(($1 * 2))); do is "${@:2}" 2> /dev/null && return 0; sleep 0.5; done
+    is "${@:2}"
+}
+free_port() { python3 -c 'import socket; s = socket.socket(socket.AF_INET6); s.bind(("::1", 0)); print(s.getsockname()[1])'; }
+
+declare -A node_pid
+etcd_pid=
+end_all() {
+    local pid
+    for pid in "${node_pid[@]}" $etcd_pid; do kill -TERM "$pid" 2> /dev/null; done
+    for pid in "${node_pid[@]}" $etcd_pid; do wait "$pid" 2> /dev/null; done
+    cleanup
+}
+trap end_all EXIT
+
+# machine N COMMAND...: what is said on machine N, which has an address of its own: ports of ::1.
+machine() {
+    local number=$1; shift
+    "$cairn" "$@" --etcd "$etcd" --listen ::1 --device "$work/m$number.img" --dir "$work/m$number" \
+        --nvme-port 0 --nbd-port 0 --admin-port 0 --peers-port "${peers[$number]}" --cores 1
+}
+start() {
+    : > "$work/ready$1"
+    "$cairn" node run --config "$work/m$1/node.toml" > "$work/ready$1" 2>> "$work/demo.log" &
+    node_pid[$1]=$!
+}
+serves() {
+    local tries
+    for tries in $(seq 300); do grep -q '^ready' "$work/ready$1" && return 0; sleep 0.1; done
+    return 1
+}
+admin_of() { sed -n 's/^ready.* admin=\([^ ]*\).*/\1/p' "$work/ready$1"; }
+stop() { kill -TERM "${node_pid[$1]}" && wait "${node_pid[$1]}"; local status=$?; unset "node_pid[$1]"; return $status; }
+load() {
+    fio --name=a --ioengine=nbd --uri="$(field a nbd_uri)" --rw=randwrite --bs=4k --iodepth=8 --size=48M \
+        --verify=crc32c --verify_fatal=1 --eta=never "$@"
+}
+
+client_port=$(free_port) peer_port=$(free_port)
+etcd="http://[::1]:$client_port"
+etcd --data-dir "$work/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
+    --listen-peer-urls "http://[::1]:$peer_port" --initial-advertise-peer-urls "http://[::1]:$peer_port" \
+    --initial-cluster "default=http://[::1]:$peer_port" > "$work/etcd.log" 2>&1 &
+etcd_pid=$!
+declare -A peers
+for number in 1 2 3 4 5; do
+    truncate -s 1G "$work/m$number.img"
+    peers[$number]=$(free_port)
+done
+
+away="http://[::1]:$(free_port)"
+check "an etcd that is away is named" refused "no etcd answers at $away" "$cairn" init --etcd "$away" --listen ::1 \
+    --device "$work/m1.img" --dir "$work/m1" --nvme-port 0 --nbd-port 0 --admin-port 0 --peers-port "${peers[1]}"
+check "there is no cluster to join yet" refused "cairn init" machine 2 join
+check "all addresses are none" refused "--advertise" "$cairn" init --etcd "$etcd" --listen :: --device "$work/m1.img" --dir "$work/m1"
+check "an address must be this machine's" refused "is no address of this machine" "$cairn" init --etcd "$etcd" \
+    --listen 192.0.2.1 --device "$work/m1.img" --dir "$work/m1"
+printf x | dd of="$work/m5.img" conv=notrunc 2> /dev/null
+check "what is on a device is kept" refused "--force" machine 5 init
+check "nothing was changed by all that" test ! -e "$work/m5/node.toml" -a ! -e "$work/m1"
+
+check "a cluster begins" machine 1 init -o json
+cp "$work/check.out" "$work/init.json"
+said() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/init.json" "$1"; }
+cluster=$(said cluster)
+check "the line for the others names the cluster" sh -c 'case "$1" in *"--cluster $2"*) ;; *) exit 1 ;; esac' - "$(said join)" "$cluster"
+rm "$work/m1/node.toml"
+check "what was cut off before the file was there goes on" machine 1 init -o json
+check "as the same node of the same cluster" sh -c 'grep -q "^node = 1$" "$1" && grep -q "$2" "$1"' - "$work/m1/node.toml" "$cluster"
+check "a machine is one node" refused "node-1 already" machine 1 join
+check "an etcd is one cluster's" refused "$cluster already" machine 2 init
+check "another cluster is not joined" refused "not 0123456789abcdef0123456789abcdef" machine 2 join --cluster 0123456789abcdef0123456789abcdef
+machine 2 join --cluster "$cluster" -o json > "$work/two" 2> "$work/two.err" & two=$!
+machine 3 join --cluster "$cluster" -o json > "$work/three" 2> "$work/three.err" & three=$!
+wait $two && wait $three
+check "two that join at once have numbers of their own" python3 -c "
+import json
+assert {json.load(open('$work/' + name))['node'] for name in ('two', 'three')} == {2, 3}"
+for number in 1 2 3; do start $number; done
+for number in 1 2 3; do check "machine $number serves" serves $number; done
+export CAIRN_ADMIN=$(admin_of 1)
+check "three nodes are up" is 'assert [n["state"] for n in s] == ["up"] * 3, s' node ls
+check "the cluster is whole" until_it_is 30 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s' status
+"$cairn" volume create a --size 256M > /dev/null
+check "a volume is written over IPv6" load --do_verify=1
+
+foretold() {
+    machine 4 join --dry-run -o json | python3 -c "
+import json, sys
+s = json.load(sys.stdin)
+assert s['node'] == 4 and 70 <= s['groups'] <= 80 and s['bytes'] > 20 << 20 and s['seconds'] > 0, s"
+}
+# Nodes say now and then how full their devices are.
+until_foretold() { local tries; for tries in $(seq 20); do foretold 2> /dev/null && return 0; sleep 1; done; foretold; }
+check "what a fourth would get is told" until_foretold
+check "and nothing is done" test ! -e "$work/m4"
+check "the fourth joins" machine 4 join
+check "it is no fault that it was not started yet" is 'assert s["health"] == "healthy", s' status
+load --time_based --runtime=15 --rate_iops=1000 --do_verify=0 > "$work/fio.out" 2>&1 &
+fio_pid=$!
+start 4
+check "it serves" serves 4
+check "what is brought there is told" until_it_is 20 'd = [d for d in s["devices"] if d["node"] == "node-4"]
+assert d and d[0]["groups"] + d[0]["groups_coming"] > 0 and s["doing"], s' status
+check "it has its share, without any order" until_it_is 240 'assert all(71 <= d["groups"] <= 79 and d["groups_coming"] == 0 for d in s) and len(s) == 4, s' device ls
+check "fio goes on all the time" wait "$fio_pid"
+check "what was written before is there" load --verify_only=1
+
+check "a node that holds copies is not removed" refused "drain" "$cairn" node rm node-1
+check "a node is drained" "$cairn" node drain node-1
+export CAIRN_ADMIN=$(admin_of 4)
+check "in the end nothing is on it" until_it_is 240 'n = [n for n in s if n["name"] == "node-1"]
+assert n[0]["groups"] == 0 and n[0]["state"] == "drained", s' node ls
+check "while it runs it is not removed" refused "still runs" "$cairn" node rm node-1
+check "it is stopped" stop 1
+removed() { local tries; for tries in $(seq 30); do "$cairn" node rm node-1 && return 0; sleep 1; done; return 1; }
+check "it leaves the cluster" removed
+check "it is listed no more" is 'assert [n["name"] for n in s] == ["node-2", "node-3", "node-4"], s' node ls
+check "it does not come back by itself" refused "store" timeout 30 "$cairn" node run --config "$work/m1/node.toml"
+check "what was written is there" load --verify_only=1
+finish
