@@ -359,7 +359,8 @@ pub fn parse(text: &str) -> Result<FioResult, MeasureError> {
         let ways: Vec<&Way> = output.jobs.iter().flat_map(|job| of.iter().map(move |way| way(job))).collect();
         flow_of(&ways)
     };
-    let (read, write): (fn(&Job) -> &Way, fn(&Job) -> &Way) = (|job| &job.read, |job| &job.write);
+    let read: fn(&Job) -> &Way = |job| &job.read;
+    let write: fn(&Job) -> &Way = |job| &job.write;
     let all = flow(&[read, write]);
     if all.ios == 0 {
         return Err(MeasureError::Fio(
