@@ -86,7 +86,7 @@ impl Fio {
     ///
     /// # Errors
     /// If fio does not start, or the directory cannot be written to.
-    pub fn start(&self, directory: &Path, job: &str) -> Result<Running, MeasureError> {
+    pub fn start(&self, directory: &Path, job: &str, doors: &[Door]) -> Result<Running, MeasureError> {
         let [job_file, output, errors] = ["job.fio", "fio.json", "fio.err"].map(|name| directory.join(name));
         let failed = |error: std::io::Error| MeasureError::Fio(format!("{}: {error}", directory.display()));
         fs::write(&job_file, job).map_err(failed)?;
@@ -96,6 +96,7 @@ impl Fio {
             .args(["--output-format=json+", "--eta=never"])
             .arg(format!("--output={}", output.display()))
             .arg(&job_file)
+            .envs(doors.iter().filter_map(Door::environment))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)

@@ -78,7 +78,7 @@ pub fn run(
         progress(&format!("filling {}", contestant.name));
         let job = fio::fill_job(&contestant.doors, plan.span_bytes);
         let deadline = fio::fill_deadline(contestant.doors.len(), plan.span_bytes);
-        let filled = fio.start(&directory.path, &job)?.result(deadline);
+        let filled = fio.start(&directory.path, &job, &contestant.doors)?.result(deadline);
         filled.map_err(|error| MeasureError::Fio(format!("{}: {error}", contestant.name)))?;
         describe(plan, fio, contestant);
     }
@@ -150,7 +150,7 @@ fn measure(
     let job = fio::case_job(case, &contestant.doors, plan.span_bytes, times);
     let deadline = fio::case_deadline(times);
     let began = Instant::now();
-    let mut running = fio.start(directory, &job)?;
+    let mut running = fio.start(directory, &job, &contestant.doors)?;
     let margin = times.measured / MARGIN_SHARE;
     let look = || machine::look(&contestant.processes, &contestant.counter);
     let mut spent = None;
