@@ -24,6 +24,7 @@ The cluster:
   status    How the cluster is, why, what is being done, and when that ends
   why       Where the time of a volume's I/O goes, and its slowest commands
   pool      Pools: create, ls, info, set
+  bench     Measure block storage with fio: eight, depth, mix, volumes, stress, report, ls
 
   help      Explain a command: `cairn help volume create`
 

@@ -4,6 +4,7 @@
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster; demo, init, join, node run, device format and device check do without
 //!   volume, host, pool, snapshot, trash, status, device, format, demo, join, nodes, duty     one room per command
+//!   bench, bench_target          cairn bench, and whom it measures
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
 //! ```
@@ -11,6 +12,8 @@
 //! Exit status 0; 1 with one line on stderr that says what is wrong and what to do; 2 for a wrong command line.
 
 mod args;
+mod bench;
+mod bench_target;
 mod client;
 mod device;
 mod duty;
@@ -96,6 +99,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Device(DeviceCommand::Ls) => device::list(&client()?, format),
         Command::Device(command) => duty::device(&client()?, command, format),
         Command::Trash(command) => trash::run(&client()?, command, format),
+        Command::Bench(command) => bench::run(command, client, format),
         Command::Status { watch } => status::run(&client()?, watch, format),
         Command::Why { volume } => why::run(&client()?, volume.as_str(), format),
     }

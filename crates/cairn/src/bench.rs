@@ -1,0 +1,287 @@
+//! `cairn bench`: measures with fio, keeps and draws what came of it.
+
+use crate::Failure;
+use crate::bench_target::{self, Wish};
+use crate::client::Client;
+use crate::output::{Format, print, show, shown, table};
+use clap::{Args, Subcommand};
+use measure::compare;
+use measure::fio::{Fio, Times};
+use measure::profile::Profile;
+use measure::record::Record;
+use measure::run::{self, Plan};
+use measure::target::Target;
+use measure::{report, table as figures};
+use node::size::ByteSize;
+use serde::Serialize;
+use std::fs::{self, OpenOptions};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(crate) const HELP: &str = "\
+Examples:
+  cairn bench eight --target cairn:data                            a volume, by NBD
+  cairn bench depth --target cairn:data --target rbd:rbd/image --overwrite   contestants, in turn
+  cairn bench mix   --target file:/mnt/disk/test.img --size 8G     a file or /dev/…, past the page cache
+  cairn bench volumes --target cairn:a --target cairn:b            all of them at once
+  cairn bench eight --target nbd://host/export --overwrite --setting copies=2 --process qemu-nbd
+  cairn bench ls
+  cairn bench report A.json B.json --html both.html
+
+Whatever is on a target is written over: one that holds something, or that cannot be looked at, is refused without
+--overwrite. fio makes the load. Each run leaves PROFILE-TIME.json, .csv and .html in the directory --out. Results of unlike
+settings are not compared: `cairn bench report` says which field differs. docs/bench.md has all fields.";
+
+/// Where results go and are looked for.
+const DIRECTORY: &str = "cairn-bench";
+
+const MEASURED: Duration = Duration::from_secs(10);
+const WARM_UP: Duration = Duration::from_secs(2);
+const REPEATS: u8 = 3;
+/// Enough to see that everything works, and no more.
+const QUICK_MEASURED: Duration = Duration::from_millis(700);
+const QUICK_WARM_UP: Duration = Duration::from_millis(200);
+const QUICK_REPEATS: u8 = 1;
+const QUICK_SPAN_BYTES: u64 = 64 << 20;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// 4k random at depth 1, 4 x 128 and 128, 4M sequential at 16: writes, then reads
+    Eight(RunArguments),
+    /// 4k random and 512k sequential, each at depths from 1 to 256
+    Depth(RunArguments),
+    /// 4k reads, 4k writes, and mixes 8k 80/20, 16k 70/30 and 32k 50/50, at depth 64
+    Mix(RunArguments),
+    /// 3 clients on each of the targets, all of them at once
+    Volumes(RunArguments),
+    /// 4k 75/25 at depth 64 by 1 to 24 clients
+    Stress(RunArguments),
+    /// Put results side by side; those of unlike settings are refused, and the field that differs is named
+    Report {
+        /// Results of `cairn bench`, the one that the others are set in relation to first
+        #[arg(required = true, value_name = "FILE.json")]
+        files: Vec<PathBuf>,
+        /// Show those of unlike settings apart
+        #[arg(long)]
+        context: bool,
+        /// Draw them, too: one HTML file that needs nothing else
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// List results
+    Ls {
+        /// Where
+        #[arg(default_value = DIRECTORY)]
+        directory: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// cairn:VOLUME, nbd://HOST:PORT/EXPORT, file:PATH, /dev/NAME or rbd:POOL/IMAGE[?conf=FILE]; may be given several times
+    #[arg(long = "target", required = true, value_name = "TARGET")]
+    targets: Vec<Target>,
+    /// Directory for the results
+    #[arg(long, default_value = DIRECTORY, value_name = "DIR")]
+    out: PathBuf,
+    /// Shorten times and sizes: shows that it works, not how fast it is
+    #[arg(long)]
+    quick: bool,
+    /// Times each case is measured [default: 3; quick: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
+    repeats: Option<u8>,
+    /// Seconds that each is measured [default: 10; quick: 0.7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    seconds: Option<u32>,
+    /// Bytes of each target that the I/O goes to, written once before [default: 4G, volumes 1G, or all; quick: 64M]
+    #[arg(long)]
+    size: Option<ByteSize>,
+    /// Nobody needs what is on the targets
+    #[arg(long)]
+    overwrite: bool,
+    /// What a target cannot tell of its setting: copies=3, durability=each-write, checksums=crc32c, …
+    #[arg(long = "setting", value_name = "FIELD=VALUE", value_parser = bench_target::said)]
+    settings: Vec<(String, String)>,
+    /// Names of processes of targets that are not known (`ps -o comm`), for CPU and memory
+    #[arg(long = "process", value_name = "NAME")]
+    processes: Vec<String>,
+    /// Engine for files and devices
+    #[arg(long, default_value = "libaio", value_parser = ["libaio", "io_uring"])]
+    engine: String,
+    /// The load generator
+    #[arg(long, default_value = "fio", value_name = "PROGRAM")]
+    fio: PathBuf,
+}
+
+/// Runs a command. Only those that measure a volume ask the cluster.
+pub(crate) fn run(
+    command: BenchCommand,
+    client: impl FnOnce() -> Result<Client, Failure>,
+    format: Format,
+) -> Result<(), Failure> {
+    let (name, arguments) = match command {
+        BenchCommand::Eight(arguments) => ("eight", arguments),
+        BenchCommand::Depth(arguments) => ("depth", arguments),
+        BenchCommand::Mix(arguments) => ("mix", arguments),
+        BenchCommand::Volumes(arguments) => ("volumes", arguments),
+        BenchCommand::Stress(arguments) => ("stress", arguments),
+        BenchCommand::Report { files, context, html } => return side_by_side(&files, context, html.as_deref(), format),
+        BenchCommand::Ls { directory } => return list(&directory, format),
+    };
+    let profile = Profile::named(name).expect("every command has its profile");
+    measure(profile, arguments, client, format)
+}
+
+fn measure(
+    profile: &'static Profile,
+    arguments: RunArguments,
+    client: impl FnOnce() -> Result<Client, Failure>,
+    format: Format,
+) -> Result<(), Failure> {
+    let fio = Fio::find(&arguments.fio).map_err(Failure::of)?;
+    let default_span = if arguments.quick { QUICK_SPAN_BYTES.min(profile.span_bytes) } else { profile.span_bytes };
+    let wish = Wish {
+        span_bytes: arguments.size.map_or(default_span, |size| size.0),
+        is_span_asked: arguments.size.is_some(),
+        overwrite: arguments.overwrite,
+        settings: arguments.settings,
+        processes: arguments.processes,
+        engine: arguments.engine,
+    };
+    fs::create_dir_all(&arguments.out)
+        .map_err(|error| Failure::new(format!("{}: {error}", arguments.out.display())))?;
+    let (contestants, span_bytes) =
+        bench_target::contestants(&arguments.targets, &wish, &fio, profile.together, client)?;
+    let (measured, warm_up, repeats) = match arguments.quick {
+        true => (QUICK_MEASURED, QUICK_WARM_UP, QUICK_REPEATS),
+        false => (MEASURED, WARM_UP, REPEATS),
+    };
+    let measured = arguments.seconds.map_or(measured, |seconds| Duration::from_secs(seconds.into()));
+    let plan = Plan {
+        profile,
+        quick: arguments.quick,
+        span_bytes,
+        times: Times { warm_up, measured },
+        repeats: arguments.repeats.unwrap_or(repeats).into(),
+    };
+    let mut progress = Progress { is_terminal: std::io::stderr().is_terminal() };
+    let record = run::run(&plan, &fio, contestants, &mut |doing| progress.show(doing));
+    progress.end();
+    let record = record.map_err(Failure::of)?;
+    let files = keep(&record, &arguments.out)?;
+    let text = || {
+        let records = [(name_of(&files[0]), record.clone())];
+        let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        format!("{}\n{}\n", figures::text(&compare::entries(&records)), names.join("\n"))
+    };
+    show(format, &record, |_| text())
+}
+
+/// One line that is written over, or a line each where nobody watches.
+struct Progress {
+    is_terminal: bool,
+}
+
+impl Progress {
+    fn show(&mut self, doing: &str) {
+        let mut stderr = std::io::stderr().lock();
+        // Nobody reading the progress is no reason not to measure.
+        let _ = if self.is_terminal { write!(stderr, "\r\x1b[K{doing}") } else { writeln!(stderr, "{doing}") };
+        let _ = stderr.flush();
+    }
+
+    fn end(&mut self) {
+        if self.is_terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// Writes JSON, CSV and HTML under a name that no other result has.
+fn keep(record: &Record, directory: &Path) -> Result<[PathBuf; 3], Failure> {
+    let time = report::utc(record.started_unix_seconds).replace(['-', ':'], "").replace(' ', "-");
+    for attempt in 1..=1000 {
+        let number = if attempt == 1 { String::new() } else { format!("-{attempt}") };
+        let name = format!("{}-{time}{number}", record.profile);
+        let path = |ending: &str| directory.join(format!("{name}.{ending}"));
+        let json = path("json");
+        let write = |path: &Path, text: &str| {
+            let file = OpenOptions::new().write(true).create_new(true).open(path);
+            file.and_then(|mut file| file.write_all(text.as_bytes()))
+        };
+        let failed = |path: &Path, error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+        match write(&json, &record.to_json()) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            written => written.map_err(|error| failed(&json, error))?,
+        }
+        let records = [(name_of(&json), record.clone())];
+        let (csv, html) = (path("csv"), path("html"));
+        write(&csv, &figures::csv(record)).map_err(|error| failed(&csv, error))?;
+        write(&html, &report::html(&compare::entries(&records))).map_err(|error| failed(&html, error))?;
+        return Ok([json, csv, html]);
+    }
+    Err(Failure::new(format!("{} has too many results of this second: name another --out", directory.display())))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn side_by_side(files: &[PathBuf], context: bool, html: Option<&Path>, format: Format) -> Result<(), Failure> {
+    let read = |file: &PathBuf| Ok((file.display().to_string(), Record::read(file).map_err(Failure::of)?));
+    let records: Vec<(String, Record)> = files.iter().map(read).collect::<Result<_, Failure>>()?;
+    let entries = compare::entries(&records);
+    if !context {
+        compare::refuse_unlike(&entries).map_err(Failure::of)?;
+    }
+    if let Some(path) = html {
+        fs::write(path, report::html(&entries))
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    }
+    let all: Vec<&Record> = records.iter().map(|(_, record)| record).collect();
+    print(&shown(format, &all, |_| figures::text(&entries))?)
+}
+
+/// A result, as `ls` shows it.
+#[derive(Serialize)]
+struct Kept {
+    file: String,
+    profile: String,
+    started_unix_seconds: u64,
+    quick: bool,
+    targets: Vec<String>,
+}
+
+fn list(directory: &Path, format: Format) -> Result<(), Failure> {
+    let unreadable = |error: std::io::Error| {
+        Failure::new(format!(
+            "{}: {error}: results are where `cairn bench PROFILE --out DIR` left them",
+            directory.display()
+        ))
+    };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(directory).map_err(unreadable)? {
+        paths.push(entry.map_err(unreadable)?.path());
+    }
+    paths.sort();
+    // Files that are no results are not its business.
+    let kept = |path: PathBuf| {
+        let record = (path.extension()? == "json").then(|| Record::read(&path).ok())??;
+        Some(Kept {
+            file: path.display().to_string(),
+            profile: record.profile,
+            started_unix_seconds: record.started_unix_seconds,
+            quick: record.quick,
+            targets: record.targets.into_iter().map(|target| target.target).collect(),
+        })
+    };
+    let results: Vec<Kept> = paths.into_iter().filter_map(kept).collect();
+    show(format, &results, |results| {
+        let row = |kept: &Kept| {
+            let profile = if kept.quick { format!("{} (quick)", kept.profile) } else { kept.profile.clone() };
+            [report::utc(kept.started_unix_seconds), profile, kept.targets.join(", "), kept.file.clone()]
+        };
+        table(["STARTED (UTC)", "PROFILE", "TARGETS", "FILE"], &results.iter().map(row).collect::<Vec<_>>())
+    })
+}

@@ -1,0 +1,273 @@
+//! One HTML file with charts and nothing outside it: no script, no font, no image, no style from elsewhere.
+
+use crate::charts::{self, Line};
+use crate::compare::{self, Entry, Likes};
+use crate::published;
+use crate::record::{CaseRecord, Record};
+use crate::setting::FIELDS;
+use crate::table;
+use std::fmt::Write;
+
+/// Readable on paper and on a phone.
+const STYLE: &str = "\
+body{font:15px/1.45 sans-serif;color:#111;background:#fff;margin:1rem auto;max-width:72rem;padding:0 .8rem}\
+h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem;border-bottom:1px solid #bbb}h3{font-size:1rem;margin:.8rem 0 .2rem}\
+svg{max-width:100%;height:auto}.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,21rem),1fr));gap:.6rem}\
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.82rem}td,th{padding:.15rem .45rem;text-align:right;\
+border-bottom:1px solid #ddd;white-space:nowrap}td.word,th.word{text-align:left}figure{margin:0;break-inside:avoid}\
+.note{background:#f3f3ee;border-left:4px solid #999;padding:.4rem .7rem}\
+@media print{body{max-width:none;font-size:10pt}.wide{overflow:visible}table{font-size:6.5pt}}";
+
+/// What the report says of all entries; those that are not alike stand in groups of their own.
+pub fn html(entries: &[Entry<'_>]) -> String {
+    let groups = compare::groups(entries);
+    let mut page = String::new();
+    let profile = entries.first().map_or("", |entry| entry.record.profile.as_str());
+    let title = format!("cairn bench {profile}");
+    let _ = write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><title>{0}</title><style>{STYLE}</style></head>\
+         <body><h1>{0}</h1>",
+        escaped(&title)
+    );
+    page += &measured_when(entries);
+    if entries.iter().any(|entry| entry.record.quick) {
+        page += "<p class=\"note\">Quick: times and sizes were shortened. These figures show that it works, not how fast it is.</p>";
+    }
+    for (number, group) in groups.iter().enumerate() {
+        if number > 0 {
+            let told: Vec<String> = group.differences.iter().map(compare::told).collect();
+            let _ = write!(
+                page,
+                "<h2>Apart: another setting</h2><p class=\"note\">Not to be compared with the first: {}.</p>",
+                escaped(&told.join(", "))
+            );
+        }
+        draw_group(&mut page, group);
+    }
+    draw_published(&mut page, entries);
+    page += "</body></html>\n";
+    page
+}
+
+fn measured_when(entries: &[Entry<'_>]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for entry in entries {
+        let Record { started_unix_seconds, repeats, .. } = entry.record;
+        let line = format!("{}: {} UTC, median of {repeats}", entry.from, utc(*started_unix_seconds));
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    format!("<p>{}</p>", escaped(&lines.join("; ")))
+}
+
+/// Names of a group's targets; of several files, with the file.
+fn names(group: &Likes<'_>) -> Vec<String> {
+    let is_one_file = group.entries.iter().all(|entry| entry.from == group.entries[0].from);
+    let name = |entry: &Entry<'_>| match is_one_file {
+        true => entry.target.target.clone(),
+        false => format!("{} ({})", entry.target.target, entry.from),
+    };
+    group.entries.iter().map(name).collect()
+}
+
+fn draw_group(page: &mut String, group: &Likes<'_>) {
+    let names = names(group);
+    let cases = &group.entries[0].target.cases;
+    let at = |index: usize| group.entries.iter().map(move |entry| &entry.target.cases[index]);
+    let _ = write!(page, "<h2>{}</h2>", escaped(&names.join(" · ")));
+    if group.entries.iter().any(|entry| entry.target.cases.iter().any(|measured| measured.iops_spread > 0.3)) {
+        *page += "<p class=\"note\">Repeats of some cases differ by more than 30 % (column ±%): the machine was not quiet.</p>";
+    }
+    *page += "<h3>I/Os per second</h3><div class=\"charts\">";
+    for (index, measured) in cases.iter().enumerate() {
+        let bars: Vec<(String, f64)> =
+            names.iter().cloned().zip(at(index).map(|measured| measured.median.iops)).collect();
+        let _ = write!(
+            page,
+            "<figure><figcaption>{}</figcaption>{}</figure>",
+            escaped(&measured.case.name),
+            charts::bars(&bars)
+        );
+    }
+    *page += "</div>";
+    draw_curves(page, group, &names);
+    *page += "<h3>How latencies are spread</h3><div class=\"charts\">";
+    for (index, measured) in cases.iter().enumerate() {
+        // Of the repeat whose IOPS are nearest to the median.
+        let middle = |measured: &'_ CaseRecord| {
+            let off = |iops: f64| (iops - measured.median.iops).abs();
+            let nearest = measured.samples.iter().min_by(|a, b| off(a.all.iops).total_cmp(&off(b.all.iops)));
+            nearest.map(|sample| sample.all.histogram.clone()).unwrap_or_default()
+        };
+        let histograms: Vec<_> = at(index).map(middle).collect();
+        let named: Vec<_> = names.iter().cloned().zip(histograms.iter().map(Vec::as_slice)).collect();
+        let chart = charts::histogram(&named);
+        let _ = write!(page, "<figure><figcaption>{}</figcaption>{chart}</figure>", escaped(&measured.case.name));
+    }
+    *page += "</div><h3>All figures (medians)</h3>";
+    draw_table(page, group, &names);
+    draw_setting(page, group, &names);
+}
+
+/// Mean latency and IOPS over the outstanding I/Os, for each kind that was measured with several.
+fn draw_curves(page: &mut String, group: &Likes<'_>, names: &[String]) {
+    let cases = &group.entries[0].target.cases;
+    let mut kinds: Vec<String> = Vec::new();
+    for measured in cases {
+        let kind = measured.case.kind();
+        let of_kind = cases.iter().filter(|other| other.case.kind() == kind).count();
+        if of_kind > 2 && !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    if kinds.is_empty() {
+        return;
+    }
+    *page += "<h3>Over outstanding I/Os (depth × clients)</h3><div class=\"charts\">";
+    for kind in kinds {
+        let curve = |figure: fn(&CaseRecord) -> f64| -> Vec<Line> {
+            let line = |(name, entry): (&String, &Entry<'_>)| {
+                let of_kind = entry.target.cases.iter().filter(|measured| measured.case.kind() == kind);
+                let outstanding = |measured: &CaseRecord| f64::from(measured.case.depth * measured.case.jobs);
+                let mut points: Vec<(f64, f64)> = of_kind.map(|m| (outstanding(m), figure(m))).collect();
+                points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                Line { name: name.clone(), points }
+            };
+            names.iter().zip(&group.entries).map(line).collect()
+        };
+        let mean = charts::lines("outstanding", "mean latency, µs", &curve(|measured| measured.median.latency.mean_us));
+        let iops = charts::lines("outstanding", "IOPS", &curve(|measured| measured.median.iops));
+        let _ = write!(
+            page,
+            "<figure><figcaption>{0}: latency</figcaption>{mean}</figure><figure><figcaption>{0}: \
+            IOPS</figcaption>{iops}</figure>",
+            escaped(&kind)
+        );
+    }
+    *page += "</div>";
+}
+
+fn draw_table(page: &mut String, group: &Likes<'_>, names: &[String]) {
+    *page += "<div class=\"wide\"><table><tr><th class=\"word\">case</th><th class=\"word\">target</th>";
+    for heading in table::HEADINGS {
+        let _ = write!(page, "<th>{}</th>", escaped(heading));
+    }
+    *page += "<th>to the first</th></tr>";
+    for (index, first) in group.entries[0].target.cases.iter().enumerate() {
+        for (name, entry) in names.iter().zip(&group.entries) {
+            let measured = &entry.target.cases[index];
+            let _ = write!(
+                page,
+                "<tr><td class=\"word\">{}</td><td class=\"word\">{}</td>",
+                escaped(&measured.case.name),
+                escaped(name)
+            );
+            for cell in table::cells(&measured.median, measured.iops_spread) {
+                let _ = write!(page, "<td>{}</td>", escaped(&cell));
+            }
+            let _ = write!(page, "<td>×{:.2}</td></tr>", measured.median.iops / first.median.iops);
+        }
+    }
+    *page += "</table></div>";
+}
+
+fn draw_setting(page: &mut String, group: &Likes<'_>, names: &[String]) {
+    *page += "<h3>The setting</h3><div class=\"wide\"><table>";
+    let mut row = |name: &str, value: &str| {
+        let _ = write!(
+            page,
+            "<tr><th class=\"word\">{}</th><td class=\"word\">{}</td></tr>",
+            escaped(name),
+            escaped(value)
+        );
+    };
+    for (field, _) in FIELDS {
+        row(field, group.entries[0].target.setting.get(field));
+    }
+    for (name, entry) in names.iter().zip(&group.entries) {
+        for (what, value) in &entry.target.about {
+            row(&format!("{name}: {what}"), value);
+        }
+    }
+    *page += "</table></div>";
+}
+
+/// What others have published of loads like these.
+fn draw_published(page: &mut String, entries: &[Entry<'_>]) {
+    let Some(first) = entries.first() else { return };
+    let mut rows = String::new();
+    for measured in &first.target.cases {
+        for figure in published::near(&measured.case) {
+            let version = figure.version.as_deref().unwrap_or("");
+            let told = |count: Option<u32>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+            let load = &figure.workload;
+            let words = [
+                measured.case.kind(),
+                format!("{} {version}", figure.system),
+                format!("{} {}", table::figure(figure.value), figure.unit),
+                format!(
+                    "depth {}, jobs {}, clients {}, volumes {}",
+                    told(load.queue_depth),
+                    told(load.jobs),
+                    told(load.clients),
+                    told(load.volumes)
+                ),
+                format!("{} nodes, {} copies", told(figure.nodes), told(figure.replicas)),
+                figure.hardware,
+                format!("{}, {}", figure.source, figure.year),
+            ];
+            let mut row = "<tr>".to_owned();
+            for word in words {
+                let _ = write!(row, "<td class=\"word\">{}</td>", escaped(&word));
+            }
+            row += "</tr>";
+            if !rows.contains(&row) {
+                rows += &row;
+            }
+        }
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let _ = write!(
+        page,
+        "<h2>Published elsewhere</h2><p class=\"note\">Context, not opponents: other machines, other settings. A figure here \
+         says nothing about which system is faster.</p><div class=\"wide\"><table>\
+         <tr><th class=\"word\">load</th><th class=\"word\">system</th><th class=\"word\">figure</th><th class=\"word\">how</th>\
+         <th class=\"word\">cluster</th><th class=\"word\">hardware</th><th class=\"word\">source</th></tr>{rows}</table></div>"
+    );
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// `2026-11-25 13:00:00`, of seconds since 1970 (days to date as in Howard Hinnant's `civil_from_days`).
+pub fn utc(unix_seconds: u64) -> String {
+    let (days, of_day) = ((unix_seconds / 86_400) as i64, unix_seconds % 86_400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_right() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(utc(1_795_610_781), "2026-11-25 12:46:21");
+    }
+}

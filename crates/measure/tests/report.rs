@@ -1,0 +1,189 @@
+//! Results as files, side by side and drawn: through the public surface, from what fio really said.
+
+use measure::compare;
+use measure::fio::{self, FioResult};
+use measure::machine::{ProcessUse, Use};
+use measure::profile::Profile;
+use measure::record::{CaseRecord, FORMAT, Record, Sample, TargetRecord, VERSION};
+use measure::setting::{FIELDS, Setting};
+use measure::{report, table};
+use std::collections::BTreeMap;
+
+const MIXED: &str = include_str!("mixed.json");
+
+/// A record of the profile, every case of which is what fio said of a mix, `speed` times as fast.
+fn record(profile: &str, target: &str, speed: f64) -> Record {
+    let sample = || {
+        let FioResult { mut all, read, write, sync } = fio::parse(MIXED).unwrap();
+        all.iops *= speed;
+        let process = ProcessUse { name: "cairn".to_owned(), count: 3, cores: 0.5, resident_bytes: 3 << 20 };
+        let spent = Use {
+            seconds: 1.0,
+            machine_cores: 1.0,
+            processes: vec![process],
+            device_write_bytes_per_second: Some(write.as_ref().unwrap().mib_per_second * 3.0 * f64::from(1 << 20)),
+            device_read_bytes_per_second: None,
+            loopback_bytes_per_second: None,
+        };
+        Sample { all, read, write, sync, spent: Some(spent), ping_pong_per_second: 20_000.0 }
+    };
+    let cases = Profile::named(profile).unwrap().cases(false);
+    let mut setting = Setting::default();
+    for (field, _) in FIELDS {
+        setting.set(field, "3");
+    }
+    let cases = cases.into_iter().map(|case| CaseRecord::new(case, vec![sample(), sample()])).collect();
+    let about = BTreeMap::from([("engine".to_owned(), "nbd".to_owned())]);
+    Record {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        profile: profile.to_owned(),
+        quick: false,
+        started_unix_seconds: 1_795_610_781,
+        repeats: 2,
+        targets: vec![TargetRecord { target: target.to_owned(), setting, about, cases }],
+    }
+}
+
+fn page(records: &[(String, Record)]) -> String {
+    report::html(&compare::entries(records))
+}
+
+/// Panics unless every element that opens closes, in order, attributes are quoted and entities are known.
+fn assert_well_formed(page: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("an HTML page");
+    while let Some(at) = rest.find('<') {
+        assert!(!rest[..at].contains('>'), "a stray '>' in {}", &rest[..at]);
+        let end = rest.find('>').expect("a tag ends");
+        let tag = &rest[at + 1..end];
+        assert_eq!(tag.matches('"').count() % 2, 0, "<{tag}>");
+        let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "</{name}> closes what is open");
+        } else if !tag.ends_with('/') {
+            open.push(name);
+        }
+        rest = &rest[end + 1..];
+    }
+    assert!(open.is_empty(), "{open:?} stay open");
+    for (at, _) in page.match_indices('&') {
+        let entity = page[at..].split(';').next().unwrap();
+        assert!(["&amp", "&lt", "&gt", "&quot", "&apos"].contains(&entity) || entity.starts_with("&#"), "{entity}");
+    }
+}
+
+#[test]
+fn the_report_is_one_well_formed_file_without_anything_outside() {
+    let records = [
+        ("a.json".to_owned(), record("depth", "cairn:data", 2.0)),
+        ("b.json".to_owned(), record("depth", "<&\"", 1.0)),
+    ];
+    let page = page(&records);
+    assert_well_formed(&page);
+    let outside = ["src=", "href=", "url(", "@import", "<script", "<link", "<img", "<iframe", "<object"];
+    for word in outside {
+        assert!(!page.contains(word), "the page has {word}");
+    }
+    // The name of SVG's namespace is no address that anything asks.
+    let addresses = page.replace("http://www.w3.org/2000/svg", "");
+    assert!(!addresses.contains("http://") && !addresses.contains("https://"));
+    assert!(page.contains("<svg") && page.contains("mean latency") && page.contains("71,021"), "charts and figures");
+    assert!(page.contains("Published elsewhere"));
+    assert!(!page.contains("Apart"));
+}
+
+#[test]
+fn every_profile_is_drawn() {
+    for profile in measure::profile::PROFILES {
+        assert_well_formed(&page(&[("a.json".to_owned(), record(profile.name, "cairn:data", 1.0))]));
+    }
+}
+
+#[test]
+fn alike_runs_are_compared() {
+    let records = [
+        ("a.json".to_owned(), record("eight", "cairn:data", 1.0)),
+        ("b.json".to_owned(), record("eight", "rbd:p/i", 0.5)),
+    ];
+    let entries = compare::entries(&records);
+    compare::refuse_unlike(&entries).unwrap();
+    let text = table::text(&entries);
+    assert!(text.contains("x1.00") && text.contains("x0.50") && !text.contains("not to be compared"), "{text}");
+}
+
+#[test]
+fn unlike_runs_are_refused_and_the_field_is_named() {
+    for (field, _) in FIELDS {
+        let mut other = record("eight", "file:x", 1.0);
+        other.targets[0].setting.set(field, "1");
+        let records = [("a.json".to_owned(), record("eight", "cairn:data", 1.0)), ("b.json".to_owned(), other)];
+        let entries = compare::entries(&records);
+        let refused = compare::refuse_unlike(&entries).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{field} is '3' and '1'")), "{refused}");
+        assert!(refused.contains("--context") && refused.contains("a.json") && refused.contains("b.json"), "{refused}");
+        // Apart, no figure of one is set in relation to the other.
+        let text = table::text(&entries);
+        assert!(text.contains("not to be compared") && !text.contains("x1.00"), "{text}");
+        assert!(page(&records).contains("Apart: another setting"));
+    }
+}
+
+#[test]
+fn another_profile_quick_runs_and_other_cases_are_unlike() {
+    let first = || ("a.json".to_owned(), record("eight", "cairn:data", 1.0));
+    let refused = |other: Record| {
+        let records = [first(), ("b.json".to_owned(), other)];
+        compare::refuse_unlike(&compare::entries(&records)).unwrap_err().to_string()
+    };
+    assert!(refused(record("mix", "cairn:data", 1.0)).contains("profile is 'eight' and 'mix'"));
+    let mut quick = record("eight", "cairn:data", 1.0);
+    quick.quick = true;
+    assert!(refused(quick).contains("quick is 'false' and 'true'"));
+    let mut fewer = record("eight", "cairn:data", 1.0);
+    fewer.targets[0].cases.pop();
+    assert!(refused(fewer).contains("outstanding I/O"));
+}
+
+#[test]
+fn figures_per_io_and_per_byte_follow_from_what_was_measured() {
+    let record = record("mix", "cairn:data", 1.0);
+    let median = &record.targets[0].cases[0].median;
+    let near = |a: Option<f64>, b: f64| assert!((a.unwrap() - b).abs() <= b * 0.001, "{a:?} is not {b}");
+    near(median.machine_cpu_us_per_io, 1e6 / 35_510.49);
+    near(median.process_cpu_us_per_io.get("cairn").copied(), 5e5 / 35_510.49);
+    near(median.iops_per_storage_core, 35_510.49 / 0.5);
+    near(median.device_write_bytes_per_client_byte, 3.0);
+    near(median.resident_bytes, f64::from(3 << 20));
+    assert_eq!(median.network_bytes_per_client_byte, None);
+}
+
+#[test]
+fn a_file_holds_what_was_measured_and_what_is_none_is_refused() {
+    let directory = std::env::temp_dir().join(format!("cairn-measure-report-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("a.json");
+    let kept = record("eight", "cairn:data", 1.0);
+    std::fs::write(&path, kept.to_json()).unwrap();
+    let read = Record::read(&path).unwrap();
+    assert_eq!(read.targets[0].setting, kept.targets[0].setting);
+    // To a thousandth: the last digit of a binary fraction may be another after it was text.
+    assert_eq!(table::csv(&read), table::csv(&kept));
+    for (text, why) in [
+        ("x", "is not JSON"),
+        ("{}", "is no result"),
+        (r#"{"format": "cairn-bench", "version": 99}"#, "version 99"),
+        (r#"{"format": "cairn-bench", "version": 1}"#, "is damaged"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let refused = Record::read(&path).unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+    let lines = table::csv(&kept).lines().count();
+    assert_eq!(lines, 1 + 8 * 2);
+    // Commas outside of quotes.
+    let columns = |line: &str| line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>();
+    let csv = table::csv(&kept);
+    assert!(csv.lines().all(|line| columns(line) == 20), "{csv}");
+}
