@@ -8,6 +8,7 @@ use crate::wire::{
     encode_node, same_proof,
 };
 use runtime::{DetachedStream, IoBuf, SharedBuf, TcpListener, TcpStream};
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,14 +17,23 @@ use types::{Mutant, mutant};
 /// Who connects says hello within this, and who is connected to answers.
 pub(super) const HELLO_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Connections that have not shown yet who makes them: all cores of some dozen nodes that come back at once.
+const GREETINGS_MAX: usize = 1024;
+
 /// Takes connections of other nodes, for ever.
 pub(super) async fn accept(core: Rc<CoreGroups>, listener: TcpListener) {
+    let greetings = Rc::new(Cell::new(0));
     loop {
         match listener.accept().await {
+            Ok(stream) if greetings.get() >= GREETINGS_MAX => {
+                log::warn!("{}: too many connections begin at once: this one is ended", stream.peer_address());
+            }
             Ok(stream) => {
-                let core = core.clone();
+                let (core, greetings) = (core.clone(), greetings.clone());
+                greetings.set(greetings.get() + 1);
                 runtime::spawn(async move {
                     let _ = runtime::timeout(HELLO_PATIENCE, greet(core, stream)).await;
+                    greetings.set(greetings.get() - 1);
                 });
             }
             Err(error) => {
@@ -37,7 +47,7 @@ pub(super) async fn accept(core: Rc<CoreGroups>, listener: TcpListener) {
 /// Who connects says who it is and shows that it knows the cluster's key; only then is it listened to, on the core that it means.
 async fn greet(core: Rc<CoreGroups>, stream: TcpStream) {
     let peer = stream.peer_address();
-    let mut frames = Frames::new(&stream);
+    let mut frames = Frames::of_stranger(&stream);
     let hello = match frames.next().await {
         Ok(Some(Frame { said: Said::Node(NodeMessage::Hello(hello)), .. })) => hello,
         Ok(Some(_)) => return log::error!("{peer}: it begins with no hello"),
@@ -124,7 +134,7 @@ pub(super) async fn introduce(
     let hello = Hello { core: core.core, to_core: link.core, ..shared.hello() };
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     say(&stream, &NodeMessage::Hello(hello)).await?;
-    let mut frames = Frames::new(&stream);
+    let mut frames = Frames::of_stranger(&stream);
     let answer = frames.next().await.map_err(|error| error.to_string())?;
     let answer = match answer.map(|frame| frame.said) {
         Some(Said::Node(NodeMessage::HelloAnswer(answer))) => answer,

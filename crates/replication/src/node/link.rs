@@ -26,6 +26,8 @@ const HEADS_BYTES_MAX: usize = 512 << 10;
 const QUEUED_BYTES_MAX: usize = 8 << 20;
 /// Requests of volumes' heads, and answers to them, wait while so much waits.
 const HEADS_BYTES_QUEUED_MAX: usize = 4 << 20;
+/// What begins a connection fits into this: a hello, or why it is refused.
+const HELLO_FRAME_BYTES_MAX: usize = 4 << 10;
 /// Catch-up waits while so much waits.
 const RECOVERY_BYTES_MAX: usize = 1 << 20;
 
@@ -322,16 +324,19 @@ pub(crate) struct Frames<'a> {
     receiver: Receiver,
     /// What has come and was not looked at.
     rest: SharedBuf,
+    /// No frame is longer.
+    longest: usize,
 }
 
 impl<'a> Frames<'a> {
-    pub(crate) fn new(stream: &'a TcpStream) -> Self {
-        Self::behind(stream, IoBuf::new(0).freeze())
+    /// Those of one that has not shown yet who it is: a longer frame is refused before memory is taken for it.
+    pub(crate) fn of_stranger(stream: &'a TcpStream) -> Self {
+        Self { longest: HELLO_FRAME_BYTES_MAX, ..Self::behind(stream, IoBuf::new(0).freeze()) }
     }
 
     /// Those behind what has come already.
     pub(crate) fn behind(stream: &'a TcpStream, rest: SharedBuf) -> Self {
-        Self { stream, receiver: Receiver::new(), rest }
+        Self { stream, receiver: Receiver::new(), rest, longest: usize::MAX }
     }
 
     /// What has come and was not looked at.
@@ -355,6 +360,9 @@ impl<'a> Frames<'a> {
                 return Ok(Some(frame));
             }
             if let Some(header) = FrameHeader::decode(&self.rest)? {
+                if header.frame_bytes() > self.longest {
+                    return Err(WireError::field("hello", "length of the frame", header.frame_bytes() as u64));
+                }
                 return self.long(header).await;
             }
             let Ok(more) = self.stream.recv().await else { return Ok(None) };

@@ -120,7 +120,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    pub(super) fn field(what: &'static str, field: &'static str, found: impl Into<u64>) -> Self {
+    pub(crate) fn field(what: &'static str, field: &'static str, found: impl Into<u64>) -> Self {
         Self::Field { what, field, found: found.into() }
     }
 }
