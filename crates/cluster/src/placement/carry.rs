@@ -10,6 +10,9 @@ use types::{Epoch, Mutant, StoreId, mutant};
 
 use super::homes::HOME_AFTER;
 
+/// Members of a group, with those that come and those that are to go: what members tell each other has room for so many.
+pub const MEMBERS_MAX: usize = 16;
+
 /// What is next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -41,6 +44,13 @@ pub fn carry_out(record: &GroupRecord, wanted: Option<&WantedRecord>, first_in_s
     let joins: Vec<StoreId> = order.iter().filter(|store| !record.members.contains(store)).copied().collect();
     if !joins.is_empty() {
         let mut next = next(record);
+        if record.members.len() + joins.len() > MEMBERS_MAX {
+            // Earlier orders may have brought others that hold nothing that counts yet.
+            next.joining.retain(is_wanted);
+            next.members.retain(|store| is_wanted(store) || !record.joining.contains(store));
+            let is_less = next.members.len() < record.members.len();
+            return if is_less { Step::Change(Box::new(next)) } else { Step::Refused };
+        }
         next.members.extend(&joins);
         next.joining.extend(&joins);
         return Step::Change(Box::new(next));
@@ -101,6 +111,23 @@ mod tests {
 
     fn wanted(members: &[u128]) -> WantedRecord {
         WantedRecord { group: GroupId(1), members: stores(members) }
+    }
+
+    #[test]
+    fn no_more_join_than_members_can_tell_each_other_of() {
+        // Orders that were changed before anybody had caught up.
+        let joining: Vec<u128> = (4..=16).collect();
+        let full = record(&[1, 2, 3], &joining, 1);
+        let next = change(carry_out(&full, Some(&wanted(&[1, 2, 20])), NOW));
+        assert_eq!(
+            (next.members.clone(), next.joining.len()),
+            (stores(&[1, 2, 3]), 0),
+            "those that hold nothing go first"
+        );
+        let next = change(carry_out(&next, Some(&wanted(&[1, 2, 20])), NOW));
+        assert_eq!((next.members, next.joining), (stores(&[1, 2, 3, 20]), stores(&[20])));
+        let many: Vec<u128> = (1..=17).collect();
+        assert_eq!(carry_out(&record(&[1, 2, 3], &[], 1), Some(&wanted(&many)), NOW), Step::Refused);
     }
 
     fn change(step: Step) -> GroupRecord {

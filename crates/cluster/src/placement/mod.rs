@@ -28,7 +28,7 @@ pub mod splits;
 mod tally;
 mod world;
 
-pub use carry::{Step, carry_out};
+pub use carry::{MEMBERS_MAX, Step, carry_out};
 pub use partners::PARTNERS_MIN;
 
 use crate::records::FailureDomain;

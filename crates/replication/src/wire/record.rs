@@ -7,7 +7,7 @@ use crate::protocol::Membership;
 use types::{Epoch, Incarnation, StoreId};
 
 /// Most members of a group.
-pub const MAX_MEMBERS: usize = 16;
+pub const MAX_MEMBERS: usize = cluster::placement::MEMBERS_MAX;
 
 const WHAT: &str = "record";
 const FIXED_BYTES: usize = 40;
