@@ -32,6 +32,9 @@ pub(super) fn not_done(error: Error, lease: Option<LeaseId>) -> MapError {
 
 fn by_code(code: i32, message: &str, lease: Option<LeaseId>) -> MapError {
     match (code, lease) {
+        // Users or roles were changed since the connection showed its password: another connection shows it again.
+        (INVALID_ARGUMENT, _) if message.contains("revision of auth store is old") => MapError::Unknown,
+        (UNAUTHENTICATED, _) if message.contains("invalid auth token") => MapError::Unknown,
         (NOT_FOUND, Some(lease)) if message.contains("lease") => MapError::NoLease(lease),
         (INVALID_ARGUMENT, _) => MapError::Refused(format!("etcd: {message}")),
         // Who asked knows where the history begins, or learns it from a watch.
@@ -45,6 +48,16 @@ fn by_code(code: i32, message: &str, lease: Option<LeaseId>) -> MapError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_is_shown_again_when_etcd_asks_for_it() {
+        let told = |code, message| by_code(code, message, None);
+        // What the next connection may get done is asked again.
+        assert_eq!(told(INVALID_ARGUMENT, "etcdserver: revision of auth store is old"), MapError::Unknown);
+        assert_eq!(told(UNAUTHENTICATED, "etcdserver: invalid auth token"), MapError::Unknown);
+        let wrong = "etcdserver: authentication failed, invalid user ID or password";
+        assert!(matches!(told(INVALID_ARGUMENT, wrong), MapError::Refused(_)));
+    }
 
     #[test]
     fn what_may_have_been_done_is_unknown() {

@@ -39,14 +39,17 @@ const ANSWER_WAIT: Duration = Duration::from_secs(4);
 /// Who asks the same again when nobody knows asks no more often than this, of a store that is away.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
+/// A listing is asked for in pages: etcd answers others in between, and no answer grows with the cluster.
+const PAGE_KEYS_MAX: i64 = 2000;
+
 /// How to reach etcd.
 #[derive(Clone, Default)]
 pub struct EtcdOptions {
     /// Its members: `http://host:2379`, or `https://…`.
     pub endpoints: Vec<String>,
-    /// A user and its password, where it asks for one.
+    /// A user and its password, where it asks for one: over `https`, or to this machine.
     pub user: Option<(String, String)>,
-    /// Of `https`: the authority that signed its certificates, PEM. None: those that the system trusts.
+    /// Of `https`: the authorities that sign its certificates, PEM: these and no others. None: those that the system trusts.
     pub authority_pem: Option<Vec<u8>>,
     /// Of `https`: our certificate and its key, PEM, where it asks for one.
     pub identity_pem: Option<(Vec<u8>, Vec<u8>)>,
@@ -108,7 +111,7 @@ where
 {
     let (turn, client) = reach.client().await?;
     let done = tokio::time::timeout(ANSWER_WAIT, work(client)).await.unwrap_or(Err(MapError::Unknown));
-    if matches!(done, Err(MapError::Unknown)) {
+    if matches!(done, Err(MapError::Unknown)) || reach.was_astray() {
         reach.failed(turn).await;
     }
     done
@@ -116,27 +119,48 @@ where
 
 impl MapStore for EtcdMap {
     fn get(&self, key: &str) -> MapFuture<'_, Option<KeyValue>> {
-        let key = key.to_owned();
+        let (key, reach) = (key.to_owned(), self.reach.clone());
         self.ask(|client| async move {
             let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
             let found = kv.get(key, None).await.map_err(told)?;
+            reach.check(found.header())?;
             found.kvs().first().map(key_value).transpose()
         })
     }
 
     fn list(&self, prefix: &str) -> MapFuture<'_, Listing> {
-        let prefix = prefix.to_owned();
+        let (prefix, reach) = (prefix.to_owned(), self.reach.clone());
         self.ask(|client| async move {
             let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
-            let all =
-                if prefix.is_empty() { GetOptions::new().with_all_keys() } else { GetOptions::new().with_prefix() };
-            let found = kv.get(prefix, Some(all)).await.map_err(told)?;
-            let items = found.kvs().iter().map(key_value).collect::<Result<_, _>>()?;
-            Ok(Listing { revision: revision_of(found.header()), items })
+            let end = end_of(&prefix);
+            let (mut from, mut listing) =
+                (if prefix.is_empty() { "\0".to_owned() } else { prefix }, Listing::default());
+            loop {
+                let page = GetOptions::new().with_range(end.clone()).with_limit(PAGE_KEYS_MAX);
+                // All pages say what the first one's revision says.
+                let page = page.with_revision(listing.revision.0 as i64);
+                // If that is compacted meanwhile it is begun anew.
+                let found = kv.get(from, Some(page)).await.map_err(told).map_err(|error| match error {
+                    MapError::Compacted { .. } => MapError::Unknown,
+                    error => error,
+                })?;
+                let now = reach.check(found.header())?;
+                if listing.revision == Revision(0) {
+                    listing.revision = now;
+                }
+                for item in found.kvs() {
+                    listing.items.push(key_value(item)?);
+                }
+                match listing.items.last() {
+                    Some(last) if found.more() => from = format!("{}\0", last.key),
+                    _ => return Ok(listing),
+                }
+            }
         })
     }
 
     fn transact(&self, transaction: Transaction) -> MapFuture<'_, Outcome> {
+        let reach = self.reach.clone();
         self.ask(|client| async move {
             check_limits(&transaction)?;
             let lease = transaction.changes.iter().find_map(|change| match change {
@@ -144,8 +168,9 @@ impl MapStore for EtcdMap {
                 Change::Delete { .. } => None,
             });
             let done = client.kv_client().txn(txn_of(transaction)).await.map_err(|error| not_done(error, lease))?;
+            let now = reach.check(done.header())?;
             Ok(match done.succeeded() {
-                true => Outcome::Committed(revision_of(done.header())),
+                true => Outcome::Committed(now),
                 false => Outcome::Conflict,
             })
         })
@@ -189,6 +214,17 @@ impl MapStore for EtcdMap {
     }
 }
 
+/// The first key behind all that begin with `prefix`, as etcd names ranges.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    match end.last_mut() {
+        // No byte of a text is 255.
+        Some(last) => *last += 1,
+        None => end.push(0),
+    }
+    end
+}
+
 fn storage(error: std::io::Error) -> MapError {
     MapError::Storage(error.to_string())
 }
@@ -205,10 +241,6 @@ fn txn_of(transaction: Transaction) -> Txn {
     let compares: Vec<_> = transaction.compares.into_iter().map(compare).collect();
     let changes: Vec<_> = transaction.changes.into_iter().map(change).collect();
     Txn::new().when(compares).and_then(changes)
-}
-
-fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> Revision {
-    Revision(header.map_or(0, |header| header.revision()) as u64)
 }
 
 fn text(bytes: &[u8]) -> Result<String, MapError> {

@@ -5,7 +5,7 @@
 
 use super::errors::told;
 use super::reach::Reach;
-use super::{EtcdMap, revision_of, text};
+use super::{EtcdMap, text};
 use crate::map::{Event, MapError, MapFuture, REQUEST_DEADLINE, Revision, WATCH_SILENCE_MAX, Watch};
 use etcd_client::{Client, Error, EventType, WatchOptions, WatchResponse, WatchStream};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
@@ -55,7 +55,11 @@ impl Watch for EtcdWatch {
         Box::pin(async move {
             loop {
                 let heard = runtime::timeout(WATCH_SILENCE_MAX, self.following().recv()).await;
-                let heard = heard.map_err(|_| MapError::Silent)?.unwrap_or(Err(MapError::Unknown));
+                let Ok(heard) = heard.map_err(|_| MapError::Silent)? else {
+                    // It was told more than it took: another follower begins behind what it has taken.
+                    self.stop();
+                    continue;
+                };
                 match heard {
                     Ok(events) => {
                         if let Some(last) = events.last() {
@@ -103,11 +107,11 @@ impl Follower {
             match self.follow().await {
                 Err(MapError::Unknown | MapError::Silent) => sleep(AGAIN_AFTER).await,
                 Err(error) => {
-                    // Who is not there any more need not be told.
+                    // Who is not there any more need not be told. Its stream has ended: nobody waits for this.
                     let _ = self.tell.send(Err(error)).await;
                     return;
                 }
-                // Nobody listens any more.
+                // Nobody listens any more, or is too slow.
                 Ok(()) => return,
             }
         }
@@ -146,11 +150,13 @@ impl Follower {
                 log::warn!("etcd ended a watch of {:?}: {}", self.prefix, response.cancel_reason());
                 return Err(MapError::Unknown);
             }
+            self.reach.check(response.header())?;
             let events = self.events_of(&response)?;
             match events.last().map(|event| event.revision) {
                 Some(last) => {
                     self.from = Revision(last.0 + 1);
-                    if self.tell.send(Ok(events)).await.is_err() {
+                    // Nobody waits here for a core that is slow: the connection, which others share, would seem deaf.
+                    if self.tell.try_send(Ok(events)).is_err() {
                         return Ok(());
                     }
                 }
@@ -164,7 +170,7 @@ impl Follower {
     /// compacted with it.
     async fn begin(&self, client: &Client) -> Result<WatchStream, MapError> {
         let key = if self.prefix.is_empty() { "\0" } else { self.prefix.as_str() };
-        let now = revision_of(client.kv_client().get(key, None).await.map_err(told)?.header());
+        let now = self.reach.check(client.kv_client().get(key, None).await.map_err(told)?.header())?;
         if self.from.0 > now.0 + 1 {
             return Err(MapError::WentBack { revision: now });
         }
@@ -173,7 +179,7 @@ impl Follower {
             // begun, that may be gone by now.
             let mut stream = self.watch_from(client, self.from).await?;
             let begun = stream.message().await.map_err(told)?.ok_or(MapError::Unknown)?;
-            if begun.created() && !begun.canceled() && revision_of(begun.header()) < self.from {
+            if begun.created() && !begun.canceled() && self.reach.check(begun.header())? < self.from {
                 return Ok(stream);
             }
         }

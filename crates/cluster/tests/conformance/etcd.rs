@@ -1,5 +1,6 @@
 //! The map in etcd: a real one, which the test starts and ends.
 
+use crate::certificates::{PASSWORD, Trust, USER, set_password};
 use crate::suite::{self, Subject, answer, put, told};
 use cluster::{EtcdMap, EtcdOptions, Event, MapError, MapStore, Revision, Transaction, Watch};
 use std::net::TcpListener;
@@ -21,10 +22,16 @@ struct Etcd {
     /// Of each its ports for clients and for members.
     ports: Vec<(u16, u16)>,
     running: Vec<Option<Child>>,
+    /// By which its members know their clients, and are known.
+    trust: Option<Trust>,
 }
 
 impl Etcd {
     fn start(members: usize) -> Self {
+        Self::start_with(members, None)
+    }
+
+    fn start_with(members: usize, trust: Option<Trust>) -> Self {
         let number = NUMBER.fetch_add(1, Relaxed);
         let directory = std::env::temp_dir().join(format!("cairn-etcd-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a temporary directory");
@@ -33,14 +40,17 @@ impl Etcd {
         let ports: Vec<_> = free.iter().map(|port| port.local_addr().expect("bound").port()).collect();
         let ports = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
         drop(free);
-        let mut etcd = Self { directory, ports, running: (0..members).map(|_| None).collect() };
+        let mut etcd = Self { directory, ports, running: (0..members).map(|_| None).collect(), trust };
+        if let Some(trust) = &etcd.trust {
+            trust.write_into(&etcd.directory);
+        }
         (0..members).for_each(|member| etcd.run(member));
         etcd
     }
 
     fn run(&mut self, member: usize) {
         let (client, peer) = self.ports[member];
-        let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let (client, peer) = (format!("{}://127.0.0.1:{client}", self.scheme()), format!("http://127.0.0.1:{peer}"));
         let all: Vec<_> =
             self.ports.iter().enumerate().map(|(at, (_, port))| format!("m{at}=http://127.0.0.1:{port}")).collect();
         let mut command = Command::new("etcd");
@@ -48,6 +58,11 @@ impl Etcd {
         command.args(["--name", &format!("m{member}"), "--initial-cluster", &all.join(",")]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        if self.trust.is_some() {
+            let file = |name: &str| self.directory.join(name);
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(file("authority.pem"));
+            command.arg("--cert-file").arg(file("member.pem")).arg("--key-file").arg(file("member.key"));
+        }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // SAFETY: prctl is a system call and nothing else, and allowed between fork and exec.
         unsafe {
@@ -60,6 +75,14 @@ impl Etcd {
         self.running[member] = Some(child);
     }
 
+    fn scheme(&self) -> &'static str {
+        if self.trust.is_some() { "https" } else { "http" }
+    }
+
+    fn endpoints(&self) -> Vec<String> {
+        self.ports.iter().map(|(port, _)| format!("{}://127.0.0.1:{port}", self.scheme())).collect()
+    }
+
     fn kill(&mut self, member: usize) {
         if let Some(mut child) = self.running[member].take() {
             child.kill().and_then(|()| child.wait()).expect("it was started here");
@@ -67,8 +90,7 @@ impl Etcd {
     }
 
     fn open(&self) -> Arc<EtcdMap> {
-        let endpoints = self.ports.iter().map(|(port, _)| format!("http://127.0.0.1:{port}")).collect();
-        EtcdMap::open(&EtcdOptions { endpoints, ..EtcdOptions::default() }).expect("endpoints")
+        EtcdMap::open(&EtcdOptions { endpoints: self.endpoints(), ..EtcdOptions::default() }).expect("endpoints")
     }
 }
 
@@ -202,5 +224,141 @@ fn one_of_three_members_may_go() {
         let expected: Vec<_> =
             (0..3).flat_map(|member| (0..5).map(move |step| format!("{member}.{step}").into_bytes())).collect();
         assert_eq!(values, expected, "each once, in order");
+    });
+}
+
+/// A member is another each time, with all that it had: the suite on three of them, of which one is away.
+#[test]
+fn two_of_three_members_keep_the_suite() {
+    let mut etcd = Etcd::start(3);
+    let map = etcd.open();
+    run(async move {
+        serves(&map).await;
+        put(&*map, "before", "").await;
+        etcd.kill(0);
+        serves(&map).await;
+        let heard_within = Duration::from_secs(1);
+        // Whoever leads anew gives leases their time anew.
+        let late_max = Duration::from_secs(5);
+        let subject = Subject { map: &*map, lease_time: Duration::from_secs(3), late_max, heard_within };
+        suite::run(&subject).await;
+        etcd.run(0);
+        let only = EtcdOptions { endpoints: etcd.endpoints()[..1].to_vec(), ..EtcdOptions::default() };
+        let returned = EtcdMap::open(&only).expect("an endpoint");
+        serves(&returned).await;
+        let kept = answer(|| returned.get("before")).await.expect("it answers");
+        assert!(kept.is_some(), "it has what it had");
+    });
+}
+
+/// Who knows the authority, has a certificate of it and the password is served, and nobody else is.
+#[test]
+fn etcd_with_certificates_and_a_password_keeps_the_suite() {
+    let trust = Trust::new();
+    let options = |endpoints: Vec<String>| EtcdOptions {
+        endpoints,
+        user: Some((USER.to_owned(), PASSWORD.to_owned())),
+        authority_pem: Some(trust.authorities_pem()),
+        identity_pem: Some(trust.identity_pem()),
+    };
+    let etcd = Etcd::start_with(1, Some(trust.clone()));
+    let all = options(etcd.endpoints());
+    run(async move {
+        let without_user = EtcdMap::open(&EtcdOptions { user: None, ..all.clone() }).expect("options");
+        serves(&without_user).await;
+        set_password(&all);
+        assert!(without_user.get("there").await.is_err(), "no password");
+        let map = EtcdMap::open(&all).expect("options");
+        serves(&map).await;
+        let heard_within = Duration::from_secs(1);
+        let subject =
+            Subject { map: &*map, lease_time: Duration::from_secs(3), late_max: Duration::ZERO, heard_within };
+        suite::run(&subject).await;
+        let strangers = [
+            ("no certificate", EtcdOptions { identity_pem: None, ..all.clone() }),
+            ("another authority", EtcdOptions { authority_pem: Some(trust.stranger_pem()), ..all.clone() }),
+            ("another password", EtcdOptions { user: Some((USER.to_owned(), "guess".to_owned())), ..all.clone() }),
+        ];
+        for (what, options) in strangers {
+            let stranger = EtcdMap::open(&options).expect("options");
+            for _ in 0..3 {
+                assert!(stranger.get("there").await.is_err(), "{what}");
+            }
+        }
+        // A user comes: what was shown before is old, and shown again.
+        crate::certificates::add_user(&all, "other");
+        serves(&map).await;
+        put(&*map, "after", "").await;
+    });
+}
+
+/// More keys than etcd is asked for at once.
+#[test]
+fn a_long_listing_is_of_one_revision() {
+    let etcd = Etcd::start(1);
+    let map = etcd.open();
+    run(async move {
+        serves(&map).await;
+        for batch in 0..50 {
+            let keys = (0..100).map(|at| format!("many/{:06}", batch * 100 + at));
+            let puts = keys.fold(Transaction::new(), |transaction, key| transaction.put(key, vec![7; 100]));
+            answer(|| map.transact(puts.clone())).await.expect("done");
+        }
+        put(&*map, "manz", "").await;
+        let last = put(&*map, "man", "").await;
+        let listing = answer(|| map.list("many/")).await.expect("it answers");
+        assert_eq!(listing.revision, last);
+        let expected = (0..5000).map(|at| format!("many/{at:06}"));
+        assert!(listing.items.iter().map(|item| item.key.clone()).eq(expected), "{} keys", listing.items.len());
+        assert_eq!(answer(|| map.list("")).await.expect("it answers").items.len(), 5002);
+    });
+}
+
+/// Nobody takes what a watch has to tell for a while: then it goes on where it was.
+#[test]
+fn a_watch_that_is_read_late_misses_nothing() {
+    let etcd = Etcd::start(1);
+    let map = etcd.open();
+    run(async move {
+        serves(&map).await;
+        let start = put(&*map, "watched/0", "").await;
+        let mut watch = map.watch("watched/", Revision(start.0 + 1));
+        assert_eq!(runtime::timeout(Duration::from_millis(300), watch.next()).await, Err(runtime::Elapsed));
+        for at in 1..=300 {
+            put(&*map, &format!("watched/{at}"), "").await;
+        }
+        let told = told_until(&mut *watch, "watched/300").await.expect("nothing was compacted");
+        let expected = (1..=300).map(|at| format!("watched/{at}"));
+        assert!(told.iter().map(|event| event.key.clone()).eq(expected), "each once, in order");
+    });
+}
+
+/// One etcd is made anew at the same place, and has other revisions: what was known of the first says nothing of it.
+#[test]
+fn another_etcd_is_not_taken_for_the_map() {
+    let mut etcd = Etcd::start(1);
+    let map = etcd.open();
+    run(async move {
+        serves(&map).await;
+        put(&*map, "one", "").await;
+        etcd.kill(0);
+        std::fs::remove_dir_all(etcd.directory.join("m0")).expect("its data");
+        // Its id is made of its members' addresses.
+        let was = etcd.ports[0].1;
+        etcd.ports[0].1 = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a port").port();
+        assert_ne!(was, etcd.ports[0].1);
+        etcd.run(0);
+        serves(&etcd.open()).await;
+        let refused = async {
+            loop {
+                match map.get("one").await {
+                    Err(MapError::Unknown) => runtime::sleep(Duration::from_millis(100)).await,
+                    answer => return answer,
+                }
+            }
+        };
+        let refused = runtime::timeout(STARTED_WITHIN, refused).await.expect("it answers");
+        let Err(MapError::Storage(why)) = refused else { panic!("{refused:?}") };
+        assert!(why.contains("another etcd cluster"), "{why}");
     });
 }

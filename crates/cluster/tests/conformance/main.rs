@@ -3,6 +3,7 @@
 //!
 //! A backend that comes later gets a file beside these and runs [`suite::run`].
 
+mod certificates;
 mod etcd;
 mod redb;
 mod simulated;
