@@ -1,12 +1,12 @@
 //! Who controls writes orders and their steps; who did before writes nothing any more, and no device leaves the map to which
 //! anything is on its way.
 
-use cluster::control::{Control, DutyError, Followed, GIVE_UP_AFTER, Reigning, decide};
+use cluster::control::{Control, DutyError, Followed, GIVE_UP_AFTER, HISTORY_KEPT, Reigning, decide};
 use cluster::placement::duty::{RecordChange, Request, Subject};
 use cluster::{
     ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceRecord, DeviceState, GroupRecord, KeyValue, LeaseId, Listing,
-    MapFuture, MapStore, NodeRecord, Outcome, PoolRecord, Record, Revision, SessionRecord, SimMap, Transaction,
-    WantedRecord, Watch, encode, get, keys, list,
+    MapError, MapFuture, MapStore, NodeRecord, Outcome, PoolRecord, Record, Revision, SessionRecord, SimMap,
+    Transaction, WantedRecord, Watch, encode, get, keys, list,
 };
 use runtime::Instant;
 use runtime::sim::{NodeOptions, World};
@@ -352,4 +352,26 @@ fn who_controls_leaves_alone_what_it_does_not_understand() {
     assert!(types::Mutant::UnreadableOverwritten.is_caught("what_is_not_understood_stays", 0..1, |_| {
         what_is_not_understood_stays();
     }));
+}
+
+#[test]
+fn the_maps_history_is_forgotten_in_long_runs() {
+    let _alone = ALONE.lock();
+    in_a_world(|map| async move {
+        made(&map).await;
+        let mut reigning = takes(&*map, 1).await;
+        let mut known = Vec::new();
+        for turn in 0..3 {
+            put(&map, &DevicePlaceRecord::unset(SPARE)).await;
+            known.push(map.list("").await.expect("it answers").revision);
+            let now = NOW + HISTORY_KEPT * turn;
+            reigning.forget_history(&*map, now).await.expect("it answers");
+            reigning.forget_history(&*map, now + HISTORY_KEPT / 2).await.expect("it answers");
+        }
+        let old = map.watch("", known[0]).next().await;
+        assert!(matches!(old, Err(MapError::Compacted { .. })), "{old:?}");
+        let kept =
+            map.watch("", Revision(known[1].0 + 1)).next().await.expect("of the last ten minutes nothing is forgotten");
+        assert_eq!(kept.last().expect("one").revision, known[2]);
+    });
 }

@@ -16,7 +16,7 @@ mod standing;
 
 pub use decisions::{Decided, DutyError, decide, foretold};
 pub use followed::{Followed, Heard};
-pub use reign::{GIVE_UP_AFTER, Reigning, Turned};
+pub use reign::{GIVE_UP_AFTER, HISTORY_KEPT, Reigning, Turned};
 pub use standing::{ClusterStanding, DeviceStanding, NodeStanding};
 
 use crate::catalog::{CatalogError, settle};

@@ -3,7 +3,7 @@
 use super::decisions::{compared, in_order};
 use super::{Control, Followed, Heard, is_done};
 use crate::catalog::CatalogError;
-use crate::map::{Change, Event, MapStore, Transaction};
+use crate::map::{Change, Event, MapStore, Revision, Transaction};
 use crate::placement::duty::{RecordChange, Request, Subject, foretell, next_changes};
 use crate::placement::homes::{LedGroup, Standing, orders};
 use crate::placement::{Step, carry_out};
@@ -20,6 +20,8 @@ use types::{GroupId, Mutant, NodeId, StoreId, mutant};
 /// A device whose node has had no session for so long is given up, if that takes no last copy away and somebody can have
 /// what it held.
 pub const GIVE_UP_AFTER: Duration = Duration::from_secs(15 * 60);
+/// So much of the map's history is kept, and up to twice as much is there.
+pub const HISTORY_KEPT: Duration = Duration::from_secs(10 * 60);
 /// Transactions of one turn; what is left follows in the next, after what was heard meanwhile.
 const WRITES_MAX: usize = 64;
 
@@ -46,6 +48,8 @@ pub struct Reigning {
     /// Nodes of node sets whose members are all in sync, and since when.
     in_sync_since: BTreeMap<(u32, NodeId), Instant>,
     took: Duration,
+    /// When history was forgotten last, and where the map was then.
+    compacted: Option<(Instant, Revision)>,
 }
 
 impl Reigning {
@@ -58,6 +62,7 @@ impl Reigning {
             gone_since: BTreeMap::new(),
             in_sync_since: BTreeMap::new(),
             took: Duration::ZERO,
+            compacted: None,
         }
     }
 
@@ -155,6 +160,22 @@ impl Reigning {
             self.write(map, transaction, &mut turned).await?;
         }
         Ok(turned)
+    }
+
+    /// Has the map forget its history, which grows with each change, but for the last [`HISTORY_KEPT`]: who follows it is not
+    /// that far behind.
+    ///
+    /// # Errors
+    /// The map's.
+    pub async fn forget_history(&mut self, map: &dyn MapStore, now: Instant) -> Result<(), CatalogError> {
+        if self.compacted.is_some_and(|(at, _)| now.since(at) < HISTORY_KEPT) {
+            return Ok(());
+        }
+        let was = self.compacted.replace((now, map.list(keys::CONTROL).await?.revision));
+        match was {
+            Some((_, through)) if through > Revision(0) => Ok(map.compact(through).await?),
+            _ => Ok(()),
+        }
     }
 
     /// Maintenance that is over.

@@ -141,6 +141,9 @@ impl Assembly {
                 let planned = reigning.plan(map, began, wall_ns).await?;
                 plan_at = now() + PLAN_WAIT.max(reigning.took() * PLAN_SHARE);
                 is_more |= planned.is_more || planned.written > 0;
+                if let Err(error) = reigning.forget_history(map, began).await {
+                    log::debug!("the map's history is forgotten the next time: {error}");
+                }
             }
             let until_plan = Duration::from_nanos(plan_at.0.saturating_sub(now().0));
             wait = if is_more || reigning.is_due() { until_plan.max(PLAN_WAIT) } else { TICK };
