@@ -96,6 +96,11 @@ fn what_was_deleted_meanwhile_does_not_come_back() {
 }
 
 #[test]
+fn what_is_left_of_a_layer_that_is_gone_goes_too() {
+    holds(rules::what_is_left_of_a_layer_that_is_gone_goes_too, &[Mutant::GoneLayerForgotten]);
+}
+
+#[test]
 fn who_was_away_for_long_comes_back_chunk_by_chunk() {
     holds(
         rules::who_was_away_for_long_comes_back_chunk_by_chunk,

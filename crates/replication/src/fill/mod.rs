@@ -36,7 +36,7 @@ const LEAVES_PER_STEP: u32 = 2048;
 /// One of a family that is not known: whose it is nobody can say before the map has told of it.
 pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner) -> Result<Vec<LeafLine>, String> {
     let families: HashMap<LayerId, FamilyId, FixedState> =
-        shard.store().layers().iter().map(|record| (record.layer, record.family)).collect();
+        shard.store().layers_held().iter().map(|record| (record.layer, record.family)).collect();
     let (mut leaves, mut found) = (Vec::new(), Vec::new());
     let mut cursor = LeafCursor::default();
     loop {

@@ -303,7 +303,7 @@ impl Attempt {
         let theirs = self.filling.theirs.borrow();
         let of_chunk = || theirs.iter().filter(|leaf| leaf.chunk == chunk);
         let mut layers: Vec<_> = of_chunk().map(|leaf| leaf.layer).collect();
-        let known = self.shard.store().layers();
+        let known = self.shard.store().layers_held();
         // Another family's chunk of this number may be another group's, on the same shard.
         let family = |layer| known.iter().find(|record| record.layer == layer).map(|record| record.family);
         for layer in self.shard.store().layers_of(chunk) {

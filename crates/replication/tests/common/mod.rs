@@ -7,7 +7,7 @@ use replication::wire::ClusterKey;
 use replication::{Access, GroupError, GroupRef, Place, Sought, Stamp, Standing};
 use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf, SharedBuf};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -54,6 +54,8 @@ pub fn holds<Rule: Fn()>(rule: Rule, broken_by: &[Mutant]) {
 pub type Process = Rc<RefCell<Option<Rc<Node>>>>;
 
 pub struct Cluster {
+    /// Whose a chunk is of a layer that nobody was told of, nobody knows; else it is the first group's.
+    pub by_family: Cell<bool>,
     pub world: World,
     pub map: Arc<SimMap>,
     pub nodes: Vec<SimNode>,
@@ -81,7 +83,8 @@ impl Cluster {
         let nodes: Vec<_> = (0..members).map(|_| world.add_node(2, NodeOptions::default())).collect();
         let disk = |(node, size): (&SimNode, &u64)| node.add_disk(DISK, *size, DiskOptions::default());
         let disks: Vec<_> = nodes.iter().zip(sizes).map(disk).collect();
-        let this = Self { world, map, nodes, disks, processes: RefCell::default(), with_spare: RefCell::default() };
+        let (by_family, processes, with_spare) = (Cell::new(false), RefCell::default(), RefCell::default());
+        let this = Self { by_family, world, map, nodes, disks, processes, with_spare };
         for index in 0..members {
             this.run(index, format(DISK, store_of(index)));
             let record = NodeRecord { id: NodeId(index as u32 + 1), address: this.address(index).to_string() };
@@ -127,7 +130,7 @@ impl Cluster {
 
     /// Starts the process of a node, and does not wait for it.
     pub fn start(&self, index: usize) {
-        let process = Process::default();
+        let (process, by_family) = (Process::default(), self.by_family.get());
         self.processes.borrow_mut()[index] = process.clone();
         let config = NodeConfig {
             cluster: CLUSTER,
@@ -137,7 +140,11 @@ impl Cluster {
             cores: self.nodes[index].cores(),
             map: self.map.handle_for(NodeId(index as u32 + 1)),
             timing: Timing::default(),
-            owner: Arc::new(|family, _| Some(if family == OTHER_FAMILY { OTHER } else { GROUP })),
+            owner: Arc::new(move |family, _| match family {
+                OTHER_FAMILY => Some(OTHER),
+                FamilyId(0) if by_family => None,
+                _ => Some(GROUP),
+            }),
         };
         let spare = self.with_spare.borrow().contains(&index).then_some(SPARE_DISK);
         self.nodes[index].spawn(0, async move {

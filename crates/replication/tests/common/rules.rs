@@ -1,22 +1,22 @@
 //! What [rules](super) of docs/replication.md promise, each looked at where it shows at once: whole nodes, one fault.
 
-use super::common::{CLUSTER, Cluster, GROUP, KEY, LAYER, MIB, SOON, spare_of, store_of, three};
+use super::common::{CLUSTER, Cluster, GROUP, KEY, LAYER, MIB, OTHER, SOON, spare_of, store_of, three};
 #[cfg(feature = "mutants")]
-use super::common::{OTHER, block_of, stamp};
+use super::common::{block_of, stamp};
 use cluster::WantedRecord;
 #[cfg(feature = "mutants")]
 use replication::Place;
 use replication::obituary::{Next, Obituary};
 use replication::protocol::{Effect, History, Member, Membership, Message, Settings};
 use replication::wire::{ClusterKey, Dead, Envelope, Hello, NodeMessage, Receiver, Said, WIRE_VERSION, encode_node};
-use replication::{GroupError, Standing};
+use replication::{GroupError, Stamp, Standing};
 use runtime::sim::NodeOptions;
 use runtime::{Instant, IoBuf, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 #[cfg(feature = "mutants")]
 use store::BlockCoding;
-use types::{BLOCK_BYTES, Epoch, Incarnation, LayerId, NodeId, Seq, StoreId};
+use types::{BLOCK_BYTES, Epoch, FamilyId, Incarnation, LayerId, NodeId, Seq, StoreId, VolumeEpoch};
 #[cfg(feature = "mutants")]
 use types::{BlockRange, ChunkId, Mutant};
 
@@ -376,6 +376,35 @@ pub fn what_was_deleted_meanwhile_does_not_come_back() {
     for round in 0..MANY_WRITES {
         cluster.write(0, 7 + round % 3, round as u8).expect("it is up").expect("it is written");
     }
+    cluster.start(2);
+    cluster.wait_for_all(SOON);
+    cluster.world.run_for(1000 * MILLISECOND);
+    assert_alike(&cluster, 0, 1);
+    assert_alike(&cluster, 0, 2);
+}
+
+/// R14: of a layer that is gone, as another group of the shard says, a member that was away may hold chunks still: they go, too.
+pub fn what_is_left_of_a_layer_that_is_gone_goes_too() {
+    let cluster = Cluster::new(1, 3, 2);
+    cluster.by_family.set(true);
+    cluster.add_other_group(2);
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.tell_layer(0).expect("it is up").expect("it has a place");
+    for chunk in 0..10 {
+        cluster.write(0, chunk, 7).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(200 * MILLISECOND);
+    let gone = cluster.ask_of(0, OTHER, |group| async move {
+        group.forget_layer(Stamp::of_keeper(FamilyId(3), VolumeEpoch(1)), LAYER).await
+    });
+    gone.expect("it is up").expect("it is gone");
+    cluster.world.run_for(200 * MILLISECOND);
+    cluster.crash(2);
+    for round in 0..MANY_WRITES {
+        cluster.write(0, 7 + round % 3, round as u8).expect("it is up").expect("it is written");
+    }
+    cluster.delete(0, 0..10).expect("it is up").expect("they are deleted");
     cluster.start(2);
     cluster.wait_for_all(SOON);
     cluster.world.run_for(1000 * MILLISECOND);

@@ -63,6 +63,12 @@ impl LeafCursor {
 impl Shard {
     /// The layers known here, by id.
     pub fn layers(&self) -> Vec<LayerRecord> {
+        let state = self.core.state.borrow();
+        state.layers.values().filter(|layer| !state.is_gone(layer.layer)).copied().collect()
+    }
+
+    /// The same, and layers that are gone of which chunks are here still: of groups that are behind, and will be told.
+    pub fn layers_held(&self) -> Vec<LayerRecord> {
         self.core.state.borrow().layers.values().copied().collect()
     }
 
@@ -223,10 +229,36 @@ impl State {
         if chunks.is_empty() {
             let ending = self.endings.entry(layer).or_default();
             ending.gone = self.log.gathering();
-            if let Some(ended) = self.layers.remove(&layer) {
+            if let Some(ended) = self.layers.get(&layer) {
                 ending.parent = Some(ended.parent);
             }
+            self.forget_layer(layer);
             self.hand_on_children(layer);
+        }
+    }
+
+    fn is_gone(&self, layer: LayerId) -> bool {
+        self.endings.get(&layer).is_some_and(|ending| ending.gone > RecordSeq(0))
+    }
+
+    /// A layer that is gone. As long as something of it is here its family is known: by that it is found whose that is.
+    fn forget_layer(&mut self, layer: LayerId) {
+        if self.index.layer_usage(layer).leaves == 0 || mutant(Mutant::GoneLayerForgotten) {
+            self.layers.remove(&layer);
+        }
+    }
+
+    /// The leaf was made what another member has of it: nothing, of a layer that is gone.
+    pub(super) fn end_emptied(&mut self, key: LeafKey) {
+        let is_empty = || {
+            let mut is_empty = true;
+            let all = BlockRange::new(0, BLOCKS_PER_CHUNK);
+            self.index.lookup(key, all, |_, found| is_empty &= found == BlockState::Absent);
+            is_empty
+        };
+        if self.is_gone(key.layer) && is_empty() {
+            self.index.apply_delete(key, |_| {});
+            self.forget_layer(key.layer);
         }
     }
 
@@ -258,7 +290,7 @@ impl State {
         if record.gone > RecordSeq(0) {
             ending.gone = ending.gone.max(record.gone);
             ending.parent = (record.parent != record.from).then_some(record.parent);
-            self.layers.remove(&record.from);
+            self.forget_layer(record.from);
             self.hand_on_children(record.from);
         }
     }
@@ -278,7 +310,10 @@ impl State {
             .map(|(_, one)| one.first_record);
         let first_named =
             root.pass_first.seq.min(root.replay_start.seq).min(alive.min().unwrap_or(RecordSeq(u64::MAX)));
-        self.endings.retain(|_, ending| ending.gone == RecordSeq(0) || ending.gone >= first_named);
+        let index = &self.index;
+        let is_held = |layer: &LayerId| index.layer_usage(*layer).leaves > 0;
+        self.endings
+            .retain(|layer, ending| ending.gone == RecordSeq(0) || ending.gone >= first_named || is_held(layer));
     }
 
     /// The endings, as a pass writes them.

@@ -260,7 +260,10 @@ impl State {
                 let zero = if *hides_below { BlockState::Zero } else { BlockState::Absent };
                 self.index.install(key, *range, std::iter::repeat(zero), displaced);
             }
-            Install::End(last_seq) => drop(self.index.end_install(key, *last_seq)),
+            Install::End(last_seq) => {
+                self.index.end_install(key, *last_seq);
+                self.end_emptied(key);
+            }
         }
     }
 }
