@@ -5,6 +5,7 @@ use e2e::admin;
 use e2e::demo::{Demo, binary};
 use e2e::directory::TemporaryDirectory;
 use serde_json::Value;
+use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,7 +26,9 @@ pub struct Cluster {
     demo: Option<Demo>,
     admins: Vec<SocketAddr>,
     /// Why what was not green was so, as it said.
-    pub causes: std::cell::RefCell<Vec<String>>,
+    pub causes: RefCell<Vec<String>>,
+    /// Findings that did not say all that they must.
+    pub unexplained: RefCell<Vec<String>>,
 }
 
 /// Processes of a node.
@@ -41,9 +44,17 @@ impl Cluster {
     /// A new one, with three copies of a volume that nothing was written to.
     pub fn new(nodes: usize, device_size: &str) -> Self {
         let directory = TemporaryDirectory::on_disk();
-        let mut this = Self { directory, nodes, demo: None, admins: Vec::new(), causes: Default::default() };
+        let mut this = Self {
+            directory,
+            nodes,
+            demo: None,
+            admins: Vec::new(),
+            causes: RefCell::default(),
+            unexplained: RefCell::default(),
+        };
         let (count, volume) = (nodes.to_string(), format!("{VOLUME}:{VOLUME_SIZE}"));
-        let new = ["--nodes", &count, "--replicas", "3", "--processes", "--device-size", device_size, "--volume", &volume];
+        let new =
+            ["--nodes", &count, "--replicas", "3", "--processes", "--device-size", device_size, "--volume", &volume];
         this.start(&new);
         this.until("the cluster is whole", None, Self::is_whole);
         this
@@ -52,8 +63,10 @@ impl Cluster {
     fn start(&mut self, arguments: &[&str]) {
         self.demo = Some(Demo::start(&self.path("d"), arguments));
         let admin = |node: usize| {
-            let file = std::fs::read_to_string(self.path(&format!("d/node-{node}/node.toml"))).expect("a node has its file");
-            let port = file.lines().find_map(|line| line.strip_prefix("admin_port = ")).and_then(|port| port.parse().ok());
+            let file =
+                std::fs::read_to_string(self.path(&format!("d/node-{node}/node.toml"))).expect("a node has its file");
+            let port =
+                file.lines().find_map(|line| line.strip_prefix("admin_port = ")).and_then(|port| port.parse().ok());
             SocketAddr::from((Ipv4Addr::LOCALHOST, port.expect("a node of a demo has a port of its own")))
         };
         self.admins = (1..=self.nodes).map(admin).collect();
@@ -162,23 +175,30 @@ impl Cluster {
     fn explains(&self, status: &Value) {
         let findings = status["findings"].as_array().map_or(&[][..], Vec::as_slice);
         let not_green: Vec<_> = findings.iter().filter(|one| one["severity"] != "ok").collect();
-        assert!(status["health"] == "healthy" || !not_green.is_empty(), "what is not green has a finding: {status}");
+        let mut unexplained = self.unexplained.borrow_mut();
+        if status["health"] != "healthy" && not_green.is_empty() {
+            unexplained.push(format!("what is not green has no finding: {status}"));
+        }
         for finding in not_green {
             let cause = finding["cause"].as_str().unwrap_or_default();
-            assert!(!cause.is_empty(), "a finding has a cause: {finding}");
             let mut causes = self.causes.borrow_mut();
-            if causes.iter().all(|known| known != cause) {
+            if !causes.iter().any(|known| known == cause) {
                 causes.push(cause.to_owned());
             }
             let said = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-            if finding["severity"] == "at-risk" {
-                let at_risk = finding["at_risk"].as_array();
-                assert!(at_risk.is_some_and(|all| all.iter().any(|one| said(&one["text"]))), "what is at risk: {finding}");
-            }
             let doing = &finding["doing"];
-            assert!(!said(&doing["text"]) || said(&doing["ends"]), "what is done ends some time: {finding}");
-            let is_handled = said(&doing["text"]) || said(&finding["advice"]) || said(&finding["command"]);
-            assert!(is_handled, "somebody does something: {finding}");
+            let names_risk = finding["at_risk"].as_array().is_some_and(|all| all.iter().any(|one| said(&one["text"])));
+            let missing = [
+                (cause.is_empty(), "a cause"),
+                (finding["severity"] == "at-risk" && !names_risk, "what is at risk"),
+                (said(&doing["text"]) && !said(&doing["ends"]), "when it ends"),
+                (
+                    ![&doing["text"], &finding["advice"], &finding["command"]].into_iter().any(said),
+                    "what is being or to be done",
+                ),
+            ];
+            let missing = missing.into_iter().filter_map(|(is_missing, what)| is_missing.then_some(what));
+            unexplained.extend(missing.map(|what| format!("a finding lacks {what}: {finding}")));
         }
     }
 
@@ -222,9 +242,14 @@ impl Cluster {
     pub fn stop(mut self) {
         self.demo.take().expect("it runs").stop();
         for node in 1..=self.nodes {
-            let checked = Command::new(binary()).args(["device", "check"]).arg(self.device(node)).output().expect("runs");
+            let checked =
+                Command::new(binary()).args(["device", "check"]).arg(self.device(node)).output().expect("runs");
             let said = String::from_utf8_lossy(&checked.stdout);
-            assert!(checked.status.success(), "device of node-{node}: {said}{}", String::from_utf8_lossy(&checked.stderr));
+            assert!(
+                checked.status.success(),
+                "device of node-{node}: {said}{}",
+                String::from_utf8_lossy(&checked.stderr)
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cairn-faults [NAME...]`: runs the scenarios that are named, or all; prints a line that `e2e/faults.sh` counts for each.
+//! `cairn-faults [NAME...]`: runs the scenarios that are named, or all, and says of each what came of it; `--list` names them.
 
 use faults::scenario::ALL;
 use std::panic::catch_unwind;
@@ -7,6 +7,10 @@ use std::time::Instant;
 
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
+    if names == ["--list"] {
+        ALL.iter().for_each(|(name, _)| println!("{name}"));
+        return ExitCode::SUCCESS;
+    }
     if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {
         let known: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();
         eprintln!("cairn-faults: there is no scenario {unknown:?}: one or more of {}", known.join(", "));

@@ -56,7 +56,9 @@ impl Run {
         if let Err(violation) = checker::check(&outcome.history) {
             panic!("{}: {violation}\n{}", violation.checker(), outcome.history.of_block(violation.block()));
         }
+        let unexplained = cluster.unexplained.take();
         cluster.stop();
+        assert!(unexplained.is_empty(), "{} findings do not explain themselves: {}", unexplained.len(), unexplained[0]);
     }
 }
 
@@ -72,7 +74,9 @@ fn paused_head() {
     let goes_on = GoesOn(paused);
     run.cluster.until("another node has the head", Some(&run.load), |cluster| {
         cluster.is_whole();
-        cluster.ask_node(2, "/v1/volumes/load").is_some_and(|volume| volume["head"] != "node-1" && volume["head"].is_string())
+        cluster
+            .ask_node(2, "/v1/volumes/load")
+            .is_some_and(|volume| volume["head"] != "node-1" && volume["head"].is_string())
     });
     run.cluster.until_answered("the load has answers without it", &run.load);
     assert!(run.cluster.has_said("node-1 has not been heard of"), "{:?}", run.cluster.causes);
