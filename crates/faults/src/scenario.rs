@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, signal};
 use crate::load::Load;
 use libc::{SIGCONT, SIGKILL, SIGSTOP};
 use sim::checker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Name and fault.
 pub type Scenario = (&'static str, fn());
@@ -69,6 +69,7 @@ fn paused_head() {
     let head = run.cluster.head().expect("the volume has a head");
     assert_eq!(head, 1, "a volume's first home is the first node");
     let paused = run.cluster.node(head).worker;
+    let began = Instant::now();
     signal(paused, SIGSTOP);
     // Whatever fails before it goes on: it does.
     let goes_on = GoesOn(paused);
@@ -79,8 +80,8 @@ fn paused_head() {
             .is_some_and(|volume| volume["head"] != "node-1" && volume["head"].is_string())
     });
     run.cluster.until_answered("the load has answers without it", &run.load);
+    run.cluster.pause(PAUSED.saturating_sub(began.elapsed()), &run.load);
     assert!(run.cluster.has_said("node-1 has not been heard of"), "{:?}", run.cluster.causes);
-    run.cluster.pause(PAUSED, &run.load);
     drop(goes_on);
     run.judge();
 }
