@@ -17,6 +17,12 @@ pub fn get(admin: SocketAddr, path: &str) -> Value {
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("GET {path}: {error} in {body}"))
 }
 
+/// As [`get`]; `None` if nobody answers, or with something else: of a node that may be down.
+pub fn try_get(admin: SocketAddr, path: &str) -> Option<Value> {
+    let (status, body) = request(admin, path).ok()?;
+    (status == 200).then(|| serde_json::from_str(&body).ok()).flatten()
+}
+
 /// Whether the node answers that it is ready. One that is just being killed may still take connections, and answers none.
 pub fn is_ready(admin: SocketAddr) -> bool {
     request(admin, "/readyz").is_ok_and(|(status, _)| status == 200)

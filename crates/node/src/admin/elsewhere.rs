@@ -357,7 +357,8 @@ async fn put_together(admin: &Arc<Admin>, peers: &[PeerNode], request: Request, 
                         Some(part) => add_status(&mut status, part),
                         None => {
                             let cause = format!("node-{node} does not say how it is: its devices are missing here");
-                            add_cause(&mut status, cause);
+                            let advice = "it may be starting: see whether it is up, and start it if it is not:";
+                            add_cause(&mut status, cause, (advice, "cairn node ls"));
                         }
                     }
                 }

@@ -99,17 +99,20 @@ async fn explained(
         }
         Err(error) => {
             let mut status = view::status(cluster, volumes, pools, None);
-            add_cause(&mut status, format!("the cluster map does not answer ({error}): I/O goes on, nothing is moved"));
+            let cause = format!("the cluster map does not answer ({error}): I/O goes on, nothing is moved");
+            let advice = "look whether etcd is up where node.toml says it is; nodes find it again by themselves";
+            add_cause(&mut status, cause, (advice, "cairn status --watch"));
             status
         }
     }
 }
 
-/// Something that makes the cluster less than healthy.
-pub(super) fn add_cause(status: &mut Status, cause: String) {
+/// Something that makes the cluster less than healthy, and what is to be done about it.
+pub(super) fn add_cause(status: &mut Status, cause: String, (advice, command): (&str, &str)) {
     status.health = status.health.max(Health::Degraded);
     status.reasons.push(cause.clone());
-    status.findings.push(finding(&cluster::health::Finding::new(Severity::Degraded, cause), now_ns()));
+    let found = cluster::health::Finding::new(Severity::Degraded, cause).advise(advice, command);
+    status.findings.push(finding(&found, now_ns()));
 }
 
 /// Whether this process answers and its control core does: if not, it is to be started anew.

@@ -1,0 +1,273 @@
+//! `cairn demo --processes` in a directory of its own: what it says of itself, and how it is hurt.
+
+use crate::load::{Load, Target};
+use e2e::admin;
+use e2e::demo::{Demo, binary};
+use e2e::directory::TemporaryDirectory;
+use serde_json::Value;
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// No command may be without an answer for so long, whatever fails.
+pub const HANG_MAX: Duration = Duration::from_secs(30);
+/// What has to come about does so in this time.
+const WAIT_MAX: Duration = Duration::from_secs(90);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const VOLUME: &str = "load";
+const VOLUME_SIZE: &str = "128M";
+
+/// A cluster of processes on this machine.
+pub struct Cluster {
+    directory: TemporaryDirectory,
+    nodes: usize,
+    demo: Option<Demo>,
+    admins: Vec<SocketAddr>,
+    /// Why what was not green was so, as it said.
+    pub causes: RefCell<Vec<String>>,
+    /// Findings that did not say all that they must.
+    pub unexplained: RefCell<Vec<String>>,
+}
+
+/// Processes of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeProcess {
+    /// The node itself.
+    pub worker: i32,
+    /// Who starts it again.
+    pub supervisor: i32,
+}
+
+impl Cluster {
+    /// A new one, with three copies of a volume that nothing was written to.
+    pub fn new(nodes: usize, device_size: &str) -> Self {
+        let directory = TemporaryDirectory::on_disk();
+        let mut this = Self {
+            directory,
+            nodes,
+            demo: None,
+            admins: Vec::new(),
+            causes: RefCell::default(),
+            unexplained: RefCell::default(),
+        };
+        let (count, volume) = (nodes.to_string(), format!("{VOLUME}:{VOLUME_SIZE}"));
+        let new =
+            ["--nodes", &count, "--replicas", "3", "--processes", "--device-size", device_size, "--volume", &volume];
+        this.start(&new);
+        this.until("the cluster is whole", None, Self::is_whole);
+        this
+    }
+
+    fn start(&mut self, arguments: &[&str]) {
+        self.demo = Some(Demo::start(&self.path("d"), arguments));
+        let admin = |node: usize| {
+            let file =
+                std::fs::read_to_string(self.path(&format!("d/node-{node}/node.toml"))).expect("a node has its file");
+            let port =
+                file.lines().find_map(|line| line.strip_prefix("admin_port = ")).and_then(|port| port.parse().ok());
+            SocketAddr::from((Ipv4Addr::LOCALHOST, port.expect("a node of a demo has a port of its own")))
+        };
+        self.admins = (1..=self.nodes).map(admin).collect();
+    }
+
+    /// Starts it again, when it was [cut](Self::cut).
+    pub fn start_again(&mut self) {
+        self.start(&[]);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Device of a node (from 1).
+    pub fn device(&self, node: usize) -> PathBuf {
+        self.path(&format!("d/node-{node}/device-1.img"))
+    }
+
+    fn demo(&self) -> &Demo {
+        self.demo.as_ref().expect("it runs")
+    }
+
+    /// What the first node says that answers.
+    pub fn ask(&self, path: &str) -> Option<Value> {
+        self.admins.iter().find_map(|at| admin::try_get(*at, path))
+    }
+
+    /// What one node says.
+    pub fn ask_node(&self, node: usize, path: &str) -> Option<Value> {
+        admin::try_get(self.admins[node - 1], path)
+    }
+
+    /// The volume, as clients need it; NBD at this node.
+    pub fn target(&self, nbd_node: Option<usize>) -> Target {
+        let info = self.ask(&format!("/v1/volumes/{VOLUME}")).expect("the volume is served");
+        let address = |value: &Value| value.as_str().and_then(|at| at.parse().ok()).expect("an address");
+        let nodes = self.ask("/v1/nodes").expect("nodes are told");
+        Target {
+            paths: info["nvme_addresses"].as_array().expect("a list").iter().map(address).collect(),
+            nqn: info["nqn"].as_str().expect("a name").to_owned(),
+            nsid: info["nsid"].as_u64().expect("a number") as u32,
+            nbd: nbd_node.map(|node| (address(&nodes[node - 1]["nbd_address"]), VOLUME.to_owned())),
+            size_bytes: info["size_bytes"].as_u64().expect("a number"),
+        }
+    }
+
+    /// The node (from 1) that has the volume's head.
+    pub fn head(&self) -> Option<usize> {
+        let info = self.ask(&format!("/v1/volumes/{VOLUME}"))?;
+        info["head"].as_str()?.strip_prefix("node-")?.parse().ok()
+    }
+
+    /// Processes of a node (from 1) that is up.
+    pub fn node(&self, node: usize) -> NodeProcess {
+        let nodes = self.ask("/v1/nodes").expect("nodes are told");
+        let worker = nodes[node - 1]["pid"].as_i64().expect("a number") as i32;
+        assert!(worker > 0, "node-{node} is up: {nodes}");
+        NodeProcess { worker, supervisor: parent(worker).expect("a node has a parent") }
+    }
+
+    /// etcd.
+    pub fn etcd(&self) -> i32 {
+        let own = self.demo().pid() as i32;
+        let processes = std::fs::read_dir("/proc").expect("Linux");
+        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        let is_etcd = |pid: &i32| {
+            parent(*pid) == Some(own)
+                && std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "etcd")
+        };
+        pids.into_iter().find(is_etcd).expect("the demo has an etcd")
+    }
+
+    /// kill -9 of the demo, with which all of its processes end: the power is cut.
+    pub fn cut(&mut self) {
+        let nodes: Vec<_> = (1..=self.nodes).map(|node| self.node(node).worker).collect();
+        self.demo.take().expect("it runs").kill();
+        let began = Instant::now();
+        while nodes.iter().any(|pid| is_there(*pid)) {
+            assert!(began.elapsed() < WAIT_MAX, "nodes end with the demo");
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Runs `cairn` against it.
+    pub fn cairn(&self, arguments: &[&str]) -> String {
+        let admin = self.admins.iter().find(|at| admin::is_ready(**at)).expect("some node is ready");
+        let output = Command::new(binary()).args(arguments).env("CAIRN_ADMIN", format!("http://{admin}")).output();
+        let output = output.expect("cairn can be run");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "cairn {arguments:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    }
+
+    /// Everything is as it is meant to be, and all nodes are there.
+    pub fn is_whole(&self) -> bool {
+        let Some(status) = self.ask("/v1/status") else { return false };
+        self.explains(&status);
+        let Some(nodes) = self.ask("/v1/nodes") else { return false };
+        status["health"] == "healthy"
+            && status["groups_serving"] == status["groups"]
+            && nodes.as_array().is_some_and(|all| all.iter().all(|node| node["state"] == "up"))
+    }
+
+    /// A status that is not green says why, what is at risk or out of service, what is done and until when, and what to do.
+    fn explains(&self, status: &Value) {
+        let findings = status["findings"].as_array().map_or(&[][..], Vec::as_slice);
+        let not_green: Vec<_> = findings.iter().filter(|one| one["severity"] != "ok").collect();
+        let mut unexplained = self.unexplained.borrow_mut();
+        if status["health"] != "healthy" && not_green.is_empty() {
+            unexplained.push(format!("what is not green has no finding: {status}"));
+        }
+        for finding in not_green {
+            let cause = finding["cause"].as_str().unwrap_or_default();
+            let mut causes = self.causes.borrow_mut();
+            if !causes.iter().any(|known| known == cause) {
+                causes.push(cause.to_owned());
+            }
+            let said = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+            let doing = &finding["doing"];
+            let names_risk = finding["at_risk"].as_array().is_some_and(|all| all.iter().any(|one| said(&one["text"])));
+            let missing = [
+                (cause.is_empty(), "a cause"),
+                (finding["severity"] == "at-risk" && !names_risk, "what is at risk"),
+                (said(&doing["text"]) && !said(&doing["ends"]), "when it ends"),
+                (
+                    ![&doing["text"], &finding["advice"], &finding["command"]].into_iter().any(said),
+                    "what is being or to be done",
+                ),
+            ];
+            let missing = missing.into_iter().filter_map(|(is_missing, what)| is_missing.then_some(what));
+            unexplained.extend(missing.map(|what| format!("a finding lacks {what}: {finding}")));
+        }
+    }
+
+    /// Whether some status so far had a cause with these words.
+    pub fn has_said(&self, words: &str) -> bool {
+        self.causes.borrow().iter().any(|cause| cause.contains(words))
+    }
+
+    /// Waits for something, with an eye on the load.
+    pub fn until(&self, what: &str, load: Option<&Load>, mut is_so: impl FnMut(&Self) -> bool) {
+        let began = Instant::now();
+        while !is_so(self) {
+            if let Some(waits) = load.map(Load::longest_wait) {
+                assert!(waits < HANG_MAX, "a command has no answer for {waits:?}, while waiting: {what}");
+            }
+            assert!(began.elapsed() < WAIT_MAX, "{what}: not within {WAIT_MAX:?}: {:?}", self.ask("/v1/status"));
+            std::thread::sleep(LOOK_EVERY);
+        }
+        println!("      {what}: after {:.1} s", began.elapsed().as_secs_f64());
+    }
+
+    /// Waits so long, with an eye on the load and on what is said.
+    pub fn pause(&self, time: Duration, load: &Load) {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            let waits = load.longest_wait();
+            assert!(waits < HANG_MAX, "a command has no answer for {waits:?}");
+            self.is_whole();
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// The load has answers again: so many more than there were.
+    pub fn until_answered(&self, what: &str, load: &Load) {
+        const ANSWERS: u64 = 200;
+        let before = load.completed();
+        self.until(what, Some(load), |_| load.completed() >= before + ANSWERS);
+    }
+
+    /// Stops it and checks all devices.
+    pub fn stop(mut self) {
+        self.demo.take().expect("it runs").stop();
+        for node in 1..=self.nodes {
+            let checked =
+                Command::new(binary()).args(["device", "check"]).arg(self.device(node)).output().expect("runs");
+            let said = String::from_utf8_lossy(&checked.stdout);
+            assert!(
+                checked.status.success(),
+                "device of node-{node}: {said}{}",
+                String::from_utf8_lossy(&checked.stderr)
+            );
+        }
+    }
+}
+
+/// Sends a signal to a process that a scenario started.
+pub fn signal(pid: i32, signal: i32) {
+    assert!(pid > 1, "a process of ours");
+    // SAFETY: kill takes two numbers.
+    let result = unsafe { libc::kill(pid, signal) };
+    assert_eq!(result, 0, "kill {pid}: {}", std::io::Error::last_os_error());
+}
+
+fn is_there(pid: i32) -> bool {
+    std::fs::exists(format!("/proc/{pid}")).unwrap_or(false)
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; state and parent are the words behind it.
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+}

@@ -1,0 +1,23 @@
+//! # faults: a cluster of processes under load, hurt, and judged
+//!
+//! ```text
+//!   scenario ── kill, pause, fill, cut ──▶ cluster (`cairn demo --processes`: etcd, nodes)
+//!      │                                      ▲
+//!      └─ hang guard ◀── load: a multipath NVMe/TCP host to all nodes, an NBD client to one that is not hurt
+//!                          │
+//!                       history ── the simulator's checker ── verdict
+//! ```
+//!
+//! - [`load`]: writes, parts of blocks, several blocks, zeroes, discards and reads; every attempt is an operation of the history.
+//! - [`cluster`]: the processes, what they say of themselves, and how they are hurt.
+//! - [`scenario`]: one fault each, with what has to be seen of it.
+//!
+//! **Promises.** What was acknowledged and is not read fails the scenario, as does a read that no order of operations explains, a
+//! request that has no answer for 30 s, and a status that is not green and does not say why.
+//!
+//! **Never.** Nothing of the cluster's insides is believed: histories are judged by what clients were told. Only processes that
+//! a scenario started are hurt.
+
+pub mod cluster;
+pub mod load;
+pub mod scenario;

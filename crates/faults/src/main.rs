@@ -1,0 +1,27 @@
+//! `cairn-faults [NAME...]`: runs the scenarios that are named, or all, and says of each what came of it; `--list` names them.
+
+use faults::scenario::ALL;
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+use std::time::Instant;
+
+fn main() -> ExitCode {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    if names == ["--list"] {
+        ALL.iter().for_each(|(name, _)| println!("{name}"));
+        return ExitCode::SUCCESS;
+    }
+    if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {
+        let known: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();
+        eprintln!("cairn-faults: there is no scenario {unknown:?}: one or more of {}", known.join(", "));
+        return ExitCode::from(2);
+    }
+    let mut failed = false;
+    for (name, run) in ALL.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|wanted| wanted == name)) {
+        let began = Instant::now();
+        let passed = catch_unwind(run).is_ok();
+        println!("{}  {name} ({} s)", if passed { "ok  " } else { "FAIL" }, began.elapsed().as_secs());
+        failed |= !passed;
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,21 @@
+#!/bin/bash
+# A cluster of processes under load, hurt: nodes paused and killed, the map killed, the power cut; judged by the simulator's
+# checker from what clients saw (crates/faults).
+#   tools/faults.sh       not part of `make test` yet: see docs/failures.md
+. "$(dirname "$0")/../e2e/lib.sh"
+
+need faults etcd || finish
+export CAIRN_BIN=$cairn
+faults=$(dirname "$cairn")/cairn-faults
+[ -x "$faults" ] || { fail "no $faults: build it with 'cargo build --release --workspace'"; finish; }
+
+for scenario in $("$faults" --list); do
+    began=$SECONDS
+    if "$faults" "$scenario" > "$work/out" 2> "$work/err"; then
+        pass "$scenario ($((SECONDS - began)) s)"
+    else
+        fail "$scenario ($((SECONDS - began)) s)"
+        tail -n 30 "$work/out" "$work/err" | sed 's/^/      /'
+    fi
+done
+finish
