@@ -6,6 +6,7 @@
 //!
 //! Wrapping and unwrapping take a fifth of a second of a core each: they are not done here, but where nobody serves.
 
+use super::changing::Alone;
 use super::{Assembly, VolumeError};
 use crate::api::{Encryption, Standing, VolumeInfo};
 use crate::coding::{DataKey, KeyPlace};
@@ -83,12 +84,10 @@ impl Assembly {
         let _keying = self.0.keying.lock().await;
         // Its record may have gone with its last volume meanwhile.
         key_record(&*self.0.map, id).await?;
+        let (family, _alone) = self.alone_with_family(id).await?;
         self.0.keys.borrow_mut().entry(id).or_insert_with(|| Arc::new(key));
-        for VolumeRecord { id, .. } in self.family_of(id).await? {
-            let _alone = self.0.changing.one(id).await;
-            if let Some(volume) = self.online(id).await?
-                && self.0.head.directory.by_id(id).is_none()
-            {
+        for volume in family {
+            if self.0.head.directory.by_id(volume.id).is_none() {
                 let is_here = self.0.heads.is_mine(&volume);
                 self.list(&volume, if is_here { Standing::Here } else { Standing::Elsewhere }).await?;
             }
@@ -102,12 +101,13 @@ impl Assembly {
     pub async fn lock(&self, volume: &str) -> Result<VolumeInfo, VolumeError> {
         let _keying = self.0.keying.lock().await;
         let id = self.key_of(volume).await?;
+        // Whoever changes one of them goes on with it as it is then: without its key while it is served nobody could use it.
+        let (family, _alone) = self.alone_with_family(id).await?;
         self.0.keys.borrow_mut().remove(&id);
-        for VolumeRecord { id, .. } in self.family_of(id).await? {
-            let _alone = self.0.changing.one(id).await;
-            let Some(volume) = self.online(id).await? else { continue };
+        for volume in family {
             let locked = self.spec(&volume).await?;
             self.0.volumes.borrow_mut().insert(locked.info.name.clone(), locked.info.clone());
+            let id = volume.id;
             self.on_all_cores(move |head| Box::pin(async move { take_from(&head, id).await })).await;
             // Only when nothing runs on any core: what does needs the key.
             self.on_all_cores(move |head| {
@@ -151,10 +151,20 @@ impl Assembly {
         record.key.ok_or_else(|| VolumeError::NotEncrypted(volume.to_owned()))
     }
 
-    /// The volumes that are encrypted with the key and not deleted.
-    async fn family_of(&self, id: KeyId) -> Result<Vec<VolumeRecord>, VolumeError> {
-        let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?.into_iter().map(|found| found.record);
-        Ok(volumes.filter(|volume| volume.key == Some(id) && volume.state == Life::Online).collect())
+    /// The volumes that are encrypted with the key and used; nobody else changes any of the family, those in the trash included.
+    async fn alone_with_family(&self, id: KeyId) -> Result<(Vec<VolumeRecord>, Alone), VolumeError> {
+        let mut ids = Vec::new();
+        loop {
+            let alone = self.0.changing.all(&ids).await;
+            let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?;
+            let volumes = volumes.into_iter().map(|found| found.record);
+            let family: Vec<VolumeRecord> = volumes.filter(|volume| volume.key == Some(id)).collect();
+            // A clone may have come meanwhile.
+            if family.iter().all(|volume| alone.is_with(volume.id)) {
+                return Ok((family.into_iter().filter(|volume| volume.state == Life::Online).collect(), alone));
+            }
+            ids = family.iter().map(|volume| volume.id).collect();
+        }
     }
 
     /// The volume as the map says now, if it is used.
