@@ -16,7 +16,7 @@ use super::{Assembly, Node, VolumeError, layer_record};
 use crate::head::Head;
 use cluster::{
     EndingLayer, LayerRecord, NextEnding, Reign, VolumeRecord, VolumeState as Life, finish_delete, finish_ending, get,
-    have_left, keys, next_ending,
+    have_left, keys, list, next_ending,
 };
 use replication::{LayerEnd, Stamp};
 use std::cell::RefCell;
@@ -186,8 +186,13 @@ impl Assembly {
                 return Err(VolumeError::Layer(why));
             }
         }
+        // Who reads a volume and then its layers finds all of them.
+        let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?.into_iter().map(|found| found.record);
+        let family: Vec<_> = volumes.filter(|volume| volume.family == ending.family).map(|volume| volume.id).collect();
+        let alone = self.0.changing.all(&family).await;
         for VolumeRecord { id, .. } in finish_ending(&*self.0.map, &ending, by).await? {
-            let _alone = self.0.changing.one(id).await;
+            // A clone that has come meanwhile.
+            let _its = if alone.is_with(id) { None } else { Some(self.0.changing.one(id).await) };
             // It may have been changed since.
             let found = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await?;
             if let Some(volume) = found.map(|found| found.record).filter(|volume| volume.state == Life::Online)
