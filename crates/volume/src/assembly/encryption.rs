@@ -89,7 +89,12 @@ impl Assembly {
         for volume in family {
             if self.0.head.directory.by_id(volume.id).is_none() {
                 let is_here = self.0.heads.is_mine(&volume);
-                self.list(&volume, if is_here { Standing::Here } else { Standing::Elsewhere }).await?;
+                let listed = self.list(&volume, if is_here { Standing::Here } else { Standing::Elsewhere }).await;
+                if let Err(error) = &listed {
+                    // The key is here: it is served as soon as the map answers.
+                    self.0.heads.is_looked_at_again(volume.id, error);
+                }
+                listed?;
             }
         }
         self.tell_locked().await;

@@ -330,7 +330,7 @@ impl Assembly {
     async fn serve(&self, volume: &VolumeRecord) -> Result<(), VolumeError> {
         self.0.heads.have_taken(volume);
         match volume.state {
-            Life::Online if self.is_listed(volume.id) => {
+            Life::Online if self.is_listed(volume.id) && !self.is_left_out(volume) => {
                 self.refresh(volume).await?;
                 self.stand(volume.id, Standing::Here).await;
                 self.tell_snapshots(volume.id, None).await
@@ -342,6 +342,12 @@ impl Assembly {
             }
             Life::Deleting => Ok(()),
         }
+    }
+
+    /// Whether no core knows a volume that they could: it was unlocked, and the map did not answer just then.
+    fn is_left_out(&self, volume: &VolumeRecord) -> bool {
+        let has_key = volume.key.is_none_or(|key| self.0.keys.borrow().contains_key(&key));
+        has_key && self.0.head.directory.by_id(volume.id).is_none()
     }
 
     pub(super) fn is_listed(&self, id: VolumeId) -> bool {
@@ -386,7 +392,7 @@ impl Assembly {
         self.let_go(id).await;
         let is_listed = self.is_listed(id);
         match volume.state {
-            Life::Online if is_listed => {
+            Life::Online if is_listed && !self.is_left_out(&volume) => {
                 // First of all nothing more is let in: another serves it.
                 self.stand(id, Standing::Elsewhere).await;
                 self.refresh(&volume).await?;
@@ -414,7 +420,9 @@ impl Assembly {
             self.let_go(id).await;
         }
         match volume.state {
-            Life::Online if !self.is_listed(id) => self.list(volume, Standing::Here).await?,
+            Life::Online if !self.is_listed(id) || self.is_left_out(volume) => {
+                self.list(volume, Standing::Here).await?;
+            }
             Life::Online if self.is_other(volume) || self.0.heads.unsure.borrow().contains(&id) => {
                 self.refresh(volume).await?;
                 self.tell_snapshots(id, None).await?;
