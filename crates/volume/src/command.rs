@@ -300,7 +300,8 @@ fn given_up(head: &Rc<Head>, running: &Running, targets: &[Option<Target>]) -> I
     if let Some(snapshot) = running.snapshot().filter(|snapshot| snapshot.is_gone()) {
         return snapshot.gone(&volume.name());
     }
-    if volume.is_gone() {
+    // Not when the node stops: the volume is there, and a host that was told otherwise would not look for it elsewhere.
+    if head.is_given_up(volume.info.id) {
         return volume.gone();
     }
     let spec = volume.gate.term().spec.clone();
