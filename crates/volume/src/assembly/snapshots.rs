@@ -193,7 +193,8 @@ impl Assembly {
             let info = self.mine(name)?;
             // The name may have become another volume's.
             if alone.is_with(info.id) {
-                return Ok((info.clone(), self.reign_of(&info)?, alone));
+                let by = self.reign_of(&info)?;
+                return Ok((info, by, alone));
             }
         }
     }
