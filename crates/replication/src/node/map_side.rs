@@ -414,7 +414,16 @@ impl MapSide {
             }
             self.end_failed(lease).await?;
             if self.is_to_say_stores.take() && !mutant(Mutant::SessionSaidOnce) {
-                self.say_stores(core.shared.node, lease).await?;
+                let said = runtime::timeout(timing.ask, self.say_stores(core.shared.node, lease)).await;
+                match said.unwrap_or(Err(MapError::Unknown.into())) {
+                    Ok(()) => {}
+                    // As with a renewal: there is time for some more, and nothing else waits for it.
+                    Err(CatalogError::Map(MapError::Unknown)) => {
+                        self.is_to_say_stores.set(true);
+                        wait = RETRY_WAIT;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             if now().since(looked_at) >= timing.look {
                 self.look_at_all(core).await?;
