@@ -157,7 +157,7 @@ impl CoreGroups {
         self.shard_of(store, group)?.group(group)
     }
 
-    fn shard_of(&self, store: StoreId, group: GroupId) -> Option<Rc<GroupShard>> {
+    pub(crate) fn shard_of(&self, store: StoreId, group: GroupId) -> Option<Rc<GroupShard>> {
         let is_it = |shard: &&Rc<GroupShard>| {
             shard.store_id() == store && shard.store().store().shard_of(group) == shard.store().index()
         };

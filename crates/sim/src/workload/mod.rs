@@ -117,6 +117,8 @@ pub struct Report {
     pub moves: u64,
     /// Orders about nodes and devices that were begun.
     pub duties: u64,
+    /// Blocks of copies that were read from their devices and compared with the other copies.
+    pub compared: u64,
     /// Clones that were written to.
     pub clones: u64,
     /// Times that a volume grew.
@@ -176,6 +178,7 @@ impl Report {
         self.instants += other.instants;
         self.moves += other.moves;
         self.duties += other.duties;
+        self.compared += other.compared;
         self.clones += other.clones;
         self.growths += other.growths;
         self.deletions += other.deletions;
@@ -208,6 +211,7 @@ impl std::fmt::Display for Report {
         if self.virtual_time > Duration::ZERO {
             write!(f, "{} members replaced, ", self.replaced)?;
             write!(f, "{} moves, {} instants, {} duties, ", self.moves, self.instants, self.duties)?;
+            write!(f, "{} blocks compared, ", self.compared)?;
             write!(f, "{} asked afar, {} sent again, {} resets, ", self.far, self.resent, self.resets)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;

@@ -12,6 +12,7 @@
 //! The assembly lives on the first core, which runs shards like any other. What it decides is in `cluster`.
 
 mod changing;
+mod check;
 mod clients;
 mod control;
 mod core;
@@ -39,6 +40,7 @@ mod watch;
 
 pub(crate) use core::OpenShard;
 
+pub use check::{Check, CheckFault, CheckFinding};
 pub use cluster::NewVolume;
 pub use error::{StartError, VolumeError};
 pub use making::PoolInfo;
@@ -149,6 +151,8 @@ struct Node {
     groups_missing: usize,
     /// What was found wrong at the start.
     reasons: Vec<String>,
+    /// Whether all copies agree, as far as that was looked at.
+    check: RefCell<Option<Rc<RefCell<Check>>>>,
     /// One change of a volume at a time.
     changing: changing::Changing,
     /// One key is given or taken away at a time.
@@ -264,6 +268,7 @@ impl Assembly {
             ending: Lock::default(),
             groups_missing,
             reasons,
+            check: RefCell::default(),
             changing: changing::Changing::default(),
             keying: Lock::default(),
             growing: Lock::default(),
@@ -271,6 +276,7 @@ impl Assembly {
         }));
         this.begin_heads().await?;
         this.answer_instants();
+        this.answer_checks();
         this.begin_control();
         this.tell_trash().await;
         this.tell_locked().await;

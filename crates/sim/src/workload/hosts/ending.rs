@@ -23,6 +23,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 const ALL_AT_HOME: Duration = Duration::from_secs(100);
 /// Longest that reading everything takes when all is well.
 const READ_LIMIT: Duration = Duration::from_secs(60);
+/// Longest that reading all copies takes.
+const CHECK_LIMIT: Duration = Duration::from_secs(120);
 /// The map is away for so long, and nobody that reads or writes minds.
 const MAP_AWAY: Duration = Duration::from_secs(15);
 /// Longest until another node serves what one served that is gone.
@@ -47,6 +49,7 @@ impl Run {
         self.read_all("all is whole", self.machines.len())?;
         self.read_without_map()?;
         self.leave_others_alone()?;
+        self.compare_copies()?;
         self.read_copies()?;
         self.judge(healed)
     }
@@ -150,6 +153,28 @@ impl Run {
         self.map.set_unreachable(false);
         read?;
         self.until("the map is back", HEAL_LIMIT, Self::lacks).map(drop)
+    }
+
+    /// Every copy of everything is read from its device, and all agree, as a node that is asked for it says.
+    fn compare_copies(&mut self) -> Result<(), Failure> {
+        let machine = self.machines[0].clone();
+        let began = self.world.now();
+        loop {
+            let assembly = machine.assembly().expect("all is mended");
+            self.world.run_on(&machine.node, 0, async move { assembly.begin_check(None) })?;
+            let last = || machine.assembly().and_then(|assembly| assembly.last_check());
+            let is_over = || last().is_some_and(|check| check.is_over);
+            self.until("copies are not compared", CHECK_LIMIT, |_| (!is_over()).then(|| format!("{:?}", last())))?;
+            let check = last().expect("it is over");
+            self.ledger.counts.borrow_mut().compared += check.blocks_read;
+            match check.all_agree() {
+                true => return Ok(()),
+                // A member may be on its way back, or space be given back still.
+                false if self.world.now() - began < HEAL_LIMIT => {}
+                false => return Err(Failure::new("copies", format!("{check:?}"))),
+            }
+            self.go_on(self.world.now() + Duration::from_secs(5))?;
+        }
     }
 
     /// Each node is stopped for a while, where the others have copies enough: what was read from it is read from them.
