@@ -86,6 +86,13 @@ pub(crate) enum Command {
         #[arg(long)]
         watch: bool,
     },
+    /// Read all copies from their devices, and compare them: 0 only if every copy of every block agrees
+    #[command(after_help = help::CHECK)]
+    Check {
+        /// Of this pool alone
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
+    },
     /// Where the time of a volume's I/O goes, and its slowest commands
     #[command(after_help = help::WHY)]
     Why {

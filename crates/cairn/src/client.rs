@@ -1,6 +1,7 @@
 //! The admin API of a running cluster, as the commands use it.
 
 use crate::Failure;
+use node::admin::check_types::{BeginCheck, CheckReport};
 use node::admin::duty_types::{DutyOrder, Foretold};
 use node::admin::pool_types::{ChangePool, CreatePool, PoolDetails};
 use node::admin::types::{
@@ -121,6 +122,14 @@ impl Client {
     /// Says what a node or a device is to do; or asks what that would move.
     pub(crate) fn order(&self, order: &DutyOrder) -> Result<Foretold, Failure> {
         self.read(self.agent.post(self.url("/v1/duties")).send_json(order))
+    }
+
+    pub(crate) fn begin_check(&self, asked: &BeginCheck) -> Result<CheckReport, Failure> {
+        self.read(self.agent.post(self.url("/v1/check")).send_json(asked))
+    }
+
+    pub(crate) fn last_check(&self) -> Result<CheckReport, Failure> {
+        self.read(self.agent.get(self.url("/v1/check")).call())
     }
 
     pub(crate) fn create_pool(&self, asked: &CreatePool) -> Result<PoolDetails, Failure> {

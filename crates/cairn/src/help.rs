@@ -22,6 +22,7 @@ Volumes:
 
 The cluster:
   status    How the cluster is, why, what is being done, and when that ends
+  check     Read all copies from their devices, and compare them: 0 only if every copy of every block agrees
   why       Where the time of a volume's I/O goes, and its slowest commands
   pool      Pools: create, ls, info, set
   bench     Measure block storage with fio: eight, depth, mix, volumes, stress, report, ls
@@ -132,6 +133,16 @@ Examples:
   cairn volume delete data --now    for good: its space comes back
 
 Refuses a volume that has snapshots: delete those first.";
+
+pub(crate) const CHECK: &str = "\
+Examples:
+  cairn check                      all pools; 0 only if every copy of every block is there, is readable, and agrees
+  cairn check --pool fast -o json
+
+It runs beside clients, at the pace that they leave, and goes on if the command is stopped: the node that was asked
+does it. What is being written meanwhile is looked at again until its copies have the same. What cannot be read is
+mended from the other copies; what differs, scrub mends. A copy that is away or being brought up to date is told as not
+compared. `cairn device check` reads one device that no node has open, without the cluster.";
 
 pub(crate) const STATUS: &str = "\
 What is not as it should be comes first, the most urgent at the top: cause, what one more loss would do, what is being done,

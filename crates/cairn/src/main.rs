@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster; demo, init, join, node run, device format and device check do without
-//!   volume, host, pool, snapshot, trash, status, device, format, demo, join, nodes, duty     one room per command
+//!   volume, host, pool, snapshot, trash, status, check, device, format, demo, join, nodes, duty     one room per command
 //!   bench, bench_target          cairn bench, and whom it measures
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
@@ -14,6 +14,7 @@
 mod args;
 mod bench;
 mod bench_target;
+mod check;
 mod client;
 mod device;
 mod duty;
@@ -101,6 +102,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Bench(command) => bench::run(command, client, format),
         Command::Status { watch } => status::run(&client()?, watch, format),
+        Command::Check { pool } => check::run(&client()?, pool, format),
         Command::Why { volume } => why::run(&client()?, volume.as_str(), format),
     }
 }

@@ -25,8 +25,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, NodeId, VolumeId};
 use volume::{
-    ByteRange, HostChange, Limits, Message, NewPool, NodeStatus, PeerNode, PoolChange, PoolInfo, Secret, Standings,
-    Testament, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
+    ByteRange, Check, HostChange, Limits, Message, NewPool, NodeStatus, PeerNode, PoolChange, PoolInfo, Secret,
+    Standings, Testament, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
 };
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
@@ -72,6 +72,10 @@ pub enum Request {
     AddDevice(PathBuf, Answer<()>),
     /// What a request about nodes and devices would do, and unless that is all that is asked: begin it.
     Duty(cluster::placement::duty::Request, bool, Answer<Decided>),
+    /// Begin to compare all copies, of a pool or of all; false: that is under way.
+    BeginCheck(Option<String>, Answer<bool>),
+    /// How far the last one is that was begun.
+    LastCheck(Reply<Option<Check>>),
     /// How the cluster stands, as the map says.
     Standing(Answer<Standings>),
     /// What stands above another node is asked.
@@ -512,6 +516,19 @@ impl ControlHandle {
         is_dry_run: bool,
     ) -> Result<Decided, ControlError> {
         self.ask(|reply| Request::Duty(request, is_dry_run, reply)).await?
+    }
+
+    /// Begins to compare all copies, of a pool or of all. Returns false if that is under way.
+    ///
+    /// # Errors
+    /// There is no such pool; the map's.
+    pub async fn begin_check(&self, pool: Option<String>) -> Result<bool, ControlError> {
+        self.ask(|reply| Request::BeginCheck(pool, reply)).await?
+    }
+
+    /// How far the last comparison is that was begun here.
+    pub async fn last_check(&self) -> Result<Option<Check>, ControlError> {
+        self.ask(Request::LastCheck).await
     }
 
     /// How the cluster stands, as the map says.

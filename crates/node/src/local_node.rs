@@ -382,6 +382,15 @@ impl LocalNode {
                         let _ = reply.send(decided.map_err(duty_error));
                     });
                 }
+                Request::BeginCheck(pool, reply) => {
+                    self.spawn(reply, |assembly| async move {
+                        if let Some(pool) = &pool {
+                            assembly.pool_info(pool).await?;
+                        }
+                        Ok(assembly.begin_check(pool))
+                    });
+                }
+                Request::LastCheck(reply) => drop(reply.send(self.assembly.last_check())),
                 Request::Standing(reply) => {
                     self.spawn(reply, |assembly| async move { assembly.standing().await });
                 }

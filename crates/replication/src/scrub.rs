@@ -51,18 +51,17 @@ impl CoreGroups {
         Some(leaves)
     }
 
-    /// What a member here holds of a chunk in a layer; `None` if there is no such member on this core. With `reads` every block
-    /// of it is read from the device and compared with its checksum, at the pace of scrub; what cannot be read is mended.
+    /// What a member here holds of a chunk in a layer; `None` if there is no such member on this core. Every block of it is
+    /// read from the device and compared with its checksum, at the pace of scrub; what cannot be read is mended.
     pub async fn held(
         &self,
         store: StoreId,
         group: GroupId,
         (layer, chunk): (LayerId, ChunkId),
-        reads: bool,
     ) -> Option<Result<HeldLeaf, ReadError>> {
         let shard = self.shard_of(store, group)?;
         let member = shard.group(group)?;
-        let held = self.held_by(&shard, layer, chunk, reads).await;
+        let held = self.held_by(&shard, layer, chunk).await;
         match &held {
             Err(ReadError::Stopped { .. } | ReadError::Untrusted { .. }) | Ok(_) => {}
             Err(error) => {
@@ -73,19 +72,11 @@ impl CoreGroups {
         Some(held)
     }
 
-    async fn held_by(
-        &self,
-        shard: &GroupShard,
-        layer: LayerId,
-        chunk: ChunkId,
-        reads: bool,
-    ) -> Result<HeldLeaf, ReadError> {
+    async fn held_by(&self, shard: &GroupShard, layer: LayerId, chunk: ChunkId) -> Result<HeldLeaf, ReadError> {
         let image = shard.store().image(layer, chunk)?;
         let digest = shard.store().group_digest([(layer, chunk)])?;
         let stored_blocks = stored(&image).map(|range| u32::from(range.count)).sum();
-        if reads {
-            read(self, &image).await?;
-        }
+        read(self, &image).await?;
         Ok(HeldLeaf { last_seq: image.last_seq(), digest, stored_blocks })
     }
 }

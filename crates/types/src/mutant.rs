@@ -322,6 +322,8 @@ pub enum Mutant {
     UnreadableOverwritten,
     /// Catch-up: whose chunks of a layer are that is gone is not known any more while a member has some.
     GoneLayerForgotten,
+    /// Check: copies that differ are told as if they agreed.
+    CopiesNotCompared,
     /// Volume: a change of one volume waits for those of all others.
     OneChangeAtATime,
     /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.

@@ -1,9 +1,10 @@
-//! Deliberate bugs of block status and of snapshots that are read: the test that is made for each notices. A process of
+//! Deliberate bugs of block status, of snapshots that are read, and of copies that are compared: the test that is made for each notices. A process of
 //! its own: a bug is on for all of it.
 #![cfg(feature = "mutants")]
 
 mod common;
 
+use common::copies::what_differs_is_told;
 use common::status::{a_deleted_snapshot_is_right_or_gone, told_blocks_are_the_stored_ones};
 use std::ops::Range;
 use types::Mutant;
@@ -23,4 +24,5 @@ fn what_would_lose_blocks_of_a_backup_is_noticed() {
         SEEDS,
         a_deleted_snapshot_is_right_or_gone
     ));
+    assert!(Mutant::CopiesNotCompared.is_caught("what_differs_is_told", SEEDS, what_differs_is_told));
 }

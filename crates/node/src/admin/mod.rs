@@ -5,6 +5,8 @@
 
 mod book;
 mod change;
+mod check;
+pub mod check_types;
 mod devices;
 mod duties;
 pub mod duty_types;

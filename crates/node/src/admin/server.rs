@@ -2,6 +2,8 @@
 
 use super::book::AddressBook;
 use super::change;
+use super::check;
+use super::check_types::{BeginCheck, CheckFinding, CheckReport, CopyState};
 use super::devices;
 use super::duties;
 use super::duty_types::{DeviceBytes, DutyAction, DutyOrder, Foretold};
@@ -47,10 +49,11 @@ use volume::WantedPlace;
 pub(super) const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 27] = [
+pub const ADMIN_PATHS: [&str; 28] = [
     "/v1/nodes",
     "/v1/devices",
     "/v1/duties",
+    "/v1/check",
     "/v1/volumes",
     "/v1/volumes/{name}",
     "/v1/volumes/{name}/latency",
@@ -131,6 +134,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         devices::list_devices,
         devices::add_device,
         duties::order_duty,
+        check::begin_check,
+        check::last_check,
         list_trash,
         restore_volume,
         empty_trash,
@@ -179,6 +184,10 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Health,
         Device,
         AddDevice,
+        BeginCheck,
+        CheckReport,
+        CheckFinding,
+        CopyState,
         DutyOrder,
         DutyAction,
         Foretold,
@@ -234,6 +243,7 @@ impl Admin {
             .route("/v1/pools/{name}", get(pools::get_pool).patch(pools::change_pool))
             .route("/v1/devices", get(devices::list_devices).post(devices::add_device))
             .route("/v1/duties", post(duties::order_duty))
+            .route("/v1/check", get(check::last_check).post(check::begin_check))
             .route("/v1/trash", get(list_trash))
             .route("/v1/trash/{id}", delete(empty_trash))
             .route("/v1/trash/{id}/restore", post(restore_volume))

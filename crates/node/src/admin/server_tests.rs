@@ -59,6 +59,20 @@ fn change_hosts(
 }
 
 #[test]
+fn copies_are_compared_once_at_a_time_and_told() {
+    with_server(|server| async move {
+        let (status, told) = ask(server, "GET", "/v1/check", None).await;
+        assert_eq!((status, &told["error"]["code"]), (404, &json!("no_check")));
+        let (status, told) = ask(server, "POST", "/v1/check", Some(json!({"pool": "fast"}))).await;
+        assert_eq!((status, &told["pool"], &told["over"]), (202, &json!("fast"), &json!(false)));
+        let (status, told) = ask(server, "POST", "/v1/check", Some(json!({}))).await;
+        assert_eq!((status, &told["error"]["code"]), (409, &json!("check_under_way")));
+        let (status, told) = ask(server, "GET", "/v1/check", None).await;
+        assert_eq!((status, &told["agree"], &told["findings"]), (200, &json!(false), &json!([])));
+    });
+}
+
+#[test]
 fn the_hosts_of_a_volume_are_told_and_changed() {
     with_server(|server| async move {
         let make = json!({"name": "a", "size_bytes": 1 << 20, "any_host": true});
@@ -86,6 +100,7 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
     let mut snapshots = Snapshots::default();
     let mut keys = Keys::new();
     let mut devices: Vec<DeviceStatus> = Vec::new();
+    let mut checks: Option<volume::Check> = None;
     while let Ok(request) = requests.recv().await {
         match request {
             // Only who shares a map with others asks that.
@@ -165,6 +180,10 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 let _ = reply.send(());
             }
             Request::Duty(_, _, reply) => drop(reply.send(Ok(cluster::control::Decided::default()))),
+            Request::BeginCheck(pool, reply) => {
+                let _ = reply.send(Ok(checks.replace(volume::Check { pool, ..volume::Check::default() }).is_none()));
+            }
+            Request::LastCheck(reply) => drop(reply.send(checks.clone())),
             Request::Standing(reply) => drop(reply.send(Ok(volume::Standings::default()))),
             Request::Traffic(reply) => drop(reply.send(Traffic::default())),
             Request::Status(reply) => {

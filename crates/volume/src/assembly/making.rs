@@ -157,7 +157,11 @@ impl Assembly {
         Ok(view.pools.values().map(info).collect())
     }
 
-    async fn pool_info(&self, name: &str) -> Result<PoolInfo, VolumeError> {
+    /// One pool, as it stands.
+    ///
+    /// # Errors
+    /// There is none of that name; the map's.
+    pub async fn pool_info(&self, name: &str) -> Result<PoolInfo, VolumeError> {
         let found = self.pool_infos().await?.into_iter().find(|info| info.record.name == name);
         found.ok_or_else(|| VolumeError::NoPool(name.to_owned()))
     }

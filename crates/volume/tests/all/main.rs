@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod check;
 mod damage;
 mod duties;
 mod encryption;

@@ -1,6 +1,7 @@
 //! A node with one volume in the simulator, and a plain byte array that says what the volume must hold.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod copies;
 pub mod duties;
 pub mod forwards;
 pub mod hanging;

@@ -14,7 +14,7 @@ impl Assembly {
                 Box::pin(async move {
                     match asked {
                         Asked::Leaves { after } => leaves(&core, store, group, after).await,
-                        Asked::Held { reads, leaves } => held(&core, store, group, reads, leaves).await,
+                        Asked::Held(leaves) => held(&core, store, group, leaves).await,
                     }
                 })
             });
@@ -34,10 +34,10 @@ async fn leaves(core: &Rc<CoreGroups>, store: StoreId, group: GroupId, after: Le
     Some(Answer::Leaves { leaves, is_more })
 }
 
-async fn held(core: &Rc<CoreGroups>, store: StoreId, group: GroupId, reads: bool, leaves: Vec<Leaf>) -> Option<Answer> {
+async fn held(core: &Rc<CoreGroups>, store: StoreId, group: GroupId, leaves: Vec<Leaf>) -> Option<Answer> {
     let mut all = Vec::with_capacity(leaves.len());
     for leaf in leaves {
-        all.push(core.held(store, group, leaf, reads).await?.map_err(|error| error.to_string()));
+        all.push(core.held(store, group, leaf).await?.map_err(|error| error.to_string()));
     }
     Some(Answer::Held(all))
 }

@@ -8,7 +8,7 @@
 //! | 1 | kind |
 //! | 16 | the store |
 //! | 4 | the group |
-//! | | *leaves* (1): 12 bytes, the leaf behind which to begin. *held* (2): 1 byte, whether to read the device; 4 bytes, how many leaves; the leaves |
+//! | | *leaves* (1): 12 bytes, the leaf behind which to begin. *held* (2): 4 bytes, how many leaves; the leaves |
 //!
 //! and what it is answered:
 //!
@@ -47,8 +47,8 @@ pub(super) struct Question {
 pub(super) enum Asked {
     /// Which leaves it has, behind this one; of all, behind (0, 0), where there is none.
     Leaves { after: Leaf },
-    /// What it holds of these, read from the device or not.
-    Held { reads: bool, leaves: Vec<Leaf> },
+    /// What it holds of these, read from the device.
+    Held(Vec<Leaf>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,15 +75,14 @@ impl Question {
     pub(super) fn encode(&self) -> Vec<u8> {
         let kind = match self.asked {
             Asked::Leaves { .. } => 1,
-            Asked::Held { .. } => 2,
+            Asked::Held(_) => 2,
         };
         let mut bytes = vec![VERSION, kind];
         bytes.extend(self.store.0.to_le_bytes());
         bytes.extend(self.group.0.to_le_bytes());
         match &self.asked {
             Asked::Leaves { after } => put_leaf(&mut bytes, *after),
-            Asked::Held { reads, leaves } => {
-                bytes.push(u8::from(*reads));
+            Asked::Held(leaves) => {
                 bytes.extend((leaves.len() as u32).to_le_bytes());
                 leaves.iter().for_each(|leaf| put_leaf(&mut bytes, *leaf));
             }
@@ -100,9 +99,8 @@ impl Question {
         let asked = match kind {
             1 => Asked::Leaves { after: leaf(&mut rest)? },
             2 => {
-                let reads = rest.u8()? != 0;
                 let count = rest.u32().filter(|count| *count as usize <= HELD_MAX)?;
-                Asked::Held { reads, leaves: rest.list(count, leaf)? }
+                Asked::Held(rest.list(count, leaf)?)
             }
             _ => return None,
         };
@@ -194,11 +192,7 @@ mod tests {
     const LEAVES: [Leaf; 2] = [(LayerId(7), ChunkId(8)), (LayerId(9), ChunkId(u32::MAX))];
 
     fn questions() -> Vec<Question> {
-        let asked = [
-            Asked::Leaves { after: LEAVES[0] },
-            Asked::Held { reads: true, leaves: LEAVES.to_vec() },
-            Asked::Held { reads: false, leaves: Vec::new() },
-        ];
+        let asked = [Asked::Leaves { after: LEAVES[0] }, Asked::Held(LEAVES.to_vec()), Asked::Held(Vec::new())];
         asked.into_iter().map(|asked| Question { store: StoreId(1 << 100), group: GroupId(3), asked }).collect()
     }
 
@@ -229,7 +223,7 @@ mod tests {
             (0..said.head.len()).for_each(|length| assert_eq!(with_head(said.head[..length].to_vec()), None));
             assert_eq!(with_head([&said.head[..], &[0]].concat()), None);
         }
-        let too_many = Asked::Held { reads: true, leaves: vec![LEAVES[0]; HELD_MAX + 1] };
+        let too_many = Asked::Held(vec![LEAVES[0]; HELD_MAX + 1]);
         let asked = Question { store: StoreId(1), group: GroupId(1), asked: too_many };
         assert_eq!(Question::decode(&asked.encode()), None);
     }

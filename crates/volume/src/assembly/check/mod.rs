@@ -16,7 +16,7 @@ mod copies;
 mod message;
 
 use super::{Assembly, Node, VolumeError};
-use cluster::{DeviceRecord, GroupRecord, get, keys, list};
+use cluster::{DeviceRecord, GroupRecord, VolumeRecord, get, keys, list};
 use message::{Answer, Asked, HELD_MAX, Leaf, Question};
 use replication::HeldLeaf;
 use replication::node::{Parcel, Service};
@@ -25,7 +25,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use types::{ChunkId, GroupId, LayerId, NodeId, StoreId};
+use types::{ChunkId, GroupId, LayerId, Mutant, NodeId, StoreId, mutant};
 
 const SERVICE: Service = Service(5);
 /// Groups that are looked at at once.
@@ -81,6 +81,8 @@ pub struct CheckFinding {
     pub store: Option<StoreId>,
     /// Where, if it is not about the whole copy.
     pub leaf: Option<(LayerId, ChunkId)>,
+    /// Volumes that are read there.
+    pub volumes: Vec<String>,
     /// What.
     pub fault: CheckFault,
 }
@@ -120,6 +122,7 @@ impl Assembly {
         let this = self.clone();
         let runs = runtime::spawn(async move {
             let outcome = this.check(&progress).await;
+            let outcome = outcome.and(this.name_volumes(&progress).await);
             let mut progress = progress.borrow_mut();
             progress.failed = outcome.err().map(|error| error.to_string());
             progress.is_over = true;
@@ -154,6 +157,20 @@ impl Assembly {
             outcome = outcome.and(of_one);
         }
         outcome
+    }
+
+    /// Which volumes are read where something was found.
+    async fn name_volumes(&self, progress: &RefCell<Check>) -> Result<(), VolumeError> {
+        if progress.borrow().findings.is_empty() {
+            return Ok(());
+        }
+        let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?;
+        for finding in &mut progress.borrow_mut().findings {
+            let Some((layer, _)) = finding.leaf else { continue };
+            let is_read = volumes.iter().filter(|found| found.record.layers.contains(&layer));
+            finding.volumes = is_read.map(|found| found.record.name.clone()).collect();
+        }
+        Ok(())
     }
 
     /// Looks at groups until none is due.
@@ -228,30 +245,29 @@ impl Assembly {
         Ok(leaves)
     }
 
-    /// Reads some leaves of all copies, and compares them.
+    /// Reads some leaves of all copies, and compares them. Two that have the same last entry and not the same contents differ for
+    /// good; others may be on their way.
     async fn compare(&self, looking: &mut Looking<'_>, leaves: &[Leaf]) -> Result<(), Changed> {
-        let mut differ = self.read_all(looking, leaves, true).await?;
+        let (mut due, mut before) = (leaves.to_vec(), BTreeMap::new());
         looking.progress.borrow_mut().chunks += leaves.len() as u64;
-        let first = differ.clone();
-        for _ in 0..TRIES {
-            if differ.is_empty() {
-                return Ok(());
+        for tries in 1..=TRIES {
+            let mut differ = self.read_all(looking, &due).await?;
+            for (leaf, held) in differ.extract_if(.., |_, held| differs_for_good(held)) {
+                looking.found(None, Some(leaf), differs(&held));
             }
-            runtime::sleep(TRY_WAIT).await;
-            let leaves: Vec<Leaf> = differ.keys().copied().collect();
-            differ = self.read_all(looking, &leaves, false).await?;
-        }
-        for (leaf, held) in differ {
-            let seqs = |held: &[(StoreId, HeldLeaf)]| held.iter().map(|(_, held)| held.last_seq).collect::<Vec<_>>();
-            let is_quiet = first.get(&leaf).is_some_and(|first| seqs(first) == seqs(&held));
-            let fault = match is_quiet {
-                true => {
-                    let of = |(store, held): (StoreId, HeldLeaf)| (store, held.last_seq.0, held.digest);
-                    CheckFault::Differs(held.into_iter().map(of).collect())
+            if differ.is_empty() {
+                break;
+            }
+            if tries == TRIES {
+                for (leaf, held) in &differ {
+                    let is_quiet = before.get(leaf) == Some(held);
+                    looking.found(None, Some(*leaf), if is_quiet { differs(held) } else { CheckFault::Changing });
                 }
-                false => CheckFault::Changing,
-            };
-            looking.found(None, Some(leaf), fault);
+                break;
+            }
+            due = differ.keys().copied().collect();
+            before = differ;
+            runtime::sleep(TRY_WAIT).await;
         }
         Ok(())
     }
@@ -261,12 +277,11 @@ impl Assembly {
         &self,
         looking: &mut Looking<'_>,
         leaves: &[Leaf],
-        reads: bool,
     ) -> Result<BTreeMap<Leaf, Vec<(StoreId, HeldLeaf)>>, Changed> {
         let (told, mut all_told) = cross(looking.copies.len().max(1));
         for &copy in &looking.copies {
             let (this, told, group) = (self.clone(), told.clone(), looking.group);
-            let asked = Asked::Held { reads, leaves: leaves.to_vec() };
+            let asked = Asked::Held(leaves.to_vec());
             runtime::spawn(async move {
                 let answer = this.ask_copy(group, copy, asked).await;
                 let _ = told.try_send((copy, answer));
@@ -286,13 +301,14 @@ impl Assembly {
                 match held {
                     Ok(held) => {
                         of_leaves.entry(*leaf).or_default().push((copy.store, held));
-                        looking.progress.borrow_mut().blocks_read += if reads { held.stored_blocks.into() } else { 0 };
+                        looking.progress.borrow_mut().blocks_read += u64::from(held.stored_blocks);
                     }
                     Err(why) => looking.found(Some(copy.store), Some(*leaf), CheckFault::Unreadable(why)),
                 }
             }
         }
-        of_leaves.retain(|_, held| held.iter().any(|(_, other)| other.digest != held[0].1.digest));
+        let differ = |held: &[(StoreId, HeldLeaf)]| held.iter().any(|(_, other)| other.digest != held[0].1.digest);
+        of_leaves.retain(|_, held| differ(held) && !mutant(Mutant::CopiesNotCompared));
         of_leaves.values_mut().for_each(|held| held.sort_unstable_by_key(|(store, _)| *store));
         Ok(of_leaves)
     }
@@ -329,6 +345,18 @@ impl Assembly {
     }
 }
 
+/// What each store holds of a leaf.
+type HeldBy = [(StoreId, HeldLeaf)];
+
+fn differs_for_good(held: &HeldBy) -> bool {
+    let is_other = |one: &HeldLeaf, other: &HeldLeaf| one.last_seq == other.last_seq && one.digest != other.digest;
+    held.iter().any(|(_, one)| held.iter().any(|(_, other)| is_other(one, other)))
+}
+
+fn differs(held: &HeldBy) -> CheckFault {
+    CheckFault::Differs(held.iter().map(|(store, held)| (*store, held.last_seq.0, held.digest)).collect())
+}
+
 /// A group that is being looked at.
 struct Looking<'a> {
     group: GroupId,
@@ -341,7 +369,7 @@ struct Looking<'a> {
 
 impl Looking<'_> {
     fn found(&mut self, store: Option<StoreId>, leaf: Option<Leaf>, fault: CheckFault) {
-        self.findings.push(CheckFinding { group: self.group, store, leaf, fault });
+        self.findings.push(CheckFinding { group: self.group, store, leaf, volumes: Vec::new(), fault });
     }
 
     fn not_looked_at(&mut self, store: StoreId, why: &str) {

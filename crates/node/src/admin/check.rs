@@ -1,0 +1,94 @@
+//! The routes about the comparison of copies.
+
+use super::check_types::{BeginCheck, CheckFinding, CheckReport, CopyState};
+use super::error::ApiError;
+use super::server::Shared;
+use super::types::ErrorBody;
+use axum::Json;
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use types::{BLOCK_BYTES, CHUNK_BYTES};
+use volume::{Check, CheckFault};
+
+/// Begins to read all copies from their devices, and to compare them. One at a time.
+#[utoipa::path(post, path = "/v1/check", request_body = BeginCheck, responses(
+    (status = 202, body = CheckReport), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn begin_check(
+    State(admin): Shared,
+    body: Result<Json<BeginCheck>, JsonRejection>,
+) -> Result<(StatusCode, Json<CheckReport>), ApiError> {
+    let Json(asked) = body?;
+    if !admin.control.begin_check(asked.pool).await? {
+        let done = admin.control.last_check().await?.unwrap_or_default();
+        return Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "check_under_way",
+            format!("a check is under way: {} of {} placement groups are done", done.groups_done, done.groups),
+            "wait until it has ended: GET /v1/check says how far it is",
+        ));
+    }
+    let begun = admin.control.last_check().await?.unwrap_or_default();
+    Ok((StatusCode::ACCEPTED, Json(report(&begun))))
+}
+
+/// How far the last check is that this node was asked for, and what it found.
+#[utoipa::path(get, path = "/v1/check", responses(
+    (status = 200, body = CheckReport), (status = 404, body = ErrorBody), (status = 503, body = ErrorBody)))]
+pub(super) async fn last_check(State(admin): Shared) -> Result<Json<CheckReport>, ApiError> {
+    let last = admin.control.last_check().await?;
+    let none = || {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "no_check",
+            "this node was not asked to compare copies since it started",
+            "begin with `cairn check`",
+        )
+    };
+    last.map(|check| Json(report(&check))).ok_or_else(none)
+}
+
+fn report(check: &Check) -> CheckReport {
+    CheckReport {
+        pool: check.pool.clone(),
+        over: check.is_over,
+        agree: check.all_agree(),
+        groups: check.groups,
+        groups_done: check.groups_done,
+        copies: check.copies,
+        chunks: check.chunks,
+        bytes_read: check.blocks_read * BLOCK_BYTES as u64,
+        findings: check.findings.iter().map(finding).collect(),
+        more_findings: check.more_findings,
+        failed: check.failed.clone(),
+    }
+}
+
+fn finding(found: &volume::CheckFinding) -> CheckFinding {
+    let (kind, message) = match &found.fault {
+        CheckFault::Differs(_) => ("differs", "the copies are not the same".to_owned()),
+        CheckFault::Unreadable(why) => ("unreadable", why.clone()),
+        CheckFault::Changing => ("changing", "it was written to all the time: not compared".to_owned()),
+        CheckFault::NotLookedAt(why) => ("not-compared", why.clone()),
+    };
+    let copies = match &found.fault {
+        CheckFault::Differs(copies) => copies.as_slice(),
+        _ => &[],
+    };
+    let state = |(store, last_entry, digest): &(types::StoreId, u64, u128)| CopyState {
+        store: store.to_string(),
+        last_entry: *last_entry,
+        digest: format!("{digest:032x}"),
+    };
+    CheckFinding {
+        kind: kind.to_owned(),
+        group: found.group.0,
+        volumes: found.volumes.clone(),
+        layer: found.leaf.map(|(layer, _)| layer.0),
+        offset_bytes: found.leaf.map(|(_, chunk)| u64::from(chunk.0) * CHUNK_BYTES),
+        store: found.store.map(|store| store.to_string()),
+        copies: copies.iter().map(state).collect(),
+        message,
+    }
+}
