@@ -393,7 +393,15 @@ impl Looking<'_> {
         let mut progress = self.progress.borrow_mut();
         progress.copies += self.copies.len();
         for finding in self.findings {
-            log::warn!("check: group {}: {:?} {:?} {:?}", finding.group, finding.store, finding.leaf, finding.fault);
+            if let (CheckFault::Differs(copies), Some((layer, chunk))) = (&finding.fault, finding.leaf) {
+                let of = |(store, last_entry, digest)| format!("store {store}: entry {last_entry}, {digest:032x}");
+                let copies: Vec<String> = copies.iter().copied().map(of).collect();
+                log::error!(
+                    "group {}: copies of chunk {chunk} of layer {layer} differ: {}",
+                    self.group,
+                    copies.join("; ")
+                );
+            }
             match progress.findings.len() < FINDINGS_MAX {
                 true => progress.findings.push(finding),
                 false => progress.more_findings += 1,
