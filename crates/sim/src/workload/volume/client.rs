@@ -9,7 +9,7 @@ use super::profile::{self, Profile};
 use crate::history::{Action, History, OperationId, Texture, Value, fill_textured, read_block};
 use crate::workload::{Failure, Report};
 use cluster::Compression;
-use runtime::{IoBuf, random_u64};
+use runtime::{Instant, IoBuf, random_u64};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -19,6 +19,8 @@ use volume::{Assembly, MAX_TRANSFER_BYTES};
 const PAUSE: Duration = Duration::from_micros(100);
 /// Who is told to wait asks again after this.
 const TOLD_TO_WAIT: Duration = Duration::from_millis(500);
+/// A command of a volume that is locked meanwhile is given up after so long, at least.
+const GIVEN_UP: Duration = Duration::from_secs(1);
 /// Of so many operations one tries to go beyond the end of the volume.
 const BEYOND_ONE_IN: u64 = 16;
 
@@ -289,7 +291,7 @@ impl Clients {
 
     /// What was asked for, with an end that it has to keep to: nothing is done beyond it, nothing refused before it.
     fn judge_end<T>(&self, subject: &Subject, asked: Asked, answer: &Result<T, Trouble>) {
-        let Asked { first, count, sure_bytes, way } = asked;
+        let Asked { first, count, sure_bytes, way, .. } = asked;
         let end_bytes = (first + count) * self.profile.block_bytes;
         let wrong = match answer {
             Ok(_) if end_bytes > self.ledger().model.size(subject).asked_bytes => "done beyond its end",
@@ -309,14 +311,18 @@ impl Clients {
         match answer {
             Ok(()) => self.ledger().history.done(id),
             Err(Trouble::Beyond) => self.ledger().history.refused(id),
-            Err(Trouble::NoSpace | Trouble::Locked) if is_one_entry => self.ledger().history.refused(id),
+            Err(Trouble::NoSpace) if is_one_entry => self.ledger().history.refused(id),
+            // Locked before it began. What was under way is given up after a second: what becomes of it nobody knows.
+            Err(Trouble::Locked) if is_one_entry && runtime::now().since(asked.since) < GIVEN_UP => {
+                self.ledger().history.refused(id);
+            }
             // Of what is longer a part may have been done, and of anything else nobody knows.
             Err(_) => {}
         }
     }
 
     fn asked(&self, door: &Door, subject: &Subject, first: u64, count: u64) -> Asked {
-        Asked { first, count, sure_bytes: self.sure_bytes(door, subject), way: door.name() }
+        Asked { first, count, sure_bytes: self.sure_bytes(door, subject), way: door.name(), since: runtime::now() }
     }
 
     pub async fn write(&self, door: &Door, subject: &Subject, first: u64, count: u64) -> Result<(), Trouble> {
@@ -400,6 +406,7 @@ struct Asked {
     count: u64,
     sure_bytes: u64,
     way: &'static str,
+    since: Instant,
 }
 
 /// Of three writes of eight nothing can be saved, which the node may give up to try; of the others it is different from

@@ -62,6 +62,8 @@ pub const WORKLOAD: Workload = Workload {
     ],
 };
 
+/// Volumes that come and go and are being deleted, at most: each has stored 192 KiB.
+const DELETING_MAX: usize = 64;
 /// Longest that a start, or the end of what clients do, may take in virtual time.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Clients of another machine that are not done after this long are not waited for: their connection may be gone.
@@ -481,6 +483,11 @@ fn last_read(history: &History, random: &Random) -> Option<[u8; 16]> {
 /// back meanwhile, also after a crash.
 async fn churn(serving: Serving, clients: Arc<Clients>) {
     while !clients.stopped() {
+        // Each start begins anew with what was to be deleted. What that takes of a small device is bounded: `hoard` counts on it.
+        if serving.assembly.status().await.deleting_volumes >= DELETING_MAX {
+            runtime::sleep(Duration::from_millis(1)).await;
+            continue;
+        }
         for trashed in serving.assembly.trash().into_iter().filter(|trashed| trashed.info.name == OTHER_VOLUME) {
             let _ = match runtime::random_u64() % 2 {
                 0 => serving.assembly.restore_volume(trashed.info.id, None).await.map(drop),
