@@ -43,6 +43,16 @@ fn what_was_meant_for_an_earlier_epoch_is_refused() {
 }
 
 #[test]
+fn who_leads_no_more_reads_nothing_for_a_head_that_asks() {
+    holds(heads::who_leads_no_more_reads_nothing_for_a_head_that_asks, &[Mutant::HintTrusted]);
+}
+
+#[test]
+fn what_lies_below_a_layer_is_known_where_it_is() {
+    holds(heads::what_lies_below_a_layer_is_known_where_it_is, &[Mutant::ParentUntold]);
+}
+
+#[test]
 fn an_older_keeper_is_refused() {
     holds(heads::an_older_keeper_is_refused, &[Mutant::OlderKeeperTaken]);
 }

@@ -324,6 +324,16 @@ pub enum Mutant {
     GoneLayerForgotten,
     /// Check: copies that differ are told as if they agreed.
     CopiesNotCompared,
+    /// Heads: a host is told to be denied before an earlier head can write nothing more for it.
+    DeniedWithoutRaise,
+    /// Heads: a member that a head takes for the primary answers it, whoever leads by now.
+    HintTrusted,
+    /// Replication: a group is told of the layer on top alone, and not of those below it.
+    ParentUntold,
+    /// Volume: a layer that two are built on is merged into one of them.
+    SharedLayerMerged,
+    /// Volume: a snapshot goes on with its new layer though the map did not say that it has it.
+    SnapshotNewLayer,
     /// Volume: a change of one volume waits for those of all others.
     OneChangeAtATime,
     /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.

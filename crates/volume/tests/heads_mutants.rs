@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::failing::what_is_written_after_a_snapshot_that_failed_stays;
 use common::forwards::{
     what_comes_of_a_session_that_was_ended_is_refused, what_is_on_its_way_is_done_before_the_next_session,
     what_waits_for_a_client_that_is_gone_is_not_sent,
@@ -14,6 +15,7 @@ use common::keys::who_has_the_key_takes_over;
 use common::nodes::{
     a_head_that_slept_decides_nothing, a_host_that_goes_back_keeps_what_it_wrote_there,
     a_session_that_is_gone_is_said_again, a_snapshot_is_an_instant_for_a_head_that_slept,
+    nothing_is_done_for_a_host_that_was_denied, what_two_volumes_are_built_on_stays,
     who_slept_reads_no_snapshot_that_is_gone,
 };
 use common::untold::a_snapshot_can_be_read_once_the_map_answers;
@@ -72,6 +74,21 @@ fn what_an_older_head_could_do_is_noticed() {
         "a_snapshot_can_be_read_once_the_map_answers",
         SEEDS,
         a_snapshot_can_be_read_once_the_map_answers
+    ));
+    assert!(Mutant::DeniedWithoutRaise.is_caught(
+        "nothing_is_done_for_a_host_that_was_denied",
+        SEEDS,
+        nothing_is_done_for_a_host_that_was_denied
+    ));
+    assert!(Mutant::SharedLayerMerged.is_caught(
+        "what_two_volumes_are_built_on_stays",
+        SEEDS,
+        what_two_volumes_are_built_on_stays
+    ));
+    assert!(Mutant::SnapshotNewLayer.is_caught(
+        "what_is_written_after_a_snapshot_that_failed_stays",
+        1..40,
+        what_is_written_after_a_snapshot_that_failed_stays
     ));
     assert!(Mutant::LockedTakesOver.is_caught("who_has_the_key_takes_over", SEEDS, who_has_the_key_takes_over));
     assert!(Mutant::SessionSaidOnce.is_caught(

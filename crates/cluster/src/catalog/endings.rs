@@ -120,6 +120,7 @@ fn next_of(of_family: &[VolumeRecord], layers: Vec<LayerRecord>, named: impl Ite
         let into = match children.get(&layer.id).map(Vec::as_slice) {
             None => None,
             Some([child]) => Some(*child),
+            Some(children) if mutant(Mutant::SharedLayerMerged) => children.last().copied(),
             Some(_) => return None,
         };
         let (family_seed, table) = (any.family_seed, any.table);

@@ -143,6 +143,9 @@ impl Group {
 
     /// Whether a reader need not wait.
     fn lets_read(&self, stamp: Stamp<'_>) -> Result<bool, GroupError> {
+        if mutant(Mutant::HintTrusted) {
+            return Ok(true);
+        }
         let has_room = self.room_now(0).transpose()?.is_some();
         let is_committed = |raised_at| may_answer(raised_at, self.committed());
         Ok(has_room && self.enter(stamp)?.is_some_and(is_committed) && self.has_lease())
@@ -363,7 +366,8 @@ impl Group {
     }
 
     fn try_tell_all(&self, stamp: Stamp<'_>) -> Result<bool, GroupError> {
-        for record in stamp.layers {
+        let below = if mutant(Mutant::ParentUntold) { stamp.layers.len().saturating_sub(1) } else { 0 };
+        for record in &stamp.layers[below..] {
             if !self.try_tell_layer(stamp.epoch, record)? {
                 return Ok(false);
             }

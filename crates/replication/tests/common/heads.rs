@@ -222,6 +222,54 @@ pub fn what_was_meant_for_an_earlier_epoch_is_refused() {
     again.expect("it is up").expect("by now it knows better");
 }
 
+/// H10: whom a head takes for the primary is asked, and says whether it is.
+pub fn who_leads_no_more_reads_nothing_for_a_head_that_asks() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let first = cluster.at_head(0, |access| async move { write(&access, 1, 3, 7).await });
+    first.expect("it is up").expect("it is written");
+    cluster.map.set_cut_off(NodeId(1), true);
+    [1, 2].into_iter().for_each(|other| {
+        cluster.cut(0, other);
+        cluster.cut(other, 0);
+    });
+    cluster.wait_for_primary(&[1, 2], SOON);
+    let second = cluster.at_head(1, |access| async move { write(&access, 1, 3, 8).await });
+    second.expect("it is up").expect("it is written");
+    let found = cluster.at_head(0, |access| async move {
+        runtime::timeout(300 * MILLISECOND, read(&access, 1, BlockRange::new(3, 1))).await.ok()
+    });
+    assert!(!matches!(found, Some(Some(Ok(_)))), "it reads {found:?} of a member that leads no more");
+}
+
+/// H13: whoever holds something of a layer knows those below it, each with its parent: also the next primary, by its log.
+pub fn what_lies_below_a_layer_is_known_where_it_is() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let of_chain =
+        |layer: u64, parent: u64| LayerRecord { parent: LayerId(parent), ..layer_record(LayerId(layer), FamilyId(3)) };
+    let chain = [of_chain(101, 0), of_chain(102, 101), of_chain(103, 102)];
+    let told = chain;
+    let written = cluster.at_head(1, move |access| async move {
+        let place = Place { layer: LayerId(103), ..place(3) };
+        let mut change =
+            access.write(Stamp::new(VOLUME, VolumeEpoch(1), &told), place, block_of(7), BlockCoding::PLAIN).await?;
+        access.wait(&mut change).await.map(drop)
+    });
+    written.expect("it is up").expect("it is written");
+    cluster.world.run_for(500 * MILLISECOND);
+    let is_known = |index: usize| {
+        let known = cluster.of_shards(index, move |shard| chain.map(|record| shard.layer(record.layer)));
+        assert!(known.contains(&chain.map(Some)), "node {index} knows {known:?}");
+    };
+    (0..3).for_each(is_known);
+    cluster.crash(0);
+    cluster.start(0);
+    cluster.world.run_for(1000 * MILLISECOND);
+    cluster.wait_for_all(SOON);
+    (0..3).for_each(is_known);
+}
+
 /// Two keepers of one family, the earlier of which has not heard that it is none any more: it ends nothing.
 pub fn an_older_keeper_is_refused() {
     let cluster = three();

@@ -345,19 +345,28 @@ impl Cluster {
 
     /// The contents of all of a node's shards.
     pub fn digests(&self, index: usize) -> Vec<u128> {
+        self.of_shards(index, store::Shard::contents_digest)
+    }
+
+    /// What there is to say of each of a node's shards.
+    pub fn of_shards<T: Send + 'static>(
+        &self,
+        index: usize,
+        of: impl Fn(&store::Shard) -> T + Clone + Send + 'static,
+    ) -> Vec<T> {
         let process = self.processes.borrow()[index].clone();
         let asked = async move {
             let node = process.borrow().clone().expect("it is up");
-            let mut digests = Vec::new();
+            let mut told = Vec::new();
             for core in 0..2 {
-                let of_core = |core: Rc<replication::node::CoreGroups>| {
-                    let of = |shard: &Rc<replication::GroupShard>| shard.store().contents_digest();
-                    let found: Vec<u128> = core.shards().iter().map(of).collect();
-                    Box::pin(std::future::ready(found)) as std::pin::Pin<Box<dyn Future<Output = Vec<u128>>>>
+                let of = of.clone();
+                let of_core = move |core: Rc<replication::node::CoreGroups>| {
+                    let found: Vec<T> = core.shards().iter().map(|shard| of(shard.store())).collect();
+                    Box::pin(std::future::ready(found)) as std::pin::Pin<Box<dyn Future<Output = Vec<T>>>>
                 };
-                digests.extend(node.on_core(core, of_core).await);
+                told.extend(node.on_core(core, of_core).await);
             }
-            digests
+            told
         };
         self.run(index, asked)
     }

@@ -4,6 +4,7 @@
 use super::{Assembly, VolumeError};
 use crate::api::VolumeInfo;
 use cluster::{HostChange, change_hosts};
+use types::{Mutant, mutant};
 
 impl Assembly {
     /// Changes which hosts may use a volume; every core's directory says so when this returns. `open_by_default`: who may
@@ -18,7 +19,7 @@ impl Assembly {
         let changed = change_hosts(&*self.0.map, info.id, change, open_by_default, by).await?;
         self.refresh(&changed).await?;
         drop(alone);
-        if matches!(change, HostChange::Deny(_) | HostChange::DenyAny) {
+        if matches!(change, HostChange::Deny(_) | HostChange::DenyAny) && !mutant(Mutant::DeniedWithoutRaise) {
             // Nor does an earlier head do anything more for it that counts. No other change waits for that.
             self.raise_everywhere(info.id).await?;
         }

@@ -1,7 +1,7 @@
 //! Three nodes, three copies: a volume has one head, and another node takes it over when that one is gone.
 
 use crate::common::nodes::{
-    CHUNKS, Cluster, NODES, TAKEN_OVER, a_head_that_slept_decides_nothing,
+    self, CHUNKS, Cluster, NODES, TAKEN_OVER, a_head_that_slept_decides_nothing,
     a_host_that_goes_back_keeps_what_it_wrote_there, a_snapshot_is_an_instant_for_a_head_that_slept, asleep, check,
     fill, made, node_id, of, served, who_slept_reads_no_snapshot_that_is_gone,
 };
@@ -11,6 +11,16 @@ use runtime::channel::cross;
 use std::time::Duration;
 use types::{CHUNK_BYTES, NodeId};
 use volume::{IoError, Standing, VolumeError};
+
+#[test]
+fn nothing_is_done_for_a_host_that_was_denied() {
+    (1..5).for_each(nodes::nothing_is_done_for_a_host_that_was_denied);
+}
+
+#[test]
+fn what_two_volumes_are_built_on_stays() {
+    (1..5).for_each(nodes::what_two_volumes_are_built_on_stays);
+}
 
 #[test]
 fn a_volume_is_served_by_its_head_and_listed_by_all() {

@@ -3,6 +3,7 @@
 
 pub mod copies;
 pub mod duties;
+pub mod failing;
 pub mod forwards;
 pub mod hanging;
 pub mod hosts;

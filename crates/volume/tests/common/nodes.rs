@@ -2,8 +2,8 @@
 
 use super::{DISK, DISK_BYTES, new_volume, payload};
 use cluster::{
-    DEFAULT_POOL, FailureDomain, MapFaults, MapStore, NewPool, PoolRulesRecord, SimMap, Transaction, VolumeChange,
-    VolumePlacement, ensure_pool, keys,
+    DEFAULT_POOL, FailureDomain, HostChange, MapFaults, MapStore, NewPool, PoolRulesRecord, SimMap, Transaction,
+    VolumeChange, VolumePlacement, ensure_pool, keys,
 };
 use runtime::channel::cross;
 use runtime::sim::{DiskOptions, NodeOptions as SimNodeOptions, SimNode, World};
@@ -195,6 +195,54 @@ pub fn a_snapshot_is_an_instant_for_a_head_that_slept(seed: u64) {
     });
     cluster.at(head, |assembly| async move { check(&of(&assembly).snapshot("s").expect("it is there"), 1).await });
     assert_eq!(written, 0, "groups take what an older head writes");
+}
+
+/// H4: once a host is denied, an older head that has not heard of it does nothing more for it.
+pub fn nothing_is_done_for_a_host_that_was_denied(seed: u64) {
+    const HOST: &str = "nqn.2026-01.io.example:a";
+    let (cluster, head) = asleep(seed, |assembly| async move {
+        let allowed = HostChange::Allow(HOST.to_owned());
+        drop(assembly.change_hosts("v", &allowed, false).await.expect("allowed"));
+    });
+    let denied = HostChange::Deny(HOST.to_owned());
+    cluster.at(head, |assembly| async move { drop(assembly.change_hosts("v", &denied, false).await.expect("denied")) });
+    cluster.nodes[0].resume();
+    let done = cluster.at(0, |assembly| async move {
+        let (volume, mut done) = (of(&assembly), 0);
+        for chunk in 0..CHUNKS {
+            done += usize::from(volume.write(chunk * CHUNK_BYTES, payload(&[9; 4096])).await.is_ok());
+        }
+        done
+    });
+    assert_eq!(done, 0, "groups take what an older head writes");
+    cluster.at(head, |assembly| async move { check(&of(&assembly), 1).await });
+}
+
+/// H13: what a snapshot held that two volumes are built on stays theirs when it is deleted.
+pub fn what_two_volumes_are_built_on_stays(seed: u64) {
+    let cluster = Cluster::new(seed, 2);
+    cluster.at(0, made);
+    cluster.at(0, |assembly| async move {
+        assembly.create_snapshot("v", "s").await.expect("taken");
+        assembly.clone_volume("v", "s", "c").await.expect("cloned");
+        // Of every other chunk both have something of their own.
+        let clone = served(&assembly, "c").expect("it is listed");
+        for chunk in (0..CHUNKS).step_by(2) {
+            for volume in [&of(&assembly), &clone] {
+                volume.write(chunk * CHUNK_BYTES + 4096, payload(&[7; 4096])).await.expect("written");
+            }
+        }
+        assembly.delete_snapshot("v", "s").await.expect("deleted");
+    });
+    cluster.pass(Duration::from_secs(5));
+    cluster.at(0, |assembly| async move {
+        check(&of(&assembly), 1).await;
+        check(&served(&assembly, "c").expect("it is listed"), 1).await;
+        assembly.delete_volume("v").await.expect("deleted");
+    });
+    cluster.pass(Duration::from_secs(5));
+    let is_there = |assembly: Assembly| async move { check(&served(&assembly, "c").expect("it is listed"), 1).await };
+    cluster.at(0, is_there);
 }
 
 /// H4: a layer does not end while an older head reads through it.
