@@ -1,6 +1,7 @@
 #!/bin/bash
 # Machines become a cluster by `cairn init` and `cairn join`, over IPv6: three begin, a fourth comes and is filled while a volume is
-# written, one is emptied and goes, one dies and is given up; what cannot be is refused with the reason.
+# written, one is emptied and goes; the map moves to
+# another etcd; what cannot be is refused with the reason.
 # Time: 320 s (measured beside other work).
 . "$(dirname "$0")/lib.sh"
 
@@ -50,10 +51,15 @@ load() {
 
 client_port=$(free_port) peer_port=$(free_port)
 etcd="http://[::1]:$client_port"
-etcd --data-dir "$work/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
-    --listen-peer-urls "http://[::1]:$peer_port" --initial-advertise-peer-urls "http://[::1]:$peer_port" \
-    --initial-cluster "default=http://[::1]:$peer_port" > "$work/etcd.log" 2>&1 &
-etcd_pid=$!
+start_etcd() {
+    etcd --data-dir "$work/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
+        --listen-peer-urls "http://[::1]:$peer_port" --initial-advertise-peer-urls "http://[::1]:$peer_port" \
+        --initial-cluster "default=http://[::1]:$peer_port" > "$work/etcd.log" 2>&1 &
+    etcd_pid=$!
+    local tries
+    for tries in $(seq 100); do python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1] + "/health")' "$etcd" 2> /dev/null && return 0; sleep 0.1; done
+}
+start_etcd
 declare -A peers
 for number in 1 2 3 4 5; do
     truncate -s 1G "$work/m$number.img"
@@ -130,4 +136,25 @@ check "it leaves the cluster" removed
 check "it is listed no more" is 'assert [n["name"] for n in s] == ["node-2", "node-3", "node-4"], s' node ls
 check "it does not come back by itself" refused "store" timeout 30 "$cairn" node run --config "$work/m1/node.toml"
 check "what was written is there" load --verify_only=1
+
+# The map moves: it is exported when no node changes it any more, and put into an etcd that has nothing.
+for number in 2 3 4; do check "machine $number is stopped" stop $number; done
+check "the map is exported" "$cairn" map export --config "$work/m4/node.toml" "$work/map.json"
+check "others cannot read it" test "$(stat -c %a "$work/map.json")" = 600
+check "a map with a cluster takes none" refused "is in that map already" "$cairn" map import --config "$work/m4/node.toml" "$work/map.json"
+kill -KILL "$etcd_pid"
+wait "$etcd_pid" 2> /dev/null
+rm -r "$work/etcd"
+start_etcd
+check "a map with nothing in it serves nobody" refused "cairn map import" timeout 60 "$cairn" node run --config "$work/m4/node.toml"
+check "what is no map is not taken" refused "is no export" "$cairn" map import --config "$work/m4/node.toml" "$work/m4/node.toml"
+check "the map is imported" "$cairn" map import --config "$work/m4/node.toml" "$work/map.json"
+for number in 2 3 4; do start $number; done
+for number in 2 3 4; do check "machine $number serves" serves $number; done
+export CAIRN_ADMIN=$(admin_of 4)
+check "the cluster is whole" until_it_is 60 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s' status
+check "what was written is there" load --verify_only=1
+check "a volume that is made now has a number of its own" "$cairn" volume create b --size 64M
+check "a snapshot too" "$cairn" snapshot create a@later
+check "and what is written is read" load --do_verify=1
 finish

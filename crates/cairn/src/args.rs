@@ -93,6 +93,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
     },
+    /// The cluster's map as a file: export, import
+    #[command(subcommand, after_help = crate::map::HELP)]
+    Map(crate::map::MapCommand),
     /// Where the time of a volume's I/O goes, and its slowest commands
     #[command(after_help = help::WHY)]
     Why {

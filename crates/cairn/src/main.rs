@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   args      what may be said, and one line for what may not
-//!   client    the admin API of a running cluster; demo, init, join, node run, device format and device check do without
-//!   volume, host, pool, snapshot, trash, status, check, device, format, demo, join, nodes, duty     one room per command
+//!   client    the admin API of a running cluster; demo, init, join, node run, map, device format and device check do without
+//!   volume, host, pool, snapshot, trash, status, check, device, format, demo, join, nodes, duty, map     one room per command
 //!   bench, bench_target          cairn bench, and whom it measures
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
@@ -22,6 +22,7 @@ mod format;
 mod help;
 mod host;
 mod join;
+mod map;
 mod nodes;
 mod output;
 mod pool;
@@ -102,6 +103,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Bench(command) => bench::run(command, client, format),
         Command::Status { watch } => status::run(&client()?, watch, format),
+        Command::Map(command) => map::run(command, format),
         Command::Check { pool } => check::run(&client()?, pool, format),
         Command::Why { volume } => why::run(&client()?, volume.as_str(), format),
     }

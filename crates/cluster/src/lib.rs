@@ -20,6 +20,7 @@
 //!
 //! Main types: [`MapStore`], the records ([`VolumeRecord`], [`GroupRecord`], …), [`SlotTable`].
 
+mod archive;
 mod catalog;
 pub mod control;
 mod etcd_map;
@@ -34,6 +35,7 @@ mod slots;
 mod state;
 mod typed;
 
+pub use archive::{Archive, ImportError};
 pub use catalog::*;
 pub use etcd_map::{EtcdMap, EtcdOptions};
 pub use map::*;

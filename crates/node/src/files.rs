@@ -6,6 +6,7 @@ use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// What went wrong with a file.
@@ -87,6 +88,20 @@ pub(crate) fn with_tables<T: Serialize>(path: &Path, tables: &T) -> Result<(Stri
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let new = path.with_extension("new");
     let mut file = File::create(&new).map_err(during("create", &new))?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(during("write", &new))?;
+    put_in_place(&new, path)
+}
+
+/// The same for a file that only its owner may read.
+pub(crate) fn replace_secret(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let new = path.with_extension("new");
+    // What is left of one that was cut off may be read by others.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(during("remove", &new)(error)),
+        _ => {}
+    }
+    let opened = File::options().write(true).create_new(true).mode(0o600).open(&new);
+    let mut file = opened.map_err(during("create", &new))?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(during("write", &new))?;
     put_in_place(&new, path)
 }

@@ -267,15 +267,15 @@ fn is_free(address: IpAddr, port: u16, (flag, port_flag): (&str, &str)) -> Resul
     Err(JoiningError::Address(format!("cannot listen on {at} ({error}): {remedy}")))
 }
 
-fn open(config: &NodeConfig) -> Result<std::sync::Arc<dyn MapStore>, JoiningError> {
+pub(crate) fn open(config: &NodeConfig) -> Result<std::sync::Arc<dyn MapStore>, JoiningError> {
     open_map(config).map_err(|error| JoiningError::Etcd { endpoints: endpoints(config), error: error.to_string() })
 }
 
-fn endpoints(config: &NodeConfig) -> String {
+pub(crate) fn endpoints(config: &NodeConfig) -> String {
     config.map.etcd.join(", ")
 }
 
-fn on_a_core<F: Future + 'static>(work: F) -> Result<F::Output, JoiningError>
+pub(crate) fn on_a_core<F: Future + 'static>(work: F) -> Result<F::Output, JoiningError>
 where
     F::Output: 'static,
 {
@@ -289,7 +289,7 @@ fn of_join(error: JoinError, config: &NodeConfig) -> JoiningError {
     }
 }
 
-fn of_catalog(error: CatalogError, endpoints: String) -> JoiningError {
+pub(crate) fn of_catalog(error: CatalogError, endpoints: String) -> JoiningError {
     match error {
         CatalogError::Map(MapError::Unknown) => JoiningError::NoAnswer { endpoints },
         error => JoiningError::Etcd { endpoints, error: error.to_string() },

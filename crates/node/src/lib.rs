@@ -38,6 +38,7 @@ pub mod joining;
 pub mod keys;
 mod local_node;
 pub mod log;
+pub mod map_file;
 mod metrics;
 pub mod node_name;
 pub mod pools;

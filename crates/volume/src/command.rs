@@ -432,6 +432,11 @@ impl Pair {
             let looked =
                 join(first.look(&volume, first_target, looks), second.look(&volume, second_target, more)).await;
             match looked {
+                // One half was compared before a rollback and the other behind it: at no instant it held both. Nothing was written.
+                (Ok(Done::Same(first)), Ok(Done::Same(second))) if first != second => {
+                    let why = format!("volume {} was rolled back while it was compared", volume.info.name);
+                    return Ok(Finished(Done::NotCompared(IoError::Unavailable(why)), None));
+                }
                 (Ok(Done::Same(first)), Ok(Done::Same(second))) => {
                     (first_part.compared, second_part.compared) = (Some(first), Some(second));
                 }

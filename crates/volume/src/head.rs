@@ -18,7 +18,7 @@ use crate::snapshot::{Reading, SnapshotState};
 use crate::spec::{LocalTable, VolumeSpec};
 use replication::node::CoreGroups;
 use replication::protocol::goes_on_in;
-use replication::{Access, GroupError, OnItsWay};
+use replication::{Access, GroupError, OnItsWay, Stamp};
 use runtime::channel::{CrossReceiver, CrossSender, WaitList, cross};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -28,6 +28,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::ReadError;
+use store::format::LayerRecord;
 use types::{GroupId, LayerId, StoreId, VolumeEpoch, VolumeId};
 
 /// Messages between two cores before the sender's own queue takes over.
@@ -195,6 +196,11 @@ impl Head {
         known.filter(|state| state.standing() != Standing::Elsewhere).map(|state| state.gate.term().spec.clone())
     }
 
+    /// What groups are told of this head of a volume that is served here.
+    fn reign_of(&self, volume: VolumeId) -> Option<Reign> {
+        self.spec_of(volume).map(|spec| (spec.epoch, spec.layer_records.clone()))
+    }
+
     /// A group has seen a later head of the volume: this one serves nothing of it from now on, on any core (H3).
     #[cold]
     pub(crate) fn deposed(self: &Rc<Self>, volume: VolumeId, seen: VolumeEpoch) {
@@ -262,7 +268,8 @@ impl Head {
     /// Takes over the ticket of a command that ended while something that it asked for is on its way.
     pub(crate) fn adopt(self: &Rc<Self>, orphan: Orphan) {
         self.orphans.borrow_mut().push(orphan.volume);
-        runtime::spawn(keep(self.clone(), orphan));
+        let reign = self.reign_of(orphan.volume);
+        runtime::spawn(keep(self.clone(), orphan, reign));
     }
 
     /// Whether something that outlived its command may still change the volume from here.
@@ -309,14 +316,19 @@ async fn send_all(head: Rc<Head>, core: usize, sender: CrossSender<Message>) {
     }
 }
 
-/// Gives the ticket up when no newer command can be overtaken any more: what was asked is done, or is void (H5).
-async fn keep(head: Rc<Head>, orphan: Orphan) {
+/// What a group is told of a head: its epoch, and its volume's layers.
+type Reign = (VolumeEpoch, Vec<LayerRecord>);
+
+/// Gives the ticket up when no newer command can be overtaken any more: what was asked is done, or is void (H5). `reign`: as it is
+/// served; a volume that is locked meanwhile may be served again in the same one.
+async fn keep(head: Rc<Head>, orphan: Orphan, mut reign: Option<Reign>) {
     let Orphan { ticket, group, mut change, volume } = orphan;
     let mut outcome = group.wait(&mut change).await.map(drop);
     while let Err(GroupError::Unknown { .. } | GroupError::Stopped { .. }) = outcome {
-        // Of a volume that is not served any more there are no newer commands.
-        let Some(spec) = head.spec_of(volume) else { break };
-        outcome = group.settle(spec.stamp()).await;
+        reign = head.reign_of(volume).or(reign);
+        // It was not served even when this began: there are no newer commands.
+        let Some((epoch, layers)) = &reign else { break };
+        outcome = group.settle(Stamp::new(volume, *epoch, layers)).await;
         if let Err(GroupError::Stopped { .. }) = outcome {
             // Nothing is served from it any more.
             break;

@@ -79,7 +79,8 @@ pub(super) fn is_of_failed(reason: &str, node: &NodeStatus) -> bool {
     })
 }
 
-pub(super) fn now_ns() -> u64 {
+/// Wall time, ns since 1970.
+pub(crate) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 

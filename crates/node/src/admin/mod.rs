@@ -29,6 +29,7 @@ pub use book::AddressBook;
 pub use duties::cost_of;
 pub use elsewhere::{ASKED_MAX, Asked};
 pub use health::Looked;
+pub(crate) use health::now_ns;
 pub use server::{ADMIN_PATHS, Admin};
 #[cfg(test)]
 pub(crate) use view::status as status_of;

@@ -83,6 +83,11 @@ impl Heads {
         self.note(volume);
     }
 
+    /// Whether cores may not know all snapshots of the volume, or some that are gone.
+    pub(super) fn is_unsure(&self, id: VolumeId) -> bool {
+        self.unsure.borrow().contains(&id)
+    }
+
     /// Cores may not know all snapshots of the volume.
     pub(super) fn is_unsure_of_snapshots(&self, id: VolumeId) {
         if !mutant(Mutant::UntoldForgotten) {

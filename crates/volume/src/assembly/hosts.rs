@@ -3,7 +3,7 @@
 
 use super::{Assembly, VolumeError};
 use crate::api::VolumeInfo;
-use cluster::{HostChange, change_hosts};
+use cluster::{HostChange, VolumeRecord, change_hosts, get, keys};
 use types::{Mutant, mutant};
 
 impl Assembly {
@@ -16,10 +16,15 @@ impl Assembly {
         open_by_default: bool,
     ) -> Result<VolumeInfo, VolumeError> {
         let (info, by, alone) = self.alone_with(volume).await?;
+        let before = get::<VolumeRecord>(&*self.0.map, &keys::volume(info.id)).await?;
+        let was_open = before.is_some_and(|found| found.record.hosts.is_open(open_by_default));
         let changed = change_hosts(&*self.0.map, info.id, change, open_by_default, by).await?;
         self.refresh(&changed).await?;
         drop(alone);
-        if matches!(change, HostChange::Deny(_) | HostChange::DenyAny) && !mutant(Mutant::DeniedWithoutRaise) {
+        // Who allows one of a volume that was open to all denies all others.
+        let is_closed = was_open && !changed.hosts.is_open(open_by_default);
+        let denies = is_closed || matches!(change, HostChange::Deny(_) | HostChange::DenyAny);
+        if denies && !mutant(Mutant::DeniedWithoutRaise) {
             // Nor does an earlier head do anything more for it that counts. No other change waits for that.
             self.raise_everywhere(info.id).await?;
         }

@@ -126,6 +126,10 @@ impl Assembly {
         if self.is_being_named(id) {
             return Err(VolumeError::Layer("snapshots of several volumes are being named".to_owned()));
         }
+        if self.0.heads.is_unsure(id) {
+            // A deletion without an answer may have been done late: whoever still reads that snapshot here hears of it first.
+            self.tell_snapshots(id, None).await?;
+        }
         // In this order: what acted may have become an orphan in between, and never the other way round.
         let written_to = self.written_to().await?;
         let has_orphans = self.on_each_core(move |head| Box::pin(async move { head.has_orphans(id) })).await;

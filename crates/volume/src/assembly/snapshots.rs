@@ -7,6 +7,7 @@
 //! below it, with the first command that it takes under it.
 
 use super::changing::Alone;
+use super::raise::Raised;
 use super::{Assembly, VolumeError};
 use crate::api::{Encryption, VolumeInfo};
 use crate::gate::Term;
@@ -36,8 +37,7 @@ impl Assembly {
     /// If the name is not allowed or taken, or commands hang: then there is no snapshot.
     pub async fn create_snapshot(&self, volume: &str, name: &str) -> Result<SnapshotRecord, VolumeError> {
         check_name(name).map_err(CatalogError::from)?;
-        self.raise_first(volume).await?;
-        let (info, by, _alone) = self.alone_with(volume).await?;
+        let (info, by, _alone) = self.alone_and_raised(volume).await?;
         match snapshot(&*self.0.map, info.id, name).await {
             Ok(_) => return Err(CatalogError::SnapshotExists(name.to_owned()).into()),
             Err(CatalogError::NoSnapshot(_)) => {}
@@ -139,8 +139,7 @@ impl Assembly {
     /// Makes the volume hold what the snapshot holds. What was written since is gone; other snapshots stay. Commands
     /// that run meanwhile are as if they had come before. No host may have anything of it in a cache.
     pub async fn roll_back(&self, volume: &str, name: &str) -> Result<(), VolumeError> {
-        self.raise_first(volume).await?;
-        let (info, by, _alone) = self.alone_with(volume).await?;
+        let (info, by, _alone) = self.alone_and_raised(volume).await?;
         self.go_on_with(async || roll_back(&*self.0.map, info.id, name, by).await, true).await?;
         Ok(())
     }
@@ -211,12 +210,19 @@ impl Assembly {
         self.reign(info.id).ok_or_else(elsewhere)
     }
 
-    /// No earlier head writes anything more (H4): what is one instant here is one for all. Outside of the lock, as it may
-    /// take long.
-    async fn raise_first(&self, volume: &str) -> Result<(), VolumeError> {
-        match mutant(Mutant::SnapshotWithoutRaise) {
-            true => Ok(()),
-            false => self.raise_everywhere(self.mine(volume)?.id).await,
+    /// The same in a reign in which no earlier head writes anything more (H4): what is one instant here is one for all. Raised
+    /// outside of the lock, as it may take long; meanwhile this node may have become the head anew, or the name another volume's.
+    async fn alone_and_raised(&self, volume: &str) -> Result<(VolumeInfo, Reign, Alone), VolumeError> {
+        loop {
+            if !mutant(Mutant::SnapshotWithoutRaise) {
+                self.raise_everywhere(self.mine(volume)?.id).await?;
+            }
+            let alone = self.alone_with(volume).await?;
+            let (info, by, _) = &alone;
+            let is_raised = self.0.heads.raised(info.id, by.epoch) == Raised::Everywhere;
+            if is_raised || mutant(Mutant::SnapshotWithoutRaise) {
+                return Ok(alone);
+            }
         }
     }
 

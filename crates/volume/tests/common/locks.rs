@@ -68,7 +68,7 @@ pub fn no_raise_is_lost(seed: u64) {
 }
 
 /// A compare-and-write over two chunks of two cores while the volume is rolled back: whichever of the two comes first,
-/// what the snapshot holds is there afterwards, for it never holds what is compared with.
+/// what the snapshot holds is there afterwards, for it never holds what is compared with; every other time half of it.
 pub fn is_before_or_after_a_rollback(seed: u64) {
     let machine = Machine::with_disk(seed, 2, 4 << 30);
     let assembly = machine.start();
@@ -76,7 +76,17 @@ pub fn is_before_or_after_a_rollback(seed: u64) {
         assembly.create_volume(new_volume("v", 8 << 20)).await.expect("made");
         let volume = assembly.directory().by_name("v").expect("served");
         let (random, len) = (Random::new(seed), 16384);
-        let image = |round: u64, what: u64| payload(&image(round << 8 | what, len));
+        // One half of what the snapshot holds, in this chunk or that, is what is compared with.
+        let image = |round: u64, what: u64| {
+            let mut bytes = image(round << 8 | what, len);
+            let of_snapshot = image(round << 8 | 1, len);
+            match (what, round % 4) {
+                (2, 1) => bytes[len / 2..].copy_from_slice(&of_snapshot[len / 2..]),
+                (2, 3) => bytes[..len / 2].copy_from_slice(&of_snapshot[..len / 2]),
+                _ => {}
+            }
+            payload(&bytes)
+        };
         for round in 0..24 {
             let offset = (1 + round % 7) * CHUNK - 8192;
             volume.write(offset, image(round, 1)).await.expect("written");

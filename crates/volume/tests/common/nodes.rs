@@ -197,15 +197,21 @@ pub fn a_snapshot_is_an_instant_for_a_head_that_slept(seed: u64) {
     assert_eq!(written, 0, "groups take what an older head writes");
 }
 
-/// H4: once a host is denied, an older head that has not heard of it does nothing more for it.
+/// H4: once a host is denied, an older head that has not heard of it does nothing more for it. Who allows one host of a volume
+/// that was open to all denies all others.
 pub fn nothing_is_done_for_a_host_that_was_denied(seed: u64) {
     const HOST: &str = "nqn.2026-01.io.example:a";
-    let (cluster, head) = asleep(seed, |assembly| async move {
-        let allowed = HostChange::Allow(HOST.to_owned());
-        drop(assembly.change_hosts("v", &allowed, false).await.expect("allowed"));
+    let is_open = seed.is_multiple_of(2);
+    let (cluster, head) = asleep(seed, move |assembly| async move {
+        if !is_open {
+            let allowed = HostChange::Allow(HOST.to_owned());
+            drop(assembly.change_hosts("v", &allowed, false).await.expect("allowed"));
+        }
     });
-    let denied = HostChange::Deny(HOST.to_owned());
-    cluster.at(head, |assembly| async move { drop(assembly.change_hosts("v", &denied, false).await.expect("denied")) });
+    let denies = if is_open { HostChange::Allow } else { HostChange::Deny }(HOST.to_owned());
+    cluster.at(head, move |assembly| async move {
+        drop(assembly.change_hosts("v", &denies, is_open).await.expect("denied"));
+    });
     cluster.nodes[0].resume();
     let done = cluster.at(0, |assembly| async move {
         let (volume, mut done) = (of(&assembly), 0);

@@ -217,6 +217,13 @@ impl Assembly {
                 return Ok(Err(Changed));
             }
         }
+        if !looking.findings.is_empty() && !is_last {
+            let now = get::<GroupRecord>(map, &keys::group(group)).await?.map(|found| found.record);
+            let is_same = |now: GroupRecord| (now.members, now.in_sync) == (record.members, record.in_sync);
+            if !now.is_some_and(is_same) {
+                return Ok(Err(Changed));
+            }
+        }
         looking.tell();
         Ok(Ok(()))
     }
