@@ -22,6 +22,8 @@ mod format;
 mod help;
 mod host;
 mod join;
+#[cfg(feature = "mutants")]
+mod mutant;
 mod nodes;
 mod output;
 mod pool;
@@ -64,6 +66,8 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "mutants")]
+    mutant::activate();
     match args::parse(std::env::args_os()).map_err(usage).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { line, exit_status }) => {
