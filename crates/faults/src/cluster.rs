@@ -254,7 +254,7 @@ impl Cluster {
 
     /// The load has answers again: so many more than there were.
     pub fn until_answered(&self, what: &str, load: &Load) {
-        const ANSWERS: u64 = 200;
+        const ANSWERS: u64 = 600;
         let before = load.completed();
         self.until(what, Some(load), |_| load.completed() >= before + ANSWERS);
     }

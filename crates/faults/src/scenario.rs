@@ -23,7 +23,8 @@ pub const ALL: [Scenario; 7] = [
 
 /// Load before the fault.
 const BEFORE: Duration = Duration::from_secs(2);
-/// Longer than a lease and a session last, than a host waits for an answer, and than it takes others to go on.
+/// Longer than a lease and a session last, than a host waits for an answer, than it takes others to go on, and than a node waits
+/// for a group that does not serve.
 const PAUSED: Duration = Duration::from_secs(20);
 
 /// So long a node does not hear what it is asked: too short for others to do without it.
@@ -68,19 +69,19 @@ impl Run {
 }
 
 /// The node that serves the volume stands still, and goes on when others have taken its place: what it still holds of requests
-/// must do nothing. The first time it is alone in that. The second time it waits for answers of a node that is killed: when it
-/// goes on, it asks again for what its clients have had done elsewhere since.
+/// must do nothing. The first time it is alone in that, and has given up what it held when it goes on. The second time it waits
+/// for answers of a node that is killed, and has not given up: it asks again for what its clients have had done elsewhere since.
 fn paused_head() {
     let run = Run::new(SPREAD, Some(2));
     serves(&run, 1);
-    stands_still(&run, || {});
+    stands_still(&run, PAUSED, || {});
     assert!(run.cluster.has_said("node-1 has not been heard of"), "{:?}", run.cluster.causes);
     run.cluster.until("the cluster is whole again", Some(&run.load), Cluster::is_whole);
     serves(&run, 1);
     let leads = run.cluster.node(3).worker;
     let deaf = StandsStill::new(leads);
     run.cluster.pause(DEAF, &run.load);
-    stands_still(&run, || signal(leads, SIGKILL));
+    stands_still(&run, Duration::ZERO, || signal(leads, SIGKILL));
     drop(deaf);
     run.judge();
 }
@@ -93,10 +94,10 @@ fn serves(run: &Run, node: usize) {
     }
 }
 
-/// The first node does for a while, and `meanwhile` happens.
-fn stands_still(run: &Run, meanwhile: impl FnOnce()) {
-    let began = Instant::now();
+/// The first node does until others go on without it, and at least so long; `meanwhile` happens when it does.
+fn stands_still(run: &Run, at_least: Duration, meanwhile: impl FnOnce()) {
     let still = StandsStill::new(run.cluster.node(1).worker);
+    let began = Instant::now();
     meanwhile();
     run.cluster.until("another node has the head", Some(&run.load), |cluster| {
         cluster.is_whole();
@@ -105,8 +106,9 @@ fn stands_still(run: &Run, meanwhile: impl FnOnce()) {
             .is_some_and(|volume| volume["head"] != "node-1" && volume["head"].is_string())
     });
     run.cluster.until_answered("the load has answers without it", &run.load);
-    run.cluster.pause(PAUSED.saturating_sub(began.elapsed()), &run.load);
+    run.cluster.pause(at_least.saturating_sub(began.elapsed()), &run.load);
     drop(still);
+    println!("      it stood still for {:.1} s", began.elapsed().as_secs_f64());
 }
 
 /// kill -9 of a node that leads groups and has no head, again and again; and of the last one that stands, which leads all.
