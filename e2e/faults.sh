@@ -2,7 +2,7 @@
 # A cluster of processes under load, hurt: nodes paused and killed, the map killed, the power cut; judged by the simulator's
 # checker from what clients saw (crates/faults).
 #   e2e/faults.sh [SCENARIO...]     all, or those named
-# Time: 600 s.
+# Time: 500 s.
 . "$(dirname "$0")/lib.sh"
 
 need faults etcd || finish

@@ -42,6 +42,8 @@ pub struct Addresses {
 
 /// Shows what becomes of a thing.
 const WATCH: &str = "cairn status --watch";
+/// What is to be done about damage of which there is another copy.
+const COMPARE: &str = "what is missing is copied from others; nothing is lost if all copies agree:";
 /// Damaged places of a device that stand among the reasons; `damaged` of the device lists more.
 const DAMAGED_NAMED_MAX: usize = 3;
 
@@ -178,8 +180,10 @@ fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Find
         let has_others = pools.iter().any(|pool| pool.record.replicas > 1);
         let alone = if has_others { "" } else { " and there is no other copy" };
         let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
-        let places: Vec<String> = device.damaged.iter().take(DAMAGED_NAMED_MAX).cloned().collect();
-        found.push(Finding::new(Severity::Stopped, cause).advise(places.join("; "), ""));
+        let finding = Finding::new(Severity::Stopped, cause);
+        let mut advice: Vec<&str> = device.damaged.iter().take(DAMAGED_NAMED_MAX).map(String::as_str).collect();
+        advice.push(if has_others { COMPARE } else { "what lies there is lost, unless there is a backup of it:" });
+        found.push(finding.advise(advice.join("; "), if has_others { "cairn check" } else { "cairn volume ls" }));
     }
     if node.groups_serving < node.groups_total {
         let silent = node.groups_total - node.groups_serving;
