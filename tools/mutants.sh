@@ -1,26 +1,28 @@
 #!/bin/bash
 # Every deliberate bug in the shipped code is caught, and what catches it passes without it: searches and ways through the
 # model, the simulator's workloads, and tests that are made for one bug each. A bug that nothing tries is not caught.
-#   tools/mutants.sh                all of them
+#   tools/mutants.sh                all of them; two of them in clusters of processes, too
 #   tools/mutants.sh replication    those of replication and of catching up, in some minutes
 # The last line says how many of how many.
 set -u
 cd "$(dirname "$0")/.."
 
-features=cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants,cairn-cluster/mutants,cairn-model/mutants,cairn-replication/mutants
+features=cairn/mutants,cairn-sim/mutants,cairn-e2e/mutants,cairn-nvme/mutants,cairn-volume/mutants,cairn-store/mutants,cairn-cluster/mutants,cairn-model/mutants,cairn-replication/mutants
 target=${CARGO_TARGET_DIR:-$PWD/target}
 logs=target/test-logs
 mkdir -p "$logs"
 
 # What is tried: test files, and workloads of the simulator. And which bugs there are, by what is said of them.
 tests=(protocol_mutants ways rules heads members_mutants)
-workloads=(cluster) about='Replication|Catch-up|Scrub'
+workloads=(cluster) processes=() about='Replication|Catch-up|Scrub'
 case ${1:-all} in
 replication) ;;
 all)
     tests+=(layers_mutants cleaning_mutants instant_mutants locks_mutants status_mutants limits_mutants heads_mutants joining stopped_mutants endings control pools ghost_mutant power_loss
         stopped_store)
     workloads+=(store volume hosts) about='[A-Z][A-Za-z -]*'
+    # Clusters of processes (crates/faults): the bug, and the scenario that it must fail.
+    processes=(OlderHeadTaken:paused-head LastOneStanding:primary-killed)
     ;;
 *)
     echo "usage: tools/mutants.sh [replication]" >&2
@@ -50,7 +52,33 @@ step() {
     echo "$name: $((SECONDS - began)) s"
 }
 
-step simulator cargo build --workspace --features "$features" --bin cairn-sim
+# What the scenario says that fails, in one line: the last panic is the verdict.
+verdict() { grep -aA 1 '^thread .* panicked' "$1" | tail -n 1 | cut -c 1-100; }
+
+run_scenario() { CAIRN_BIN=$target/mutants/cairn "$target/mutants/cairn-faults" "$1"; }
+
+# in_processes BUG SCENARIO: three times until it fails with the bug; then it must pass without. What failed for another reason
+# than what clients saw is not caught.
+in_processes() {
+    local bug=$1 scenario=$2 out=$logs/mutants-processes-$1.log tries
+    for tries in 1 2 3; do
+        CAIRN_MUTANT=$bug run_scenario "$scenario" > "$out" 2>&1 || break
+    done
+    if ! grep -q "^FAIL  $scenario" "$out"; then
+        echo "mutant $bug NOT CAUGHT by $scenario: passes with it, $tries times"
+    elif ! verdict "$out" | grep -qE '^(linearizability|atomicity): '; then
+        echo "mutant $bug NOT CAUGHT by $scenario: it fails otherwise: $(verdict "$out")"
+    elif ! run_scenario "$scenario" > "$out.without" 2>&1; then
+        echo "mutant $bug NOT CAUGHT by $scenario: fails without it, too: $(verdict "$out.without")"
+    else
+        echo "mutant $bug caught by $scenario: $(verdict "$out")"
+    fi
+}
+
+step simulator cargo build --workspace --features "$features" --bin cairn-sim --bin cairn --bin cairn-faults
+# What the environment can put a bug into is kept apart from what is built to be used.
+mkdir -p "$target/mutants"
+cp "$target/debug/cairn" "$target/debug/cairn-faults" "$target/mutants/"
 step tests cargo test --workspace --features "$features" --no-run $(printf -- '--test %s ' "${tests[@]}")
 began=$SECONDS
 for test in "${tests[@]}"; do
@@ -59,9 +87,12 @@ done
 for workload in "${workloads[@]}"; do
     step "$workload" "$target/debug/cairn-sim" mutants "$workload"
 done
+for pair in "${processes[@]}"; do
+    step "${pair#*:}" in_processes "${pair%:*}" "${pair#*:}"
+done
 echo "without the build: $((SECONDS - began)) s"
 
-lines=$(cat $(printf "$logs/mutants-%s.log " "${tests[@]}" "${workloads[@]}") | grep -E '^mutant ')
+lines=$(cat $(printf "$logs/mutants-%s.log " "${tests[@]}" "${workloads[@]}" "${processes[@]#*:}") | grep -E '^mutant ')
 tried=$(awk '{ print $2 }' <<< "$lines" | sort -u)
 missed=$(awk '$3 != "caught" { print $2 }' <<< "$lines" | sort -u)
 all=$(printf '%s\n%s\n' "$(bugs)" "$tried" | sort -u)

@@ -23,6 +23,8 @@ mod help;
 mod host;
 mod join;
 mod map;
+#[cfg(feature = "mutants")]
+mod mutant;
 mod nodes;
 mod output;
 mod pool;
@@ -65,6 +67,8 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "mutants")]
+    mutant::activate();
     match args::parse(std::env::args_os()).map_err(usage).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { line, exit_status }) => {

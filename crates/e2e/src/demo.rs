@@ -80,8 +80,21 @@ impl Demo {
     /// # Panics
     /// If it is not ready in time: then what it said on stderr has been passed on.
     pub fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let ports = ["--nvme-port", "0", "--nbd-port", "0", "--admin-port", "0"];
+        Self::run(directory, &[&ports, arguments].concat())
+    }
+
+    /// Starts it again in a directory whose nodes are processes: they keep the ports that clients know.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    pub fn start_again(directory: &Path) -> Self {
+        Self::run(directory, &[])
+    }
+
+    fn run(directory: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(binary())
-            .args(["demo", "--nvme-port", "0", "--nbd-port", "0", "--admin-port", "0", "--dir"])
+            .args(["demo", "--dir"])
             .arg(directory)
             .args(arguments)
             .stdin(Stdio::null())

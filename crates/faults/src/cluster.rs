@@ -5,7 +5,7 @@ use e2e::admin;
 use e2e::demo::{Demo, binary};
 use e2e::directory::TemporaryDirectory;
 use serde_json::Value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,11 +25,29 @@ pub struct Cluster {
     nodes: usize,
     demo: Option<Demo>,
     admins: Vec<SocketAddr>,
+    /// Who answered last, from 0.
+    answers: Cell<usize>,
     /// Why what was not green was so, as it said.
     pub causes: RefCell<Vec<String>>,
     /// Findings that did not say all that they must.
     pub unexplained: RefCell<Vec<String>>,
 }
+
+/// What a cluster is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Nodes, each with a device.
+    pub nodes: usize,
+    /// Size of each device.
+    pub device_size: &'static str,
+    /// Which nodes lead the volume's groups: see `cairn volume create --placement`.
+    pub placement: &'static str,
+}
+
+/// All of the volume's groups are led by the first node, which is its head, too.
+pub const GATHERED: Shape = Shape { nodes: 3, device_size: "512M", placement: "local:node-1" };
+/// Each node leads some of the volume's groups.
+pub const SPREAD: Shape = Shape { placement: "spread", ..GATHERED };
 
 /// Processes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,26 +60,27 @@ pub struct NodeProcess {
 
 impl Cluster {
     /// A new one, with three copies of a volume that nothing was written to.
-    pub fn new(nodes: usize, device_size: &str) -> Self {
-        let directory = TemporaryDirectory::on_disk();
+    pub fn new(shape: Shape) -> Self {
         let mut this = Self {
-            directory,
-            nodes,
+            directory: TemporaryDirectory::on_disk(),
+            nodes: shape.nodes,
             demo: None,
             admins: Vec::new(),
+            answers: Cell::new(0),
             causes: RefCell::default(),
             unexplained: RefCell::default(),
         };
-        let (count, volume) = (nodes.to_string(), format!("{VOLUME}:{VOLUME_SIZE}"));
-        let new =
-            ["--nodes", &count, "--replicas", "3", "--processes", "--device-size", device_size, "--volume", &volume];
-        this.start(&new);
+        let (nodes, size) = (shape.nodes.to_string(), shape.device_size);
+        // It must have a volume from the start: one that nobody uses.
+        let new = ["--nodes", &nodes, "--replicas", "3", "--processes", "--device-size", size, "--volume", "idle:1M"];
+        this.runs(Demo::start(&this.path("d"), &new));
         this.until("the cluster is whole", None, Self::is_whole);
+        this.cairn(&["volume", "create", VOLUME, "--size", VOLUME_SIZE, "--placement", shape.placement]);
         this
     }
 
-    fn start(&mut self, arguments: &[&str]) {
-        self.demo = Some(Demo::start(&self.path("d"), arguments));
+    fn runs(&mut self, demo: Demo) {
+        self.demo = Some(demo);
         let admin = |node: usize| {
             let file =
                 std::fs::read_to_string(self.path(&format!("d/node-{node}/node.toml"))).expect("a node has its file");
@@ -72,9 +91,11 @@ impl Cluster {
         self.admins = (1..=self.nodes).map(admin).collect();
     }
 
-    /// Starts it again, when it was [cut](Self::cut).
+    /// Starts it again, when it was [cut](Self::cut): where it was before.
     pub fn start_again(&mut self) {
-        self.start(&[]);
+        let before = self.admins.clone();
+        self.runs(Demo::start_again(&self.path("d")));
+        assert_eq!(self.admins, before, "nodes keep their ports, or clients look for them in vain");
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -90,9 +111,14 @@ impl Cluster {
         self.demo.as_ref().expect("it runs")
     }
 
-    /// What the first node says that answers.
+    /// What some node says that answers. Who answered before is asked first: of one that stands still it takes seconds to see it.
     pub fn ask(&self, path: &str) -> Option<Value> {
-        self.admins.iter().find_map(|at| admin::try_get(*at, path))
+        let asked_first = self.answers.get();
+        (0..self.nodes).map(|turn| (asked_first + turn) % self.nodes).find_map(|node| {
+            let answer = admin::try_get(self.admins[node], path)?;
+            self.answers.set(node);
+            Some(answer)
+        })
     }
 
     /// What one node says.
@@ -130,14 +156,9 @@ impl Cluster {
 
     /// etcd.
     pub fn etcd(&self) -> i32 {
-        let own = self.demo().pid() as i32;
-        let processes = std::fs::read_dir("/proc").expect("Linux");
-        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-        let is_etcd = |pid: &i32| {
-            parent(*pid) == Some(own)
-                && std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "etcd")
-        };
-        pids.into_iter().find(is_etcd).expect("the demo has an etcd")
+        let is_etcd =
+            |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "etcd");
+        children(self.demo().pid() as i32).find(is_etcd).expect("the demo has an etcd")
     }
 
     /// kill -9 of the demo, with which all of its processes end: the power is cut.
@@ -233,7 +254,7 @@ impl Cluster {
 
     /// The load has answers again: so many more than there were.
     pub fn until_answered(&self, what: &str, load: &Load) {
-        const ANSWERS: u64 = 200;
+        const ANSWERS: u64 = 600;
         let before = load.completed();
         self.until(what, Some(load), |_| load.completed() >= before + ANSWERS);
     }
@@ -260,6 +281,47 @@ pub fn signal(pid: i32, signal: i32) {
     // SAFETY: kill takes two numbers.
     let result = unsafe { libc::kill(pid, signal) };
     assert_eq!(result, 0, "kill {pid}: {}", std::io::Error::last_os_error());
+}
+
+/// A process that stands still until this goes.
+pub struct StandsStill(i32);
+
+impl StandsStill {
+    /// From now on.
+    pub fn new(pid: i32) -> Self {
+        signal(pid, libc::SIGSTOP);
+        Self(pid)
+    }
+}
+
+impl Drop for StandsStill {
+    /// Whatever fails meanwhile: it goes on, if it was not killed.
+    fn drop(&mut self) {
+        if is_there(self.0) {
+            // SAFETY: kill takes two numbers.
+            unsafe { libc::kill(self.0, libc::SIGCONT) };
+        }
+    }
+}
+
+impl NodeProcess {
+    /// The node that its supervisor starts when this one was killed, as soon as it is a process.
+    pub fn successor(self) -> i32 {
+        let began = Instant::now();
+        loop {
+            if let Some(next) = children(self.supervisor).find(|pid| *pid != self.worker) {
+                return next;
+            }
+            assert!(began.elapsed() < WAIT_MAX, "a node that was killed is started again");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn children(of: i32) -> impl Iterator<Item = i32> {
+    let processes = std::fs::read_dir("/proc").expect("Linux");
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(move |pid| parent(*pid) == Some(of))
 }
 
 fn is_there(pid: i32) -> bool {

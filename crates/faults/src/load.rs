@@ -30,8 +30,9 @@ const NBD_WORKERS: usize = 2;
 const WORKERS: usize = HOST_WORKERS + NBD_WORKERS;
 /// Between two commands of a worker: what is judged is to cover the fault, not to be large.
 const PAUSE: Duration = Duration::from_millis(4);
-/// A host that has no answer for so long sends again. Less than a node is paused for, so that what it held becomes a ghost.
-const IO_TIMEOUT: Duration = Duration::from_secs(8);
+/// A host that has no answer for so long sends again. Less than it takes others to follow a head that stands still, so that what
+/// it held becomes a ghost.
+const IO_TIMEOUT: Duration = Duration::from_secs(5);
 /// An NBD client that has no answer for so long connects anew.
 const NBD_PATIENCE: Duration = Duration::from_secs(20);
 /// The clock of `Shared` says this of a worker that waits for nothing.

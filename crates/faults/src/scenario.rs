@@ -1,9 +1,9 @@
 //! One fault each: load runs, the fault comes, the load goes on within 30 s, status says why, all becomes whole again, and what
 //! clients saw is judged.
 
-use crate::cluster::{Cluster, signal};
+use crate::cluster::{Cluster, GATHERED, SPREAD, Shape, StandsStill, signal};
 use crate::load::Load;
-use libc::{SIGCONT, SIGKILL, SIGSTOP};
+use libc::SIGKILL;
 use sim::checker;
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,14 @@ pub const ALL: [Scenario; 7] = [
 
 /// Load before the fault.
 const BEFORE: Duration = Duration::from_secs(2);
-/// Longer than a lease and a session last, than a host waits for an answer, and than it takes others to go on.
+/// Longer than a lease and a session last, than a host waits for an answer, than it takes others to go on, and than a node waits
+/// for a group that does not serve.
 const PAUSED: Duration = Duration::from_secs(20);
+
+/// So long a node does not hear what it is asked: too short for others to do without it.
+const DEAF: Duration = Duration::from_millis(400);
+/// So long one node is alone: longer than it takes it to see that the others are silent, and to have that written down.
+const ALONE: Duration = Duration::from_secs(8);
 
 struct Run {
     cluster: Cluster,
@@ -33,9 +39,9 @@ struct Run {
 
 impl Run {
     /// A cluster under load; NBD at a node that is not hurt.
-    fn new(nodes: usize, nbd_node: usize) -> Self {
-        let cluster = Cluster::new(nodes, "512M");
-        let load = Load::start(cluster.target(Some(nbd_node)), 1);
+    fn new(shape: Shape, nbd_node: Option<usize>) -> Self {
+        let cluster = Cluster::new(shape);
+        let load = Load::start(cluster.target(nbd_node), 1);
         cluster.until_answered("the load runs", &load);
         cluster.pause(BEFORE, &load);
         Self { cluster, load }
@@ -63,16 +69,36 @@ impl Run {
 }
 
 /// The node that serves the volume stands still, and goes on when others have taken its place: what it still holds of requests
-/// must do nothing.
+/// must do nothing. The first time it is alone in that, and has given up what it held when it goes on. The second time it waits
+/// for answers of a node that is killed, and has not given up: it asks again for what its clients have had done elsewhere since.
 fn paused_head() {
-    let run = Run::new(3, 2);
-    let head = run.cluster.head().expect("the volume has a head");
-    assert_eq!(head, 1, "a volume's first home is the first node");
-    let paused = run.cluster.node(head).worker;
+    let run = Run::new(SPREAD, Some(2));
+    serves(&run, 1);
+    stands_still(&run, PAUSED, || {});
+    assert!(run.cluster.has_said("node-1 has not been heard of"), "{:?}", run.cluster.causes);
+    run.cluster.until("the cluster is whole again", Some(&run.load), Cluster::is_whole);
+    serves(&run, 1);
+    let leads = run.cluster.node(3).worker;
+    let deaf = StandsStill::new(leads);
+    run.cluster.pause(DEAF, &run.load);
+    stands_still(&run, Duration::ZERO, || signal(leads, SIGKILL));
+    drop(deaf);
+    run.judge();
+}
+
+/// The volume goes to this node, if it is elsewhere.
+fn serves(run: &Run, node: usize) {
+    if run.cluster.head() != Some(node) {
+        run.cluster.cairn(&["volume", "move", "load", &format!("node-{node}")]);
+        run.cluster.until("the volume has moved", Some(&run.load), |cluster| cluster.head() == Some(node));
+    }
+}
+
+/// The first node does until others go on without it, and at least so long; `meanwhile` happens when it does.
+fn stands_still(run: &Run, at_least: Duration, meanwhile: impl FnOnce()) {
+    let still = StandsStill::new(run.cluster.node(1).worker);
     let began = Instant::now();
-    signal(paused, SIGSTOP);
-    // Whatever fails before it goes on: it does.
-    let goes_on = GoesOn(paused);
+    meanwhile();
     run.cluster.until("another node has the head", Some(&run.load), |cluster| {
         cluster.is_whole();
         cluster
@@ -80,26 +106,35 @@ fn paused_head() {
             .is_some_and(|volume| volume["head"] != "node-1" && volume["head"].is_string())
     });
     run.cluster.until_answered("the load has answers without it", &run.load);
-    run.cluster.pause(PAUSED.saturating_sub(began.elapsed()), &run.load);
-    assert!(run.cluster.has_said("node-1 has not been heard of"), "{:?}", run.cluster.causes);
-    drop(goes_on);
-    run.judge();
+    run.cluster.pause(at_least.saturating_sub(began.elapsed()), &run.load);
+    drop(still);
+    println!("      it stood still for {:.1} s", began.elapsed().as_secs_f64());
 }
 
-struct GoesOn(i32);
-
-impl Drop for GoesOn {
-    fn drop(&mut self) {
-        signal(self.0, SIGCONT);
-    }
-}
-
-/// kill -9 of a node that leads groups and has no head, again and again.
+/// kill -9 of a node that leads groups and has no head, again and again; and of the last one that stands, which leads all.
 fn primary_killed() {
-    let run = Run::new(3, 2);
-    for _ in 0..3 {
+    let run = Run::new(SPREAD, Some(2));
+    serves(&run, 1);
+    for _ in 0..2 {
         kill_and_return(&run, 3);
     }
+    run.judge();
+    last_one_standing();
+}
+
+/// Two of three nodes stand still until the third has gone on without them, which has two copies to write at least: what it
+/// acknowledges alone is lost when it is killed, and the two go on without it.
+fn last_one_standing() {
+    let run = Run::new(GATHERED, None);
+    let last = run.cluster.node(1);
+    let others = [2, 3].map(|node| StandsStill::new(run.cluster.node(node).worker));
+    run.cluster.pause(ALONE, &run.load);
+    println!("      alone: a command waits for {:?}", run.load.longest_wait());
+    signal(last.worker, SIGKILL);
+    drop(others);
+    let away = StandsStill::new(last.successor());
+    run.cluster.until_answered("two have answers without the third", &run.load);
+    drop(away);
     run.judge();
 }
 
@@ -118,14 +153,14 @@ fn kill_and_return(run: &Run, node: usize) {
 
 /// kill -9 of the node that serves the volume.
 fn head_killed() {
-    let run = Run::new(3, 2);
+    let run = Run::new(GATHERED, Some(2));
     kill_and_return(&run, run.cluster.head().expect("the volume has a head"));
     run.judge();
 }
 
 /// kill -9 of all processes at once.
 fn power_cut() {
-    let mut run = Run::new(3, 2);
+    let mut run = Run::new(GATHERED, Some(2));
     run.cluster.cut();
     run.cluster.start_again();
     run.judge();
@@ -133,7 +168,7 @@ fn power_cut() {
 
 /// kill -9 of two of three nodes.
 fn two_at_once() {
-    let run = Run::new(3, 2);
+    let run = Run::new(GATHERED, Some(2));
     let killed = [1, 3].map(|node| run.cluster.node(node).worker);
     killed.iter().for_each(|worker| signal(*worker, SIGKILL));
     run.cluster.until("both are there again", Some(&run.load), |cluster| {
@@ -146,7 +181,7 @@ fn two_at_once() {
 
 /// Each node ends with its supervisor, one after the other, and comes again.
 fn rolling_restart() {
-    let run = Run::new(3, 2);
+    let run = Run::new(GATHERED, Some(2));
     for node in [3, 2, 1] {
         let before = run.cluster.node(node);
         signal(before.supervisor, libc::SIGTERM);
@@ -163,7 +198,7 @@ fn rolling_restart() {
 
 /// kill -9 of the map: I/O goes on without it, and it comes again.
 fn etcd_killed() {
-    let run = Run::new(3, 2);
+    let run = Run::new(GATHERED, Some(2));
     for _ in 0..2 {
         let before = run.cluster.etcd();
         signal(before, SIGKILL);

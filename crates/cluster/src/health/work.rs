@@ -146,7 +146,7 @@ impl Work {
     }
 
     /// No copies are made.
-    pub(super) fn plain(kind: WorkKind, subject: &str, text: impl Into<String>, end: End) -> Self {
+    pub fn plain(kind: WorkKind, subject: &str, text: impl Into<String>, end: End) -> Self {
         Self { kind, subject: subject.to_owned(), text: text.into(), groups_left: 0, bytes_left: 0, rate: None, end }
     }
 }

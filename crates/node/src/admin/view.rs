@@ -40,6 +40,10 @@ pub struct Addresses {
     pub any_host: bool,
 }
 
+/// Shows what becomes of a thing.
+const WATCH: &str = "cairn status --watch";
+/// What is to be done about damage of which there is another copy.
+const COMPARE: &str = "what is missing is copied from others; nothing is lost if all copies agree:";
 /// Damaged places of a device that stand among the reasons; `damaged` of the device lists more.
 const DAMAGED_NAMED_MAX: usize = 3;
 
@@ -170,24 +174,45 @@ pub(crate) fn status(
 fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Finding> {
     use health::{Finding, Severity};
     let said = node.reasons.iter().filter(|reason| !is_of_failed(reason, node));
-    let mut found: Vec<Finding> = said.map(|reason| Finding::new(Severity::Degraded, reason)).collect();
+    let see = |reason| Finding::new(Severity::Degraded, reason).advise("if it stays, see this node's log:", WATCH);
+    let mut found: Vec<Finding> = said.map(see).collect();
     for device in node.devices.iter().filter(|device| device.damage > 0) {
         let has_others = pools.iter().any(|pool| pool.record.replicas > 1);
         let alone = if has_others { "" } else { " and there is no other copy" };
         let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
-        let places: Vec<String> = device.damaged.iter().take(DAMAGED_NAMED_MAX).cloned().collect();
-        found.push(Finding::new(Severity::Stopped, cause).advise(places.join("; "), ""));
+        let finding = Finding::new(Severity::Stopped, cause);
+        let mut advice: Vec<&str> = device.damaged.iter().take(DAMAGED_NAMED_MAX).map(String::as_str).collect();
+        advice.push(if has_others { COMPARE } else { "what lies there is lost, unless there is a backup of it:" });
+        found.push(finding.advise(advice.join("; "), if has_others { "cairn check" } else { "cairn volume ls" }));
     }
     if node.groups_serving < node.groups_total {
         let silent = node.groups_total - node.groups_serving;
-        // Each group that moves serves nobody for some 100 ms, twice; one that stays so is told by those who wait for it.
-        let (severity, what) = match silent <= orders {
-            true => (Severity::Degraded, "change hands, and serve again in a moment"),
-            false => (Severity::Stopped, "do not serve"),
-        };
-        found.push(Finding::new(severity, format!("{silent} of {} placement groups {what}", node.groups_total)));
+        found.push(not_serving(silent, node.groups_total, silent <= orders));
     }
     found
+}
+
+/// Groups that serve nobody just now. Each that moves `by_order` does so for some 100 ms, twice; one that stays so is told by
+/// those who wait for it.
+fn not_serving(silent: usize, of: usize, by_order: bool) -> health::Finding {
+    use health::{End, Finding, Severity, Work, WorkKind};
+    let (severity, what, doing, end) = match by_order {
+        true => (
+            Severity::Degraded,
+            "change hands, and serve again in a moment",
+            "the lead goes to another copy: commands wait, and nothing is at risk",
+            "the last of them is led again",
+        ),
+        false => (
+            Severity::Stopped,
+            "do not serve",
+            "commands wait: one of the copies takes the lead by itself as soon as enough of them are there",
+            "enough copies are there",
+        ),
+    };
+    let work = Work::plain(WorkKind::Wait, "", doing, End::When(end.to_owned()));
+    let finding = Finding::new(severity, format!("{silent} of {of} placement groups {what}"));
+    finding.doing(Work { groups_left: silent, ..work }).advise("if it stays so, see who is away:", WATCH)
 }
 
 /// How the devices of this process are, each by itself.
@@ -286,8 +311,23 @@ mod tests {
         moving.node.groups_serving = 98;
         let told = |orders| status(&moving, &[], &[], Some((Vec::new(), orders)));
         assert_eq!((told(2).health, told(1).health), (Health::Degraded, Health::Unavailable));
-        let said = "2 of 100 placement groups change hands, and serve again in a moment";
-        assert_eq!((&told(2).reasons[0][..], told(2).findings.len()), (said, 1));
+        let said = "2 of 100 placement groups change hands, and serve again in a moment: ";
+        assert!(told(2).reasons[0].starts_with(said) && told(2).findings.len() == 1, "{:?}", told(2).reasons);
+    }
+
+    #[test]
+    fn what_a_node_knows_of_itself_says_what_is_done_until_when_and_what_to_run() {
+        let mut sick = healthy();
+        sick.node.groups_serving = 98;
+        sick.node.reasons = vec!["volume v: group 7 serves nobody, and hosts are told to wait".to_owned()];
+        for orders in [2, 1] {
+            let findings = status(&sick, &[], &[], Some((Vec::new(), orders))).findings;
+            assert_eq!(findings.len(), 2);
+            assert!(findings.iter().all(|one| !one.advice.is_empty() && one.command == WATCH), "{findings:?}");
+            let doing: Vec<_> = findings.iter().filter_map(|one| one.doing.as_ref()).collect();
+            assert!(matches!(doing[..], [one] if one.groups_left == 2 && !one.text.is_empty()), "{doing:?}");
+            assert!(doing[0].ends.starts_with("when ") && doing[0].command == WATCH, "{doing:?}");
+        }
     }
 
     fn info() -> VolumeInfo {
