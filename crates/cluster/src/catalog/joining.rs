@@ -62,7 +62,9 @@ pub enum JoinError {
     )]
     Begun(ClusterId),
     /// There is none.
-    #[error("this etcd holds no cluster: begin one with `cairn init`, put one that was exported into it with `cairn map import`, or check the URLs")]
+    #[error(
+        "this etcd holds no cluster: begin one with `cairn init`, put one that was exported into it with `cairn map import`, or check the URLs"
+    )]
     NoCluster,
     /// Something else is in it.
     #[error("this etcd holds other things than a cluster (the key '{0}'): give Cairn an etcd of its own")]
