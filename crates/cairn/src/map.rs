@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::output::{Format, show};
 use clap::Subcommand;
 use node::config::NodeConfig;
-use node::map_file::{self, MapFileError, Told};
+use node::map_file::{self, Told};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -47,13 +47,18 @@ struct Report {
 }
 
 pub(crate) fn run(command: MapCommand, format: Format) -> Result<(), Failure> {
-    let (config, file, done, what): (_, _, fn(&NodeConfig, &std::path::Path) -> Result<Told, MapFileError>, _) =
-        match command {
-            MapCommand::Export { config, file } => (config, file, map_file::export, "written to"),
-            MapCommand::Import { config, file } => (config, file, map_file::import, "read from"),
-        };
-    let config = NodeConfig::read(&config).map_err(Failure::of)?;
-    let Told { cluster, revision, keys, taken_at_ns } = done(&config, &file).map_err(Failure::of)?;
+    let read = |config: PathBuf| NodeConfig::read(&config).map_err(Failure::of);
+    let (file, what, done) = match command {
+        MapCommand::Export { config, file } => {
+            let done = map_file::export(&read(config)?, &file);
+            (file, "written to", done)
+        }
+        MapCommand::Import { config, file } => {
+            let done = map_file::import(&read(config)?, &file);
+            (file, "read from", done)
+        }
+    };
+    let Told { cluster, revision, keys, taken_at_ns } = done.map_err(Failure::of)?;
     let report = Report { cluster: cluster.to_string(), revision, keys, taken_at_ns };
     show(format, &report, |report| {
         format!(

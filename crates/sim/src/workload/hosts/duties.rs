@@ -97,7 +97,7 @@ impl Run {
         loop {
             let machine = self.machines[0].clone();
             let assembly = machine.assembly().expect("all is mended");
-            let request = Request::TakeBack(subject.clone());
+            let request = Request::TakeBack(*subject);
             let told = self.world.run_on(&machine.node, 0, async move { assembly.decide(&request).await.map(drop) })?;
             match told {
                 Ok(()) => return Ok(()),

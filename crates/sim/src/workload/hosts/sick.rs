@@ -105,9 +105,9 @@ impl Run {
             assembly.create_volume_at(new, &wanted).await
         };
         let info = self.world.run_on(&head.node, 0, made)?.map_err(failed)?;
-        let others = self.machines.iter().filter(|machine| machine.index != head.index);
+        let mut others = self.machines.iter().filter(|machine| machine.index != head.index);
         let serves = |machine: &&Rc<Machine>| standing(machine, POOL) == Some(Standing::Here);
-        let away = others.filter(|machine| !serves(machine)).last().expect("there are three").clone();
+        let away = others.rfind(|machine| !serves(machine)).expect("there are three").clone();
         Ok((info.nsid, away))
     }
 
