@@ -24,6 +24,8 @@ const FORMAT: u32 = 1;
 const SKIPPED: u32 = 1 << 16;
 /// Keys in one transaction.
 const KEYS_AT_ONCE: usize = 64;
+/// Requests without an answer, one after the other, until the import is given up.
+const TRIES: u32 = 6;
 /// Keys of allocators.
 const ALLOCATORS: &str = "allocators/";
 
@@ -134,7 +136,8 @@ fn behind(key: &str, value: &Value) -> Result<Vec<u8>, CatalogError> {
     })
 }
 
-/// Until it is known to be done: what stands there is what an import that was cut off has put there.
+/// Until it is known to be done, or the map does not answer for long: what stands there is what an import that was cut off has
+/// put there.
 async fn put(map: &dyn MapStore, part: Vec<(String, Vec<u8>)>, there: &[KeyValue]) -> Result<(), CatalogError> {
     let is_there =
         |(key, value): &&(String, Vec<u8>)| there.iter().any(|item| item.key == *key && item.value == *value);
@@ -147,7 +150,7 @@ async fn put(map: &dyn MapStore, part: Vec<(String, Vec<u8>)>, there: &[KeyValue
     if transaction.changes.is_empty() {
         return Ok(());
     }
-    loop {
+    for _ in 0..TRIES {
         match map.transact(transaction.clone()).await {
             Ok(Outcome::Committed(_)) => return Ok(()),
             // It may have been done without an answer.
@@ -163,4 +166,5 @@ async fn put(map: &dyn MapStore, part: Vec<(String, Vec<u8>)>, there: &[KeyValue
             Err(error) => return Err(error.into()),
         }
     }
+    Err(MapError::Unknown.into())
 }
