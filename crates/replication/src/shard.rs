@@ -142,6 +142,7 @@ impl GroupShard {
         let last = recovered.map_or(Seq(0), |group| group.prepared_through);
         let committed = recovered.map_or(Seq(0), |group| group.committed);
         let written = MemberState::decode(recovered.and_then(|group| group.member_state.as_deref()));
+        let doubtful_from = self.doubtful_from(&record, recovered);
         let mut member = Member::start(
             self.store,
             self.life(),
@@ -149,7 +150,7 @@ impl GroupShard {
             membership_of(&record),
             History::new(epochs, last),
             committed,
-            written.whole && !self.may_lack(&record, recovered),
+            written.whole && doubtful_from.is_none(),
             now(),
         );
         if let Some(poison) = written.poison {
@@ -162,6 +163,9 @@ impl GroupShard {
         let group = Rc::new(Group::new(record, member, Rc::downgrade(self), index, timing.kept_bytes));
         groups.push(group.clone());
         drop(groups);
+        if let Some(from) = doubtful_from {
+            group.set_doubtful_from(from);
+        }
         if let Some(outside) = self.outside() {
             // What the index lost is damage that need not be met first.
             let (owner, (lost, _)) = (outside.owner(), self.shard.lost_leaves());
@@ -185,12 +189,12 @@ impl GroupShard {
         groups.binary_search_by_key(&group, |known| known.group).ok().map(|at| &groups[at])
     }
 
-    /// Whether this store may lack something that it acknowledged.
-    fn may_lack(&self, record: &GroupRecord, recovered: Option<&GroupRecovery>) -> bool {
+    /// Whether this store may lack something that it acknowledged: then from which entry on leaves are in doubt.
+    fn doubtful_from(&self, record: &GroupRecord, recovered: Option<&GroupRecovery>) -> Option<Seq> {
         match recovered {
-            Some(group) => group.damaged,
+            Some(group) => group.damaged.then_some(group.doubtful_from),
             // The store knows nothing of it: it never began, or all that told of it is lost.
-            None => record.epoch >= FIRST_EPOCH && !self.recovery.damage.is_empty(),
+            None => (record.epoch >= FIRST_EPOCH && !self.recovery.damage.is_empty()).then_some(Seq(0)),
         }
     }
 

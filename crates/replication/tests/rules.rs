@@ -173,3 +173,8 @@ fn what_was_told_earlier_and_comes_late_does_not_count() {
 fn other_groups_of_a_poisoned_store_go_on() {
     holds(rules::other_groups_of_a_poisoned_store_go_on, &[Mutant::AllGroupsPoisoned]);
 }
+
+#[test]
+fn what_is_lost_between_others_is_brought_again() {
+    holds(rules::what_is_lost_between_others_is_brought_again, &[Mutant::TornOutTakenForWhole]);
+}

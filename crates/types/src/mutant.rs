@@ -282,6 +282,8 @@ pub enum Mutant {
     AloneNotNoted,
     /// Catch-up: of a chunk with damage only the layer is told that was asked for first.
     DamageOfTopLayer,
+    /// Catch-up: a leaf is believed by its last entry, though one before it was in a record that is damaged.
+    TornOutTakenForWhole,
     /// Replication: a store that stops poisons all its groups.
     AllGroupsPoisoned,
     /// Replication: a member that is being made whole counts as if it were.

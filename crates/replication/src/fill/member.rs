@@ -203,8 +203,9 @@ impl Attempt {
         }
     }
 
-    /// All leaves that this member has, and since when they are what they are. What is damaged is not what the primary has,
-    /// whatever its last entry was; nor is it after a restart, before which it may not have come.
+    /// All leaves that this member has, and since when they are what they are. What is damaged, or lacks an entry before its
+    /// last, is not what the primary has, whatever its last entry was; nor is it after a restart, before which it may not have
+    /// come.
     async fn leaves(
         &self,
         base: Seq,
@@ -219,13 +220,18 @@ impl Attempt {
         let is_it = |leaf: &LeafLine, (layer, chunk): &(LayerId, ChunkId)| {
             leaf.chunk == *chunk && (leaf.layer == *layer || !mutant(Mutant::DamageOfTopLayer))
         };
+        let doubtful_from = self.group.doubtful_from();
         for leaf in &mut leaves {
-            if damaged.iter().any(|place| is_it(leaf, place)) {
+            if leaf.last_seq >= doubtful_from || damaged.iter().any(|place| is_it(leaf, place)) {
                 leaf.last_seq = Seq(0);
                 if store.image(leaf.layer, leaf.chunk).is_ok_and(|image| image.is_trusted()) {
                     self.put(leaf.layer, leaf.chunk, EntryKind::InstallBegin { keeps: true }).await?;
                 }
             }
+        }
+        if doubtful_from < Seq(u64::MAX) {
+            self.durable(self.last.get()).await?;
+            self.group.set_doubtful_from(Seq(u64::MAX));
         }
         let there: HashSet<_, FixedState> = leaves.iter().map(|leaf| (leaf.layer, leaf.chunk)).collect();
         let damaged = damaged.iter().filter(|_| !mutant(Mutant::DamageOfTopLayer));

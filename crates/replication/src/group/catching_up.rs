@@ -192,6 +192,19 @@ impl Group {
         }
     }
 
+    /// A leaf whose last entry is this or a later one may lack what came before: records are damaged that held it.
+    pub(crate) fn doubtful_from(&self) -> Seq {
+        match mutant(Mutant::TornOutTakenForWhole) {
+            true => Seq(u64::MAX),
+            false => self.doubtful_from.get(),
+        }
+    }
+
+    /// From where on leaves are in doubt; [`Seq`] of all bits: none is, or each that is has its mark on the device.
+    pub(crate) fn set_doubtful_from(&self, from: Seq) {
+        self.doubtful_from.set(from);
+    }
+
     /// All of them have come from another member.
     pub(crate) fn is_whole_again(&self, mended: &[(LayerId, ChunkId)]) {
         self.lacks_as_written.set(false);

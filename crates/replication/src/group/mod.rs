@@ -109,6 +109,8 @@ pub struct Group {
     lacks_as_written: Cell<bool>,
     /// Before that it held this much of the order; 0: not known.
     base_of_leaves: Cell<Seq>,
+    /// See [`doubtful_from`](Self::doubtful_from).
+    doubtful_from: Cell<Seq>,
     /// Chunks that are damaged here: another member has them.
     damaged: RefCell<Vec<(LayerId, ChunkId)>>,
     /// Chunks whose writers wait, as their unit is being taken.
@@ -161,6 +163,7 @@ impl Group {
             changes: RefCell::new(Changes::from(last)),
             lacks_as_written: Cell::new(!is_whole),
             base_of_leaves: Cell::default(),
+            doubtful_from: Cell::new(Seq(u64::MAX)),
             damaged: RefCell::default(),
             held: RefCell::default(),
             held_for: Cell::new(None),

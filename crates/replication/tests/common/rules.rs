@@ -650,6 +650,29 @@ pub fn damage_of_two_members_in_different_places_is_mended() {
     }
 }
 
+/// R15: a record of a member's log is damaged, and later ones about the same chunks are not: what it held is missed, whatever
+/// the last entry of those chunks is.
+pub fn what_is_lost_between_others_is_brought_again() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    // The last ones are elsewhere: they tell that those before them are committed.
+    for (chunk, block, byte) in [(5, 0, 0xa0), (5, 0, 0xa1), (5, 2, 0xa2), (6, 0, 0xa3), (6, 1, 0xa4)] {
+        cluster.write_blocks(0, chunk, block, 1, byte).expect("it is up").expect("it is written");
+        cluster.world.run_for(100 * MILLISECOND);
+    }
+    cluster.crash(2);
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
+    let blocks = cluster.disks[2].rot_sector(&[0xa1; 32]).expect("it is on the disk") / BLOCK_BYTES as u64;
+    for _ in 0..100 {
+        cluster.disks[2].rot_within((blocks - 1) * BLOCK_BYTES as u64..blocks * BLOCK_BYTES as u64);
+    }
+    cluster.start(2);
+    cluster.world.run_for(200 * MILLISECOND);
+    cluster.wait_for_all(6 * SOON);
+    cluster.world.run_for(100 * MILLISECOND);
+    assert_alike(&cluster, 0, 2);
+}
+
 /// R14: two groups share a shard, and chunks of two families a number: a unit of one brings nothing of the other.
 pub fn a_unit_brings_nothing_of_other_groups() {
     let cluster = Cluster::new(1, 3, 2);

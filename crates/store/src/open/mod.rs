@@ -81,10 +81,12 @@ pub struct GroupRecovery {
     pub member_state: Option<Vec<u8>>,
     /// Records are damaged that may have held entries of this group: it must not serve what is here.
     pub damaged: bool,
+    /// If it is: a leaf whose last entry is this or a later one may lack something that came before its last.
+    pub doubtful_from: Seq,
 }
 
 impl GroupRecovery {
-    fn of(id: GroupId, group: &Group, damaged: bool) -> Self {
+    fn of(id: GroupId, group: &Group, (damaged, doubtful_from): (bool, Seq)) -> Self {
         let seen = group.seen();
         Self {
             group: id,
@@ -95,6 +97,7 @@ impl GroupRecovery {
             volume_epochs: seen.volume_epochs,
             member_state: Some(seen.member.1).filter(|state| !state.is_empty()),
             damaged,
+            doubtful_from,
         }
     }
 }

@@ -31,6 +31,8 @@ struct Trace {
     has_outside: bool,
     /// Entries were missing that were applied when others behind them were skipped.
     lacked_applied: bool,
+    /// Some that were applied may be in what is missing, and nobody knows which.
+    begins_in_doubt: bool,
 }
 
 impl Trace {
@@ -258,6 +260,7 @@ impl Replay {
             if trace.suspect && !trace.known && applied > Seq(0) {
                 // Some of what was applied may be in what is missing, and nothing behind the skip can show that it is not.
                 trace.torn_out = Some(applied);
+                trace.begins_in_doubt = true;
             }
             (trace.suspect, trace.known) = (false, true);
         }
@@ -413,11 +416,21 @@ impl Replay {
             if lacks_committed {
                 self.damage.push(Damage::GroupEntries { shard: self.shard, group: id });
             }
+            let has_outside = self.anything_missing && (trace.has_outside || group.member_states > 0);
             let damaged = lacks_committed
                 || records_damaged && (trace.suspect || trace.torn_out.is_some() || self.waited_for_is_missing)
-                || records_damaged && self.anything_missing && (trace.has_outside || group.member_states > 0)
+                || records_damaged && has_outside
                 || states_lost && !trace.has_state;
-            recovered.push(GroupRecovery::of(id, group, damaged));
+            // What came in order is whole up to the first that is missing; of all else nothing says what of it is.
+            let is_of_all = has_outside
+                || self.waited_for_is_missing
+                || states_lost
+                || trace.begun_in_doubt
+                || trace.begins_in_doubt
+                || trace.lacked_applied;
+            let doubtful_from = if is_of_all { Seq(0) } else { trace.torn_out.unwrap_or(Seq(u64::MAX)) };
+            let doubtful_from = if damaged { doubtful_from } else { Seq(u64::MAX) };
+            recovered.push(GroupRecovery::of(id, group, (damaged, doubtful_from)));
         }
         recovered
     }
