@@ -2,12 +2,13 @@
 
 use crate::error::StartError;
 use crate::group::{Group, GroupRef, MemberState};
+use crate::left::Left;
 use crate::node::{CoreGroups, Timing};
 use crate::protocol::{Effect, History, Member};
 use crate::record::membership_of;
 use cluster::{GroupRecord, decode};
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use runtime::channel::WaitList;
 use runtime::now;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -51,6 +52,12 @@ pub struct GroupShard {
     dirtied: WaitList,
     /// What was found when the shard was opened, for groups whose record comes later.
     recovery: Recovery,
+    /// Groups that the store has left, as far as what is here of them is being dropped.
+    pub(crate) left: RefCell<HashMap<GroupId, Left, FixedState>>,
+    /// Groups that have begun to be dropped in this life.
+    pub(crate) gave_up: RefCell<HashSet<GroupId, FixedState>>,
+    /// Families that are none any more, and whose leaves were dropped.
+    pub(crate) orphans: RefCell<HashSet<FamilyId, FixedState>>,
     /// Times of the record that was settled last.
     settled: Cell<AppendTimes>,
     /// Nothing more is taken.
@@ -76,6 +83,9 @@ impl GroupShard {
             dirty: RefCell::default(),
             dirtied: WaitList::default(),
             recovery,
+            left: RefCell::default(),
+            gave_up: RefCell::default(),
+            orphans: RefCell::default(),
             settled: Cell::default(),
             has_ended: Cell::new(false),
             outside: OnceCell::new(),
@@ -150,7 +160,7 @@ impl GroupShard {
             membership_of(&record),
             History::new(epochs, last),
             committed,
-            written.whole && doubtful_from.is_none(),
+            written.whole && doubtful_from.is_none() && !self.has_given_up(record.id),
             now(),
         );
         if let Some(poison) = written.poison {
@@ -168,7 +178,10 @@ impl GroupShard {
         }
         if let Some(outside) = self.outside() {
             // What the index lost is damage that need not be met first.
-            let (owner, (lost, _)) = (outside.owner(), self.shard.lost_leaves());
+            let (owner, (lost, are_more_lost)) = (outside.owner(), self.shard.lost_leaves());
+            if are_more_lost {
+                group.note_doubt();
+            }
             for (layer, chunk) in lost {
                 let family = self.shard.layer(layer).map_or(FamilyId(0), |record| record.family);
                 if owner(family, chunk) == Some(group.id()) {
@@ -181,6 +194,11 @@ impl GroupShard {
             group.stop(&StartError::Damaged { group: group.id() }.to_string());
         }
         group
+    }
+
+    /// Groups of which something was here when the shard was opened.
+    pub(crate) fn recovered_groups(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.recovery.groups.iter().map(|group| group.group)
     }
 
     /// What was found of the group when the shard was opened.

@@ -178,3 +178,14 @@ fn other_groups_of_a_poisoned_store_go_on() {
 fn what_is_lost_between_others_is_brought_again() {
     holds(rules::what_is_lost_between_others_is_brought_again, &[Mutant::TornOutTakenForWhole]);
 }
+
+#[test]
+fn damage_is_over_when_all_is_whole_again() {
+    holds(rules::damage_is_over_when_all_is_whole_again, &[Mutant::LossesForgotten]);
+}
+
+#[test]
+fn what_a_store_has_left_behind_is_dropped() {
+    let broken_by = [Mutant::LeftTakenForWhole, Mutant::LeftDroppedEarly];
+    holds(rules::what_a_store_has_left_behind_is_dropped, &broken_by);
+}

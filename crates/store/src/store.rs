@@ -39,6 +39,7 @@ pub struct Store {
     /// Segments whose header is not good.
     pub(crate) lost_headers: Vec<SegmentIndex>,
     damage: Vec<Damage>,
+    losses: Mutex<Losses>,
     repaired: Vec<Damage>,
     failed: OnceLock<AppendError>,
     /// Tasks, one per shard, that tell their shard of a failure met by another.
@@ -56,6 +57,15 @@ pub struct Store {
     exhausted: AtomicU32,
     /// Somebody was told that new blocks are refused.
     refusing: AtomicBool,
+}
+
+/// What was lost of the device, as long as a shard lacks it.
+#[derive(Default)]
+struct Losses {
+    /// Shards that lack something, a bit each.
+    shards: u8,
+    /// Segments that looked free, and are named by an index.
+    withdrawn: Vec<SegmentIndex>,
 }
 
 /// The superblock as it will be written next, and who writes it.
@@ -149,6 +159,7 @@ impl Store {
             found: headers.found,
             lost_headers: headers.lost,
             damage: headers.damage,
+            losses: Mutex::default(),
             repaired,
             failed: OnceLock::new(),
             watchers: Mutex::default(),
@@ -371,6 +382,50 @@ impl Store {
 
     fn roots(&self) -> MutexGuard<'_, Roots> {
         self.superblock.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    fn losses(&self) -> MutexGuard<'_, Losses> {
+        self.losses.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// Whether a shard found damage when it was opened that is not mended.
+    pub fn has_losses(&self) -> bool {
+        self.losses().shards != 0
+    }
+
+    /// The shard lacks something.
+    pub(crate) fn note_losses(&self, shard: ShardIndex) {
+        self.losses().shards |= 1 << shard.0;
+    }
+
+    /// Nobody gets a segment, if it looks free: an index names it.
+    pub(crate) fn withdraw(&self, segment: SegmentIndex) {
+        self.pool.withdraw(segment);
+        let mut losses = self.losses();
+        if !self.lost_headers.contains(&segment) && !losses.withdrawn.contains(&segment) {
+            losses.withdrawn.push(segment);
+        }
+    }
+
+    /// The shard lacks nothing any more, and its last pass says so. Behind the last such shard no index names a segment whose
+    /// header is lost, and no opening reads it: it is free. A header that cannot be written stays lost.
+    pub(crate) async fn losses_are_over(&self, device: &Device, shard: ShardIndex) {
+        let mut free = {
+            let mut losses = self.losses();
+            losses.shards &= !(1 << shard.0);
+            if losses.shards != 0 {
+                return;
+            }
+            std::mem::take(&mut losses.withdrawn)
+        };
+        for segment in &self.lost_headers {
+            let zeroes = IoBuf::zeroed(self.geometry.block_size_bytes as usize).freeze();
+            let written = device.write(self.geometry.segment_start_bytes(*segment), &mut vec![zeroes]).await;
+            free.extend(written.is_ok().then_some(*segment));
+        }
+        if device.sync().await.is_ok() {
+            free.into_iter().for_each(|segment| self.pool.give(segment));
+        }
     }
 
     /// What the superblock says of a shard.

@@ -284,6 +284,12 @@ pub enum Mutant {
     DamageOfTopLayer,
     /// Catch-up: a leaf is believed by its last entry, though one before it was in a record that is damaged.
     TornOutTakenForWhole,
+    /// Replication: who has left a group, and dropped what it had, comes back as one that has everything.
+    LeftTakenForWhole,
+    /// Replication: a store that has left a group drops what it has before all members have everything.
+    LeftDroppedEarly,
+    /// Store: what was lost is called mended while leaves are still lost.
+    LossesForgotten,
     /// Replication: a store that stops poisons all its groups.
     AllGroupsPoisoned,
     /// Replication: a member that is being made whole counts as if it were.

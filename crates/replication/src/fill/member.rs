@@ -3,6 +3,7 @@
 use super::{Owner, leaves_of};
 use crate::group::{Group, GroupRef, MemberState};
 use crate::node::{CoreGroups, Line};
+use crate::outside::Outside;
 use crate::protocol::History;
 use crate::shard::GroupShard;
 use crate::wire::{Fill, FillMessage, LeafLine, MAX_LEAVES, Run};
@@ -15,11 +16,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use store::format::{LayerRecord, StoredLength};
-use store::{AppendError, BlockCoding, Entry, EntryKind, LogPosition, ReadError};
+use store::{BlockCoding, Entry, EntryKind, ReadError};
 use types::{ChunkId, Epoch, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, VolumeId, mutant};
 
-/// A store that is full may have room again.
-const FULL_WAIT: Duration = Duration::from_millis(100);
 /// A connection may have room again.
 const ROOM_WAIT: Duration = Duration::from_millis(10);
 
@@ -109,8 +108,9 @@ pub(crate) async fn run(
     filler: Rc<Filler>,
     owner: Owner,
 ) {
-    let ended = Attempt { core, shard, group: group.clone(), filler: filler.clone(), last: Cell::default() };
-    let ended = ended.run(&owner).await;
+    let outside = Outside::new(&shard, group.id());
+    let attempt = Attempt { core, shard, group: group.clone(), filler: filler.clone(), outside };
+    let ended = attempt.run(&owner).await;
     if let Err(why) = ended {
         log::debug!("group {}: catching up: {why}", group.id());
     }
@@ -122,12 +122,16 @@ struct Attempt {
     shard: Rc<GroupShard>,
     group: GroupRef,
     filler: Rc<Filler>,
-    /// The last entry that was queued.
-    last: Cell<LogPosition>,
+    outside: Outside,
 }
 
 impl Attempt {
     async fn run(&self, owner: &Owner) -> Result<(), String> {
+        while self.shard.is_dropping(self.group.id()) {
+            // What is there now will not be.
+            runtime::sleep(ROOM_WAIT).await;
+            self.go_on()?;
+        }
         // Before anything is given up: whoever starts anew from here on is not taken for whole.
         if !mutant(Mutant::FillNotNoted) {
             self.note(false).await?;
@@ -141,9 +145,7 @@ impl Attempt {
             let is_last = rest.peek().is_none();
             while !self.core.has_room(self.filler.from, self.group.id()) {
                 runtime::sleep(ROOM_WAIT).await;
-                if self.filler.is_over.get() {
-                    return Err("it was given up".to_owned());
-                }
+                self.go_on()?;
             }
             self.say(Fill::Leaves { base, leaves, is_last })?;
             if is_last {
@@ -189,6 +191,7 @@ impl Attempt {
                     self.note(true).await?;
                     self.filler.end();
                     self.group.is_whole_again(&damaged);
+                    self.shard.store().damage_is_mended(&damaged);
                     self.group.with(crate::protocol::Member::is_filled);
                     return Ok(());
                 }
@@ -230,7 +233,7 @@ impl Attempt {
             }
         }
         if doubtful_from < Seq(u64::MAX) {
-            self.durable(self.last.get()).await?;
+            self.outside.durable().await?;
             self.group.set_doubtful_from(Seq(u64::MAX));
         }
         let there: HashSet<_, FixedState> = leaves.iter().map(|leaf| (leaf.layer, leaf.chunk)).collect();
@@ -257,9 +260,7 @@ impl Attempt {
         let through = self.filler.through.get();
         while self.shard.store().committed_through(self.group.id()) < through {
             runtime::sleep(ROOM_WAIT).await;
-            if self.filler.is_over.get() {
-                return Err("it was given up".to_owned());
-            }
+            self.go_on()?;
         }
         let last = self.group.member().log().last();
         self.group.has_skipped(last.max(through));
@@ -294,6 +295,10 @@ impl Attempt {
         Ok(())
     }
 
+    fn go_on(&self) -> Result<(), String> {
+        if self.filler.is_over.get() { Err("it was given up".to_owned()) } else { Ok(()) }
+    }
+
     fn say(&self, says: Fill) -> Result<(), String> {
         let Filler { attempt, from, line, .. } = &*self.filler;
         let message = FillMessage { attempt: *attempt, says };
@@ -307,7 +312,7 @@ impl Attempt {
     async fn note(&self, whole: bool) -> Result<(), String> {
         let state = MemberState { whole, poison: self.group.member().poison() }.encode();
         self.put(LayerId(0), ChunkId(0), EntryKind::MemberState { state }).await?;
-        self.durable(self.last.get()).await
+        self.outside.durable().await
     }
 
     async fn skip(
@@ -322,7 +327,7 @@ impl Attempt {
         let history = History::new(epochs.clone(), through);
         let record = IoBuf::copy_of(&record).freeze();
         self.put(LayerId(0), ChunkId(0), EntryKind::Skip { through, epochs, volumes, record }).await?;
-        self.durable(self.last.get()).await?;
+        self.outside.durable().await?;
         if self.shard.store().committed_through(id) != through {
             return Err(format!("its log does not go on behind {through}"));
         }
@@ -359,48 +364,15 @@ impl Attempt {
 
     /// All of a unit is there: its leaves are what the primary's are.
     async fn end_unit(&self, leaves: &[LeafLine]) -> Result<(), String> {
-        self.durable(self.last.get()).await?;
+        self.outside.durable().await?;
         for leaf in leaves {
             self.put(leaf.layer, leaf.chunk, EntryKind::InstallEnd { last_seq: leaf.last_seq }).await?;
         }
-        self.durable(self.last.get()).await
+        self.outside.durable().await
     }
 
-    /// Queues an entry outside the order, once the store takes it.
     async fn put(&self, layer: LayerId, chunk: ChunkId, kind: EntryKind) -> Result<(), String> {
-        let entry = Entry {
-            group: self.group.id(),
-            epoch: Epoch(0),
-            seq: Seq(0),
-            commit: Seq(0),
-            volume_epoch: VolumeEpoch(0),
-            layer,
-            chunk,
-            kind,
-        };
-        loop {
-            match self.shard.store().prepare(entry.clone()) {
-                Ok(position) => {
-                    self.last.set(position);
-                    return Ok(());
-                }
-                Err(AppendError::Busy) => self.shard.store().room().await.map_err(|error| error.to_string())?,
-                Err(AppendError::NoSpace { .. }) => runtime::sleep(FULL_WAIT).await,
-                Err(error) => return Err(error.to_string()),
-            }
-            if self.filler.is_over.get() {
-                return Err("it was given up".to_owned());
-            }
-        }
-    }
-
-    async fn durable(&self, position: LogPosition) -> Result<(), String> {
-        let store = self.shard.store();
-        let mut seen = store.durable_through();
-        while seen < position {
-            seen = store.durable_changed(seen).await.map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        self.outside.put(layer, chunk, kind, || self.filler.is_over.get()).await
     }
 }
 

@@ -68,7 +68,7 @@ impl Group {
 
     /// It is damaged, and nothing was written down that it lacks: it can lead, if nobody else does.
     pub(crate) fn lacks_only_blocks(&self) -> bool {
-        !self.lacks_as_written.get() && !self.damaged.borrow().is_empty()
+        !self.lacks_as_written.get() && self.is_to_be_mended()
     }
 
     /// The blocks of the chunk that entries behind `base` were about, if that is known.
@@ -172,6 +172,16 @@ impl Group {
         }
     }
 
+    /// Leaves may be lost here, and nobody knows which.
+    pub(crate) fn note_doubt(&self) {
+        self.in_doubt.set(!self.member.borrow().is_alone());
+    }
+
+    /// Whether something is damaged here, or may be, that another member has.
+    pub(crate) fn is_to_be_mended(&self) -> bool {
+        self.in_doubt.get() || !self.damaged.borrow().is_empty()
+    }
+
     /// Chunks that are damaged here.
     pub(crate) fn damaged(&self) -> Vec<(LayerId, ChunkId)> {
         self.damaged.borrow().clone()
@@ -208,6 +218,7 @@ impl Group {
     /// All of them have come from another member.
     pub(crate) fn is_whole_again(&self, mended: &[(LayerId, ChunkId)]) {
         self.lacks_as_written.set(false);
+        self.in_doubt.set(false);
         self.damaged.borrow_mut().retain(|place| !mended.contains(place));
     }
 }

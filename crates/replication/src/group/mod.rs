@@ -109,6 +109,8 @@ pub struct Group {
     lacks_as_written: Cell<bool>,
     /// Before that it held this much of the order; 0: not known.
     base_of_leaves: Cell<Seq>,
+    /// Leaves may be lost that nobody knows.
+    in_doubt: Cell<bool>,
     /// See [`doubtful_from`](Self::doubtful_from).
     doubtful_from: Cell<Seq>,
     /// Chunks that are damaged here: another member has them.
@@ -163,6 +165,7 @@ impl Group {
             changes: RefCell::new(Changes::from(last)),
             lacks_as_written: Cell::new(!is_whole),
             base_of_leaves: Cell::default(),
+            in_doubt: Cell::new(false),
             doubtful_from: Cell::new(Seq(u64::MAX)),
             damaged: RefCell::default(),
             held: RefCell::default(),

@@ -36,7 +36,7 @@ type Behind = Rc<RefCell<VecDeque<Option<Work>>>>;
 
 /// See the module. Lives on its core.
 pub struct CoreGroups {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     pub(super) core: u16,
     pub(super) shards: RefCell<Vec<Rc<GroupShard>>>,
     pub(super) view: RefCell<View>,
@@ -350,6 +350,11 @@ impl CoreGroups {
     /// Whether more of a catch-up may be sent to a member now.
     pub(crate) fn has_room(self: &Rc<Self>, to: StoreId, group: GroupId) -> bool {
         self.link_to(to, group).is_some_and(|link| link.has_room_for_recovery())
+    }
+
+    /// What is known of other nodes.
+    pub(crate) fn view(&self) -> std::cell::Ref<'_, View> {
+        self.view.borrow()
     }
 
     /// Which life of a store was heard of last.

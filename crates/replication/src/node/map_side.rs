@@ -3,12 +3,13 @@
 
 use super::core::CoreGroups;
 use super::orders::{ordered, tell_orders};
+use crate::left::AllGroups;
 use crate::protocol::{Membership, Session};
 use crate::record::{membership_of, with_membership};
 use crate::wire::StoreLine;
 use cluster::{
     CatalogError, Change, GroupRecord, LeaseId, MapError, MapStore, NodeRecord, Outcome, Record, Revision,
-    SessionRecord, Transaction, decode, encode, get, keys, list, settle,
+    SessionRecord, Transaction, VolumeRecord, decode, encode, get, keys, list, settle,
 };
 use runtime::channel::cross;
 use runtime::{Instant, now};
@@ -17,6 +18,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Store;
 use types::{Epoch, GroupId, Mutant, NodeId, StoreId, mutant};
@@ -171,13 +173,27 @@ impl MapSide {
         while all_told.recv().await.is_ok() {}
         let records: Vec<_> =
             list::<GroupRecord>(&*self.map, keys::GROUPS).await?.into_iter().map(|found| found.record).collect();
+        let families = match core.shared.wants_families.swap(false, Ordering::Relaxed) {
+            true => list::<VolumeRecord>(&*self.map, keys::VOLUMES).await.ok(),
+            false => None,
+        };
+        let families = families.map(|volumes| volumes.into_iter().map(|found| found.record.family).collect());
         self.answered();
-        self.tell_all(core, records, Says::Looked);
+        let all = Arc::new(AllGroups { records, families, stores: self.store_ids() });
+        self.tell_all(core, all.records.clone(), Says::Looked);
+        for index in 0..cores as u16 {
+            let all = all.clone();
+            core.tell_if_it_keeps_up(index, move |core| core.has_looked_at_all(&all));
+        }
         Ok(())
     }
 
+    fn store_ids(&self) -> Vec<StoreId> {
+        self.stores.borrow().iter().map(|(store, _)| store.store_id()).collect()
+    }
+
     fn tell_all(&self, core: &Rc<CoreGroups>, records: Vec<GroupRecord>, how: Says) {
-        let stores: Vec<_> = self.stores.borrow().iter().map(|(store, _)| store.store_id()).collect();
+        let stores = self.store_ids();
         let is_here = |record: &&GroupRecord| record.members.iter().any(|member| stores.contains(member));
         if records.is_empty() {
             return;

@@ -48,7 +48,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 use store::Store;
 use types::{ClusterId, Incarnation, NodeId, StoreId};
@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) timing: Timing,
     pub(crate) lines: Vec<CrossSender<Work>>,
     pub(crate) owner: Owner,
+    /// A store holds layers of a family that nobody here knows: the map is to be asked which there are.
+    pub(crate) wants_families: AtomicBool,
     /// Per core: goes up as long as it moves.
     pub(crate) turned: Vec<AtomicU64>,
 }
@@ -125,6 +127,7 @@ impl Node {
             timing,
             lines,
             owner,
+            wants_families: AtomicBool::new(false),
             turned: cores.iter().map(|_| AtomicU64::new(0)).collect(),
         });
         let mut first = None;

@@ -407,17 +407,17 @@ fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[Store
     // In this epoch: others who were slow before it would only hand it back.
     let began = group.timers.borrow().epoch_at;
     let is_slow = shard.store().slow_at().is_some_and(|seen| seen > began) && !mutant(Mutant::SlowPrimaryStays);
-    if !is_slow && group.damaged().is_empty() {
+    if !is_slow && !group.is_to_be_mended() {
         return false;
     }
     let enough = {
         let member = group.member();
         let is_fine = |store: &&StoreId| **store != member.store() && !gone.contains(store) && !slow.contains(store);
         let fine = member.record().in_sync.iter().filter(is_fine);
-        match group.damaged().is_empty() {
-            true => fine.count() >= member.record().min_in_sync.max(1),
+        match group.is_to_be_mended() {
+            false => fine.count() >= member.record().min_in_sync.max(1),
             // One that is damaged itself is made whole first, as far as this one can.
-            false => {
+            true => {
                 fine.filter(|store| member.peer(**store).is_some_and(|peer| peer.has_told && peer.whole)).count() > 0
             }
         }
@@ -471,7 +471,7 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
         let (member, view) = (group.member(), core.view.borrow());
         is_headless(&member, &view, group, at, timing)
     };
-    if !is_headless && !group.damaged().is_empty() && group.member().is_whole() {
+    if !is_headless && group.is_to_be_mended() && group.member().is_whole() {
         // Its primary makes it whole.
         group.with(Member::begins_to_fill);
     }

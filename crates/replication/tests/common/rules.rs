@@ -650,24 +650,109 @@ pub fn damage_of_two_members_in_different_places_is_mended() {
     }
 }
 
-/// R15: a record of a member's log is damaged, and later ones about the same chunks are not: what it held is missed, whatever
-/// the last entry of those chunks is.
-pub fn what_is_lost_between_others_is_brought_again() {
+/// Node 2 is down, and of what it holds a record is damaged that later ones about the same chunk are not.
+fn with_a_lost_record() -> Cluster {
     let cluster = three();
     cluster.wait_for_primary(&[0], SOON);
-    // The last ones are elsewhere: they tell that those before them are committed.
-    for (chunk, block, byte) in [(5, 0, 0xa0), (5, 0, 0xa1), (5, 2, 0xa2), (6, 0, 0xa3), (6, 1, 0xa4)] {
+    cluster.tell_layer(0).expect("it is up").expect("it has a place");
+    // What lies before the record is written over later, and the last ones tell that those before them are committed.
+    let writes = [(5, 0, 0xa0), (6, 0, 0xaf), (5, 0, 0xa1), (5, 2, 0xa2), (6, 0, 0xa3), (6, 1, 0xa4)];
+    for (chunk, block, byte) in writes {
         cluster.write_blocks(0, chunk, block, 1, byte).expect("it is up").expect("it is written");
         cluster.world.run_for(100 * MILLISECOND);
     }
     cluster.crash(2);
     cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
-    let blocks = cluster.disks[2].rot_sector(&[0xa1; 32]).expect("it is on the disk") / BLOCK_BYTES as u64;
+    let block = cluster.disks[2].rot_sector(&[0xa1; 32]).expect("it is on the disk") / BLOCK_BYTES as u64;
     for _ in 0..100 {
-        cluster.disks[2].rot_within((blocks - 1) * BLOCK_BYTES as u64..blocks * BLOCK_BYTES as u64);
+        // What says what the block is lies before it.
+        cluster.disks[2].rot_within((block - 1) * BLOCK_BYTES as u64..block * BLOCK_BYTES as u64);
+    }
+    cluster
+}
+
+/// R15: a record of a member's log is damaged, and later ones about the same chunks are not: what it held is missed, whatever
+/// the last entry of those chunks is.
+pub fn what_is_lost_between_others_is_brought_again() {
+    let cluster = with_a_lost_record();
+    cluster.start(2);
+    cluster.wait_for_all(6 * SOON);
+    cluster.world.run_for(100 * MILLISECOND);
+    assert_alike(&cluster, 0, 2);
+}
+
+/// Whether a node that starts, and hears nobody, knows that it lacks something; then it hears them.
+fn knows_that_it_lacks(cluster: &Cluster, index: usize) -> bool {
+    let others: Vec<_> = (0..3).filter(|other| *other != index).collect();
+    others.iter().for_each(|other| {
+        cluster.cut(*other, index);
+        cluster.cut(index, *other);
+    });
+    cluster.start(index);
+    cluster.world.run_for(SECOND);
+    let standing = cluster.standing(index).expect("the map says that it is a member");
+    others.iter().for_each(|other| {
+        cluster.heal(*other, index);
+        cluster.heal(index, *other);
+    });
+    !standing.whole
+}
+
+/// R23: damage is over when what was lost has come from another member, and not before: what is damaged is found again at the
+/// next start until then.
+pub fn damage_is_over_when_all_is_whole_again() {
+    let lacks = |cluster: &Cluster| cluster.of_shards(2, store::Shard::has_losses).contains(&true);
+    let cluster = with_a_lost_record();
+    for other in [0, 1] {
+        cluster.cut(other, 2);
+        cluster.cut(2, other);
     }
     cluster.start(2);
-    cluster.world.run_for(200 * MILLISECOND);
+    cluster.world.run_for(30 * SECOND);
+    cluster.crash(2);
+    assert!(knows_that_it_lacks(&cluster, 2), "what is damaged is taken for whole");
+    cluster.wait_for_all(6 * SOON);
+    cluster.wait_until("it is never over", 30 * SECOND, |cluster| !lacks(cluster));
+    assert_alike(&cluster, 0, 2);
+    cluster.world.run_for(SECOND);
+    cluster.crash(2);
+    assert!(!knows_that_it_lacks(&cluster, 2), "it was over");
+    assert!(!lacks(&cluster), "it was over");
+    cluster.wait_for_all(SOON);
+    cluster.world.run_for(SECOND);
+    assert_alike(&cluster, 0, 2);
+}
+
+/// R22: what a store holds of a group that it has left is dropped, when all members of the group have everything; should it come
+/// back, it is made whole.
+pub fn what_a_store_has_left_behind_is_dropped() {
+    let holds = |cluster: &Cluster| cluster.of_shards(2, |shard| shard.store().usage().live_bytes > 0).contains(&true);
+    let cluster = Cluster::new(1, 3, 1);
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.tell_layer(0).expect("it is up").expect("it has a place");
+    (0..4).for_each(|chunk| cluster.write(0, chunk, 7).expect("it is up").expect("it is written"));
+    cluster.world.run_for(SECOND);
+    cluster.crash(1);
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
+    cluster.put(&cluster.record().without_member(store_of(2)).expect("it can be taken out"));
+    cluster.world.run_for(30 * SECOND);
+    assert!(holds(&cluster), "one of two members is not there");
+    cluster.start(1);
+    cluster.wait_until("it does not come back", 6 * SOON, |cluster| cluster.record().in_sync.len() == 2);
+    cluster.wait_until("it is kept", 30 * SECOND, |cluster| !holds(cluster));
+    cluster.world.run_for(SECOND);
+    // It knows that it lacks all of it, also in its next life.
+    cluster.crash(2);
+    cluster.put(&cluster.record().with_joining(store_of(2)).expect("it can come back"));
+    assert!(knows_that_it_lacks(&cluster, 2), "it dropped all of it");
+    cluster.wait_for_all(6 * SOON);
+    cluster.world.run_for(100 * MILLISECOND);
+    assert_alike(&cluster, 0, 2);
+    // And while it is there.
+    cluster.put(&cluster.record().without_member(store_of(2)).expect("it can be taken out"));
+    cluster.wait_until("it is kept", 30 * SECOND, |cluster| !holds(cluster));
+    cluster.put(&cluster.record().with_joining(store_of(2)).expect("it can come back"));
     cluster.wait_for_all(6 * SOON);
     cluster.world.run_for(100 * MILLISECOND);
     assert_alike(&cluster, 0, 2);

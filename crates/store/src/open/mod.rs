@@ -295,9 +295,18 @@ fn conclude(store: &Store, shard: ShardIndex, replay: &mut Replay, findings: &Fi
     recovery.groups = replay.groups(records_damaged, recovery.group_states_lost);
     damage.append(&mut replay.damage);
     replay.state.count_live();
-    for segment in replay.state.segments.without_header() {
+    let headless = replay.state.segments.without_header();
+    if !headless.is_empty() {
+        let State { index, lost, .. } = &mut replay.state;
+        index.for_each_stored(|key, _, block| {
+            if store.geometry.segment_of(block.location).is_some_and(|segment| headless.contains(&segment)) {
+                lost.headless.insert(key);
+            }
+        });
+    }
+    for segment in headless {
         // What the index names is there, or its checksums say that it is not; nothing may be written over it.
-        store.pool.withdraw(segment);
+        store.withdraw(segment);
         let offset_bytes = store.geometry.segment_start_bytes(segment);
         let error = FormatError::Magic { what: "segment header" };
         let told = Damage::SegmentHeader { segment, offset_bytes, error };
@@ -313,6 +322,9 @@ fn conclude(store: &Store, shard: ShardIndex, replay: &mut Replay, findings: &Fi
         damage.extend_from_slice(store.damage());
     }
     replay.state.lost.any = !damage.is_empty();
+    if replay.state.lost.any {
+        store.note_losses(shard);
+    }
     recovery.damage = damage;
     recovery.harmless = std::mem::take(&mut replay.harmless);
     recovery.gaps = judgement.holes.iter().copied().take(MAX_GAPS).collect();

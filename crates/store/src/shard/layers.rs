@@ -202,10 +202,7 @@ impl State {
         self.endings.entry(from).or_default().into = into;
         for &chunk in &merge.chunks {
             let (from, into) = (LeafKey { layer: from, chunk }, LeafKey { layer: into, chunk });
-            if self.lost.leaves.contains(&from) || self.lost.has(from) {
-                // What was in it is not known: from now on of the leaf that should have taken it.
-                self.lost.leaves.insert(into);
-            }
+            self.lost.hand_on(from, into);
             let (segments, gathering) = (&mut self.segments, self.log.gathering());
             self.index.apply_merge(from, into, seq, hides_below, |block| segments.displaced(block, gathering));
             self.members.note_met(into, seq);
@@ -224,7 +221,7 @@ impl State {
             let (segments, gathering) = (&mut self.segments, self.log.gathering());
             self.index.apply_delete(key, |block| segments.displaced(block, gathering));
             self.members.end_leaf(key);
-            self.lost.leaves.remove(&key);
+            self.lost.is_found(key);
         }
         if chunks.is_empty() {
             let ending = self.endings.entry(layer).or_default();

@@ -239,7 +239,7 @@ impl State {
             Install::Begin { keeps: false } => {
                 self.index.begin_install(key, left_out, displaced);
                 // Whatever was lost of it, it will be whole.
-                self.lost.leaves.remove(&key);
+                self.lost.is_found(key);
                 if let Some(sure) = &mut self.lost.all_but {
                     sure.insert(key);
                 }

@@ -9,6 +9,7 @@ mod guard;
 mod image;
 mod known;
 mod layers;
+mod losses;
 mod member;
 mod moves;
 mod pass;
@@ -30,6 +31,7 @@ pub use image::{ImageBlock, LeafImage};
 pub use known::KnownBlock;
 pub(crate) use layers::Ending;
 pub use layers::LeafCursor;
+use losses::Lost;
 pub(crate) use member::{Install, MemberEntries};
 pub(crate) use moves::Moves;
 pub(crate) use pass::PassState;
@@ -158,23 +160,6 @@ impl Committed {
     /// Whether it was done.
     pub fn is_done(self) -> bool {
         self == Self::Done
-    }
-}
-
-/// What of the index could not be loaded.
-#[derive(Default)]
-pub(crate) struct Lost {
-    /// These leaves.
-    pub(crate) leaves: hashbrown::HashSet<LeafKey, foldhash::fast::FixedState>,
-    /// Leaves nobody knows which: then only those that were found in the last pass are sure.
-    pub(crate) all_but: Option<hashbrown::HashSet<LeafKey, foldhash::fast::FixedState>>,
-    /// Anything at all: then no pass may hide it.
-    pub(crate) any: bool,
-}
-
-impl Lost {
-    fn has(&self, key: LeafKey) -> bool {
-        self.any && (self.leaves.contains(&key) || self.all_but.as_ref().is_some_and(|sure| !sure.contains(&key)))
     }
 }
 
@@ -473,14 +458,6 @@ impl Shard {
             sum = sum.wrapping_add(state.index.leaf_digest(key));
         }
         Ok(sum)
-    }
-
-    /// Leaves that could not be loaded; and whether others, nobody knows which, could not either.
-    pub fn lost_leaves(&self) -> (Vec<(LayerId, ChunkId)>, bool) {
-        let state = self.core.state.borrow();
-        let mut leaves: Vec<_> = state.lost.leaves.iter().map(|key| (key.layer, key.chunk)).collect();
-        leaves.sort_unstable();
-        (leaves, state.lost.all_but.is_some())
     }
 
     /// Blocks of these leaves that have bytes on the device.

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
+use types::{ChunkId, LayerId};
 
 /// Damaged places that are listed; of others only their number is known.
 pub const DAMAGE_LISTED_MAX: usize = 64;
@@ -73,6 +74,11 @@ impl Troubles {
 
     pub(crate) fn wake(&self) {
         self.told.wake_all();
+    }
+
+    /// What was met in these leaves is not there any more.
+    pub(super) fn forget(&self, leaves: &[(LayerId, ChunkId)]) {
+        self.damage.borrow_mut().retain(|error| error.leaf().is_none_or(|leaf| !leaves.contains(&leaf)));
     }
 
     fn note_damage(&self, error: &ReadError) {

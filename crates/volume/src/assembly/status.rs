@@ -211,7 +211,7 @@ fn core_status(head: &Head) -> CoreStatus {
         let met = store.damage_met();
         status.shards.push(ShardStatus {
             store: shard.store,
-            damage: shard.damage + met.len() as u64 + store.damage_unlisted(),
+            damage: if store.has_losses() { shard.damage } else { 0 } + met.len() as u64 + store.damage_unlisted(),
             damaged: met.iter().map(|error| head.describe_damage(&shard.path, error)).collect(),
             slow: store.slow(),
             throttling: store.is_throttling(),
@@ -231,7 +231,7 @@ pub(super) fn device_status(device: &super::devices::OpenDevice) -> DeviceStatus
         live_bytes: usage.live_bytes,
         capacity_bytes: usage.usable_bytes,
         failed: device.store.failed().map(|error| error.to_string()),
-        damage: device.store.damage().len() as u64,
+        damage: if device.store.has_losses() { device.store.damage().len() as u64 } else { 0 },
         ..DeviceStatus::default()
     }
 }
