@@ -240,6 +240,15 @@ pub enum Mutant {
     OtherTableTaken,
     /// Volume: two writes of parts of one block are let in at once, as if only the sectors counted that they name.
     SectorsAdmitted,
+    /// Volume: a write of a part of a block leaves the order when it is on its way, and the next one reads the rest of the block
+    /// as it was before.
+    PartLeavesEarly,
+    /// Volume: a part of unknown outcome stands in nobody's way any more.
+    UnknownBlocksNothing,
+    /// Volume: a compare-and-write that is sent again is compared again, perhaps with what it has written itself.
+    ComparedAgain,
+    /// Volume: a command over two chunks does its part in the first one before its turn in the second has come.
+    PartBeforeAll,
     /// Volume: a snapshot is taken, and the cores go on with the layer that is the snapshot's.
     SnapshotOldLayer,
     /// Replication: a primary's index takes in what is durable on itself, before the others have it.

@@ -101,9 +101,26 @@ impl Admitted {
         });
     }
 
+    /// An entry of which a part was read and not written is on its way: it stays in the way of others like any other (H7).
+    pub(crate) fn filled_up(&mut self) {
+        if mutant(Mutant::PartLeavesEarly) {
+            self.leave();
+        }
+    }
+
     /// What was asked of the group may be done, whatever becomes of the command.
     pub(crate) fn outcome_unknown(&mut self, group: &Rc<GroupAccess>) {
         self.unknown = Some(group.clone());
+        if mutant(Mutant::UnknownBlocksNothing) {
+            self.leave();
+        }
+    }
+
+    /// Gives the ticket up before the command has ended: nothing that is right does so.
+    fn leave(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.head.admission.leave(ticket);
+        }
     }
 
     /// Resolves when all that was asked is committed, or has another outcome.
@@ -418,6 +435,16 @@ impl Pair {
     ) -> Result<Finished, IoError> {
         let Self { head, volume, access, parts, first, second } = self;
         let first = first.turn(&head).await;
+        if mutant(Mutant::PartBeforeAll) {
+            let [(first_part, first_target), second_part] = parts;
+            let first = first.run(&volume, first_target, first_part).await.result?;
+            if let Done::Differs(_) | Done::NotCompared(_) = first {
+                return Ok(Finished(first, None));
+            }
+            let second = second.unwrap_or_else(|| Entering::begin(&head, &volume, access, &second_part));
+            let second = second.turn(&head).await.run(&volume, second_part.1, second_part.0).await;
+            return Ok(Finished(first, Some(second.result?)));
+        }
         let second = second.unwrap_or_else(|| Entering::begin(&head, &volume, access, &parts[1]));
         let second = second.turn(&head).await;
         if let Some(called) = waits_since {

@@ -326,8 +326,8 @@ impl Runner<'_> {
     /// Queues one entry: bytes that do not cross a multiple of 64 KiB.
     async fn write_piece(&self, offset: u32, bytes: SharedBuf, hold: &mut Admitted) -> Result<(), Failed> {
         let range = blocks_around(offset, bytes.len() as u32);
-        let bytes =
-            if bytes.len() == range.bytes() { bytes } else { Box::pin(self.fill_up(range, offset, &bytes)).await? };
+        let is_whole = bytes.len() == range.bytes();
+        let bytes = if is_whole { bytes } else { Box::pin(self.fill_up(range, offset, &bytes)).await? };
         if !self.stores_zeroes && is_zero(&bytes) {
             return Box::pin(self.zero_blocks(range, hold)).await;
         }
@@ -337,6 +337,9 @@ impl Runner<'_> {
             encoded.map_err(|why| Failed::Io(IoError::Unavailable(format!("a block was not encrypted: {why}"))))?;
         let change = self.group.write(self.spec.stamp(), place, bytes, coding).await?;
         hold.on_its_way(self.group, change);
+        if !is_whole {
+            hold.filled_up();
+        }
         Ok(())
     }
 
@@ -430,6 +433,11 @@ impl Runner<'_> {
         hold: &mut Admitted,
     ) -> Result<Done, IoError> {
         match self.compare(offset, expected).await {
+            Ok(Done::Same(_)) if mutant(Mutant::ComparedAgain) => {
+                let Err(failed) = self.write_once(offset, bytes, hold).await else { return Ok(Done::Plain) };
+                self.again(failed, &mut None, Some(hold)).await?;
+                Box::pin(self.compare_and_write(offset, expected, bytes, hold)).await
+            }
             Ok(Done::Same(_)) => self.write(offset, bytes, hold).await.map(|()| Done::Plain),
             Ok(other) => Ok(other),
             Err(error) => Ok(Done::NotCompared(error)),

@@ -58,6 +58,9 @@ pub const WORKLOAD: Workload = Workload {
     operations: |options| Some(Plan::draw(options.seed).profile.cluster.operations),
     mutants: &[
         Mutant::SectorsAdmitted,
+        Mutant::PartLeavesEarly,
+        Mutant::UnknownBlocksNothing,
+        Mutant::ComparedAgain,
         Mutant::SnapshotOldLayer,
         Mutant::LeavingForgotten,
         Mutant::RollbackKeepsNewer,
