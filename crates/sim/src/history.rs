@@ -41,6 +41,9 @@ pub enum Action {
     Write,
     /// Blocks were zeroed.
     Zero,
+    /// Blocks were written, all with this operation's stamp, if they held this: of each block one step, and of those that a
+    /// read shows, too.
+    CompareAndWrite(Vec<Value>),
     /// Blocks were read; what each held, once answered.
     Read(Vec<Value>),
     /// All blocks at one instant: a snapshot. What each held then, as far as it was looked at since.
@@ -262,6 +265,11 @@ impl History {
             let what = match &operation.action {
                 Action::Write => format!("write {}", Self::stamp(OperationId(index as u32))),
                 Action::Zero => "zero".to_owned(),
+                Action::CompareAndWrite(values) => {
+                    let (value, stamp) =
+                        (values[(block - operation.first_block) as usize], Self::stamp(OperationId(index as u32)));
+                    format!("write {stamp} if it holds {value}")
+                }
                 Action::Read(values) => {
                     let value = values.get((block - operation.first_block) as usize);
                     format!("read {}", value.map_or("nothing".to_owned(), ToString::to_string))
@@ -280,10 +288,15 @@ impl History {
         out
     }
 
+    /// All rollbacks, and the beginnings of clones.
+    pub fn restores(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().filter(|operation| matches!(operation.action, Action::Restore(_)))
+    }
+
     /// The write with this stamp.
     pub fn writer(&self, value: Value) -> Option<&Operation> {
         let operation = self.operations.get(usize::try_from(value.0.checked_sub(1)?).ok()?)?;
-        (operation.action == Action::Write).then_some(operation)
+        matches!(operation.action, Action::Write | Action::CompareAndWrite(_)).then_some(operation)
     }
 }
 

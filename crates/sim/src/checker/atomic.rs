@@ -3,6 +3,9 @@
 //! A read of several blocks sees, in each 64 KiB, a number of writes. Whatever covers a block and is seen in another
 //! one has happened before what this block shows; whatever was answered before another was sent has happened before
 //! it. If these "befores" go in a circle, the read saw part of a write.
+//!
+//! A compare-and-write that was done is one step for every other command, whatever boundaries it crosses: a read that shows it
+//! in one block shows in no other what it replaced there.
 
 use super::Violation;
 use crate::history::{Action, History, Operation, OperationId, Value};
@@ -37,10 +40,16 @@ pub fn check(history: &History) -> Result<(), Violation> {
         let values: Vec<Option<Value>> = match &operation.action {
             Action::Read(values) => values.iter().copied().map(Some).collect(),
             Action::Snapshot(values) => values.clone(),
-            Action::Write | Action::Zero | Action::Restore(_) => continue,
+            Action::Write | Action::Zero | Action::CompareAndWrite(_) | Action::Restore(_) => continue,
         };
         if !operation.is_done() {
             continue;
+        }
+        if let Action::Read(values) = &operation.action
+            && shows_what_was_replaced(history, operation, values)
+        {
+            let (read, saw) = (OperationId(index as u32), values.clone());
+            return Err(Violation::Torn(Torn { read, first_block: operation.first_block, saw }));
         }
         let (mut block, mut rest) = (operation.first_block, &values[..]);
         while !rest.is_empty() {
@@ -57,6 +66,30 @@ pub fn check(history: &History) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// Whether a read shows a compare-and-write in one block, and in another what it replaced there, which nothing may have brought
+/// back.
+fn shows_what_was_replaced(history: &History, read: &Operation, values: &[Value]) -> bool {
+    let mut seen = values.to_vec();
+    seen.sort_unstable();
+    seen.dedup();
+    let swaps = seen.iter().filter_map(|value| history.writer(*value)).filter(|writer| writer.is_done());
+    swaps.filter(|swap| !comes_back(history, swap)).any(|swap| {
+        let Action::CompareAndWrite(replaced) = &swap.action else { return false };
+        let is_replaced = |(block, value): (u64, &Value)| {
+            let place = block.checked_sub(swap.first_block).and_then(|place| replaced.get(place as usize));
+            *value != Value::ZERO && place == Some(value)
+        };
+        read.blocks().zip(values).any(is_replaced)
+    })
+}
+
+/// Whether what was there before an operation may be there again: it was rolled back, or may have been.
+fn comes_back(history: &History, operation: &Operation) -> bool {
+    let blocks = operation.blocks();
+    let restores = history.restores().filter(|restore| restore.latest().is_some_and(|end| end > operation.start));
+    restores.map(Operation::blocks).any(|of| of.start < blocks.end && blocks.start < of.end)
 }
 
 /// Whether a write has to be all or nothing.

@@ -8,7 +8,8 @@
 //! Few operations on one block are under way at a time, so the sets stay small and the whole is linear in the length
 //! of the history. What may take effect at any time would make them grow. A write of unknown outcome whose stamp nobody
 //! ever read is left out, since an order without it is as good as one with it; one that was read has surely had its
-//! effect before the first such read ended. Zeroes of unknown outcome have no stamp; those that may come at any time
+//! effect before the first such read ended. A compare-and-write is a read and a write in one: it comes next only where the block
+//! holds what it compares with. Zeroes of unknown outcome have no stamp; those that may come at any time
 //! are all as good as each other, so that only their number counts: how many have been sent, and how many of them were used.
 
 use super::Violation;
@@ -30,7 +31,7 @@ pub struct NotLinearizable {
     pub block: u64,
     /// The operation whose answer fits nowhere.
     pub operation: OperationId,
-    /// What it saw, for a read.
+    /// What it saw, for a read, or a compare-and-write.
     pub saw: Option<Value>,
     /// What the block could have held just before the answer.
     pub possible: Vec<Value>,
@@ -43,7 +44,7 @@ impl std::fmt::Display for NotLinearizable {
         let (Moment(start), Moment(end)) = self.moments;
         write!(f, "block {}: operation {} ({start}..{end}) ", self.block, self.operation.0)?;
         match self.saw {
-            Some(value) => write!(f, "read {value}, which no order of operations explains; possible were")?,
+            Some(value) => write!(f, "found {value}, which no order of operations explains; possible were")?,
             None => write!(f, "has no place in any order of operations; the block could hold")?,
         }
         self.possible.iter().try_for_each(|value| write!(f, " {value}"))
@@ -72,6 +73,35 @@ impl Access {
 enum Kind {
     Write(Value),
     Read(Value),
+    /// Writes the second if the block holds the first.
+    Swap(Value, Value),
+}
+
+impl Kind {
+    /// What the block holds afterwards, if this is a write that can be next where it holds `value`.
+    fn written_over(self, value: Value) -> Option<Value> {
+        match self {
+            Self::Write(written) => Some(written),
+            Self::Swap(expected, written) => (expected == value).then_some(written),
+            Self::Read(_) => None,
+        }
+    }
+
+    /// What it leaves in the block.
+    fn written(self) -> Option<Value> {
+        match self {
+            Self::Write(value) | Self::Swap(_, value) => Some(value),
+            Self::Read(_) => None,
+        }
+    }
+
+    /// What it found in the block, or will have if it is done.
+    fn found(self) -> Option<Value> {
+        match self {
+            Self::Read(value) | Self::Swap(value, _) => Some(value),
+            Self::Write(_) => None,
+        }
+    }
 }
 
 /// What the block holds, which operations under way (by slot) have had their effect, and how many of the zeroes that may come
@@ -118,6 +148,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
             let kind = match &operation.action {
                 Action::Write => Kind::Write(History::stamp(id)),
                 Action::Zero => Kind::Write(Value::ZERO),
+                Action::CompareAndWrite(expected) => Kind::Swap(expected[place], History::stamp(id)),
                 Action::Read(values) if matches!(operation.outcome, Outcome::Done(_)) => Kind::Read(values[place]),
                 Action::Read(_) => continue,
                 Action::Restore(values) => Kind::Write(values[place]),
@@ -146,12 +177,9 @@ fn earliest(history: &History, id: OperationId, end: Moment) -> Moment {
 }
 
 fn check_block(block: u64, accesses: &[Access]) -> Result<(), Violation> {
-    let read: Set<Value> =
-        accesses.iter().filter_map(|a| if let Kind::Read(value) = a.kind { Some(value) } else { None }).collect();
-    let matters = |access: &&Access| match access.kind {
-        Kind::Write(value) => access.required || read.contains(&value),
-        Kind::Read(_) => true,
-    };
+    let found: Set<Value> = accesses.iter().filter_map(|access| access.kind.found()).collect();
+    let matters =
+        |access: &&Access| access.required || access.kind.written().is_none_or(|value| found.contains(&value));
     let mut accesses: Vec<Access> = accesses.iter().filter(matters).copied().collect();
     end_what_was_read(&mut accesses);
     let mut events: Vec<(Moment, bool, usize)> = Vec::with_capacity(accesses.len() * 2);
@@ -174,22 +202,22 @@ fn check_block(block: u64, accesses: &[Access]) -> Result<(), Violation> {
 /// else that wrote the same had been sent by then.
 fn end_what_was_read(accesses: &mut [Access]) {
     let mut first_seen: HashMap<Value, Moment, FixedState> = HashMap::default();
-    for access in accesses.iter() {
-        if let Kind::Read(value) = access.kind {
+    for access in accesses.iter().filter(|access| access.required) {
+        if let Some(value) = access.kind.found() {
             let seen = first_seen.entry(value).or_insert(access.end);
             *seen = access.end.min(*seen);
         }
     }
     let mut writers: HashMap<Value, u32, FixedState> = HashMap::default();
     for access in accesses.iter() {
-        if let Kind::Write(value) = access.kind
+        if let Some(value) = access.kind.written()
             && first_seen.get(&value).is_some_and(|seen| access.start < *seen)
         {
             *writers.entry(value).or_default() += 1;
         }
     }
     for access in accesses.iter_mut().filter(|access| !access.required) {
-        let Kind::Write(value) = access.kind else { continue };
+        let Some(value) = access.kind.written() else { continue };
         let Some(&seen) = first_seen.get(&value) else { continue };
         // What was read before it was sent is no order's doing: the read finds that nothing explains it.
         if value != Value::ZERO && seen > access.start && writers[&value] == 1 && seen < access.end {
@@ -282,7 +310,7 @@ impl Search {
             return Err(Violation::NotLinearizable(NotLinearizable {
                 block: self.block,
                 operation: access.operation,
-                saw: if let Kind::Read(value) = access.kind { Some(value) } else { None },
+                saw: access.kind.found(),
                 possible,
                 moments: (access.start, access.end),
             }));
@@ -296,7 +324,7 @@ impl Search {
         let open = self.open.iter().enumerate().filter(move |(slot, _)| from.done & (1 << slot) == 0);
         let named = open.filter_map(move |(slot, access)| {
             let access = access.as_ref()?;
-            let Kind::Write(value) = access.kind else { return None };
+            let value = access.kind.written_over(from.value)?;
             if self.ends_first(access, from.done) != slot {
                 return None;
             }

@@ -162,6 +162,36 @@ fn writes_at_one_time_may_come_in_any_order_but_in_one() {
 }
 
 #[test]
+fn what_comes_between_the_halves_of_a_compare_and_write_is_found() {
+    for (comes_between, verdict) in [(false, "none"), (true, "linearizability")] {
+        let mut script = Script::default();
+        let one = script.write(0, 1);
+        let swap = script.0.start(Action::CompareAndWrite(vec![one]), 0, 1);
+        if comes_between {
+            let other = script.write(0, 1);
+            script.read(0, &[other]);
+        }
+        script.0.done(swap);
+        script.read(0, &[History::stamp(swap)]);
+        assert_eq!(script.checker(), verdict, "{comes_between}");
+    }
+}
+
+#[test]
+fn half_of_a_compare_and_write_across_a_boundary_is_found() {
+    for (is_rolled_back, verdict) in [(false, "atomicity"), (true, "none")] {
+        let mut script = Script::default();
+        let old = script.write(15, 2);
+        let swap = script.0.start(Action::CompareAndWrite(vec![old; 2]), 15, 2);
+        let back = is_rolled_back.then(|| script.0.start(Action::Restore(vec![old; 2]), 15, 2));
+        script.read(15, &[History::stamp(swap), old]);
+        script.0.done(swap);
+        back.into_iter().for_each(|back| script.0.done(back));
+        assert_eq!(script.checker(), verdict, "{is_rolled_back}");
+    }
+}
+
+#[test]
 fn half_of_an_unacknowledged_write_is_found() {
     let mut script = Script::default();
     let old = script.write(0, 4);
@@ -301,9 +331,11 @@ fn some_order_fits(history: &History) -> bool {
                 Action::Write => History::stamp(OperationId(index as u32)),
                 Action::Zero => Value::ZERO,
                 Action::Restore(values) => values[0],
+                Action::CompareAndWrite(expected) if expected[0] == value => History::stamp(OperationId(index as u32)),
+                Action::CompareAndWrite(_) if one.is_done() => return false,
                 Action::Read(values) if one.is_done() && values[0] != value => return false,
                 Action::Snapshot(values) if one.is_done() && values[0] != Some(value) => return false,
-                Action::Read(_) | Action::Snapshot(_) => value,
+                Action::CompareAndWrite(_) | Action::Read(_) | Action::Snapshot(_) => value,
             };
             fits(history, taken | 1 << index | skipped, next)
         })
@@ -338,13 +370,14 @@ fn random_histories_are_judged_as_by_trying_every_order() {
                 open.clear();
             }
             let action = match random.below(12) {
-                0..5 => Action::Write,
+                0..3 => Action::Write,
+                3 | 4 => Action::CompareAndWrite(vec![writes[random.below(writes.len() as u64) as usize]]),
                 5 | 6 => Action::Zero,
                 7 => Action::Restore(vec![writes[random.below(writes.len() as u64) as usize]]),
                 8 => Action::Snapshot(vec![None]),
                 _ => Action::Read(Vec::new()),
             };
-            let write = action == Action::Write;
+            let write = matches!(action, Action::Write | Action::CompareAndWrite(_));
             let id = history.start(action, 0, 1);
             open.push(id);
             if write {

@@ -119,6 +119,10 @@ pub struct Report {
     pub duties: u64,
     /// Blocks of copies that were read from their devices and compared with the other copies.
     pub compared: u64,
+    /// Compare-and-writes that were done, and those of them that touched two chunks.
+    pub swaps: u64,
+    /// See [`swaps`](Self::swaps).
+    pub wide_swaps: u64,
     /// Clones that were written to.
     pub clones: u64,
     /// Times that a volume grew.
@@ -179,6 +183,8 @@ impl Report {
         self.moves += other.moves;
         self.duties += other.duties;
         self.compared += other.compared;
+        self.swaps += other.swaps;
+        self.wide_swaps += other.wide_swaps;
         self.clones += other.clones;
         self.growths += other.growths;
         self.deletions += other.deletions;
@@ -212,6 +218,7 @@ impl std::fmt::Display for Report {
             write!(f, "{} members replaced, ", self.replaced)?;
             write!(f, "{} moves, {} instants, {} duties, ", self.moves, self.instants, self.duties)?;
             write!(f, "{} blocks compared, ", self.compared)?;
+            write!(f, "{} compare-and-writes ({} over two chunks), ", self.swaps, self.wide_swaps)?;
             write!(f, "{} asked afar, {} sent again, {} resets, ", self.far, self.resent, self.resets)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;

@@ -204,7 +204,6 @@ impl Administrator {
     async fn roll_back(&self, number: usize, name: &str) -> Result<(), NotDone> {
         let Some(values) = self.held(number, name) else { return self.look(number, name).await };
         let subject = self.subject(number);
-        subject.may_go_back.set(true);
         let id = self.start(Action::Restore(values), &subject);
         let name = name.to_owned();
         tell(format_args!("administrator: {} goes back to {name}", subject.name));

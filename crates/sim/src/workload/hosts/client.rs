@@ -160,7 +160,7 @@ impl HostVolume<'_> {
             Deed::Write => self.write(range).await,
             Deed::Zero => self.zero(range).await,
             Deed::Read => self.read(range).await,
-            Deed::CompareAndWrite => self.compare_and_write(range.0).await,
+            Deed::CompareAndWrite => self.compare_and_write(self.ledger.draw_swap()).await,
         };
         if let Err(error) = done {
             self.judge(&error);
@@ -251,28 +251,24 @@ impl HostVolume<'_> {
         }
     }
 
-    /// Of one block: what it was seen to hold is replaced, if it holds that still. It did at some moment, if it was.
-    async fn compare_and_write(&self, block: u64) -> Result<(), HostError> {
-        let range = (block, 1);
+    /// What the blocks were seen to hold is replaced, if they hold that still.
+    async fn compare_and_write(&self, range: (u64, u64)) -> Result<(), HostError> {
         let (expected, Some(values)) = self.read_bytes(range).await? else { return Ok(()) };
-        let (writes, reads) = (Attempts::new(self.ledger), Attempts::new(self.ledger));
-        let answer = self
+        let attempts = Attempts::new(self.ledger);
+        let is_written = self
             .command(|namespace| {
-                reads.begin(Action::Read(Vec::new()), self.subject, range);
-                let id = writes.begin(Action::Write, self.subject, range);
+                let id = attempts.begin(Action::CompareAndWrite(values.clone()), self.subject, range);
                 let (expected, bytes) = (expected.clone(), self.ledger.contents(id, range));
-                async move { compare_and_write(&namespace, self.offset(block), expected, bytes).await }
+                async move { compare_and_write(&namespace, self.offset(range.0), expected, bytes).await }
             })
-            .await;
-        let is_written = matches!(answer, Ok(true));
-        reads.read(is_written.then(|| values.clone()));
-        answer?;
-        writes.answered(|ledger, id| match is_written {
+            .await?;
+        // After an attempt without an answer a difference may be that one's doing.
+        attempts.answered(|ledger, id| match is_written {
             true => ledger.history.borrow_mut().done(id),
             false => ledger.history.borrow_mut().refused(id),
         });
         if is_written {
-            self.ledger.consume(self.subject, block, values[0]);
+            self.ledger.note_swap(range);
         }
         Ok(())
     }

@@ -61,6 +61,8 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::PartLeavesEarly,
         Mutant::UnknownBlocksNothing,
         Mutant::ComparedAgain,
+        Mutant::PartBeforeAll,
+        Mutant::CompareAndWriteSplit,
         Mutant::SnapshotOldLayer,
         Mutant::LeavingForgotten,
         Mutant::RollbackKeepsNewer,
