@@ -331,6 +331,8 @@ pub enum Mutant {
     InstantOverOrphans,
     /// Volume: a command that waits for a group that does not serve is never answered.
     StoppedNotSaid,
+    /// Replication: a primary takes no write while its node's session in the map may be over.
+    WriteWaitsForMap,
     /// Replication: a session that is gone from the map while its node lives is not said again.
     SessionSaidOnce,
     /// Placement: an order is decided by what was there before another one.

@@ -94,6 +94,9 @@ impl Group {
         coding: BlockCoding,
     ) -> Result<Placed, GroupError> {
         let len = bytes.len();
+        if mutant(Mutant::WriteWaitsForMap) && now() >= self.session_until() {
+            return Err(self.not_primary(&self.member.borrow()));
+        }
         loop {
             self.wait_for_room(len).await?;
             self.wait_until_free(place.chunk).await?;

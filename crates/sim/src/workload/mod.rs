@@ -123,6 +123,8 @@ pub struct Report {
     pub swaps: u64,
     /// See [`swaps`](Self::swaps).
     pub wide_swaps: u64,
+    /// Writes that were acknowledged while the map was away.
+    pub without_map: u64,
     /// Clones that were written to.
     pub clones: u64,
     /// Times that a volume grew.
@@ -185,6 +187,7 @@ impl Report {
         self.compared += other.compared;
         self.swaps += other.swaps;
         self.wide_swaps += other.wide_swaps;
+        self.without_map += other.without_map;
         self.clones += other.clones;
         self.growths += other.growths;
         self.deletions += other.deletions;
@@ -219,6 +222,7 @@ impl std::fmt::Display for Report {
             write!(f, "{} moves, {} instants, {} duties, ", self.moves, self.instants, self.duties)?;
             write!(f, "{} blocks compared, ", self.compared)?;
             write!(f, "{} compare-and-writes ({} over two chunks), ", self.swaps, self.wide_swaps)?;
+            write!(f, "{} writes without the map, ", self.without_map)?;
             write!(f, "{} asked afar, {} sent again, {} resets, ", self.far, self.resent, self.resets)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;

@@ -273,6 +273,19 @@ impl HostVolume<'_> {
         Ok(())
     }
 
+    /// Writes all that is used, each command within this time.
+    pub async fn write_all(&self, limit: Duration) {
+        for unit in self.ledger.units() {
+            match timeout(limit, self.write(unit)).await {
+                Ok(Ok(())) => self.ledger.counts.borrow_mut().without_map += 1,
+                Ok(Err(error)) => self.ledger.fail("writing", format!("{}: {error}", self.subject.name)),
+                Err(_) => {
+                    return self.ledger.fail("writing", format!("{}: no answer in {limit:?}", self.subject.name));
+                }
+            }
+        }
+    }
+
     /// Reads all that is used.
     pub async fn read_all(&self) {
         for unit in self.ledger.units() {

@@ -25,8 +25,10 @@ const ALL_AT_HOME: Duration = Duration::from_secs(100);
 const READ_LIMIT: Duration = Duration::from_secs(60);
 /// Longest that reading all copies takes.
 const CHECK_LIMIT: Duration = Duration::from_secs(120);
-/// The map is away for so long, and nobody that reads or writes minds.
+/// The map is away for so long, longer than sessions last, and nobody that reads or writes minds.
 const MAP_AWAY: Duration = Duration::from_secs(15);
+/// No write takes longer then.
+const WRITE_LIMIT: Duration = Duration::from_secs(5);
 /// Longest until another node serves what one served that is gone.
 const TAKE_OVER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -47,7 +49,7 @@ impl Run {
             self.end_duties()?;
         }
         self.read_all("all is whole", self.machines.len())?;
-        self.read_without_map()?;
+        self.go_on_without_map()?;
         self.leave_others_alone()?;
         self.compare_copies()?;
         self.read_copies()?;
@@ -122,26 +124,30 @@ impl Run {
 
     /// A new host reads all volumes, over all nodes but one.
     fn read_all(&mut self, when: &str, without: usize) -> Result<(), Failure> {
+        tell(format_args!("everything is read: {when}, without node {without}"));
+        self.use_all(&format!("not everything is read ({when})"), async |volume| volume.read_all().await)
+    }
+
+    /// A new host does something with each volume.
+    fn use_all(&mut self, what: &str, act: impl AsyncFn(HostVolume<'_>) + 'static) -> Result<(), Failure> {
         let done = Rc::new(Cell::new(false));
         let (ledger, end) = (self.ledger.clone(), done.clone());
         let addresses: Vec<_> = self.addresses().into_iter().map(|address| (address, NVME_PORT).into()).collect();
-        tell(format_args!("everything is read: {when}, without node {without}"));
         self.outside.spawn(0, async move {
             let host = Multipath::new(&addresses, options(&ledger, ledger.profile.machines()));
             let subjects = ledger.subjects.borrow().clone();
             for subject in &subjects {
-                HostVolume { ledger: &ledger, host: &host, subject }.read_all().await;
+                act(HostVolume { ledger: &ledger, host: &host, subject }).await;
             }
             host.close();
             end.set(true);
         });
-        let what = format!("not everything is read ({when})");
-        self.until(&what, READ_LIMIT, |_| (!done.get()).then(String::new)).map(drop)
+        self.until(what, READ_LIMIT, |_| (!done.get()).then(String::new)).map(drop)
     }
 
     /// No I/O waits for the map: what is served stays so while that is away. A volume that is on its way does wait: so first
     /// all of them go where they are at home.
-    fn read_without_map(&mut self) -> Result<(), Failure> {
+    fn go_on_without_map(&mut self) -> Result<(), Failure> {
         self.go_on(self.world.now() + ALL_AT_HOME)?;
         self.until("volumes are on their way", HEAL_LIMIT, Self::lacks)?;
         if let Some(why) = self.administrator.is_not_at_home() {
@@ -149,9 +155,14 @@ impl Run {
         }
         self.map.set_unreachable(true);
         self.go_on(self.world.now() + MAP_AWAY)?;
-        let read = self.read_all("the map is away", self.machines.len());
+        tell(format_args!("everything is read and written: the map is away"));
+        let used = self.use_all("not everything is read and written while the map is away", async |volume| {
+            volume.read_all().await;
+            volume.write_all(WRITE_LIMIT).await;
+        });
         self.map.set_unreachable(false);
-        read?;
+        used?;
+        self.read_all("the map is back", self.machines.len())?;
         self.until("the map is back", HEAL_LIMIT, Self::lacks).map(drop)
     }
 

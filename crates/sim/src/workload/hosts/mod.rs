@@ -71,6 +71,7 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::HomeForgotten,
         Mutant::InstantTopTakenEarly,
         Mutant::StoppedNotSaid,
+        Mutant::WriteWaitsForMap,
     ],
 };
 
