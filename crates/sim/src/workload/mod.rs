@@ -7,6 +7,7 @@ pub mod volume;
 
 use crate::checker::Violation;
 use crate::history::History;
+use ::store::format::UNIT_BYTES;
 use runtime::sim::{Stopped, World};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -57,6 +58,11 @@ fn run_until(world: &World, may_rest: bool, over: impl Fn() -> bool) -> Result<(
         Err(Stopped::Idle) if may_rest => Ok(()),
         result => result,
     }
+}
+
+/// How much less of a device a volume's blocks take, as they are compressed.
+fn saved_units(usage: &::volume::VolumeUsage) -> u64 {
+    (usage.unique_bytes + usage.shared_bytes - usage.stored_bytes) / UNIT_BYTES as u64
 }
 
 /// What one run is told.
@@ -115,8 +121,16 @@ pub struct Report {
     pub instants: u64,
     /// Moves of volumes by order.
     pub moves: u64,
-    /// Orders about nodes and devices that were begun.
-    pub duties: u64,
+    /// Times that an NBD client was answered by another node than before.
+    pub nbd_moves: u64,
+    /// Volumes that were encrypted, as a node said at the end.
+    pub encrypted: u64,
+    /// Units of 512 bytes that blocks took less at the end, as they were compressed.
+    pub saved_units: u64,
+    /// Volumes whose group did not serve while others of their controller did.
+    pub sick: u64,
+    /// Orders about nodes and devices that were begun, by kind ([`hosts::ORDERS`]).
+    pub orders: [u64; hosts::ORDERS.len()],
     /// Blocks of copies that were read from their devices and compared with the other copies.
     pub compared: u64,
     /// Compare-and-writes that were done, and those of them that touched two chunks.
@@ -183,7 +197,11 @@ impl Report {
         self.rollbacks += other.rollbacks;
         self.instants += other.instants;
         self.moves += other.moves;
-        self.duties += other.duties;
+        self.nbd_moves += other.nbd_moves;
+        self.encrypted += other.encrypted;
+        self.saved_units += other.saved_units;
+        self.sick += other.sick;
+        self.orders.iter_mut().zip(other.orders).for_each(|(all, one)| *all += one);
         self.compared += other.compared;
         self.swaps += other.swaps;
         self.wide_swaps += other.wide_swaps;
@@ -215,15 +233,20 @@ impl std::fmt::Display for Report {
         write!(f, "{} segments cleaned, {} times full, ", self.cleaned, self.full)?;
         write!(f, "{} snapshots, {} rollbacks, {} clones, ", self.snapshots, self.rollbacks, self.clones)?;
         write!(f, "{} growths, {} deletions, {} locks, ", self.growths, self.deletions, self.locks)?;
+        write!(f, "{} units saved by compression, ", self.saved_units)?;
         write!(f, "{} lies of disks ({} damaged reads, ", self.lies, self.damaged_reads)?;
         write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
         if self.virtual_time > Duration::ZERO {
             write!(f, "{} members replaced, ", self.replaced)?;
-            write!(f, "{} moves, {} instants, {} duties, ", self.moves, self.instants, self.duties)?;
+            write!(f, "{} moves, {} instants, {} NBD moves, ", self.moves, self.instants, self.nbd_moves)?;
+            for (kind, count) in hosts::ORDERS.iter().zip(self.orders).filter(|(_, count)| *count > 0) {
+                write!(f, "{count} {kind}, ")?;
+            }
+            write!(f, "{} encrypted volumes, {} sick volumes, ", self.encrypted, self.sick)?;
             write!(f, "{} blocks compared, ", self.compared)?;
             write!(f, "{} compare-and-writes ({} over two chunks), ", self.swaps, self.wide_swaps)?;
             write!(f, "{} writes without the map, ", self.without_map)?;
-            write!(f, "{} asked afar, {} sent again, {} resets, ", self.far, self.resent, self.resets)?;
+            write!(f, "{} asked afar, {} sent again, {} controllers reset, ", self.far, self.resent, self.resets)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;
             write!(f, "healed within {:.1} s, ", self.healed_in.as_secs_f64())?;

@@ -300,12 +300,16 @@ impl HostVolume<'_> {
 pub async fn run_nbd(ledger: Rc<Ledger>, machine: usize, addresses: Vec<IpAddr>) {
     ledger.begin(machine);
     let unanswered = Unanswered::default();
+    let mut answered_by = None;
     while ledger.goes_on() {
         if let Some(using) = ledger.take_some(machine) {
             let address = addresses[random_u64() as usize % addresses.len()];
             // Who cannot be reached, or has no head to ask, is left for the next one.
-            if let Some(client) = connect(address, &using).await {
-                use_nbd(&ledger, client, &using, &unanswered).await;
+            if let Some(client) = connect(address, &using).await
+                && use_nbd(&ledger, client, &using, &unanswered).await
+            {
+                let before = answered_by.replace(address);
+                ledger.counts.borrow_mut().nbd_moves += u64::from(before.is_some_and(|before| before != address));
             }
         }
         sleep(PAUSE).await;
@@ -337,18 +341,26 @@ impl Unanswered {
     }
 }
 
-/// Until something fails, or the client is done with the volume.
-async fn use_nbd(ledger: &Ledger, client: Client, using: &Use, unanswered: &Unanswered) {
+/// Until something fails, or the client is done with the volume. Returns whether anything was answered.
+async fn use_nbd(ledger: &Ledger, client: Client, using: &Use, unanswered: &Unanswered) -> bool {
+    let mut is_answered = false;
     while ledger.goes_on() && !using.subject.is_leaving.get() && !random_u64().is_multiple_of(64) {
         let sent = Cell::new(None);
         let done = timeout(NBD_PATIENCE, act_nbd(ledger, &client, &using.subject, &sent)).await;
         match (done, sent.get()) {
-            (Ok(Ok(())), _) => unanswered.is_over(ledger, &using.subject),
-            (Ok(Err(ClientError::Lost(_))), Some(id)) => return unanswered.add(&using.subject, id),
-            _ => return,
+            (Ok(Ok(())), _) => {
+                is_answered = true;
+                unanswered.is_over(ledger, &using.subject);
+            }
+            (Ok(Err(ClientError::Lost(_))), Some(id)) => {
+                unanswered.add(&using.subject, id);
+                break;
+            }
+            _ => break,
         }
         rest(ledger).await;
     }
+    is_answered
 }
 
 /// `sent`: what changes something, and was not answered.

@@ -13,6 +13,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{NodeId, StoreId};
 
+/// What he orders, as it is told of a run.
+pub const ORDERS: [&str; 6] = ["drains", "orders taken back", "rests", "replacements", "additions", "removals"];
+
 /// Between two of his orders, on average.
 const PAUSE_MS: u64 = 4_000;
 /// Longest that an answer is waited for.
@@ -30,10 +33,10 @@ impl Administrator {
         while !self.ledger.stop.get() {
             sleep(Duration::from_millis(random_u64() % (2 * PAUSE_MS))).await;
             let request = self.some_order(&stores);
-            let told = format!("{request:?}");
+            let (told, kind) = (format!("{request:?}"), kind_of(&request));
             match self.order(request).await {
                 Ok(Ok(())) => {
-                    self.ledger.counts.borrow_mut().duties += 1;
+                    self.ledger.counts.borrow_mut().orders[kind] += 1;
                     tell(format_args!("operator: {told}"));
                 }
                 Ok(Err(why)) => tell(format_args!("operator: {told}: {why}")),
@@ -71,6 +74,18 @@ impl Administrator {
             async move { assembly.decide(&request).await.map(drop) }
         };
         self.ask_at(machine, "", &ask, PATIENCE).await
+    }
+}
+
+/// Its place in [`ORDERS`].
+fn kind_of(request: &Request) -> usize {
+    match request {
+        Request::Drain(_) => 0,
+        Request::TakeBack(_) => 1,
+        Request::Maintain { .. } => 2,
+        Request::Replace { .. } => 3,
+        Request::Add { .. } => 4,
+        Request::Remove(_) | Request::GiveUp(_) => 5,
     }
 }
 

@@ -7,12 +7,12 @@ use super::machine::Machine;
 use super::{Run, id_of, tell};
 use crate::checker;
 use crate::workload::volume::machine::NVME_PORT;
-use crate::workload::{Failure, Report};
+use crate::workload::{Failure, Report, saved_units};
 use nvme::host::multipath::Multipath;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use volume::Standing;
+use volume::{Encryption, Standing};
 
 /// Longest that all takes to heal once nothing is broken any more: a session in the map, some take-overs, catch-up, a
 /// device that is given up.
@@ -49,6 +49,7 @@ impl Run {
             self.end_duties()?;
         }
         self.read_all("all is whole", self.machines.len())?;
+        self.note_codings()?;
         self.go_on_without_map()?;
         self.leave_others_alone()?;
         self.compare_copies()?;
@@ -164,6 +165,22 @@ impl Run {
         used?;
         self.read_all("the map is back", self.machines.len())?;
         self.until("the map is back", HEAL_LIMIT, Self::lacks).map(drop)
+    }
+
+    /// What is encrypted, and what compression saves, as nodes say.
+    fn note_codings(&mut self) -> Result<(), Failure> {
+        for machine in &self.machines {
+            let assembly = machine.assembly().expect("all is mended");
+            let volumes = assembly.volumes();
+            let usage = self.world.run_on(&machine.node, 0, async move { assembly.usage().await })?;
+            let usage = usage.map_err(|error| Failure::new("status", error))?;
+            let mut counts = self.ledger.counts.borrow_mut();
+            counts.saved_units += usage.values().map(saved_units).sum::<u64>();
+            if machine.index == 0 {
+                counts.encrypted += volumes.iter().filter(|info| info.encryption != Encryption::Off).count() as u64;
+            }
+        }
+        Ok(())
     }
 
     /// Every copy of everything is read from its device, and all agree, as a node that is asked for it says.

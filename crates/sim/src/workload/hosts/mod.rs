@@ -25,6 +25,8 @@ mod schedule;
 mod sick;
 mod together;
 
+pub use duties::ORDERS;
+
 use super::cluster::breaker::{Breaker, Site, no_map_faults};
 use super::cluster::fault::Fault;
 use super::cluster::layout::{Layout, node_id};

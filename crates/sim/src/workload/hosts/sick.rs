@@ -78,6 +78,7 @@ impl Run {
         away.start();
         self.until("what waited is not written", LIMIT, |_| (!written.get()).then(String::new))?;
         host.close();
+        self.ledger.counts.borrow_mut().sick += 1;
         Ok(())
     }
 

@@ -23,7 +23,7 @@ pub(super) mod machine;
 mod model;
 pub(super) mod profile;
 
-use super::{Failure, Report, RunOptions, Workload};
+use super::{Failure, Report, RunOptions, Workload, saved_units};
 use crate::checker;
 use crate::history::{Action, History, Value};
 use administrator::Administrator;
@@ -443,6 +443,10 @@ impl Run {
                 self.storage.spawn(0, Administrator::new(&serving, &self.clients).look_at_all());
                 self.wait_for_readers()?;
                 self.judge_status(&serving)?;
+                let assembly = serving.assembly.clone();
+                let usage = self.world.run_on(&self.storage, 0, async move { assembly.usage().await })?;
+                let usage = usage.map_err(|error| Failure::new("status", error))?;
+                self.clients.ledger().counts.saved_units += usage.values().map(saved_units).sum::<u64>();
             }
         }
         let ledger = self.clients.ledger();
