@@ -131,6 +131,8 @@ pub struct Report {
     pub sick: u64,
     /// Orders about nodes and devices that were begun, by kind ([`hosts::ORDERS`]).
     pub orders: [u64; hosts::ORDERS.len()],
+    /// Nodes that left for good, each for another one.
+    pub removals: u64,
     /// Blocks of copies that were read from their devices and compared with the other copies.
     pub compared: u64,
     /// Compare-and-writes that were done, and those of them that touched two chunks.
@@ -202,6 +204,7 @@ impl Report {
         self.saved_units += other.saved_units;
         self.sick += other.sick;
         self.orders.iter_mut().zip(other.orders).for_each(|(all, one)| *all += one);
+        self.removals += other.removals;
         self.compared += other.compared;
         self.swaps += other.swaps;
         self.wide_swaps += other.wide_swaps;
@@ -242,7 +245,11 @@ impl std::fmt::Display for Report {
             for (kind, count) in hosts::ORDERS.iter().zip(self.orders).filter(|(_, count)| *count > 0) {
                 write!(f, "{count} {kind}, ")?;
             }
-            write!(f, "{} encrypted volumes, {} sick volumes, ", self.encrypted, self.sick)?;
+            write!(
+                f,
+                "{} removals, {} encrypted volumes, {} sick volumes, ",
+                self.removals, self.encrypted, self.sick
+            )?;
             write!(f, "{} blocks compared, ", self.compared)?;
             write!(f, "{} compare-and-writes ({} over two chunks), ", self.swaps, self.wide_swaps)?;
             write!(f, "{} writes without the map, ", self.without_map)?;

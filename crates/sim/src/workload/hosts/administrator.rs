@@ -58,7 +58,7 @@ pub(super) struct Known {
 /// See the module.
 pub struct Administrator {
     pub(super) ledger: Rc<Ledger>,
-    pub(super) machines: Vec<Rc<Machine>>,
+    machines: RefCell<Vec<Rc<Machine>>>,
     pub(super) known: RefCell<Vec<Known>>,
     /// Snapshots of several volumes that he was not told of: all of them are there in the end, or none.
     pub(super) together: RefCell<Vec<Vec<String>>>,
@@ -76,7 +76,22 @@ pub enum NotDone {
 impl Administrator {
     pub fn new(ledger: &Rc<Ledger>, machines: &[Rc<Machine>]) -> Rc<Self> {
         let (known, together) = (RefCell::default(), RefCell::default());
-        Rc::new(Self { ledger: ledger.clone(), machines: machines.to_vec(), known, together })
+        Rc::new(Self { ledger: ledger.clone(), machines: RefCell::new(machines.to_vec()), known, together })
+    }
+
+    /// The nodes that there are.
+    pub(super) fn machines(&self) -> Vec<Rc<Machine>> {
+        self.machines.borrow().clone()
+    }
+
+    /// There are others from now on.
+    pub(super) fn goes_by(&self, machines: &[Rc<Machine>]) {
+        *self.machines.borrow_mut() = machines.to_vec();
+    }
+
+    /// Volumes that he knows.
+    pub(super) fn count(&self) -> usize {
+        self.known.borrow().len()
     }
 
     pub fn knows(&self, subject: &Rc<Subject>, size_bytes: u64, is_clone: bool) {
@@ -331,7 +346,7 @@ impl Administrator {
         let until = now() + PATIENCE;
         loop {
             let head =
-                self.head_of(volume).or_else(|| self.machines.iter().find(|one| one.assembly().is_some()).cloned());
+                self.head_of(volume).or_else(|| self.machines().into_iter().find(|one| one.assembly().is_some()));
             if let Some(machine) = head {
                 let answer = self.ask_at(&machine, volume, &ask, PATIENCE).await?;
                 match answer {
@@ -349,8 +364,8 @@ impl Administrator {
 
     /// Who says that it serves the volume.
     fn head_of(&self, volume: &str) -> Option<Rc<Machine>> {
-        let says_so = |machine: &&Rc<Machine>| standing(machine, volume) == Some(Standing::Here);
-        self.machines.iter().find(says_so).cloned()
+        let says_so = |machine: &Rc<Machine>| standing(machine, volume) == Some(Standing::Here);
+        self.machines().into_iter().find(says_so)
     }
 
     /// Has a node do something, and waits for its answer for as long as it lives.

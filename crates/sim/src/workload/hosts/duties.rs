@@ -14,7 +14,7 @@ use std::time::Duration;
 use types::{NodeId, StoreId};
 
 /// What he orders, as it is told of a run.
-pub const ORDERS: [&str; 6] = ["drains", "orders taken back", "rests", "replacements", "additions", "removals"];
+pub const ORDERS: [&str; 5] = ["drains", "orders taken back", "rests", "replacements", "additions"];
 
 /// Between two of his orders, on average.
 const PAUSE_MS: u64 = 4_000;
@@ -47,8 +47,11 @@ impl Administrator {
     }
 
     fn some_order(&self, stores: &[StoreId]) -> Request {
-        let node = || id_of(&self.machines[random_u64() as usize % self.machines.len()]);
-        let store = || stores[random_u64() as usize % stores.len()];
+        let machines = self.machines();
+        let node = || id_of(&machines[random_u64() as usize % machines.len()]);
+        let at = random_u64() as usize % stores.len();
+        let store = || stores[at];
+        let other = || stores[(at + 1 + random_u64() as usize % (stores.len() - 1)) % stores.len()];
         let subject = || match random_u64() % 2 {
             0 => Subject::Node(node()),
             _ => Subject::Device(store()),
@@ -60,14 +63,15 @@ impl Administrator {
                 let rest = Duration::from_secs(random_u64() % REST_SECONDS).as_nanos() as u64;
                 Request::Maintain { node: node(), until_ns: runtime::wall_clock_ns() + rest }
             }
-            9 | 10 => Request::Replace { old: store(), new: store() },
+            9 | 10 => Request::Replace { old: store(), new: other() },
             _ => Request::Add { store: store(), class: String::new(), weight: None },
         }
     }
 
     /// Asks any node that is up.
     async fn order(&self, request: Request) -> Result<Result<(), DutyError>, NotDone> {
-        let up: Vec<_> = self.machines.iter().filter(|machine| machine.assembly().is_some()).collect();
+        let machines = self.machines();
+        let up: Vec<_> = machines.iter().filter(|machine| machine.assembly().is_some()).collect();
         let Some(machine) = up.get(random_u64() as usize % up.len().max(1)) else { return Err(NotDone::Lost) };
         let ask = move |assembly: volume::Assembly, _| {
             let request = request.clone();
@@ -85,7 +89,7 @@ fn kind_of(request: &Request) -> usize {
         Request::Maintain { .. } => 2,
         Request::Replace { .. } => 3,
         Request::Add { .. } => 4,
-        Request::Remove(_) | Request::GiveUp(_) => 5,
+        Request::Remove(_) | Request::GiveUp(_) => unreachable!("he takes nothing away for good"),
     }
 }
 
@@ -95,8 +99,14 @@ impl Run {
         let nodes = self.machines.iter().map(|machine| Subject::Node(id_of(machine)));
         let devices = self.stores.iter().map(|store| Subject::Device(*store));
         for subject in nodes.chain(devices).collect::<Vec<_>>() {
-            self.order_taken_back(&subject)?;
+            // What does its part as it is is refused.
+            self.order(&Request::TakeBack(subject), true)?;
         }
+        self.settle()
+    }
+
+    /// Waits until all copies are where they belong.
+    pub(super) fn settle(&mut self) -> Result<(), Failure> {
         let began = self.world.now();
         loop {
             let Some(why) = self.is_unsettled()? else { return Ok(()) };
@@ -107,19 +117,20 @@ impl Run {
         }
     }
 
-    fn order_taken_back(&mut self, subject: &Subject) -> Result<(), Failure> {
+    /// Orders it until it is begun, of a node that is up; or until it is refused, where it may be.
+    pub(super) fn order(&mut self, request: &Request, may_be_refused: bool) -> Result<(), Failure> {
         let began = self.world.now();
         loop {
-            let machine = self.machines[0].clone();
-            let assembly = machine.assembly().expect("all is mended");
-            let request = Request::TakeBack(*subject);
+            let up = self.machines.iter().find_map(|machine| Some((machine.clone(), machine.assembly()?)));
+            let (machine, assembly) = up.expect("all is mended");
+            let request = request.clone();
+            let what = format!("{request:?}");
             let told = self.world.run_on(&machine.node, 0, async move { assembly.decide(&request).await.map(drop) })?;
             match told {
                 Ok(()) => return Ok(()),
-                // It does its part as it is.
-                Err(DutyError::Refused(_)) => return Ok(()),
+                Err(DutyError::Refused(_)) if may_be_refused => return Ok(()),
                 Err(error) if self.world.now() - began > SETTLED => {
-                    return Err(Failure::new("liveness", format!("{subject:?} is not taken back: {error}")));
+                    return Err(Failure::new("liveness", format!("{what}: {error}")));
                 }
                 Err(_) => self.go_on(self.world.now() + LOOK)?,
             }

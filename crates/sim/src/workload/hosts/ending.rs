@@ -16,7 +16,7 @@ use volume::{Encryption, Standing};
 
 /// Longest that all takes to heal once nothing is broken any more: a session in the map, some take-overs, catch-up, a
 /// device that is given up.
-const HEAL_LIMIT: Duration = Duration::from_secs(90);
+pub(super) const HEAL_LIMIT: Duration = Duration::from_secs(90);
 /// Longest until all that clients had asked for is answered then: some of it waited for a controller to connect.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// Volumes that nobody uses go home after 30 s, and within 60 s of the last time.
@@ -44,10 +44,13 @@ impl Run {
         }
         tell(format_args!("all volumes are served"));
         self.until("clients wait", ANSWER_LIMIT, |run| (!run.ledger.all_ended()).then(|| run.describe_clients()))?;
-        self.look_at_all()?;
         if self.profile.operator {
             self.end_duties()?;
         }
+        if let Some(place) = self.profile.leaves {
+            self.exchange_nodes(place)?;
+        }
+        self.look_at_all()?;
         self.read_all("all is whole", self.machines.len())?;
         self.note_codings()?;
         self.go_on_without_map()?;
@@ -83,7 +86,7 @@ impl Run {
     }
 
     /// What keeps a volume from being served by one node, and all others from knowing which.
-    fn lacks(&self) -> Option<String> {
+    pub(super) fn lacks(&self) -> Option<String> {
         if let Some(machine) = self.machines.iter().find(|machine| machine.assembly().is_none()) {
             return Some(format!("node {} is not up", machine.index));
         }
@@ -176,7 +179,7 @@ impl Run {
             let usage = usage.map_err(|error| Failure::new("status", error))?;
             let mut counts = self.ledger.counts.borrow_mut();
             counts.saved_units += usage.values().map(saved_units).sum::<u64>();
-            if machine.index == 0 {
+            if Rc::ptr_eq(machine, &self.machines[0]) {
                 counts.encrypted += volumes.iter().filter(|info| info.encryption != Encryption::Off).count() as u64;
             }
         }
@@ -218,14 +221,14 @@ impl Run {
             if let Some(failed) = self.machines.iter().find_map(|machine| self.failed_device(machine).transpose()) {
                 return Err(Failure::new("liveness", format!("a device failed when all was whole: {}", failed?)));
             }
-            self.machines[index].stop(true);
-            let others: Vec<Rc<Machine>> =
-                self.machines.iter().filter(|machine| machine.index != index).cloned().collect();
+            let mut others = self.machines.clone();
+            let machine = others.remove(index);
+            machine.stop(true);
             self.until("nobody takes over", TAKE_OVER_LIMIT, |run| {
                 run.is_served_once(&others.iter().map(|machine| &**machine).collect::<Vec<_>>())
             })?;
-            self.read_all("a node is gone", index)?;
-            self.machines[index].start();
+            self.read_all("a node is gone", machine.index)?;
+            machine.start();
         }
         Ok(())
     }

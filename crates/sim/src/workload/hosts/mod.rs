@@ -17,6 +17,7 @@ mod administrator;
 mod client;
 mod duties;
 mod ending;
+mod exchange;
 mod ledger;
 mod machine;
 mod moves;
@@ -74,6 +75,8 @@ pub const WORKLOAD: Workload = Workload {
         Mutant::InstantTopTakenEarly,
         Mutant::StoppedNotSaid,
         Mutant::WriteWaitsForMap,
+        Mutant::TakenOutTooEarly,
+        Mutant::CatchUpMissesChunk,
     ],
 };
 

@@ -42,7 +42,12 @@ impl Administrator {
     }
 
     async fn move_one(&self, number: usize) -> Result<(), NotDone> {
-        let to = id_of(&self.machines[random_u64() as usize % self.machines.len()]);
+        let machines = self.machines();
+        self.send(number, id_of(&machines[random_u64() as usize % machines.len()])).await
+    }
+
+    /// Sends a volume to a node, where it is at home from then on.
+    pub(super) async fn send(&self, number: usize, to: NodeId) -> Result<(), NotDone> {
         let subject = self.subject(number);
         let with = |change: &dyn Fn(&mut Homes)| {
             // It may have been deleted meanwhile.
@@ -72,7 +77,7 @@ impl Administrator {
         let known = self.known.borrow();
         known.iter().find_map(|known| {
             let name = &known.subject.name;
-            let head = self.machines.iter().find_map(|machine| head_said(machine, name))?;
+            let head = self.machines().iter().find_map(|machine| head_said(machine, name))?;
             let Homes { sure, asked } = &known.homes;
             (!known.homes.may_be(head))
                 .then(|| format!("{name} is at node {head} and was sent to {sure:?} (and perhaps {asked:?})"))

@@ -40,6 +40,8 @@ pub struct Profile {
     pub mover: bool,
     /// Whether somebody has devices and nodes emptied, replaced, and rest.
     pub operator: bool,
+    /// The node that leaves for good when all is mended, and another comes.
+    pub leaves: Option<usize>,
     pub compression: Compression,
     pub encrypted: bool,
 }
@@ -85,6 +87,7 @@ impl Profile {
             encrypted: random.one_in(4),
             mover: random.one_in(3),
             operator: random.one_in(3),
+            leaves: random.one_in(3).then(|| random.below(cluster.nodes as u64) as usize),
             cluster,
         }
     }

@@ -132,7 +132,13 @@ async fn write(host: Multipath, nsid: u32) -> Result<(), HostError> {
 }
 
 /// Writes and reads a volume until it is told to stop, and notes how long the longest command took.
-async fn use_other(ledger: Rc<Ledger>, host: Multipath, subject: Rc<Subject>, stop: Rc<Cell<bool>>, seen: Rc<Seen>) {
+pub(super) async fn use_other(
+    ledger: Rc<Ledger>,
+    host: Multipath,
+    subject: Rc<Subject>,
+    stop: Rc<Cell<bool>>,
+    seen: Rc<Seen>,
+) {
     let volume = HostVolume { ledger: &ledger, host: &host, subject: &subject };
     while !stop.get() {
         let (began, range) = (now(), ledger.draw_range());
@@ -151,8 +157,8 @@ async fn use_other(ledger: Rc<Ledger>, host: Multipath, subject: Rc<Subject>, st
 
 /// What came of the other volume's commands.
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     longest: Cell<Duration>,
-    failed: RefCell<Option<String>>,
-    is_over: Cell<bool>,
+    pub failed: RefCell<Option<String>>,
+    pub is_over: Cell<bool>,
 }

@@ -18,7 +18,8 @@ impl Administrator {
         let count = self.known.borrow().len();
         let is_here = |number: &usize| self.may_have_another(*number) && !self.subject(*number).is_leaving.get();
         let numbers: Vec<usize> = (0..count).filter(is_here).collect();
-        let up: Vec<_> = self.machines.iter().filter(|machine| machine.assembly().is_some()).collect();
+        let machines = self.machines();
+        let up: Vec<_> = machines.iter().filter(|machine| machine.assembly().is_some()).collect();
         let Some(machine) = up.get(random_u64() as usize % up.len().max(1)).filter(|_| numbers.len() > 1) else {
             return Ok(());
         };
