@@ -6,7 +6,7 @@
 #     seeds all that is to happen does;
 #   - nor does anything in five minutes of seeds that nobody has seen, of all workloads;
 #   - the same seeds give the same trace, to the bit, with and without optimisation.
-# Time: 1400 s. Last line: how many of these held.
+# Time: 1500 s. Last line: how many of these held.
 set -u
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
