@@ -107,6 +107,34 @@ impl Cluster {
         self.path(&format!("d/node-{node}/device-1.img"))
     }
 
+    /// Writes noise over a part of a node's device, in bytes.
+    pub fn write_over(&self, node: usize, offset: u64, length: usize) {
+        let random = e2e::random::Random::new(offset);
+        let noise: Vec<u8> = std::iter::repeat_with(|| random.next_u64().to_le_bytes()).flatten().take(length).collect();
+        let device = std::fs::File::options().write(true).open(self.device(node)).expect("it is a file");
+        device.write_all_at(&noise, offset).and_then(|()| device.sync_all()).expect("it can be written");
+    }
+
+    /// A node's device has so many bytes from now on.
+    pub fn truncate(&self, node: usize, size_bytes: u64) {
+        let device = std::fs::File::options().write(true).open(self.device(node)).expect("it is a file");
+        device.set_len(size_bytes).expect("it can be cut");
+    }
+
+    /// Damaged places that a node's devices are said to have.
+    pub fn damage_of(&self, node: usize) -> Option<u64> {
+        let status = self.ask_node(node, "/v1/node")?;
+        status["devices"].as_array()?.iter().map(|device| device["damage"].as_u64()).sum()
+    }
+
+    /// Another device takes the place of a node's first.
+    pub fn replace_device(&mut self, node: usize) {
+        let new = self.path(&format!("d/node-{node}/device-2.img"));
+        let (old, new) = (self.devices[node - 1].clone(), new);
+        let name = |path: &PathBuf| path.to_str().expect("it has a name").to_owned();
+        todo!("{old:?} {}", name(&new));
+    }
+
     fn demo(&self) -> &Demo {
         self.demo.as_ref().expect("it runs")
     }

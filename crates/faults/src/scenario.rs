@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub type Scenario = (&'static str, fn());
 
 /// All of them.
-pub const ALL: [Scenario; 7] = [
+pub const ALL: [Scenario; 10] = [
     ("paused-head", paused_head),
     ("primary-killed", primary_killed),
     ("head-killed", head_killed),
@@ -19,8 +19,12 @@ pub const ALL: [Scenario; 7] = [
     ("two-at-once", two_at_once),
     ("rolling-restart", rolling_restart),
     ("etcd-killed", etcd_killed),
+    ("device-garbage", device_garbage),
+    ("device-truncated", device_truncated),
+    ("device-wiped", device_wiped),
 ];
 
+const MIB: u64 = 1 << 20;
 /// Load before the fault.
 const BEFORE: Duration = Duration::from_secs(2);
 /// Longer than a lease and a session last, than a host waits for an answer, than it takes others to go on, and than a node waits
@@ -206,5 +210,57 @@ fn etcd_killed() {
         run.cluster.until("the cluster is whole", Some(&run.load), Cluster::is_whole);
         assert_ne!(run.cluster.etcd(), before, "another etcd was started");
     }
+    run.judge();
+}
+
+/// A part of a device is written over while its node serves: what is read of it is an error, and comes from others. When the
+/// node starts anew, what it finds of its log and its index has holes; all that it lacks comes from others, and the device is
+/// used as before.
+fn device_garbage() {
+    let run = Run::new(SPREAD, Some(2));
+    run.cluster.pause(BEFORE, &run.load);
+    for offset in [40 * MIB, 200 * MIB] {
+        run.cluster.write_over(3, offset, 8 * MIB as usize);
+    }
+    kill_and_return(&run, 3);
+    let agree = run.cluster.cairn(&["check"]);
+    println!("      {}", agree.lines().last().unwrap_or_default());
+    kill_and_return(&run, 3);
+    run.cluster.until("nothing is said to be damaged", Some(&run.load), |cluster| cluster.damage_of(3) == Some(0));
+    run.judge();
+}
+
+/// A device loses what lies behind its first part, while its node serves and for good: its node says so, the others serve, and
+/// another device takes its place.
+fn device_truncated() {
+    let run = Run::new(SPREAD, Some(2));
+    run.cluster.truncate(3, 48 * MIB);
+    run.cluster.until_answered("the load has answers without it", &run.load);
+    signal(run.cluster.node(3).worker, SIGKILL);
+    run.cluster.until("its node says what is wrong", Some(&run.load), |cluster| {
+        cluster.is_whole();
+        cluster.has_said("device-1.img")
+    });
+    is_replaced(run, 3);
+}
+
+/// A device is empty when its node starts: wiped, or another in its place.
+fn device_wiped() {
+    let run = Run::new(SPREAD, Some(2));
+    run.cluster.truncate(3, 0);
+    run.cluster.truncate(3, 512 * MIB);
+    signal(run.cluster.node(3).worker, SIGKILL);
+    run.cluster.until("its node says what is wrong", Some(&run.load), |cluster| {
+        cluster.is_whole();
+        cluster.has_said("device-1.img")
+    });
+    is_replaced(run, 3);
+}
+
+/// Another device of the node takes the place of its first.
+fn is_replaced(mut run: Run, node: usize) {
+    run.cluster.until_answered("the load has answers", &run.load);
+    run.cluster.replace_device(node);
+    run.cluster.until("the cluster is whole again", Some(&run.load), Cluster::is_whole);
     run.judge();
 }

@@ -73,7 +73,9 @@ impl CoreGroups {
     /// Leaves of layers whose family is none any more are nobody's: their store had left when it ended. They are dropped.
     fn look_for_orphans(&self, shard: &Rc<GroupShard>, all: &AllGroups) {
         let owner = self.owner();
-        let is_known = |family| owner(family, ChunkId(0)).is_some() || shard.orphans.borrow().contains(&family);
+        let is_known = |family| {
+            family == FamilyId(0) || owner(family, ChunkId(0)).is_some() || shard.orphans.borrow().contains(&family)
+        };
         let mut unknown = shard.store().layers_held();
         unknown.retain(|layer| !is_known(layer.family));
         if unknown.is_empty() {
@@ -82,7 +84,7 @@ impl CoreGroups {
         let Some(families) = &all.families else {
             return self.shared.wants_families.store(true, Ordering::Relaxed);
         };
-        unknown.retain(|layer| !families.contains(&layer.family));
+        unknown.retain(|layer| !families.contains(&layer.family) || mutant(Mutant::UnknownFamilyDropped));
         let layers: HashSet<LayerId, FixedState> = unknown.iter().map(|layer| layer.layer).collect();
         shard.orphans.borrow_mut().extend(unknown.iter().map(|layer| layer.family));
         runtime::spawn(drop_orphans(shard.clone(), layers));

@@ -2,6 +2,8 @@
 //! harm at once. In a build with mutants each rule is also broken on purpose, and what shows it has to notice.
 
 mod common;
+#[path = "common/mending.rs"]
+mod mending;
 #[path = "common/rules.rs"]
 mod rules;
 
@@ -70,7 +72,7 @@ fn who_was_away_is_sent_what_changed_alone() {
 
 #[test]
 fn damage_of_two_members_in_different_places_is_mended() {
-    holds(rules::damage_of_two_members_in_different_places_is_mended, &[]);
+    holds(mending::damage_of_two_members_in_different_places_is_mended, &[]);
 }
 
 #[cfg(feature = "mutants")]
@@ -120,22 +122,22 @@ fn a_part_that_is_lost_with_its_connection_is_not_missed() {
 
 #[test]
 fn nobody_is_made_whole_from_a_damaged_copy() {
-    holds(rules::nobody_is_made_whole_from_a_damaged_copy, &[Mutant::UnreadableLeftOut, Mutant::ChecksumSkipped]);
+    holds(mending::nobody_is_made_whole_from_a_damaged_copy, &[Mutant::UnreadableLeftOut, Mutant::ChecksumSkipped]);
 }
 
 #[test]
 fn a_damaged_block_is_read_from_another_member_and_mended() {
-    holds(rules::a_damaged_block_is_read_from_another_member_and_mended, &[Mutant::DamagedGoesOn]);
+    holds(mending::a_damaged_block_is_read_from_another_member_and_mended, &[Mutant::DamagedGoesOn]);
 }
 
 #[test]
 fn a_damaged_block_that_nobody_reads_is_found_and_mended() {
-    holds(rules::a_damaged_block_that_nobody_reads_is_found_and_mended, &[Mutant::DamageNotTold]);
+    holds(mending::a_damaged_block_that_nobody_reads_is_found_and_mended, &[Mutant::DamageNotTold]);
 }
 
 #[test]
 fn a_copy_that_differs_is_found_and_mended() {
-    holds(rules::a_copy_that_differs_is_found_and_mended, &[Mutant::DigestsNotCompared]);
+    holds(mending::a_copy_that_differs_is_found_and_mended, &[Mutant::DigestsNotCompared]);
 }
 
 #[test]
@@ -155,7 +157,7 @@ fn what_a_group_of_one_writes_is_not_left_out() {
 
 #[test]
 fn damage_that_is_met_through_another_layer_is_mended() {
-    holds(rules::damage_that_is_met_through_another_layer_is_mended, &[Mutant::DamageOfTopLayer]);
+    holds(mending::damage_that_is_met_through_another_layer_is_mended, &[Mutant::DamageOfTopLayer]);
 }
 
 #[test]
@@ -176,16 +178,21 @@ fn other_groups_of_a_poisoned_store_go_on() {
 
 #[test]
 fn what_is_lost_between_others_is_brought_again() {
-    holds(rules::what_is_lost_between_others_is_brought_again, &[Mutant::TornOutTakenForWhole]);
+    holds(mending::what_is_lost_between_others_is_brought_again, &[Mutant::TornOutTakenForWhole]);
 }
 
 #[test]
 fn damage_is_over_when_all_is_whole_again() {
-    holds(rules::damage_is_over_when_all_is_whole_again, &[Mutant::LossesForgotten]);
+    holds(mending::damage_is_over_when_all_is_whole_again, &[Mutant::LossesForgotten]);
 }
 
 #[test]
 fn what_a_store_has_left_behind_is_dropped() {
     let broken_by = [Mutant::LeftTakenForWhole, Mutant::LeftDroppedEarly];
-    holds(rules::what_a_store_has_left_behind_is_dropped, &broken_by);
+    holds(mending::what_a_store_has_left_behind_is_dropped, &broken_by);
+}
+
+#[test]
+fn what_is_nobodys_is_dropped() {
+    holds(mending::what_is_nobodys_is_dropped, &[Mutant::UnknownFamilyDropped]);
 }

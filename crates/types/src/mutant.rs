@@ -297,6 +297,8 @@ pub enum Mutant {
     LeftTakenForWhole,
     /// Replication: a store that has left a group drops what it has before all members have everything.
     LeftDroppedEarly,
+    /// Replication: a family that a node has not heard of is taken for one that has ended.
+    UnknownFamilyDropped,
     /// Store: what was lost is called mended while leaves are still lost.
     LossesForgotten,
     /// Replication: a store that stops poisons all its groups.

@@ -56,6 +56,8 @@ pub type Process = Rc<RefCell<Option<Rc<Node>>>>;
 pub struct Cluster {
     /// Whose a chunk is of a layer that nobody was told of, nobody knows; else it is the first group's.
     pub by_family: Cell<bool>,
+    /// Of this family no node that starts from now on has heard.
+    pub unheard: Cell<Option<FamilyId>>,
     pub world: World,
     pub map: Arc<SimMap>,
     pub nodes: Vec<SimNode>,
@@ -83,8 +85,9 @@ impl Cluster {
         let nodes: Vec<_> = (0..members).map(|_| world.add_node(2, NodeOptions::default())).collect();
         let disk = |(node, size): (&SimNode, &u64)| node.add_disk(DISK, *size, DiskOptions::default());
         let disks: Vec<_> = nodes.iter().zip(sizes).map(disk).collect();
-        let (by_family, processes, with_spare) = (Cell::new(false), RefCell::default(), RefCell::default());
-        let this = Self { by_family, world, map, nodes, disks, processes, with_spare };
+        let (by_family, unheard) = (Cell::new(false), Cell::new(None));
+        let (processes, with_spare) = (RefCell::default(), RefCell::default());
+        let this = Self { by_family, unheard, world, map, nodes, disks, processes, with_spare };
         for index in 0..members {
             this.run(index, format(DISK, store_of(index)));
             let record = NodeRecord { id: NodeId(index as u32 + 1), address: this.address(index).to_string() };
@@ -117,6 +120,12 @@ impl Cluster {
             .expect("it takes that");
     }
 
+    /// Takes a record out of the map.
+    pub fn remove<R: Record>(&self, record: &R) {
+        let (map, key) = (self.map.clone(), record.key());
+        self.run(0, async move { map.transact(Transaction::new().delete(key)).await.map(drop) }).expect("it takes that");
+    }
+
     /// The group's record in the map.
     pub fn record(&self) -> GroupRecord {
         let map = self.map.clone();
@@ -130,7 +139,7 @@ impl Cluster {
 
     /// Starts the process of a node, and does not wait for it.
     pub fn start(&self, index: usize) {
-        let (process, by_family) = (Process::default(), self.by_family.get());
+        let (process, by_family, unheard) = (Process::default(), self.by_family.get(), self.unheard.get());
         self.processes.borrow_mut()[index] = process.clone();
         let config = NodeConfig {
             cluster: CLUSTER,
@@ -143,6 +152,7 @@ impl Cluster {
             owner: Arc::new(move |family, _| match family {
                 OTHER_FAMILY => Some(OTHER),
                 FamilyId(0) if by_family => None,
+                family if Some(family) == unheard => None,
                 _ => Some(GROUP),
             }),
         };
