@@ -7,6 +7,7 @@ use e2e::directory::TemporaryDirectory;
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,6 +24,9 @@ const VOLUME_SIZE: &str = "128M";
 pub struct Cluster {
     directory: TemporaryDirectory,
     nodes: usize,
+    device_bytes: u64,
+    /// Devices that took the place of a node's first.
+    replaced: Vec<(usize, PathBuf)>,
     demo: Option<Demo>,
     admins: Vec<SocketAddr>,
     /// Who answered last, from 0.
@@ -64,6 +68,8 @@ impl Cluster {
         let mut this = Self {
             directory: TemporaryDirectory::on_disk(),
             nodes: shape.nodes,
+            device_bytes: 0,
+            replaced: Vec::new(),
             demo: None,
             admins: Vec::new(),
             answers: Cell::new(0),
@@ -74,6 +80,7 @@ impl Cluster {
         // It must have a volume from the start: one that nobody uses.
         let new = ["--nodes", &nodes, "--replicas", "3", "--processes", "--device-size", size, "--volume", "idle:1M"];
         this.runs(Demo::start(&this.path("d"), &new));
+        this.device_bytes = std::fs::metadata(this.device(1)).expect("it is a file").len();
         this.until("the cluster is whole", None, Self::is_whole);
         this.cairn(&["volume", "create", VOLUME, "--size", VOLUME_SIZE, "--placement", shape.placement]);
         this
@@ -104,13 +111,17 @@ impl Cluster {
 
     /// Device of a node (from 1).
     pub fn device(&self, node: usize) -> PathBuf {
+        let other = self.replaced.iter().rev().find(|(replaced, _)| *replaced == node);
+        if let Some((_, path)) = other {
+            return path.clone();
+        }
         self.path(&format!("d/node-{node}/device-1.img"))
     }
 
     /// Writes noise over a part of a node's device, in bytes.
     pub fn write_over(&self, node: usize, offset: u64, length: usize) {
-        let random = e2e::random::Random::new(offset);
-        let noise: Vec<u8> = std::iter::repeat_with(|| random.next_u64().to_le_bytes()).flatten().take(length).collect();
+        let mut random = e2e::random::Random::new(offset);
+        let noise: Vec<u8> = std::iter::repeat_with(|| random.number().to_le_bytes()).flatten().take(length).collect();
         let device = std::fs::File::options().write(true).open(self.device(node)).expect("it is a file");
         device.write_all_at(&noise, offset).and_then(|()| device.sync_all()).expect("it can be written");
     }
@@ -123,16 +134,23 @@ impl Cluster {
 
     /// Damaged places that a node's devices are said to have.
     pub fn damage_of(&self, node: usize) -> Option<u64> {
-        let status = self.ask_node(node, "/v1/node")?;
-        status["devices"].as_array()?.iter().map(|device| device["damage"].as_u64()).sum()
+        let status = self.ask_node(node, "/v1/devices")?;
+        let name = format!("node-{node}");
+        let its = status.as_array()?.iter().filter(|device| device["node"] == name.as_str());
+        its.map(|device| device["damage"].as_u64()).sum()
     }
 
     /// Another device takes the place of a node's first.
     pub fn replace_device(&mut self, node: usize) {
+        let old = self.device(node);
         let new = self.path(&format!("d/node-{node}/device-2.img"));
-        let (old, new) = (self.devices[node - 1].clone(), new);
-        let name = |path: &PathBuf| path.to_str().expect("it has a name").to_owned();
-        todo!("{old:?} {}", name(&new));
+        let [old_name, new_name] = [&old, &new].map(|path| path.to_str().expect("it has a name").to_owned());
+        let file = std::fs::File::create_new(&new).expect("it is not there yet");
+        file.set_len(self.device_bytes).expect("it has room");
+        self.cairn(&["device", "format", &new_name]);
+        self.cairn_at(self.admins[node - 1], &["device", "add", &new_name]);
+        self.cairn(&["device", "replace", &old_name, &new_name]);
+        self.replaced.push((node, new));
     }
 
     fn demo(&self) -> &Demo {
@@ -203,6 +221,10 @@ impl Cluster {
     /// Runs `cairn` against it.
     pub fn cairn(&self, arguments: &[&str]) -> String {
         let admin = self.admins.iter().find(|at| admin::is_ready(**at)).expect("some node is ready");
+        self.cairn_at(*admin, arguments)
+    }
+
+    fn cairn_at(&self, admin: SocketAddr, arguments: &[&str]) -> String {
         let output = Command::new(binary()).args(arguments).env("CAIRN_ADMIN", format!("http://{admin}")).output();
         let output = output.expect("cairn can be run");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -95,12 +95,16 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
         }
         let name = name(known, device.store);
         let is_there = known.there.contains(&device.store);
-        // Of a node that is away as a whole it is told there.
-        if !is_there && nodes::is_there(known, device.node) && (device.duty == DeviceDuty::In || device.groups > 0) {
-            found.push(away(known, looks, (&name, device.store)));
-        }
         let said = || known.usage.get(&device.store).map(DeviceLook::said).unwrap_or_default();
         let look = looks.devices.get(&device.store).cloned().unwrap_or_else(said);
+        // Of a node that is away as a whole it is told there.
+        if !is_there && nodes::is_there(known, device.node) && (device.duty == DeviceDuty::In || device.groups > 0) {
+            let failed = match &look.trouble {
+                Some(DeviceTrouble::Failed(why)) => Some(why.as_str()),
+                _ => None,
+            };
+            found.push(away(known, looks, (&name, device.store), failed));
+        }
         if is_there {
             let of_it = of_device(&name, &look, &trash);
             found.extend(of_it.into_iter().map(|finding| match &look.trouble {
@@ -121,8 +125,19 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
     }
 }
 
-fn away(known: &Known, looks: &Looks, (name, store): (&str, StoreId)) -> Finding {
+/// `failed`: why its node cannot use it.
+fn away(known: &Known, looks: &Looks, (name, store): (&str, StoreId), failed: Option<&str>) -> Finding {
     let since = looks.away_since.get(&store).copied();
+    if let Some(why) = failed {
+        let heard = format!("{name} has failed: {why}; its node serves without it");
+        let finding = nodes::missing_until(known, looks, (&heard, name), &[store], (Subject::Device(store), since));
+        let advice = format!(
+            "{}; or have another device take its place: `cairn device format PATH`, `cairn device add PATH`, `cairn device \
+             replace {store} PATH`; if it is lost for good:",
+            finding.advice
+        );
+        return Finding { advice, ..finding };
+    }
     let heard = match since {
         Some(since) => format!("{name} has been away for {}, and its node is there", ago(since, looks.now_ns)),
         None => format!("{name} is away, and its node is there"),

@@ -257,7 +257,8 @@ pub fn what_is_nobodys_is_dropped() {
     cluster.wait_for_primary(&[0], SOON);
     cluster.tell_layer(0).expect("it is up").expect("it has a place");
     (0..4).for_each(|chunk| cluster.write(0, chunk, 7).expect("it is up").expect("it is written"));
-    let volume = br#"{"schema":6,"id":1,"name":"v","pool":"default","table":1,"size_bytes":1048576,"block_size_bytes":512,
+    let volume =
+        br#"{"schema":6,"id":1,"name":"v","pool":"default","table":1,"size_bytes":1048576,"block_size_bytes":512,
         "subsystem":"default","nsid":1,"nguid":"01","family":3,"family_seed":7,"layers":[7],"head":1,"volume_epoch":1,
         "created_at_ns":1,"project":"default","state":"online"}"#;
     let volume = decode::<VolumeRecord>("", volume).expect("a volume");

@@ -123,7 +123,8 @@ impl Cluster {
     /// Takes a record out of the map.
     pub fn remove<R: Record>(&self, record: &R) {
         let (map, key) = (self.map.clone(), record.key());
-        self.run(0, async move { map.transact(Transaction::new().delete(key)).await.map(drop) }).expect("it takes that");
+        self.run(0, async move { map.transact(Transaction::new().delete(key)).await.map(drop) })
+            .expect("it takes that");
     }
 
     /// The group's record in the map.

@@ -166,6 +166,7 @@ impl Assembly {
                 };
                 devices.iter().map(usage).collect()
             };
+            self.say_unusable().await;
             for usage in usages {
                 let is_said = self.0.controls.said.borrow().get(&usage.store).is_some_and(|said| is_near(said, &usage));
                 if !is_said && self.say_one(&usage).await.is_ok() {
@@ -173,6 +174,27 @@ impl Assembly {
                 }
             }
             runtime::sleep(USAGE_EVERY).await;
+        }
+    }
+
+    /// Of devices that the node serves without: how full they were stays as it was said last.
+    async fn say_unusable(&self) {
+        let unusable: Vec<_> =
+            self.0.unusable.borrow().iter().map(|there| (there.record.store, there.why.clone())).collect();
+        for (store, why) in unusable {
+            let map = &*self.0.map;
+            if get::<DeviceRecord>(map, &keys::device(store)).await.is_ok_and(|found| found.is_none()) {
+                // It was replaced, or has left.
+                self.0.unusable.borrow_mut().retain(|there| there.record.store != store);
+            }
+            let said = get::<StoreUsageRecord>(map, &keys::store_usage(store)).await;
+            let Ok(said) = said else { continue };
+            let nothing = StoreUsageRecord { store, live_bytes: 0, usable_bytes: 0, trouble: None };
+            let said = said.map_or(nothing, |found| found.record);
+            let trouble = Some(DeviceTrouble::Failed(why));
+            if said.trouble != trouble {
+                let _ = self.say_one(&StoreUsageRecord { trouble, ..said }).await;
+            }
         }
     }
 

@@ -23,12 +23,22 @@ impl OpenDevice {
     }
 }
 
+/// A device that was in use and is not to be used now: missing, blank, cut short, not readable. The node serves without it.
+pub(super) struct Unusable {
+    /// What the map says of it.
+    pub(super) record: DeviceRecord,
+    /// What is wrong.
+    pub(super) why: String,
+}
+
 /// Opens devices of a node.
 pub(super) struct Opener<'a> {
     map: &'a Arc<dyn MapStore>,
     cluster: ClusterId,
     node: NodeId,
     blank: Blank,
+    /// Somebody has just asked for the device to be taken, wherever another one was.
+    pub(super) by_order: bool,
     known: Vec<DeviceRecord>,
 }
 
@@ -40,7 +50,32 @@ impl<'a> Opener<'a> {
         blank: Blank,
     ) -> Result<Self, StartError> {
         let known = list(&**map, keys::DEVICES).await?.into_iter().map(|found| found.record).collect();
-        Ok(Self { map, cluster, node, blank, known })
+        Ok(Self { map, cluster, node, blank, by_order: false, known })
+    }
+
+    /// The device that the map says is there, if it is one that others can do without: it was in use, something is wrong with
+    /// what is there now, and no other process has it.
+    pub(super) fn unusable(&self, path: &Path, error: &StartError) -> Option<Unusable> {
+        let is_of_device = matches!(
+            error,
+            StartError::Device { .. }
+                | StartError::Store { .. }
+                | StartError::Blank { .. }
+                | StartError::NotFormatted { .. }
+                | StartError::Replaced { .. }
+        );
+        let is_it = |record: &&DeviceRecord| self.is_at(record, path) && record.state == DeviceState::Active;
+        let record = self.known.iter().filter(|_| is_of_device).find(is_it)?.clone();
+        Some(Unusable { record, why: error.to_string() })
+    }
+
+    /// Whether other nodes have devices, too.
+    pub(super) fn has_other_nodes(&self) -> bool {
+        self.known.iter().any(|record| record.node != self.node && record.state == DeviceState::Active)
+    }
+
+    fn is_at(&self, record: &DeviceRecord, path: &Path) -> bool {
+        record.node == self.node && Path::new(&record.path) == path
     }
 
     /// Opens one that is the cluster's, makes one the cluster's that nobody's is.
@@ -96,8 +131,8 @@ impl<'a> Opener<'a> {
     /// a device that is the cluster's is always known to it.
     async fn claim(&self, path: &Path, device: &Device, store: StoreId) -> Result<Arc<Store>, StartError> {
         let shown = path.display().to_string();
-        let is_here = |record: &&DeviceRecord| record.node == self.node && record.path == shown;
-        if let Some(other) = self.known.iter().filter(is_here).find(|record| record.store != store) {
+        let is_other = |record: &&DeviceRecord| self.is_at(record, path) && record.store != store;
+        if let Some(other) = self.known.iter().filter(|_| !self.by_order).find(is_other) {
             return Err(StartError::Replaced { path: path.to_owned(), store: other.store });
         }
         if !self.known.iter().any(|record| record.store == store) {
@@ -117,7 +152,7 @@ impl<'a> Opener<'a> {
     /// done afterwards, so that after a crash in between it is formatted again and after nothing else is.
     async fn format(&self, path: &Path, device: &Device) -> Result<Arc<Store>, StartError> {
         let shown = path.display().to_string();
-        let there = self.known.iter().find(|record| record.node == self.node && record.path == shown);
+        let there = self.known.iter().find(|record| self.is_at(record, path));
         let record = match there {
             Some(record) if record.state == DeviceState::Active => {
                 return Err(StartError::Blank { path: path.to_owned(), store: record.store });

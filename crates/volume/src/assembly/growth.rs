@@ -86,7 +86,8 @@ impl Assembly {
         let _alone = self.0.growing.lock().await;
         self.check_device(path).await?;
         let map = &self.0.map;
-        let opener = Opener::new(map, self.0.cluster, self.0.id, Blank::Refuse).await?;
+        let mut opener = Opener::new(map, self.0.cluster, self.0.id, Blank::Refuse).await?;
+        opener.by_order = true;
         let device = opener.open(path).await?;
         let store = device.store.store_id();
         add_groups(&**map, DEFAULT_POOL, store).await?;

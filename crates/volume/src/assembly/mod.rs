@@ -61,7 +61,7 @@ use cluster::{
     CatalogError, ClusterKeyRecord, ClusterRecord, LayerRecord, MapStore, PoolRecord, VolumeRecord, begin_delete,
     ensure, keys, list, load_table, say_address,
 };
-use devices::{OpenDevice, Opener};
+use devices::{OpenDevice, Opener, Unusable};
 use owners::Owners;
 use replication::node::{NodeConfig, Timing};
 use replication::wire::ClusterKey;
@@ -124,6 +124,8 @@ struct Node {
     cores: Vec<CoreHandle>,
     /// In the order in which they came: their shards are dealt to the cores in that order.
     devices: RefCell<Vec<OpenDevice>>,
+    /// As long as the map has them.
+    unusable: RefCell<Vec<Unusable>>,
     tables: RefCell<Vec<Arc<TableLayout>>>,
     /// Volumes that are served, by name.
     volumes: RefCell<BTreeMap<String, VolumeInfo>>,
@@ -206,7 +208,7 @@ impl Assembly {
         assert!(!cores.is_empty(), "a node has a core");
         let cluster = ensure(&*map, new_cluster()).await?.record;
         let opener = Opener::new(&map, cluster.id, node, blank).await?;
-        let mut devices = Vec::with_capacity(paths.len());
+        let (mut devices, mut unusable) = (Vec::with_capacity(paths.len()), Vec::new());
         for path in &paths {
             // Two logs on one device would overwrite each other.
             let is_open = |store: &StoreId| devices.iter().any(|there: &OpenDevice| there.store.store_id() == *store);
@@ -215,12 +217,22 @@ impl Assembly {
             {
                 return Err(StartError::AlreadyServed { path: path.clone(), store });
             }
-            devices.push(opener.open(path).await?);
+            match opener.open(path).await {
+                Ok(device) => devices.push(device),
+                Err(error) => match opener.unusable(path, &error) {
+                    // Alone it would serve nothing at all.
+                    Some(there) if opener.has_other_nodes() || paths.len() > 1 => {
+                        log::error!("{error}: the node serves without it");
+                        unusable.push(there);
+                    }
+                    _ => return Err(error),
+                },
+            }
         }
         growth::ensure_groups(&*map, &devices).await?;
         let owners = Arc::new(Owners::default());
         let groups = Rc::new(start_groups(&map, (cluster.id, node, address), &cores, &owners).await?);
-        let started = Self::start_on(&groups, map, cores, devices, (cluster.id, node, owners)).await;
+        let started = Self::start_on(&groups, map, cores, (devices, unusable), (cluster.id, node, owners)).await;
         if started.is_err() {
             groups.stop().await;
         }
@@ -232,7 +244,7 @@ impl Assembly {
         groups: &Rc<replication::node::Node>,
         map: Arc<dyn MapStore>,
         cores: Vec<CoreHandle>,
-        devices: Vec<OpenDevice>,
+        (devices, unusable): (Vec<OpenDevice>, Vec<Unusable>),
         (cluster, node, owners): (ClusterId, NodeId, Arc<Owners>),
     ) -> Result<Self, StartError> {
         let started = start_cores(&map, groups, &cores, &devices, node).await?;
@@ -253,6 +265,7 @@ impl Assembly {
             owners,
             cores,
             devices: RefCell::new(devices),
+            unusable: RefCell::new(unusable),
             tables: RefCell::new(tables),
             volumes: RefCell::default(),
             trash: Trash::default(),

@@ -1,5 +1,6 @@
 //! How the node is.
 
+use super::devices::Unusable;
 use super::{Assembly, TrashedVolume};
 use crate::api::VolumeInfo;
 use crate::head::Head;
@@ -171,6 +172,21 @@ impl Assembly {
                 _ => "put the device right and start the node again",
             };
             status.reasons.push(format!("{}: {text}: {remedy}", device.path.display()));
+        }
+        for Unusable { record, why } in &*node.unusable.borrow() {
+            // Another may have come to its place since.
+            let (path, store) = (&record.path, record.store);
+            status.reasons.push(format!(
+                "{path}: {why}: the node serves without it; put the device back and start the node again, or have another take its \
+                 place: `cairn device format PATH`, `cairn device add PATH`, `cairn device replace {store} PATH`"
+            ));
+            status.devices.push(DeviceStatus {
+                store,
+                path: path.into(),
+                size_bytes: record.size_bytes,
+                failed: Some(why.clone()),
+                ..DeviceStatus::default()
+            });
         }
         status
     }
