@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 /// A way through others is looked for in so many turns per device at most: what is found then is not the best, perhaps.
 const TURNS_PER_DEVICE_MAX: usize = 8;
+/// On a way through others a copy costs as much as more steps than there can be.
+const COPY_COST: i32 = 1 << 16;
 /// And in so many steps, each a look at one group for one device.
 const STEPS_MAX: usize = 20_000_000;
 /// After so many ways that were not found no more are looked for.
@@ -56,24 +58,10 @@ fn pick(tally: &Tally, room: &[u32], left: u32, group: usize) -> Option<u16> {
     best.map(|(.., device)| device)
 }
 
-/// Moves memberships from devices that have too much to devices that have too little: at the least cost first; what is
-/// left then as if everything had been where it is now, so that who asks again finds nothing better. Who is within its
-/// limits gives and takes for others' sake alone: for a few groups more or less nothing is copied.
+/// Moves memberships from devices that have too much to devices that have too little, and makes as few copies for it as
+/// there can be. Who is within its limits gives and takes for others' sake alone: for a few groups more or less nothing
+/// is copied.
 pub(super) fn even_out(tally: &mut Tally, limits: &[Limits]) {
-    even_out_once(tally, limits);
-    if is_off(tally, limits) {
-        let kept: Vec<Vec<u16>> = tally.groups.iter().map(|group| group.kept.clone()).collect();
-        tally.groups.iter_mut().for_each(|group| group.kept.clone_from(&group.members));
-        even_out_once(tally, limits);
-        tally.groups.iter_mut().zip(kept).for_each(|(group, kept)| group.kept = kept);
-    }
-}
-
-fn is_off(tally: &Tally, limits: &[Limits]) -> bool {
-    tally.count.iter().zip(limits).any(|(count, limits)| !(limits.least..=limits.most).contains(count))
-}
-
-fn even_out_once(tally: &mut Tally, limits: &[Limits]) {
     let lacks: Vec<bool> = tally.count.iter().zip(limits).map(|(&count, limits)| count < limits.least).collect();
     fill_up(tally, limits, lacks);
     for from in 0..tally.count.len() as u16 {
@@ -84,6 +72,11 @@ fn even_out_once(tally: &mut Tally, limits: &[Limits]) {
     if is_off(tally, limits) {
         fill_up(tally, limits, vec![true; limits.len()]);
     }
+    save_copies(tally, limits);
+}
+
+fn is_off(tally: &Tally, limits: &[Limits]) -> bool {
+    tally.count.iter().zip(limits).any(|(count, limits)| !(limits.least..=limits.most).contains(count))
 }
 
 /// Fills these devices up to their targets.
@@ -160,53 +153,117 @@ fn best_group(tally: &Tally, from: u16, to: u16) -> Option<usize> {
 }
 
 /// The same where none of them can be handed over directly: through others, each of which gives one group and takes
-/// one. The way that costs the fewest copies: to take back what was handed over before costs less than nothing.
+/// one.
 fn take_through_others(tally: &mut Tally, to: u16) -> bool {
+    let devices = 0..tally.count.len() as u16;
+    let have_too_much: Vec<u16> = devices.filter(|&device| tally.excess(device) > 0).collect();
+    way(tally, &have_too_much, |device| device == to).is_some_and(|(way, _)| hand_on(tally, &way))
+}
+
+/// Lets devices change places as long as that saves copies: each holds as many groups as before, or its share rounded
+/// the other way, and more of those that it had.
+fn save_copies(tally: &mut Tally, limits: &[Limits]) {
+    let all: Vec<u16> = (0..tally.count.len() as u16).collect();
+    while lost_needlessly(tally) > 0 {
+        let count = |device: u16| tally.count[device as usize];
+        let gives = |device: &u16| count(*device) > limits[*device as usize].down;
+        let takes = |device: u16| count(device) < limits[device as usize].up;
+        let givers: Vec<u16> = all.iter().copied().filter(gives).collect();
+        let found = way(tally, &all, |_| false).or_else(|| way(tally, &givers, takes));
+        let saves = found.filter(|(_, cost)| *cost < 0);
+        if !saves.is_some_and(|(way, _)| hand_on(tally, &way)) {
+            return;
+        }
+    }
+}
+
+/// Groups that devices held and hold no more, beyond those that they must have lost to hold no more than they do.
+fn lost_needlessly(tally: &Tally) -> u32 {
+    let mut kept = vec![0u32; tally.count.len()];
+    let mut lost = 0;
+    for group in &tally.groups {
+        group.kept.iter().for_each(|&device| kept[device as usize] += 1);
+        lost += group.kept.iter().filter(|device| !group.members.contains(device)).count() as u32;
+    }
+    lost - kept.iter().zip(&tally.count).map(|(kept, count)| kept.saturating_sub(*count)).sum::<u32>()
+}
+
+/// What it costs in copies at least that `from` hands a group to `to`, and which.
+fn cheapest_group(tally: &Tally, from: u16, to: u16) -> Option<(i32, usize)> {
+    let mut best: Option<(i32, usize)> = None;
+    for group in tally.of_device[from as usize].iter().map(|&group| group as usize) {
+        let cost = tally.cost(group, from, to);
+        if best.is_none_or(|best| (cost, group) < best) && tally.fits(group, to, Some(from)) {
+            best = Some((cost, group));
+        }
+    }
+    best
+}
+
+/// From a device, the group that it gives, and who takes it.
+type HandOver = (u16, usize, u16);
+
+/// The way from one of `starts` to an end that costs the fewest copies, from its end, and its cost: to take back what
+/// was handed over before costs less than nothing. Where a circle costs less than nothing it is that instead. Of ways
+/// that cost the same the shortest: no two of its steps are in each other's way, as what is between them could be left
+/// out.
+fn way(tally: &Tally, starts: &[u16], is_end: impl Fn(u16) -> bool) -> Option<(Vec<HandOver>, i32)> {
     let devices = tally.count.len();
     let mut came: Vec<Option<(u16, usize)>> = vec![None; devices];
-    let mut cost: Vec<i32> = (0..devices).map(|d| if tally.excess(d as u16) > 0 { 0 } else { i32::MAX }).collect();
-    let mut queue: VecDeque<u16> = (0..devices as u16).filter(|&device| cost[device as usize] == 0).collect();
+    let mut cost = vec![i32::MAX; devices];
+    starts.iter().for_each(|&device| cost[device as usize] = 0);
+    let mut queue = VecDeque::from_iter(starts.iter().copied());
     let mut is_queued: Vec<bool> = cost.iter().map(|&cost| cost == 0).collect();
     let groups_each = (tally.groups.len() * tally.world.copies).div_ceil(devices);
-    let mut turns = (TURNS_PER_DEVICE_MAX * devices).min(STEPS_MAX / (devices * groups_each)).max(1);
-    while let Some(from) = queue.pop_front() {
+    let turns = (TURNS_PER_DEVICE_MAX * devices).min(STEPS_MAX / (devices * groups_each)).max(1);
+    for _ in 0..turns {
+        let Some(from) = queue.pop_front() else { break };
         is_queued[from as usize] = false;
-        turns -= 1;
-        if turns == 0 {
-            break;
-        }
         for next in (0..devices as u16).filter(|&next| next != from) {
-            let Some(group) = best_group(tally, from, next) else { continue };
-            let reached = cost[from as usize] + tally.cost(group, from, next);
+            let Some((step, group)) = cheapest_group(tally, from, next) else { continue };
+            let reached = cost[from as usize] + COPY_COST * step + 1;
             if reached >= cost[next as usize] {
                 continue;
             }
             cost[next as usize] = reached;
             came[next as usize] = Some((from, group));
+            let back = back(&came, next);
+            if back.last().is_some_and(|(first, ..)| *first == next) {
+                return Some((back, -1));
+            }
             if !std::mem::replace(&mut is_queued[next as usize], true) {
                 queue.push_back(next);
             }
         }
     }
-    came[to as usize].is_some() && hand_on(tally, &came, to)
+    let ends = (0..devices as u16).filter(|&device| came[device as usize].is_some() && is_end(device));
+    let end = ends.min_by_key(|&device| (cost[device as usize], device))?;
+    Some((back(&came, end), cost[end as usize]))
 }
 
-/// Hands groups along the way that was found, from its end. `false`, and nothing is changed, if one group is on it
-/// twice in a way that does not fit.
-fn hand_on(tally: &mut Tally, came: &[Option<(u16, usize)>], to: u16) -> bool {
-    let mut done = Vec::new();
-    let mut at = to;
+/// The steps that lead to `end`, the last one first; or once around, if they lead from there, too.
+fn back(came: &[Option<(u16, usize)>], end: u16) -> Vec<HandOver> {
+    let mut steps = Vec::new();
+    let mut at = end;
     while let Some((from, group)) = came[at as usize] {
-        let is_possible = tally.groups[group].members.contains(&from) && tally.fits(group, at, Some(from));
-        if !is_possible || done.len() > came.len() {
-            for (group, from, to) in done.into_iter().rev() {
-                tally.replace(group, to, from);
-            }
+        steps.push((from, group, at));
+        at = from;
+        if at == end {
+            break;
+        }
+    }
+    steps
+}
+
+/// Hands groups along the way, from its end. `false`, and nothing is changed, if one group is on it twice in a way that
+/// does not fit.
+fn hand_on(tally: &mut Tally, way: &[HandOver]) -> bool {
+    for (done, &(from, group, to)) in way.iter().enumerate() {
+        if !tally.groups[group].members.contains(&from) || !tally.fits(group, to, Some(from)) {
+            way[..done].iter().rev().for_each(|&(from, group, to)| tally.replace(group, to, from));
             return false;
         }
-        tally.replace(group, from, at);
-        done.push((group, from, at));
-        at = from;
+        tally.replace(group, from, to);
     }
     true
 }

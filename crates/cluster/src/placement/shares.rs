@@ -82,6 +82,9 @@ pub(super) fn shares(world: &World, groups: usize) -> Shares {
 pub(super) struct Limits {
     pub(super) least: u32,
     pub(super) most: u32,
+    /// Its share, rounded down and up.
+    pub(super) down: u32,
+    pub(super) up: u32,
 }
 
 /// A twentieth of the share, or one group, to both sides; and its target, where node sets leave no choice.
@@ -93,6 +96,8 @@ pub(super) fn limits(shares: &Shares, targets: &[u32]) -> Vec<Limits> {
         Limits {
             least: target.min(a_twentieth_less.min(one_less) as u32),
             most: target.max(a_twentieth_more.max(one_more) as u32),
+            down: target.min(share.floor()),
+            up: target.max(above.div_ceil(below) as u32),
         }
     };
     shares.of_device.iter().zip(targets).map(limits).collect()

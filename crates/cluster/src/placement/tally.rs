@@ -18,6 +18,13 @@ pub(super) struct Held {
     pub(super) set: Option<usize>,
 }
 
+/// Domains that are to be in every group, and their devices.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Full {
+    pub(super) domains: u32,
+    pub(super) devices: u32,
+}
+
 pub(super) struct Tally<'a> {
     pub(super) world: &'a World,
     pub(super) groups: Vec<Held>,
@@ -27,6 +34,9 @@ pub(super) struct Tally<'a> {
     pub(super) count: Vec<u32>,
     pub(super) of_device: Vec<Vec<u32>>,
     pub(super) target: Vec<u32>,
+    /// Of each domain, whether it is to be in every group; and all that are.
+    pub(super) is_full: Vec<bool>,
+    pub(super) full: Full,
     /// Groups of node sets that each leads, as the member on the node that leads.
     pub(super) homes: Vec<u32>,
     /// How far each is filled, in steps: within a step, who shares least with the others comes first.
@@ -58,6 +68,8 @@ impl<'a> Tally<'a> {
             count: vec![0; devices],
             of_device: vec![Vec::new(); devices],
             target: vec![u32::MAX; devices],
+            is_full: vec![false; world.of_domain.len()],
+            full: Full::default(),
             homes: vec![0; devices],
             pace: vec![0; devices],
             ease: vec![0; devices],
@@ -85,6 +97,14 @@ impl<'a> Tally<'a> {
     pub(super) fn set_targets(&mut self, target: Vec<u32>) {
         self.ease = target.iter().map(|&target| (1 << 20) / u64::from(target.max(1))).collect();
         self.target = target;
+        for (list, is_full) in self.world.of_domain.iter().zip(&mut self.is_full) {
+            let target: u32 = list.iter().map(|&device| self.target[device as usize]).sum();
+            *is_full = target as usize == self.groups.len();
+            if *is_full {
+                self.full.domains += 1;
+                self.full.devices += list.len() as u32;
+            }
+        }
         (0..self.count.len()).for_each(|device| self.keep_pace(device));
     }
 

@@ -74,15 +74,39 @@ impl Pool {
         Self { devices, rules: rules(replicas, failure_domain), groups: (1..=count).map(group).collect() }
     }
 
-    /// Any cluster of at most so many nodes whose rules can be kept.
+    /// Any cluster of at most so many nodes whose rules can be kept: racks in zones, some of them without a name, as many
+    /// nodes in each as it happens; in every third one devices of several classes, and a pool of one of them.
     pub fn drawn(random: &mut Random, nodes_max: u64) -> Self {
         let replicas = random.pick(&[1, 2, 2, 3, 3, 3, 4, 5]);
-        let domain =
-            random.pick(&[FailureDomain::Device, FailureDomain::Node, FailureDomain::Node, FailureDomain::Rack]);
+        let domain = random.pick(&[
+            FailureDomain::Device,
+            FailureDomain::Node,
+            FailureDomain::Node,
+            FailureDomain::Rack,
+            FailureDomain::Zone,
+        ]);
+        let sites = Sites::drawn(random, replicas as u64);
         let nodes = random.between(replicas as u64, nodes_max) as u32;
         let per_node = random.between(1, 6) as u32;
         let spread = random.pick(&[1, 1, 2, 4, 10]);
-        Self::new(nodes, per_node, replicas, domain, |_| 100 * random.between(1, spread))
+        let mut pool = Self::new(nodes, per_node, replicas, domain, |_| 100 * random.between(1, spread));
+        for node in 1..=nodes {
+            // The first nodes are in all there are, so that copies have somewhere to lie.
+            let (zone, rack) = sites.of(random, u64::from(node - 1));
+            for device in pool.devices.iter_mut().filter(|device| device.node.0 == node) {
+                (device.zone, device.rack) = (zone.clone(), rack.clone());
+            }
+        }
+        if random.below(3) == 0 {
+            pool.rules.class = "fast".to_owned();
+            for (at, device) in pool.devices.iter_mut().enumerate() {
+                let is_first = (at as u32).is_multiple_of(per_node);
+                device.class = if is_first { "fast" } else { random.pick(&["fast", "large", ""]) }.to_owned();
+            }
+            let of_class = pool.devices.iter().filter(|device| device.class == "fast").count();
+            pool.groups.truncate(groups_for(of_class as u32, replicas as u32) as usize);
+        }
+        pool
     }
 
     /// As `groups` are now placed.
@@ -94,6 +118,32 @@ impl Pool {
     pub fn placed(mut self) -> Self {
         self.groups = self.place().groups;
         self
+    }
+}
+
+/// Zones, and the racks in each.
+struct Sites {
+    zones: u64,
+    racks: u64,
+    /// Whether the last zone and each zone's last rack have no name.
+    is_unnamed: bool,
+}
+
+impl Sites {
+    /// So many zones at least.
+    fn drawn(random: &mut Random, zones_min: u64) -> Self {
+        let zones = random.between(zones_min, zones_min + 3);
+        Self { zones, racks: random.between(1, 4), is_unnamed: random.below(4) == 0 }
+    }
+
+    /// The zone and the rack of a node: each has one, as far as nodes go; the others are anywhere.
+    fn of(&self, random: &mut Random, node: u64) -> (String, String) {
+        let site = if node < self.zones * self.racks { node } else { random.below(self.zones * self.racks) };
+        let (zone, rack) = (site % self.zones, site / self.zones);
+        let name = |kind: &str, at: u64, count: u64| {
+            if self.is_unnamed && at + 1 == count { String::new() } else { format!("{kind}{at}") }
+        };
+        (name("z", zone, self.zones), name("r", rack, self.racks))
     }
 }
 

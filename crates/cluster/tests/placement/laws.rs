@@ -1,6 +1,7 @@
 //! What holds of every placement, reckoned anew and otherwise than the code under test does.
 
 use crate::clusters::Pool;
+use crate::dealt::Dealt;
 use cluster::FailureDomain;
 use cluster::placement::{Device, Duty, Group, PARTNERS_MIN, Placement};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ fn usable(pool: &Pool) -> Vec<&Device> {
     pool.devices.iter().filter(|device| device.duty == Duty::In && device.weight > 0 && of_class(device)).collect()
 }
 
-pub fn domain_of(device: &Device, domain: FailureDomain) -> String {
+fn domain_of(device: &Device, domain: FailureDomain) -> String {
     match domain {
         FailureDomain::Device => device.store.to_string(),
         FailureDomain::Node => device.node.to_string(),
@@ -46,10 +47,14 @@ fn held(placement: &Placement) -> BTreeMap<StoreId, u32> {
     held
 }
 
-/// Every group is whole, on usable devices, and in as many failure domains as it has members.
+/// The failure domain of each device that may hold something.
+pub fn domains(pool: &Pool) -> BTreeMap<StoreId, String> {
+    usable(pool).iter().map(|device| (device.store, domain_of(device, pool.rules.failure_domain))).collect()
+}
+
+/// Every group is whole, on usable devices, all of the pool's class, and in as many failure domains as it has members.
 pub fn rules_are_kept(pool: &Pool, placement: &Placement) {
-    let domains: BTreeMap<StoreId, String> =
-        usable(pool).iter().map(|device| (device.store, domain_of(device, pool.rules.failure_domain))).collect();
+    let domains = domains(pool);
     for group in &placement.groups {
         assert_eq!(group.members.len(), placement.copies, "{group:?}");
         let seen: BTreeSet<&String> =
@@ -83,52 +88,43 @@ pub fn is_led_evenly(placement: &Placement) {
     }
 }
 
-/// Whether a failure domain is in nearly every group, or a domain or device, much heavier than the others, in every
-/// second one: then most places beside anybody else are its.
-pub fn is_tight(pool: &Pool, placement: &Placement) -> bool {
-    let domains = usable(pool).into_iter().map(|device| (device.store, domain_of(device, pool.rules.failure_domain)));
-    let domains: BTreeMap<StoreId, String> = domains.collect();
-    let mut due: BTreeMap<&String, f64> = BTreeMap::new();
-    placement.shares.iter().for_each(|share| *due.entry(&domains[&share.store]).or_default() += share.due);
-    let (groups, count) = (pool.groups.len() as f64, due.len());
-    let mean_of = |count: usize| groups * placement.copies as f64 / count as f64;
-    let is_heavy = |due: f64, mean: f64| due > f64::max(0.5 * groups, 2.0 * mean);
-    due.values().any(|&due| due > 0.8 * groups || is_heavy(due, mean_of(count)))
-        || placement.shares.iter().any(|share| is_heavy(share.due, mean_of(placement.shares.len())))
+/// Each device has 20 partners, or all devices outside of its domain. Of these each counts as what it can be: half of
+/// the groups that the two would share if groups were dealt by what each holds, and at most one.
+pub fn has_partners(pool: &Pool, placement: &Placement) {
+    let lacking = lacking_partners(pool, placement);
+    assert!(lacking.is_empty(), "{lacking:?}");
 }
 
-/// Each device has as many partners as it should, where that can be: 20, or all devices outside of its domain that have
-/// places for so many, or half as many as there are places beside it in its groups. Not where a domain is in every
-/// group: it takes one of these places each time. In a pool that has changed up to a tenth may be missing: few moves
-/// come first.
-pub fn has_partners(pool: &Pool, placement: &Placement, is_new: bool) {
-    if is_tight(pool, placement) {
-        return;
-    }
+/// Those that have fewer partners than they should: how many they have, and should have.
+pub fn lacking_partners(pool: &Pool, placement: &Placement) -> Vec<(StoreId, usize, usize)> {
     let mut partners: BTreeMap<StoreId, BTreeSet<StoreId>> = BTreeMap::new();
     for group in &placement.groups {
         for store in &group.members {
-            let others = group.members.iter().filter(|other| *other != store);
-            partners.entry(*store).or_default().extend(others);
+            partners.entry(*store).or_default().extend(group.members.iter().filter(|other| *other != store));
         }
     }
-    let (held, devices) = (held(placement), usable(pool));
-    for device in &devices {
-        let domain = domain_of(device, pool.rules.failure_domain);
-        let places = |store| held.get(store).copied().unwrap_or(0) * (placement.copies as u32 - 1) / 2;
-        let outside = devices.iter().filter(|other| domain_of(other, pool.rules.failure_domain) != domain);
-        let possible = PARTNERS_MIN.min(outside.clone().count() as u32);
-        let roomy = outside.filter(|other| places(&other.store) >= possible).count() as u32;
-        let least = PARTNERS_MIN.min(roomy).min(places(&device.store));
-        let least = if is_new { least } else { least * 9 / 10 };
-        let held = held.get(&device.store).copied().unwrap_or(0);
-        let has = partners.get(&device.store).map_or(0, BTreeSet::len) as u32;
-        assert!(has >= least, "device {} has {has} partners of {least}, with {held} groups", device.store);
+    let has = |store: &StoreId| partners.get(store).map_or(0, BTreeSet::len);
+    placement.shares.iter().for_each(|share| assert_eq!(share.partners as usize, has(&share.store)));
+    let domains = domains(pool);
+    let is_outside = |store: &StoreId, other: &StoreId| domains[store] != domains[other];
+    let most =
+        |store: &StoreId| (PARTNERS_MIN as usize).min(domains.keys().filter(|other| is_outside(store, other)).count());
+    // What could be takes long to reckon, and is asked for few.
+    let short: Vec<&StoreId> = domains.keys().filter(|store| has(store) < most(store)).collect();
+    if short.is_empty() {
+        return Vec::new();
     }
+    let dealt = Dealt::new(&domains, placement);
+    let can_be = |store: &StoreId| {
+        let others = domains.keys().filter(|other| is_outside(store, other));
+        others.map(|other| (dealt.shared(*store, *other) / 2.0).min(1.0)).sum::<f64>()
+    };
+    let least = |store: &StoreId| most(store).min((can_be(store) + 1e-3) as usize);
+    short.into_iter().map(|store| (*store, has(store), least(store))).filter(|(_, has, least)| has < least).collect()
 }
 
 /// The fewest copies with which anybody could come from `before` to even shares: all that lies where it may not stay or
-/// where it is too much, and all that is too little.
+/// where it is too much, and all that is too little. Where rules leave little room even [`crate::minimum`] is more.
 pub fn fewest_copies(pool: &Pool, before: &[Group], copies: usize) -> f64 {
     let (shares, mut kept) = (shares(pool, copies), BTreeMap::<StoreId, f64>::new());
     let mut gone = 0.0;
@@ -145,17 +141,11 @@ pub fn fewest_copies(pool: &Pool, before: &[Group], copies: usize) -> f64 {
 }
 
 pub fn all(pool: &Pool, placement: &Placement) {
-    has_partners(pool, placement, true);
+    has_partners(pool, placement);
     but_partners(pool, placement);
 }
 
-/// The same for a pool that has changed.
-pub fn all_after_a_change(pool: &Pool, placement: &Placement) {
-    has_partners(pool, placement, false);
-    but_partners(pool, placement);
-}
-
-fn but_partners(pool: &Pool, placement: &Placement) {
+pub fn but_partners(pool: &Pool, placement: &Placement) {
     rules_are_kept(pool, placement);
     is_balanced(pool, placement);
     is_led_evenly(placement);

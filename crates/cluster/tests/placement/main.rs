@@ -3,8 +3,10 @@
 mod balance;
 mod changes;
 mod clusters;
+mod dealt;
 mod duty;
 mod laws;
 mod limits;
+mod minimum;
 mod sets;
 mod working;
