@@ -10,9 +10,9 @@ use std::time::Duration;
 use types::{GroupId, NodeId, StoreId};
 
 /// A pool with tables, and room on its devices.
-struct Tables {
-    pool: Pool,
-    sets: Vec<NodeSet>,
+pub struct Tables {
+    pub pool: Pool,
+    pub sets: Vec<NodeSet>,
     free: BTreeMap<StoreId, u64>,
     held: BTreeMap<GroupId, u64>,
 }
@@ -71,7 +71,7 @@ impl Tables {
     }
 
     /// Every home has as many sets as it may have.
-    fn full(pool: Pool) -> Self {
+    pub fn full(pool: Pool) -> Self {
         let mut this = Self::new(pool);
         let nodes: BTreeSet<NodeId> = this.pool.devices.iter().map(|device| device.node).collect();
         for _ in 0..SETS_PER_HOME_MAX {
@@ -207,15 +207,15 @@ fn a_node_that_comes_to_a_pool_full_of_tables_gets_its_share_and_homes_stay() {
     assert_eq!(homes(&placement.sets), homes(&before.sets));
     laws::is_balanced(&tables.pool, &placement);
     let fewest = laws::fewest_copies(&tables.pool, &before.groups, 3);
-    // Sets move whole: what is too much then comes back as groups of no set.
+    // Sets move whole: what is too much then comes back as groups of no set, within the tenth.
     println!("{} copies, {fewest} at least", placement.copies_to_make());
-    assert!(placement.copies_to_make() as f64 <= fewest * 1.2, "{} of {fewest}", placement.copies_to_make());
+    assert!(placement.copies_to_make() as f64 <= fewest * 1.1, "{} of {fewest}", placement.copies_to_make());
 }
 
 /// Tables come and nodes come and go, in any order.
 #[test]
 fn sets_hold_through_any_changes() {
-    for seed in 0..12 {
+    for seed in 0..40 {
         let mut random = Random(seed);
         let mut tables = Tables::new(Pool::even(10, 2, 3, FailureDomain::Node));
         for step in 0..30 {
@@ -238,9 +238,13 @@ fn sets_hold_through_any_changes() {
                 }
                 _ => {}
             }
+            let before = tables.pool.groups.clone();
             let placement = tables.settle();
+            let (copies, fewest) = (placement.copies_to_make(), laws::fewest_copies(&tables.pool, &before, 3));
+            assert!(copies as f64 <= fewest * 1.1, "seed {seed}, step {step}: {copies} of {fewest}");
             tables.check_sets(&placement);
             laws::rules_are_kept(&tables.pool, &placement);
+            laws::is_balanced(&tables.pool, &placement);
             assert_eq!(tables.place().copies_to_make(), 0, "seed {seed}, step {step}");
         }
     }
@@ -283,7 +287,7 @@ fn a_thousand_homes_with_eight_sets_each_are_placed_in_time() {
         tables.check_sets(&placement);
         laws::rules_are_kept(&tables.pool, &placement);
         laws::is_balanced(&tables.pool, &placement);
-        assert!(copies as f64 <= fewest * 1.2, "{copies} of {fewest}");
+        assert!(copies as f64 <= fewest * 1.1, "{copies} of {fewest}");
     };
     check(&mut tables, "new");
     tables.pool.devices[400].duty = Duty::Out;
