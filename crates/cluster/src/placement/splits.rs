@@ -44,10 +44,15 @@ pub enum NoSplit {
 }
 
 /// How often all groups of a pool should be halved now that it has so many devices: each time that doubles their number
-/// without more than there are for a new pool of that size.
+/// without more than there are for a new pool of that size. The number of a pool's groups is rounded up: so may be what
+/// it is doubled to.
 pub fn splits_due(groups: u32, devices: u32, replicas: u32) -> u32 {
     let rule = super::groups_for(devices, replicas);
-    rule.checked_div(groups).and_then(u32::checked_ilog2).unwrap_or(0)
+    let times = match groups {
+        1 => rule,
+        _ => rule.saturating_sub(1).checked_div(groups.saturating_sub(1)).unwrap_or(0),
+    };
+    times.checked_ilog2().unwrap_or(0)
 }
 
 /// Splits a group. `above`: the last seq that its primary has given out, told by it after it has stopped giving out any

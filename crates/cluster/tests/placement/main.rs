@@ -9,4 +9,5 @@ mod laws;
 mod limits;
 mod minimum;
 mod sets;
+mod splits;
 mod working;
