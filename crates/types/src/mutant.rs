@@ -238,6 +238,8 @@ pub enum Mutant {
     OlderKeeperTaken,
     /// A group takes what a head wants of a chunk that is another group's.
     OtherTableTaken,
+    /// Volume: a volume is served by an older slot table of its pool than the one that its record names.
+    OlderTableTaken,
     /// Volume: two writes of parts of one block are let in at once, as if only the sectors counted that they name.
     SectorsAdmitted,
     /// Volume: a write of a part of a block leaves the order when it is on its way, and the next one reads the rest of the block

@@ -9,6 +9,7 @@ use common::forwards::{
     what_comes_of_a_session_that_was_ended_is_refused, what_is_on_its_way_is_done_before_the_next_session,
     what_waits_for_a_client_that_is_gone_is_not_sent,
 };
+use common::growth::a_volume_lies_where_the_table_of_its_record_says;
 use common::hanging::one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones;
 use common::hosts::a_host_that_has_left_keeps_nothing;
 use common::keys::who_has_the_key_takes_over;
@@ -91,6 +92,11 @@ fn what_an_older_head_could_do_is_noticed() {
         what_is_written_after_a_snapshot_that_failed_stays
     ));
     assert!(Mutant::LockedTakesOver.is_caught("who_has_the_key_takes_over", SEEDS, who_has_the_key_takes_over));
+    assert!(Mutant::OlderTableTaken.is_caught(
+        "a_volume_lies_where_the_table_of_its_record_says",
+        SEEDS,
+        a_volume_lies_where_the_table_of_its_record_says
+    ));
     assert!(Mutant::SessionSaidOnce.is_caught(
         "a_session_that_is_gone_is_said_again",
         SEEDS,

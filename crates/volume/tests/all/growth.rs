@@ -1,5 +1,6 @@
 //! A device that fails while it is added: the node serves on, and the next try takes the device.
 
+use crate::common::growth::a_volume_lies_where_the_table_of_its_record_says;
 use crate::common::{DISK, DISK_BYTES, Machine, new_volume, payload};
 use runtime::sim::{DiskFaults, DiskOptions};
 use std::path::Path;
@@ -67,4 +68,9 @@ fn a_device_that_is_named_twice_is_opened_once() {
         assert!(matches!(started, Err(StartError::AlreadyServed { .. })), "{started:?}");
     }
     machine.start();
+}
+
+#[test]
+fn a_volume_that_is_made_after_a_device_came_lies_where_the_table_of_its_record_says() {
+    (0..3).for_each(a_volume_lies_where_the_table_of_its_record_says);
 }

@@ -5,6 +5,7 @@ pub mod copies;
 pub mod duties;
 pub mod failing;
 pub mod forwards;
+pub mod growth;
 pub mod hanging;
 pub mod hosts;
 pub mod instant;
