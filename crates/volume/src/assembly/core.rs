@@ -1,5 +1,6 @@
 //! One core's share of the node: its shards, their groups, its tables.
 
+use super::Reason;
 use super::devices::OpenDevice;
 use super::error::StartError;
 use super::watch::remedy;
@@ -158,7 +159,7 @@ impl Barrier {
 
 /// Opens the core's shards. Returns the damage that was found. No core writes before all have read: until then nobody knows
 /// which segments are free. Their groups follow.
-pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) -> Result<Vec<String>, StartError> {
+pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) -> Result<Vec<Reason>, StartError> {
     let mut recovered = Vec::with_capacity(plan.shards.len());
     for shard in plan.shards {
         match recover(&shard).await? {
@@ -223,15 +224,18 @@ async fn begin(
     head: &Head,
     plan: ShardPlan,
     recovered: Recovered,
-) -> Result<Option<(OpenShard, Vec<String>)>, StartError> {
+) -> Result<Option<(OpenShard, Vec<Reason>)>, StartError> {
     let (shard, recovery) = match recovered.begin().await {
         Ok(begun) => begun,
         Err(error) if error.is_stop() => return Ok(None),
         Err(error) => return Err(plan.failed(&error)),
     };
     let ShardPlan { store, path, .. } = plan;
-    let found = recovery.damage.iter().chain(&recovery.harmless);
-    let reasons: Vec<String> = found.map(|damage| format!("{}: {damage}", path.display())).collect();
+    let id = store.store_id();
+    let damage = recovery.damage.iter().map(|damage| (Some(id), damage));
+    let found = damage.chain(recovery.harmless.iter().map(|damage| (None, damage)));
+    let reason = |(lost_by, damage)| Reason { lost_by, text: format!("{}: {damage}", path.display()) };
+    let reasons: Vec<Reason> = found.map(reason).collect();
     let (store, damage) = (store.store_id(), recovery.damage.len() as u64);
     let groups = head.groups.add_shard(shard, store, recovery);
     Ok(Some((OpenShard { store, path, groups, damage }, reasons)))

@@ -17,15 +17,15 @@ use types::{GroupId, StoreId};
 
 /// Makes the pool if there is none, and groups and a table for devices that have come since.
 pub(super) async fn ensure_groups(map: &dyn MapStore, devices: &[OpenDevice]) -> Result<PoolRecord, StartError> {
+    let pool = get::<PoolRecord>(map, &keys::pool(DEFAULT_POOL)).await?;
+    if let Some(pool) = pool.filter(|pool| pool.record.replicas > 1 || devices.is_empty()) {
+        // Where its groups lie was said for all nodes together.
+        return Ok(pool.record);
+    }
     if devices.is_empty() {
         return Err(StartError::NoDevice);
     }
     let stores: Vec<StoreId> = devices.iter().map(|device| device.store.store_id()).collect();
-    if let Some(pool) = get::<PoolRecord>(map, &keys::pool(DEFAULT_POOL)).await?.filter(|pool| pool.record.replicas > 1)
-    {
-        // Where its groups lie was said for all nodes together.
-        return Ok(pool.record);
-    }
     let pool =
         NewPool { name: DEFAULT_POOL.to_owned(), replicas: 1, min_in_sync: 1, rules: None, stores: stores.clone() };
     ensure_pool(map, &pool).await?;
@@ -126,7 +126,7 @@ impl Assembly {
         let mut result = Ok(());
         for _ in 0..cores {
             match all_started.recv().await.unwrap_or(Err(StartError::CoreEnded)) {
-                Ok(reasons) => reasons.iter().for_each(|reason| log::warn!("{reason}")),
+                Ok(reasons) => reasons.iter().for_each(|reason| log::warn!("{}", reason.text)),
                 Err(error) => result = Err(error),
             }
         }

@@ -152,7 +152,7 @@ struct Node {
     /// Groups of the cluster on devices that this node was not started with: nobody serves them.
     groups_missing: usize,
     /// What was found wrong at the start.
-    reasons: Vec<String>,
+    reasons: Vec<Reason>,
     /// Whether all copies agree, as far as that was looked at.
     check: RefCell<Option<Rc<RefCell<Check>>>>,
     /// One change of a volume at a time.
@@ -507,7 +507,14 @@ struct StartedCores {
     tables: Vec<Arc<TableLayout>>,
     groups_missing: usize,
     /// What could not be started, and damage that was found.
-    reasons: Vec<String>,
+    reasons: Vec<Reason>,
+}
+
+/// Something that was wrong when the node started.
+pub(crate) struct Reason {
+    /// The store that lacks something because of it, until all of that has come from other copies.
+    lost_by: Option<StoreId>,
+    text: String,
 }
 
 /// What the cluster's nodes know each other by: made by the first that asks.
@@ -608,12 +615,16 @@ async fn start_cores(
         let outcome = all_started.recv().await.map_err(|_| StartError::CoreEnded)?;
         reasons.extend(outcome?);
     }
-    reasons.extend(devices.iter().flat_map(OpenDevice::damage));
+    let of_device = |device: &OpenDevice| {
+        let lost_by = Some(device.store.store_id());
+        device.damage().map(|text| Reason { lost_by, text }).collect::<Vec<_>>()
+    };
+    reasons.extend(devices.iter().flat_map(of_device));
     let groups_missing = all.groups.iter().filter(|group| deal.is_missing(group, &all)).count();
     if groups_missing > 0 {
-        reasons.push(format!(
-            "{groups_missing} groups are on devices that this node was not started with: start it with them"
-        ));
+        let text =
+            format!("{groups_missing} groups are on devices that this node was not started with: start it with them");
+        reasons.push(Reason { lost_by: None, text });
     }
     Ok(StartedCores { head, tables, groups_missing, reasons })
 }

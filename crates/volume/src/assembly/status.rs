@@ -1,7 +1,7 @@
 //! How the node is.
 
 use super::devices::Unusable;
-use super::{Assembly, TrashedVolume};
+use super::{Assembly, Reason, TrashedVolume};
 use crate::api::VolumeInfo;
 use crate::head::Head;
 use std::path::PathBuf;
@@ -132,7 +132,7 @@ impl Assembly {
         let node = &self.0;
         let mut status = NodeStatus {
             groups_total: node.groups_missing,
-            reasons: node.reasons.iter().cloned().chain(node.heads.troubles()).chain(self.who_waits()).collect(),
+            reasons: self.still_wrong().chain(node.heads.troubles()).chain(self.who_waits()).collect(),
             deleting_volumes: node.deleting.borrow().len(),
             provisioned_bytes: self.provisioned_bytes(),
             trash: self.trash(),
@@ -189,6 +189,18 @@ impl Assembly {
             });
         }
         status
+    }
+
+    /// What was wrong when the node started, and is not right since.
+    fn still_wrong(&self) -> impl Iterator<Item = String> {
+        let devices = self.0.devices.borrow();
+        let lacks = |store: StoreId| {
+            let found = devices.iter().find(|device| device.store.store_id() == store);
+            found.is_none_or(|device| device.store.has_losses())
+        };
+        let is_so = |reason: &&Reason| reason.lost_by.is_none_or(lacks);
+        let wrong: Vec<_> = self.0.reasons.iter().filter(is_so).map(|reason| reason.text.clone()).collect();
+        wrong.into_iter()
     }
 
     fn provisioned_bytes(&self) -> u64 {
