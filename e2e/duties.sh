@@ -36,6 +36,8 @@ assert d and d[0]["groups_left"] > 0 and d[0]["ends_at"] and not s["at_risk"], s
 check "people are told so, too" sh -c '"$1" status | grep -Eq "device .* is (being )?drained"' - "$cairn"
 check "in the end nothing is on it" until_it_is 60 'd = [d for d in s if d["node"] == "node-1"]
 assert d[0]["groups"] == 0 and d[0]["duty"] == "draining", s' device ls
+check "and its space is free: what was copied away is dropped" until_it_is 60 'd = [d for d in s if d["node"] == "node-1"]
+assert d[0]["live_bytes"] == 0, s' device ls
 check "each copy is on the others" is 'assert all(d["groups"] == 150 for d in s if d["node"] != "node-1"), s' device ls
 check "fio goes on all the time" wait "$fio_pid"
 check "what was written before is there" load --verify_only=1

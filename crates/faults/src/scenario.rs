@@ -217,7 +217,7 @@ fn etcd_killed() {
 /// node starts anew, what it finds of its log and its index has holes; all that it lacks comes from others, and the device is
 /// used as before.
 fn device_garbage() {
-    let run = Run::new(SPREAD, Some(2));
+    let mut run = Run::new(SPREAD, Some(2));
     run.cluster.pause(BEFORE, &run.load);
     for offset in [40 * MIB, 200 * MIB] {
         run.cluster.write_over(3, offset, 8 * MIB as usize);

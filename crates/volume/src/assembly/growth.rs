@@ -90,7 +90,12 @@ impl Assembly {
         opener.by_order = true;
         let device = opener.open(path).await?;
         let store = device.store.store_id();
-        add_groups(&**map, DEFAULT_POOL, store).await?;
+        // What lies where in a pool of several copies was said for all nodes together: who controls gives it its share.
+        let pool = get::<PoolRecord>(&**map, &keys::pool(DEFAULT_POOL)).await?;
+        let is_alone = pool.is_none_or(|pool| pool.record.replicas == 1);
+        if is_alone {
+            add_groups(&**map, DEFAULT_POOL, store).await?;
+        }
         let all = Known::of(&**map, self.0.id).await?;
         self.0.devices.borrow_mut().push(device);
         if let Err(error) = self.start_last_device(&all).await {
@@ -100,8 +105,10 @@ impl Assembly {
             self.0.devices.borrow_mut().pop();
             return Err(error);
         }
-        let pool = deal_again(&**map, DEFAULT_POOL, |store| room_of(&self.0.devices.borrow(), store)).await?;
-        self.table(pool.table).await?;
+        if is_alone {
+            let pool = deal_again(&**map, DEFAULT_POOL, |store| room_of(&self.0.devices.borrow(), store)).await?;
+            self.table(pool.table).await?;
+        }
         Ok(())
     }
 
