@@ -9,10 +9,11 @@ use crate::shard::GroupShard;
 use cluster::{GroupRecord, decode};
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use runtime::{background_step, now};
+use runtime::{Instant, background_step, now};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use store::{EntryKind, LeafCursor};
+use std::time::Duration;
+use store::EntryKind;
 use types::{ChunkId, Epoch, FamilyId, GroupId, LayerId, Mutant, Seq, StoreId, mutant};
 
 /// Leaves that are dropped together.
@@ -21,12 +22,12 @@ const LEAVES_PER_STEP: usize = 256;
 /// How far a group that its store has left is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// One look at the map found it whole without this store, in this epoch.
-    Seen(Epoch),
+    /// A look at the map found it whole without this store, in this epoch, for the first time then.
+    Seen(Epoch, Instant),
     /// It is being dropped.
-    Dropping,
-    /// Nothing of it is here.
-    Dropped,
+    Dropping(Epoch),
+    /// Nothing of it is here that was in this epoch.
+    Dropped(Epoch),
 }
 
 /// What a look at the map found that began after the shards were opened.
@@ -35,7 +36,7 @@ pub(crate) struct AllGroups {
     pub(crate) records: Vec<GroupRecord>,
     /// The families that there are, if somebody wanted to know.
     pub(crate) families: Option<HashSet<FamilyId, FixedState>>,
-    /// Stores of this node.
+    /// Stores of this node that serve.
     pub(crate) stores: Vec<StoreId>,
 }
 
@@ -46,7 +47,8 @@ impl CoreGroups {
             let index = shard.store().index();
             let of_shard = || all.records.iter().filter(|record| shard.store().store().shard_of(record.id) == index);
             for record in of_shard() {
-                if shard.has_left(record, self.is_whole(record, &all.stores)) {
+                let is_whole = self.is_whole(record, &all.stores);
+                if shard.has_left(record, is_whole, self.timing().look / 2) {
                     runtime::spawn(drop_left(shard.clone(), record.id, self.owner()));
                 }
             }
@@ -70,24 +72,19 @@ impl CoreGroups {
         record.in_sync.len() >= record.min_in_sync.max(1) as usize && (is_whole || mutant(Mutant::LeftDroppedEarly))
     }
 
-    /// Leaves of layers whose family is none any more are nobody's: their store had left when it ended. They are dropped.
+    /// Leaves of layers whose family the map does not know are nobody's: their store had left when it ended. They are kept, for the
+    /// map may be an older one, and stand in nobody's way.
     fn look_for_orphans(&self, shard: &Rc<GroupShard>, all: &AllGroups) {
         let owner = self.owner();
-        let is_known = |family| {
-            family == FamilyId(0) || owner(family, ChunkId(0)).is_some() || shard.orphans.borrow().contains(&family)
-        };
-        let mut unknown = shard.store().layers_held();
-        unknown.retain(|layer| !is_known(layer.family));
-        if unknown.is_empty() {
-            return;
+        let mut unknown: HashSet<FamilyId, FixedState> =
+            shard.store().layers_held().iter().map(|layer| layer.family).collect();
+        unknown.retain(|family| owner(*family, ChunkId(0)).is_none() && !shard.is_nobodys(*family));
+        if let Some(families) = &all.families {
+            let nobodys = unknown.iter().filter(|family| !families.contains(*family));
+            shard.orphans.borrow_mut().extend(nobodys);
+        } else if !unknown.is_empty() && !mutant(Mutant::UnknownFamilyWaitedFor) {
+            self.shared.wants_families.store(true, Ordering::Relaxed);
         }
-        let Some(families) = &all.families else {
-            return self.shared.wants_families.store(true, Ordering::Relaxed);
-        };
-        unknown.retain(|layer| !families.contains(&layer.family) || mutant(Mutant::UnknownFamilyDropped));
-        let layers: HashSet<LayerId, FixedState> = unknown.iter().map(|layer| layer.layer).collect();
-        shard.orphans.borrow_mut().extend(unknown.iter().map(|layer| layer.family));
-        runtime::spawn(drop_orphans(shard.clone(), layers));
     }
 }
 
@@ -117,50 +114,43 @@ async fn drop_group(shard: &Rc<GroupShard>, id: GroupId, owner: &Owner) -> Resul
     let poison = shard.group(id).and_then(|group| group.member().poison());
     if !mutant(Mutant::LeftTakenForWhole) {
         let state = MemberState { whole: false, poison }.encode();
-        outside.put(LayerId(0), ChunkId(0), EntryKind::MemberState { state }, || false).await?;
+        outside.put(LayerId(0), ChunkId(0), EntryKind::MemberState { state }, || shard.is_member(id)).await?;
         outside.durable().await?;
     }
     match shard.group(id) {
         Some(group) => group.forget_uncommitted(shard),
         None => drop(shard.store().cut(id, shard.store().committed_through(id))),
     }
-    let leaves: Vec<_> = leaves_of(shard, id, owner).await?.into_iter().map(|leaf| (leaf.layer, leaf.chunk)).collect();
+    let mut leaves: Vec<_> = leaves_of(shard, id, owner).await?.iter().map(|leaf| (leaf.layer, leaf.chunk)).collect();
+    // What was lost of it is wanted no more, either.
+    let family = |layer| shard.store().layer(layer).map(|record| record.family);
+    let is_its =
+        |(layer, chunk): &(LayerId, ChunkId)| family(*layer).and_then(|family| owner(family, *chunk)) == Some(id);
+    leaves.extend(shard.store().lost_leaves().0.into_iter().filter(is_its));
+    leaves.sort_unstable();
+    leaves.dedup();
     for part in leaves.chunks(LEAVES_PER_STEP) {
         if shard.is_member(id) {
             return Err("its store is a member again".to_owned());
         }
-        drop_leaves(&outside, part).await?;
+        drop_leaves(&outside, part, || shard.is_member(id)).await?;
         background_step().await;
     }
     Ok(leaves.len())
 }
 
-async fn drop_orphans(shard: Rc<GroupShard>, layers: HashSet<LayerId, FixedState>) {
-    // Entries are some group's: which of them is all the same.
-    let Some(id) = shard.known_groups().first().copied() else { return };
-    let outside = Outside::new(&shard, id);
-    let (mut cursor, mut found) = (LeafCursor::default(), Vec::new());
-    loop {
-        let goes_on = shard.store().walk_leaves(&mut cursor, LEAVES_PER_STEP as u32, &mut found);
-        let leaves: Vec<_> = found.drain(..).map(|(layer, chunk, _)| (layer, chunk)).collect();
-        let leaves: Vec<_> = leaves.into_iter().filter(|(layer, _)| layers.contains(layer)).collect();
-        if let Err(why) = drop_leaves(&outside, &leaves).await {
-            return log::debug!("store {}: dropping what is nobody's: {why}", shard.store_id());
-        }
-        if !goes_on {
-            return;
-        }
-        background_step().await;
-    }
-}
-
 /// An install of nothing, of each of these leaves.
-async fn drop_leaves(outside: &Outside, leaves: &[(LayerId, ChunkId)]) -> Result<(), String> {
+async fn drop_leaves(
+    outside: &Outside,
+    leaves: &[(LayerId, ChunkId)],
+    is_given_up: impl Fn() -> bool,
+) -> Result<(), String> {
     for (layer, chunk) in leaves {
-        outside.put(*layer, *chunk, EntryKind::InstallBegin { keeps: false }, || false).await?;
+        outside.put(*layer, *chunk, EntryKind::InstallBegin { keeps: false }, &is_given_up).await?;
     }
     outside.durable().await?;
     for (layer, chunk) in leaves {
+        // What has begun to go goes: a leaf that is not whole would count as one that is there.
         outside.put(*layer, *chunk, EntryKind::InstallEnd { last_seq: Seq(0) }, || false).await?;
     }
     outside.durable().await
@@ -169,48 +159,58 @@ async fn drop_leaves(outside: &Outside, leaves: &[(LayerId, ChunkId)]) -> Result
 impl GroupShard {
     /// Whether what is here of the group is to be dropped from now on: two looks in a row found it whole, in one epoch, without
     /// this store, and neither was of an older record than the one known here.
-    fn has_left(&self, record: &GroupRecord, is_whole: bool) -> bool {
+    fn has_left(&self, record: &GroupRecord, is_whole: bool, apart: Duration) -> bool {
         let id = record.id;
         let known = match self.group(id) {
-            Some(group) => group.member().record().epoch,
+            Some(group) => Some(group.member().record().epoch),
             None if !self.known_groups().contains(&id) => return false,
-            None => self.known_record(id).map_or(Epoch(0), |known| known.epoch),
+            None => self.known_epoch(id),
         };
+        let is_left = !record.members.contains(&self.store_id()) && is_whole;
         let mut left = self.left.borrow_mut();
-        if record.members.contains(&self.store_id()) || !is_whole || record.epoch < known {
-            left.retain(|group, state| *group != id || *state == Left::Dropping);
+        if !is_left || known.is_none_or(|known| record.epoch < known) {
+            left.retain(|group, state| *group != id || matches!(state, Left::Dropping(_)));
             return false;
         }
         match left.get(&id).copied() {
-            Some(Left::Dropping | Left::Dropped) => false,
-            Some(Left::Seen(epoch)) if epoch == record.epoch => {
-                left.insert(id, Left::Dropping);
-                drop(left);
-                self.gave_up.borrow_mut().insert(id);
-                if let Some(group) = self.group(id) {
-                    group.map_says(record, Epoch(0));
-                    group.begins_to_lack();
+            Some(Left::Dropping(_)) => return false,
+            Some(Left::Dropped(epoch)) if epoch == record.epoch => return false,
+            Some(Left::Seen(epoch, at)) if epoch == record.epoch => {
+                if now().since(at) < apart {
+                    return false;
                 }
-                true
             }
             _ => {
-                left.insert(id, Left::Seen(record.epoch));
-                false
+                left.insert(id, Left::Seen(record.epoch, now()));
+                return false;
             }
         }
+        left.insert(id, Left::Dropping(record.epoch));
+        drop(left);
+        self.gave_up.borrow_mut().insert(id);
+        if let Some(group) = self.group(id) {
+            group.map_says(record, Epoch(0));
+            group.gives_up();
+        }
+        true
     }
 
     fn was_dropped(&self, id: GroupId, is_done: bool) {
         let mut left = self.left.borrow_mut();
-        match is_done {
-            true => left.insert(id, Left::Dropped),
-            false => left.remove(&id),
+        match left.get(&id).copied() {
+            Some(Left::Dropping(epoch)) if is_done => left.insert(id, Left::Dropped(epoch)),
+            _ => left.remove(&id),
         };
+    }
+
+    /// Whether leaves of the family are nobody's.
+    pub(crate) fn is_nobodys(&self, family: FamilyId) -> bool {
+        self.orphans.borrow().contains(&family)
     }
 
     /// Whether what is here of the group is being dropped: nothing of it can be made whole before that has ended.
     pub(crate) fn is_dropping(&self, id: GroupId) -> bool {
-        self.left.borrow().get(&id) == Some(&Left::Dropping)
+        matches!(self.left.borrow().get(&id), Some(Left::Dropping(_)))
     }
 
     /// Whether what was here of the group was dropped, or began to be, in this life.
@@ -233,9 +233,13 @@ impl GroupShard {
         known
     }
 
-    /// What was written down of a group that takes no part here.
-    fn known_record(&self, id: GroupId) -> Option<GroupRecord> {
-        decode("", self.store().group_record(id)?.as_slice()).ok()
+    /// The last epoch that was written down of a group that takes no part here; of one whose record is not there, the first.
+    /// `None`: it cannot be read.
+    fn known_epoch(&self, id: GroupId) -> Option<Epoch> {
+        match self.store().group_record(id) {
+            Some(record) => decode::<GroupRecord>("", record.as_slice()).ok().map(|record| record.epoch),
+            None => Some(Epoch(0)),
+        }
     }
 
     /// Whether nothing of the group is to come: the store is no member, or the member here is whole.
@@ -247,7 +251,7 @@ impl GroupShard {
     fn all_are_whole(&self) -> bool {
         let is_over = |id: GroupId| match self.is_member(id) {
             true => self.group(id).is_some_and(|group| is_sound(&group)),
-            false => self.left.borrow().get(&id) == Some(&Left::Dropped),
+            false => matches!(self.left.borrow().get(&id), Some(Left::Dropped(_))),
         };
         self.known_groups().into_iter().all(is_over)
     }

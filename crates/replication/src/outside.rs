@@ -27,7 +27,7 @@ impl Outside {
     /// Queues one, once the store takes it.
     ///
     /// # Errors
-    /// A store that has stopped; or it was given up while it waited.
+    /// A store that has stopped; or it is given up.
     pub(crate) async fn put(
         &self,
         layer: LayerId,
@@ -38,6 +38,9 @@ impl Outside {
         let (group, epoch, seq, volume_epoch) = (self.group, Epoch(0), Seq(0), VolumeEpoch(0));
         let entry = Entry { group, epoch, seq, commit: Seq(0), volume_epoch, layer, chunk, kind };
         loop {
+            if is_given_up() {
+                return Err("it was given up".to_owned());
+            }
             match self.shard.store().prepare(entry.clone()) {
                 Ok(position) => {
                     self.last.set(position);
@@ -46,9 +49,6 @@ impl Outside {
                 Err(AppendError::Busy) => self.shard.store().room().await.map_err(|error| error.to_string())?,
                 Err(AppendError::NoSpace { .. }) => sleep(FULL_WAIT).await,
                 Err(error) => return Err(error.to_string()),
-            }
-            if is_given_up() {
-                return Err("it was given up".to_owned());
             }
         }
     }

@@ -56,7 +56,7 @@ pub struct GroupShard {
     pub(crate) left: RefCell<HashMap<GroupId, Left, FixedState>>,
     /// Groups that have begun to be dropped in this life.
     pub(crate) gave_up: RefCell<HashSet<GroupId, FixedState>>,
-    /// Families that are none any more, and whose leaves were dropped.
+    /// Families that the map does not know: their leaves are nobody's.
     pub(crate) orphans: RefCell<HashSet<FamilyId, FixedState>>,
     /// Times of the record that was settled last.
     settled: Cell<AppendTimes>,

@@ -188,11 +188,11 @@ fn damage_is_over_when_all_is_whole_again() {
 
 #[test]
 fn what_a_store_has_left_behind_is_dropped() {
-    let broken_by = [Mutant::LeftTakenForWhole, Mutant::LeftDroppedEarly];
+    let broken_by = [Mutant::LeftTakenForWhole, Mutant::LeftDroppedEarly, Mutant::DroppedTakenForKept];
     holds(mending::what_a_store_has_left_behind_is_dropped, &broken_by);
 }
 
 #[test]
-fn what_is_nobodys_is_dropped() {
-    holds(mending::what_is_nobodys_is_dropped, &[Mutant::UnknownFamilyDropped]);
+fn what_is_nobodys_stands_in_nobodys_way() {
+    holds(mending::what_is_nobodys_stands_in_nobodys_way, &[Mutant::UnknownFamilyWaitedFor]);
 }

@@ -299,8 +299,10 @@ pub enum Mutant {
     LeftTakenForWhole,
     /// Replication: a store that has left a group drops what it has before all members have everything.
     LeftDroppedEarly,
-    /// Replication: a family that a node has not heard of is taken for one that has ended.
-    UnknownFamilyDropped,
+    /// Catch-up: what is left of a family that has ended is waited for, until somebody says whose it is.
+    UnknownFamilyWaitedFor,
+    /// Catch-up: who has dropped what it held is sent what has changed since.
+    DroppedTakenForKept,
     /// Store: what was lost is called mended while leaves are still lost.
     LossesForgotten,
     /// Replication: a store that stops poisons all its groups.

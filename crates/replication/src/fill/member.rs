@@ -188,7 +188,9 @@ impl Attempt {
                         return Err("it is told to be whole, and is not".to_owned());
                     }
                     self.forget_no_ops().await?;
+                    self.go_on()?;
                     self.note(true).await?;
+                    self.go_on()?;
                     self.filler.end();
                     self.group.is_whole_again(&damaged);
                     self.shard.store().damage_is_mended(&damaged);
@@ -365,6 +367,7 @@ impl Attempt {
     /// All of a unit is there: its leaves are what the primary's are.
     async fn end_unit(&self, leaves: &[LeafLine]) -> Result<(), String> {
         self.outside.durable().await?;
+        self.go_on()?;
         for leaf in leaves {
             self.put(leaf.layer, leaf.chunk, EntryKind::InstallEnd { last_seq: leaf.last_seq }).await?;
         }

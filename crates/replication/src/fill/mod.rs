@@ -33,7 +33,7 @@ const LEAVES_PER_STEP: u32 = 2048;
 /// leaf that changes meanwhile is as it was when it was looked at.
 ///
 /// # Errors
-/// One of a family that is not known: whose it is nobody can say before the map has told of it.
+/// One of a family that is not known, and may be one: whose it is nobody can say before the map has told of it.
 pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner) -> Result<Vec<LeafLine>, String> {
     let families: HashMap<LayerId, FamilyId, FixedState> =
         shard.store().layers_held().iter().map(|record| (record.layer, record.family)).collect();
@@ -46,7 +46,7 @@ pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner)
             match owner(family.unwrap_or_default(), chunk) {
                 Some(owner) if owner == group => leaves.push(LeafLine { chunk, layer, last_seq }),
                 Some(_) => {}
-                None if family.is_none() => {}
+                None if family.is_none_or(|family| shard.is_nobodys(family)) => {}
                 None => return Err(format!("the family of layer {layer} is not known yet")),
             }
         }

@@ -345,7 +345,13 @@ impl Attempt {
     ) -> Option<Blocks> {
         let base = self.filling.base.get();
         let is_here = |leaf: &LeafLine| ours.iter().any(|our| our.layer == leaf.layer && our.last_seq > Seq(0));
-        let is_known = base > Seq(0) && theirs.all(|leaf| leaf.last_seq > Seq(0) && is_here(leaf));
+        // Of a chunk that it does not name it holds nothing.
+        let mut names_any = false;
+        let mut is_kept = |leaf: &LeafLine| {
+            names_any = true;
+            leaf.last_seq > Seq(0) && is_here(leaf)
+        };
+        let is_known = base > Seq(0) && theirs.all(&mut is_kept) && (names_any || mutant(Mutant::DroppedTakenForKept));
         let changed = self.group.changed_behind(base, chunk).filter(|_| is_known)?;
         (changed != Blocks::default()).then_some(changed)
     }

@@ -50,9 +50,9 @@ impl Group {
     }
 
     /// Whether others can be made whole: what is committed is here, and either all behind it will be, or nothing is
-    /// before somebody is whole.
+    /// before somebody is whole. From who may lack leaves nobody is made whole.
     pub(crate) fn may_fill(&self) -> bool {
-        self.member.borrow().may_fill()
+        !self.in_doubt.get() && self.member.borrow().may_fill()
     }
 
     /// From now on, for whoever asks, this member lacks something; that it does is written down. Returns what all of its
@@ -64,6 +64,15 @@ impl Group {
         }
         self.with(Member::begins_to_fill);
         self.base_of_leaves.get()
+    }
+
+    /// It is to hold nothing from now on: no leaf is what it was.
+    pub(crate) fn gives_up(&self) {
+        self.set_filler(None);
+        self.begins_to_lack();
+        if !mutant(Mutant::DroppedTakenForKept) {
+            self.base_of_leaves.set(Seq(0));
+        }
     }
 
     /// It is damaged, and nothing was written down that it lacks: it can lead, if nobody else does.
@@ -174,7 +183,7 @@ impl Group {
 
     /// Leaves may be lost here, and nobody knows which.
     pub(crate) fn note_doubt(&self) {
-        self.in_doubt.set(!self.member.borrow().is_alone());
+        self.in_doubt.set(true);
     }
 
     /// Whether something is damaged here, or may be, that another member has.

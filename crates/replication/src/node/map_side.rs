@@ -179,7 +179,7 @@ impl MapSide {
         };
         let families = families.map(|volumes| volumes.into_iter().map(|found| found.record.family).collect());
         self.answered();
-        let all = Arc::new(AllGroups { records, families, stores: self.store_ids() });
+        let all = Arc::new(AllGroups { records, families, stores: self.serving_stores() });
         self.tell_all(core, all.records.clone(), Says::Looked);
         for index in 0..cores as u16 {
             let all = all.clone();
@@ -190,6 +190,11 @@ impl MapSide {
 
     fn store_ids(&self) -> Vec<StoreId> {
         self.stores.borrow().iter().map(|(store, _)| store.store_id()).collect()
+    }
+
+    fn serving_stores(&self) -> Vec<StoreId> {
+        let stores = self.stores.borrow();
+        stores.iter().filter(|(store, _)| store.failed().is_none()).map(|(store, _)| store.store_id()).collect()
     }
 
     fn tell_all(&self, core: &Rc<CoreGroups>, records: Vec<GroupRecord>, how: Says) {

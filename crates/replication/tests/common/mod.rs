@@ -120,17 +120,15 @@ impl Cluster {
             .expect("it takes that");
     }
 
-    /// Takes a record out of the map.
-    pub fn remove<R: Record>(&self, record: &R) {
-        let (map, key) = (self.map.clone(), record.key());
-        self.run(0, async move { map.transact(Transaction::new().delete(key)).await.map(drop) })
-            .expect("it takes that");
-    }
-
     /// The group's record in the map.
     pub fn record(&self) -> GroupRecord {
+        self.record_of(GROUP)
+    }
+
+    /// A group's record in the map.
+    pub fn record_of(&self, group: GroupId) -> GroupRecord {
         let map = self.map.clone();
-        let found = self.run(0, async move { cluster::get::<GroupRecord>(&*map, &keys::group(GROUP)).await });
+        let found = self.run(0, async move { cluster::get::<GroupRecord>(&*map, &keys::group(group)).await });
         found.expect("the map answers").expect("it is there").record
     }
 

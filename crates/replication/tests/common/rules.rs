@@ -23,7 +23,7 @@ use types::{BlockRange, ChunkId, Mutant};
 pub const MILLISECOND: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 /// More than is kept for who is away for a moment.
-const MANY_WRITES: u32 = 1100;
+pub const MANY_WRITES: u32 = 1100;
 
 /// Member 2 is away while so much is written that no entry can bring it back; two are in sync.
 pub fn two_of_three() -> Cluster {

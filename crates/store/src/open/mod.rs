@@ -310,11 +310,9 @@ fn conclude(store: &Store, shard: ShardIndex, replay: &mut Replay, findings: &Fi
         let offset_bytes = store.geometry.segment_start_bytes(segment);
         let error = FormatError::Magic { what: "segment header" };
         let told = Damage::SegmentHeader { segment, offset_bytes, error };
-        if !store
-            .damage()
-            .iter()
-            .any(|known| matches!(known, Damage::SegmentHeader { segment: s, .. } if *s == segment))
-        {
+        // What is the device's is told below, but not by each shard; each that needs the segment lacks it.
+        let is_it = |known: &Damage| matches!(known, Damage::SegmentHeader { segment: s, .. } if *s == segment);
+        if !(header_lost || shard.0 == 0) || !store.damage().iter().any(is_it) {
             damage.push(told);
         }
     }

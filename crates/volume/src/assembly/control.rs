@@ -11,8 +11,8 @@ use crate::head::Head;
 use cluster::control::{Control, Decided, DutyError, Followed, Reigning, decide, foretold};
 use cluster::placement::duty::Request;
 use cluster::{
-    CatalogError, ControlRecord, DeviceRecord, DeviceTrouble, MapError, Revision, StoreUsageRecord, Transaction,
-    encode, get, keys, settle,
+    CatalogError, ControlRecord, DeviceRecord, DeviceTrouble, MapError, Revision, SessionRecord, StoreUsageRecord,
+    Transaction, encode, get, keys, settle,
 };
 use runtime::{Instant, now};
 use std::cell::{Cell, RefCell};
@@ -186,6 +186,10 @@ impl Assembly {
             if get::<DeviceRecord>(map, &keys::device(store)).await.is_ok_and(|found| found.is_none()) {
                 // It was replaced, or has left.
                 self.0.unusable.borrow_mut().retain(|there| there.record.store != store);
+            }
+            if !get::<SessionRecord>(map, &keys::session(store)).await.is_ok_and(|found| found.is_none()) {
+                // Another node has it.
+                continue;
             }
             let said = get::<StoreUsageRecord>(map, &keys::store_usage(store)).await;
             let Ok(said) = said else { continue };

@@ -31,6 +31,14 @@ pub(super) struct Unusable {
     pub(super) why: String,
 }
 
+fn not_opened(path: &Path, error: &std::io::Error) -> StartError {
+    let (path, message) = (path.to_owned(), error.to_string());
+    match error.kind() {
+        std::io::ErrorKind::ResourceBusy => StartError::InUse { path, message },
+        _ => StartError::Device { path, message },
+    }
+}
+
 /// Opens devices of a node.
 pub(super) struct Opener<'a> {
     map: &'a Arc<dyn MapStore>,
@@ -80,7 +88,7 @@ impl<'a> Opener<'a> {
 
     /// Opens one that is the cluster's, makes one the cluster's that nobody's is.
     pub(super) async fn open(&self, path: &Path) -> Result<OpenDevice, StartError> {
-        let failed = |error: std::io::Error| StartError::Device { path: path.to_owned(), message: error.to_string() };
+        let failed = |error| not_opened(path, &error);
         let device = Device::open(path).await.map_err(failed)?;
         let size_bytes = device.info().size_bytes;
         let broken = |error| StartError::Store { path: path.to_owned(), error };
@@ -105,7 +113,7 @@ impl<'a> Opener<'a> {
 
     /// Which store is there, without opening it: the cluster's or nobody's.
     pub(super) async fn look(&self, path: &Path) -> Result<StoreId, StartError> {
-        let failed = |error: std::io::Error| StartError::Device { path: path.to_owned(), message: error.to_string() };
+        let failed = |error| not_opened(path, &error);
         let device = Device::open(path).await.map_err(failed)?;
         match store::identify(&device).await {
             Ok(Some((store::UNCLAIMED, store))) => Ok(store),

@@ -28,6 +28,14 @@ pub enum StartError {
         /// What the system says.
         message: String,
     },
+    /// Another process has the device.
+    #[error("cannot open the device {path}: {message}: end the process that has it open")]
+    InUse {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        message: String,
+    },
     /// The store on a device cannot be opened.
     #[error("cannot open the store on {path}: {error}")]
     Store {

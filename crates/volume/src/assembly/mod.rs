@@ -208,7 +208,7 @@ impl Assembly {
         assert!(!cores.is_empty(), "a node has a core");
         let cluster = ensure(&*map, new_cluster()).await?.record;
         let opener = Opener::new(&map, cluster.id, node, blank).await?;
-        let (mut devices, mut unusable) = (Vec::with_capacity(paths.len()), Vec::new());
+        let (mut devices, mut unusable, mut first_error) = (Vec::with_capacity(paths.len()), Vec::new(), None);
         for path in &paths {
             // Two logs on one device would overwrite each other.
             let is_open = |store: &StoreId| devices.iter().any(|there: &OpenDevice| there.store.store_id() == *store);
@@ -220,14 +220,18 @@ impl Assembly {
             match opener.open(path).await {
                 Ok(device) => devices.push(device),
                 Err(error) => match opener.unusable(path, &error) {
-                    // Alone it would serve nothing at all.
-                    Some(there) if opener.has_other_nodes() || paths.len() > 1 => {
+                    Some(there) => {
                         log::error!("{error}: the node serves without it");
                         unusable.push(there);
+                        first_error.get_or_insert(error);
                     }
-                    _ => return Err(error),
+                    None => return Err(error),
                 },
             }
+        }
+        if let Some(error) = first_error.filter(|_| devices.is_empty() && !opener.has_other_nodes()) {
+            // Alone it would serve nothing at all.
+            return Err(error);
         }
         growth::ensure_groups(&*map, &devices).await?;
         let owners = Arc::new(Owners::default());
