@@ -97,12 +97,13 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
         let is_there = known.there.contains(&device.store);
         let said = || known.usage.get(&device.store).map(DeviceLook::said).unwrap_or_default();
         let look = looks.devices.get(&device.store).cloned().unwrap_or_else(said);
-        // Of a node that is away as a whole it is told there.
-        if !is_there && nodes::is_there(known, device.node) && (device.duty == DeviceDuty::In || device.groups > 0) {
-            let failed = match &look.trouble {
-                Some(DeviceTrouble::Failed(why)) => Some(why.as_str()),
-                _ => None,
-            };
+        let failed = match &look.trouble {
+            Some(DeviceTrouble::Failed(why)) => Some(why.as_str()),
+            _ => None,
+        };
+        // Of a node that is away as a whole it is told there; one that can use none of its devices looks as if it were.
+        let is_told_here = failed.is_some() || nodes::is_there(known, device.node);
+        if !is_there && is_told_here && (device.duty == DeviceDuty::In || device.groups > 0) {
             found.push(away(known, looks, (&name, device.store), failed));
         }
         if is_there {
@@ -129,7 +130,7 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
 fn away(known: &Known, looks: &Looks, (name, store): (&str, StoreId), failed: Option<&str>) -> Finding {
     let since = looks.away_since.get(&store).copied();
     if let Some(why) = failed {
-        let heard = format!("{name} has failed: {why}; its node serves without it");
+        let heard = format!("{name} has failed: {why}");
         let finding = nodes::missing_until(known, looks, (&heard, name), &[store], (Subject::Device(store), since));
         let advice = format!(
             "{}; or have another device take its place: `cairn device format PATH`, `cairn device add PATH`, `cairn device \

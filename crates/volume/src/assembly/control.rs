@@ -187,7 +187,8 @@ impl Assembly {
                 // It was replaced, or has left.
                 self.0.unusable.borrow_mut().retain(|there| there.record.store != store);
             }
-            if !get::<SessionRecord>(map, &keys::session(store)).await.is_ok_and(|found| found.is_none()) {
+            let session = get::<SessionRecord>(map, &keys::session(store)).await;
+            if !session.is_ok_and(|found| found.is_none_or(|found| found.record.node == self.0.id)) {
                 // Another node has it.
                 continue;
             }
