@@ -234,6 +234,65 @@ fn what_is_mended_is_used_again() {
     });
 }
 
+/// A shard that still names blocks in a segment whose header is lost keeps it, though replay needs nothing of it, and all other
+/// shards lack nothing any more.
+#[test]
+fn a_segment_without_a_header_stays_with_who_needs_it() {
+    let rig = Rig::new(49, 256 * MIB, DiskOptions { block_size_bytes: 4096, ..DiskOptions::default() });
+    rig.run(async {
+        let options = store::FormatOptions { shard_count: Some(2), ..format_options() };
+        store::format(&device().await, &options).await.expect("the disk can be formatted");
+        let shards = both_shards().await;
+        for ((shard, recovery), group) in shards.iter().zip([GroupId(2), GroupId(1)]) {
+            let writer = Writer::begin(shard, recovery, group).await;
+            for chunk in (0..12).map(|chunk| ChunkId(chunk + 100 * group.0)) {
+                writer.write_chunk(LAYER, chunk, 1).await;
+            }
+            shard.pass_now().await.expect("it has room");
+            writer.write_chunk(LAYER, ChunkId(50 + 100 * group.0), 1).await;
+            shard.pass_now().await.expect("it has room");
+        }
+        runtime::sleep(Duration::from_secs(3)).await;
+    });
+    rig.node.crash();
+    let chunk = ChunkId(100);
+    let [segment] = rig.segments_with(&bytes_of(chunk, BlockRange::new(0, 1), 1))[..] else { panic!("it is in one") };
+    let start = MIB + segment as u64 * 4 * MIB;
+    (start..start + 8192).step_by(64).for_each(|offset| rig.disk.flip_bit(offset, 3));
+    for _ in 0..2 {
+        rig.node.restart();
+        rig.run(async move {
+            let shards = both_shards().await;
+            let [(other, _), (shard, recovery)] = &shards[..] else { panic!("there are two") };
+            assert!(!recovery.damage.is_empty() && shard.has_losses(), "it needs the segment");
+            assert_eq!(other.losses_are_mended().await, Ok(true), "it lacks nothing");
+            assert_eq!(shard.losses_are_mended().await, Ok(false), "it lacks what is there");
+            let (leaves, _) = shard.lost_leaves();
+            assert!(leaves.contains(&(LAYER, chunk)), "{leaves:?}");
+            let range = BlockRange::new(200, 1);
+            let (read, bytes) = shard.read(&[LAYER], chunk, range, IoBuf::new(BLOCK_BYTES), &mut Vec::new()).await;
+            let mut right = vec![0; BLOCK_BYTES];
+            fill_block(&mut right, chunk, 200, 1);
+            assert!(read.is_ok() && *bytes == right[..], "{read:?}");
+        });
+        rig.node.crash();
+    }
+}
+
+async fn both_shards() -> Vec<(Rc<Shard>, store::Recovery)> {
+    let device = device().await;
+    let store = Store::open(&device).await.expect("a store");
+    let mut read = Vec::new();
+    for index in 0..2 {
+        read.push(Shard::recover(&store, device.clone(), ShardIndex(index)).await.expect("a good device"));
+    }
+    let mut shards = Vec::new();
+    for recovered in read {
+        shards.push(recovered.begin().await.expect("a good device"));
+    }
+    shards
+}
+
 fn entry_of(group: GroupId, chunk: ChunkId, kind: EntryKind) -> Entry {
     let (epoch, seq, volume_epoch) = (Epoch(0), Seq(0), VolumeEpoch(0));
     Entry { group, epoch, seq, commit: Seq(0), volume_epoch, layer: LAYER, chunk, kind }
