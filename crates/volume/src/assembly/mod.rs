@@ -208,7 +208,7 @@ impl Assembly {
         assert!(!cores.is_empty(), "a node has a core");
         let cluster = ensure(&*map, new_cluster()).await?.record;
         let opener = Opener::new(&map, cluster.id, node, blank).await?;
-        let (mut devices, mut unusable, mut first_error) = (Vec::with_capacity(paths.len()), Vec::new(), None);
+        let (mut devices, mut unusable) = (Vec::with_capacity(paths.len()), Vec::new());
         for path in &paths {
             // Two logs on one device would overwrite each other.
             let is_open = |store: &StoreId| devices.iter().any(|there: &OpenDevice| there.store.store_id() == *store);
@@ -220,18 +220,14 @@ impl Assembly {
             match opener.open(path).await {
                 Ok(device) => devices.push(device),
                 Err(error) => match opener.unusable(path, &error) {
-                    Some(there) => {
+                    // Alone it would have no other copy of what is there.
+                    Some(there) if opener.has_other_nodes() => {
                         log::error!("{error}: the node serves without it");
                         unusable.push(there);
-                        first_error.get_or_insert(error);
                     }
-                    None => return Err(error),
+                    _ => return Err(error),
                 },
             }
-        }
-        if let Some(error) = first_error.filter(|_| devices.is_empty() && !opener.has_other_nodes()) {
-            // Alone it would serve nothing at all.
-            return Err(error);
         }
         growth::ensure_groups(&*map, &devices).await?;
         let owners = Arc::new(Owners::default());
