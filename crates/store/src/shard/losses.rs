@@ -43,7 +43,8 @@ impl Lost {
 
     /// What was in a leaf is another's.
     pub(super) fn hand_on(&mut self, from: LeafKey, into: LeafKey) {
-        if self.has(from) {
+        // While the log is read nobody has said yet that anything is lost.
+        if self.leaves.contains(&from) || self.has(from) {
             // What was in it is not known: from now on of the leaf that should have taken it.
             self.leaves.insert(into);
         }
