@@ -11,6 +11,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use runtime::{Instant, background_step, now};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::EntryKind;
@@ -33,7 +34,7 @@ pub(crate) enum Left {
 /// What a look at the map found that began after the shards were opened.
 pub(crate) struct AllGroups {
     /// The groups, all of them.
-    pub(crate) records: Vec<GroupRecord>,
+    pub(crate) records: Arc<Vec<GroupRecord>>,
     /// The families that there are, if somebody wanted to know.
     pub(crate) families: Option<HashSet<FamilyId, FixedState>>,
     /// Stores of this node that serve.
@@ -46,9 +47,10 @@ impl CoreGroups {
         for shard in self.shards() {
             let index = shard.store().index();
             let of_shard = || all.records.iter().filter(|record| shard.store().store().shard_of(record.id) == index);
-            for record in of_shard() {
-                let is_whole = self.is_whole(record, &all.stores);
-                if shard.has_left(record, is_whole, self.timing().look / 2) {
+            let known = shard.known_groups();
+            for record in of_shard().filter(|record| known.binary_search(&record.id).is_ok()) {
+                let is_left = !record.members.contains(&shard.store_id()) && self.is_whole(record, &all.stores);
+                if shard.has_left(record, is_left, self.timing().look / 2) {
                     runtime::spawn(drop_left(shard.clone(), record.id, self.owner()));
                 }
             }
@@ -159,14 +161,12 @@ async fn drop_leaves(
 impl GroupShard {
     /// Whether what is here of the group is to be dropped from now on: two looks in a row found it whole, in one epoch, without
     /// this store, and neither was of an older record than the one known here.
-    fn has_left(&self, record: &GroupRecord, is_whole: bool, apart: Duration) -> bool {
+    fn has_left(&self, record: &GroupRecord, is_left: bool, apart: Duration) -> bool {
         let id = record.id;
         let known = match self.group(id) {
             Some(group) => Some(group.member().record().epoch),
-            None if !self.known_groups().contains(&id) => return false,
             None => self.known_epoch(id),
         };
-        let is_left = !record.members.contains(&self.store_id()) && is_whole;
         let mut left = self.left.borrow_mut();
         if !is_left || known.is_none_or(|known| record.epoch < known) {
             left.retain(|group, state| *group != id || matches!(state, Left::Dropping(_)));

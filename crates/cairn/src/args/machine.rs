@@ -77,7 +77,7 @@ pub(crate) enum DeviceCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Give a formatted device to the node that runs: volumes made from now on use it
+    /// Give a formatted device to the node that runs, which uses it from now on
     Add {
         /// Where the node finds it
         path: PathBuf,

@@ -48,7 +48,10 @@ const _: () = assert!((MEMBERSHIPS_PER_DEVICE as usize) < TRANSACTION_OPERATIONS
 async fn pool_of_one_copy(map: &dyn MapStore, name: &str) -> Result<PoolRecord, CatalogError> {
     let pool = get::<PoolRecord>(map, &keys::pool(name)).await?.ok_or_else(|| CatalogError::NoPool(name.to_owned()))?;
     if pool.record.replicas != 1 {
-        let why = format!("it keeps {} copies: devices cannot be added to it yet", pool.record.replicas);
+        let why = format!(
+            "it keeps {} copies: what a device gets of it is said for all devices together",
+            pool.record.replicas
+        );
         return Err(CatalogError::BadRecord { key: keys::pool(name), why });
     }
     Ok(pool.record)

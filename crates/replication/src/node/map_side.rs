@@ -171,16 +171,16 @@ impl MapSide {
         }
         drop(told);
         while all_told.recv().await.is_ok() {}
-        let records: Vec<_> =
-            list::<GroupRecord>(&*self.map, keys::GROUPS).await?.into_iter().map(|found| found.record).collect();
+        let found = list::<GroupRecord>(&*self.map, keys::GROUPS).await?;
+        let records: Arc<Vec<_>> = Arc::new(found.into_iter().map(|found| found.record).collect());
         let families = match core.shared.wants_families.swap(false, Ordering::Relaxed) {
             true => list::<VolumeRecord>(&*self.map, keys::VOLUMES).await.ok(),
             false => None,
         };
         let families = families.map(|volumes| volumes.into_iter().map(|found| found.record.family).collect());
         self.answered();
+        self.tell_all(core, records.clone(), Says::Looked);
         let all = Arc::new(AllGroups { records, families, stores: self.serving_stores() });
-        self.tell_all(core, all.records.clone(), Says::Looked);
         for index in 0..cores as u16 {
             let all = all.clone();
             core.tell_if_it_keeps_up(index, move |core| core.has_looked_at_all(&all));
@@ -197,7 +197,7 @@ impl MapSide {
         stores.iter().filter(|(store, _)| store.failed().is_none()).map(|(store, _)| store.store_id()).collect()
     }
 
-    fn tell_all(&self, core: &Rc<CoreGroups>, records: Vec<GroupRecord>, how: Says) {
+    fn tell_all(&self, core: &Rc<CoreGroups>, records: Arc<Vec<GroupRecord>>, how: Says) {
         let stores = self.store_ids();
         let is_here = |record: &&GroupRecord| record.members.iter().any(|member| stores.contains(member));
         if records.is_empty() {
@@ -355,7 +355,7 @@ impl MapSide {
         let nodes = records(keys::NODES).filter_map(|item| address_of(&item.key, &item.value));
         tell_addresses(core, nodes.collect());
         let groups = records(keys::GROUPS).filter_map(|item| decode::<GroupRecord>(&item.key, &item.value).ok());
-        self.tell_all(core, groups.collect(), Says::Listed);
+        self.tell_all(core, Arc::new(groups.collect()), Says::Listed);
         let orders = records(keys::WANTED).filter_map(|item| ordered(&item.key, Some(&item.value)));
         tell_orders(core, orders.collect(), true);
         // What was said while nobody heard.
@@ -384,7 +384,7 @@ impl MapSide {
                     nodes.extend(address_of(&event.key, value));
                 }
             }
-            self.tell_all(core, groups, Says::Told);
+            self.tell_all(core, Arc::new(groups), Says::Told);
             tell_addresses(core, nodes);
         }
     }

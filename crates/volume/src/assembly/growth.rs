@@ -76,7 +76,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Takes another device into the node while it serves. When this returns, new volumes use it; those that are there
+    /// Takes another device into the node while it serves. When this returns, new volumes of a pool of one copy use it; those that are there
     /// stay where they are.
     ///
     /// # Errors
