@@ -102,3 +102,22 @@ impl Shard {
         self.core.troubles.forget(leaves);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While the log is read as well, before anybody knows that anything is lost.
+    #[test]
+    fn who_takes_what_is_in_a_lost_leaf_is_lost_too() {
+        let [from, into, other] = [1, 2, 3].map(|layer| LeafKey { layer: LayerId(layer), chunk: ChunkId(7) });
+        let mut lost = Lost::default();
+        lost.leaves.insert(from);
+        lost.headless.insert(other);
+        lost.hand_on(from, into);
+        lost.hand_on(other, from);
+        assert!(lost.leaves.contains(&into) && lost.headless.contains(&from) && !lost.headless.contains(&other));
+        lost.any = true;
+        assert!(lost.has(into) && !lost.has(other));
+    }
+}

@@ -76,8 +76,8 @@ impl Assembly {
         Ok(())
     }
 
-    /// Takes another device into the node while it serves. When this returns, new volumes of a pool of one copy use it; those that are there
-    /// stay where they are.
+    /// Takes another device into the node while it serves. When this returns, new volumes of a pool of one copy use it, and
+    /// those that are there stay where they are; of a pool of several copies who controls gives it its share.
     ///
     /// # Errors
     /// As [`check_device`](Self::check_device), or a device that fails. The node serves on as before; what had been
