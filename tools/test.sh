@@ -76,6 +76,10 @@ if [ $stages = 0 ]; then
     echo "there is no stage ${only[*]}: build, unit, mutants, e2e-NAME for each e2e/NAME.sh" >&2
     exit 2
 fi
+for name in $bad_stages; do
+    # Once more at the end, where it is found: what failed, of this stage.
+    grep -hE '^(FAIL|test .* FAILED$|error|MISSED)|panicked at' "$logs/$name.log" | cut -c1-300 | head -n 20 | sed "s/^/$name: /"
+done
 [ -z "$bad_stages" ] || echo "failed stages:$bad_stages"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ -z "$bad_stages" ] && [ "$failed" = 0 ]
