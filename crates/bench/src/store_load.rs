@@ -120,7 +120,7 @@ impl StoreLoad {
             let seq = Seq(self.next_seq.borrow()[of_group]);
             let entry = Entry {
                 group,
-                epoch: Epoch(1),
+                term: Epoch(1).into(),
                 seq,
                 commit: shard.committed_through(group),
                 volume_epoch: VolumeEpoch(1),
@@ -161,7 +161,7 @@ impl StoreLoad {
             let shard = self.shard_of(group);
             let entry = Entry {
                 group,
-                epoch: Epoch(1),
+                term: Epoch(1).into(),
                 seq: Seq(1),
                 commit: Seq(0),
                 volume_epoch: VolumeEpoch(0),

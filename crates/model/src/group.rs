@@ -263,8 +263,8 @@ impl State {
                     self.begin_reign(index, Seq(first.0 - 1));
                     let log = &mut self.nodes[index].log;
                     assert_eq!(log.len() as u64 + 1, first.0, "the store and the protocol agree on the log");
-                    log.push((record.epoch, Value::Start));
-                    log.push((record.epoch, Value::Record(record)));
+                    log.push((record.term(), Value::Start));
+                    log.push((record.term(), Value::Record(record)));
                 }
                 Effect::Send(to, message, entries) => {
                     let node = &self.nodes[index];
@@ -387,9 +387,10 @@ impl Group {
             ..Membership::default()
         };
         // All begin with the record in their logs; the first has to take the lead as anybody has.
-        let mut log = vec![(Epoch(1), Value::Start), (Epoch(1), Value::Record(record.clone().into()))];
+        let term = record.term();
+        let mut log = vec![(term, Value::Start), (term, Value::Record(record.clone().into()))];
         if bounds.heads > 0 {
-            log.push((Epoch(1), Value::Raise(FIRST)));
+            log.push((term, Value::Raise(FIRST)));
         }
         let mut nodes: Vec<_> = stores.iter().map(|_| Node::new(log.clone())).collect();
         for (index, node) in nodes.iter_mut().enumerate() {
@@ -555,12 +556,12 @@ impl Model for Group {
         let acts = match action.clone() {
             Action::Write(index) => {
                 let member = state.nodes[index].member.as_mut()?;
-                let (epoch, _) = member.next_place()?;
+                let (term, _) = member.next_place()?;
                 member.appended();
                 member.flush();
                 state.writes += 1;
                 let value = Value::Write(state.writes);
-                state.nodes[index].log.push((epoch, value));
+                state.nodes[index].log.push((term, value));
                 index
             }
             Action::Durable(index) => {
@@ -754,11 +755,11 @@ impl State {
     fn deliver(&mut self, flight: &Flight) -> Option<usize> {
         match *flight {
             Flight::Message { from, life, to, ref message, ref entries } => {
-                let epochs: Vec<_> = entries.iter().map(|(epoch, _)| *epoch).collect();
+                let terms: Vec<_> = entries.iter().map(|(term, _)| *term).collect();
                 let heard = &mut self.heard[to][from];
                 *heard = (*heard).max(life);
                 let member = self.nodes[to].member.as_mut()?;
-                member.receive(store(from), life, message, &epochs);
+                member.receive(store(from), life, message, &terms);
                 self.carry_out(to, entries);
                 Some(to)
             }

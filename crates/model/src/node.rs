@@ -3,7 +3,7 @@
 use replication::protocol::{History, Member, Membership, Place, Settings};
 use runtime::Instant;
 use std::sync::Arc;
-use types::{Epoch, Incarnation, Mutant, Seq, StoreId, VolumeEpoch, mutant};
+use types::{Incarnation, Mutant, Seq, StoreId, Term, VolumeEpoch, mutant};
 
 /// Leases and grants last one step of the clock, and few entries fit into a message.
 pub const SETTINGS: Settings = Settings { lease: Instant(1), grant: Instant(1), batch_entries_max: 2 };
@@ -23,8 +23,8 @@ pub enum Value {
     Put(VolumeEpoch, u8),
 }
 
-/// An entry with the epoch in which it was given its place.
-pub type Entry = (Epoch, Value);
+/// An entry with the term in which it was given its place.
+pub type Entry = (Term, Value);
 
 /// A store: what is on its device outlives its member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +57,7 @@ impl Node {
     /// Entries behind `through` are forgotten; those that are being written still are.
     pub fn cut(&mut self, through: Seq) {
         if self.durable < self.log.len() {
-            self.late = self.log.last().map(|(epoch, _)| (*epoch, Seq(self.log.len() as u64)));
+            self.late = self.log.last().map(|(term, _)| (*term, Seq(self.log.len() as u64)));
         }
         self.log.truncate(through.0 as usize);
         self.durable = self.durable.min(self.log.len());
@@ -67,13 +67,13 @@ impl Node {
     pub fn start(&mut self, me: StoreId, map: &Membership, now: Instant) {
         self.life.0 += 1;
         let mut history = History::default();
-        self.log.iter().for_each(|(epoch, _)| history.push(*epoch));
+        self.log.iter().for_each(|(term, _)| history.push(*term));
         let known = self.log.iter().rev().find_map(|(_, value)| match value {
             Value::Record(record) => Some(&**record),
             _ => None,
         });
         let record = known.filter(|_| mutant(Mutant::StartedWithoutLook)).unwrap_or(map).clone();
-        self.member = Some(Member::start(me, self.life, SETTINGS, record, history, Seq(0), true, now));
+        self.member = Some(Member::start(me, self.life, SETTINGS, (record, None), history, Seq(0), true, now));
     }
 
     /// Whether it holds these entries durably, from the first on.

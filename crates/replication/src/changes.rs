@@ -151,7 +151,7 @@ mod tests {
     fn entry(seq: u64, chunk: u32, kind: EntryKind) -> Entry {
         Entry {
             group: GroupId(1),
-            epoch: Epoch(1),
+            term: Epoch(1).into(),
             seq: Seq(seq),
             commit: Seq(0),
             volume_epoch: VolumeEpoch(0),

@@ -113,9 +113,12 @@ async fn drop_left(shard: Rc<GroupShard>, id: GroupId, owner: Owner) {
 /// here: whoever comes back to it is made whole.
 async fn drop_group(shard: &Rc<GroupShard>, id: GroupId, owner: &Owner) -> Result<usize, String> {
     let outside = Outside::new(shard, id);
-    let poison = shard.group(id).and_then(|group| group.member().poison());
     if !mutant(Mutant::LeftTakenForWhole) {
-        let state = MemberState { whole: false, poison }.encode();
+        let state = match shard.group(id) {
+            Some(group) => group.state_to_write(false),
+            None => MemberState { whole: false, ..shard.state_as_found(id) },
+        };
+        let state = state.encode();
         outside.put(LayerId(0), ChunkId(0), EntryKind::MemberState { state }, || shard.is_member(id)).await?;
         outside.durable().await?;
     }
@@ -236,9 +239,10 @@ impl GroupShard {
     /// The last epoch that was written down of a group that takes no part here; of one whose record is not there, the first.
     /// `None`: it cannot be read.
     fn known_epoch(&self, id: GroupId) -> Option<Epoch> {
+        let heard = self.state_as_found(id).heard.map_or(Epoch(0), |heard| heard.epoch);
         match self.store().group_record(id) {
-            Some(record) => decode::<GroupRecord>("", record.as_slice()).ok().map(|record| record.epoch),
-            None => Some(Epoch(0)),
+            Some(record) => decode::<GroupRecord>("", record.as_slice()).ok().map(|record| record.epoch.max(heard)),
+            None => Some(heard),
         }
     }
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use store::{AppendError, Entry, EntryKind, LogPosition};
-use types::{ChunkId, Epoch, GroupId, LayerId, Seq, VolumeEpoch};
+use types::{ChunkId, GroupId, LayerId, Seq, Term, VolumeEpoch};
 
 /// A store without room is asked again after this.
 const FULL_WAIT: Duration = Duration::from_millis(100);
@@ -35,8 +35,8 @@ impl Outside {
         kind: EntryKind,
         is_given_up: impl Fn() -> bool,
     ) -> Result<(), String> {
-        let (group, epoch, seq, volume_epoch) = (self.group, Epoch(0), Seq(0), VolumeEpoch(0));
-        let entry = Entry { group, epoch, seq, commit: Seq(0), volume_epoch, layer, chunk, kind };
+        let (group, term, seq, volume_epoch) = (self.group, Term::NONE, Seq(0), VolumeEpoch(0));
+        let entry = Entry { group, term, seq, commit: Seq(0), volume_epoch, layer, chunk, kind };
         loop {
             if is_given_up() {
                 return Err("it was given up".to_owned());

@@ -109,7 +109,7 @@ mod tests {
         for (seq, chunks) in [(5, vec![ChunkId(1)]), (6, vec![ChunkId(2), ChunkId(3)]), (7, Vec::new())] {
             recent.push(Entry {
                 group: GroupId(1),
-                epoch: Epoch(1),
+                term: Epoch(1).into(),
                 seq: Seq(seq),
                 commit: Seq(4),
                 volume_epoch: VolumeEpoch(0),

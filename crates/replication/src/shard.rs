@@ -4,7 +4,7 @@ use crate::error::StartError;
 use crate::group::{Group, GroupRef, MemberState};
 use crate::left::Left;
 use crate::node::{CoreGroups, Timing};
-use crate::protocol::{Effect, History, Member};
+use crate::protocol::{Effect, History, Member, Place};
 use crate::record::membership_of;
 use cluster::{GroupRecord, decode};
 use foldhash::fast::FixedState;
@@ -14,6 +14,7 @@ use runtime::now;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{AppendError, AppendTimes, Entry, GroupRecovery, LogPosition, ReadError, Recovery, Shard};
 use types::{Epoch, FamilyId, GroupId, Incarnation, Mutant, Seq, StoreId, mutant};
@@ -27,7 +28,7 @@ const FULL_WAIT: Duration = Duration::from_millis(50);
 struct Queued {
     position: LogPosition,
     group: u32,
-    place: (Epoch, Seq),
+    place: Place,
 }
 
 /// Is shown entries.
@@ -43,7 +44,7 @@ pub struct GroupShard {
     /// In the order of the log; the front becomes durable first.
     queued: RefCell<VecDeque<Queued>>,
     /// Of each group, the last that became durable with a record; empty between the records.
-    settling: RefCell<Vec<(u32, (Epoch, Seq))>>,
+    settling: RefCell<Vec<(u32, Place)>>,
     /// Entries that have their place in the order, and that the store has not taken yet.
     intake: RefCell<VecDeque<(u32, Entry)>>,
     intake_changed: WaitList,
@@ -151,13 +152,16 @@ impl GroupShard {
         let epochs = recovered.map_or_else(Vec::new, |group| group.epoch_history.clone());
         let last = recovered.map_or(Seq(0), |group| group.prepared_through);
         let committed = recovered.map_or(Seq(0), |group| group.committed);
-        let written = MemberState::decode(recovered.and_then(|group| group.member_state.as_deref()));
+        let written = self.state_as_found(record.id);
+        let heard = written.heard.filter(|_| !mutant(Mutant::HeardForgotten));
+        let known = heard.into_iter().chain(in_log().map(|record| Arc::new(membership_of(&record))));
+        let known = known.max_by_key(|known| known.epoch);
         let doubtful_from = self.doubtful_from(&record, recovered);
         let mut member = Member::start(
             self.store,
             self.life(),
             timing.settings(),
-            membership_of(&record),
+            (membership_of(&record), known),
             History::new(epochs, last),
             committed,
             written.whole && doubtful_from.is_none() && !self.has_given_up(record.id),
@@ -205,6 +209,11 @@ impl GroupShard {
     fn recovered(&self, group: GroupId) -> Option<&GroupRecovery> {
         let groups = &self.recovery.groups;
         groups.binary_search_by_key(&group, |known| known.group).ok().map(|at| &groups[at])
+    }
+
+    /// What a member of the group wrote down of itself before the shard was opened.
+    pub(crate) fn state_as_found(&self, group: GroupId) -> MemberState {
+        MemberState::decode(self.recovered(group).and_then(|group| group.member_state.as_deref()))
     }
 
     /// Whether this store may lack something that it acknowledged: then from which entry on leaves are in doubt.
@@ -296,7 +305,7 @@ impl GroupShard {
         if !self.intake.borrow().is_empty() {
             return Err(AppendError::Busy);
         }
-        let place = (entry.epoch, entry.seq);
+        let place = (entry.term, entry.seq);
         #[cfg(feature = "witness")]
         let shown = entry.clone();
         let position = self.shard.prepare(entry)?;
@@ -308,7 +317,7 @@ impl GroupShard {
 
     /// The same, of one that has its place: what is kept for overwrites is there for it (R17).
     fn queue(&self, index: u32, entry: Entry) -> Result<(), AppendError> {
-        let place = (entry.epoch, entry.seq);
+        let place = (entry.term, entry.seq);
         #[cfg(feature = "witness")]
         let shown = entry.clone();
         let position = self.shard.prepare_ordered(entry)?;
@@ -397,7 +406,7 @@ impl GroupShard {
         if recovered.damaged {
             return Err(StartError::Damaged { group });
         }
-        let in_history = recovered.epoch_history.last().map(|&(epoch, _)| epoch);
+        let in_history = recovered.epoch_history.last().map(|&(term, _)| term.epoch);
         let in_record = recovered.record.as_deref().and_then(|bytes| decode::<GroupRecord>("", bytes).ok());
         let member = in_history.max(in_record.map(|record| record.epoch)).unwrap_or_default();
         let goes_on = mutant(Mutant::OldEpochAfterRestart) && member == record.epoch;

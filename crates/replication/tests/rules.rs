@@ -4,6 +4,8 @@
 mod common;
 #[path = "common/mending.rs"]
 mod mending;
+#[path = "common/old_maps.rs"]
+mod old_maps;
 #[path = "common/rules.rs"]
 mod rules;
 
@@ -18,6 +20,21 @@ fn nothing_is_read_before_it_is_committed() {
 #[test]
 fn a_map_that_went_back_stops_the_group() {
     holds(rules::a_map_that_went_back_stops_the_group, &[Mutant::OldMapFollowed]);
+}
+
+#[test]
+fn what_a_member_heard_of_outlives_it() {
+    holds(old_maps::what_a_member_heard_of_outlives_it, &[Mutant::HeardForgotten]);
+}
+
+#[test]
+fn a_member_that_has_stopped_says_what_it_knows() {
+    holds(old_maps::a_member_that_has_stopped_says_what_it_knows, &[Mutant::StoppedSaysNothing]);
+}
+
+#[test]
+fn entries_of_an_epoch_that_came_twice_are_told_apart() {
+    holds(old_maps::entries_of_an_epoch_that_came_twice_are_told_apart, &[Mutant::TermUnmarked]);
 }
 
 #[test]

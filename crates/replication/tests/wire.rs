@@ -174,12 +174,17 @@ fn random_record(random: &mut Random) -> Membership {
     record
 }
 
+/// Whose entries of this epoch are.
+fn term(epoch: u32) -> Term {
+    Term::led_by(Epoch(epoch), StoreId(7), Incarnation(u64::from(epoch)))
+}
+
 fn random_history(random: &mut Random) -> History {
     let mut history = History::new(Vec::new(), Seq(random.below(1 << 40)));
     let mut epoch = 0;
     for _ in 0..random.below(200) {
         epoch += random.below(3) as u32;
-        history.push(Epoch(1 + epoch));
+        history.push(term(1 + epoch));
     }
     history
 }
@@ -231,15 +236,14 @@ fn random_kind(random: &mut Random) -> EntryKind {
 fn random_entries(random: &mut Random, record: &Membership) -> (replication::protocol::Place, Vec<Entry>) {
     let mut epoch = 1 + random.below(record.epoch.0.into()) as u32;
     let mut seq = random.below(1 << 40);
-    let before = (Epoch(epoch), Seq(seq));
+    let before = (term(epoch), Seq(seq));
     let entry = |_| {
         seq += 1;
         epoch = (epoch + (random.below(4) == 0) as u32).min(record.epoch.0);
         let commit = Seq(random.below(seq));
         let (volume_epoch, chunk) = (VolumeEpoch(random.number() as u32), ChunkId(random.number() as u32));
         let kind = random_kind(random);
-        let (epoch, seq) = (Epoch(epoch), Seq(seq));
-        Entry { group: GROUP, epoch, seq, commit, volume_epoch, layer: LayerId(7), chunk, kind }
+        Entry { group: GROUP, term: term(epoch), seq: Seq(seq), commit, volume_epoch, layer: LayerId(7), chunk, kind }
     };
     (before, [(); 6].map(entry).into())
 }
@@ -562,7 +566,7 @@ fn told(history: History) -> Said {
 #[test]
 fn of_a_long_history_the_oldest_epochs_are_left_out() {
     let mut history = History::default();
-    (1..=5000_u32).for_each(|epoch| (0..3).for_each(|_| history.push(Epoch(epoch))));
+    (1..=5000_u32).for_each(|epoch| (0..3).for_each(|_| history.push(term(epoch))));
     let sent = encode(&mut Sender::new(), &ENVELOPE, &told(history.clone()));
     let Some(Frame { said: Said::Group(Message::Told { history: came, .. }, _), .. }) =
         first_frame(&sent).expect("good")
@@ -577,7 +581,7 @@ fn of_a_long_history_the_oldest_epochs_are_left_out() {
 /// Looking for an agreement would not end with such a one, or fail.
 #[test]
 fn a_history_that_does_not_rise_is_refused() {
-    let start = |epoch, seq| (Epoch(epoch), Seq(seq));
+    let start = |epoch, seq| (Term::from(Epoch(epoch)), Seq(seq));
     let bad = [
         (vec![start(2, 5), start(2, 6)], 9),
         (vec![start(2, 5), start(1, 6)], 9),
@@ -597,8 +601,9 @@ fn a_history_that_does_not_rise_is_refused() {
             meta.truncate(32);
             meta[8..16].copy_from_slice(&last.to_le_bytes());
             meta[16..20].copy_from_slice(&(starts.len() as u32).to_le_bytes());
-            for (epoch, first) in &starts {
-                meta.extend(epoch.0.to_le_bytes());
+            for (term, first) in &starts {
+                meta.extend(term.epoch.0.to_le_bytes());
+                meta.extend(term.mark.to_le_bytes());
                 meta.extend(first.0.to_le_bytes());
             }
             meta.resize(meta.len().next_multiple_of(8), 0);
@@ -668,13 +673,15 @@ fn entries_follow_each_other_and_are_of_the_frames_group() {
     let order = |expected, found| WireError::EntryOrder { group: GROUP, expected: Seq(expected), found: Seq(found) };
     assert_eq!(change(24, 0xea), order(1001, 1002), "a hole behind the one before");
     assert_eq!(change(second + 24, 0xeb), order(1002, 1003), "a hole");
-    let epoch = |seq, found, least| {
-        let (group, most) = (GROUP, Epoch(6));
-        WireError::EntryEpoch { group, seq: Seq(seq), found: Epoch(found), least: Epoch(least), most }
+    // The mark stays as it was.
+    let epoch = |seq, found, mark| {
+        let (group, least, most) = (GROUP, BEFORE.0, Epoch(6));
+        WireError::EntryEpoch { group, seq: Seq(seq), found: Term::new(Epoch(found), mark), least, most }
     };
-    assert_eq!(change(20, 4), epoch(1001, 4, 5), "older than the one before");
-    assert_eq!(change(second + 20, 4), epoch(1002, 4, 5), "falls");
-    assert_eq!(change(second + 20, 7), epoch(1002, 7, 5), "newer than the message");
+    assert_eq!(change(20, 4), epoch(1001, 4, 0x5EED_0005), "older than the one before");
+    assert_eq!(change(second + 20, 4), epoch(1002, 4, 0x5EED_0006), "falls");
+    assert_eq!(change(second + 20, 7), epoch(1002, 7, 0x5EED_0006), "newer than the message");
+    assert_eq!(change(64, 4), epoch(1001, 5, 0x5EED_0004), "of the same epoch, and another's");
 }
 
 #[test]
@@ -684,6 +691,7 @@ fn entries_that_no_store_would_take_are_refused() {
     let installs = second(&|head| {
         head[8] = 11;
         head[20..44].fill(0);
+        head[64..68].fill(0);
     });
     assert!(matches!(installs, WireError::Entry(OrderedError::Kind { kind: 11, .. })), "{installs}");
     for kind in [16, 32, 77] {
@@ -722,8 +730,8 @@ fn entries_that_no_store_would_take_are_refused() {
 }
 
 fn entry(seq: u64, kind: EntryKind) -> Entry {
-    let (epoch, layer, chunk, volume_epoch) = (Epoch(6), LayerId(7), ChunkId(1), VolumeEpoch(1));
-    Entry { group: GROUP, epoch, seq: Seq(seq), commit: Seq(0), volume_epoch, layer, chunk, kind }
+    let (term, layer, chunk, volume_epoch) = (term(6), LayerId(7), ChunkId(1), VolumeEpoch(1));
+    Entry { group: GROUP, term, seq: Seq(seq), commit: Seq(0), volume_epoch, layer, chunk, kind }
 }
 
 /// The number of entries must be the number said, and no byte of blocks is left over.

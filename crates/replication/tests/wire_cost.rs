@@ -15,7 +15,7 @@ fn encoding_entries_allocates_nothing() {
     let block = IoBuf::zeroed(BLOCK_BYTES).freeze();
     let entry = |(seq, kind)| Entry {
         group: fuzz::GROUP,
-        epoch: Epoch(6),
+        term: Epoch(6).into(),
         seq: Seq(seq),
         commit: Seq(0),
         volume_epoch: VolumeEpoch(1),

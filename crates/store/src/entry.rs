@@ -2,7 +2,7 @@
 
 use crate::format::{LayerRecord, StoredLength};
 use runtime::{Instant, SharedBuf};
-use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, GroupId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, GroupId, KeyId, LayerId, Seq, Term, VolumeEpoch, VolumeId};
 
 pub use crate::format::entry::{MAX_SKIP_BYTES, MAX_SKIP_EPOCHS};
 
@@ -31,8 +31,8 @@ pub struct AppendTimes {
 pub struct Entry {
     /// The group.
     pub group: GroupId,
-    /// The epoch in which it was given `seq`.
-    pub epoch: Epoch,
+    /// The epoch in which it was given `seq`, and whose that was.
+    pub term: Term,
     /// Its place in the group's order.
     pub seq: Seq,
     /// All of the group up to here is committed; below `seq`. Written as far as it is applied here.
@@ -161,7 +161,7 @@ pub enum EntryKind {
         /// The last entry that is skipped.
         through: Seq,
         /// Each epoch that began up to there, and its first sequence, rising: at most [`MAX_SKIP_EPOCHS`], the newest.
-        epochs: Vec<(Epoch, Seq)>,
+        epochs: Vec<(Term, Seq)>,
         /// Epochs of volumes, which those known here are raised to: more than fit are told by several skips.
         volumes: Vec<(VolumeId, VolumeEpoch)>,
         /// The group's record, as of [`GroupRecord`](Self::GroupRecord). Empty: it stays what it is.

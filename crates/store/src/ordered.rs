@@ -181,7 +181,7 @@ fn sums_of(count: u16, mut stored: &[u8], coding: &BlockCoding) -> impl Iterator
 /// The fixed part, as the log has it.
 fn head_of(entry: &Entry) -> EntryHead {
     let mut head = EntryHead::new(crate::shard::kind_of(&entry.kind));
-    (head.group, head.epoch, head.seq, head.commit) = (entry.group, entry.epoch, entry.seq, entry.commit);
+    (head.group, head.term, head.seq, head.commit) = (entry.group, entry.term, entry.seq, entry.commit);
     head.volume_epoch = entry.volume_epoch;
     let hides = |hides_below| if hides_below { EntryFlags::HIDES_BELOW } else { EntryFlags::default() };
     match &entry.kind {
@@ -241,7 +241,7 @@ impl<'a> OrderedEntries<'a> {
 /// The entry as it was prepared. Its data offset is one in `bytes`, of which its head is a part.
 pub(crate) fn entry_of(found: &format::Entry<'_>, bytes: &SharedBuf) -> Result<Entry, OrderedError> {
     let head = &found.head;
-    let EntryHead { group, epoch, seq, commit, volume_epoch, layer, chunk, .. } = *head;
+    let EntryHead { group, term, seq, commit, volume_epoch, layer, chunk, .. } = *head;
     let range = || head.range().expect("an entry of this kind has blocks");
     let limit = |field, found| Err(OrderedError::Limit { group, seq, field, found });
     let kind = match &found.body {
@@ -270,7 +270,7 @@ pub(crate) fn entry_of(found: &format::Entry<'_>, bytes: &SharedBuf) -> Result<E
         EntryBody::LayerDelete(chunks) => EntryKind::LayerDelete { chunks: chunks.iter().collect() },
         _ => return Err(OrderedError::Kind { group, seq, kind: head.kind as u8 }),
     };
-    Ok(Entry { group, epoch, seq, commit, volume_epoch, layer, chunk, kind })
+    Ok(Entry { group, term, seq, commit, volume_epoch, layer, chunk, kind })
 }
 
 /// The blocks that an entry brings, compared with their sums, and what was done to them.

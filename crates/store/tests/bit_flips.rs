@@ -134,7 +134,7 @@ impl Writer {
         };
         let entry = Entry {
             group,
-            epoch: self.epoch,
+            term: self.epoch.into(),
             seq: Seq(*seq),
             commit: Seq(*seq - 1),
             volume_epoch: VolumeEpoch(self.epoch.0),

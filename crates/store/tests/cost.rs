@@ -38,7 +38,7 @@ impl Writer {
         self.seq.0 += 1;
         let entry = Entry {
             group: GROUP,
-            epoch: Epoch(1),
+            term: Epoch(1).into(),
             seq: self.seq,
             commit: self.committed,
             volume_epoch: VolumeEpoch(1),

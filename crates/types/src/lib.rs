@@ -20,7 +20,9 @@
 mod ids;
 mod mutant;
 mod range;
+mod term;
 
 pub use ids::*;
 pub use mutant::{Mutant, mutant};
 pub use range::{BLOCK_BYTES, BLOCKS_PER_CHUNK, BlockRange, CHUNK_BYTES};
+pub use term::Term;

@@ -178,6 +178,12 @@ pub enum Mutant {
     LogShrinksInEpoch,
     /// Replication: what a member holds alike goes on counting where the new primary has fetched something else.
     AgreementOutlivesFetch,
+    /// Replication: entries of one epoch are taken for the same, whoever led in it: two may have, by a map that was restored.
+    TermUnmarked,
+    /// Replication: a member that starts anew has forgotten a record that it heard of and has no entry of.
+    HeardForgotten,
+    /// Replication: a member that has stopped does not say that it knows a newer record.
+    StoppedSaysNothing,
     /// Store: prepared entries that are cut stay in their group's order.
     CutForgotten,
     /// Store: a leaf that is being installed is to be trusted from the begin.

@@ -4,7 +4,7 @@ use super::{Answered, Asked, Call, FIRST_LAYER, Primary, Says, VOLUME, Wants, Wo
 use crate::group::State;
 use crate::node::Value;
 use replication::protocol::{Asker, Claim, Entered, NotTaken, VolumeReign, may_answer, raise_in_log};
-use types::{Epoch, NodeId, Seq, VolumeEpoch};
+use types::{NodeId, Seq, Term, VolumeEpoch};
 
 /// What a request comes to at its primary.
 pub(super) enum Entry {
@@ -98,10 +98,10 @@ impl State {
     fn append(&mut self, at: usize, value: Value) -> Option<Seq> {
         let node = &mut self.nodes[at];
         let member = node.member.as_mut()?;
-        let (epoch, seq) = member.next_place()?;
+        let (term, seq) = member.next_place()?;
         member.appended();
         member.flush();
-        node.log.push((epoch, value));
+        node.log.push((term, value));
         Some(seq)
     }
 
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Whether what is committed now is a write of a head, when a later one was answered before.
-    pub(crate) fn is_of_older_head(&self, committed: &[(Epoch, Value)]) -> bool {
+    pub(crate) fn is_of_older_head(&self, committed: &[(Term, Value)]) -> bool {
         committed.iter().any(|(_, value)| matches!(value, Value::Put(reign, _) if *reign < self.volume.answered))
     }
 

@@ -1,10 +1,10 @@
 //! The side of the member that lacks something.
 
 use super::{Owner, leaves_of};
-use crate::group::{Group, GroupRef, MemberState};
+use crate::group::{Group, GroupRef};
 use crate::node::{CoreGroups, Line};
 use crate::outside::Outside;
-use crate::protocol::History;
+use crate::protocol::{History, Place};
 use crate::shard::GroupShard;
 use crate::wire::{Fill, FillMessage, LeafLine, MAX_LEAVES, Run};
 use foldhash::fast::FixedState;
@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use store::format::{LayerRecord, StoredLength};
 use store::{BlockCoding, Entry, EntryKind, ReadError};
-use types::{ChunkId, Epoch, KeyId, LayerId, Mutant, Seq, StoreId, VolumeEpoch, VolumeId, mutant};
+use types::{ChunkId, KeyId, LayerId, Mutant, Seq, StoreId, Term, VolumeEpoch, VolumeId, mutant};
 
 /// A connection may have room again.
 const ROOM_WAIT: Duration = Duration::from_millis(10);
@@ -312,21 +312,26 @@ impl Attempt {
 
     /// Writes down what this member is.
     async fn note(&self, whole: bool) -> Result<(), String> {
-        let state = MemberState { whole, poison: self.group.member().poison() }.encode();
+        let state = self.group.state_to_write(whole).encode();
         self.put(LayerId(0), ChunkId(0), EntryKind::MemberState { state }).await?;
         self.outside.durable().await
     }
 
     async fn skip(
         &self,
-        (_, through): (Epoch, Seq),
-        epochs: Vec<(Epoch, Seq)>,
+        (_, through): Place,
+        epochs: Vec<(Term, Seq)>,
         volumes: Vec<(VolumeId, VolumeEpoch)>,
         record: Vec<u8>,
     ) -> Result<(), String> {
         let id = self.group.id();
-        self.group.forget_uncommitted(&self.shard);
         let history = History::new(epochs.clone(), through);
+        // Who may have lost entries may have lost the beginning of an epoch.
+        let is_sure = self.group.doubtful_from() == Seq(u64::MAX);
+        if is_sure && !self.group.with(|member| member.may_skip_to(&history)) {
+            return Err("what is committed here is not in its primary's log".to_owned());
+        }
+        self.group.forget_uncommitted(&self.shard);
         let record = IoBuf::copy_of(&record).freeze();
         self.put(LayerId(0), ChunkId(0), EntryKind::Skip { through, epochs, volumes, record }).await?;
         self.outside.durable().await?;

@@ -4,6 +4,7 @@ use super::{Owner, PATIENCE, leaves_of};
 use crate::changes::Blocks;
 use crate::group::{Group, GroupRef};
 use crate::node::{CoreGroups, Line};
+use crate::protocol::Place;
 use crate::shard::GroupShard;
 use crate::wire::{
     Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_HISTORY_EPOCHS, MAX_LAYERS, MAX_RECORD_BYTES, MAX_VOLUMES, Run,
@@ -185,16 +186,16 @@ impl Attempt {
     }
 
     /// What is committed now, of which a primary that has begun has everything.
-    fn place(&self) -> Result<(types::Epoch, Seq), String> {
+    fn place(&self) -> Result<Place, String> {
         if !self.group.may_fill() {
             return Err("the group has not begun".to_owned());
         }
         let member = self.group.member();
-        Ok((member.log().epoch_at(member.committed()), member.committed()))
+        Ok((member.log().term_at(member.committed()), member.committed()))
     }
 
     /// What is committed by now, if it is known which chunks were touched since `before`: these are pending as well.
-    fn place_behind(&self, before: (types::Epoch, Seq)) -> Result<(types::Epoch, Seq), String> {
+    fn place_behind(&self, before: Place) -> Result<Place, String> {
         let Some(touched) = self.group.chunks_changed_behind(before.1) else { return Ok(before) };
         let mut units = self.filling.units.borrow_mut();
         units.extend(touched.into_iter().map(|chunk| (chunk, None)));
@@ -234,7 +235,7 @@ impl Attempt {
         Ok(())
     }
 
-    async fn skip(&self, at: (types::Epoch, Seq)) -> Result<(), String> {
+    async fn skip(&self, at: Place) -> Result<(), String> {
         let mut chunks: Vec<_> = self.filling.units.borrow().keys().copied().collect();
         chunks.sort_unstable();
         let mut rest = chunks.chunks(MAX_CHUNKS).peekable();
@@ -259,7 +260,7 @@ impl Attempt {
     }
 
     /// From now on the member is sent every entry behind `at`.
-    async fn goes_on(&self, at: (types::Epoch, Seq)) -> Result<(), String> {
+    async fn goes_on(&self, at: Place) -> Result<(), String> {
         self.group.with(|member| member.fills(self.filling.to, self.filling.life, at));
         let fills = self.group.member().peer(self.filling.to).is_some_and(|peer| peer.fills);
         match fills {

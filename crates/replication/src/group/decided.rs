@@ -2,7 +2,7 @@
 
 use super::{Group, MemberState};
 use crate::fill::member::may_come;
-use crate::protocol::{Effect, Member, Membership, Message, Refusal};
+use crate::protocol::{Effect, Member, Membership, Message, Place, Refusal};
 use crate::record::{membership_of, with_membership};
 use crate::shard::GroupShard;
 use crate::wire::RequestId;
@@ -10,7 +10,7 @@ use cluster::GroupRecord;
 use runtime::{Instant, IoBuf, now};
 use std::rc::Rc;
 use store::{Committed, Entry, EntryKind};
-use types::{ChunkId, Epoch, Incarnation, LayerId, Mutant, Seq, StoreId, VolumeEpoch, mutant};
+use types::{ChunkId, Epoch, Incarnation, LayerId, Mutant, Seq, StoreId, Term, VolumeEpoch, mutant};
 
 /// A message from another member.
 pub(crate) struct Received<'a> {
@@ -38,7 +38,14 @@ impl Group {
     /// A message has come, with these entries.
     pub(crate) fn receive(&self, from: StoreId, life: Incarnation, received: Received<'_>) {
         let Received { message, request, attempt, entries } = received;
-        if self.stopped.get().is_some() || !may_come(self, entries, attempt) {
+        if self.stopped.get().is_some() {
+            let refused = self.member.borrow().refuses(message);
+            if let (Some(refused), Some(shard)) = (refused, self.shard.upgrade()) {
+                self.send(&shard, from, refused, None);
+            }
+            return;
+        }
+        if !may_come(self, entries, attempt) {
             return;
         }
         match message {
@@ -52,11 +59,11 @@ impl Group {
             }
             _ => {}
         }
-        let mut epochs = self.epochs.take();
-        epochs.clear();
-        epochs.extend(entries.iter().map(|entry| entry.epoch));
-        self.member.borrow_mut().receive(from, life, message, &epochs);
-        self.epochs.replace(epochs);
+        let mut terms = self.terms.take();
+        terms.clear();
+        terms.extend(entries.iter().map(|entry| entry.term));
+        self.member.borrow_mut().receive(from, life, message, &terms);
+        self.terms.replace(terms);
         self.carry_out(entries);
         if self.held_for.get() == Some(from) {
             self.add_held_for();
@@ -70,23 +77,49 @@ impl Group {
         if poison == self.poison_noted.get() || mutant(Mutant::PoisonForgotten) {
             return;
         }
-        let Some(shard) = self.shard.upgrade() else { return };
+        // It is said again and again: once more where there is no room now.
+        if self.write_state() {
+            self.poison_noted.set(poison);
+        }
+    }
+
+    /// A record that was heard of and is not in this member's log yet is written down: whoever starts anew must not go by an
+    /// older map (R11).
+    pub(crate) fn note_heard(&self) {
+        let heard = {
+            let member = self.member.borrow();
+            let epoch = member.record().epoch;
+            (epoch > self.heard_noted.get() && !member.has_in_log(epoch)).then_some(epoch)
+        };
+        if let Some(epoch) = heard
+            && self.write_state()
+        {
+            self.heard_noted.set(epoch);
+        }
+    }
+
+    /// What the member is to have written down of itself, if it is `whole` or not.
+    pub(crate) fn state_to_write(&self, whole: bool) -> MemberState {
+        let member = self.member.borrow();
+        let heard = Some(member.record().clone()).filter(|record| !member.has_in_log(record.epoch));
+        let is_forgotten = mutant(Mutant::FillNotNoted) || mutant(Mutant::LeftTakenForWhole);
+        MemberState { whole: whole || is_forgotten, poison: member.poison(), heard }
+    }
+
+    /// Queues it, as it is now; false if there is no room.
+    fn write_state(&self) -> bool {
+        let Some(shard) = self.shard.upgrade() else { return false };
         let entry = Entry {
             group: self.id,
-            epoch: Epoch(0),
+            term: Term::NONE,
             seq: Seq(0),
             commit: Seq(0),
             volume_epoch: VolumeEpoch(0),
             layer: LayerId(0),
             chunk: ChunkId(0),
-            kind: EntryKind::MemberState {
-                state: MemberState { whole: !self.lacks_as_written.get(), poison }.encode(),
-            },
+            kind: EntryKind::MemberState { state: self.state_to_write(!self.lacks_as_written.get()).encode() },
         };
-        // It is said again and again: once more where there is no room now.
-        if shard.store().prepare(entry).is_ok() {
-            self.poison_noted.set(poison);
-        }
+        shard.store().prepare(entry).is_ok()
     }
 
     /// Whether this life may count for a primary in `store`, as far as that knows.
@@ -110,7 +143,7 @@ impl Group {
     }
 
     /// Everything up to this entry is durable here.
-    pub(crate) fn is_durable(&self, place: (Epoch, Seq)) {
+    pub(crate) fn is_durable(&self, place: Place) {
         self.with(|member| member.is_durable(place));
         if mutant(Mutant::ReadBeforeCommitted)
             && self.is_leading.get()
@@ -253,7 +286,7 @@ impl Group {
         for (seq, kind) in (first.0..).zip([EntryKind::EpochStart, EntryKind::GroupRecord { record: bytes }]) {
             let entry = Entry {
                 group: self.id,
-                epoch: record.epoch,
+                term: record.term(),
                 seq: Seq(seq),
                 commit,
                 volume_epoch: VolumeEpoch(0),

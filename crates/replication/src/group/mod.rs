@@ -30,7 +30,7 @@ use runtime::{Instant, now};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use types::{ChunkId, Epoch, GroupId, LayerId, Seq, StoreId};
+use types::{ChunkId, Epoch, GroupId, LayerId, Seq, StoreId, Term};
 
 /// A place in the order of a group, in one reign of its primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +84,8 @@ pub struct Group {
     member: RefCell<Member>,
     /// A list for its effects.
     spare: RefCell<Vec<Effect>>,
-    /// And one for the epochs of what comes.
-    epochs: RefCell<Vec<Epoch>>,
+    /// And one for the terms of what comes.
+    terms: RefCell<Vec<Term>>,
     /// The map says that this life of the member leads.
     leads: Cell<bool>,
     /// Of a primary that gives out places.
@@ -131,6 +131,8 @@ pub struct Group {
     pub(crate) waits_for_room: Cell<bool>,
     /// The entry that nobody can apply, as it is written down.
     poison_noted: Cell<Option<Seq>>,
+    /// Of the newest record that is written down outside the log.
+    heard_noted: Cell<Epoch>,
     pub(crate) timers: RefCell<Timers>,
     stopped: OnceCell<String>,
 }
@@ -151,7 +153,7 @@ impl Group {
             index,
             member: RefCell::new(member),
             spare: RefCell::default(),
-            epochs: RefCell::default(),
+            terms: RefCell::default(),
             leads: Cell::new(false),
             is_leading: Cell::new(false),
             window: RefCell::default(),
@@ -176,6 +178,7 @@ impl Group {
             is_dirty: Cell::new(false),
             waits_for_room: Cell::new(false),
             poison_noted: Cell::new(poison),
+            heard_noted: Cell::default(),
             timers: RefCell::default(),
             stopped: OnceCell::new(),
         }

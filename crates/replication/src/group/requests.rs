@@ -438,8 +438,8 @@ impl Group {
     ) -> Result<Option<Placed>, GroupError> {
         let shard = self.its_shard()?;
         let mut member = self.member.borrow_mut();
-        let Some((epoch, seq)) = member.next_place() else { return Err(self.not_primary(&member)) };
-        let entry = Entry { group: self.id, epoch, seq, commit: member.committed(), volume_epoch, layer, chunk, kind };
+        let Some((term, seq)) = member.next_place() else { return Err(self.not_primary(&member)) };
+        let entry = Entry { group: self.id, term, seq, commit: member.committed(), volume_epoch, layer, chunk, kind };
         let is_alone = member.is_alone();
         // For whoever comes back, and perhaps for nothing: it may find no room.
         match is_alone {

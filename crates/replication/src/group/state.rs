@@ -1,6 +1,9 @@
-//! What a member writes down of itself, in its store (R15, R16).
+//! What a member writes down of itself, in its store (R11, R15, R16).
 
+use crate::protocol::Membership;
+use crate::wire::{decode_record, encode_record};
 use runtime::{IoBuf, SharedBuf};
+use std::sync::Arc;
 use types::Seq;
 
 /// See the module.
@@ -9,31 +12,41 @@ use types::Seq;
 /// |---|---|---|
 /// | 0 | 1 | 1 |
 /// | 1 | 1 | 1 if it lacks nothing before its log's end |
-/// | 2 | 8 | only if there is one: the entry that nobody can apply |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// | 2 | 8 | the entry that nobody can apply; 0: there is none |
+/// | 10 | … | the newest record that it has heard of, as members tell it to each other; nothing, if its log has that |
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MemberState {
     pub(crate) whole: bool,
     pub(crate) poison: Option<Seq>,
+    pub(crate) heard: Option<Arc<Membership>>,
 }
 
 impl MemberState {
-    pub(crate) fn encode(self) -> SharedBuf {
+    const FIXED_BYTES: usize = 10;
+
+    pub(crate) fn encode(&self) -> SharedBuf {
         let mut bytes = vec![1, u8::from(self.whole)];
-        bytes.extend(self.poison.iter().flat_map(|poison| poison.0.to_le_bytes()));
+        bytes.extend(self.poison.unwrap_or_default().0.to_le_bytes());
+        if let Some(heard) = &self.heard {
+            // It came as a record, and was looked at then.
+            encode_record(heard, &mut bytes).expect("a record that is known is one");
+        }
         IoBuf::copy_of(&bytes).freeze()
     }
 
     /// What was written down; of a member that never wrote anything, nothing is wrong. What cannot be read says nothing
     /// good.
     pub(crate) fn decode(bytes: Option<&[u8]>) -> Self {
-        match bytes {
-            None => Self { whole: true, poison: None },
-            Some([1, whole]) => Self { whole: *whole == 1, poison: None },
-            Some([1, whole, poison @ ..]) => Self {
-                whole: *whole == 1 && poison.len() == 8,
-                poison: poison.try_into().ok().map(|bytes| Seq(u64::from_le_bytes(bytes))),
-            },
-            Some(_) => Self { whole: false, poison: None },
+        let nothing_good = Self { whole: false, poison: None, heard: None };
+        let Some(bytes) = bytes else { return Self { whole: true, ..nothing_good } };
+        let Some(([1, whole, poison @ ..], record)) = bytes.split_first_chunk::<{ Self::FIXED_BYTES }>() else {
+            return nothing_good;
+        };
+        let poison = Some(Seq(u64::from_le_bytes(*poison))).filter(|poison| *poison > Seq(0));
+        match (record.is_empty(), decode_record(record)) {
+            (true, _) => Self { whole: *whole == 1, poison, heard: None },
+            (false, Ok(heard)) => Self { whole: *whole == 1, poison, heard: Some(Arc::new(heard)) },
+            (false, Err(_)) => Self { poison, ..nothing_good },
         }
     }
 }
@@ -41,19 +54,38 @@ impl MemberState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::{Epoch, Incarnation, StoreId};
 
     #[test]
     fn what_is_written_down_is_read() {
+        let record = Membership {
+            epoch: Epoch(7),
+            primary: StoreId(1),
+            life: Incarnation(3),
+            in_sync: vec![StoreId(1)],
+            eligible: vec![StoreId(2)],
+            joining: vec![StoreId(3)],
+            min_in_sync: 2,
+        };
         for whole in [true, false] {
             for poison in [None, Some(Seq(0x10_0007))] {
-                let state = MemberState { whole, poison };
-                assert_eq!(MemberState::decode(Some(&state.encode())), state);
+                for heard in [None, Some(Arc::new(record.clone()))] {
+                    let state = MemberState { whole, poison, heard };
+                    assert_eq!(MemberState::decode(Some(&state.encode())), state);
+                }
             }
         }
-        let lacks = MemberState { whole: false, poison: None };
-        assert_eq!(MemberState::decode(Some(&[2, 1])), lacks);
-        assert_eq!(MemberState::decode(Some(&[1, 1, 5])), lacks);
-        assert_eq!(MemberState::decode(Some(&[])), lacks);
+        let nothing_good = MemberState { whole: false, poison: None, heard: None };
+        let whole = MemberState { whole: true, ..nothing_good.clone() }.encode();
+        let changed = |at: usize, value| {
+            let mut bytes = whole.to_vec();
+            bytes[at] = value;
+            MemberState::decode(Some(&bytes))
+        };
+        assert_eq!(changed(0, 2), nothing_good, "another build's");
+        assert_eq!(MemberState::decode(Some(&whole[..9])), nothing_good, "cut short");
+        assert_eq!(MemberState::decode(Some(&[&whole[..], &[40, 0, 1]].concat())), nothing_good, "half a record");
+        assert_eq!(MemberState::decode(Some(&[])), nothing_good);
         assert!(MemberState::decode(None).whole);
     }
 }

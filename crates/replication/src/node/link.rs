@@ -176,7 +176,7 @@ impl Link {
             })?;
             self.is_used.set(true);
             let Some(last) = rest[..carried].last().filter(|_| carried < rest.len()) else { return Ok(None) };
-            let place = (last.epoch, last.seq);
+            let place = (last.term, last.seq);
             match message.to_mut() {
                 Message::Prepare { before, .. } | Message::Fetched { before, .. } => *before = place,
                 _ => unreachable!("only these carry entries"),

@@ -1,22 +1,22 @@
 //! Which epoch owns which sequence: an entry is valid only if its epoch owns its place.
 
-use types::{Epoch, Mutant, Seq, mutant};
+use types::{Mutant, Seq, Term, mutant};
 
 /// The epochs of a log and the first sequence of each, both rising; and how far the log goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct History {
-    starts: Vec<(Epoch, Seq)>,
+    starts: Vec<(Term, Seq)>,
     last: Seq,
 }
 
 impl History {
     /// A log that goes through `last`.
-    pub fn new(starts: Vec<(Epoch, Seq)>, last: Seq) -> Self {
+    pub fn new(starts: Vec<(Term, Seq)>, last: Seq) -> Self {
         Self { starts, last }
     }
 
     /// Its epochs and where they begin.
-    pub fn starts(&self) -> &[(Epoch, Seq)] {
+    pub fn starts(&self) -> &[(Term, Seq)] {
         &self.starts
     }
 
@@ -25,22 +25,27 @@ impl History {
         self.last
     }
 
-    /// The last entry's epoch and sequence: of two logs the greater holds more of what may have been committed (R6).
-    pub fn end(&self) -> (Epoch, Seq) {
-        (self.epoch_at(self.last), self.last)
+    /// The last entry's place: of two logs the greater holds more of what may have been committed (R6).
+    pub fn end(&self) -> (Term, Seq) {
+        (self.term_at(self.last), self.last)
     }
 
-    /// The epoch that owns the sequence; 0 before the first.
-    pub fn epoch_at(&self, seq: Seq) -> Epoch {
+    /// The newest epoch, and whose it is.
+    pub fn newest(&self) -> Term {
+        self.starts.last().map_or(Term::NONE, |(newest, _)| *newest)
+    }
+
+    /// Whose the sequence is; nobody's before the first.
+    pub fn term_at(&self, seq: Seq) -> Term {
         let after = self.starts.partition_point(|(_, first)| *first <= seq);
-        after.checked_sub(1).map_or(Epoch(0), |index| self.starts[index].0)
+        after.checked_sub(1).map_or(Term::NONE, |index| self.starts[index].0)
     }
 
-    /// An entry of this epoch comes behind the last.
-    pub fn push(&mut self, epoch: Epoch) {
+    /// An entry of this term comes behind the last.
+    pub fn push(&mut self, term: Term) {
         self.last.0 += 1;
-        if self.starts.last().is_none_or(|(newest, _)| *newest < epoch) {
-            self.starts.push((epoch, self.last));
+        if self.newest() < term {
+            self.starts.push((term, self.last));
         }
     }
 
@@ -50,13 +55,13 @@ impl History {
         self.starts.retain(|(_, first)| *first <= through);
     }
 
-    /// The last place where both logs hold the same entry: there each names the same epoch (R13).
+    /// The last place where both logs hold the same entry: there each names the same epoch, led by the same (R13).
     pub fn agreement(&self, other: &Self) -> Seq {
         let mut at = self.last.min(other.last);
         if mutant(Mutant::NumberWithoutEpoch) {
             return at;
         }
-        while self.epoch_at(at) != other.epoch_at(at) {
+        while self.term_at(at) != other.term_at(at) {
             // The older of both epochs ends here in neither log's other: go before the later start.
             let start = |history: &Self| {
                 let after = history.starts.partition_point(|(_, first)| *first <= at);
@@ -71,9 +76,14 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::Epoch;
+
+    fn term(epoch: u32) -> Term {
+        Epoch(epoch).into()
+    }
 
     fn history(starts: &[(u32, u64)], last: u64) -> History {
-        History::new(starts.iter().map(|&(epoch, seq)| (Epoch(epoch), Seq(seq))).collect(), Seq(last))
+        History::new(starts.iter().map(|&(epoch, seq)| (term(epoch), Seq(seq))).collect(), Seq(last))
     }
 
     #[test]
@@ -92,10 +102,10 @@ mod tests {
         for common in 0..6_u64 {
             for (left, right) in [(0, 0), (3, 0), (0, 2), (4, 4)] {
                 let mut one = History::default();
-                (0..common).for_each(|n| one.push(Epoch(1 + n as u32 / 2)));
+                (0..common).for_each(|n| one.push(term(1 + n as u32 / 2)));
                 let mut other = one.clone();
-                (0..left).for_each(|n| one.push(Epoch(20 + n / 3)));
-                (0..right).for_each(|n| other.push(Epoch(10 + n / 2)));
+                (0..left).for_each(|n| one.push(term(20 + n / 3)));
+                (0..right).for_each(|n| other.push(term(10 + n / 2)));
                 assert_eq!(one.agreement(&other), Seq(common), "{one:?} {other:?}");
                 assert_eq!(other.agreement(&one), Seq(common));
             }
@@ -106,9 +116,9 @@ mod tests {
     fn a_cut_takes_epochs_that_have_nothing_left() {
         let mut history = history(&[(1, 1), (3, 8)], 12);
         history.cut(Seq(7));
-        assert_eq!((history.end(), history.starts().len()), ((Epoch(1), Seq(7)), 1));
-        history.push(Epoch(4));
-        assert_eq!(history.end(), (Epoch(4), Seq(8)));
-        assert_eq!(history.epoch_at(Seq(0)), Epoch(0));
+        assert_eq!((history.end(), history.starts().len()), ((term(1), Seq(7)), 1));
+        history.push(term(4));
+        assert_eq!(history.end(), (term(4), Seq(8)));
+        assert_eq!(history.term_at(Seq(0)), Term::NONE);
     }
 }

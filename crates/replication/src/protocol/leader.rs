@@ -4,7 +4,7 @@ use super::member::{Effect, Member, Role, Session};
 use super::{History, Membership, Message, Place};
 use runtime::Instant;
 use std::sync::Arc;
-use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
+use types::{Epoch, Incarnation, Mutant, Seq, StoreId, Term, mutant};
 
 /// Entries that begin an epoch: its start, and the record.
 const BEGIN_ENTRIES: u64 = 2;
@@ -251,10 +251,10 @@ impl Member {
     }
 
     /// Entries of the longest log have come.
-    pub(super) fn fetched(&mut self, before: Place, entries: &[Epoch]) {
+    pub(super) fn fetched(&mut self, before: Place, entries: &[Term]) {
         let Role::Leader(leader) = &self.role else { return };
         let Phase::Fetching(store, longest) = leader.phase else { return };
-        if before.1 > self.log.last() || self.log.epoch_at(before.1) != before.0 || !self.append(before, entries) {
+        if before.1 > self.log.last() || self.log.term_at(before.1) != before.0 || !self.append(before, entries) {
             return;
         }
         match self.log.end() >= longest {
@@ -267,7 +267,7 @@ impl Member {
     pub(super) fn begin_epoch(&mut self) {
         let Role::Leader(leader) = &mut self.role else { return };
         let first = Seq(self.log.last().0 + 1);
-        (0..BEGIN_ENTRIES).for_each(|_| self.log.push(self.record.epoch));
+        (0..BEGIN_ENTRIES).for_each(|_| self.log.push(self.record.term()));
         if leader.begun == Seq(0) {
             leader.begun = self.log.last();
         }
@@ -340,7 +340,7 @@ impl Member {
     pub fn next_place(&self) -> Option<Place> {
         match &self.role {
             Role::Leader(leader) if leader.phase == Phase::Leading => {
-                Some((self.record.epoch, Seq(self.log.last().0 + 1)))
+                Some((self.log.newest(), Seq(self.log.last().0 + 1)))
             }
             _ => None,
         }
@@ -348,7 +348,7 @@ impl Member {
 
     /// An entry was appended at [`next_place`](Self::next_place).
     pub fn appended(&mut self) {
-        self.log.push(self.record.epoch);
+        self.log.push(self.log.newest());
     }
 
     /// Sends each member what it has not been sent.
@@ -368,7 +368,7 @@ impl Member {
 
     /// A member that is not whole goes on behind `at`, which is committed: from there on it is sent entries (R14).
     pub fn fills(&mut self, store: StoreId, incarnation: Incarnation, at: Place) {
-        let is_ours = at.1 <= self.committed && self.log.epoch_at(at.1) == at.0;
+        let is_ours = at.1 <= self.committed && self.log.term_at(at.1) == at.0;
         let may_fill = self.may_fill() && (!self.counts(store) || mutant(Mutant::FilledCounts));
         let Role::Leader(leader) = &mut self.role else { return };
         let Some(peer) = leader.peer(store).filter(|peer| peer.incarnation == incarnation && peer.told.is_some())
@@ -439,7 +439,7 @@ impl Member {
             return;
         }
         loop {
-            let before = (self.log.epoch_at(peer.sent), peer.sent);
+            let before = (self.log.term_at(peer.sent), peer.sent);
             let through = last.min(Seq(peer.sent.0 + self.settings.batch_entries_max));
             let entries = (peer.sent < through).then_some((Seq(peer.sent.0 + 1), through));
             peer.sent = through;

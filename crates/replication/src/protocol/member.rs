@@ -4,7 +4,7 @@ use super::leader::{Change, Leader, Settings};
 use super::{History, Membership, Message, Place};
 use runtime::Instant;
 use std::sync::Arc;
-use types::{Epoch, Incarnation, Mutant, Seq, StoreId, mutant};
+use types::{Epoch, Incarnation, Mutant, Seq, StoreId, Term, mutant};
 
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -99,19 +99,19 @@ pub struct Member {
 
 impl Member {
     /// A store has started, with what its log holds. `record`: the map's, by a linearizable look that began after the
-    /// start. None that is older will do: what an earlier life was told, or asked the map for, is not in its log (R5).
+    /// start. None that is older will do: what an earlier life was told, or asked the map for, is not in its log (R5). And the
+    /// newest that an earlier life wrote down, if any: the map's is not older, unless it went back (R11).
     #[expect(clippy::too_many_arguments, reason = "each is another thing that a start knows")]
     pub fn start(
         me: StoreId,
         life: Incarnation,
         settings: Settings,
-        record: Membership,
+        (record, written): (Membership, Option<Arc<Membership>>),
         log: History,
         committed: Seq,
         whole: bool,
         now: Instant,
     ) -> Self {
-        let (map, known) = (record.epoch, log.starts().last().map_or(Epoch(0), |(newest, _)| *newest));
         let durable = log.last();
         let mut member = Self {
             me,
@@ -133,13 +133,32 @@ impl Member {
             poison: None,
             effects: Vec::new(),
         };
-        if map < known && !mutant(Mutant::OldMapFollowed) {
-            member.stop(Refusal::MapWentBack { map, known });
-        }
+        member.compare_with_map(written);
         if mutant(Mutant::OldEpochAfterRestart) && member.record.primary == me && member.record.epoch > Epoch(0) {
             member.lead();
         }
         member
+    }
+
+    /// The map's record is what the member has; it stops if it has known a newer one, or another of the same epoch (R11).
+    fn compare_with_map(&mut self, written: Option<Arc<Membership>>) {
+        if mutant(Mutant::OldMapFollowed) {
+            return;
+        }
+        let (map, in_log) = (self.record.epoch, self.log.newest());
+        let known = written.as_ref().map_or(Epoch(0), |known| known.epoch).max(in_log.epoch);
+        let in_sight = known == map && map > Epoch(0) && !self.is_alone() && !mutant(Mutant::TermUnmarked);
+        let differs = written.as_ref().is_some_and(|known| known.epoch == map && **known != *self.record)
+            || in_log.epoch == map && in_log != self.record.term();
+        if let Some(written) = written.filter(|written| written.epoch >= map) {
+            // It says so to others.
+            self.record = written;
+        }
+        if map < known {
+            self.stop(Refusal::MapWentBack { map, known });
+        } else if in_sight && differs {
+            self.stop(Refusal::TwoRecords { epoch: map });
+        }
     }
 
     /// What is to be done by now.
@@ -212,6 +231,19 @@ impl Member {
         (self.matched, self.told_commit) = (last, last);
     }
 
+    /// Whether all that is committed here is in a log that this one is to go on behind; if not, it stops.
+    pub fn may_skip_to(&mut self, log: &History) -> bool {
+        let both = self.committed.min(log.last());
+        // A history that is cut off at its front says nothing of what is before.
+        let is_told = both == Seq(0) || log.starts().first().is_some_and(|(_, first)| *first <= both);
+        let is_same = log.term_at(both) == self.log.term_at(both);
+        if is_told && !is_same {
+            let lost = (self.log.term_at(self.committed), self.committed);
+            self.stop(Refusal::CommittedLost(lost));
+        }
+        is_same || !is_told
+    }
+
     /// It lacks nothing any more, and has that written down; its primary is told.
     pub fn is_filled(&mut self) {
         self.becomes(true);
@@ -243,6 +275,11 @@ impl Member {
     /// What is appended.
     pub fn log(&self) -> &History {
         &self.log
+    }
+
+    /// Whether an entry of this epoch, or of a later one, is durable here.
+    pub fn has_in_log(&self, epoch: Epoch) -> bool {
+        self.log.term_at(self.durable).epoch >= epoch
     }
 
     /// Everything up to here is committed.
@@ -469,8 +506,8 @@ impl Member {
 
     // ---- following -------------------------------------------------------------------------------------------------
 
-    /// A message has come. `entries`: epochs of those that came with it.
-    pub fn receive(&mut self, from: StoreId, incarnation: Incarnation, message: &Message, entries: &[Epoch]) {
+    /// A message has come. `entries`: terms of those that came with it.
+    pub fn receive(&mut self, from: StoreId, incarnation: Incarnation, message: &Message, entries: &[Term]) {
         self.restarted(from, incarnation);
         match message {
             Message::Refused { record } => self.learn(record),
@@ -489,7 +526,7 @@ impl Member {
                     if *behind > self.durable {
                         return self.tell(from);
                     }
-                    let before = (self.log.epoch_at(*behind), *behind);
+                    let before = (self.log.term_at(*behind), *behind);
                     let message = Message::Fetched { epoch: self.record.epoch, before };
                     let through = self.durable.min(Seq(behind.0 + self.settings.batch_entries_max));
                     let entries = (*behind < through).then_some((Seq(behind.0 + 1), through));
@@ -511,6 +548,18 @@ impl Member {
             Message::Fetched { epoch, before } if *epoch == self.record.epoch => self.fetched(*before, entries),
             Message::Told { .. } | Message::Fetched { .. } => {}
         }
+    }
+
+    /// What a member that takes no part answers who goes by an older record, or by another of the same epoch: the map that
+    /// has it went back, and whoever follows it serves less than this member knows of (R11).
+    pub fn refuses(&self, message: &Message) -> Option<Message> {
+        let (Message::Prepare { record, .. } | Message::Ask { record } | Message::Fetch { record, .. }) = message
+        else {
+            return None;
+        };
+        let is_newer =
+            self.record.epoch > record.epoch || self.record.epoch == record.epoch && *self.record != **record;
+        (is_newer && !mutant(Mutant::StoppedSaysNothing)).then(|| Message::Refused { record: self.record.clone() })
     }
 
     /// Whether the sender leads, as far as is known; else it is told (R5).
@@ -537,8 +586,8 @@ impl Member {
         self.effects.push(Effect::Send(to, message, None));
     }
 
-    fn prepare(&mut self, from: StoreId, before: Place, entries: &[Epoch], commit: Seq) {
-        let has_it = self.log.epoch_at(before.1) == before.0 || mutant(Mutant::NumberWithoutEpoch);
+    fn prepare(&mut self, from: StoreId, before: Place, entries: &[Term], commit: Seq) {
+        let has_it = self.log.term_at(before.1) == before.0 || mutant(Mutant::NumberWithoutEpoch);
         if before.1 > self.log.last() || !has_it {
             // Something is missing here, or was never there: the primary finds out what (R2, R13).
             return self.tell(from);
@@ -556,11 +605,10 @@ impl Member {
     }
 
     /// Takes entries behind `before` into the log; false if that is impossible.
-    pub(super) fn append(&mut self, before: Place, entries: &[Epoch]) -> bool {
+    pub(super) fn append(&mut self, before: Place, entries: &[Term]) -> bool {
         let place = |index: usize| Seq(before.1.0 + 1 + index as u64);
-        let is_here = |(index, epoch): (usize, &Epoch)| {
-            place(index) <= self.log.last() && self.log.epoch_at(place(index)) == *epoch
-        };
+        let is_here =
+            |(index, term): (usize, &Term)| place(index) <= self.log.last() && self.log.term_at(place(index)) == *term;
         let known = entries.iter().enumerate().take_while(|entry| is_here(*entry)).count();
         let known = match mutant(Mutant::CutTooFarBehind) {
             true if known < entries.len() && self.log.last() >= place(known) => known + 1,
@@ -569,7 +617,7 @@ impl Member {
         if known < entries.len() && self.log.last() >= place(known) {
             let through = Seq(place(known).0 - 1);
             if through < self.committed {
-                let lost = (self.log.epoch_at(self.committed), self.committed);
+                let lost = (self.log.term_at(self.committed), self.committed);
                 self.effects.push(Effect::Stop(Refusal::CommittedLost(lost)));
                 return false;
             }
@@ -577,7 +625,7 @@ impl Member {
             self.durable = self.durable.min(through);
             self.effects.push(Effect::Cut(through));
         }
-        entries[known..].iter().for_each(|epoch| self.log.push(*epoch));
+        entries[known..].iter().for_each(|term| self.log.push(*term));
         if known < entries.len() {
             self.effects.push(Effect::Append(known));
         }
@@ -602,8 +650,8 @@ impl Member {
 
     /// Of the group's order as it is in the store now, everything up to this entry is durable. What was cut meanwhile is
     /// not in it: a number alone would speak for the entry that took its place (R2).
-    pub fn is_durable(&mut self, (epoch, through): Place) {
-        let is_it = self.log.epoch_at(through) == epoch || mutant(Mutant::DurableWithoutEpoch);
+    pub fn is_durable(&mut self, (term, through): Place) {
+        let is_it = self.log.term_at(through) == term || mutant(Mutant::DurableWithoutEpoch);
         if through > self.log.last() || !is_it {
             return;
         }

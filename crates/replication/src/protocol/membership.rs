@@ -1,6 +1,6 @@
 //! Who is who in a group: the part of its record that changes with each epoch.
 
-use types::{Epoch, Incarnation, Mutant, StoreId, mutant};
+use types::{Epoch, Incarnation, Mutant, StoreId, Term, mutant};
 
 /// Each member is in exactly one of the three lists. Changed only by compare-and-swap with epoch + 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +30,14 @@ impl Membership {
     /// Whether enough are in sync for anything to be committed.
     pub fn may_commit(&self) -> bool {
         self.in_sync.len() >= self.min_in_sync
+    }
+
+    /// Whose entries those of this epoch are.
+    pub fn term(&self) -> Term {
+        if mutant(Mutant::TermUnmarked) {
+            return self.epoch.into();
+        }
+        Term::led_by(self.epoch, self.primary, self.life)
     }
 
     /// `store`, which is in sync, takes over in this life of it.

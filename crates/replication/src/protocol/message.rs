@@ -12,7 +12,7 @@ pub enum Message {
     Prepare {
         /// The sender's record.
         record: Arc<Membership>,
-        /// Epoch and sequence of the entry before the first.
+        /// The place of the entry before the first.
         before: Place,
         /// Everything up to here is committed.
         commit: Seq,
@@ -53,7 +53,7 @@ pub enum Message {
     Fetched {
         /// The epoch in which they were asked for.
         epoch: types::Epoch,
-        /// Epoch and sequence of the entry before the first.
+        /// The place of the entry before the first.
         before: Place,
     },
     /// The sender led in this epoch, and reads and writes no more: whoever is next takes over without waiting.
@@ -70,5 +70,5 @@ pub enum Message {
     },
 }
 
-/// An entry's place, named with the epoch that owns it.
-pub type Place = (types::Epoch, Seq);
+/// An entry's place, named with whose it is.
+pub type Place = (types::Term, Seq);

@@ -2,7 +2,7 @@
 
 use super::*;
 use runtime::Instant;
-use types::{Epoch, Incarnation, Seq, StoreId};
+use types::{Epoch, Incarnation, Seq, StoreId, Term};
 
 const P: StoreId = StoreId(1);
 const A: StoreId = StoreId(2);
@@ -26,13 +26,18 @@ fn record() -> Membership {
     }
 }
 
+/// Whose entries of this epoch are: P led in all of them.
+fn term(epoch: u32) -> Term {
+    Membership { epoch: Epoch(epoch), ..record() }.term()
+}
+
 /// Entries 1 to 6, the last two of epoch 4.
 fn log() -> History {
-    History::new(vec![(Epoch(1), Seq(1)), (Epoch(4), Seq(5))], Seq(6))
+    History::new(vec![(term(1), Seq(1)), (term(4), Seq(5))], Seq(6))
 }
 
 fn member(me: StoreId) -> Member {
-    Member::start(me, FIRST_LIFE, SETTINGS, record(), log(), Seq(0), true, START)
+    Member::start(me, FIRST_LIFE, SETTINGS, (record(), None), log(), Seq(0), true, START)
 }
 
 /// What it asks the map for.
@@ -71,7 +76,7 @@ fn leader() -> Member {
     let record = asked_for(&mut leader);
     leader.changed(&record);
     leader.receive(A, FIRST_LIFE, &told(Epoch(5)), &[]);
-    assert_eq!(leader.next_place(), Some((Epoch(5), Seq(9))), "two entries begin the epoch");
+    assert_eq!(leader.next_place(), Some((term(5), Seq(9))), "two entries begin the epoch");
     leader.take_effects();
     leader
 }
@@ -82,11 +87,11 @@ fn what_was_cut_and_is_durable_late_does_not_speak_for_what_took_its_place() {
     let mut follower = member(A);
     let prepare = |epoch| Message::Prepare {
         record: Membership { epoch: Epoch(epoch), ..record() }.into(),
-        before: (Epoch(4), Seq(6)),
+        before: (term(4), Seq(6)),
         commit: Seq(0),
     };
-    follower.receive(P, FIRST_LIFE, &prepare(4), &[Epoch(4), Epoch(4)]);
-    follower.receive(P, FIRST_LIFE, &prepare(5), &[Epoch(5), Epoch(5)]);
+    follower.receive(P, FIRST_LIFE, &prepare(4), &[term(4), term(4)]);
+    follower.receive(P, FIRST_LIFE, &prepare(5), &[term(5), term(5)]);
     let acknowledged = |follower: &mut Member| {
         follower
             .take_effects()
@@ -97,9 +102,9 @@ fn what_was_cut_and_is_durable_late_does_not_speak_for_what_took_its_place() {
             })
             .max()
     };
-    follower.is_durable((Epoch(4), Seq(8)));
+    follower.is_durable((term(4), Seq(8)));
     assert_eq!(acknowledged(&mut follower), None);
-    follower.is_durable((Epoch(5), Seq(8)));
+    follower.is_durable((term(5), Seq(8)));
     assert_eq!(acknowledged(&mut follower), Some(Seq(8)));
 }
 
@@ -139,7 +144,7 @@ fn a_map_that_refuses_by_an_older_record_went_back() {
 #[test]
 fn a_store_whose_log_knows_a_later_epoch_than_the_map_does_not_start() {
     let old = Membership { epoch: Epoch(3), ..record() };
-    let mut started = Member::start(A, FIRST_LIFE, SETTINGS, old, log(), Seq(0), true, START);
+    let mut started = Member::start(A, FIRST_LIFE, SETTINGS, (old, None), log(), Seq(0), true, START);
     assert_eq!(stops_for(&mut started), Some(Refusal::MapWentBack { map: Epoch(3), known: Epoch(4) }));
 }
 
@@ -198,7 +203,7 @@ fn who_may_not_lead_goes_on_granting() {
 fn an_earlier_life_heard_late_counts_for_nothing() {
     let second_life = Incarnation(2);
     let mut leader = leader();
-    leader.is_durable((Epoch(5), Seq(8)));
+    leader.is_durable((term(5), Seq(8)));
     leader.receive(A, second_life, &Message::Refused { record: record().into() }, &[]);
     leader.receive(A, FIRST_LIFE, &told(Epoch(5)), &[]);
     leader.receive(A, FIRST_LIFE, &Message::Prepared { epoch: Epoch(5), through: Seq(8) }, &[]);
@@ -212,7 +217,7 @@ fn an_earlier_life_heard_late_counts_for_nothing() {
 #[test]
 fn a_life_that_has_told_nothing_grants_nothing() {
     let mut leader = leader();
-    leader.is_durable((Epoch(5), Seq(8)));
+    leader.is_durable((term(5), Seq(8)));
     leader.receive(A, FIRST_LIFE, &Message::Prepared { epoch: Epoch(5), through: Seq(8) }, &[]);
     leader.beat_answered(A, FIRST_LIFE, LONG_AFTER, true);
     assert!(leader.may_read(LONG_AFTER, LONG_AFTER));

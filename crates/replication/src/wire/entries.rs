@@ -6,7 +6,7 @@ use crate::protocol::Place;
 use runtime::SharedBuf;
 use std::ops::Range;
 use store::{Entry, OrderedEntries, encode_ordered, ordered_bytes};
-use types::{Epoch, GroupId, Seq};
+use types::{Epoch, GroupId, Seq, Term};
 
 /// Most entries of one frame: as many as a group has prepared at most.
 pub const MAX_ENTRIES: u32 = 4096;
@@ -38,11 +38,12 @@ impl Chain {
             let expected = Seq(before.0.saturating_add(1));
             return Err(WireError::EntryOrder { group, expected, found: entry.seq });
         }
-        if entry.epoch < least.max(Epoch(1)) || entry.epoch > self.most {
-            let (seq, found, most) = (entry.seq, entry.epoch, self.most);
+        let found = entry.term;
+        if found < least.max(Term::from(Epoch(1))) || found.epoch > self.most {
+            let (seq, most) = (entry.seq, self.most);
             return Err(WireError::EntryEpoch { group, seq, found, least, most });
         }
-        self.before = (entry.epoch, entry.seq);
+        self.before = (found, entry.seq);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Kind;
 use store::OrderedError;
-use types::{Epoch, GroupId, Seq};
+use types::{Epoch, GroupId, Seq, Term};
 
 /// What is wrong, and where something can be done, what. The connection it came on is of no use any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,9 +111,9 @@ pub enum WireError {
         /// The entry's sequence.
         seq: Seq,
         /// Its epoch.
-        found: Epoch,
+        found: Term,
         /// That of the entry before it.
-        least: Epoch,
+        least: Term,
         /// That of the message.
         most: Epoch,
     },

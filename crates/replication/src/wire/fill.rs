@@ -32,17 +32,18 @@
 //! | `leaves`, `unit begin` | leaves, 24 bytes: layer (8), last sequence (8), chunk (4), zero (4) |
 //! | `pending` | chunks, 4 bytes |
 //! | `layers` | layers, 64 bytes as a store has them |
-//! | `skip` | epochs, 12 bytes: epoch (4), first sequence (8); volumes, 12 bytes: volume (8), epoch (4); the group's record, its length (8) before it |
+//! | `skip` | epochs, 16 bytes: epoch (4), mark (4), first sequence (8); volumes, 12 bytes: volume (8), epoch (4); the group's record, its length (8) before it |
 //! | `digest` | the layer (8); the digest (16). The chunk is in the fixed part |
 //! | `unit part` | its layer (8), key (4), zero (4); runs, 8 bytes: first block (2), blocks (2), 1 zeroes, 2 stored or 3 absent (1), zero (3); of each stored block, 8 bytes: crc32c (4), stored length and codec as the store has them (1), zero (3). Blocks behind the meta part |
 
 use super::body::{Body, begin_fixed, end_list};
 use super::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at, u128_at};
+use super::history::{START_BYTES, decode_start, encode_start};
 use super::{EPOCH_MAX, Kind, MAX_HISTORY_EPOCHS, SEQ_MAX, WireError};
 use crate::protocol::Place;
 use runtime::SharedBuf;
 use store::format::{Crc32c, LayerRecord, StoredLength};
-use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
+use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, KeyId, LayerId, Seq, Term, VolumeEpoch, VolumeId};
 
 /// Most leaves of one frame.
 pub const MAX_LEAVES: usize = 2048;
@@ -118,7 +119,7 @@ pub enum Fill {
         /// The last entry that is not sent.
         at: Place,
         /// The epochs up to there.
-        epochs: Vec<(Epoch, Seq)>,
+        epochs: Vec<(Term, Seq)>,
         /// The highest epoch of each volume.
         volumes: Vec<(VolumeId, VolumeEpoch)>,
         /// The group's record, as the map has it.
@@ -226,9 +227,9 @@ impl FillMessage {
             }
             Fill::Skip { at, epochs, volumes, record } => {
                 put.number(16, at.1.0);
-                put_u32(&mut put.out[start..], 32, at.0.0);
+                put_u32(&mut put.out[start..], 32, at.0.epoch.0);
                 put.count(4, epochs.len(), MAX_HISTORY_EPOCHS)?;
-                put.list(epochs.iter().map(|(epoch, first)| twelve(first.0, epoch.0)));
+                put.list(epochs.iter().map(encode_start));
                 put.count(36, volumes.len(), MAX_VOLUMES)?;
                 put.list(volumes.iter().map(|(volume, epoch)| twelve(volume.0, epoch.0)));
                 if record.len() > MAX_RECORD_BYTES {
@@ -300,16 +301,15 @@ impl FillMessage {
                 Fill::Pending { chunks, is_last }
             }
             Kind::Skip => {
-                let starts = list_of(&mut lists, count, MAX_HISTORY_EPOCHS, 12)?;
-                let epochs: Vec<_> =
-                    starts.chunks_exact(12).map(|item| (Epoch(u32_at(item, 8)), Seq(u64_at(item, 0)))).collect();
+                let starts = list_of(&mut lists, count, MAX_HISTORY_EPOCHS, START_BYTES)?;
+                let epochs: Vec<_> = starts.chunks_exact(START_BYTES).map(decode_start).collect();
                 let list = list_of(&mut lists, u32_at(fixed, 36) as usize, MAX_VOLUMES, 12)?;
                 let volume = |item: &[u8]| (VolumeId(u64_at(item, 0)), VolumeEpoch(u32_at(item, 8)));
                 let volumes: Vec<_> = list.chunks_exact(12).map(volume).collect();
                 let bytes = u64_at(lists.list(8)?, 0) as usize;
                 let record = list_of(&mut lists, bytes, MAX_RECORD_BYTES, 1)?.to_vec();
-                let at = (Epoch(u32_at(fixed, 32)), seq);
-                check_skip(at, &epochs, &volumes)?;
+                check_skip((Epoch(u32_at(fixed, 32)), seq), &epochs, &volumes)?;
+                let at = (epochs.last().map_or(Term::NONE, |(newest, _)| *newest), seq);
                 Fill::Skip { at, epochs, volumes, record }
             }
             Kind::Skipped => Fill::Skipped { through: seq },
@@ -419,12 +419,12 @@ fn leaves_of(lists: &mut Body<'_>, count: usize) -> Result<Vec<LeafLine>, WireEr
 
 /// What a log relies on.
 fn check_skip(
-    (epoch, through): Place,
-    epochs: &[(Epoch, Seq)],
+    (epoch, through): (Epoch, Seq),
+    epochs: &[(Term, Seq)],
     volumes: &[(VolumeId, VolumeEpoch)],
 ) -> Result<(), WireError> {
     let rises = epochs.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1);
-    let ends = epochs.last().is_some_and(|(newest, first)| *newest == epoch && *first <= through);
+    let ends = epochs.last().is_some_and(|(newest, first)| newest.epoch == epoch && *first <= through);
     if !rises || !ends || epoch > EPOCH_MAX || through == Seq(0) {
         return Err(WireError::field(WHAT, "epochs that do not lead to", through.0));
     }

@@ -15,7 +15,7 @@ pub const MAX_BODY_BYTES: usize = MAX_META_BYTES as usize + MAX_BLOCKS_BYTES as 
 /// Longest meta part of a frame that carries entries: 4,096 writes of one block take 352 KiB.
 pub(super) const MAX_META_BYTES: u32 = 512 << 10;
 /// Of a frame that carries a list: a whole history, or every group that a beat's answer can name.
-const MAX_LIST_META_BYTES: u32 = 64 << 10;
+const MAX_LIST_META_BYTES: u32 = 80 << 10;
 /// Of all others. It is what a stranger may make this node keep.
 const MAX_SMALL_META_BYTES: u32 = 4 << 10;
 

@@ -145,9 +145,14 @@ pub fn record() -> Membership {
     }
 }
 
+/// Whose entries of this epoch are.
+const fn term(epoch: u32) -> Term {
+    Term::new(Epoch(epoch), 0x5EED_0000 + epoch)
+}
+
 fn entry(seq: u64, epoch: u32, kind: EntryKind) -> Entry {
     let (layer, chunk, volume_epoch) = (LayerId(11), ChunkId(12), VolumeEpoch(4));
-    Entry { group: GROUP, epoch: Epoch(epoch), seq: Seq(seq), commit: Seq(seq - 1), volume_epoch, layer, chunk, kind }
+    Entry { group: GROUP, term: term(epoch), seq: Seq(seq), commit: Seq(seq - 1), volume_epoch, layer, chunk, kind }
 }
 
 fn bytes(length: usize, seed: u64) -> SharedBuf {
@@ -190,7 +195,7 @@ pub fn entries(with_blocks: bool) -> Vec<Entry> {
 }
 
 /// What comes before the first of [`entries`].
-pub const BEFORE: crate::protocol::Place = (Epoch(5), Seq(1000));
+pub const BEFORE: crate::protocol::Place = (term(5), Seq(1000));
 
 fn node_samples() -> Vec<(&'static str, NodeMessage)> {
     let hello = Hello {
@@ -251,7 +256,7 @@ fn call_samples() -> Vec<(&'static str, CallMessage)> {
 
 fn group_samples() -> Vec<(&'static str, Message, Vec<Entry>)> {
     let (epoch, commit) = (Epoch(6), Seq(999));
-    let starts = vec![(Epoch(1), Seq(1)), (Epoch(5), Seq(900)), (epoch, Seq(1002))];
+    let starts = vec![(term(1), Seq(1)), (term(5), Seq(900)), (term(6), Seq(1002))];
     let history = History::new(starts, Seq(1011));
     let prepare = Message::Prepare { record: Arc::new(record()), before: BEFORE, commit };
     vec![
@@ -293,8 +298,8 @@ fn fill_samples() -> Vec<(&'static str, Fill)> {
         (
             "skip",
             Fill::Skip {
-                at: (Epoch(6), at),
-                epochs: vec![(Epoch(1), Seq(1)), (Epoch(6), Seq(1002))],
+                at: (term(6), at),
+                epochs: vec![(term(1), Seq(1)), (term(6), Seq(1002))],
                 volumes: vec![(VolumeId(8), VolumeEpoch(4))],
                 record: b"{\"epoch\": 6}".to_vec(),
             },

@@ -6,14 +6,14 @@
 use super::body::{Body, begin_fixed};
 use super::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use super::entries::{Chain, Packed, decode_entries, encode_entries};
-use super::history::{EPOCH_BYTES, decode_history, encode_history};
+use super::history::{START_BYTES, decode_history, encode_history};
 use super::record::{decode_record, encode_record};
 use super::{EPOCH_MAX, FrameHeader, Kind, MAX_HISTORY_EPOCHS, SEQ_MAX, WireError};
 use crate::protocol::{Membership, Message, Place};
 use runtime::SharedBuf;
 use std::sync::Arc;
 use store::Entry;
-use types::{Epoch, GroupId, Seq};
+use types::{Epoch, GroupId, Seq, Term};
 
 /// The frame that a message travels in.
 pub(super) fn kind_of(message: &Message) -> Kind {
@@ -232,7 +232,7 @@ const ONLY_RECORD_BYTES: usize = 8;
 /// | 16 | 8 | sequence of the entry before the first |
 /// | 24 | 8 | everything up to here is committed |
 /// | 32 | 4 | length of the heads |
-/// | 36 | 4 | zero |
+/// | 36 | 4 | mark of the entry before the first |
 /// | 40 | … | the record; then heads and payloads of the entries, as in a record of the store |
 struct Prepare;
 
@@ -242,15 +242,17 @@ impl Prepare {
 
     fn encode(before: Place, commit: Seq, out: &mut Vec<u8>) -> Result<(), WireError> {
         let fixed = begin_fixed::<{ Self::BYTES }>(out);
-        put_u32(fixed, 8, before.0.0);
+        put_u32(fixed, 8, before.0.epoch.0);
         put_u64(fixed, 16, before.1.0);
         put_u64(fixed, 24, commit.0);
+        put_u32(fixed, 36, before.0.mark);
         Self::decode(fixed).map(drop)
     }
 
     fn decode(fixed: &[u8]) -> Result<(Place, Seq), WireError> {
         const WHAT: &str = "prepare";
-        let before = (epoch_of(WHAT, u32_at(fixed, 8))?, seq_of(WHAT, u64_at(fixed, 16))?);
+        let term = Term::new(epoch_of(WHAT, u32_at(fixed, 8))?, u32_at(fixed, 36));
+        let before = (term, seq_of(WHAT, u64_at(fixed, 16))?);
         Ok((before, seq_of(WHAT, u64_at(fixed, 24))?))
     }
 }
@@ -321,7 +323,7 @@ impl Prepared {
 /// | 16 | 4 | number of epochs |
 /// | 20 | 4 | how often the store has changed whether anything is missing, in this life |
 /// | 24 | 8 | sequence of the last entry that is committed there |
-/// | 32 | 12 × epochs | epoch (4), its first sequence (8); both rise |
+/// | 32 | 16 × epochs | epoch (4), mark of who led in it (4), its first sequence (8); they rise |
 struct Told;
 
 impl Told {
@@ -356,7 +358,7 @@ impl Told {
             other => return Err(WireError::field(WHAT, "whole", other)),
         };
         let last = seq_of(WHAT, u64_at(fixed, 8))?;
-        let history = decode_history(lists.list(count as usize * EPOCH_BYTES)?, last)?;
+        let history = decode_history(lists.list(count as usize * START_BYTES)?, last)?;
         let committed = seq_of(WHAT, u64_at(fixed, 24))?;
         let (epoch, turns) = (epoch_of(WHAT, u32_at(fixed, 4))?, u32_at(fixed, 20));
         Ok(Message::Told { epoch, history, committed, whole, turns })
@@ -394,7 +396,7 @@ impl Fetch {
 /// | 12 | 4 | number of entries |
 /// | 16 | 8 | sequence of the entry before the first |
 /// | 24 | 4 | length of the heads |
-/// | 28 | 4 | zero |
+/// | 28 | 4 | mark of the entry before the first |
 /// | 32 | … | heads and payloads of the entries, as in a record of the store |
 struct Fetched;
 
@@ -405,14 +407,16 @@ impl Fetched {
     fn encode(epoch: Epoch, before: Place, out: &mut Vec<u8>) -> Result<(), WireError> {
         let fixed = begin_fixed::<{ Self::BYTES }>(out);
         put_u32(fixed, 4, epoch.0);
-        put_u32(fixed, 8, before.0.0);
+        put_u32(fixed, 8, before.0.epoch.0);
         put_u64(fixed, 16, before.1.0);
+        put_u32(fixed, 28, before.0.mark);
         Self::decode(fixed).map(drop)
     }
 
     fn decode(fixed: &[u8]) -> Result<(Epoch, Place), WireError> {
         const WHAT: &str = "fetched";
-        let before = (epoch_of(WHAT, u32_at(fixed, 8))?, seq_of(WHAT, u64_at(fixed, 16))?);
+        let term = Term::new(epoch_of(WHAT, u32_at(fixed, 8))?, u32_at(fixed, 28));
+        let before = (term, seq_of(WHAT, u64_at(fixed, 16))?);
         Ok((epoch_of(WHAT, u32_at(fixed, 4))?, before))
     }
 }

@@ -69,6 +69,7 @@ pub use hello::{Hello, HelloRefused, MAX_REASON_BYTES, NodeMessage};
 pub use history::MAX_HISTORY_EPOCHS;
 pub use key::{ClusterKey, NONCE_BYTES, PROOF_BYTES, same_proof};
 pub use record::MAX_MEMBERS;
+pub(crate) use record::{decode_record, encode_record};
 
 use types::{Epoch, Seq};
 

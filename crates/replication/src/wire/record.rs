@@ -28,7 +28,7 @@ const MEMBER_BYTES: usize = 16;
 /// | 16 | 16 | primary |
 /// | 32 | 8 | which of its lives leads |
 /// | 40 | 16 × members | stores: those in sync, those eligible, those joining; each once |
-pub(super) fn encode_record(record: &Membership, out: &mut Vec<u8>) -> Result<u16, WireError> {
+pub(crate) fn encode_record(record: &Membership, out: &mut Vec<u8>) -> Result<u16, WireError> {
     check(record)?;
     let start = out.len();
     let fixed = begin_fixed::<FIXED_BYTES>(out);
@@ -63,7 +63,7 @@ fn check(record: &Membership) -> Result<(), WireError> {
 }
 
 /// `from` is all that was sent of it.
-pub(super) fn decode_record(from: &[u8]) -> Result<Membership, WireError> {
+pub(crate) fn decode_record(from: &[u8]) -> Result<Membership, WireError> {
     if from.len() < FIXED_BYTES {
         return Err(WireError::Short { what: WHAT, expected: FIXED_BYTES, found: from.len() });
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 #[cfg(feature = "mutants")]
 use store::BlockCoding;
-use types::{BLOCK_BYTES, Epoch, FamilyId, Incarnation, NodeId, Seq, StoreId, VolumeEpoch};
+use types::{BLOCK_BYTES, Epoch, FamilyId, Incarnation, NodeId, Seq, StoreId, Term, VolumeEpoch};
 #[cfg(feature = "mutants")]
 use types::{BlockRange, ChunkId, Mutant};
 
@@ -644,20 +644,25 @@ fn primary_of_three() -> Member {
         ..Membership::default()
     };
     let settings = Settings { lease: Instant(100), grant: Instant(102), batch_entries_max: 8 };
-    let mut member = Member::start(P, LIFE, settings, record, log(6), Seq(0), true, Instant(1_000));
+    let mut member = Member::start(P, LIFE, settings, (record, None), log(6), Seq(0), true, Instant(1_000));
     member.campaign();
     member.propose_to_lead(LONG_AFTER);
     let record = asked_for(&mut member).expect("it wants to lead");
     member.changed(&record);
     member.receive(A, LIFE, &told(true, 0), &[]);
-    member.is_durable((Epoch(5), Seq(8)));
+    member.is_durable((term(5), Seq(8)));
     member.receive(A, LIFE, &Message::Prepared { epoch: Epoch(5), through: Seq(8) }, &[]);
     assert_eq!(member.committed(), Seq(8));
     member
 }
 
+/// Whose entries of this epoch are: P led in all of them.
+fn term(epoch: u32) -> Term {
+    Membership { epoch: Epoch(epoch), primary: P, life: LIFE, ..Membership::default() }.term()
+}
+
 fn log(last: u64) -> History {
-    History::new(vec![(Epoch(1), Seq(1)), (Epoch(4), Seq(5))], Seq(last))
+    History::new(vec![(term(1), Seq(1)), (term(4), Seq(5))], Seq(last))
 }
 
 fn told(whole: bool, turns: u32) -> Message {
@@ -680,10 +685,10 @@ pub fn who_is_made_whole_counts_for_nothing() {
     primary.add(B);
     let added = asked_for(&mut primary).expect("it has everything");
     primary.receive(B, LIFE, &told(false, 1), &[]);
-    primary.fills(B, LIFE, (Epoch(5), Seq(8)));
+    primary.fills(B, LIFE, (term(5), Seq(8)));
     primary.changed(&added);
     let (epoch, last) = (primary.record().epoch, primary.log().last());
-    primary.is_durable((epoch, last));
+    primary.is_durable((primary.record().term(), last));
     for store in [A, B] {
         primary.receive(store, LIFE, &Message::Prepared { epoch, through: last }, &[]);
     }
@@ -694,7 +699,7 @@ pub fn who_is_made_whole_counts_for_nothing() {
 pub fn what_was_told_earlier_and_comes_late_does_not_count() {
     let mut primary = primary_of_three();
     primary.receive(B, LIFE, &told(false, 1), &[]);
-    primary.fills(B, LIFE, (Epoch(5), Seq(8)));
+    primary.fills(B, LIFE, (term(5), Seq(8)));
     primary.receive(B, LIFE, &told(true, 0), &[]);
     primary.receive(B, LIFE, &Message::Prepared { epoch: Epoch(5), through: Seq(8) }, &[]);
     primary.take_effects();

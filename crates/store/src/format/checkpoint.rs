@@ -6,7 +6,7 @@
 use super::bytes::{check_length, check_zero, put_u32, put_u64, u32_at, u64_at};
 use super::entry::{MAX_GROUP_RECORD_BYTES, MAX_MEMBER_STATE_BYTES};
 use super::{FormatError, Generation, RecordPointer, RecordSeq, SegmentIndex, Stream};
-use types::{Epoch, FamilyId, KeyId, LayerId, Seq, VolumeEpoch, VolumeId};
+use types::{Epoch, FamilyId, KeyId, LayerId, Seq, Term, VolumeEpoch, VolumeId};
 
 fn check_exactly(what: &'static str, payload: &[u8], expected: usize) -> Result<(), FormatError> {
     if payload.len() == expected {
@@ -106,7 +106,7 @@ impl PassEnd {
 /// | 12 | 4 | number of volumes |
 /// | 16 | 4 | length of the group's record |
 /// | 20 | 4 | length of what the member keeps: 0, or 8 and its state |
-/// | 24 | 16 × epochs | epoch (4), zero (4), its first sequence (8); epochs rise |
+/// | 24 | 16 × epochs | epoch (4), [mark](types::Term) (4), its first sequence (8); both rise |
 /// | … | 16 × volumes | volume (8), highest volume epoch seen (4), zero (4) |
 /// | … | length | the group's record |
 /// | … | length | number of the member's state (8), its bytes |
@@ -173,7 +173,7 @@ impl<'a> GroupState<'a> {
     /// Appends the payload to `out`.
     pub fn encode(
         committed: Seq,
-        epochs: &[(Epoch, Seq)],
+        epochs: &[(Term, Seq)],
         volumes: &[(VolumeId, VolumeEpoch)],
         record: &[u8],
         member: MemberState<'_>,
@@ -189,8 +189,9 @@ impl<'a> GroupState<'a> {
         put_u32(payload, 16, record.len() as u32);
         put_u32(payload, 20, member.encoded_bytes() as u32);
         let (epoch_items, volume_items) = payload[Self::HEAD_BYTES..].split_at_mut(epochs.len() * Self::ITEM_BYTES);
-        for (item, (epoch, first)) in epoch_items.chunks_exact_mut(Self::ITEM_BYTES).zip(epochs) {
-            put_u32(item, 0, epoch.0);
+        for (item, (term, first)) in epoch_items.chunks_exact_mut(Self::ITEM_BYTES).zip(epochs) {
+            put_u32(item, 0, term.epoch.0);
+            put_u32(item, 4, term.mark);
             put_u64(item, 8, first.0);
         }
         for (item, (volume, epoch)) in volume_items.chunks_exact_mut(Self::ITEM_BYTES).zip(volumes) {
@@ -217,9 +218,6 @@ impl<'a> GroupState<'a> {
         let (record, member) = rest.split_at(record_bytes);
         let member = MemberState::decode(WHAT, member)?;
         let state = Self { committed: Seq(u64_at(payload, 0)), epochs, volumes, record, member };
-        for item in epochs.chunks_exact(Self::ITEM_BYTES) {
-            check_zero(WHAT, 4, &item[4..8])?;
-        }
         for item in volumes.chunks_exact(Self::ITEM_BYTES) {
             check_zero(WHAT, 12, &item[12..16])?;
         }
@@ -230,8 +228,9 @@ impl<'a> GroupState<'a> {
     }
 
     /// Each epoch and the first sequence it owns, in order.
-    pub fn epochs(&self) -> impl ExactSizeIterator<Item = (Epoch, Seq)> + use<'a> {
-        self.epochs.chunks_exact(Self::ITEM_BYTES).map(|item| (Epoch(u32_at(item, 0)), Seq(u64_at(item, 8))))
+    pub fn epochs(&self) -> impl ExactSizeIterator<Item = (Term, Seq)> + use<'a> {
+        let term = |item| Term::new(Epoch(u32_at(item, 0)), u32_at(item, 4));
+        self.epochs.chunks_exact(Self::ITEM_BYTES).map(move |item| (term(item), Seq(u64_at(item, 8))))
     }
 
     /// Highest epoch seen of each volume.

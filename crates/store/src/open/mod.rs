@@ -22,7 +22,7 @@ use scan::{Findings, Tail, scan};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, VolumeEpoch, VolumeId, mutant};
+use types::{GroupId, Mutant, Seq, ShardIndex, Term, VolumeEpoch, VolumeId, mutant};
 
 /// A store that an assertion stopped so often at one record is not opened again: it would stop there once more.
 pub(crate) const STOPS_MAX: u32 = 2;
@@ -70,7 +70,7 @@ pub struct GroupRecovery {
     /// Its last record, prepared ones included.
     pub record: Option<Vec<u8>>,
     /// Each epoch and the first sequence it owns, prepared ones included.
-    pub epoch_history: Vec<(Epoch, Seq)>,
+    pub epoch_history: Vec<(Term, Seq)>,
     /// In the index up to here.
     pub committed: Seq,
     /// In the log up to here, without a hole.

@@ -10,7 +10,7 @@ use crate::format::{
     RecordKind, RecordPointer, RecordSeq, SegmentUse, ShardRoot, StoredBlock,
 };
 use crate::shard::{Action, Group, Install, Merge, Place, Prepared, Skip, State, Sums, raise, sorted_ids};
-use types::{Epoch, GroupId, Mutant, Seq, ShardIndex, mutant};
+use types::{GroupId, Mutant, Seq, ShardIndex, Term, mutant};
 
 /// What replay keeps of a group besides its order.
 #[derive(Clone, Copy, Debug, Default)]
@@ -301,22 +301,22 @@ impl Replay {
             EntryBody::LayerDelete(chunks) => Action::LayerDelete(head.layer, chunks.iter().collect()),
             _ => Action::Noop,
         };
-        let prepared = Prepared { seq: head.seq, epoch: head.epoch, record, action };
+        let prepared = Prepared { seq: head.seq, term: head.term, record, action };
         if head.flags.has(EntryFlags::CARRIED) && !mutant(Mutant::CarriedTakenForNew) {
             return self.carried(head, prepared);
         }
         // A store takes no entry behind one of a newer epoch: that one was cut.
-        let applied = self.state.groups.get(&head.group).map_or(Epoch(0), Group::applied_epoch);
-        if head.epoch >= applied {
-            self.state.drop_last_while(head.group, |last| last.epoch > head.epoch);
+        let applied = self.state.groups.get(&head.group).map_or(Term::NONE, Group::applied_term);
+        if head.term >= applied {
+            self.state.drop_last_while(head.group, |last| last.term > head.term);
         }
-        let (before, epoch) = self
+        let (before, term) = self
             .state
             .groups
             .get(&head.group)
-            .map_or((Seq(0), Epoch(0)), |group| (group.prepared_through(), group.last_epoch()));
+            .map_or((Seq(0), Term::NONE), |group| (group.prepared_through(), group.last_term()));
         // An epoch begins with its start: that alone may follow on what an older one wrote.
-        let follows = head.seq.0 <= before.0 + 1 && (head.epoch == epoch || head.kind == EntryKind::EpochStart);
+        let follows = head.seq.0 <= before.0 + 1 && (head.term == term || head.kind == EntryKind::EpochStart);
         if !self.state.place_entry(head.group, prepared) {
             return;
         }

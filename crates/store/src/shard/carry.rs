@@ -26,7 +26,7 @@ use crate::ordered::ordered_bytes;
 use runtime::{Instant, now, sleep};
 use std::rc::Rc;
 use std::time::Duration;
-use types::{Epoch, GroupId, Mutant, Seq, mutant};
+use types::{GroupId, Mutant, Seq, Term, mutant};
 
 /// How often it is looked what is held back, as long as segments are short: that takes time in their number.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ const ROOM_BESIDE_BYTES: usize = 2 * types::BLOCK_BYTES;
 struct Carried {
     group: GroupId,
     seq: Seq,
-    epoch: Epoch,
+    term: Term,
     from: RecordSeq,
     to: RecordSeq,
     /// What it is there.
@@ -173,7 +173,7 @@ impl State {
     fn queue_again(&mut self, core: &ShardCore, record: RecordSeq, mut entries: Vec<Entry>) -> Option<Vec<Carried>> {
         entries.retain(|entry| {
             let of = self.groups.get(&entry.group);
-            let waits = of.is_some_and(|of| of.skips_on_the_way == 0 && of.waits(entry.seq, entry.epoch, record));
+            let waits = of.is_some_and(|of| of.skips_on_the_way == 0 && of.waits(entry.seq, entry.term, record));
             waits || mutant(Mutant::CarriedThoughCut) && of.is_some_and(|of| entry.seq > of.committed)
         });
         let (mut heads, mut blocks) = (0, 0);
@@ -188,13 +188,13 @@ impl State {
         }
         let mut carried = Vec::with_capacity(entries.len());
         for entry in entries {
-            let Entry { group, seq, epoch, .. } = entry;
+            let Entry { group, seq, term, .. } = entry;
             let committed = self.groups[&group].committed;
             let (to, action) = self.encode_ordered(entry, committed, EntryFlags::CARRIED);
             self.log.next_position();
             self.records.hold(to);
             self.names_layers_again(&action, to);
-            carried.push(Carried { group, seq, epoch, from: record, to, action });
+            carried.push(Carried { group, seq, term, from: record, to, action });
         }
         Some(carried)
     }
@@ -203,12 +203,12 @@ impl State {
     pub(crate) fn place_carried(&mut self, group: GroupId, entry: Prepared) {
         guard::at(entry.record);
         let of = self.groups.entry(group).or_default();
-        if entry.seq <= of.committed || entry.epoch < of.applied_epoch() {
+        if entry.seq <= of.committed || entry.term < of.applied_term() {
             return;
         }
         self.records.hold(entry.record);
         match of.prepared.binary_search_by_key(&entry.seq, |there| there.seq) {
-            Ok(at) if of.prepared[at].epoch == entry.epoch => {
+            Ok(at) if of.prepared[at].term == entry.term => {
                 let first = std::mem::replace(&mut of.prepared[at], entry);
                 self.records.release(first.record);
             }
@@ -224,9 +224,9 @@ impl State {
     /// The copies are durable: what still waits waits there.
     fn take_the_copies(&mut self, carried: Vec<Carried>) {
         self.pass.carrying.is_done = true;
-        for Carried { group, seq, epoch, from, to, action } in carried {
+        for Carried { group, seq, term, from, to, action } in carried {
             let of = self.groups.get_mut(&group);
-            let waiting = of.and_then(|of| of.waiting_mut(seq, epoch)).filter(|entry| entry.record == from);
+            let waiting = of.and_then(|of| of.waiting_mut(seq, term)).filter(|entry| entry.record == from);
             let (left, unused) = match waiting {
                 Some(entry) => {
                     entry.record = to;
@@ -241,14 +241,14 @@ impl State {
 }
 
 impl super::Group {
-    fn waits(&self, seq: Seq, epoch: Epoch, record: RecordSeq) -> bool {
+    fn waits(&self, seq: Seq, term: Term, record: RecordSeq) -> bool {
         let at = self.prepared.partition_point(|entry| entry.seq < seq);
-        self.prepared.get(at).is_some_and(|entry| (entry.seq, entry.epoch, entry.record) == (seq, epoch, record))
+        self.prepared.get(at).is_some_and(|entry| (entry.seq, entry.term, entry.record) == (seq, term, record))
     }
 
     /// The entry, if it is not applied.
-    fn waiting_mut(&mut self, seq: Seq, epoch: Epoch) -> Option<&mut Prepared> {
+    fn waiting_mut(&mut self, seq: Seq, term: Term) -> Option<&mut Prepared> {
         let at = self.prepared.partition_point(|entry| entry.seq < seq);
-        self.prepared.get_mut(at).filter(|entry| (entry.seq, entry.epoch) == (seq, epoch))
+        self.prepared.get_mut(at).filter(|entry| (entry.seq, entry.term) == (seq, term))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::format::{Crc32c, LayerRecord, LeafKey, RecordSeq, StoredLength};
 use std::collections::VecDeque;
-use types::{BlockRange, ChunkId, Epoch, GroupId, LayerId, Seq, VolumeEpoch, VolumeId};
+use types::{BlockRange, ChunkId, GroupId, LayerId, Seq, Term, VolumeEpoch, VolumeId};
 
 /// Sums that an entry holds without memory of its own: a write of 16 KiB.
 const INLINE_SUMS: usize = 4;
@@ -56,7 +56,7 @@ impl Sums {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) seq: Seq,
-    pub(crate) epoch: Epoch,
+    pub(crate) term: Term,
     /// The record it is in.
     pub(crate) record: RecordSeq,
     pub(crate) action: Action,
@@ -132,13 +132,13 @@ impl Group {
     }
 
     /// The newest epoch in the log.
-    pub(crate) fn last_epoch(&self) -> Epoch {
-        self.prepared.back().map_or(self.applied_epoch(), |last| last.epoch.max(self.applied_epoch()))
+    pub(crate) fn last_term(&self) -> Term {
+        self.prepared.back().map_or(self.applied_term(), |last| last.term.max(self.applied_term()))
     }
 
     /// The newest epoch of which anything is applied.
-    pub(crate) fn applied_epoch(&self) -> Epoch {
-        self.own.epochs.last().map_or(Epoch(0), |(epoch, _)| *epoch)
+    pub(crate) fn applied_term(&self) -> Term {
+        self.own.epochs.last().map_or(Term::NONE, |(term, _)| *term)
     }
 }
 
@@ -146,7 +146,7 @@ impl Group {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnState {
     /// Epoch starts, in order.
-    pub(crate) epochs: Vec<(Epoch, Seq)>,
+    pub(crate) epochs: Vec<(Term, Seq)>,
     /// Volume epochs, by volume.
     pub(crate) volume_epochs: Vec<(VolumeId, VolumeEpoch)>,
     /// The record; empty if none is known.
@@ -157,11 +157,11 @@ pub(crate) struct OwnState {
 
 impl OwnState {
     /// Takes in what an entry says of the group itself.
-    pub(crate) fn see(&mut self, seq: Seq, epoch: Epoch, action: &Action) {
+    pub(crate) fn see(&mut self, seq: Seq, term: Term, action: &Action) {
         match action {
             // A group that goes on from a pass has the epochs of before already.
-            Action::EpochStart if self.epochs.last().is_none_or(|(last, _)| *last < epoch) => {
-                self.epochs.push((epoch, seq));
+            Action::EpochStart if self.epochs.last().is_none_or(|(last, _)| *last < term) => {
+                self.epochs.push((term, seq));
             }
             Action::VolumeEpoch(volume, epoch) => raise(&mut self.volume_epochs, *volume, *epoch),
             Action::GroupRecord(record) => self.record.clone_from(record),

@@ -188,7 +188,7 @@ impl State {
     /// Returns false if the entry is of an epoch that no longer owns its sequence: it is void.
     pub(crate) fn place_entry(&mut self, group: GroupId, entry: Prepared) -> bool {
         guard::at(entry.record);
-        if entry.epoch < self.groups.entry(group).or_default().last_epoch() {
+        if entry.term < self.groups.entry(group).or_default().last_term() {
             return false;
         }
         self.drop_last_while(group, |last| last.seq >= entry.seq);
@@ -217,7 +217,7 @@ impl State {
     /// Applies the oldest entry of the group that is not applied.
     pub(crate) fn apply_first(&mut self, group: GroupId) {
         let of = self.groups.get_mut(&group).expect("the caller looked at it");
-        let Prepared { seq, epoch, record, action } = of.prepared.pop_front().expect("the caller looked at it");
+        let Prepared { seq, term, record, action } = of.prepared.pop_front().expect("the caller looked at it");
         guard::at(record);
         of.committed = of.committed.max(seq);
         match action {
@@ -240,7 +240,7 @@ impl State {
             Action::Layer(layer) => self.apply_layer(layer),
             Action::Merge(merge) => self.apply_merge(&merge, seq),
             Action::LayerDelete(layer, chunks) => self.apply_layer_delete(layer, &chunks),
-            own => of.own.see(seq, epoch, &own),
+            own => of.own.see(seq, term, &own),
         }
         self.records.release(record);
     }
@@ -644,12 +644,12 @@ impl State {
             entry.seq
         );
         assert_eq!(of.skips_on_the_way, 0, "group {} seq {} beside a skip that is not durable", entry.group, entry.seq);
-        let (group, seq, epoch) = (entry.group, entry.seq, entry.epoch);
+        let (group, seq, term) = (entry.group, entry.seq, entry.term);
         let commit = entry.commit.min(committed);
         let (record, action) = self.encode_ordered(entry, commit, EntryFlags::default());
-        let prepared = Prepared { seq, epoch, record, action };
+        let prepared = Prepared { seq, term, record, action };
         let placed = self.place_entry(group, prepared);
-        assert!(placed, "group {group} seq {seq}: epoch {epoch} is over");
+        assert!(placed, "group {group} seq {seq}: term {term} is over");
         self.log.next_position()
     }
 
@@ -660,7 +660,7 @@ impl State {
     /// which would then lack what they do not hold.
     fn encode_ordered(&mut self, entry: Entry, commit: Seq, flags: EntryFlags) -> (RecordSeq, Action) {
         let mut head = EntryHead::new(kind_of(&entry.kind));
-        (head.group, head.epoch, head.seq, head.commit) = (entry.group, entry.epoch, entry.seq, commit);
+        (head.group, head.term, head.seq, head.commit) = (entry.group, entry.term, entry.seq, commit);
         (head.volume_epoch, head.flags) = (entry.volume_epoch, flags);
         let key = LeafKey { layer: entry.layer, chunk: entry.chunk };
         match entry.kind {

@@ -18,7 +18,7 @@ use crate::format::{self, EntryHead, Record, RecordHeader, RecordPlace, RecordPo
 use crate::ordered::entry_of;
 use runtime::{IoBuf, SharedBuf};
 use std::rc::Rc;
-use types::{Epoch, GroupId, Mutant, Seq, mutant};
+use types::{GroupId, Mutant, Seq, Term, mutant};
 
 /// What differs may have been disturbed on its way: it is asked for once more.
 const ATTEMPTS: u32 = 2;
@@ -27,13 +27,13 @@ const ATTEMPTS: u32 = 2;
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     seq: Seq,
-    epoch: Epoch,
+    term: Term,
     record: RecordSeq,
 }
 
 impl Wanted {
     pub(super) fn of(entry: &Prepared) -> Self {
-        Self { seq: entry.seq, epoch: entry.epoch, record: entry.record }
+        Self { seq: entry.seq, term: entry.term, record: entry.record }
     }
 }
 
@@ -68,7 +68,7 @@ impl Shard {
     }
 
     /// Each epoch of the group and the first sequence that it owns, prepared ones included.
-    pub fn history(&self, group: GroupId) -> Vec<(Epoch, Seq)> {
+    pub fn history(&self, group: GroupId) -> Vec<(Term, Seq)> {
         self.core.state.borrow().groups.get(&group).map_or_else(Vec::new, |of| of.seen().epochs)
     }
 
@@ -140,7 +140,7 @@ impl Group {
     /// What is known of the group itself, prepared entries included.
     pub(crate) fn seen(&self) -> super::group::OwnState {
         let mut seen = self.own.clone();
-        self.prepared.iter().for_each(|entry| seen.see(entry.seq, entry.epoch, &entry.action));
+        self.prepared.iter().for_each(|entry| seen.see(entry.seq, entry.term, &entry.action));
         seen
     }
 }
@@ -266,7 +266,7 @@ impl ShardCore {
         let mut found = Vec::with_capacity(wanted.len());
         for one in wanted {
             let is_it = |head: &EntryHead| {
-                head.kind.is_ordered() && (head.group, head.seq, head.epoch) == (group, one.seq, one.epoch)
+                head.kind.is_ordered() && (head.group, head.seq, head.term) == (group, one.seq, one.term)
             };
             // One that was sent again in the same record took the place of the first.
             let entry = record.entries().filter(|entry| is_it(&entry.head)).last();

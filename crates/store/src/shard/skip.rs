@@ -19,13 +19,13 @@ use crate::entry::{Entry, EntryKind, MAX_GROUP_RECORD_BYTES};
 use crate::error::AppendError;
 use crate::format::entry::decode_skip;
 use crate::format::{FormatError, GroupState, MemberState, RecordSeq};
-use types::{Epoch, GroupId, Seq, VolumeEpoch, VolumeId};
+use types::{GroupId, Seq, Term, VolumeEpoch, VolumeId};
 
 /// Where a member goes on that lacks entries of its group, and what the group itself is there.
 #[derive(Debug)]
 pub(crate) struct Skip {
     pub(crate) through: Seq,
-    pub(crate) epochs: Vec<(Epoch, Seq)>,
+    pub(crate) epochs: Vec<(Term, Seq)>,
     pub(crate) volumes: Vec<(VolumeId, VolumeEpoch)>,
     /// Empty: what is known stays.
     pub(crate) record: Vec<u8>,
@@ -37,7 +37,7 @@ impl OwnState {
         for (volume, epoch) in &skip.volumes {
             raise(&mut self.volume_epochs, *volume, *epoch);
         }
-        let newest = |epochs: &[(Epoch, Seq)]| epochs.last().map(|last| last.0);
+        let newest = |epochs: &[(Term, Seq)]| epochs.last().map(|last| last.0);
         if newest(&skip.epochs) < newest(&self.epochs) {
             return;
         }

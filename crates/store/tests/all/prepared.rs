@@ -80,7 +80,7 @@ fn what_is_cut_under_way_does_no_harm_and_holds_nothing_back() {
         let (shard, recovery) = open_whole().await;
         let found = &recovery.groups[0];
         assert_eq!((found.committed, found.prepared_through), (Seq(3), Seq(3)), "what was cut lies before the pass");
-        assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(2), Seq(3))]);
+        assert_eq!(shard.history(GROUP), [(term(1), Seq(1)), (term(2), Seq(3))]);
         assert_eq!(versions(&shard, 0, 4).await, [2, 0, 0, 0]);
     });
 }
@@ -96,13 +96,13 @@ fn an_older_epoch_takes_the_place_of_a_newer_one_that_was_cut() {
         shard.commit(GROUP, Seq(2));
         assert!(shard.cut(GROUP, Seq(2)));
         prepare(&shard, [start(2, 3), write(2, 4, 0, 2)]).await;
-        assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(2), Seq(3))]);
+        assert_eq!(shard.history(GROUP), [(term(1), Seq(1)), (term(2), Seq(3))]);
     });
     for with_newer in [false, true] {
         lose_power(&rig);
         rig.run(async move {
             let (shard, recovery) = open_whole().await;
-            assert_eq!(recovery.groups[0].epoch_history[..2], [(Epoch(1), Seq(1)), (Epoch(2), Seq(3))]);
+            assert_eq!(recovery.groups[0].epoch_history[..2], [(term(1), Seq(1)), (term(2), Seq(3))]);
             if with_newer {
                 assert_eq!(shard.prepared_through(GROUP), Seq(6));
                 shard.commit(GROUP, Seq(6));

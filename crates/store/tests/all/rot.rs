@@ -294,8 +294,8 @@ async fn both_shards() -> Vec<(Rc<Shard>, store::Recovery)> {
 }
 
 fn entry_of(group: GroupId, chunk: ChunkId, kind: EntryKind) -> Entry {
-    let (epoch, seq, volume_epoch) = (Epoch(0), Seq(0), VolumeEpoch(0));
-    Entry { group, epoch, seq, commit: Seq(0), volume_epoch, layer: LAYER, chunk, kind }
+    let (term, seq, volume_epoch) = (Term::NONE, Seq(0), VolumeEpoch(0));
+    Entry { group, term, seq, commit: Seq(0), volume_epoch, layer: LAYER, chunk, kind }
 }
 
 async fn durable(shard: &Rc<Shard>) {

@@ -79,7 +79,7 @@ fn a_skip_of_what_is_committed_drops_nothing() {
         assert_eq!(ends(&shard), (9, PREPARED));
         // Of what was committed behind it: the newer record, and no epoch, for epoch 4 is newer.
         assert_eq!(shard.group_record(GROUP).as_deref(), Some(&b"of epoch 3"[..]));
-        assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(4), Seq(3))]);
+        assert_eq!(shard.history(GROUP), [(term(1), Seq(1)), (term(4), Seq(3))]);
         assert_eq!(shard.volume_epochs(GROUP), [(VolumeId(12), VolumeEpoch(9))]);
         assert_eq!(versions(&shard, 0, 6).await, [6, 3, 0, 0, 0, 7]);
         assert!(shard.commit(GROUP, Seq(PREPARED)).is_done());
@@ -87,7 +87,7 @@ fn a_skip_of_what_is_committed_drops_nothing() {
         // What is known here is of a newer epoch than what this one tells, but for epochs of volumes.
         prepare(&shard, [skip(8, &[(1, 1), (3, 5)], "older")]).await;
         assert_eq!(ends(&shard), (PREPARED, PREPARED));
-        assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(4), Seq(3))]);
+        assert_eq!(shard.history(GROUP), [(term(1), Seq(1)), (term(4), Seq(3))]);
         assert_eq!(shard.group_record(GROUP).as_deref(), Some(&b"of epoch 3"[..]));
     });
 }
@@ -127,7 +127,7 @@ fn a_pass_beside_a_skip_does_not_take_it_back() {
 fn skip_with(through: u64, epochs: u32, volumes: u64, record_bytes: usize) -> Entry {
     let kind = EntryKind::Skip {
         through: Seq(through),
-        epochs: (1..=epochs).map(|epoch| (Epoch(epoch), Seq(u64::from(epoch)))).collect(),
+        epochs: (1..=epochs).map(|epoch| (term(epoch), Seq(u64::from(epoch)))).collect(),
         volumes: (1..=volumes).map(|volume| (VolumeId(volume), VolumeEpoch(3))).collect(),
         record: IoBuf::zeroed(record_bytes).freeze(),
     };

@@ -340,13 +340,12 @@ fn a_full_device_takes_new_blocks_that_have_their_place_in_the_order() {
         }
         let refused_from = part;
         let mut seq = shard.prepared_through(GROUP);
-        let epoch = shard.history(GROUP).last().expect("one began").0;
+        let term = shard.history(GROUP).last().expect("one began").0;
         loop {
             let (chunk, kind) = write(part);
             let next = Seq(seq.0 + 1);
             let (volume_epoch, commit) = (VolumeEpoch(1), seq);
-            let entry =
-                store::Entry { group: GROUP, epoch, seq: next, commit, volume_epoch, layer: LAYER, chunk, kind };
+            let entry = store::Entry { group: GROUP, term, seq: next, commit, volume_epoch, layer: LAYER, chunk, kind };
             match shard.prepare_ordered(entry) {
                 Ok(position) => {
                     (seq, part) = (next, part + 1);
@@ -370,7 +369,7 @@ fn a_full_device_takes_new_blocks_that_have_their_place_in_the_order() {
             seq.0 += 1;
             let kind = EntryKind::Zero { range: BlockRange::new(0, 256), hides_below: false };
             let (volume_epoch, commit, chunk) = (VolumeEpoch(1), Seq(0), ChunkId(chunk));
-            let entry = store::Entry { group: GROUP, epoch, seq, commit, volume_epoch, layer: LAYER, chunk, kind };
+            let entry = store::Entry { group: GROUP, term, seq, commit, volume_epoch, layer: LAYER, chunk, kind };
             last = shard.prepare(entry).expect("deletes always work");
         }
         crate::common::members::durable(&shard, last).await;
@@ -385,7 +384,7 @@ fn a_full_device_takes_new_blocks_that_have_their_place_in_the_order() {
         assert!(store.takes_new_blocks(MIB), "{:?}", store.usage());
         let (chunk, kind) = write(part);
         let (volume_epoch, commit, seq) = (VolumeEpoch(1), Seq(0), Seq(seq.0 + 1));
-        let entry = store::Entry { group: GROUP, epoch, seq, commit, volume_epoch, layer: LAYER, chunk, kind };
+        let entry = store::Entry { group: GROUP, term, seq, commit, volume_epoch, layer: LAYER, chunk, kind };
         let queued = shard.prepare(entry);
         assert!(!matches!(queued, Err(AppendError::NoSpace { .. })), "{queued:?}");
     });

@@ -1,7 +1,7 @@
 //! A group that cannot commit on a device that is nearly full: what it has prepared is written again and again, so that
 //! the others go on.
 
-use super::members::{durable, entry, open_whole, rig};
+use super::members::{durable, entry, open_whole, rig, term};
 use super::moments::{Writer, versions_in};
 use super::*;
 use runtime::sim::Latency;
@@ -93,7 +93,7 @@ pub fn one_that_waits_fills_no_device(seed: u64) {
     rig.run(async move {
         let (shard, _) = open_whole().await;
         assert_eq!((shard.committed_through(GROUP), shard.prepared_through(GROUP)), (Seq(0), Seq(6)));
-        assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(2), Seq(4))]);
+        assert_eq!(shard.history(GROUP), [(term(1), Seq(1)), (term(2), Seq(4))]);
         assert!(shard.commit(GROUP, Seq(6)).is_done());
         assert!(shard.commit(OTHER, shard.prepared_through(OTHER)).is_done());
         let seen = versions_in(&shard, &[LAYER], ChunkId(0), BlockRange::new(0, BLOCKS)).await;

@@ -257,7 +257,7 @@ impl Family {
             };
             let seq = Seq(order.settled.0 + order.asked.len() as u64 + 1);
             let (group, epoch, commit) = (GroupId(group as u32 + 1), order.epoch, order.settled);
-            Entry { group, epoch, seq, commit, volume_epoch: VolumeEpoch(1), layer, chunk, kind }
+            Entry { group, term: epoch.into(), seq, commit, volume_epoch: VolumeEpoch(1), layer, chunk, kind }
         };
         let seq = entry.seq;
         let position = self.shard.prepare(entry)?;
@@ -619,9 +619,9 @@ pub fn layers_survive_watched(
 
 /// One entry of a group, queued and durable, but not committed.
 async fn prepare(shard: &Shard, group: u32, seq: u64, layer: LayerId, kind: EntryKind) {
-    let (epoch, commit, volume_epoch) = (Epoch(1), Seq(0), VolumeEpoch(1));
+    let (term, commit, volume_epoch) = (Epoch(1).into(), Seq(0), VolumeEpoch(1));
     let (group, seq, chunk) = (GroupId(group), Seq(seq), ChunkId(0));
-    let position = shard.prepare(Entry { group, epoch, seq, commit, volume_epoch, layer, chunk, kind }).expect("room");
+    let position = shard.prepare(Entry { group, term, seq, commit, volume_epoch, layer, chunk, kind }).expect("room");
     while shard.durable_through() < position {
         shard.durable_changed(shard.durable_through()).await.expect("a good device");
     }
@@ -673,8 +673,8 @@ pub fn a_merge_behind_the_walk_of_a_pass_is_in_it() {
         for chunk in (0..FILLERS).map(ChunkId) {
             for block in (0..types::BLOCKS_PER_CHUNK).step_by(2) {
                 let kind = EntryKind::Zero { range: BlockRange::new(block, 1), hides_below: true };
-                let (epoch, commit, volume_epoch) = (Epoch(1), Seq(0), VolumeEpoch(1));
-                let zero = Entry { group, epoch, seq: Seq(seq), commit, volume_epoch, layer: filler, chunk, kind };
+                let (term, commit, volume_epoch) = (Epoch(1).into(), Seq(0), VolumeEpoch(1));
+                let zero = Entry { group, term, seq: Seq(seq), commit, volume_epoch, layer: filler, chunk, kind };
                 shard.prepare(zero).expect("room");
                 seq += 1;
             }

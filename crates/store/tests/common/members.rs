@@ -6,6 +6,11 @@ use super::*;
 pub const GROUP: GroupId = GroupId(1);
 
 /// An entry of the group's order, or one outside it.
+/// Of this epoch, with a mark of its own.
+pub fn term(epoch: u32) -> Term {
+    Term::new(Epoch(epoch), 0xA000_0000 + epoch)
+}
+
 pub fn entry(epoch: u32, seq: u64, chunk: ChunkId, kind: EntryKind) -> Entry {
     let layer = match kind {
         EntryKind::EpochStart | EntryKind::Noop | EntryKind::GroupRecord { .. } | EntryKind::VolumeEpoch { .. } => {
@@ -13,8 +18,8 @@ pub fn entry(epoch: u32, seq: u64, chunk: ChunkId, kind: EntryKind) -> Entry {
         }
         _ => LAYER,
     };
-    let (epoch, seq) = (Epoch(epoch), Seq(seq));
-    Entry { group: GROUP, epoch, seq, commit: Seq(0), volume_epoch: VolumeEpoch(1), layer, chunk, kind }
+    let (term, seq) = (term(epoch), Seq(seq));
+    Entry { group: GROUP, term, seq, commit: Seq(0), volume_epoch: VolumeEpoch(1), layer, chunk, kind }
 }
 
 /// A write of one block; its version is the sequence.
@@ -72,13 +77,13 @@ pub fn a_cut_forgets_what_lies_behind(seed: u64) {
         prepare(&shard, of_first).await;
         prepare(&shard, [start(2, 5), write(2, 6, 0, 1), write(2, 7, 0, 3)]).await;
         assert!(shard.commit(GROUP, Seq(3)).is_done());
-        assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(2), Seq(5))]);
+        assert_eq!(shard.history(GROUP), [(term(1), Seq(1)), (term(2), Seq(5))]);
         assert!(!shard.cut(GROUP, Seq(2)), "it is committed");
         assert_eq!(shard.prepared_through(GROUP), Seq(7));
         assert!(shard.cut(GROUP, Seq(9)), "nothing lies behind");
         assert!(shard.cut(GROUP, Seq(4)));
         assert_eq!((shard.prepared_through(GROUP), shard.committed_through(GROUP)), (Seq(4), Seq(3)));
-        assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1))]);
+        assert_eq!(shard.history(GROUP), [(term(1), Seq(1))]);
         assert!(shard.commit(GROUP, Seq(7)).is_done(), "what was cut is not applied");
         assert_eq!(versions(&shard, 0, 4).await, [2, 3, 4, 0]);
         prepare(&shard, [start(3, 5), write(3, 6, 0, 3)]).await;
@@ -88,7 +93,7 @@ pub fn a_cut_forgets_what_lies_behind(seed: u64) {
     lose_power(&rig);
     rig.run(async {
         let (shard, recovery) = open_whole().await;
-        assert_eq!(recovery.groups[0].epoch_history, [(Epoch(1), Seq(1)), (Epoch(3), Seq(5))]);
+        assert_eq!(recovery.groups[0].epoch_history, [(term(1), Seq(1)), (term(3), Seq(5))]);
         assert_eq!(recovery.groups[0].prepared_through, Seq(6));
         shard.commit(GROUP, Seq(6));
         assert_eq!(versions(&shard, 0, 4).await, [2, 3, 4, 6]);

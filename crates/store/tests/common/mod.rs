@@ -249,7 +249,7 @@ impl Client {
             };
             Entry {
                 group: id,
-                epoch: group.epoch,
+                term: group.epoch.into(),
                 seq: Seq(group.last_seq().0 + 1),
                 commit: group.acknowledged,
                 volume_epoch: VolumeEpoch(1),

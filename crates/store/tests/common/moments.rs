@@ -106,7 +106,7 @@ impl Writer {
     /// Begins the group's next epoch.
     pub async fn begin(shard: &Rc<Shard>, recovery: &Recovery, group: GroupId) -> Self {
         let found = recovery.groups.iter().find(|found| found.group == group);
-        let last = found.and_then(|found| found.epoch_history.last()).map_or(Epoch(0), |last| last.0);
+        let last = found.and_then(|found| found.epoch_history.last()).map_or(Epoch(0), |last| last.0.epoch);
         let writer = Self {
             shard: shard.clone(),
             group,
@@ -140,7 +140,7 @@ impl Writer {
         let commit = self.shard.committed_through(group);
         let position = self.shard.prepare(Entry {
             group,
-            epoch,
+            term: epoch.into(),
             seq,
             commit,
             volume_epoch: VolumeEpoch(1),

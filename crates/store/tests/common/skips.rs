@@ -27,7 +27,7 @@ pub fn record_of(text: &str) -> runtime::SharedBuf {
 pub fn skip_of(through: u64, epochs: &[(u32, u64)], record: &str) -> EntryKind {
     EntryKind::Skip {
         through: Seq(through),
-        epochs: epochs.iter().map(|(epoch, first)| (Epoch(*epoch), Seq(*first))).collect(),
+        epochs: epochs.iter().map(|(epoch, first)| (term(*epoch), Seq(*first))).collect(),
         volumes: vec![(VOLUME, VolumeEpoch(7))],
         record: record_of(record),
     }
@@ -125,7 +125,7 @@ async fn skip_beside_all(shard: &Rc<Shard>, known: &Cell<Known>, through: u64, s
     durable(shard, asked).await;
     known.set(Known { is_durable: true, ..known.get() });
     assert_eq!((shard.committed_through(GROUP), shard.prepared_through(GROUP)), (Seq(through), Seq(through)));
-    assert_eq!(shard.history(GROUP), [(Epoch(1), Seq(1)), (Epoch(4), Seq(7))]);
+    assert_eq!(shard.history(GROUP), [(term(1), Seq(1)), (term(4), Seq(7))]);
     assert_eq!(shard.volume_epochs(GROUP), [(VOLUME, VolumeEpoch(7))]);
     assert_eq!(shard.group_record(GROUP).as_deref(), Some(&b"of epoch 4"[..]));
     assert!(shard.commit(GROUP, Seq(through)).is_done());
@@ -141,17 +141,17 @@ async fn skip_beside_all(shard: &Rc<Shard>, known: &Cell<Known>, through: u64, s
 async fn judge(known: Known, through: u64) -> bool {
     let (shard, recovery) = open_whole().await;
     let found = &recovery.groups[0];
-    let is_skipped = found.epoch_history.last().is_some_and(|last| last.0 == Epoch(4));
+    let is_skipped = found.epoch_history.last().is_some_and(|last| last.0 == term(4));
     assert!(if is_skipped { known.is_asked } else { !known.is_durable }, "{known:?} {found:?}");
     let prepared = found.prepared_through.0;
     if is_skipped {
         assert!(found.committed.0 >= through && prepared >= through + known.following, "{known:?} {found:?}");
-        assert_eq!(found.epoch_history, [(Epoch(1), Seq(1)), (Epoch(4), Seq(7))]);
+        assert_eq!(found.epoch_history, [(term(1), Seq(1)), (term(4), Seq(7))]);
         assert_eq!(found.record.as_deref(), Some(&b"of epoch 4"[..]));
         assert_eq!(found.volume_epochs, [(VOLUME, VolumeEpoch(7))]);
     } else {
         assert!(found.committed <= Seq(COMMITTED) && prepared >= PREPARED, "{known:?} {found:?}");
-        assert_eq!(found.epoch_history, [(Epoch(1), Seq(1)), (Epoch(3), Seq(5))]);
+        assert_eq!(found.epoch_history, [(term(1), Seq(1)), (term(3), Seq(5))]);
         assert_eq!(found.record.as_deref(), Some(&b"of epoch 3"[..]));
         // Once more, now that the power is back.
         assert!(shard.commit(GROUP, Seq(COMMITTED)).is_done());

@@ -273,8 +273,7 @@ impl Run {
             let next = self.breaker.next_due().map_or(next_look, |due| due.min(next_look)).min(until);
             self.world.run_to(next, || self.clients.failure.borrow().is_some())?;
             self.clients.failure.borrow_mut().take().map_or(Ok(()), Err)?;
-            // A map that was restored gives epochs again.
-            self.witness.failure.take().filter(|_| !self.watch.has_restored).map_or(Ok(()), Err)?;
+            self.witness.failure.take().map_or(Ok(()), Err)?;
             self.change(|breaker, reach| breaker.advance(reach));
             if let Some(story) = &mut self.story {
                 story.go_on(self.world.now(), &self.layout, &self.machines);

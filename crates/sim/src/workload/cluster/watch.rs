@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use replication::Standing;
 use replication::protocol::Membership;
 use std::rc::Rc;
-use types::{Epoch, GroupId, Seq, StoreId};
+use types::{GroupId, Seq, StoreId, Term};
 
 /// Entries that a group has prepared and not committed, at most: 4,096 (the window), and the two that begin an epoch.
 const PREPARED_MAX: u64 = 4_096 + 2;
@@ -52,8 +52,9 @@ pub fn members(layout: &Layout, machines: &[Rc<Machine>]) -> Vec<Member> {
 /// What was seen so far.
 #[derive(Default)]
 pub struct Watch {
-    /// Who leads, or led, in an epoch of a group: the store and its process.
-    pub leaders: HashMap<(GroupId, Epoch), (usize, u32), FixedState>,
+    /// Who leads, or led, in an epoch of a group: the store and its process. A map that was restored gives an epoch again;
+    /// then two may have led in it, one after the other, and their terms differ.
+    pub leaders: HashMap<(GroupId, Term), (usize, u32), FixedState>,
     /// What a member of a process had committed.
     pub committed: HashMap<(GroupId, usize, u32), Seq, FixedState>,
     /// Damaged places that a shard of a process has met, by its store, its process and its number.
@@ -141,9 +142,9 @@ impl Watch {
         let Member { group, store, process, standing, .. } = member;
         let Standing { record, committed, durable, .. } = standing;
         let epoch = record.epoch;
-        // A map that was restored gives an epoch again, to whoever has seen nothing of it; who has begun it is in the way.
-        if standing.serves || standing.leads && !self.has_restored {
-            let leader = *self.leaders.entry((*group, epoch)).or_insert((*store, *process));
+        if standing.serves || standing.leads {
+            let term = if self.has_restored { record.term() } else { epoch.into() };
+            let leader = *self.leaders.entry((*group, term)).or_insert((*store, *process));
             if leader != (*store, *process) {
                 let message = format!("group {group}: {leader:?} and {:?} lead in epoch {epoch}", (store, process));
                 return Err(Failure::new("reigns", message));

@@ -1,4 +1,5 @@
-//! Every entry that any member is given: at one place of a group's order there is one, in all epochs, for ever.
+//! Every entry that any member is given: at one place of a group's order there is one, in all epochs,
+//! whoever led in them, for ever.
 
 use crate::workload::Failure;
 use foldhash::fast::FixedState;
@@ -8,10 +9,10 @@ use std::cell::RefCell;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::rc::Rc;
 use store::{Entry, EntryKind};
-use types::{Epoch, GroupId, Seq};
+use types::{GroupId, Seq, Term};
 
 /// Of an entry, in the orders of all groups.
-type Place = (GroupId, Epoch, Seq);
+type Place = (GroupId, Term, Seq);
 
 /// What was given to members, by its place: the sum of it, and the store that had it first.
 #[derive(Default)]
@@ -37,13 +38,13 @@ impl Witness {
         if entry.seq == Seq(0) || matches!(entry.kind, EntryKind::Noop) {
             return;
         }
-        let place = (entry.group, entry.epoch, entry.seq);
+        let place = (entry.group, entry.term, entry.seq);
         let sum = sum_of(entry);
         let (known, first) = *self.seen.borrow_mut().entry(place).or_insert((sum, store));
         if known != sum {
-            let (group, epoch, seq) = place;
+            let (group, term, seq) = place;
             let message =
-                format!("group {group}: stores {first} and {store} have different entries at epoch {epoch} seq {seq}");
+                format!("group {group}: stores {first} and {store} have different entries at epoch {term} seq {seq}");
             self.failure.borrow_mut().get_or_insert_with(|| Failure::new("sequence", message));
         }
     }

@@ -6,7 +6,7 @@ use super::{ENTRY_ALIGNMENT, ENTRY_HEAD_BYTES, MOVE_BYTES_PER_BLOCK, WHAT, WRITE
 use crate::format::blocks::{Crc32c, StoredBlock, StoredLength};
 use crate::format::bytes::{check_zero, put_u16, put_u32, put_u40, put_u64, round_up, u16_at, u32_at, u64_at};
 use crate::format::{FormatError, LeafKey, PassId};
-use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, GroupId, KeyId, LayerId, Seq, VolumeEpoch};
+use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, GroupId, KeyId, LayerId, Seq, Term, VolumeEpoch};
 
 /// The fixed part of an entry. Fields that its kind does not use are zero.
 ///
@@ -29,7 +29,8 @@ use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, GroupId, KeyId, LayerI
 /// | 48 | 8 | layer |
 /// | 56 | 4 | chunk |
 /// | 60 | 4 | atomic group: entries of a record with the same number, not 0, belong together |
-/// | 64 | 16 | zero, for later |
+/// | 64 | 4 | [mark](types::Term) of who led in the epoch |
+/// | 68 | 12 | zero, for later |
 /// | 80 | … | payload, then zeroes to a multiple of 8 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryHead {
@@ -39,8 +40,8 @@ pub struct EntryHead {
     pub flags: EntryFlags,
     /// The group whose order it is in.
     pub group: GroupId,
-    /// The epoch in which it was given its sequence.
-    pub epoch: Epoch,
+    /// The epoch in which it was given its sequence, and whose that was.
+    pub term: Term,
     /// Its place in the group's order. Of checkpoint kinds: the pass. Of a member's state: its number.
     pub seq: Seq,
     /// The group's commit number as known when this was written.
@@ -68,7 +69,7 @@ impl EntryHead {
             kind,
             flags: EntryFlags(0),
             group: GroupId(0),
-            epoch: Epoch(0),
+            term: Term::NONE,
             seq: Seq(0),
             commit: Seq(0),
             volume_epoch: VolumeEpoch(0),
@@ -142,7 +143,7 @@ impl EntryHead {
         put_u16(out, 12, self.block_count);
         put_u16(out, 14, 0);
         put_u32(out, 16, self.group.0);
-        put_u32(out, 20, self.epoch.0);
+        put_u32(out, 20, self.term.epoch.0);
         put_u64(out, 24, self.seq.0);
         put_u64(out, 32, self.commit.0);
         put_u32(out, 40, self.volume_epoch.0);
@@ -150,7 +151,8 @@ impl EntryHead {
         put_u64(out, 48, self.layer.0);
         put_u32(out, 56, self.chunk.0);
         put_u32(out, 60, self.atomic_group);
-        out[64..ENTRY_HEAD_BYTES].fill(0);
+        put_u32(out, 64, self.term.mark);
+        out[68..ENTRY_HEAD_BYTES].fill(0);
         out[ENTRY_HEAD_BYTES + payload_bytes..].fill(0);
         length
     }
@@ -201,12 +203,12 @@ impl EntryHead {
             return Err(FormatError::Field { what: WHAT, field: "EC shard", found: u64::from(from[10]) });
         }
         check_zero(WHAT, 14, &from[14..16])?;
-        check_zero(WHAT, 64, &from[64..ENTRY_HEAD_BYTES])?;
+        check_zero(WHAT, 68, &from[68..ENTRY_HEAD_BYTES])?;
         let head = Self {
             kind: EntryKind::from_byte(from[8])?,
             flags: EntryFlags(from[9]),
             group: GroupId(u32_at(from, 16)),
-            epoch: Epoch(u32_at(from, 20)),
+            term: Term::new(Epoch(u32_at(from, 20)), u32_at(from, 64)),
             seq: Seq(u64_at(from, 24)),
             commit: Seq(u64_at(from, 32)),
             volume_epoch: VolumeEpoch(u32_at(from, 40)),
@@ -239,7 +241,7 @@ impl EntryHead {
             return field("sequence", self.seq.0);
         }
         let of_member = self.kind.is_of_member();
-        if !ordered && (self.epoch.0 != 0 || self.volume_epoch.0 != 0 || self.commit.0 != 0 && !of_member) {
+        if !ordered && (self.term != Term::NONE || self.volume_epoch.0 != 0 || self.commit.0 != 0 && !of_member) {
             return field("epoch or commit of an entry without an order", self.commit.0);
         }
         if !ordered && !of_member && uses != Uses::PassAndGroup && self.group.0 != 0 {

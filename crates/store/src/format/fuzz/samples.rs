@@ -126,7 +126,7 @@ pub fn record(kind: RecordKind, entries: &[Vec<u8>], blocks: &[u8]) -> Vec<u8> {
 pub fn ordered_head(kind: EntryKind) -> EntryHead {
     EntryHead {
         group: GroupId(0x0102_0304),
-        epoch: Epoch(6),
+        term: Term::new(Epoch(6), 0x5EED_0001),
         seq: Seq(0x10_0001),
         commit: Seq(0x10_0000),
         volume_epoch: VolumeEpoch(4),
@@ -146,7 +146,7 @@ fn write_sample(count: u32, coded: bool) -> Vec<u8> {
 
 /// Outside the order of its group.
 fn member_head(kind: EntryKind) -> EntryHead {
-    EntryHead { epoch: Epoch(0), seq: Seq(0), volume_epoch: VolumeEpoch(0), ..ordered_head(kind) }
+    EntryHead { term: Term::NONE, seq: Seq(0), volume_epoch: VolumeEpoch(0), ..ordered_head(kind) }
 }
 
 fn blocks_sample(head: EntryHead, count: u32, coded: bool) -> Vec<u8> {
@@ -338,7 +338,7 @@ fn member_samples() -> Vec<Sample> {
     let zero =
         EntryHead { flags: EntryFlags::HIDES_BELOW, ..of_chunk(InstallZero).with_range(BlockRange::new(7, 249)) };
     let mut skip = Vec::new();
-    let epochs = [(types::Epoch(1), Seq(1)), (types::Epoch(6), Seq(0x10_0000))];
+    let epochs = [(Term::new(Epoch(1), 7), Seq(1)), (Term::new(Epoch(6), 0x5EED_0001), Seq(0x10_0000))];
     let none = crate::format::MemberState::default();
     let (through, volumes) = (Seq(0x10_0400), [(VolumeId(8), types::VolumeEpoch(4))]);
     crate::format::GroupState::encode(through, &epochs, &volumes, b"{\"epoch\": 6}", none, &mut skip);
@@ -373,7 +373,7 @@ fn checkpoint_samples() -> Vec<Sample> {
     use EntryKind::*;
     let pass = |head: EntryHead, payload: &[u8]| record(RecordKind::Checkpoint, &[entry(&head, payload)], &[]);
     let mut state = Vec::new();
-    let epochs = [(types::Epoch(1), Seq(1)), (types::Epoch(6), Seq(0x10_0000))];
+    let epochs = [(Term::new(Epoch(1), 7), Seq(1)), (Term::new(Epoch(6), 0x5EED_0001), Seq(0x10_0000))];
     let volumes = [(VolumeId(8), types::VolumeEpoch(4))];
     let none = crate::format::MemberState::default();
     let (committed, group_record) = (Seq(0x10_0000), b"{\"epoch\": 6}");
