@@ -5,7 +5,6 @@
 
 need check fio python3 || finish
 
-is() { "$cairn" "${@:2}" -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
 written() {
     fio --name="$1" --ioengine=nbd --uri="$(field "$1" nbd_uri)" --rw=write --bs=64k --iodepth=4 --size=48M \
         --verify=crc32c --verify_fatal=1 --eta=never "${@:2}"

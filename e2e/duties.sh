@@ -5,14 +5,6 @@
 
 need duties fio python3 || finish
 
-refused() { local what=$1; shift; ! "$@" > "$work/refused.out" 2>&1 && grep -q -- "$what" "$work/refused.out"; }
-is() { "$cairn" "${@:2}" -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
-# Until what is asserted holds, at most so many seconds.
-until_it_is() {
-    local tries
-    for tries in $(seq $(($1 * 2))); do is "${@:2}" 2> /dev/null && return 0; sleep 0.5; done
-    is "${@:2}"
-}
 load() {
     fio --name=a --ioengine=nbd --uri="$(field a nbd_uri)" --rw=randwrite --bs=4k --iodepth=8 --size=48M \
         --verify=crc32c --verify_fatal=1 --eta=never "$@"

@@ -8,7 +8,6 @@ need kernel-client qemu-system-x86_64 python3 dpkg-deb apt-get || finish
 start_demo --nodes 3 --replicas 3 --device-size 1G --volume v:64M
 node() { "$cairn" node ls -o json | python3 -c "import json, sys; print(json.load(sys.stdin)[$1]['nvme_address'].split(':')[-1])"; }
 served_by() { "$cairn" volume info v -o json | python3 -c "import json, sys; assert json.load(sys.stdin)['nvme_addresses'][0].endswith(':$(node "$1")')"; }
-refused() { local what=$1; shift; ! "$@" > "$work/refused.out" 2>&1 && grep -q -- "$what" "$work/refused.out"; }
 check "node 1 serves the volume" served_by 0
 check "a node that is not there gets nothing" refused "it is not up" "$cairn" volume move v node-7
 check "what is no node is refused" refused "cairn node ls" "$cairn" volume move v here

@@ -4,6 +4,8 @@
 #                           demo_pid, admin, nvme_port, nbd_port
 #   stop_demo               SIGTERM, and fails unless it exits with 0 in time
 #   check WHAT COMMAND...   runs it; its output is shown only if it fails
+#   is ASSERTION COMMAND... of cairn's answer as JSON, s: holds now; until_it_is SECONDS ...: or within so many
+#   refused WHAT COMMAND... it fails, and says WHAT
 #   need NAME TOOL...       without one of the tools the proof NAME is skipped, which is a failure unless
 #                           CAIRN_ALLOW_SKIP (a list of names) names it
 #   finish                  prints the totals; the exit status is 1 if anything failed
@@ -71,6 +73,20 @@ stop_demo() {
     local status=$?
     demo_pid=
     if [ $status = 0 ]; then pass "cairn demo stops with exit status 0"; else fail "cairn demo stops with exit status $status"; fi
+}
+
+is() { "$cairn" "${@:2}" -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
+until_it_is() {
+    local tries
+    for tries in $(seq $(($1 * 4))); do is "${@:2}" 2> /dev/null && return 0; sleep 0.25; done
+    is "${@:2}"
+}
+
+refused() {
+    local what=$1; shift
+    ! "$@" > "$work/refused.out" 2>&1 < /dev/null && grep -qF -- "$what" "$work/refused.out" && return 0
+    cat "$work/refused.out"
+    return 1
 }
 
 # field NAME FIELD: one field of `cairn volume info`.

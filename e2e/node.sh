@@ -5,7 +5,6 @@
 
 need node losetup mkfs.ext4 mount umount fio python3 || finish
 
-refused() { local what=$1; shift; ! "$@" > "$work/refused.out" 2>&1 && grep -q -- "$what" "$work/refused.out"; }
 device() { truncate -s "${2:-512M}" "$work/$1"; "$cairn" device format "$work/$1"; }
 status() { "$cairn" status -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
 

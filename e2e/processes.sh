@@ -5,7 +5,6 @@
 
 need processes etcd fio nbdinfo python3 || finish
 
-is() { "$cairn" "${@:2}" -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
 status() { is "$1" status; }
 of_node() { "$cairn" node ls -o json | python3 -c "import json, sys; print(json.load(sys.stdin)[$1 - 1]['$2'])"; }
 # worker N: the process that is the node; its parent is the supervisor.

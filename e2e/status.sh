@@ -5,13 +5,6 @@
 
 need status fio python3 || finish
 
-is() { "$cairn" "${@:2}" -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
-# Until what is asserted holds, at most so many seconds.
-until_it_is() {
-    local tries
-    for tries in $(seq $(($1 * 4))); do is "${@:2}" 2> /dev/null && return 0; sleep 0.25; done
-    is "${@:2}"
-}
 says() { "$cairn" status | grep -q -- "$1"; }
 device() { echo "$work/d/node-$1/device-1.img"; }
 

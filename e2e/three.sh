@@ -5,8 +5,6 @@
 
 need three fio nbdinfo nbdcopy qemu-io python3 || finish
 
-refused() { local what=$1; shift; ! "$@" > "$work/refused.out" 2>&1 && grep -q -- "$what" "$work/refused.out"; }
-is() { "$cairn" "${@:2}" -o json | python3 -c "import json, sys; s = json.load(sys.stdin); $1"; }
 status() { is "$1" status; }
 of_node() { "$cairn" node ls -o json | python3 -c "import json, sys; print(json.load(sys.stdin)[$1]['$2'])"; }
 load() {

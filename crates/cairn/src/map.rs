@@ -1,12 +1,13 @@
-//! `cairn map export` and `cairn map import`.
+//! `cairn map`: the cluster's map as a file, and made anew where it was lost.
 
 use crate::Failure;
 use crate::output::{Format, show};
 use clap::Subcommand;
 use node::config::NodeConfig;
-use node::map_file::{self, Told};
+use node::map_file::{self, GatheredTold, RebuiltTold, Told};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use types::StoreId;
 
 pub(crate) const HELP: &str = "\
 Examples, to give a cluster another etcd; all nodes are stopped first:
@@ -16,7 +17,14 @@ Examples, to give a cluster another etcd; all nodes are stopped first:
 The file has names, places and numbers, no data; the key by which nodes know each other is in it: keep it as you keep
 etcd. Exported when no node runs it is the whole map. An older one is not: groups whose devices know better than it
 refuse it and stop, which `cairn status` tells, until a newer one is imported. It is a help then to see what there was.
-No number is given twice: ids and epochs go on far behind those of the file. Back up etcd as its own documentation says.";
+No number is given twice: ids and epochs go on far behind those of the file. Back up etcd as its own documentation says.
+
+Where etcd was lost, or restored from an old backup, the map is made anew. All nodes are stopped; on each:
+  cairn map gather --config /etc/cairn/node.toml node-1.json         its copy of the map, and what its devices know
+and on one of them, when the node's file names an etcd that has nothing:
+  cairn map rebuild --config /etc/cairn/node.toml node-1.json node-2.json node-3.json
+Who is in sync is what the newest of all devices says. It is refused as long as a store was not looked at that may know
+better. What was made, renamed or deleted in the last seconds before the loss may be as it was before.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MapCommand {
@@ -36,6 +44,95 @@ pub(crate) enum MapCommand {
         /// What was exported
         file: PathBuf,
     },
+    /// Write what this node and its devices know of the map to a file; the node is to be stopped, etcd is not asked
+    Gather {
+        /// The node's file: it says where the devices are
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Replaced if it is there
+        file: PathBuf,
+    },
+    /// Make the map anew of what was gathered of all nodes, in an etcd that has none; all nodes are to be stopped
+    Rebuild {
+        /// The node's file: it says where the map is to be
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// A store that is gone for good; what it alone had is lost
+        #[arg(long, value_name = "STORE", value_parser = store_of)]
+        lost: Vec<StoreId>,
+        /// What was gathered, of each node
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+fn store_of(text: &str) -> Result<StoreId, String> {
+    let is_it = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let id = u128::from_str_radix(text, 16).ok().filter(|_| is_it);
+    id.map(StoreId).ok_or_else(|| "a store has 32 hex digits, as `cairn device ls` shows them".to_owned())
+}
+
+#[derive(Debug, Serialize)]
+struct GatherReport {
+    revision: Option<u64>,
+    devices: Vec<DeviceReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeviceReport {
+    path: String,
+    store: String,
+    groups: usize,
+    damaged: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct RebuildReport {
+    cluster: String,
+    revision: u64,
+    keys: usize,
+    newer: usize,
+    unknown: Vec<u32>,
+}
+
+fn gather(config: &NodeConfig, file: &Path, format: Format) -> Result<(), Failure> {
+    let GatheredTold { revision, devices } = map_file::gather(config, file).map_err(Failure::of)?;
+    let device = |(path, store, groups, damaged): (String, StoreId, usize, bool)| DeviceReport {
+        path,
+        store: store.to_string(),
+        groups,
+        damaged,
+    };
+    let report = GatherReport { revision, devices: devices.into_iter().map(device).collect() };
+    show(format, &report, |report| {
+        let mut text = match report.revision {
+            Some(revision) => format!("the node's copy of the map is as of revision {revision}\n"),
+            None => "the node has no copy of the map: another node's is needed\n".to_owned(),
+        };
+        for device in &report.devices {
+            let state = if device.damaged { "; it is damaged, and may have known more" } else { "" };
+            text += &format!("{} knows {} groups (store {}){state}\n", device.path, device.groups, device.store);
+        }
+        text + &format!("all of it is in {}\n", file.display())
+    })
+}
+
+fn rebuild(config: &NodeConfig, files: &[PathBuf], lost: &[StoreId], format: Format) -> Result<(), Failure> {
+    let RebuiltTold { map, newer, unknown } = map_file::rebuild(config, files, lost).map_err(Failure::of)?;
+    let Told { cluster, revision, keys, .. } = map;
+    let unknown = unknown.iter().map(|group| group.0).collect();
+    let report = RebuildReport { cluster: cluster.to_string(), revision, keys, newer, unknown };
+    show(format, &report, |report| {
+        let RebuildReport { cluster, revision, keys, newer, unknown } = report;
+        let mut text = format!(
+            "the map of cluster {cluster} is made anew: {keys} keys as of revision {revision}, and newer records of {newer} groups from devices\nstart the nodes\n"
+        );
+        if !unknown.is_empty() {
+            text +=
+                &format!("{} groups that devices know are in no copy of the map, and were left out\n", unknown.len());
+        }
+        text
+    })
 }
 
 #[derive(Debug, Serialize)]
@@ -49,6 +146,8 @@ struct Report {
 pub(crate) fn run(command: MapCommand, format: Format) -> Result<(), Failure> {
     let read = |config: PathBuf| NodeConfig::read(&config).map_err(Failure::of);
     let (file, what, done) = match command {
+        MapCommand::Gather { config, file } => return gather(&read(config)?, &file, format),
+        MapCommand::Rebuild { config, lost, files } => return rebuild(&read(config)?, &files, &lost, format),
         MapCommand::Export { config, file } => {
             let done = map_file::export(&read(config)?, &file);
             (file, "written to", done)

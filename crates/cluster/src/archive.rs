@@ -21,7 +21,7 @@ use types::{ClusterId, VolumeEpoch};
 /// What is written today.
 const FORMAT: u32 = 1;
 /// Ids and epochs that may have been given since the export are not given again.
-const SKIPPED: u32 = 1 << 16;
+pub(crate) const SKIPPED: u32 = 1 << 16;
 /// Keys in one transaction.
 const KEYS_AT_ONCE: usize = 64;
 /// Requests without an answer, one after the other, until the import is given up.
@@ -57,6 +57,11 @@ pub enum ImportError {
 }
 
 impl Archive {
+    /// Of these entries.
+    pub(crate) fn new(revision: u64, taken_at_ns: u64, entries: BTreeMap<String, Value>) -> Self {
+        Self { format: FORMAT, revision, taken_at_ns, entries }
+    }
+
     /// All of a map.
     ///
     /// # Errors
@@ -69,7 +74,7 @@ impl Archive {
             Err(error) => Err(CatalogError::BadRecord { key: item.key, why: error.to_string() }),
         };
         let entries = lasting.map(entry).collect::<Result<_, _>>()?;
-        Ok(Self { format: FORMAT, revision: listing.revision.0, taken_at_ns, entries })
+        Ok(Self::new(listing.revision.0, taken_at_ns, entries))
     }
 
     /// The cluster whose map it is.

@@ -53,7 +53,8 @@ pub use place::{
     UnknownFailureDomain, VolumePlacement, WantedRecord,
 };
 
-use id_format::{bytes, hex, hex_list, number, number_list, optional_number};
+pub(crate) use id_format::hex;
+use id_format::{bytes, hex_list, number, number_list, optional_number};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -545,6 +546,10 @@ pub mod keys {
     /// All pieces of a table.
     pub fn table(table: u32) -> String {
         format!("{TABLES}{table:08x}/")
+    }
+    /// Whether the key lives under the lease of a node that runs: whoever lives says it again.
+    pub fn is_of_a_life(key: &str) -> bool {
+        [SESSIONS, CLIENTS, DOORS].iter().any(|prefix| key.starts_with(prefix))
     }
     /// Sessions of all stores.
     pub const SESSIONS: &str = "sessions/";

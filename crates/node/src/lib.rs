@@ -38,6 +38,7 @@ pub mod joining;
 pub mod keys;
 mod local_node;
 pub mod log;
+mod map_copy;
 pub mod map_file;
 mod metrics;
 pub mod node_name;

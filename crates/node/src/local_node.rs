@@ -282,6 +282,7 @@ impl LocalNode {
             map,
         };
         if config.map.is_shared() {
+            crate::map_copy::keep(options.map.clone(), crate::map_copy::path_of(&config));
             await_pool(&options, &config).await?;
         }
         let assembly = Assembly::start(options).await?;

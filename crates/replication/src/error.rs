@@ -101,7 +101,7 @@ pub enum GroupError {
 pub enum StartError {
     /// The map is older than what the member knows: it was restored from a backup, or is another cluster's.
     #[error(
-        "the map says epoch {map} for group {group}, its member has been in epoch {member}: the map went back in time; restore a newer one or rebuild it from the devices"
+        "the map says epoch {map} for group {group}, its member has been in epoch {member}: the map went back in time; restore a newer one, or make it anew of what the devices know (`cairn map rebuild`)"
     )]
     MapWentBack {
         /// The group.

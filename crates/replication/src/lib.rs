@@ -46,5 +46,6 @@ pub use fill::Owner;
 pub use group::{Group, GroupRef, Place, Placed, Reader, Sought, Stamp, Standing};
 pub use layers::LayerEnd;
 pub use lengths::{CoreLengths, GroupLengths, PREPARED_BYTES_MAX, PREPARED_ENTRIES_MAX, ShardLengths};
+pub use record::newest_record;
 pub use scrub::HeldLeaf;
 pub use shard::GroupShard;

@@ -52,6 +52,7 @@ mod entry;
 mod error;
 pub mod format;
 pub mod index;
+mod known;
 mod open;
 mod ordered;
 mod parallel;
@@ -69,6 +70,7 @@ pub use entry::{
 };
 pub use error::{AppendError, Damage, OpenError, ReadError, StoreError};
 pub use index::LayerUsage;
+pub use known::{Known, known};
 pub use open::{GroupRecovery, Recovered, Recovery, RecoveryCounters};
 pub use ordered::{OrderedBytes, OrderedEntries, OrderedError, encode_ordered, ordered_bytes};
 pub use shard::{

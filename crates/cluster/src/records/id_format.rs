@@ -89,7 +89,7 @@ pub(super) mod number_list {
     }
 }
 
-pub(super) mod hex {
+pub(crate) mod hex {
     use super::ids::HexId;
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

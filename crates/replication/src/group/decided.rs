@@ -412,10 +412,10 @@ fn told(refusal: &Refusal) -> String {
             "its primary does not have entry {seq} of epoch {epoch}, which was committed here: one of the two stores lost what it had acknowledged; `cairn group force` decides"
         ),
         Refusal::MapWentBack { map, known } => format!(
-            "the map says epoch {map}, this member has been in epoch {known}: the map went back in time; restore a newer one or rebuild it from the devices"
+            "the map says epoch {map}, this member has been in epoch {known}: the map went back in time; restore a newer one, or make it anew of what the devices know (`cairn map rebuild`)"
         ),
         Refusal::TwoRecords { epoch } => format!(
-            "there are two records of epoch {epoch}: the map went back in time, and others went on from there; restore a newer one or rebuild it from the devices"
+            "there are two records of epoch {epoch}: the map went back in time, and others went on from there; restore a newer one, or make it anew of what the devices know (`cairn map rebuild`)"
         ),
     }
 }

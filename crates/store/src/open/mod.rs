@@ -232,6 +232,12 @@ pub(crate) async fn examine(device: &Device, store: &Arc<Store>, index: ShardInd
     Examined { damage: recovery.damage, state, table }
 }
 
+/// What opening would find in a shard.
+pub(crate) async fn look_at_groups(device: &Device, store: &Arc<Store>, index: ShardIndex) -> Recovery {
+    let (mut replay, findings) = read_shard(device, store, index).await;
+    conclude(store, index, &mut replay, &findings)
+}
+
 async fn read_shard(device: &Device, store: &Arc<Store>, index: ShardIndex) -> (Replay, Findings) {
     let root = store.root(index);
     let segments = store.found_segments(index);

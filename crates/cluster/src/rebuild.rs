@@ -1,0 +1,359 @@
+//! The map made anew, after its store was lost: from what nodes kept of it, and from what their devices know.
+//!
+//! ```text
+//!   each node, as it runs   map ──watch──▶ MapCopy ──▶ a file beside its own
+//!   each node, stopped      that file, and of each device the newest record of each group ──▶ Gathered
+//!   once                    all of these ──rebuild──▶ Archive ──import──▶ a map that has nothing
+//! ```
+//!
+//! **Who knows what.** Pools, volumes, devices, places: the newest copy, which is some moments behind the map. Who counts in a
+//! group: its members, whose records are entries of the group; the newest of all is the map's, or the map's last change was of
+//! no consequence yet. So nothing is rebuilt unless every store that counted in a group's newest record was looked at, or is
+//! said to be lost.
+
+use crate::archive::{Archive, SKIPPED};
+use crate::map::{Event, Listing, Revision};
+use crate::records::{ControlRecord, GroupRecord, Record, keys};
+use crate::typed::{decode, encode};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{ClusterId, Epoch, GroupId, StoreId};
+
+/// What is written today.
+const FORMAT: u32 = 1;
+
+/// A map as somebody heard of it.
+#[derive(Debug, Default)]
+pub struct MapCopy {
+    revision: Revision,
+    entries: BTreeMap<String, Vec<u8>>,
+}
+
+impl MapCopy {
+    /// All that lasts of what was listed.
+    pub fn of(listing: Listing) -> Self {
+        let lasting = listing.items.into_iter().filter(|item| !keys::is_of_a_life(&item.key));
+        Self { revision: listing.revision, entries: lasting.map(|item| (item.key, item.value)).collect() }
+    }
+
+    /// Takes in what has happened; whether any of it is worth a new file: how full devices are is not.
+    pub fn hear(&mut self, events: &[Event]) -> bool {
+        let mut is_worth_it = false;
+        for Event { revision, key, value } in events {
+            self.revision = self.revision.max(*revision);
+            if keys::is_of_a_life(key) {
+                continue;
+            }
+            is_worth_it |= !key.starts_with(keys::STORE_USAGE);
+            match value {
+                Some(value) => self.entries.insert(key.clone(), value.clone()),
+                None => self.entries.remove(key),
+            };
+        }
+        is_worth_it
+    }
+
+    /// The revision that it is of.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// As an export would be.
+    ///
+    /// # Errors
+    /// A key that holds no JSON.
+    pub fn archive(&self, taken_at_ns: u64) -> Result<Archive, serde_json::Error> {
+        let entries = self.entries.iter().map(|(key, value)| Ok((key.clone(), serde_json::from_slice(value)?)));
+        Ok(Archive::new(self.revision.0, taken_at_ns, entries.collect::<Result<_, serde_json::Error>>()?))
+    }
+}
+
+/// What one node has: a file that goes to where the map is made anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gathered {
+    /// Of this file: 1.
+    pub format: u32,
+    /// Its copies of the map.
+    pub copies: Vec<Archive>,
+    /// Its devices.
+    pub stores: Vec<StoreKnows>,
+}
+
+/// What a device knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreKnows {
+    /// Its store.
+    #[serde(with = "crate::records::hex")]
+    pub store: StoreId,
+    /// Where it was found.
+    pub path: String,
+    /// Whether it may have known more: what it says counts, what it does not say proves nothing.
+    pub is_damaged: bool,
+    /// The newest record of each group that the store has been a member of.
+    pub groups: Vec<GroupRecord>,
+}
+
+impl Gathered {
+    /// Of these copies and devices.
+    pub fn new(copies: Vec<Archive>, stores: Vec<StoreKnows>) -> Self {
+        Self { format: FORMAT, copies, stores }
+    }
+}
+
+/// A map that was made anew, and what it was made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// To be imported.
+    pub archive: Archive,
+    /// Groups of which a device knew a newer record than the copy.
+    pub newer: usize,
+    /// Groups that a device knows and the copy does not: nothing is made of them.
+    pub unknown: Vec<GroupId>,
+}
+
+/// Why no map is made of what was gathered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RebuildError {
+    /// A file of another build, or none.
+    #[error("it is nothing that `cairn map gather` wrote in format {FORMAT}")]
+    Format,
+    /// Nobody kept one.
+    #[error("no node's copy of the map is in these files: names and places are nowhere else")]
+    NoCopy,
+    /// A copy that cannot be read.
+    #[error("the copy of the map cannot be used: {0}")]
+    BadCopy(String),
+    /// Nodes of two clusters.
+    #[error("copies of two clusters are in these files: {0} and {1}")]
+    TwoClusters(ClusterId, ClusterId),
+    /// Others went on by a map that was restored.
+    #[error(
+        "group {group}: there are two records of epoch {epoch}: it was led by two maps, and what is in one copy is not in the other"
+    )]
+    TwoRecords {
+        /// Of which group.
+        group: GroupId,
+        /// Of both.
+        epoch: Epoch,
+    },
+    /// Somebody may know better.
+    #[error("nothing, or not all, was gathered of {}, and {groups} groups counted on {}: {}", several(.stores, "store"), if .stores.len() == 1 { "it" } else { "them" }, .stores.join(", "))]
+    Missing {
+        /// Stores, and where they were.
+        stores: Vec<String>,
+        /// Groups of which one of these counted.
+        groups: usize,
+    },
+}
+
+fn several<T>(items: &[T], what: &str) -> String {
+    format!("{} {what}{}", items.len(), if items.len() == 1 { "" } else { "s" })
+}
+
+/// Makes a map of what nodes have. `lost`: stores that are gone for good.
+///
+/// # Errors
+/// See [`RebuildError`]; nothing is decided by halves.
+pub fn rebuild(gathered: &[Gathered], lost: &[StoreId]) -> Result<Rebuilt, RebuildError> {
+    if gathered.iter().any(|one| one.format != FORMAT) {
+        return Err(RebuildError::Format);
+    }
+    let mut archive = newest_copy(gathered)?.clone();
+    let bad = |why: &dyn ToString| RebuildError::BadCopy(why.to_string());
+    let mut groups = BTreeMap::new();
+    for (key, value) in archive.entries.iter().filter(|(key, _)| key.starts_with(keys::GROUPS)) {
+        let record: GroupRecord = decode(key, value.to_string().as_bytes()).map_err(|error| bad(&error))?;
+        groups.insert(record.id, (record, false));
+    }
+    let mut unknown = BTreeSet::new();
+    for known in gathered.iter().flat_map(|one| &one.stores).flat_map(|store| &store.groups) {
+        let Some((newest, is_newer)) = groups.get_mut(&known.id) else {
+            unknown.insert(known.id);
+            continue;
+        };
+        if known.epoch > newest.epoch {
+            (*newest, *is_newer) = (known.clone(), true);
+        } else if known.epoch == newest.epoch && !is_same(known, newest) {
+            return Err(RebuildError::TwoRecords { group: known.id, epoch: known.epoch });
+        }
+    }
+    let sound = gathered.iter().flat_map(|one| &one.stores).filter(|store| !store.is_damaged).map(|store| store.store);
+    let there: BTreeSet<StoreId> = sound.chain(lost.iter().copied()).collect();
+    let counted = |record: &GroupRecord| -> Vec<StoreId> {
+        record.in_sync.iter().chain(&record.eligible).copied().filter(|store| !there.contains(store)).collect()
+    };
+    let missing: Vec<_> =
+        groups.values().map(|(record, _)| counted(record)).filter(|stores| !stores.is_empty()).collect();
+    if !missing.is_empty() {
+        let stores: BTreeSet<_> = missing.iter().flatten().collect();
+        let stores = stores.into_iter().map(|store| place_of(&archive, *store)).collect();
+        return Err(RebuildError::Missing { stores, groups: missing.len() });
+    }
+    let newer = groups.values().filter(|(_, is_newer)| *is_newer).count();
+    for (record, _) in groups.into_values().filter(|(_, is_newer)| *is_newer) {
+        let value = serde_json::from_slice(&encode(&record)).map_err(|error| bad(&error))?;
+        archive.entries.insert(record.key(), value);
+    }
+    Ok(Rebuilt { archive, newer, unknown: unknown.into_iter().collect() })
+}
+
+/// As far as members know: they write down who is who.
+fn is_same(one: &GroupRecord, other: &GroupRecord) -> bool {
+    let who = |record: &GroupRecord| {
+        let GroupRecord { primary, life, in_sync, eligible, joining, .. } = record.clone();
+        (primary, life, in_sync, eligible, joining)
+    };
+    who(one) == who(other)
+}
+
+/// The one of the highest revision, of the store that was filled last: with each import numbers go far ahead.
+fn newest_copy(gathered: &[Gathered]) -> Result<&Archive, RebuildError> {
+    let mut newest: Option<((u64, u64), ClusterId, &Archive)> = None;
+    for copy in gathered.iter().flat_map(|one| &one.copies) {
+        let bad = |why: &dyn ToString| RebuildError::BadCopy(why.to_string());
+        let cluster = copy.cluster().map_err(|error| bad(&error))?.id;
+        let control = copy
+            .entries
+            .get(keys::CONTROL)
+            .map(|value| decode::<ControlRecord>(keys::CONTROL, value.to_string().as_bytes()));
+        let control = control.transpose().map_err(|error| bad(&error))?.map_or(0, |control| control.epoch);
+        let age = (control / u64::from(SKIPPED), copy.revision);
+        if let Some((_, other, _)) = newest.filter(|(_, other, _)| *other != cluster) {
+            return Err(RebuildError::TwoClusters(other, cluster));
+        }
+        if newest.is_none_or(|(newest, ..)| age > newest) {
+            newest = Some((age, cluster, copy));
+        }
+    }
+    newest.map(|(_, _, copy)| copy).ok_or(RebuildError::NoCopy)
+}
+
+/// A store, and where the map had it.
+fn place_of(archive: &Archive, store: StoreId) -> String {
+    let device = archive.entries.get(&keys::device(store));
+    let text = |name: &str| Some(device?.get(name)?.to_string().trim_matches('"').to_owned());
+    match (text("node"), text("path")) {
+        (Some(node), Some(path)) => format!("{store} (node {node}, {path})"),
+        _ => store.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{ClusterRecord, GroupState};
+    use types::Incarnation;
+
+    const A: StoreId = StoreId(1);
+    const B: StoreId = StoreId(2);
+    const C: StoreId = StoreId(3);
+
+    fn group(epoch: u32, in_sync: &[StoreId], joining: &[StoreId]) -> GroupRecord {
+        GroupRecord {
+            id: GroupId(5),
+            table: 1,
+            pool: "default".to_owned(),
+            epoch: Epoch(epoch),
+            primary: in_sync[0],
+            life: Incarnation(1),
+            in_sync: in_sync.to_vec(),
+            eligible: Vec::new(),
+            joining: joining.to_vec(),
+            members: vec![A, B, C],
+            min_in_sync: 2,
+            state: GroupState::Active,
+        }
+    }
+
+    fn copy(cluster: u128, revision: u64, control: u64, group: &GroupRecord) -> Archive {
+        let json = |bytes: Vec<u8>| serde_json::from_slice(&bytes).expect("it is JSON");
+        let cluster = ClusterRecord { id: ClusterId(cluster), cluster_version: 1, created_at_ns: 1, replicas: None };
+        let control = ControlRecord { epoch: control, node: types::NodeId(1) };
+        let entries = [
+            (keys::CLUSTER.to_owned(), json(encode(&cluster))),
+            (group.key(), json(encode(group))),
+            (keys::CONTROL.to_owned(), json(encode(&control))),
+        ];
+        Archive::new(revision, 0, entries.into())
+    }
+
+    fn knows(store: StoreId, group: GroupRecord) -> StoreKnows {
+        StoreKnows { store, path: format!("/dev/{store}"), is_damaged: false, groups: vec![group] }
+    }
+
+    fn found(rebuilt: &Rebuilt) -> GroupRecord {
+        decode("", rebuilt.archive.entries[&group(1, &[A], &[]).key()].to_string().as_bytes()).expect("it is one")
+    }
+
+    /// The copy says that three are in sync; one of them knows that it was alone with another since.
+    #[test]
+    fn the_newest_record_of_all_members_counts() {
+        let copied =
+            Gathered::new(vec![copy(9, 70, 1, &group(4, &[A, B, C], &[]))], vec![knows(B, group(4, &[A, B, C], &[]))]);
+        let one = Gathered::new(Vec::new(), vec![knows(A, group(6, &[A, C], &[B]))]);
+        let other = Gathered::new(Vec::new(), vec![knows(C, group(5, &[A, C], &[B]))]);
+        let rebuilt = rebuild(&[copied.clone(), one.clone(), other], &[]).expect("all were looked at");
+        assert_eq!((found(&rebuilt).epoch, found(&rebuilt).in_sync, rebuilt.newer), (Epoch(6), vec![A, C], 1));
+        let missing = rebuild(&[copied.clone(), one.clone()], &[]).expect_err("C counts");
+        assert!(matches!(&missing, RebuildError::Missing { stores, groups: 1 } if stores.len() == 1), "{missing}");
+        let damaged = StoreKnows { is_damaged: true, ..knows(C, group(5, &[A, C], &[B])) };
+        let damaged = rebuild(&[copied.clone(), one.clone(), Gathered::new(Vec::new(), vec![damaged])], &[]);
+        assert_eq!(damaged, Err(missing), "it may have known more");
+        assert!(rebuild(&[copied, one], &[C]).is_ok(), "it is lost for good");
+    }
+
+    #[test]
+    fn a_member_that_is_being_filled_need_not_be_there() {
+        let one =
+            Gathered::new(vec![copy(9, 70, 1, &group(4, &[A, B], &[C]))], vec![knows(A, group(4, &[A, B], &[C]))]);
+        let other = Gathered::new(Vec::new(), vec![knows(B, group(3, &[A, B, C], &[]))]);
+        assert_eq!(rebuild(&[one, other], &[]).expect("both are there").newer, 0);
+    }
+
+    #[test]
+    fn two_records_of_one_epoch_are_refused() {
+        let one =
+            Gathered::new(vec![copy(9, 70, 1, &group(4, &[A, B, C], &[]))], vec![knows(A, group(5, &[A, B], &[C]))]);
+        let other =
+            Gathered::new(Vec::new(), vec![knows(B, group(5, &[B, C], &[A])), knows(C, group(5, &[B, C], &[A]))]);
+        let refused = rebuild(&[one, other], &[]);
+        assert_eq!(refused, Err(RebuildError::TwoRecords { group: GroupId(5), epoch: Epoch(5) }));
+    }
+
+    /// Revisions begin anew in another etcd; the copy of one that was left long ago may have a higher one.
+    #[test]
+    fn a_copy_of_the_etcd_before_is_older() {
+        let all = |epoch| group(epoch, &[A, B, C], &[]);
+        let before = Gathered::new(vec![copy(9, 90_000, 12, &all(4))], vec![knows(A, all(8)), knows(B, all(8))]);
+        let after = Gathered::new(vec![copy(9, 300, 12 + u64::from(SKIPPED), &all(8))], vec![knows(C, all(8))]);
+        let rebuilt = rebuild(&[before.clone(), after], &[]).expect("all are there");
+        assert_eq!((rebuilt.archive.revision, rebuilt.newer), (300, 0));
+        let foreign = Gathered::new(vec![copy(10, 1, 0, &all(8))], Vec::new());
+        let refused = rebuild(&[before, foreign], &[]);
+        assert_eq!(refused, Err(RebuildError::TwoClusters(ClusterId(9), ClusterId(10))));
+        assert_eq!(rebuild(&[Gathered::new(Vec::new(), vec![knows(A, all(8))])], &[]), Err(RebuildError::NoCopy));
+    }
+
+    #[test]
+    fn a_copy_is_what_an_export_would_be() {
+        let item = |key: &str, value: &str| crate::map::KeyValue {
+            key: key.to_owned(),
+            value: value.as_bytes().to_vec(),
+            modified: Revision(3),
+            lease: None,
+        };
+        let items = vec![item("volumes/1", "{\"a\":1}"), item(&keys::session(A), "{}")];
+        let mut copy = MapCopy::of(Listing { revision: Revision(7), items });
+        let event = |revision, key: String, value: Option<&str>| Event {
+            revision: Revision(revision),
+            key,
+            value: value.map(|value| value.as_bytes().to_vec()),
+        };
+        assert!(!copy.hear(&[event(8, keys::session(B), Some("{}"))]));
+        assert!(!copy.hear(&[event(9, format!("{}1", keys::STORE_USAGE), Some("{}"))]), "not for that alone");
+        assert!(copy.hear(&[event(10, "volumes/1".to_owned(), None), event(10, "volumes/2".to_owned(), Some("{}"))]));
+        let archive = copy.archive(5).expect("it is JSON");
+        assert_eq!((archive.revision, archive.entries.len()), (10, 2), "{archive:?}");
+        assert!(archive.entries.contains_key("volumes/2"));
+    }
+}
