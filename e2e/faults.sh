@@ -2,10 +2,10 @@
 # A cluster of processes under load, hurt: nodes paused and killed, the map killed, the power cut; judged by the simulator's
 # checker from what clients saw (crates/faults).
 #   e2e/faults.sh [SCENARIO...]     all, or those named
-# Time: 500 s.
+# Time: 700 s.
 . "$(dirname "$0")/lib.sh"
 
-need faults etcd || finish
+need faults etcd mkfs.ext4 fsfreeze || finish
 export CAIRN_BIN=$cairn
 faults=$(dirname "$cairn")/cairn-faults
 [ -x "$faults" ] || { fail "no $faults: build it with 'cargo build --release --workspace'"; finish; }

@@ -49,7 +49,7 @@ def describe_shard(shard):
         "accepted_gaps": [gap for gap in shard.accepted if gap[0] <= gap[1]],
         "stopped_at": shard.root.stop_sequence, "stops": shard.root.stops,
         "groups": [{"group": number, "committed": group.committed, "prepared": group.prepared,
-                    "epochs": sorted(group.epochs.items()), "volumes": sorted(group.volumes.items())}
+                    "epochs": [(term >> 32, term & 0xFFFF_FFFF, first) for term, first in sorted(group.epochs.items())], "volumes": sorted(group.volumes.items())}
                    for number, group in sorted(shard.groups.items())],
     }
 

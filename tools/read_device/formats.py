@@ -96,15 +96,21 @@ KINDS = {
 
 Entry = namedtuple("Entry", "kind hides_below first blocks group epoch sequence commit layer chunk key payload data length keeps carried", defaults=[False, False])
 Record = namedtuple("Record", "segment offset length kind sequence durable incarnation entries")
-ENTRY = struct.Struct("<IIBBBBHHIIQQIIQII16s")
+ENTRY = struct.Struct("<IIBBBBHHIIQQIIQIII12s")
 RECORD = struct.Struct("<4sBBBBIIH6sQQQQQ16s")
+
+
+def term(epoch, mark):
+    """Epoch and mark of who led in it as one number: in that order they rise."""
+    return epoch << 32 | mark
 
 
 def entry_at(data, at, record_kind):
     """The entry at `at`, without the place of its data; and where the next one begins."""
     require(at + 80 <= len(data), "an entry is cut off")
     (length, payload, kind, flags, ec, first, blocks, zero, group, epoch, sequence, commit, volume_epoch, key, layer, chunk,
-     atomic, spare) = ENTRY.unpack_from(data, at)
+     atomic, mark, spare) = ENTRY.unpack_from(data, at)
+    epoch = term(epoch, mark)
     require(kind in KINDS and KINDS[kind][1] == record_kind, f"an entry of kind {kind} does not belong here")
     used = KINDS[kind][0]
     require(length == 80 + (payload + 7) // 8 * 8 and at + length <= len(data), "an entry's length is wrong")
@@ -151,7 +157,7 @@ def group_state_from(payload):
     committed, epochs, volumes, record, member = struct.unpack_from("<QIIII", payload)
     record_at = 24 + 16 * (epochs + volumes)
     require(len(payload) == record_at + record + member, "a group's state is malformed")
-    return GroupState(committed, [struct.unpack_from("<I4xQ", payload, 24 + 16 * i) for i in range(epochs)],
+    return GroupState(committed, [(term(*pair), first) for *pair, first in (struct.unpack_from("<IIQ", payload, 24 + 16 * i) for i in range(epochs))],
                       [struct.unpack_from("<QI", payload, 24 + 16 * (epochs + i)) for i in range(volumes)],
                       payload[record_at:record_at + record], payload[record_at + record:])
 

@@ -263,7 +263,8 @@ class Replay(unittest.TestCase):
 
     def test_what_was_skipped_is_void(self):
         def skip(through, commit, *epochs):
-            payload = struct.pack("<QIIII", through, len(epochs), 1, 1, 0) + b"".join(struct.pack("<I4xQ", *one) for one in epochs)
+            # Epoch 0: a term is its mark.
+            payload = struct.pack("<QIIII", through, len(epochs), 1, 1, 0) + b"".join(struct.pack("<IIQ", 0, *one) for one in epochs)
             return entry(SKIP, commit=commit, epoch=0, layer=0, payload=payload + struct.pack("<QI4x", 5, 2) + b"r")
         def places(*steps, **options):
             shard = replayed(write(1, 0, [4000]), write(2, 1, [5000]), write(3, 2, [6000]), *steps, **options)

@@ -1,6 +1,7 @@
 //! `cairn demo --processes` in a directory of its own: what it says of itself, and how it is hurt.
 
 use crate::load::{Load, Target};
+use crate::medium::{Medium, MediumKind};
 use e2e::admin;
 use e2e::demo::{Demo, binary};
 use e2e::directory::TemporaryDirectory;
@@ -22,6 +23,9 @@ const VOLUME_SIZE: &str = "128M";
 
 /// A cluster of processes on this machine.
 pub struct Cluster {
+    // Processes end before what they write to goes.
+    demo: Option<Demo>,
+    media: Vec<(usize, Medium)>,
     directory: TemporaryDirectory,
     nodes: usize,
     device_bytes: u64,
@@ -29,7 +33,6 @@ pub struct Cluster {
     written_over: Vec<usize>,
     /// Devices that took the place of a node's first.
     replaced: Vec<(usize, PathBuf)>,
-    demo: Option<Demo>,
     admins: Vec<SocketAddr>,
     /// Who answered last, from 0.
     answers: Cell<usize>,
@@ -54,6 +57,8 @@ pub struct Shape {
 pub const GATHERED: Shape = Shape { nodes: 3, device_size: "512M", placement: "local:node-1" };
 /// Each node leads some of the volume's groups.
 pub const SPREAD: Shape = Shape { placement: "spread", ..GATHERED };
+/// The same of five: each group has three of them.
+pub const FIVE: Shape = Shape { nodes: 5, ..SPREAD };
 
 /// Processes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +73,13 @@ impl Cluster {
     /// A new one, with three copies of a volume that nothing was written to.
     pub fn new(shape: Shape) -> Self {
         let mut this = Self {
+            demo: None,
+            media: Vec::new(),
             directory: TemporaryDirectory::on_disk(),
             nodes: shape.nodes,
             device_bytes: 0,
             written_over: Vec::new(),
             replaced: Vec::new(),
-            demo: None,
             admins: Vec::new(),
             answers: Cell::new(0),
             causes: RefCell::default(),
@@ -134,6 +140,19 @@ impl Cluster {
     pub fn truncate(&self, node: usize, size_bytes: u64) {
         let device = std::fs::File::options().write(true).open(self.device(node)).expect("it is a file");
         device.set_len(size_bytes).expect("it can be cut");
+    }
+
+    /// A node's files are on a medium of their own from now on; nothing runs meanwhile.
+    pub fn put_on(&mut self, node: usize, kind: MediumKind) {
+        assert!(self.demo.is_none(), "files of a process that runs are not moved");
+        let place = self.path(&format!("d/node-{node}"));
+        let medium = Medium::under(kind, &place, &self.path(&format!("medium-{node}.img")));
+        self.media.push((node, medium));
+    }
+
+    /// The medium that a node's files were put on.
+    pub fn medium(&self, node: usize) -> &Medium {
+        &self.media.iter().find(|(of, _)| *of == node).expect("they were put on one").1
     }
 
     /// Damaged places that a node's devices are said to have.

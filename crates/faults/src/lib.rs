@@ -10,6 +10,7 @@
 //!
 //! - [`load`]: writes, parts of blocks, several blocks, zeroes, discards and reads; every attempt is an operation of the history.
 //! - [`cluster`]: the processes, what they say of themselves, and how they are hurt.
+//! - [`medium`]: what a node's device lies on, where that is to fail.
 //! - [`scenario`]: one fault each, with what has to be seen of it.
 //!
 //! **Promises.** What was acknowledged and is not read fails the scenario, as does a read that no order of operations explains, a
@@ -20,4 +21,5 @@
 
 pub mod cluster;
 pub mod load;
+pub mod medium;
 pub mod scenario;

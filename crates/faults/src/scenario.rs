@@ -1,8 +1,9 @@
 //! One fault each: load runs, the fault comes, the load goes on within 30 s, status says why, all becomes whole again, and what
 //! clients saw is judged.
 
-use crate::cluster::{Cluster, GATHERED, SPREAD, Shape, StandsStill, signal};
+use crate::cluster::{Cluster, FIVE, GATHERED, SPREAD, Shape, StandsStill, signal};
 use crate::load::Load;
+use crate::medium::MediumKind;
 use libc::SIGKILL;
 use sim::checker;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 pub type Scenario = (&'static str, fn());
 
 /// All of them.
-pub const ALL: [Scenario; 10] = [
+pub const ALL: [Scenario; 13] = [
     ("paused-head", paused_head),
     ("primary-killed", primary_killed),
     ("head-killed", head_killed),
@@ -22,6 +23,9 @@ pub const ALL: [Scenario; 10] = [
     ("device-garbage", device_garbage),
     ("device-truncated", device_truncated),
     ("device-wiped", device_wiped),
+    ("device-erring", device_erring),
+    ("device-hanging", device_hanging),
+    ("five-nodes", five_nodes),
 ];
 
 const MIB: u64 = 1 << 20;
@@ -144,7 +148,11 @@ fn last_one_standing() {
 
 /// The node ends, and the one that its supervisor starts is heard of.
 fn kill_and_return(run: &Run, node: usize) {
-    let before = run.cluster.node(node).worker;
+    end_and_return(run, node, run.cluster.node(node).worker);
+}
+
+/// The same of one that may not be heard of.
+fn end_and_return(run: &Run, node: usize, before: i32) {
     signal(before, SIGKILL);
     run.cluster.until(&format!("node-{node} is there again"), Some(&run.load), |cluster| {
         cluster.is_whole()
@@ -173,14 +181,18 @@ fn power_cut() {
 /// kill -9 of two of three nodes.
 fn two_at_once() {
     let run = Run::new(GATHERED, Some(2));
-    let killed = [1, 3].map(|node| run.cluster.node(node).worker);
+    kill_both_and_return(&run, [1, 3]);
+    run.judge();
+}
+
+fn kill_both_and_return(run: &Run, both: [usize; 2]) {
+    let killed = both.map(|node| run.cluster.node(node).worker);
     killed.iter().for_each(|worker| signal(*worker, SIGKILL));
     run.cluster.until("both are there again", Some(&run.load), |cluster| {
-        let pids = |nodes: serde_json::Value| [0, 2].map(|node: usize| nodes[node]["pid"].as_i64().unwrap_or(0) as i32);
+        let pids = |nodes: serde_json::Value| both.map(|node| nodes[node - 1]["pid"].as_i64().unwrap_or(0) as i32);
         let now = cluster.ask("/v1/nodes").map(pids);
         cluster.is_whole() && now.is_some_and(|now| now.iter().all(|pid| *pid != 0 && !killed.contains(pid)))
     });
-    run.judge();
 }
 
 /// Each node ends with its supervisor, one after the other, and comes again.
@@ -255,6 +267,59 @@ fn device_wiped() {
         cluster.has_said("device-1.img")
     });
     is_replaced(run, 3);
+}
+
+/// Each write of a device to a new place is an error: it is put out of use, the others go on, and status says so. When the medium
+/// is as it was the node starts anew, and the device is used as before.
+fn device_erring() {
+    let run = on_medium(MediumKind::Memory);
+    let worker = run.cluster.node(3).worker;
+    run.cluster.medium(3).is_full();
+    is_done_without(&run);
+    run.cluster.medium(3).has_room();
+    end_and_return(&run, 3, worker);
+    run.judge();
+}
+
+/// A device takes writes and answers none: as before.
+fn device_hanging() {
+    let run = on_medium(MediumKind::Disk);
+    let worker = run.cluster.node(3).worker;
+    run.cluster.medium(3).freeze();
+    is_done_without(&run);
+    run.cluster.medium(3).thaw();
+    end_and_return(&run, 3, worker);
+    run.judge();
+}
+
+/// A cluster under load, the third node of which has its device on such a medium.
+fn on_medium(kind: MediumKind) -> Run {
+    let mut run = Run::new(SPREAD, Some(2));
+    run.cluster.cut();
+    run.cluster.put_on(3, kind);
+    run.cluster.start_again();
+    run.cluster.until("the cluster is whole", Some(&run.load), Cluster::is_whole);
+    run.cluster.until_answered("the load goes on", &run.load);
+    run
+}
+
+/// The device of the third node is of no use any more.
+fn is_done_without(run: &Run) {
+    run.cluster.until("status says which device does not work", Some(&run.load), |cluster| {
+        cluster.is_whole();
+        cluster.has_said("device-1.img")
+    });
+    run.cluster.until_answered("the load has answers without it", &run.load);
+}
+
+/// Three of five nodes hold a group, others hold others: two nodes at once, the head, and all of them are killed.
+fn five_nodes() {
+    let mut run = Run::new(FIVE, Some(2));
+    kill_both_and_return(&run, [4, 5]);
+    kill_and_return(&run, run.cluster.head().expect("the volume has a head"));
+    run.cluster.cut();
+    run.cluster.start_again();
+    run.judge();
 }
 
 /// Another device of the node takes the place of its first.

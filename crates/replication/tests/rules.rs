@@ -38,6 +38,11 @@ fn entries_of_an_epoch_that_came_twice_are_told_apart() {
 }
 
 #[test]
+fn an_outage_costs_what_was_written_meanwhile() {
+    holds(rules::an_outage_costs_what_was_written_meanwhile, &[Mutant::WholeChunksSent]);
+}
+
+#[test]
 fn a_slow_primary_hands_over() {
     holds(rules::a_slow_primary_hands_over, &[Mutant::SlowPrimaryStays]);
 }

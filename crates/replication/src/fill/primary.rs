@@ -353,7 +353,8 @@ impl Attempt {
             leaf.last_seq > Seq(0) && is_here(leaf)
         };
         let is_known = base > Seq(0) && theirs.all(&mut is_kept) && (names_any || mutant(Mutant::DroppedTakenForKept));
-        let changed = self.group.changed_behind(base, chunk).filter(|_| is_known)?;
+        let changed =
+            self.group.changed_behind(base, chunk).filter(|_| is_known && !mutant(Mutant::WholeChunksSent))?;
         (changed != Blocks::default()).then_some(changed)
     }
 

@@ -536,6 +536,36 @@ pub fn who_was_away_is_sent_what_changed_alone() {
     assert!(sent > changed && sent < changed + changed / 2, "{sent} bytes of {changed} that changed");
 }
 
+/// R13, R14: what a member missed is sent once, whether it is less than is kept in memory or more: never a chunk for a block.
+/// All that its primary sends it until it is in sync again is counted, headers and beats included.
+pub fn an_outage_costs_what_was_written_meanwhile() {
+    for writes in [200, 3 * MANY_WRITES] {
+        let cluster = three();
+        cluster.wait_for_primary(&[0], SOON);
+        for part in 0..40 * 8 {
+            let written = cluster.write_blocks(0, part / 8, part % 8 * 32, 32, 1);
+            written.expect("it is up").expect("it is written");
+        }
+        (0..3).for_each(|byte| cluster.write_blocks(0, 0, 0, 1, byte).expect("it is up").expect("it is written"));
+        cluster.world.run_for(200 * MILLISECOND);
+        cluster.crash(2);
+        for round in 0..writes {
+            // Each block once, far from the one before.
+            let place = round * 7919 % (40 * 256);
+            cluster.write_blocks(0, place / 256, place % 256, 1, 2).expect("it is up").expect("it is written");
+        }
+        cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
+        let sent = |cluster: &Cluster| cluster.world.sent_bytes(&cluster.nodes[0], &cluster.nodes[2]);
+        let before = sent(&cluster);
+        cluster.start(2);
+        cluster.wait_for_all(SOON);
+        let (sent, missed) = (sent(&cluster) - before, u64::from(writes) * BLOCK_BYTES as u64);
+        assert_alike(&cluster, 0, 2);
+        assert!(sent > missed, "{sent} bytes sent of {missed} that were written: nothing is compressed here");
+        assert!(sent * 10 <= missed * 12, "{writes} writes: {sent} bytes sent of {missed} that were written");
+    }
+}
+
 /// R14: two groups share a shard, and chunks of two families a number: a unit of one brings nothing of the other.
 pub fn a_unit_brings_nothing_of_other_groups() {
     let cluster = Cluster::new(1, 3, 2);

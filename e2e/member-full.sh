@@ -1,0 +1,52 @@
+#!/bin/bash
+# One of three members is full long before the others: new blocks are refused, as no copy may be missing; what is there is read and
+# written over, nobody is taken out, and a deletion makes room.
+# Time: 150 s.
+. "$(dirname "$0")/lib.sh"
+
+need member-full fio etcd python3 || finish
+
+old=$work/d/node-3/device-1.img small=$work/d/node-3/device-2.img
+admin_of() { echo "http://127.0.0.1:$(sed -n 's/^admin_port = //p' "$work/d/node-$1/node.toml")"; }
+load() {
+    fio --name=a --ioengine=nbd --uri="$(field a nbd_uri)" --rw=randwrite --bs=4k --iodepth=8 --size=64M \
+        --verify=crc32c --verify_fatal=1 --eta=never "$@"
+}
+# Until it is refused; fio says so, and ends with an error.
+fill() {
+    fio --name=fill --ioengine=nbd --uri="$(field "$1" nbd_uri)" --rw=write --bs=256k --iodepth=4 --size=1G --eta=never \
+        --output="$work/fio.out" > /dev/null 2>&1
+    grep -q 'No space left on device' "$work/fio.out" || { tail -n 5 "$work/fio.out"; return 1; }
+}
+
+start_demo --nodes 3 --replicas 3 --processes --device-size 1G --volume a:128M
+check "a volume is written" load --do_verify=1
+truncate -s 512M "$small"
+check "a smaller device is formatted" "$cairn" device format "$small"
+check "its node takes it" env CAIRN_ADMIN="$(admin_of 3)" "$cairn" device add "$small"
+check "it takes the place of the larger one" "$cairn" device replace "$old" "$small"
+check "until all is on it" until_it_is 60 'd = [d for d in s["devices"] if d["node"] == "node-3"]
+assert [one["groups"] for one in d if one["path"].endswith("2.img")] == [100] and s["health"] == "healthy", s' status
+removed() { local tries; for tries in $(seq 60); do "$cairn" device rm "$old" && return 0; sleep 0.5; done; return 1; }
+check "and the larger one leaves" removed
+
+"$cairn" volume create big --size 2G > /dev/null
+check "the member that is full is asked: there is no space left" fill big
+check "status says which device is full, and what to do" until_it_is 20 'f = [f for f in s["findings"] if "full" in f["cause"]]
+assert f and "device-2.img" in str(f) and "volume delete" in str(f), s' status
+check "the others have room" is 'd = {d["path"][-5:]: d for d in s["devices"] if d["node"] != "node-3"}
+assert all(one["live_bytes"] * 2 < one["capacity_bytes"] for one in d.values()), s' status
+check "nobody was taken out" is 'assert s["groups_serving"] == s["groups"] and not s["at_risk"], s' status
+check "what is there is written over" load --do_verify=1 --time_based --runtime=5
+check "what was written before is read" load --verify_only=1
+check "all copies are the same" "$cairn" check
+check "a volume is deleted for good" "$cairn" volume delete big --now
+check "which makes room" until_it_is 60 'd = [d for d in s if d["path"].endswith("2.img")][0]
+assert d["live_bytes"] < 128 << 20, d' device ls
+"$cairn" volume create next --size 128M > /dev/null
+check "new blocks are taken again" fio --name=next --ioengine=nbd --uri="$(field next nbd_uri)" --rw=write --bs=256k --iodepth=4 \
+    --size=96M --verify=crc32c --verify_fatal=1 --do_verify=1 --eta=never
+check "the cluster is healthy" until_it_is 30 'assert s["health"] == "healthy", s' status
+stop_demo
+check "the small device has no fault" "$cairn" device check "$small"
+finish
