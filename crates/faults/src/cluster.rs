@@ -2,6 +2,7 @@
 
 use crate::load::{Load, Target};
 use crate::medium::{Medium, MediumKind};
+use crate::network::{self, Network};
 use e2e::admin;
 use e2e::demo::{Demo, binary};
 use e2e::directory::TemporaryDirectory;
@@ -25,6 +26,7 @@ const VOLUME_SIZE: &str = "128M";
 pub struct Cluster {
     // Processes end before what they write to goes.
     demo: Option<Demo>,
+    network: Option<Network>,
     media: Vec<(usize, Medium)>,
     directory: TemporaryDirectory,
     nodes: usize,
@@ -72,8 +74,36 @@ pub struct NodeProcess {
 impl Cluster {
     /// A new one, with three copies of a volume that nothing was written to.
     pub fn new(shape: Shape) -> Self {
-        let mut this = Self {
+        let mut this = Self::nothing(shape);
+        let (nodes, size) = (shape.nodes.to_string(), shape.device_size);
+        // It must have a volume from the start: one that nobody uses.
+        let new = ["--nodes", &nodes, "--replicas", "3", "--processes", "--device-size", size, "--volume", "idle:1M"];
+        this.runs(Demo::start(&this.path("d"), &new));
+        this.device_bytes = std::fs::metadata(this.device(1)).expect("it is a file").len();
+        this.begin(shape);
+        this
+    }
+
+    /// The same, each node of which is in a network of its own, with three etcds.
+    pub fn in_networks(shape: Shape) -> Self {
+        assert_eq!(shape.nodes, network::NODES, "there are so many");
+        let mut this = Self::nothing(shape);
+        this.network = Some(Network::new(this.directory.path(), shape.device_size));
+        this.admins = (1..=shape.nodes).map(network::admin_of).collect();
+        this.begin(shape);
+        this
+    }
+
+    fn begin(&self, shape: Shape) {
+        self.until("the cluster is whole", None, Self::is_whole);
+        let of = ["--size", VOLUME_SIZE, "--placement", shape.placement, "--any-host"];
+        self.cairn(&[&["volume", "create", VOLUME][..], &of].concat());
+    }
+
+    fn nothing(shape: Shape) -> Self {
+        Self {
             demo: None,
+            network: None,
             media: Vec::new(),
             directory: TemporaryDirectory::on_disk(),
             nodes: shape.nodes,
@@ -84,15 +114,12 @@ impl Cluster {
             answers: Cell::new(0),
             causes: RefCell::default(),
             unexplained: RefCell::default(),
-        };
-        let (nodes, size) = (shape.nodes.to_string(), shape.device_size);
-        // It must have a volume from the start: one that nobody uses.
-        let new = ["--nodes", &nodes, "--replicas", "3", "--processes", "--device-size", size, "--volume", "idle:1M"];
-        this.runs(Demo::start(&this.path("d"), &new));
-        this.device_bytes = std::fs::metadata(this.device(1)).expect("it is a file").len();
-        this.until("the cluster is whole", None, Self::is_whole);
-        this.cairn(&["volume", "create", VOLUME, "--size", VOLUME_SIZE, "--placement", shape.placement]);
-        this
+        }
+    }
+
+    /// Networks of its nodes.
+    pub fn network(&mut self) -> &mut Network {
+        self.network.as_mut().expect("its nodes are in networks of their own")
     }
 
     fn runs(&mut self, demo: Demo) {
@@ -120,6 +147,9 @@ impl Cluster {
 
     /// Device of a node (from 1).
     pub fn device(&self, node: usize) -> PathBuf {
+        if let Some(network) = &self.network {
+            return network.device(node);
+        }
         let other = self.replaced.iter().rev().find(|(replaced, _)| *replaced == node);
         if let Some((_, path)) = other {
             return path.clone();
@@ -336,10 +366,15 @@ impl Cluster {
 
     /// Stops it and checks all devices.
     pub fn stop(mut self) {
-        self.demo.take().expect("it runs").stop();
-        for node in 1..=self.nodes {
-            let checked =
-                Command::new(binary()).args(["device", "check"]).arg(self.device(node)).output().expect("runs");
+        if let Some(demo) = self.demo.take() {
+            demo.stop();
+        }
+        let devices: Vec<_> = (1..=self.nodes).map(|node| self.device(node)).collect();
+        if let Some(network) = self.network.take() {
+            network.stop();
+        }
+        for (node, device) in (1..).zip(devices) {
+            let checked = Command::new(binary()).args(["device", "check"]).arg(device).output().expect("runs");
             let [said, refused] = [&checked.stdout, &checked.stderr].map(|text| String::from_utf8_lossy(text));
             let is_noise = self.written_over.contains(&node) && refused.contains(" 0 of them a loss");
             assert!(checked.status.success() || is_noise, "device of node-{node}: {said}{refused}");

@@ -11,6 +11,7 @@
 //! - [`load`]: writes, parts of blocks, several blocks, zeroes, discards and reads; every attempt is an operation of the history.
 //! - [`cluster`]: the processes, what they say of themselves, and how they are hurt.
 //! - [`medium`]: what a node's device lies on, where that is to fail.
+//! - [`network`]: nodes in networks of their own, that can be cut off.
 //! - [`scenario`]: one fault each, with what has to be seen of it.
 //!
 //! **Promises.** What was acknowledged and is not read fails the scenario, as does a read that no order of operations explains, a
@@ -22,4 +23,5 @@
 pub mod cluster;
 pub mod load;
 pub mod medium;
+pub mod network;
 pub mod scenario;

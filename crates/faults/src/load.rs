@@ -70,6 +70,9 @@ impl Shared {
     }
 }
 
+/// What is on its way has an answer by then, and all that is used was read.
+const FINISH_MAX: Duration = Duration::from_secs(90);
+
 /// What came of a load.
 #[derive(Debug)]
 pub struct Outcome {
@@ -125,6 +128,11 @@ impl Load {
     /// Ends it: all that is used is read once more, and then the history is complete.
     pub fn finish(self) -> Outcome {
         self.shared.stopping.store(true, Ordering::Relaxed);
+        let began = Instant::now();
+        while !self.thread.is_finished() {
+            assert!(began.elapsed() < FINISH_MAX, "the load does not come to its end within {FINISH_MAX:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
         self.thread.join().unwrap_or_else(|_| panic!("the load's thread failed: see above"))
     }
 }

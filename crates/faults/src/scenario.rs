@@ -4,6 +4,7 @@
 use crate::cluster::{Cluster, FIVE, GATHERED, SPREAD, Shape, StandsStill, signal};
 use crate::load::Load;
 use crate::medium::MediumKind;
+use crate::network::Cut;
 use libc::SIGKILL;
 use sim::checker;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 pub type Scenario = (&'static str, fn());
 
 /// All of them.
-pub const ALL: [Scenario; 13] = [
+pub const ALL: [Scenario; 19] = [
     ("paused-head", paused_head),
     ("primary-killed", primary_killed),
     ("head-killed", head_killed),
@@ -26,6 +27,12 @@ pub const ALL: [Scenario; 13] = [
     ("device-erring", device_erring),
     ("device-hanging", device_hanging),
     ("five-nodes", five_nodes),
+    ("cut-from-nodes", cut_from_nodes),
+    ("cut-one-way", cut_one_way),
+    ("cut-from-etcd", cut_from_etcd),
+    ("cut-from-clients", cut_from_clients),
+    ("cut-flapping", cut_flapping),
+    ("etcd-members", etcd_members),
 ];
 
 const MIB: u64 = 1 << 20;
@@ -40,6 +47,9 @@ const DEAF: Duration = Duration::from_millis(400);
 /// So long one node is alone: longer than it takes it to see that the others are silent, and to have that written down.
 const ALONE: Duration = Duration::from_secs(8);
 
+/// A cut lasts so long at least: longer than leases and sessions.
+const CUT: Duration = Duration::from_secs(10);
+
 struct Run {
     cluster: Cluster,
     load: Load,
@@ -53,6 +63,25 @@ impl Run {
         cluster.until_answered("the load runs", &load);
         cluster.pause(BEFORE, &load);
         Self { cluster, load }
+    }
+
+    /// The same of nodes in networks of their own.
+    fn in_networks(shape: Shape, nbd_node: Option<usize>) -> Self {
+        let cluster = Cluster::in_networks(shape);
+        let load = Load::start(cluster.target(nbd_node), 1);
+        cluster.until_answered("the load runs", &load);
+        cluster.pause(BEFORE, &load);
+        Self { cluster, load }
+    }
+
+    /// The first node, which has the head and leads, is cut off for so long that others go on; and heard again.
+    fn is_cut(&mut self, cut: Cut) {
+        self.cluster.network().cut(1, cut);
+        self.cluster.until_answered(&format!("the load has answers: {cut:?}"), &self.load);
+        self.cluster.pause(CUT, &self.load);
+        self.cluster.until_answered("and goes on", &self.load);
+        self.cluster.network().heal(1, cut);
+        self.cluster.until("the cluster is whole again", Some(&self.load), Cluster::is_whole);
     }
 
     /// All is whole again; what clients saw is judged, and what devices hold.
@@ -319,6 +348,67 @@ fn five_nodes() {
     kill_and_return(&run, run.cluster.head().expect("the volume has a head"));
     run.cluster.cut();
     run.cluster.start_again();
+    run.judge();
+}
+
+/// The node with the head hears no other node and is not heard; it has etcd and clients.
+fn cut_from_nodes() {
+    let mut run = Run::in_networks(GATHERED, Some(2));
+    run.is_cut(Cut::Nodes);
+    run.judge();
+}
+
+/// What it says to others is lost, and it hears them; then the other way round.
+fn cut_one_way() {
+    let mut run = Run::in_networks(GATHERED, Some(2));
+    run.is_cut(Cut::ToNodes);
+    serves(&run, 1);
+    run.is_cut(Cut::FromNodes);
+    run.judge();
+}
+
+/// It reaches no etcd; then nothing at all.
+fn cut_from_etcd() {
+    let mut run = Run::in_networks(GATHERED, Some(2));
+    run.is_cut(Cut::Etcd);
+    serves(&run, 1);
+    run.is_cut(Cut::All);
+    run.judge();
+}
+
+/// No client reaches it.
+fn cut_from_clients() {
+    let mut run = Run::in_networks(GATHERED, Some(2));
+    run.is_cut(Cut::Clients);
+    run.judge();
+}
+
+/// It is cut off and heard again, over and over, for about as long as it takes others to notice.
+fn cut_flapping() {
+    let mut run = Run::in_networks(GATHERED, Some(2));
+    for turn in 0..8_u64 {
+        run.cluster.network().cut(1, Cut::Nodes);
+        run.cluster.pause(Duration::from_millis(400 + 300 * turn), &run.load);
+        run.cluster.network().heal(1, Cut::Nodes);
+        run.cluster.pause(Duration::from_millis(700), &run.load);
+    }
+    run.cluster.until_answered("the load goes on", &run.load);
+    run.judge();
+}
+
+/// One of three etcds is killed, and the one that leads; then all of them.
+fn etcd_members() {
+    let mut run = Run::in_networks(GATHERED, Some(2));
+    let leader = run.cluster.network().etcd_leader().expect("one leads");
+    for killed in [(leader + 1) % 3, leader] {
+        run.cluster.network().kill_etcd(killed);
+        run.cluster.until_answered("the load has answers", &run.load);
+        run.cluster.until("status is green without it", Some(&run.load), Cluster::is_whole);
+        run.cluster.network().start_etcd(killed);
+    }
+    (0..3).for_each(|member| run.cluster.network().kill_etcd(member));
+    run.cluster.until_answered("the load has answers without a map", &run.load);
+    (0..3).for_each(|member| run.cluster.network().start_etcd(member));
     run.judge();
 }
 

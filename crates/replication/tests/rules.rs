@@ -38,6 +38,11 @@ fn entries_of_an_epoch_that_came_twice_are_told_apart() {
 }
 
 #[test]
+fn who_hears_nobody_leaves_the_others_to_go_on() {
+    holds(rules::who_hears_nobody_leaves_the_others_to_go_on, &[Mutant::CutOffStays]);
+}
+
+#[test]
 fn an_outage_costs_what_was_written_meanwhile() {
     holds(rules::an_outage_costs_what_was_written_meanwhile, &[Mutant::WholeChunksSent]);
 }

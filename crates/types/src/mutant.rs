@@ -132,6 +132,8 @@ pub enum Mutant {
     FillNotNoted,
     /// Catch-up: a chunk that only the member has is not emptied.
     DeletedChunkNotSent,
+    /// Replication: a node that hears no other keeps its session in the map, and nobody takes over what it leads.
+    CutOffStays,
     /// Catch-up: of a chunk all is sent, whatever is known of what changed in it.
     WholeChunksSent,
     /// Catch-up: one of the chunks that differ is not sent.

@@ -92,6 +92,10 @@ pub(super) struct MapSide {
     lease: Cell<Option<LeaseId>>,
     /// The map may not say of this node's stores what it was told.
     is_to_say_stores: Cell<bool>,
+    /// Since when less than half of the others is heard.
+    pub(super) hears_few_since: Cell<Option<Instant>>,
+    /// The session was given up for that.
+    is_out: Cell<bool>,
 }
 
 impl MapSide {
@@ -105,6 +109,8 @@ impl MapSide {
             answered_at: Cell::default(),
             lease: Cell::default(),
             is_to_say_stores: Cell::default(),
+            hears_few_since: Cell::default(),
+            is_out: Cell::default(),
         }
     }
 
@@ -399,6 +405,13 @@ impl MapSide {
             }
             tell_session(&core, Instant(0));
             runtime::sleep(RETRY_WAIT).await;
+            while self.is_out.get() {
+                match self.is_cut_off(&core, false).await {
+                    Ok(is_out) => self.is_out.set(is_out),
+                    Err(error) => log::debug!("who lives is not known: {error}"),
+                }
+                runtime::sleep(RETRY_WAIT).await;
+            }
         }
     }
 
@@ -432,6 +445,11 @@ impl MapSide {
                     continue;
                 }
                 Err(error) => return Err(error.into()),
+            }
+            if self.is_cut_off(core, true).await.unwrap_or(false) {
+                self.is_out.set(true);
+                self.gives_session_up(core, until).await;
+                return Ok(());
             }
             self.end_failed(lease).await?;
             if self.is_to_say_stores.take() && !mutant(Mutant::SessionSaidOnce) {

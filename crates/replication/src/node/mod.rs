@@ -19,6 +19,7 @@ mod beats;
 mod calls;
 mod connection;
 mod core;
+mod cut_off;
 mod heads;
 mod hello;
 mod link;

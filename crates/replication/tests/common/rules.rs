@@ -536,6 +536,22 @@ pub fn who_was_away_is_sent_what_changed_alone() {
     assert!(sent > changed && sent < changed + changed / 2, "{sent} bytes of {changed} that changed");
 }
 
+/// R21: a primary hears no other node and keeps its session in the map: it can commit nothing, and who holds the same may not take
+/// over as long as it has that.
+pub fn who_hears_nobody_leaves_the_others_to_go_on() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
+    let links = [(0, 1), (1, 0), (0, 2), (2, 0)];
+    links.iter().for_each(|(from, to)| cluster.cut(*from, *to));
+    let primary = cluster.wait_for_primary(&[1, 2], 25 * SECOND);
+    cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
+    assert!(cluster.nodes[0].is_up() && cluster.standing(0).is_some_and(|standing| !standing.serves));
+    links.iter().for_each(|(from, to)| cluster.heal(*from, *to));
+    cluster.wait_for_all(3 * SOON);
+    assert_alike(&cluster, 0, primary);
+}
+
 /// R13, R14: what a member missed is sent once, whether it is less than is kept in memory or more: never a chunk for a block.
 /// All that its primary sends it until it is in sync again is counted, headers and beats included.
 pub fn an_outage_costs_what_was_written_meanwhile() {
