@@ -1,11 +1,11 @@
 #!/bin/bash
-# A cluster of processes under load, hurt: nodes paused and killed, the map killed, the power cut; judged by the simulator's
+# A cluster of processes under load, hurt: nodes paused, killed and cut off, disks that err, the map killed, the power cut; judged by the simulator's
 # checker from what clients saw (crates/faults).
 #   e2e/faults.sh [SCENARIO...]     all, or those named
-# Time: 700 s.
+# Time: 1000 s.
 . "$(dirname "$0")/lib.sh"
 
-need faults etcd mkfs.ext4 fsfreeze || finish
+need faults etcd mkfs.ext4 fsfreeze nsenter ip || finish
 export CAIRN_BIN=$cairn
 faults=$(dirname "$cairn")/cairn-faults
 [ -x "$faults" ] || { fail "no $faults: build it with 'cargo build --release --workspace'"; finish; }
