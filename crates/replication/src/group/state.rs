@@ -10,10 +10,12 @@ use types::Seq;
 ///
 /// | at | bytes | field |
 /// |---|---|---|
-/// | 0 | 1 | 1 |
+/// | 0 | 1 | 2 |
 /// | 1 | 1 | 1 if it lacks nothing before its log's end |
 /// | 2 | 8 | the entry that nobody can apply; 0: there is none |
 /// | 10 | … | the newest record that it has heard of, as members tell it to each other; nothing, if its log has that |
+///
+/// Earlier builds wrote 1 in the first byte, and after the second only the entry that nobody can apply, if there was one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MemberState {
     pub(crate) whole: bool,
@@ -25,7 +27,7 @@ impl MemberState {
     const FIXED_BYTES: usize = 10;
 
     pub(crate) fn encode(&self) -> SharedBuf {
-        let mut bytes = vec![1, u8::from(self.whole)];
+        let mut bytes = vec![2, u8::from(self.whole)];
         bytes.extend(self.poison.unwrap_or_default().0.to_le_bytes());
         if let Some(heard) = &self.heard {
             // It came as a record, and was looked at then.
@@ -39,16 +41,30 @@ impl MemberState {
     pub(crate) fn decode(bytes: Option<&[u8]>) -> Self {
         let nothing_good = Self { whole: false, poison: None, heard: None };
         let Some(bytes) = bytes else { return Self { whole: true, ..nothing_good } };
-        let Some(([1, whole, poison @ ..], record)) = bytes.split_first_chunk::<{ Self::FIXED_BYTES }>() else {
-            return nothing_good;
+        let Some(([2, whole, poison @ ..], record)) = bytes.split_first_chunk::<{ Self::FIXED_BYTES }>() else {
+            return Self::of_earlier_build(bytes).unwrap_or(nothing_good);
         };
-        let poison = Some(Seq(u64::from_le_bytes(*poison))).filter(|poison| *poison > Seq(0));
+        let poison = poison_of(*poison);
         match (record.is_empty(), decode_record(record)) {
             (true, _) => Self { whole: *whole == 1, poison, heard: None },
             (false, Ok(heard)) => Self { whole: *whole == 1, poison, heard: Some(Arc::new(heard)) },
             (false, Err(_)) => Self { poison, ..nothing_good },
         }
     }
+
+    fn of_earlier_build(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [1, whole] => Some(Self { whole: *whole == 1, poison: None, heard: None }),
+            [1, whole, poison @ ..] => {
+                Some(Self { whole: *whole == 1, poison: poison_of(poison.try_into().ok()?), heard: None })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn poison_of(bytes: [u8; 8]) -> Option<Seq> {
+    Some(Seq(u64::from_le_bytes(bytes))).filter(|poison| *poison > Seq(0))
 }
 
 #[cfg(test)]
@@ -82,7 +98,11 @@ mod tests {
             bytes[at] = value;
             MemberState::decode(Some(&bytes))
         };
-        assert_eq!(changed(0, 2), nothing_good, "another build's");
+        assert_eq!(changed(0, 3), nothing_good, "a later build's");
+        let earlier = |bytes: &[u8]| MemberState::decode(Some(bytes));
+        assert!(earlier(&[1, 1]).whole && !earlier(&[1, 0]).whole);
+        assert_eq!(earlier(&[1, 1, 7, 0, 0, 0, 0, 0, 0, 0]).poison, Some(Seq(7)));
+        assert_eq!(earlier(&[1, 1, 5]), nothing_good);
         assert_eq!(MemberState::decode(Some(&whole[..9])), nothing_good, "cut short");
         assert_eq!(MemberState::decode(Some(&[&whole[..], &[40, 0, 1]].concat())), nothing_good, "half a record");
         assert_eq!(MemberState::decode(Some(&[])), nothing_good);

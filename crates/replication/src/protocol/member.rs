@@ -147,9 +147,10 @@ impl Member {
         }
         let (map, in_log) = (self.record.epoch, self.log.newest());
         let known = written.as_ref().map_or(Epoch(0), |known| known.epoch).max(in_log.epoch);
+        // Entries that an earlier build wrote have no mark.
         let in_sight = known == map && map > Epoch(0) && !self.is_alone() && !mutant(Mutant::TermUnmarked);
         let differs = written.as_ref().is_some_and(|known| known.epoch == map && **known != *self.record)
-            || in_log.epoch == map && in_log != self.record.term();
+            || in_log.epoch == map && in_log.mark != 0 && in_log != self.record.term();
         if let Some(written) = written.filter(|written| written.epoch >= map) {
             // It says so to others.
             self.record = written;

@@ -9,7 +9,7 @@ use types::{GroupId, Incarnation, StoreId};
 /// Length of the header.
 pub const FRAME_HEADER_BYTES: usize = 112;
 /// Version of the header, and of the bodies that this build sends.
-pub const WIRE_VERSION: u16 = 1;
+pub const WIRE_VERSION: u16 = 2;
 /// Longest body: blocks, and room for the heads of as many entries as one frame may carry.
 pub const MAX_BODY_BYTES: usize = MAX_META_BYTES as usize + MAX_BLOCKS_BYTES as usize;
 /// Longest meta part of a frame that carries entries: 4,096 writes of one block take 352 KiB.
