@@ -93,7 +93,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
     },
-    /// The cluster's map as a file: export, import
+    /// The cluster's map as a file: export, import, gather, rebuild
     #[command(subcommand, after_help = crate::map::HELP)]
     Map(crate::map::MapCommand),
     /// Where the time of a volume's I/O goes, and its slowest commands

@@ -23,7 +23,7 @@ Volumes:
 The cluster:
   status    How the cluster is, why, what is being done, and when that ends
   check     Read all copies from their devices, and compare them: 0 only if every copy of every block agrees
-  map       The cluster's map as a file: export, import
+  map       The cluster's map as a file: export, import, gather, rebuild
   why       Where the time of a volume's I/O goes, and its slowest commands
   pool      Pools: create, ls, info, set
   bench     Measure block storage with fio: eight, depth, mix, volumes, stress, report, ls
