@@ -254,7 +254,9 @@ fn the_reader_says_where_a_bit_was_flipped() {
         let layer = subjects[0].layer.to_string();
         let blocks = expect_no_damage(&["blocks", "--layer", &layer], &device);
         let blocks = blocks["blocks"].as_array().expect("blocks");
-        let block = &blocks[blocks.len() / 2];
+        // None of the last record: nothing proves that one was durable, and damage of it is what a crash may leave. Half of the
+        // volume was written last, from its beginning.
+        let block = &blocks[blocks.len() / 4];
         let (at, place) = (block["byte"].as_u64().expect("a place"), block["device_offset"].as_u64().expect("a place"));
         expect_found(&device, place + 2048, 6, place, "a block");
 
