@@ -96,8 +96,12 @@ impl Cluster {
 
     fn begin(&self, shape: Shape) {
         self.until("the cluster is whole", None, Self::is_whole);
-        let of = ["--size", VOLUME_SIZE, "--placement", shape.placement, "--any-host"];
-        self.cairn(&[&["volume", "create", VOLUME][..], &of].concat());
+        self.cairn(&["volume", "create", VOLUME, "--size", VOLUME_SIZE, "--placement", shape.placement]);
+        if self.network.is_some() {
+            // Nodes of a demo let every host in; these do not. Its home is the first.
+            self.until("the volume is at home", None, |cluster| cluster.head() == Some(1));
+            self.cairn_at(self.admins[0], &["host", "allow", VOLUME, "any"]);
+        }
     }
 
     fn nothing(shape: Shape) -> Self {
