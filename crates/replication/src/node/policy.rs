@@ -46,7 +46,7 @@ const ORDER_WAIT_MAX: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Timers {
     epoch: Epoch,
-    term_at: Instant,
+    epoch_at: Instant,
     /// Since when nobody leads, as far as is known.
     headless_since: Option<Instant>,
     /// When this member gave the group up, and when that was said last.
@@ -172,15 +172,15 @@ fn look_after(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef) {
     let epoch = group.member().record().epoch;
     {
         let mut timers = group.timers.borrow_mut();
-        if timers.epoch != epoch || timers.term_at == Instant(0) {
-            (timers.epoch, timers.term_at) = (epoch, at);
+        if timers.epoch != epoch || timers.epoch_at == Instant(0) {
+            (timers.epoch, timers.epoch_at) = (epoch, at);
             timers.headless_since = None;
             timers.looked_at = None;
             timers.gave_up_at = None;
         }
     }
     let leads = group.member().leads();
-    if at.since(group.timers.borrow().term_at) >= HEARD_WAIT {
+    if at.since(group.timers.borrow().epoch_at) >= HEARD_WAIT {
         group.note_heard();
     }
     if leads {
@@ -228,22 +228,22 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
         tell_commit(group, store, at, timing);
     }
     drop(view);
-    let term_at = group.timers.borrow().term_at;
+    let epoch_at = group.timers.borrow().epoch_at;
     let gives_up = hands_over(shard, group, &gone, &slow)
         || lets_the_longer_lead(group, at, timing)
         || lets_one_with_a_map_lead(core, group, &gone, at)
-        || hands_over_by_order(core, group, (&gone, &slow), (at, term_at), timing);
+        || hands_over_by_order(core, group, (&gone, &slow), (at, epoch_at), timing);
     if gives_up {
         return;
     }
     remove(group, &gone, &slow);
-    let (term_at, is_due) = {
+    let (epoch_at, is_due) = {
         let mut timers = group.timers.borrow_mut();
         let is_due = at.since(timers.added_at) >= timing.resend;
         if is_due {
             timers.added_at = at;
         }
-        (timers.term_at, is_due)
+        (timers.epoch_at, is_due)
     };
     if is_due {
         let absent =
@@ -256,7 +256,7 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
             })
         });
         hold_for_one(group, &others, &gone, at);
-        let is_over = at.since(term_at) >= timing.ask || only_the_dead_are_silent(core, group);
+        let is_over = at.since(epoch_at) >= timing.ask || only_the_dead_are_silent(core, group);
         if group.member().next_place().is_none() && is_over {
             group.with(|member| member.go_on(true));
         }
@@ -307,7 +307,7 @@ fn hold_for_one(group: &Group, others: &[StoreId], gone: &[StoreId], at: Instant
 /// or hears nobody.
 fn refuses(group: &Group, store: StoreId, at: Instant, timing: &Timing) -> bool {
     let since = group.member().peer(store).and_then(|peer| peer.refuses_since);
-    since.is_some_and(|since| at.since(since.max(group.timers.borrow().term_at)) >= timing.slow)
+    since.is_some_and(|since| at.since(since.max(group.timers.borrow().epoch_at)) >= timing.slow)
 }
 
 /// The map does not answer this primary, and answers another member: a change that is due can be made there.
@@ -410,7 +410,7 @@ fn tell_commit(group: &Group, store: StoreId, at: Instant, timing: &Timing) {
 /// lacks (R15).
 fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[StoreId]) -> bool {
     // In this epoch: others who were slow before it would only hand it back.
-    let began = group.timers.borrow().term_at;
+    let began = group.timers.borrow().epoch_at;
     let is_slow = shard.store().slow_at().is_some_and(|seen| seen > began) && !mutant(Mutant::SlowPrimaryStays);
     if !is_slow && !group.is_to_be_mended() {
         return false;
