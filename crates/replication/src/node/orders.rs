@@ -89,7 +89,7 @@ pub(super) fn hands_over_by_order(
     core: &CoreGroups,
     group: &Group,
     (gone, slow): (&[StoreId], &[StoreId]),
-    (at, term_at): (Instant, Instant),
+    (at, epoch_at): (Instant, Instant),
     timing: &Timing,
 ) -> bool {
     let Some(leads) = core.is_to_lead(group.id()) else { return false };
@@ -100,7 +100,7 @@ pub(super) fn hands_over_by_order(
         let reaches_map = || core.map_answers(&[leads], Instant(at.0.saturating_sub(timing.ask.as_nanos() as u64)));
         leads != member.store()
             && group.timers.borrow().may_be_given(leads, at)
-            && at.since(term_at) >= timing.ask
+            && at.since(epoch_at) >= timing.ask
             && member.record().in_sync.contains(&leads)
             && is_well
             && reaches_map()
