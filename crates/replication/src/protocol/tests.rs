@@ -225,3 +225,33 @@ fn a_life_that_has_told_nothing_grants_nothing() {
     leader.beat_answered(A, Incarnation(2), LONG_AFTER, true);
     assert!(!leader.may_read(LONG_AFTER, LONG_AFTER));
 }
+
+/// R11: by a map that was restored others went on; what is committed here is not in their log, and is not given up for it.
+#[test]
+fn who_has_committed_something_else_is_made_whole_by_nobody() {
+    let committed =
+        |through| Member::start(A, FIRST_LIFE, SETTINGS, (record(), None), log(), Seq(through), true, START);
+    let others = |epoch, led_by| Membership { epoch: Epoch(epoch), primary: led_by, ..record() }.term();
+    let history = |first| History::new(vec![(term(1), Seq(1)), (others(4, B), Seq(first))], Seq(9));
+    let mut member = committed(6);
+    assert!(!member.may_skip_to(&history(5)), "5 and 6 are of epoch 4 as B led in it");
+    assert_eq!(stops_for(&mut member), Some(Refusal::CommittedLost((term(4), Seq(6)))));
+    let mut member = committed(4);
+    assert!(member.may_skip_to(&history(5)), "all up to 4 is the same");
+    assert!(stops_for(&mut member).is_none());
+    let cut_off = History::new(vec![(others(7, B), Seq(8))], Seq(9));
+    assert!(committed(6).may_skip_to(&cut_off), "what comes before its oldest epoch it does not tell");
+}
+
+/// R11: a member that has stopped says what it knows to who goes by less, and nothing to others.
+#[test]
+fn who_goes_by_an_older_record_is_told() {
+    let member = member(A);
+    let ask = |record: Membership| Message::Ask { record: record.into() };
+    let newest = Message::Refused { record: record().into() };
+    assert_eq!(member.refuses(&ask(Membership { epoch: Epoch(3), ..record() })), Some(newest.clone()));
+    assert_eq!(member.refuses(&ask(Membership { primary: B, ..record() })), Some(newest), "another of the same epoch");
+    assert_eq!(member.refuses(&ask(record())), None);
+    assert_eq!(member.refuses(&ask(Membership { epoch: Epoch(5), ..record() })), None);
+    assert_eq!(member.refuses(&told(Epoch(3))), None, "no record is in it");
+}
