@@ -1,5 +1,6 @@
 //! A file system under a node's files that can be made to fail: needs root, as mounting does.
 
+use crate::network::succeeds;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -79,9 +80,9 @@ impl Drop for Medium {
     }
 }
 
+/// Runs it about this place, once.
 fn runs<T: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = T>, place: &Path) {
-    let output = Command::new(program).args(arguments).arg(place).output();
-    let output = output.unwrap_or_else(|error| panic!("{program} can be run: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {}: {said}(this needs root)", place.display());
+    let mut command = Command::new(program);
+    command.args(arguments).arg(place);
+    succeeds(command, |_| true);
 }

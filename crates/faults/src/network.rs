@@ -235,7 +235,7 @@ fn runs<T: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = T>) 
 }
 
 /// Runs it until it succeeds, or for long; once, if `is_final` says of what went wrong that it stays so.
-fn succeeds(mut command: Command, is_final: impl Fn(&str) -> bool) {
+pub(crate) fn succeeds(mut command: Command, is_final: impl Fn(&str) -> bool) {
     let began = Instant::now();
     loop {
         let output = command.output().unwrap_or_else(|error| panic!("{command:?} can be run: {error}"));
@@ -243,7 +243,7 @@ fn succeeds(mut command: Command, is_final: impl Fn(&str) -> bool) {
         if output.status.success() {
             return;
         }
-        assert!(!is_final(&said) && began.elapsed() < START_MAX, "{command:?}: {said}");
+        assert!(!is_final(&said) && began.elapsed() < START_MAX, "{command:?}: {said}(networks and mounts need root)");
         std::thread::sleep(Duration::from_millis(200));
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::cluster::{Cluster, FIVE, GATHERED, SPREAD, Shape, StandsStill, signal};
 use crate::load::Load;
-use crate::medium::MediumKind;
+use crate::medium::{Medium, MediumKind};
 use crate::network::Cut;
 use libc::SIGKILL;
 use sim::checker;
@@ -58,16 +58,15 @@ struct Run {
 impl Run {
     /// A cluster under load; NBD at a node that is not hurt.
     fn new(shape: Shape, nbd_node: Option<usize>) -> Self {
-        let cluster = Cluster::new(shape);
-        let load = Load::start(cluster.target(nbd_node), 1);
-        cluster.until_answered("the load runs", &load);
-        cluster.pause(BEFORE, &load);
-        Self { cluster, load }
+        Self::of(Cluster::new(shape), nbd_node)
     }
 
-    /// The same of nodes in networks of their own.
-    fn in_networks(shape: Shape, nbd_node: Option<usize>) -> Self {
-        let cluster = Cluster::in_networks(shape);
+    /// The same of nodes in networks of their own, the first of which has the head and leads.
+    fn in_networks() -> Self {
+        Self::of(Cluster::in_networks(GATHERED), Some(2))
+    }
+
+    fn of(cluster: Cluster, nbd_node: Option<usize>) -> Self {
         let load = Load::start(cluster.target(nbd_node), 1);
         cluster.until_answered("the load runs", &load);
         cluster.pause(BEFORE, &load);
@@ -298,47 +297,35 @@ fn device_wiped() {
     is_replaced(run, 3);
 }
 
-/// Each write of a device to a new place is an error: it is put out of use, the others go on, and status says so. When the medium
-/// is as it was the node starts anew, and the device is used as before.
+/// Each write of a device to a new place is an error.
 fn device_erring() {
-    let run = on_medium(MediumKind::Memory);
-    let worker = run.cluster.node(3).worker;
-    run.cluster.medium(3).is_full();
-    is_done_without(&run);
-    run.cluster.medium(3).has_room();
-    end_and_return(&run, 3, worker);
-    run.judge();
+    device_fails(MediumKind::Memory, Medium::is_full, Medium::has_room);
 }
 
-/// A device takes writes and answers none: as before.
+/// A device takes writes and answers none.
 fn device_hanging() {
-    let run = on_medium(MediumKind::Disk);
-    let worker = run.cluster.node(3).worker;
-    run.cluster.medium(3).freeze();
-    is_done_without(&run);
-    run.cluster.medium(3).thaw();
-    end_and_return(&run, 3, worker);
-    run.judge();
+    device_fails(MediumKind::Disk, Medium::freeze, Medium::thaw);
 }
 
-/// A cluster under load, the third node of which has its device on such a medium.
-fn on_medium(kind: MediumKind) -> Run {
+/// The device of the third node lies on such a medium, which fails: status says so, and the others go on. When the medium is as it
+/// was the node starts anew, and the device is used as before.
+fn device_fails(kind: MediumKind, fail: impl Fn(&Medium), mend: impl Fn(&Medium)) {
     let mut run = Run::new(SPREAD, Some(2));
     run.cluster.cut();
     run.cluster.put_on(3, kind);
     run.cluster.start_again();
     run.cluster.until("the cluster is whole", Some(&run.load), Cluster::is_whole);
     run.cluster.until_answered("the load goes on", &run.load);
-    run
-}
-
-/// The device of the third node is of no use any more.
-fn is_done_without(run: &Run) {
+    let worker = run.cluster.node(3).worker;
+    fail(run.cluster.medium(3));
     run.cluster.until("status says which device does not work", Some(&run.load), |cluster| {
         cluster.is_whole();
         cluster.has_said("device-1.img")
     });
     run.cluster.until_answered("the load has answers without it", &run.load);
+    mend(run.cluster.medium(3));
+    end_and_return(&run, 3, worker);
+    run.judge();
 }
 
 /// Three of five nodes hold a group, others hold others: two nodes at once, the head, and all of them are killed.
@@ -353,14 +340,14 @@ fn five_nodes() {
 
 /// The node with the head hears no other node and is not heard; it has etcd and clients.
 fn cut_from_nodes() {
-    let mut run = Run::in_networks(GATHERED, Some(2));
+    let mut run = Run::in_networks();
     run.is_cut(Cut::Nodes);
     run.judge();
 }
 
 /// What it says to others is lost, and it hears them; then the other way round.
 fn cut_one_way() {
-    let mut run = Run::in_networks(GATHERED, Some(2));
+    let mut run = Run::in_networks();
     run.is_cut(Cut::ToNodes);
     serves(&run, 1);
     run.is_cut(Cut::FromNodes);
@@ -369,7 +356,7 @@ fn cut_one_way() {
 
 /// It reaches no etcd; then nothing at all.
 fn cut_from_etcd() {
-    let mut run = Run::in_networks(GATHERED, Some(2));
+    let mut run = Run::in_networks();
     run.is_cut(Cut::Etcd);
     serves(&run, 1);
     run.is_cut(Cut::All);
@@ -378,14 +365,14 @@ fn cut_from_etcd() {
 
 /// No client reaches it.
 fn cut_from_clients() {
-    let mut run = Run::in_networks(GATHERED, Some(2));
+    let mut run = Run::in_networks();
     run.is_cut(Cut::Clients);
     run.judge();
 }
 
 /// It is cut off and heard again, over and over, for about as long as it takes others to notice.
 fn cut_flapping() {
-    let mut run = Run::in_networks(GATHERED, Some(2));
+    let mut run = Run::in_networks();
     for turn in 0..8_u64 {
         run.cluster.network().cut(1, Cut::Nodes);
         run.cluster.pause(Duration::from_millis(400 + 300 * turn), &run.load);
@@ -398,7 +385,7 @@ fn cut_flapping() {
 
 /// One of three etcds is killed, and the one that leads; then all of them.
 fn etcd_members() {
-    let mut run = Run::in_networks(GATHERED, Some(2));
+    let mut run = Run::in_networks();
     let leader = run.cluster.network().etcd_leader().expect("one leads");
     for killed in [(leader + 1) % 3, leader] {
         run.cluster.network().kill_etcd(killed);
