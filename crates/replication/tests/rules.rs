@@ -6,6 +6,8 @@ mod common;
 mod mending;
 #[path = "common/old_maps.rs"]
 mod old_maps;
+#[path = "common/one_member.rs"]
+mod one_member;
 #[path = "common/rules.rs"]
 mod rules;
 
@@ -189,12 +191,12 @@ fn damage_that_is_met_through_another_layer_is_mended() {
 
 #[test]
 fn who_is_made_whole_counts_for_nothing() {
-    holds(rules::who_is_made_whole_counts_for_nothing, &[Mutant::FilledCounts]);
+    holds(one_member::who_is_made_whole_counts_for_nothing, &[Mutant::FilledCounts]);
 }
 
 #[test]
 fn what_was_told_earlier_and_comes_late_does_not_count() {
-    holds(rules::what_was_told_earlier_and_comes_late_does_not_count, &[Mutant::ToldOutOfOrder]);
+    holds(one_member::what_was_told_earlier_and_comes_late_does_not_count, &[Mutant::ToldOutOfOrder]);
 }
 
 #[cfg(feature = "mutants")]
