@@ -179,6 +179,7 @@ impl GroupShard {
         drop(groups);
         if let Some(from) = doubtful_from {
             group.set_doubtful_from(from);
+            group.set_log_in_doubt(!mutant(Mutant::TornLogBelieved));
         }
         if let Some(outside) = self.outside() {
             // What the index lost is damage that need not be met first.

@@ -211,6 +211,11 @@ fn what_is_lost_between_others_is_brought_again() {
 }
 
 #[test]
+fn who_has_lost_the_beginning_of_an_epoch_is_made_whole() {
+    holds(mending::who_has_lost_the_beginning_of_an_epoch_is_made_whole, &[Mutant::TornLogBelieved]);
+}
+
+#[test]
 fn damage_is_over_when_all_is_whole_again() {
     holds(mending::damage_is_over_when_all_is_whole_again, &[Mutant::LossesForgotten]);
 }

@@ -305,6 +305,8 @@ pub enum Mutant {
     DamageOfTopLayer,
     /// Catch-up: a leaf is believed by its last entry, though one before it was in a record that is damaged.
     TornOutTakenForWhole,
+    /// Replication: who has lost the beginning of an epoch takes what it has of it for another reign's, and stops.
+    TornLogBelieved,
     /// Replication: who has left a group, and dropped what it had, comes back as one that has everything.
     LeftTakenForWhole,
     /// Replication: a store that has left a group drops what it has before all members have everything.

@@ -326,9 +326,7 @@ impl Attempt {
     ) -> Result<(), String> {
         let id = self.group.id();
         let history = History::new(epochs.clone(), through);
-        // Who may have lost entries may have lost the beginning of an epoch.
-        let is_sure = self.group.doubtful_from() == Seq(u64::MAX);
-        if is_sure && !self.group.with(|member| member.may_skip_to(&history)) {
+        if !self.group.is_log_in_doubt() && !self.group.with(|member| member.may_skip_to(&history)) {
             return Err("what is committed here is not in its primary's log".to_owned());
         }
         self.group.forget_uncommitted(&self.shard);
@@ -340,6 +338,8 @@ impl Attempt {
         }
         self.group.has_skipped(through);
         self.group.with(|member| member.skipped(history));
+        // From here on its epochs are its primary's.
+        self.group.set_log_in_doubt(false);
         self.filler.goes_on.set(true);
         Ok(())
     }

@@ -224,6 +224,16 @@ impl Group {
         self.doubtful_from.set(from);
     }
 
+    /// Whether an entry may be lost with which an epoch began: then it is no proof against another's log that this one differs.
+    pub(crate) fn is_log_in_doubt(&self) -> bool {
+        self.log_in_doubt.get()
+    }
+
+    /// See [`is_log_in_doubt`](Self::is_log_in_doubt). What is damaged is found again at the next start, until it is mended.
+    pub(crate) fn set_log_in_doubt(&self, is_it: bool) {
+        self.log_in_doubt.set(is_it);
+    }
+
     /// All of them have come from another member.
     pub(crate) fn is_whole_again(&self, mended: &[(LayerId, ChunkId)]) {
         self.lacks_as_written.set(false);

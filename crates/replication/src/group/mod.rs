@@ -109,6 +109,8 @@ pub struct Group {
     lacks_as_written: Cell<bool>,
     /// Before that it held this much of the order; 0: not known.
     base_of_leaves: Cell<Seq>,
+    /// It may have lost an entry with which an epoch began (R11).
+    log_in_doubt: Cell<bool>,
     /// Leaves may be lost that nobody knows.
     in_doubt: Cell<bool>,
     /// See [`doubtful_from`](Self::doubtful_from).
@@ -167,6 +169,7 @@ impl Group {
             changes: RefCell::new(Changes::from(last)),
             lacks_as_written: Cell::new(!is_whole),
             base_of_leaves: Cell::default(),
+            log_in_doubt: Cell::new(false),
             in_doubt: Cell::new(false),
             doubtful_from: Cell::new(Seq(u64::MAX)),
             damaged: RefCell::default(),

@@ -172,6 +172,48 @@ pub fn what_is_lost_between_others_is_brought_again() {
     assert_alike(&cluster, 0, 2);
 }
 
+/// What the disks of a cluster write at once.
+const SECTOR_BYTES: u64 = 512;
+
+/// R11: of what a member has lost is the entry with which an epoch began, and it knows those behind it: by its log they are of
+/// the epoch before, which is no proof that another led. It is made whole, also if it ends in between.
+pub fn who_has_lost_the_beginning_of_an_epoch_is_made_whole() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.tell_layer(0).expect("it is up").expect("it has a place");
+    cluster.write(0, 5, 0xa0).expect("it is up").expect("it is written");
+    cluster.crash(1);
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync.len() == 2);
+    cluster.world.run_for(SECOND);
+    for byte in [0xa1, 0xa2, 0xa3] {
+        // The next one tells that it is committed.
+        cluster.write(0, 5, byte).expect("it is up").expect("it is written");
+        cluster.world.run_for(100 * MILLISECOND);
+    }
+    cluster.crash(2);
+    // What was written first and second is written over; between the two lies the record with which the epoch began.
+    let disk = &cluster.disks[2];
+    let sectors_of = |byte| (0..100).filter_map(move |_| disk.rot_sector(&[byte; 32])).map(|at| at / SECTOR_BYTES);
+    let last = sectors_of(0xa0).max().expect("it is on the disk");
+    let next = sectors_of(0xa1).min().expect("it is on the disk");
+    for _ in 0..100 {
+        disk.rot_within((last + 1) * SECTOR_BYTES..next * SECTOR_BYTES);
+    }
+    cluster.start(1);
+    cluster.wait_until("it is not made whole", 6 * SOON, |cluster| cluster.record().in_sync.contains(&store_of(1)));
+    for _ in 0..3 {
+        cluster.start(2);
+        cluster.world.run_for(150 * MILLISECOND);
+        cluster.crash(2);
+    }
+    cluster.start(2);
+    let is_whole = |cluster: &Cluster| cluster.standing(2).is_some_and(|standing| standing.whole);
+    cluster.wait_until("it does not become whole", 6 * SOON, is_whole);
+    cluster.wait_for_all(6 * SOON);
+    cluster.world.run_for(100 * MILLISECOND);
+    assert_alike(&cluster, 0, 2);
+}
+
 /// Whether a node that starts, and hears nobody, knows that it lacks something; then it hears them.
 fn knows_that_it_lacks(cluster: &Cluster, index: usize) -> bool {
     let others: Vec<_> = (0..3).filter(|other| *other != index).collect();

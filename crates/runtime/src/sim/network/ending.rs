@@ -1,6 +1,6 @@
 //! How connections end.
 
-use super::{ConnectionId, Network, NetworkEvent, Segment, Side, wake_all};
+use super::{ConnectionId, KEEP_ALIVE_NS, Network, NetworkEvent, Segment, Side, wake_all};
 use crate::sim::random::Random;
 use crate::sim::trace::EventKind;
 use crate::sim::world::{Event, Shared};
@@ -43,16 +43,29 @@ impl Shared {
     }
 
     pub(super) fn reset_arrives(&self, id: ConnectionId, side: Side) {
+        let is_cut = {
+            let network = &mut *self.network.borrow_mut();
+            let Some(connection) = network.get(id) else { return };
+            let (from, to) = (connection.ends[1 - side].node, connection.ends[side].node);
+            network.is_cut(from, to)
+        };
+        if !is_cut {
+            // It is sent once; later bytes draw another.
+            self.fails(id, side);
+        }
+    }
+
+    /// Nothing passes on a connection any more: some time later the kernel of this side ends it.
+    pub(super) fn ask_whether_it_lives(&self, id: ConnectionId, side: Side) {
+        self.schedule(KEEP_ALIVE_NS, Event::Network(NetworkEvent::Unanswered(id, side)));
+    }
+
+    pub(super) fn fails(&self, id: ConnectionId, side: Side) {
         let mut woken = Vec::new();
         {
             let network = &mut *self.network.borrow_mut();
             let forget_received = network.random.one_in(2);
             let Some(connection) = network.get(id) else { return };
-            let (from, to) = (connection.ends[1 - side].node, connection.ends[side].node);
-            if network.is_cut(from, to) {
-                return; // a reset is sent once; later bytes draw another
-            }
-            let connection = network.get(id).expect("found above");
             let end = &mut connection.ends[side];
             end.failed = true;
             if forget_received {
@@ -94,8 +107,9 @@ impl Shared {
                     connection.pipes[side].held_bytes = 0;
                     connection.pipes[side].taken_bytes = 0;
                 }
-                if fate.one_in(2) {
-                    self.send_reset(network, id, 1 - side);
+                match fate.one_in(2) {
+                    true => self.send_reset(network, id, 1 - side),
+                    false => self.ask_whether_it_lives(id, 1 - side),
                 }
                 network.forget_if_over(id);
             }

@@ -15,6 +15,7 @@ impl Shared {
             NetworkEvent::Deliver(id, side) => self.deliver(id, side),
             NetworkEvent::Acknowledge(id, side) => self.acknowledged(id, side),
             NetworkEvent::Reset(id, side) => self.reset_arrives(id, side),
+            NetworkEvent::Unanswered(id, side) => self.fails(id, side),
         }
     }
 

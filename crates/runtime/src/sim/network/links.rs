@@ -93,11 +93,13 @@ impl World {
         });
     }
 
-    /// Leaves every connection between two nodes half-open: nothing passes any more, and neither end is told.
+    /// Leaves every connection between two nodes half-open: nothing passes any more, and neither end is told, until its kernel
+    /// ends it.
     pub fn silence_connections(&self, one: &SimNode, other: &SimNode) {
         self.shared.each_connection_between(one.index, other.index, |network, id| {
             let Some(connection) = network.get(id) else { return };
             connection.pipes.iter_mut().for_each(|pipe| pipe.silent = true);
+            (0..2).for_each(|side| self.shared.ask_whether_it_lives(id, side));
         });
     }
 }

@@ -22,6 +22,8 @@ const SEGMENT_BYTES: usize = 64 << 10;
 /// Connections that wait to be accepted.
 const BACKLOG: usize = 128;
 /// Between two attempts to reach a listener, and how long they go on.
+/// So long after a connection has become half-open its kernel ends it, as `KEEP_ALIVE` of the real one says.
+const KEEP_ALIVE_NS: u64 = 120_000_000_000;
 const CONNECT_RETRY_NS: u64 = 1_000_000_000;
 const CONNECT_ATTEMPTS: u32 = 60;
 /// Ports given to those who ask for any.
@@ -72,6 +74,8 @@ pub(super) enum NetworkEvent {
     Acknowledge(ConnectionId, Side),
     /// A reset reaches this side.
     Reset(ConnectionId, Side),
+    /// The kernel of this side has asked for long enough whether the other lives.
+    Unanswered(ConnectionId, Side),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -198,8 +198,9 @@ fn a_half_open_connection_says_nothing_at_all() {
     });
     world.run_for(Duration::from_secs(100));
     assert!(!far.has_ended());
-    let run = timeout(Duration::from_secs(100), async move { far.recv().await.map(|_| ()) });
-    assert!(world.run_on(&server, 0, run).expect("it ends").is_err());
+    let run = timeout(Duration::from_secs(30), async move { far.recv().await.map(|_| ()) });
+    let ended = world.run_on(&server, 0, run).expect("it ends");
+    assert!(matches!(ended, Ok(Err(_))), "the kernel ends it after 120 s");
 }
 
 #[test]

@@ -154,9 +154,8 @@ impl Run {
     fn go_on_without_map(&mut self) -> Result<(), Failure> {
         self.go_on(self.world.now() + ALL_AT_HOME)?;
         self.until("volumes are on their way", HEAL_LIMIT, Self::lacks)?;
-        if let Some(why) = self.administrator.is_not_at_home() {
-            return Err(Failure::new("home", why));
-        }
+        // An NBD client whose connection fell silent keeps its volume where it is until the kernel ends that.
+        self.until("volumes are not at home", HEAL_LIMIT, |this| this.administrator.is_not_at_home())?;
         self.map.set_unreachable(true);
         self.go_on(self.world.now() + MAP_AWAY)?;
         tell(format_args!("everything is read and written: the map is away"));
