@@ -81,7 +81,13 @@ async fn patient<T>(ask: impl AsyncFn() -> Result<T, CatalogError>) -> T {
 }
 
 fn new(name: &str) -> NewVolume {
-    NewVolume { name: name.to_owned(), size_bytes: 1 << 20, block_size_bytes: 512, limits: Limits::default() }
+    NewVolume {
+        name: name.to_owned(),
+        size_bytes: 1 << 20,
+        block_size_bytes: 512,
+        limits: Limits::default(),
+        hosts: Default::default(),
+    }
 }
 
 async fn volumes(map: &dyn MapStore) -> Vec<VolumeRecord> {

@@ -94,8 +94,13 @@ fn at_every_moment<F: Future<Output = ()> + 'static>(
             ensure(&*made, device).await.expect("made");
             let pool = NewPool { name, replicas: 1, min_in_sync: 1, rules: None, stores: vec![store] };
             ensure_pool(&*made, &pool).await.expect("made");
-            let new =
-                NewVolume { name: "v".into(), size_bytes: 1 << 20, block_size_bytes: 512, limits: Limits::default() };
+            let new = NewVolume {
+                name: "v".into(),
+                size_bytes: 1 << 20,
+                block_size_bytes: 512,
+                limits: Limits::default(),
+                hosts: Default::default(),
+            };
             let volume = create_volume(&*made, &new, DEFAULT_POOL, NodeId(1)).await.expect("made").id;
             prepare(made.clone(), volume).await;
             volume

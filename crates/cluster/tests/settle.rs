@@ -72,7 +72,13 @@ impl MapStore for Interrupted {
 
 async fn create(map: &dyn MapStore, name: &str) -> VolumeRecord {
     let name = name.to_owned();
-    let new = NewVolume { name, size_bytes: 1 << 20, block_size_bytes: 512, limits: Limits::default() };
+    let new = NewVolume {
+        name,
+        size_bytes: 1 << 20,
+        block_size_bytes: 512,
+        limits: Limits::default(),
+        hosts: Default::default(),
+    };
     create_volume(map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made")
 }
 

@@ -113,7 +113,13 @@ impl Node {
         file.set_len(device_bytes).expect("room for a sparse file");
         let cores = Cores::start(1, &Options { record }).expect("io_uring works here");
         let options = options(cores.handles(), device.to_owned(), map);
-        let new = NewVolume { name: name.into(), size_bytes, block_size_bytes: 512, limits: Default::default() };
+        let new = NewVolume {
+            name: name.into(),
+            size_bytes,
+            block_size_bytes: 512,
+            limits: Default::default(),
+            hosts: Default::default(),
+        };
         let (sender, receiver) = mpsc::channel();
         let (asks, mut asked) = cross::<mpsc::Sender<Spent>>(1);
         cores.handles()[0].spawn_on(move || async move {

@@ -99,6 +99,7 @@ impl Served {
             size_bytes: u64::from(CHUNKS) * CHUNK_BYTES,
             block_size_bytes: 4096,
             limits: Limits::default(),
+            hosts: Default::default(),
         };
         let wanted = WantedPlace { home: Some(NodeId(1)), ..WantedPlace::default() };
         assemblies[0].create_volume_at(new, &wanted).await.expect("made");

@@ -45,7 +45,8 @@ fn cluster(seed: u64) -> Cluster {
         let assembly = Assembly::start(options).await.expect("the node starts");
         for name in ["a", "b"] {
             let (size_bytes, limits) = (VOLUME_BYTES, Limits::default());
-            let new = NewVolume { name: name.into(), size_bytes, block_size_bytes: 512, limits };
+            let new =
+                NewVolume { name: name.into(), size_bytes, block_size_bytes: 512, limits, hosts: Default::default() };
             assembly.create_volume(new).await.expect("made");
         }
         let (handle, worker) = nbd::worker();

@@ -14,7 +14,7 @@ use crate::pools::PoolRequest;
 use crate::size::ByteSize;
 use crate::snapshots::SnapshotRequest;
 use crate::traffic::Traffic;
-use crate::volume_spec::{SnapshotName, SnapshotPath, VolumeName, VolumeSpec};
+use crate::volume_spec::{SnapshotName, SnapshotPath, VolumeName};
 use cluster::control::Decided;
 use cluster::{Compression, PoolRecord, SnapshotRecord};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use types::{ClusterId, NodeId, VolumeId};
 use volume::{
-    ByteRange, Check, HostChange, Limits, Message, NewPool, NodeStatus, PeerNode, PoolChange, PoolInfo, Secret,
+    ByteRange, Check, HostChange, Message, NewPool, NewVolume, NodeStatus, PeerNode, PoolChange, PoolInfo, Secret,
     Standings, Testament, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
 };
 
@@ -45,7 +45,7 @@ pub enum Request {
     /// All volumes, by name.
     ListVolumes(Reply<Vec<VolumeInfo>>),
     /// Make a volume.
-    CreateVolume(VolumeSpec, WantedPlace, Limits, Answer<VolumeInfo>),
+    CreateVolume(NewVolume, WantedPlace, Answer<VolumeInfo>),
     /// Delete a volume for good.
     DeleteVolume(VolumeName, Answer<()>),
     /// Put a volume into the trash.
@@ -288,24 +288,19 @@ impl ControlHandle {
     }
 
     /// Makes a volume; it can be used when this returns.
-    pub async fn create_volume(
-        &self,
-        spec: VolumeSpec,
-        wanted: WantedPlace,
-        limits: Limits,
-    ) -> Result<VolumeInfo, ControlError> {
+    pub async fn create_volume(&self, new: NewVolume, wanted: WantedPlace) -> Result<VolumeInfo, ControlError> {
         let (place, wanted) = self.home_for(wanted).await?;
-        self.ask_at(place, |reply| Request::CreateVolume(spec, wanted, limits, reply)).await?
+        self.change_at(place, |reply| Request::CreateVolume(new, wanted, reply)).await
     }
 
     /// Deletes a volume for good; nobody can use it when this returns.
     pub async fn delete_volume(&self, name: VolumeName) -> Result<(), ControlError> {
-        self.ask_at(self.head_of(&name).await?, |reply| Request::DeleteVolume(name, reply)).await?
+        self.change_at(self.head_of(&name).await?, |reply| Request::DeleteVolume(name, reply)).await
     }
 
     /// Puts a volume into the trash; nobody can use it when this returns.
     pub async fn trash_volume(&self, name: VolumeName) -> Result<TrashedVolume, ControlError> {
-        self.ask_at(self.head_of(&name).await?, |reply| Request::TrashVolume(name, reply)).await?
+        self.change_at(self.head_of(&name).await?, |reply| Request::TrashVolume(name, reply)).await
     }
 
     /// What is in the trash, what was deleted last at the end.
@@ -320,22 +315,22 @@ impl ControlHandle {
 
     /// Takes a volume out of the trash; it can be used when this returns.
     pub async fn restore_volume(&self, id: VolumeId, name: Option<VolumeName>) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.keeper_of(id).await?, |reply| Request::RestoreVolume(id, name, reply)).await?
+        self.change_at(self.keeper_of(id).await?, |reply| Request::RestoreVolume(id, name, reply)).await
     }
 
     /// Deletes a volume in the trash for good.
     pub async fn empty_trash(&self, id: VolumeId) -> Result<(), ControlError> {
-        self.ask_at(self.keeper_of(id).await?, |reply| Request::EmptyTrash(id, reply)).await?
+        self.change_at(self.keeper_of(id).await?, |reply| Request::EmptyTrash(id, reply)).await
     }
 
     /// Changes which NVMe hosts may use a volume; nothing runs of those that may not when this returns.
     pub async fn change_hosts(&self, volume: VolumeName, change: HostChange) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.head_of(&volume).await?, |reply| Request::ChangeHosts(volume, change, reply)).await?
+        self.change_at(self.head_of(&volume).await?, |reply| Request::ChangeHosts(volume, change, reply)).await
     }
 
     /// Makes another node serve a volume; it does when this returns.
     pub async fn move_volume(&self, volume: VolumeName, to: NodeId) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.head_of(&volume).await?, |reply| Request::MoveVolume(volume, to, reply)).await?
+        self.change_at(self.head_of(&volume).await?, |reply| Request::MoveVolume(volume, to, reply)).await
     }
 
     /// The snapshots of a volume, by name.
@@ -350,10 +345,10 @@ impl ControlHandle {
         volume: VolumeName,
         name: SnapshotName,
     ) -> Result<SnapshotRecord, ControlError> {
-        self.ask_at(self.head_of(&volume).await?, |reply| {
+        self.change_at(self.head_of(&volume).await?, |reply| {
             Request::Snapshots(SnapshotRequest::Create(volume, name, reply))
         })
-        .await?
+        .await
     }
 
     /// Takes snapshots of several volumes at one instant, whoever serves them; asked of one of these nodes. In the order of
@@ -363,23 +358,23 @@ impl ControlHandle {
             Some(path) => self.head_of(&path.volume).await?,
             None => 0,
         };
-        self.ask_at(place, |reply| Request::Snapshots(SnapshotRequest::CreateAll(paths, reply))).await?
+        self.change_at(place, |reply| Request::Snapshots(SnapshotRequest::CreateAll(paths, reply))).await
     }
 
     /// Deletes a snapshot.
     pub async fn delete_snapshot(&self, volume: VolumeName, name: SnapshotName) -> Result<(), ControlError> {
-        self.ask_at(self.head_of(&volume).await?, |reply| {
+        self.change_at(self.head_of(&volume).await?, |reply| {
             Request::Snapshots(SnapshotRequest::Delete(volume, name, reply))
         })
-        .await?
+        .await
     }
 
     /// Makes the volume hold what the snapshot holds.
     pub async fn roll_back(&self, volume: VolumeName, name: SnapshotName) -> Result<(), ControlError> {
-        self.ask_at(self.head_of(&volume).await?, |reply| {
+        self.change_at(self.head_of(&volume).await?, |reply| {
             Request::Snapshots(SnapshotRequest::RollBack(volume, name, reply))
         })
-        .await?
+        .await
     }
 
     /// Makes a volume of a snapshot; it can be used when this returns.
@@ -389,10 +384,10 @@ impl ControlHandle {
         name: SnapshotName,
         new: VolumeName,
     ) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.head_of(&volume).await?, |reply| {
+        self.change_at(self.head_of(&volume).await?, |reply| {
             Request::Snapshots(SnapshotRequest::Clone(volume, name, new, reply))
         })
-        .await?
+        .await
     }
 
     /// What changed since a snapshot: until another one, or until now.
@@ -410,27 +405,27 @@ impl ControlHandle {
 
     /// Changes a volume's name, size or limits.
     pub async fn change_volume(&self, volume: VolumeName, change: VolumeChange) -> Result<VolumeInfo, ControlError> {
-        self.ask_at(self.head_of(&volume).await?, |reply| {
+        self.change_at(self.head_of(&volume).await?, |reply| {
             Request::Snapshots(SnapshotRequest::Change(volume, change, reply))
         })
-        .await?
+        .await
     }
 
     /// Makes an encrypted volume that opens with the secret; it can be used when this returns.
     pub async fn create_encrypted_volume(
         &self,
-        spec: VolumeSpec,
+        new: NewVolume,
         wanted: WantedPlace,
-        limits: Limits,
         secret: Secret,
     ) -> Result<VolumeInfo, ControlError> {
         let (place, wanted) = self.home_for(wanted).await?;
-        let (name, shared) = (spec.name.clone(), secret.clone());
-        let made = self.ask_at(place, |reply| Request::Keys(KeyRequest::Create(spec, wanted, limits, secret, reply)));
-        let made = made.await??;
+        let shared = secret.clone();
+        let made = self.change_at(place, |reply| Request::Keys(KeyRequest::Create(new, wanted, secret, reply)));
+        let made = made.await?;
         // Whichever node serves it later.
         for other in (0..self.0.len()).filter(|other| *other != place) {
-            let (name, secret) = (name.clone(), shared.clone());
+            let secret = shared.clone();
+            let name: VolumeName = made.name.parse().expect("the map took it");
             let told = self.ask_at(other, |reply| Request::Keys(KeyRequest::Unlock(name, secret, reply)));
             if let Err(error) = told.await.and_then(|told| told) {
                 log::warn!("a node has no key of volume {}: `cairn volume unlock` gives it ({error})", made.name);
@@ -566,6 +561,16 @@ impl ControlHandle {
 
     async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, ControlError> {
         self.ask_at(0, request).await
+    }
+
+    /// Has a node of this process change something; what is asked of the first one next knows of it.
+    async fn change_at<T>(&self, place: usize, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, ControlError> {
+        let changed = self.ask_at(place, request).await??;
+        if place != 0 {
+            // It is done, whether the first node hears of it now or by itself.
+            let _ = self.catch_up().await;
+        }
+        Ok(changed)
     }
 
     async fn ask_at<T>(&self, place: usize, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, ControlError> {

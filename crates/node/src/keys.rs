@@ -5,15 +5,15 @@
 
 use crate::control::{Answer, ControlError};
 use crate::files::FileError;
-use crate::local_node::{control_error, new_volume, tell};
+use crate::local_node::{control_error, tell};
 use crate::secret::read_key_file;
-use crate::volume_spec::{VolumeName, VolumeSpec};
+use crate::volume_spec::VolumeName;
 use cluster::{Compression, KeyRecord, KeyWrap, PoolRecord};
 use runtime::channel::cross;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use types::ClusterId;
-use volume::{Assembly, DataKey, KeyError, KeyPlace, Limits, NewVolume, Secret, VolumeError, VolumeInfo, WantedPlace};
+use volume::{Assembly, DataKey, KeyError, KeyPlace, NewVolume, Secret, VolumeError, VolumeInfo, WantedPlace};
 
 /// Secrets that open one data key: each is tried in turn, and takes its time.
 const SECRETS_MAX: usize = 4;
@@ -22,7 +22,7 @@ const SECRETS_MAX: usize = 4;
 #[derive(Debug)]
 pub enum KeyRequest {
     /// Make an encrypted volume that opens with the secret.
-    Create(VolumeSpec, WantedPlace, Limits, Secret, Answer<VolumeInfo>),
+    Create(NewVolume, WantedPlace, Secret, Answer<VolumeInfo>),
     /// Unlock a volume and its family.
     Unlock(VolumeName, Secret, Answer<VolumeInfo>),
     /// Lock a volume and its family.
@@ -47,8 +47,8 @@ pub enum SecretChange {
 /// Carries an order out. Nobody may be waiting for the answer any more: it was carried out all the same.
 pub(crate) async fn answer(assembly: Assembly, request: KeyRequest) {
     match request {
-        KeyRequest::Create(spec, wanted, limits, secret, reply) => {
-            drop(reply.send(create(&assembly, (new_volume(&spec, limits), wanted), secret).await));
+        KeyRequest::Create(new, wanted, secret, reply) => {
+            drop(reply.send(create(&assembly, (new, wanted), secret).await));
         }
         KeyRequest::Unlock(name, secret, reply) => drop(reply.send(unlock(&assembly, &name, secret).await)),
         KeyRequest::Lock(name, reply) => tell(reply, assembly.lock(name.as_str()).await),

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use types::{ClusterId, NodeId};
-use volume::{Assembly, Blank, Limits, Message, NewVolume, NodeOptions, VolumeError};
+use volume::{Assembly, Blank, Message, NodeOptions, VolumeError};
 
 /// Between two looks whether enough nodes are there to begin with.
 const FOUNDING_WAIT: Duration = Duration::from_millis(200);
@@ -330,10 +330,8 @@ impl LocalNode {
             // Nobody may be waiting for an answer any more: the order was carried out all the same.
             match request {
                 Request::ListVolumes(reply) => drop(reply.send(self.assembly.volumes())),
-                Request::CreateVolume(spec, wanted, limits, reply) => {
-                    self.spawn(reply, move |assembly| async move {
-                        assembly.create_volume_at(new_volume(&spec, limits), &wanted).await
-                    });
+                Request::CreateVolume(new, wanted, reply) => {
+                    self.spawn(reply, move |assembly| async move { assembly.create_volume_at(new, &wanted).await });
                 }
                 Request::DeleteVolume(name, reply) => {
                     self.spawn(reply, |assembly| async move { assembly.delete_volume(name.as_str()).await });
@@ -456,11 +454,6 @@ fn tell_start(reply: Answer<()>, outcome: Result<(), volume::StartError>) {
     }));
 }
 
-pub(crate) fn new_volume(spec: &VolumeSpec, limits: Limits) -> NewVolume {
-    let VolumeSpec { name, size, block_size } = spec;
-    NewVolume { name: name.to_string(), size_bytes: size.0, block_size_bytes: block_size.bytes(), limits }
-}
-
 /// Leaves a volume alone that is there as wanted, makes one that is not.
 async fn ensure_volume(assembly: &Assembly, wanted: &VolumeSpec) -> Result<(), StartError> {
     let name = wanted.name.to_string();
@@ -475,7 +468,7 @@ async fn ensure_volume(assembly: &Assembly, wanted: &VolumeSpec) -> Result<(), S
             asked: wanted.size,
             asked_block: wanted.block_size.bytes(),
         }),
-        None => match assembly.create_volume(new_volume(wanted, Limits::default())).await {
+        None => match assembly.create_volume(wanted.to_new()).await {
             Ok(_) => Ok(()),
             Err(source) => Err(StartError::Volume { name, source: source.into() }),
         },

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use types::BLOCK_BYTES;
+use volume::{HostAccess, Limits, NewVolume};
 
 /// Of what is refused so much is shown: enough to know it again.
 const SHOWN_CHARS_MAX: usize = 40;
@@ -212,6 +213,17 @@ impl VolumeSpec {
     pub fn new(name: VolumeName, size: ByteSize, block_size: BlockSize) -> Result<Self, SpecError> {
         check_volume_size(size)?;
         Ok(Self { name, size, block_size })
+    }
+
+    /// The same for the map: without limits, for whom the node lets in that serves it.
+    pub(crate) fn to_new(&self) -> NewVolume {
+        NewVolume {
+            name: self.name.to_string(),
+            size_bytes: self.size.0,
+            block_size_bytes: self.block_size.bytes(),
+            limits: Limits::default(),
+            hosts: HostAccess::Unset,
+        }
     }
 }
 

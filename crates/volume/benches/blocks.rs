@@ -95,6 +95,7 @@ async fn measure(options: NodeOptions) {
         size_bytes: BLOCKS * 4096,
         block_size_bytes: 4096,
         limits: cluster::Limits::default(),
+        hosts: Default::default(),
     };
     assembly.create_volume(new).await.expect("made");
     let volume = assembly.directory().by_name("v").expect("served");

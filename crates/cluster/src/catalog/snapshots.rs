@@ -16,7 +16,7 @@ use super::volumes::{Ids, begin_volume, make};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, NewVolume, RETRY_WAIT, Reign, attempt, settle};
 use crate::map::{MapError, MapStore, Outcome, Revision, Transaction};
 use crate::names::check_name;
-use crate::records::{FamilyRecord, LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
+use crate::records::{FamilyRecord, HostAccess, LayerRecord, Record, SnapshotRecord, VolumeRecord, VolumeState, keys};
 use crate::typed::{Versioned, encode, get, list};
 use types::{LayerId, Mutant, NodeId, VolumeId, mutant};
 
@@ -283,6 +283,7 @@ pub async fn clone_volume(
             block_size_bytes: origin.record.block_size_bytes,
             // A copy is no way around the limits of what it is a copy of.
             limits: origin.record.limits,
+            hosts: HostAccess::Unset,
         };
         let (mut begun, ids) = match begin_volume(map, &new, &origin.record.pool, head, &nguid).await? {
             Ok(begun) => begun,

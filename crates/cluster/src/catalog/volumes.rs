@@ -28,6 +28,8 @@ pub struct NewVolume {
     pub block_size_bytes: u32,
     /// What it may do in a second.
     pub limits: Limits,
+    /// Who may use it from the beginning.
+    pub hosts: HostAccess,
 }
 
 /// Makes a volume in the pool's own table with `head` as its head, in its first epoch, and as its home.
@@ -125,7 +127,7 @@ pub(super) async fn begin_volume(
         family: FamilyId(ids.take(2)),
         family_seed: 0,
         key: None,
-        hosts: HostAccess::Unset,
+        hosts: new.hosts.clone(),
         limits: new.limits,
         layers: vec![ids.layer()],
         leaving: Vec::new(),

@@ -26,8 +26,13 @@ fn at(node: u32) -> WantedPlace {
 async fn make(map: &dyn MapStore, name: &str, wanted: &WantedPlace) -> Result<VolumeRecord, CatalogError> {
     let home = home_for(map, wanted, &alive()).await?;
     let place = place_volume(map, wanted, home).await?;
-    let new =
-        NewVolume { name: name.to_owned(), size_bytes: 1 << 20, block_size_bytes: 512, limits: Limits::default() };
+    let new = NewVolume {
+        name: name.to_owned(),
+        size_bytes: 1 << 20,
+        block_size_bytes: 512,
+        limits: Limits::default(),
+        hosts: Default::default(),
+    };
     create_placed_volume(map, &new, &place, home, None).await
 }
 
@@ -199,8 +204,13 @@ fn a_volume_lies_in_a_table_that_is_there() {
         let place = place_volume(&*map, &at(1), NodeId(1)).await.expect("there is room");
         let table = place.table.expect("gathered");
         map.transact(Transaction::new().delete(keys::node_set(table))).await.expect("it answers");
-        let new =
-            NewVolume { name: "v".to_owned(), size_bytes: 1 << 20, block_size_bytes: 512, limits: Limits::default() };
+        let new = NewVolume {
+            name: "v".to_owned(),
+            size_bytes: 1 << 20,
+            block_size_bytes: 512,
+            limits: Limits::default(),
+            hosts: Default::default(),
+        };
         let made = create_placed_volume(&*map, &new, &place, NodeId(1), None).await;
         assert!(matches!(made, Err(CatalogError::BadRecord { .. })), "made in a table that is gone: {made:?}");
         check_tables(&*map).await;

@@ -34,10 +34,10 @@ impl Keys {
             Ok(found.clone())
         };
         match request {
-            KeyRequest::Create(spec, _, limits, secret, reply) => {
+            KeyRequest::Create(new, _, secret, reply) => {
                 self.secrets = vec![secret];
-                let made = info(volumes.len() as u64 + 1, &spec);
-                volumes.push(VolumeInfo { encryption: Encryption::Unlocked, limits, ..made });
+                let made = info(volumes.len() as u64 + 1, &new);
+                volumes.push(VolumeInfo { encryption: Encryption::Unlocked, ..made });
                 let _ = reply.send(Ok(volumes[volumes.len() - 1].clone()));
             }
             KeyRequest::Unlock(name, secret, reply) => {

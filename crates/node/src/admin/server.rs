@@ -43,7 +43,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use types::VolumeId;
 use utoipa::OpenApi;
-use volume::WantedPlace;
+use volume::{HostAccess, NewVolume, WantedPlace};
 
 /// Largest body of a request: two key files of the largest size, two digits a byte, with room.
 pub(super) const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
@@ -293,8 +293,9 @@ async fn create_volume(
 ) -> Result<(StatusCode, Json<Volume>), ApiError> {
     let Json(asked) = body?;
     let name: VolumeName = asked.name.parse()?;
-    let spec = VolumeSpec::new(name.clone(), ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
-    let limits = asked.limits.asked();
+    let spec = VolumeSpec::new(name, ByteSize(asked.size_bytes), BlockSize::try_from(asked.block_size_bytes)?)?;
+    let hosts = if asked.any_host { HostAccess::Any } else { HostAccess::Unset };
+    let new = NewVolume { limits: asked.limits.asked(), hosts, ..spec.to_new() };
     let node = asked.node.as_deref().map(str::parse::<NodeName>).transpose()?;
     let wanted = WantedPlace {
         pool: asked.pool.clone(),
@@ -303,10 +304,9 @@ async fn create_volume(
         home: node.map(|NodeName(node)| node),
     };
     let info = match &asked.secret {
-        Some(secret) => admin.control.create_encrypted_volume(spec, wanted, limits, keys::secret_of(secret)?).await?,
-        None => admin.control.create_volume(spec, wanted, limits).await?,
+        Some(secret) => admin.control.create_encrypted_volume(new, wanted, keys::secret_of(secret)?).await?,
+        None => admin.control.create_volume(new, wanted).await?,
     };
-    let info = if asked.any_host { hosts::allow(&admin, name, "any".to_owned()).await? } else { info };
     let encrypted = if asked.secret.is_some() { ", encrypted" } else { "" };
     log::info!("volume {} created: {} bytes, namespace {}{encrypted}", info.name, info.size_bytes, info.nsid);
     Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))

@@ -18,22 +18,22 @@ use std::path::Path as FilePath;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use types::{ClusterId, LayerId, VolumeId};
-use volume::{DeviceStatus, HostAccess, HostChange, NodeStatus, TrashedVolume, VolumeInfo};
+use volume::{DeviceStatus, HostAccess, HostChange, NewVolume, NodeStatus, TrashedVolume, VolumeInfo};
 
-fn info(id: u64, spec: &VolumeSpec) -> VolumeInfo {
+fn info(id: u64, new: &NewVolume) -> VolumeInfo {
     VolumeInfo {
         id: VolumeId(id),
-        name: spec.name.to_string(),
-        size_bytes: spec.size.0,
-        block_size_bytes: spec.block_size.bytes(),
+        name: new.name.clone(),
+        size_bytes: new.size_bytes,
+        block_size_bytes: new.block_size_bytes,
         nsid: id as u32,
         nguid: [7; 16],
         layers: vec![LayerId(3), LayerId(1)],
         pool: "default".into(),
         compression: cluster::Compression::Off,
         encryption: volume::Encryption::Off,
-        hosts: volume::HostAccess::Unset,
-        limits: volume::Limits::default(),
+        hosts: new.hosts.clone(),
+        limits: new.limits,
         head: types::NodeId(1),
         home: types::NodeId(1),
         placed: volume::Placed::Spread,
@@ -111,15 +111,15 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
             | Request::CatchUp(_)
             | Request::Testament(_) => unreachable!("there is one process"),
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
-            Request::CreateVolume(spec, _, limits, reply) => {
-                let there = volumes.iter().find(|volume| volume.name == spec.name.as_str());
+            Request::CreateVolume(new, _, reply) => {
+                let there = volumes.iter().find(|volume| volume.name == new.name);
                 let answer = match there {
                     Some(there) => Err(ControlError::Exists {
                         name: there.name.clone(),
                         size_bytes: there.size_bytes,
                         block_size_bytes: there.block_size_bytes,
                     }),
-                    None => Ok(VolumeInfo { limits, ..info(volumes.len() as u64 + 1, &spec) }),
+                    None => Ok(info(volumes.len() as u64 + 1, &new)),
                 };
                 volumes.extend(answer.clone());
                 let _ = reply.send(answer);

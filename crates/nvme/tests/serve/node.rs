@@ -29,7 +29,7 @@ pub fn subsystem() -> Subsystem {
 }
 
 pub fn new_volume(name: &str, size_bytes: u64, block_size_bytes: u32) -> NewVolume {
-    NewVolume { name: name.into(), size_bytes, block_size_bytes, limits: Limits::default() }
+    NewVolume { name: name.into(), size_bytes, block_size_bytes, limits: Limits::default(), hosts: Default::default() }
 }
 
 /// Two volumes: NSID of the first with 512-byte blocks, of the second with 4 KiB blocks.

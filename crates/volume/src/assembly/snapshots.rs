@@ -403,7 +403,13 @@ mod tests {
         let (assembly, spec) = run(&world, &node, async move {
             let assembly = Assembly::start(options).await.expect("the node starts");
             let limits = cluster::Limits::default();
-            let new = NewVolume { name: "v".to_owned(), size_bytes: 1 << 20, block_size_bytes: 512, limits };
+            let new = NewVolume {
+                name: "v".to_owned(),
+                size_bytes: 1 << 20,
+                block_size_bytes: 512,
+                limits,
+                hosts: Default::default(),
+            };
             let id = assembly.create_volume(new).await.expect("made").id;
             let volume = assembly.directory().by_name("v").expect("served");
             volume.write(0, crate::Payload { bytes: IoBuf::copy_of(&[1; 4096]).freeze() }).await.expect("written");

@@ -85,7 +85,13 @@ impl Machine {
 }
 
 pub fn new_volume(name: &str, size_bytes: u64) -> NewVolume {
-    NewVolume { name: name.to_owned(), size_bytes, block_size_bytes: 512, limits: Limits::default() }
+    NewVolume {
+        name: name.to_owned(),
+        size_bytes,
+        block_size_bytes: 512,
+        limits: Limits::default(),
+        hosts: Default::default(),
+    }
 }
 
 /// What a test does follows from its seed and nothing else.

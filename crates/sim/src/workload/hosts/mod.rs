@@ -328,6 +328,7 @@ async fn make_volume(assembly: Assembly, profile: Profile, name: String) -> Resu
         size_bytes: profile.volume_bytes(),
         block_size_bytes: profile.block_bytes as u32,
         limits: Limits::default(),
+        hosts: Default::default(),
     };
     match profile.encrypted {
         true => {

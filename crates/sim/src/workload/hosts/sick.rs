@@ -101,6 +101,7 @@ impl Run {
                 size_bytes: CHUNK_BYTES,
                 block_size_bytes: BLOCK_BYTES as u32,
                 limits: Limits::default(),
+                hosts: Default::default(),
             };
             let wanted = WantedPlace { pool: Some(POOL.to_owned()), home: Some(home), ..WantedPlace::default() };
             assembly.create_volume_at(new, &wanted).await

@@ -107,7 +107,13 @@ async fn serve(node: &SimNode, profile: Profile, map: Arc<SimMap>) -> Result<Ser
 
 /// A volume of the size that all have.
 pub fn new_volume(name: &str, block_size_bytes: u32) -> NewVolume {
-    NewVolume { name: name.to_owned(), size_bytes: VOLUME_BYTES, block_size_bytes, limits: Limits::default() }
+    NewVolume {
+        name: name.to_owned(),
+        size_bytes: VOLUME_BYTES,
+        block_size_bytes,
+        limits: Limits::default(),
+        hosts: Default::default(),
+    }
 }
 
 /// Both front doors, on all cores of a node; its controllers have these ids.
