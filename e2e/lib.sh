@@ -5,6 +5,7 @@
 #   stop_demo               SIGTERM, and fails unless it exits with 0 in time
 #   check WHAT COMMAND...   runs it; its output is shown only if it fails
 #   is ASSERTION COMMAND... of cairn's answer as JSON, s: holds now; until_it_is SECONDS ...: or within so many
+#   within SECONDS COMMAND... it succeeds within so many, tried again and again
 #   refused WHAT COMMAND... it fails, and says WHAT
 #   need NAME TOOL...       without one of the tools the proof NAME is skipped, which is a failure unless
 #                           CAIRN_ALLOW_SKIP (a list of names) names it
@@ -80,6 +81,13 @@ until_it_is() {
     local tries
     for tries in $(seq $(($1 * 4))); do is "${@:2}" 2> /dev/null && return 0; sleep 0.25; done
     is "${@:2}"
+}
+
+# Again and again, until it succeeds.
+within() {
+    local tries
+    for tries in $(seq $(($1 * 2))); do "${@:2}" > /dev/null 2>&1 && return 0; sleep 0.5; done
+    "${@:2}"
 }
 
 refused() {

@@ -78,7 +78,8 @@ if [ $stages = 0 ]; then
 fi
 for name in $bad_stages; do
     # Once more at the end, where it is found: what failed, of this stage.
-    grep -hE '^(FAIL|test .* FAILED$|error)|panicked at|NOT CAUGHT' "$logs/$name.log" | cut -c1-300 | head -n 20 | sed "s/^/$name: /"
+    grep -hE -A 3 '^(FAIL|test .* FAILED$|error)|^seed [0-9]+ failed|panicked at|NOT CAUGHT' "$logs/$name.log" |
+        cut -c1-300 | head -n 40 | sed "s/^/$name: /"
 done
 [ -z "$bad_stages" ] || echo "failed stages:$bad_stages"
 echo "$passed passed, $failed failed, $skipped skipped"
