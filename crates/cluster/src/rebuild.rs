@@ -215,6 +215,7 @@ mod tests {
             members: vec![A, B, C],
             min_in_sync: 2,
             state: GroupState::Active,
+            forced: None,
         }
     }
 

@@ -275,6 +275,21 @@ pub struct GroupRecord {
     pub min_in_sync: u32,
     /// Whether it may serve.
     pub state: GroupState,
+    /// The last time that an operator said whose copy counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced: Option<Forced>,
+}
+
+/// An operator's word on whose copy of a group counts (R24 of docs/replication.md): what another member has of earlier epochs, and
+/// that one has not, is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forced {
+    /// The first epoch in which that is so.
+    #[serde(with = "number")]
+    pub epoch: Epoch,
+    /// Whose copy counts.
+    #[serde(with = "hex")]
+    pub store: StoreId,
 }
 
 /// A store is served by a node that was heard of lately. Lives under that node's lease.

@@ -6,7 +6,7 @@ use crate::left::Left;
 use crate::node::{CoreGroups, Timing};
 use crate::protocol::{Effect, History, Member, Place};
 use crate::record::membership_of;
-use cluster::{GroupRecord, decode};
+use cluster::{Forced, GroupRecord, decode};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use runtime::channel::WaitList;
@@ -152,19 +152,32 @@ impl GroupShard {
         let epochs = recovered.map_or_else(Vec::new, |group| group.epoch_history.clone());
         let last = recovered.map_or(Seq(0), |group| group.prepared_through);
         let committed = recovered.map_or(Seq(0), |group| group.committed);
-        let written = self.state_as_found(record.id);
+        let mut log = History::new(epochs, last);
+        let mut written = self.state_as_found(record.id);
+        // An operator has said whose copy counts, and nothing came here since.
+        let heeds = |store: StoreId| store == self.store || !mutant(Mutant::ForceHeardByOneOnly);
+        let is_news = |forced: &Forced| log.newest().epoch < forced.epoch && heeds(forced.store);
+        let forced = record.forced.filter(is_news);
+        let counts = forced.is_some_and(|forced| forced.store == self.store);
+        if forced.is_some() && written.poison.take().is_some() && counts {
+            self.shard.cut(record.id, committed);
+            log.cut(committed);
+        }
         let heard = written.heard.filter(|_| !mutant(Mutant::HeardForgotten));
         let known = heard.into_iter().chain(in_log().map(|record| Arc::new(membership_of(&record))));
         let known = known.max_by_key(|known| known.epoch);
-        let doubtful_from = self.doubtful_from(&record, recovered);
+        let doubtful_from = match forced {
+            Some(_) => (!counts).then_some(Seq(0)),
+            None => self.doubtful_from(&record, recovered),
+        };
         let mut member = Member::start(
             self.store,
             self.life(),
             timing.settings(),
             (membership_of(&record), known),
-            History::new(epochs, last),
+            log,
             committed,
-            written.whole && doubtful_from.is_none() && !self.has_given_up(record.id),
+            counts || written.whole && doubtful_from.is_none() && !self.has_given_up(record.id),
             now(),
         );
         if let Some(poison) = written.poison {
@@ -180,6 +193,9 @@ impl GroupShard {
         if let Some(from) = doubtful_from {
             group.set_doubtful_from(from);
             group.set_log_in_doubt(!mutant(Mutant::TornLogBelieved));
+        }
+        if let Some(forced) = forced {
+            group.has_heeded_force(forced.epoch);
         }
         if let Some(outside) = self.outside() {
             // What the index lost is damage that need not be met first.

@@ -2,6 +2,8 @@
 //! harm at once. In a build with mutants each rule is also broken on purpose, and what shows it has to notice.
 
 mod common;
+#[path = "common/force.rs"]
+mod force;
 #[path = "common/mending.rs"]
 mod mending;
 #[path = "common/old_maps.rs"]
@@ -229,4 +231,20 @@ fn what_a_store_has_left_behind_is_dropped() {
 #[test]
 fn what_is_nobodys_stands_in_nobodys_way() {
     holds(mending::what_is_nobodys_stands_in_nobodys_way, &[Mutant::UnknownFamilyWaitedFor]);
+}
+
+#[test]
+fn an_older_copy_leads_if_that_is_said() {
+    holds(force::an_older_copy_leads_if_that_is_said, &[Mutant::ForceHeardByOneOnly]);
+}
+
+#[test]
+fn a_copy_that_has_stopped_leads_if_that_is_said() {
+    holds(force::a_copy_that_has_stopped_leads_if_that_is_said, &[Mutant::ForceHeardByOneOnly]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_poisoned_group_goes_on_if_that_is_said() {
+    holds(force::a_poisoned_group_goes_on_if_that_is_said, &[Mutant::PoisonOutlivesForce]);
 }

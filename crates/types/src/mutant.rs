@@ -305,6 +305,10 @@ pub enum Mutant {
     DamageOfTopLayer,
     /// Catch-up: a leaf is believed by its last entry, though one before it was in a record that is damaged.
     TornOutTakenForWhole,
+    /// Replication: an operator says whose copy counts, which goes on waiting for who can apply an entry that nobody can.
+    PoisonOutlivesForce,
+    /// Replication: an operator says whose copy counts, and the others go on believing theirs.
+    ForceHeardByOneOnly,
     /// Replication: who has lost the beginning of an epoch takes what it has of it for another reign's, and stops.
     TornLogBelieved,
     /// Replication: who has left a group, and dropped what it had, comes back as one that has everything.

@@ -106,6 +106,7 @@ mod tests {
             members: stores(&[in_sync, joining].concat()),
             min_in_sync: 2,
             state: GroupState::Active,
+            forced: None,
         }
     }
 

@@ -136,6 +136,7 @@ mod tests {
             members,
             min_in_sync: 2,
             state: GroupState::Active,
+            forced: None,
         }
     }
 

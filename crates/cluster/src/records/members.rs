@@ -1,6 +1,6 @@
 //! Who is a member of a group: changed by whoever replaces devices (R20 of docs/replication.md).
 
-use super::{GroupRecord, GroupState};
+use super::{Forced, GroupRecord, GroupState};
 use types::{Epoch, GroupId, Incarnation, StoreId};
 
 /// Why the members of a group stay as they are.
@@ -63,6 +63,7 @@ impl GroupRecord {
             members,
             min_in_sync,
             state: GroupState::Active,
+            forced: None,
         }
     }
 
@@ -104,6 +105,29 @@ impl GroupRecord {
         Ok(next)
     }
 
+    /// The record in which an operator says whose copy counts: `store` leads, alone in sync, whatever it lacks; all others
+    /// come back by catch-up. `known`: the newest epoch that any member knows, which may be newer than the map's.
+    ///
+    /// # Errors
+    /// If it is no member.
+    pub fn forced_by(&self, store: StoreId, known: Epoch) -> Result<Self, MembersError> {
+        if !self.members.contains(&store) {
+            return Err(MembersError::IsNoMember { group: self.id, store });
+        }
+        let epoch = Epoch(self.epoch.max(known).0 + 1);
+        Ok(Self {
+            epoch,
+            primary: store,
+            // None of its lives leads yet: it asks for the lead in one.
+            life: Incarnation(0),
+            in_sync: vec![store],
+            eligible: Vec::new(),
+            joining: self.members.iter().copied().filter(|member| *member != store).collect(),
+            forced: Some(Forced { epoch, store }),
+            ..self.clone()
+        })
+    }
+
     fn in_next_epoch(&self) -> Self {
         Self { epoch: Epoch(self.epoch.0 + 1), ..self.clone() }
     }
@@ -134,6 +158,7 @@ mod tests {
             members: vec![A, B, C],
             min_in_sync: 2,
             state: GroupState::Active,
+            forced: None,
         }
     }
 

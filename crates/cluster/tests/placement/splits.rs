@@ -88,6 +88,7 @@ fn record(group: &Group, min_in_sync: usize) -> GroupRecord {
         members: group.members.clone(),
         min_in_sync: min_in_sync as u32,
         state: GroupState::Active,
+        forced: None,
     }
 }
 

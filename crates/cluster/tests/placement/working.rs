@@ -76,6 +76,7 @@ pub fn cluster(nodes: u32, per_node: u32) -> View {
             members: group.members,
             min_in_sync: 2,
             state: GroupState::Active,
+            forced: None,
         };
         view.held.insert(record.id, GIB);
         view.groups.insert(record.id, record);

@@ -73,7 +73,7 @@ impl Group {
 
     /// An entry that nobody can apply is written down: whoever starts anew must not try it either (R16).
     fn note_poison(&self) {
-        let poison = self.member.borrow().poison();
+        let poison = self.poison_to_write();
         if poison == self.poison_noted.get() || mutant(Mutant::PoisonForgotten) {
             return;
         }
@@ -98,12 +98,20 @@ impl Group {
         }
     }
 
+    /// What an operator's word has ended stands on the device until something of a later epoch stands there, too: a life that
+    /// begins before that is to find it, and to give up what it stands for.
+    fn poison_to_write(&self) -> Option<Seq> {
+        let member = self.member.borrow();
+        let is_over = member.has_in_log(self.forced_by.get());
+        member.poison().or_else(|| self.poison_noted.get().filter(|_| !is_over))
+    }
+
     /// What the member is to have written down of itself, if it is `whole` or not.
     pub(crate) fn state_to_write(&self, whole: bool) -> MemberState {
         let member = self.member.borrow();
         let heard = Some(member.record().clone()).filter(|record| !member.has_in_log(record.epoch));
         let is_forgotten = mutant(Mutant::FillNotNoted) || mutant(Mutant::LeftTakenForWhole);
-        MemberState { whole: whole || is_forgotten, poison: member.poison(), heard }
+        MemberState { whole: whole || is_forgotten, poison: self.poison_to_write(), heard }
     }
 
     /// Queues it, as it is now; false if there is no room.
@@ -390,6 +398,41 @@ impl Group {
         }
         let who = membership_of(record);
         self.with(|member| if record.epoch < known { member.looked(&who) } else { member.learn(&who) });
+        self.hear_of_force(record);
+    }
+
+    /// An operator has said whose copy counts (R24). Who has stopped hears of it at its next start.
+    fn hear_of_force(&self, record: &GroupRecord) {
+        let Some(forced) = record.forced.filter(|_| self.stopped.get().is_none()) else { return };
+        let (me, is_news) = {
+            let member = self.member.borrow();
+            (member.store(), member.record().epoch >= forced.epoch && !member.has_in_log(forced.epoch))
+        };
+        if !is_news || self.forced_by.replace(forced.epoch) == forced.epoch {
+            return;
+        }
+        log::warn!("group {}: an operator has said that the copy of store {} counts", self.id, forced.store);
+        if forced.store == me {
+            self.set_filler(None);
+            self.lacks_as_written.set(false);
+            self.with(Member::is_forced);
+            self.write_state();
+        } else if !mutant(Mutant::ForceHeardByOneOnly) {
+            self.with(Member::gives_way);
+            self.is_worth_nothing();
+        }
+    }
+
+    /// Nothing of what is here is taken for what others have, not even where it looks the same.
+    pub(crate) fn is_worth_nothing(&self) {
+        self.gives_up();
+        self.set_doubtful_from(Seq(0));
+        self.set_log_in_doubt(true);
+    }
+
+    /// It was heeded when the group was opened.
+    pub(crate) fn has_heeded_force(&self, epoch: Epoch) {
+        self.forced_by.set(epoch);
     }
 
     /// The map did not make a change: the record is another by now.

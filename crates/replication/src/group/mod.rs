@@ -135,6 +135,8 @@ pub struct Group {
     poison_noted: Cell<Option<Seq>>,
     /// Of the newest record that is written down outside the log.
     heard_noted: Cell<Epoch>,
+    /// In which epoch an operator said whose copy counts, as far as that was heeded here.
+    forced_by: Cell<Epoch>,
     pub(crate) timers: RefCell<Timers>,
     stopped: OnceCell<String>,
 }
@@ -182,6 +184,7 @@ impl Group {
             waits_for_room: Cell::new(false),
             poison_noted: Cell::new(poison),
             heard_noted: Cell::default(),
+            forced_by: Cell::default(),
             timers: RefCell::default(),
             stopped: OnceCell::new(),
         }

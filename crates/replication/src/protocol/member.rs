@@ -203,6 +203,21 @@ impl Member {
         self.whole
     }
 
+    /// An operator has said that this copy counts, whatever it lacks (R24). What nobody can apply is given up, and all behind it.
+    pub fn is_forced(&mut self) {
+        if !mutant(Mutant::PoisonOutlivesForce) && self.poison.take().is_some() {
+            self.log.cut(self.committed);
+            self.durable = self.durable.min(self.committed);
+            self.effects.push(Effect::Cut(self.committed));
+        }
+        self.becomes(true);
+    }
+
+    /// An operator has said that another's copy counts: what this one knows of entries that nobody can apply is over (R24).
+    pub fn gives_way(&mut self) {
+        self.poison = None;
+    }
+
     /// It lacks something before its log's end, and has that written down: from now on it is neither chosen nor fetched
     /// from (R15).
     pub fn begins_to_fill(&mut self) {

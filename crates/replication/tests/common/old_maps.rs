@@ -4,13 +4,13 @@ use super::common::{Cluster, SOON, store_of};
 use super::rules::{MILLISECOND, SECOND, assert_alike};
 use types::Epoch;
 
-fn why_stopped(cluster: &Cluster, index: usize) -> Option<String> {
+pub fn why_stopped(cluster: &Cluster, index: usize) -> Option<String> {
     cluster.standing(index).and_then(|standing| standing.stopped)
 }
 
 /// Two members, one of which is enough; the second is not reached, and has heard from the map that it is out. What is
 /// written then the first has alone.
-fn one_of_two() -> (Cluster, cluster::MapBackup) {
+pub fn one_of_two() -> (Cluster, cluster::MapBackup) {
     let cluster = Cluster::new(1, 2, 1);
     (0..2).for_each(|index| cluster.start(index));
     cluster.wait_for_primary(&[0], SOON);

@@ -720,7 +720,7 @@ pub fn nobody_takes_a_poisoned_group_over() {
 
 /// A group whose primary was stopped by an entry.
 #[cfg(feature = "mutants")]
-fn poisoned() -> Cluster {
+pub fn poisoned() -> Cluster {
     let cluster = three();
     cluster.wait_for_primary(&[0], SOON);
     cluster.write(0, 12, 1).expect("it is up").expect("it is written");
