@@ -1,5 +1,6 @@
 //! The command line: what may be said, and one line for what may not.
 
+mod group;
 mod machine;
 mod pool;
 mod volume;
@@ -13,6 +14,7 @@ use node::volume_spec::{SnapshotPath, VolumeName, VolumeSpec, shortened};
 use std::ffi::OsString;
 use ureq::http::Uri;
 
+pub(crate) use group::GroupCommand;
 pub(crate) use machine::{DemoArguments, DeviceCommand, InitArguments, JoinArguments, MachineArguments, NodeCommand};
 pub(crate) use pool::{PoolChangeArguments, PoolCommand};
 pub(crate) use volume::{HostCommand, SecretArguments, SnapshotCommand, TrashCommand, VolumeCommand, VolumePlacement};
@@ -93,6 +95,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
     },
+    /// Placement groups that nobody can serve: ls, and force, which says whose copy counts
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// The cluster's map as a file: export, import, gather, rebuild
     #[command(subcommand, after_help = crate::map::HELP)]
     Map(crate::map::MapCommand),

@@ -3,6 +3,7 @@
 use crate::Failure;
 use node::admin::check_types::{BeginCheck, CheckReport};
 use node::admin::duty_types::{DutyOrder, Foretold};
+use node::admin::group_types::{ForceGroups, Forced, Group};
 use node::admin::pool_types::{ChangePool, CreatePool, PoolDetails};
 use node::admin::types::{
     AddDevice, AllowHost, ChangeVolume, ChangedRange, CloneSnapshot, CreateSnapshot, CreateSnapshots, CreateVolume,
@@ -130,6 +131,14 @@ impl Client {
 
     pub(crate) fn last_check(&self) -> Result<CheckReport, Failure> {
         self.read(self.agent.get(self.url("/v1/check")).call())
+    }
+
+    pub(crate) fn groups(&self) -> Result<Vec<Group>, Failure> {
+        self.read(self.agent.get(self.url("/v1/groups")).call())
+    }
+
+    pub(crate) fn force_groups(&self, asked: &ForceGroups) -> Result<Forced, Failure> {
+        self.read(self.agent.post(self.url("/v1/groups/force")).send_json(asked))
     }
 
     pub(crate) fn create_pool(&self, asked: &CreatePool) -> Result<PoolDetails, Failure> {

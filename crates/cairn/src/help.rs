@@ -23,6 +23,7 @@ Volumes:
 The cluster:
   status    How the cluster is, why, what is being done, and when that ends
   check     Read all copies from their devices, and compare them: 0 only if every copy of every block agrees
+  group     Placement groups that nobody can serve: ls, and force, which says whose copy counts
   map       The cluster's map as a file: export, import, gather, rebuild
   why       Where the time of a volume's I/O goes, and its slowest commands
   pool      Pools: create, ls, info, set
@@ -36,6 +37,19 @@ Options:
 Sizes are whole numbers with K, M, G or T, powers of 1,024: 10G, or 10GiB. An error is one line on standard error
 that says what is wrong and what to do; the exit status is 1, for a wrong command line 2. Nothing is coloured.
 ";
+
+pub(crate) const GROUP_FORCE: &str = "\
+Examples:
+  cairn group ls                                groups that nobody serves, and what each copy of them is like
+  cairn group force --copy node-2 --all         what would be lost if the copies of node-2 counted; changes nothing
+  cairn group force --copy node-2 --all --yes
+  cairn group force --copy 3f9c 17 21 --yes     of groups 17 and 21 that of the store whose id begins so
+
+For when nobody can know whose copy is right, or the right one is lost: all that held everything are gone for good, an
+entry stops whoever applies it, or two maps had writes acknowledged. The copy that is named counts, whatever it lacks: what
+others have and it has not IS LOST, also if they come back later. Wait for them first, if they may.
+
+Refuses groups that go on by themselves when those are back who may lead them.";
 
 pub(crate) const DEMO: &str = "\
 Examples:

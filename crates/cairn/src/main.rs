@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster; demo, init, join, node run, map, device format and device check do without
-//!   volume, host, pool, snapshot, trash, status, check, device, format, demo, join, nodes, duty, map     one room per command
+//!   volume, host, pool, snapshot, trash, status, check, group, device, format, demo, join, nodes, duty, map     one room per command
 //!   bench, bench_target          cairn bench, and whom it measures
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
@@ -19,6 +19,7 @@ mod client;
 mod device;
 mod duty;
 mod format;
+mod group;
 mod help;
 mod host;
 mod join;
@@ -109,6 +110,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Status { watch } => status::run(&client()?, watch, format),
         Command::Map(command) => map::run(command, format),
         Command::Check { pool } => check::run(&client()?, pool, format),
+        Command::Group(command) => group::run(&client()?, command, format),
         Command::Why { volume } => why::run(&client()?, volume.as_str(), format),
     }
 }

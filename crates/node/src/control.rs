@@ -23,10 +23,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use types::{ClusterId, NodeId, VolumeId};
+use types::{ClusterId, Epoch, GroupId, NodeId, StoreId, VolumeId};
 use volume::{
-    ByteRange, Check, HostChange, Message, NewPool, NewVolume, NodeStatus, PeerNode, PoolChange, PoolInfo, Secret,
-    Standings, Testament, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
+    ByteRange, Check, GroupCopy, HostChange, Message, NewPool, NewVolume, NodeStatus, PeerNode, PoolChange, PoolInfo,
+    Secret, Standings, Testament, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
 };
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
@@ -78,6 +78,10 @@ pub enum Request {
     LastCheck(Reply<Option<Check>>),
     /// How the cluster stands, as the map says.
     Standing(Answer<Standings>),
+    /// This node's copies of some placement groups; of those that are in the way of their group, if none are named.
+    GroupCopies(Option<Vec<GroupId>>, Reply<Vec<GroupCopy>>),
+    /// From now on the copy of this store counts; no other copy knows a newer epoch.
+    ForceGroup(GroupId, StoreId, Epoch, Answer<()>),
     /// What stands above another node is asked.
     AskAbove(NodeId, Message, Answer<Message>),
     /// The nodes that are not of this process and have a session.
@@ -529,6 +533,20 @@ impl ControlHandle {
     /// How the cluster stands, as the map says.
     pub async fn standing(&self) -> Result<Standings, ControlError> {
         self.ask(Request::Standing).await?
+    }
+
+    /// This process's copies of some placement groups; of those that are in the way of their group, if none are named.
+    pub async fn group_copies(&self, of: Option<Vec<GroupId>>) -> Result<Vec<GroupCopy>, ControlError> {
+        let mut all = Vec::new();
+        for place in 0..self.0.len() {
+            all.extend(self.ask_at(place, |reply| Request::GroupCopies(of.clone(), reply)).await?);
+        }
+        Ok(all)
+    }
+
+    /// From now on the copy of this store counts. `known`: the newest epoch that any copy knows.
+    pub async fn force_group(&self, group: GroupId, store: StoreId, known: Epoch) -> Result<(), ControlError> {
+        self.ask(|reply| Request::ForceGroup(group, store, known, reply)).await?
     }
 
     /// How things are.

@@ -393,6 +393,13 @@ impl LocalNode {
                 Request::Standing(reply) => {
                     self.spawn(reply, |assembly| async move { assembly.standing().await });
                 }
+                Request::GroupCopies(of, reply) => {
+                    let assembly = self.assembly.clone();
+                    runtime::spawn(async move { drop(reply.send(assembly.group_copies(of).await)) });
+                }
+                Request::ForceGroup(group, store, known, reply) => {
+                    self.spawn(reply, move |assembly| async move { assembly.force_group(group, store, known).await });
+                }
                 Request::AskAbove(node, message, reply) => {
                     let assembly = self.assembly.clone();
                     runtime::spawn(async move {

@@ -24,6 +24,7 @@ mod access;
 mod changes;
 mod error;
 mod fill;
+mod force;
 mod group;
 mod layers;
 mod left;

@@ -152,16 +152,15 @@ impl GroupShard {
         let epochs = recovered.map_or_else(Vec::new, |group| group.epoch_history.clone());
         let last = recovered.map_or(Seq(0), |group| group.prepared_through);
         let committed = recovered.map_or(Seq(0), |group| group.committed);
-        let mut log = History::new(epochs, last);
+        let log = History::new(epochs, last);
         let mut written = self.state_as_found(record.id);
         // An operator has said whose copy counts, and nothing came here since.
         let heeds = |store: StoreId| store == self.store || !mutant(Mutant::ForceHeardByOneOnly);
         let is_news = |forced: &Forced| log.newest().epoch < forced.epoch && heeds(forced.store);
         let forced = record.forced.filter(is_news);
         let counts = forced.is_some_and(|forced| forced.store == self.store);
-        if forced.is_some() && written.poison.take().is_some() && counts {
-            self.shard.cut(record.id, committed);
-            log.cut(committed);
+        if !counts && forced.is_some() {
+            written.poison = None;
         }
         let heard = written.heard.filter(|_| !mutant(Mutant::HeardForgotten));
         let known = heard.into_iter().chain(in_log().map(|record| Arc::new(membership_of(&record))));
@@ -177,13 +176,13 @@ impl GroupShard {
             (membership_of(&record), known),
             log,
             committed,
-            counts || written.whole && doubtful_from.is_none() && !self.has_given_up(record.id),
+            !counts && written.whole && doubtful_from.is_none() && !self.has_given_up(record.id),
             now(),
         );
         if let Some(poison) = written.poison {
             member.knows_poison(poison);
         }
-        let is_lost = member.is_alone() && !member.is_whole();
+        let is_lost = member.is_alone() && !member.is_whole() && !counts;
         let mut groups = self.groups.borrow_mut();
         let index = groups.len() as u32;
         self.by_id.borrow_mut().insert(record.id, index);
@@ -194,8 +193,10 @@ impl GroupShard {
             group.set_doubtful_from(from);
             group.set_log_in_doubt(!mutant(Mutant::TornLogBelieved));
         }
-        if let Some(forced) = forced {
-            group.has_heeded_force(forced.epoch);
+        match forced {
+            Some(forced) if counts => group.begin_to_count(forced),
+            Some(forced) => group.has_heeded_force(forced.epoch),
+            None => {}
         }
         if let Some(outside) = self.outside() {
             // What the index lost is damage that need not be met first.

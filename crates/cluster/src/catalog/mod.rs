@@ -7,6 +7,7 @@
 
 mod change;
 mod endings;
+mod force;
 mod founding;
 mod growth;
 mod heads;
@@ -25,6 +26,7 @@ mod volumes;
 
 pub use change::{VolumeChange, change_volume};
 pub use endings::{EndingLayer, NextEnding, finish_ending, have_left, next_ending};
+pub use force::{ForceError, force_group};
 pub use founding::{Founding, found_pool};
 pub use growth::{add_groups, deal_again};
 pub use heads::{Stay, give_head};

@@ -394,6 +394,15 @@ async fn read<T: DeserializeOwned>(response: Response) -> Result<T, ApiError> {
     serde_json::from_slice(&body).map_err(|error| failed(error.to_string()))
 }
 
+/// What the other nodes say of this; nothing of who does not answer.
+pub(super) async fn of_others<T: DeserializeOwned + Send + 'static>(admin: &Arc<Admin>, path: &str) -> Vec<T> {
+    if !admin.is_shared {
+        return Vec::new();
+    }
+    let peers = admin.control.peers().await.unwrap_or_default();
+    parts_of::<T>(admin, &peers, path).await.into_iter().filter_map(|(_, part)| part).collect()
+}
+
 /// What the others say, all asked at once; by number.
 async fn parts_of<T: DeserializeOwned + Send + 'static>(
     admin: &Arc<Admin>,

@@ -12,6 +12,8 @@ mod duties;
 pub mod duty_types;
 mod elsewhere;
 mod error;
+pub mod group_types;
+mod groups;
 mod health;
 pub mod health_types;
 mod hosts;

@@ -9,6 +9,8 @@ use super::duties;
 use super::duty_types::{DeviceBytes, DutyAction, DutyOrder, Foretold};
 use super::elsewhere::{self, Asked};
 use super::error::ApiError;
+use super::group_types::{CopyHere, ForceGroups, Forced, ForcedGroup, Group, GroupCopy};
+use super::groups;
 use super::health::{Look, Looked};
 use super::health_types::{AtRisk, Doing, Finding, Severity};
 use super::hosts;
@@ -135,6 +137,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         devices::add_device,
         duties::order_duty,
         check::begin_check,
+        groups::list_groups,
+        groups::force_groups,
         check::last_check,
         list_trash,
         restore_volume,
@@ -146,6 +150,12 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         observe::get_metrics
     ),
     components(schemas(
+        CopyHere,
+        ForceGroups,
+        Forced,
+        ForcedGroup,
+        Group,
+        GroupCopy,
         Node,
         NodeState,
         Volume,
@@ -244,6 +254,9 @@ impl Admin {
             .route("/v1/devices", get(devices::list_devices).post(devices::add_device))
             .route("/v1/duties", post(duties::order_duty))
             .route("/v1/check", get(check::last_check).post(check::begin_check))
+            .route("/v1/groups", get(groups::list_groups))
+            .route("/v1/groups/copies", get(groups::list_copies))
+            .route("/v1/groups/force", post(groups::force_groups))
             .route("/v1/trash", get(list_trash))
             .route("/v1/trash/{id}", delete(empty_trash))
             .route("/v1/trash/{id}/restore", post(restore_volume))

@@ -109,6 +109,8 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
             | Request::HeadOf(..)
             | Request::TrashElsewhere(_)
             | Request::CatchUp(_)
+            | Request::GroupCopies(..)
+            | Request::ForceGroup(..)
             | Request::Testament(_) => unreachable!("there is one process"),
             Request::ListVolumes(reply) => drop(reply.send(volumes.clone())),
             Request::CreateVolume(new, _, reply) => {

@@ -6,7 +6,7 @@ use crate::protocol::{Effect, Member, Membership, Message, Place, Refusal};
 use crate::record::{membership_of, with_membership};
 use crate::shard::GroupShard;
 use crate::wire::RequestId;
-use cluster::GroupRecord;
+use cluster::{Forced, GroupRecord};
 use runtime::{Instant, IoBuf, now};
 use std::rc::Rc;
 use store::{Committed, Entry, EntryKind};
@@ -414,13 +414,43 @@ impl Group {
         log::warn!("group {}: an operator has said that the copy of store {} counts", self.id, forced.store);
         if forced.store == me {
             self.set_filler(None);
-            self.lacks_as_written.set(false);
-            self.with(Member::is_forced);
-            self.write_state();
+            self.begin_to_count(forced);
         } else if !mutant(Mutant::ForceHeardByOneOnly) {
             self.with(Member::gives_way);
             self.is_worth_nothing();
         }
+    }
+
+    /// This copy is to count; it leads nothing until it does.
+    pub(crate) fn begin_to_count(&self, forced: Forced) {
+        self.forced_by.set(forced.epoch);
+        self.with(Member::begins_to_fill);
+        if let Some((shard, group)) =
+            self.shard.upgrade().and_then(|shard| Some((shard.clone(), shard.group(self.id)?)))
+        {
+            runtime::spawn(crate::force::heed(shard, group, forced));
+        }
+    }
+
+    /// What is in this copy is committed. In one turn it is taken for whole, so that all of that is applied, and leads nothing.
+    pub(crate) fn commit_what_counts(&self) {
+        self.with(Member::is_what_counts);
+        self.with(Member::commits_what_counts);
+        self.with(Member::begins_to_fill);
+    }
+
+    /// Whether this is the last force that was heeded.
+    pub(crate) fn heeds(&self, epoch: Epoch) -> bool {
+        self.forced_by.get() == epoch
+    }
+
+    /// This copy has everything that counts, and that is written down.
+    pub(crate) fn counts(&self) {
+        self.lacks_as_written.set(false);
+        self.set_doubtful_from(Seq(u64::MAX));
+        self.set_log_in_doubt(false);
+        self.with(Member::is_what_counts);
+        self.write_state();
     }
 
     /// Nothing of what is here is taken for what others have, not even where it looks the same.

@@ -70,6 +70,8 @@ pub struct Standing {
     pub durable: Seq,
     /// Why it takes no part, if it does not.
     pub stopped: Option<String>,
+    /// An entry that nobody can apply (R16).
+    pub poison: Option<Seq>,
 }
 
 /// A group that has a member here. Lives on its shard's core.
@@ -238,6 +240,7 @@ impl Group {
             committed: member.committed(),
             durable: member.durable(),
             stopped: self.stopped.get().cloned(),
+            poison: member.poison(),
         }
     }
 

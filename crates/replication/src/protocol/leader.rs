@@ -6,6 +6,10 @@ use runtime::Instant;
 use std::sync::Arc;
 use types::{Epoch, Incarnation, Mutant, Seq, StoreId, Term, mutant};
 
+/// So many messages with entries go to a member at once. Who lacks more than they hold is sent the rest behind its answer, or is made
+/// whole, for nobody has that many at hand.
+const SENDS_AT_ONCE_MAX: usize = 256;
+
 /// Entries that begin an epoch: its start, and the record.
 const BEGIN_ENTRIES: u64 = 2;
 
@@ -438,7 +442,7 @@ impl Member {
         if !peer.is_sent_to() {
             return;
         }
-        loop {
+        for _ in 0..SENDS_AT_ONCE_MAX {
             let before = (self.log.term_at(peer.sent), peer.sent);
             let through = last.min(Seq(peer.sent.0 + self.settings.batch_entries_max));
             let entries = (peer.sent < through).then_some((Seq(peer.sent.0 + 1), through));

@@ -203,13 +203,21 @@ impl Member {
         self.whole
     }
 
-    /// An operator has said that this copy counts, whatever it lacks (R24). What nobody can apply is given up, and all behind it.
-    pub fn is_forced(&mut self) {
+    /// An operator has said that this copy counts (R24): all that is in it is committed, but what nobody can apply, and what is
+    /// behind that.
+    pub fn commits_what_counts(&mut self) {
         if !mutant(Mutant::PoisonOutlivesForce) && self.poison.take().is_some() {
             self.log.cut(self.committed);
             self.durable = self.durable.min(self.committed);
             self.effects.push(Effect::Cut(self.committed));
+        } else if self.durable > self.committed {
+            self.committed = self.durable;
+            self.effects.push(Effect::Commit(self.durable));
         }
+    }
+
+    /// It has, whatever it lacks, everything that counts.
+    pub fn is_what_counts(&mut self) {
         self.becomes(true);
     }
 

@@ -145,6 +145,9 @@ impl From<MapError> for StartError {
 /// Why a volume was not made or not deleted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeError {
+    /// Whose copy of a group counts cannot be said.
+    #[error("{0}")]
+    Force(String),
     /// The name is not allowed.
     #[error("{0}")]
     BadName(InvalidInput),

@@ -15,6 +15,7 @@ mod changing;
 mod check;
 mod clients;
 mod control;
+mod copies;
 mod core;
 mod devices;
 mod encryption;
@@ -42,6 +43,7 @@ pub(crate) use core::OpenShard;
 
 pub use check::{Check, CheckFault, CheckFinding};
 pub use cluster::NewVolume;
+pub use copies::GroupCopy;
 pub use error::{StartError, VolumeError};
 pub use making::PoolInfo;
 pub use peers::{Message, PeerNode, Testament};
