@@ -42,21 +42,29 @@ impl Gate {
         drop(self.changed.wait_while(self.state(), is_held).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// How many of so many bytes of the host may pass now; waits until some may.
-    fn pass(&self, wanted: usize, is_counted: &mut bool) -> usize {
+    /// How many of the rest of a piece may pass now; waits until some may. What has to wait is counted once.
+    fn pass(&self, rest: usize, piece: &mut Piece) -> usize {
         let mut state = self.state();
         if state.is_held && state.passes > 0 {
-            let some = wanted.min(state.passes);
+            let some = rest.min(state.passes);
             state.passes -= some;
             return some;
         }
-        if state.is_held && !*is_counted {
-            state.held_bytes += wanted as u64;
-            *is_counted = true;
+        if state.is_held || piece.came_while_held {
+            state.held_bytes += if piece.is_counted { 0 } else { rest as u64 };
+            piece.is_counted = true;
         }
         drop(self.changed.wait_while(state, |state| state.is_held).unwrap_or_else(PoisonError::into_inner));
-        wanted
+        rest
     }
+}
+
+/// What was read of the host at once.
+struct Piece {
+    bytes: Vec<u8>,
+    /// It may lie behind another one that waits.
+    came_while_held: bool,
+    is_counted: bool,
 }
 
 /// See the module.
@@ -115,31 +123,33 @@ fn connect(host: &TcpStream, target: SocketAddr, gate: &Arc<Gate>) {
     })();
     let Ok((from_host, to_host, to_target)) = clones else { return };
     let (give, take) = sync_channel(PIECES_MAX);
-    let (of_answers, has_ended) = (gate.clone(), Arc::new(AtomicBool::new(false)));
+    let (of_host, of_answers, has_ended) = (gate.clone(), gate.clone(), Arc::new(AtomicBool::new(false)));
     let is_over = has_ended.clone();
-    std::thread::spawn(move || read_host(from_host, &give));
+    std::thread::spawn(move || read_host(from_host, &give, &of_host));
     std::thread::spawn(move || pass_answers(target, to_host, &of_answers, &is_over));
     write_target(to_target, &take, gate, &has_ended);
 }
 
-fn read_host(mut host: TcpStream, give: &SyncSender<Vec<u8>>) {
+fn read_host(mut host: TcpStream, give: &SyncSender<Piece>, gate: &Gate) {
     let mut piece = vec![0; PIECE_BYTES];
     while let Ok(bytes @ 1..) = host.read(&mut piece) {
-        if give.send(piece[..bytes].to_vec()).is_err() {
+        let came_while_held = gate.state().is_held;
+        if give.send(Piece { bytes: piece[..bytes].to_vec(), came_while_held, is_counted: false }).is_err() {
             return;
         }
     }
 }
 
-fn write_target(mut target: TcpStream, take: &Receiver<Vec<u8>>, gate: &Gate, has_ended: &AtomicBool) {
+fn write_target(mut target: TcpStream, take: &Receiver<Piece>, gate: &Gate, has_ended: &AtomicBool) {
     let mut is_refused = false;
-    for piece in take {
-        let (mut rest, mut is_counted) = (&piece[..], false);
+    for mut piece in take {
+        let bytes = std::mem::take(&mut piece.bytes);
+        let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(gate.pass(rest.len(), &mut is_counted));
+            let (now, later) = rest.split_at(gate.pass(rest.len(), &mut piece));
             // What is sent behind the target's end the kernel takes, and the target does not.
             is_refused |= has_ended.load(Ordering::Relaxed) | target.write_all(now).is_err();
-            if is_refused && is_counted {
+            if is_refused && piece.is_counted {
                 gate.state().refused_bytes += now.len() as u64;
             }
             rest = later;
