@@ -22,7 +22,7 @@ all)
         stopped_store)
     workloads+=(store volume hosts) about='[A-Z][A-Za-z -]*'
     # Clusters of processes (crates/faults, and the hazard that is played against any target): the bug, and the scenario that it must fail.
-    processes=(OlderHeadTaken:paused-head LastOneStanding:primary-killed OlderHeadTaken:ghost-write GhostExecuted:late-bytes)
+    processes=(OlderHeadTaken:paused-head LastOneStanding:primary-killed OlderHeadTaken:ghost-write)
     ;;
 *)
     echo "usage: tools/mutants.sh [replication]" >&2
@@ -57,7 +57,7 @@ verdict() { { grep -aA 1 '^thread .* panicked' "$1"; grep -a '^cairn: .* a ghost
 
 run_scenario() {
     case $1 in
-    ghost-write | late-bytes) CAIRN_BIN=$target/mutants/cairn e2e/hazard.sh ;;
+    ghost-write) CAIRN_BIN=$target/mutants/cairn e2e/hazard.sh ;;
     *) CAIRN_BIN=$target/mutants/cairn "$target/mutants/cairn-faults" "$1" ;;
     esac
 }
