@@ -3,18 +3,21 @@
 #   machine N COMMAND...    `cairn init` or `cairn join` as said on machine N; its device is $work/mN.img, its directory $work/mN
 #   start N; serves N       its node; until it says ready
 #   stop N                  SIGTERM; its exit status
+#   kill_node N             kill -9 of both processes of its node at once, so that none tells of the other's end
 #   admin_of N              where its admin API is
 #   start_etcd; lose_etcd   the etcd at $etcd; kill -9, and nothing is left of it
+#   start_member N; kill_member N   one member of it, of which there are $etcd_members (1, unless it was set before); kill -9, what it had stays
 #   load OPTIONS...         fio writes volume a at random, and compares
+#
+# NVMe and NBD ports are any, new at each start, unless nvme_ports and nbd_ports name some.
 
 free_port() { python3 -c 'import socket; s = socket.socket(socket.AF_INET6); s.bind(("::1", 0)); print(s.getsockname()[1])'; }
 
-declare -A node_pid
-etcd_pid=
+declare -A node_pid etcd_pid nvme_ports nbd_ports
 end_all() {
     local pid
-    for pid in "${node_pid[@]}" $etcd_pid; do kill -TERM "$pid" 2> /dev/null; done
-    for pid in "${node_pid[@]}" $etcd_pid; do wait "$pid" 2> /dev/null; done
+    for pid in "${node_pid[@]}" "${etcd_pid[@]}"; do kill -TERM "$pid" 2> /dev/null; done
+    for pid in "${node_pid[@]}" "${etcd_pid[@]}"; do wait "$pid" 2> /dev/null; done
     cleanup
 }
 trap end_all EXIT
@@ -22,7 +25,7 @@ trap end_all EXIT
 machine() {
     local number=$1; shift
     "$cairn" "$@" --etcd "$etcd" --listen ::1 --device "$work/m$number.img" --dir "$work/m$number" \
-        --nvme-port 0 --nbd-port 0 --admin-port 0 --peers-port "${peers[$number]}" --cores 1
+        --nvme-port "${nvme_ports[$number]:-0}" --nbd-port "${nbd_ports[$number]:-0}" --admin-port 0 --peers-port "${peers[$number]}" --cores 1
 }
 start() {
     : > "$work/ready$1"
@@ -36,20 +39,43 @@ serves() {
 }
 admin_of() { sed -n 's/^ready.* admin=\([^ ]*\).*/\1/p' "$work/ready$1"; }
 stop() { kill -TERM "${node_pid[$1]}" && wait "${node_pid[$1]}"; local status=$?; unset "node_pid[$1]"; return $status; }
+kill_node() {
+    local worker
+    worker=$(pgrep -P "${node_pid[$1]}")
+    # Both are asked to end before either of them can run again.
+    kill -STOP "${node_pid[$1]}"
+    kill -KILL "${node_pid[$1]}" $worker
+    wait "${node_pid[$1]}" 2> /dev/null
+    unset "node_pid[$1]"
+    [ -n "$worker" ]
+}
 load() {
     fio --name=a --ioengine=nbd --uri="$(field a nbd_uri)" --rw=randwrite --bs=4k --iodepth=8 --size=48M \
         --verify=crc32c --verify_fatal=1 --eta=never "$@"
 }
 
-client_port=$(free_port) peer_port=$(free_port)
-etcd="http://[::1]:$client_port"
+declare -a client_url peer_url
+etcd= initial= etcd_members=${etcd_members:-1}
+for member in $(seq "$etcd_members"); do
+    client_url[$member]="http://[::1]:$(free_port)" peer_url[$member]="http://[::1]:$(free_port)"
+    etcd=${etcd:+$etcd,}${client_url[$member]} initial=${initial:+$initial,}etcd-$member=${peer_url[$member]}
+done
+start_member() {
+    etcd --name "etcd-$1" --data-dir "$work/etcd/$1" --listen-client-urls "${client_url[$1]}" --advertise-client-urls "${client_url[$1]}" \
+        --listen-peer-urls "${peer_url[$1]}" --initial-advertise-peer-urls "${peer_url[$1]}" \
+        --initial-cluster "$initial" >> "$work/etcd.log" 2>&1 &
+    etcd_pid[$1]=$!
+}
+kill_member() {
+    kill -KILL "${etcd_pid[$1]}"
+    wait "${etcd_pid[$1]}" 2> /dev/null
+    unset "etcd_pid[$1]"
+}
 start_etcd() {
-    etcd --data-dir "$work/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
-        --listen-peer-urls "http://[::1]:$peer_port" --initial-advertise-peer-urls "http://[::1]:$peer_port" \
-        --initial-cluster "default=http://[::1]:$peer_port" > "$work/etcd.log" 2>&1 &
-    etcd_pid=$!
-    local tries
-    for tries in $(seq 100); do python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1] + "/health")' "$etcd" 2> /dev/null && return 0; sleep 0.1; done
+    local tries member
+    mkdir -p "$work/etcd"
+    for member in $(seq "$etcd_members"); do start_member "$member"; done
+    for tries in $(seq 100); do python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1] + "/health")' "${client_url[1]}" 2> /dev/null && return 0; sleep 0.1; done
 }
 start_etcd
 declare -A peers
@@ -58,7 +84,7 @@ for number in 1 2 3 4 5; do
     peers[$number]=$(free_port)
 done
 lose_etcd() {
-    kill -KILL "$etcd_pid"
-    wait "$etcd_pid" 2> /dev/null
+    local member
+    for member in "${!etcd_pid[@]}"; do kill_member "$member"; done
     rm -r "$work/etcd"
 }

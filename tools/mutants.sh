@@ -21,8 +21,8 @@ all)
     tests+=(layers_mutants cleaning_mutants instant_mutants locks_mutants status_mutants limits_mutants heads_mutants joining stopped_mutants endings control pools ghost_mutant power_loss
         stopped_store)
     workloads+=(store volume hosts) about='[A-Z][A-Za-z -]*'
-    # Clusters of processes (crates/faults): the bug, and the scenario that it must fail.
-    processes=(OlderHeadTaken:paused-head LastOneStanding:primary-killed)
+    # Clusters of processes (crates/faults, and the hazard that is played against any target): the bug, and the scenario that it must fail.
+    processes=(OlderHeadTaken:paused-head LastOneStanding:primary-killed OlderHeadTaken:ghost-write)
     ;;
 *)
     echo "usage: tools/mutants.sh [replication]" >&2
@@ -52,21 +52,26 @@ step() {
     echo "$name: $((SECONDS - began)) s"
 }
 
-# What the scenario says that fails, in one line: the last panic is the verdict.
-verdict() { grep -aA 1 '^thread .* panicked' "$1" | tail -n 1 | cut -c 1-100; }
+# What the scenario says that fails, in one line: the last panic is the verdict, or what the hazard ends with.
+verdict() { { grep -aA 1 '^thread .* panicked' "$1"; grep -a '^cairn: .* a ghost has written$' "$1"; } | tail -n 1 | cut -c 1-100; }
 
-run_scenario() { CAIRN_BIN=$target/mutants/cairn "$target/mutants/cairn-faults" "$1"; }
+run_scenario() {
+    case $1 in
+    ghost-write) CAIRN_BIN=$target/mutants/cairn e2e/hazard.sh ;;
+    *) CAIRN_BIN=$target/mutants/cairn "$target/mutants/cairn-faults" "$1" ;;
+    esac
+}
 
 # in_processes BUG SCENARIO: three times until it fails with the bug; then it must pass without. What failed for another reason
 # than what clients saw is not caught.
 in_processes() {
-    local bug=$1 scenario=$2 out=$logs/mutants-processes-$1.log tries
+    local bug=$1 scenario=$2 out=$logs/mutants-processes-$1-$2.log tries
     for tries in 1 2 3; do
         CAIRN_MUTANT=$bug run_scenario "$scenario" > "$out" 2>&1 || break
     done
     if ! grep -q "^FAIL  $scenario" "$out"; then
         echo "mutant $bug NOT CAUGHT by $scenario: passes with it, $tries times"
-    elif ! verdict "$out" | grep -qE '^(linearizability|atomicity): '; then
+    elif ! verdict "$out" | grep -qE '^((linearizability|atomicity): |cairn: [0-9]+ reads showed )'; then
         echo "mutant $bug NOT CAUGHT by $scenario: it fails otherwise: $(verdict "$out")"
     elif ! run_scenario "$scenario" > "$out.without" 2>&1; then
         echo "mutant $bug NOT CAUGHT by $scenario: fails without it, too: $(verdict "$out.without")"

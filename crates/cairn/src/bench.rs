@@ -1,4 +1,4 @@
-//! `cairn bench`: measures with fio, keeps and draws what came of it.
+//! `cairn bench`: measures with fio, keeps and draws what came of it; or plays a hazard.
 
 use crate::Failure;
 use crate::bench_target::{self, Wish};
@@ -69,6 +69,9 @@ pub(crate) enum BenchCommand {
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
+    /// What may go wrong between a host and its target, played against any NVMe/TCP target: ghost-write
+    #[command(subcommand)]
+    Hazard(crate::hazard::HazardCommand),
     /// List results
     Ls {
         /// Where
@@ -127,6 +130,7 @@ pub(crate) fn run(
         BenchCommand::Volumes(arguments) => ("volumes", arguments),
         BenchCommand::Stress(arguments) => ("stress", arguments),
         BenchCommand::Report { files, context, html } => return side_by_side(&files, context, html.as_deref(), format),
+        BenchCommand::Hazard(command) => return crate::hazard::run(command, format),
         BenchCommand::Ls { directory } => return list(&directory, format),
     };
     let profile = Profile::named(name).expect("every command has its profile");

@@ -4,7 +4,7 @@
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster; demo, init, join, node run, map, device format and device check do without
 //!   volume, host, pool, snapshot, trash, status, check, group, device, format, demo, join, nodes, duty, map     one room per command
-//!   bench, bench_target          cairn bench, and whom it measures
+//!   bench, bench_target, hazard  cairn bench, whom it measures, and what it plays
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
 //! ```
@@ -20,6 +20,7 @@ mod device;
 mod duty;
 mod format;
 mod group;
+mod hazard;
 mod help;
 mod host;
 mod join;

@@ -13,6 +13,7 @@
 //! - [`medium`]: what a node's device lies on, where that is to fail.
 //! - [`network`]: nodes in networks of their own, that can be cut off.
 //! - [`scenario`]: one fault each, with what has to be seen of it.
+//! - [`outside`]: the load alone, on a cluster that a script runs and hurts.
 //!
 //! **Promises.** What was acknowledged and is not read fails the scenario, as does a read that no order of operations explains, a
 //! request that has no answer for 30 s, and a status that is not green and does not say why.
@@ -24,4 +25,5 @@ pub mod cluster;
 pub mod load;
 pub mod medium;
 pub mod network;
+pub mod outside;
 pub mod scenario;

@@ -8,6 +8,7 @@ use nbd::client::{Client, ClientError};
 use nvme::host::multipath::{Multipath, Options};
 use nvme::host::{HostError, HostIdentity, Namespace};
 use runtime::{IoBuf, SharedBuf, sleep, spawn, timeout};
+use sim::checker;
 use sim::history::{Action, History, OperationId, Value, fill_block, read_block};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -84,6 +85,25 @@ pub struct Outcome {
     pub completed: u64,
     /// Commands that were sent again.
     pub resent: u64,
+}
+
+impl Outcome {
+    /// What was done, in numbers.
+    pub fn counts(&self) -> String {
+        let (operations, completed, resent) = (self.history.operations().len(), self.completed, self.resent);
+        format!("{operations} operations, {completed} commands answered, {resent} sent again")
+    }
+
+    /// No answer was wrong by itself, and an order of operations explains all of them.
+    ///
+    /// # Panics
+    /// Otherwise.
+    pub fn judge(&self) {
+        assert!(self.wrong.is_empty(), "{} answers are wrong: {:#?}", self.wrong.len(), &self.wrong[..1]);
+        if let Err(violation) = checker::check(&self.history) {
+            panic!("{}: {violation}\n{}", violation.checker(), self.history.of_block(violation.block()));
+        }
+    }
 }
 
 /// A load that runs.

@@ -1,5 +1,7 @@
 //! `cairn-faults [NAME...]`: runs the scenarios that are named, or all, and says of each what came of it; `--list` names them.
+//! `cairn-faults --load ADMIN VOLUME SECONDS`: the load alone, until standard input says anything; no command may wait for so long.
 
+use faults::outside;
 use faults::scenario::ALL;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -8,6 +10,14 @@ fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
     if names == ["--list"] {
         ALL.iter().for_each(|(name, _)| println!("{name}"));
+        return ExitCode::SUCCESS;
+    }
+    if let Some((_, words)) = names.split_first().filter(|(first, _)| *first == "--load") {
+        let Some(wish) = outside::Wish::of(words) else {
+            eprintln!("cairn-faults: write --load ADMIN VOLUME SECONDS");
+            return ExitCode::from(2);
+        };
+        outside::run(&wish);
         return ExitCode::SUCCESS;
     }
     if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {

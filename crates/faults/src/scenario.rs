@@ -6,7 +6,6 @@ use crate::load::Load;
 use crate::medium::{Medium, MediumKind};
 use crate::network::Cut;
 use libc::SIGKILL;
-use sim::checker;
 use std::time::{Duration, Instant};
 
 /// Name and fault.
@@ -95,15 +94,11 @@ impl Run {
     fn judge_clients(self) -> Cluster {
         let Self { cluster, load } = self;
         let outcome = load.finish();
-        let (operations, completed, resent) = (outcome.history.operations().len(), outcome.completed, outcome.resent);
-        println!("      {operations} operations, {completed} commands answered, {resent} sent again");
+        println!("      {}", outcome.counts());
         for cause in cluster.causes.borrow().iter() {
             println!("      status said: {cause}");
         }
-        assert!(outcome.wrong.is_empty(), "{} answers are wrong: {:#?}", outcome.wrong.len(), &outcome.wrong[..1]);
-        if let Err(violation) = checker::check(&outcome.history) {
-            panic!("{}: {violation}\n{}", violation.checker(), outcome.history.of_block(violation.block()));
-        }
+        outcome.judge();
         cluster
     }
 }

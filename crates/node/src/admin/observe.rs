@@ -99,7 +99,9 @@ async fn explained(
         }
         Err(error) => {
             let mut status = view::status(cluster, volumes, pools, None);
-            let cause = format!("the cluster map does not answer ({error}): I/O goes on, nothing is moved");
+            let cause = format!(
+                "the cluster map does not answer ({error}): I/O goes on where no copy is gone, the rest waits; nothing is moved"
+            );
             let advice = "look whether etcd is up where node.toml says it is; nodes find it again by themselves";
             add_cause(&mut status, cause, (advice, "cairn status --watch"));
             status
