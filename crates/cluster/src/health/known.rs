@@ -138,6 +138,14 @@ impl Known {
         (self.view.groups.len(), count(|this, group| !this.is_whole(group)), count(Self::is_stopped))
     }
 
+    /// Nodes that are away or have to catch up, of groups that are not whole.
+    pub fn late(&self) -> BTreeSet<NodeId> {
+        let lacking = self.view.groups.values().filter(|group| !self.is_whole(group));
+        let serves = |group: &GroupRecord, store: &StoreId| group.in_sync.contains(store) && self.there.contains(store);
+        let late = lacking.flat_map(|group| group.members.iter().filter(|store| !serves(group, store)));
+        late.filter_map(|store| self.view.devices.get(store).map(|device| device.node)).collect()
+    }
+
     /// Groups that are not whole and have a member on one of these.
     pub(super) fn lacking_on(&self, stores: &[StoreId]) -> Vec<&GroupRecord> {
         let is_on = |group: &&GroupRecord| group.members.iter().any(|store| stores.contains(store));

@@ -30,7 +30,7 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{Extensions, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::channel::CrossSender;
@@ -270,7 +270,7 @@ async fn made_at(
     };
     let response = match node {
         Some(node) => pass_on(&admin.control, node, &passed, &body).await,
-        None => done_here(next, &passed, &body).await,
+        None => done_here(next, &passed, &body, Extensions::new()).await,
     };
     if !response.status().is_success() {
         return response;
@@ -301,11 +301,14 @@ async fn gets_key(admin: &Arc<Admin>, node: Option<NodeId>, name: &str, secret: 
     }
 }
 
-/// Does here what a request says that was taken apart.
-async fn done_here(next: Next, passed: &Passed, body: &[u8]) -> Response {
+/// Does here what a request says that was taken apart. `found`: what its path has been found to say, which was looked for already.
+async fn done_here(next: Next, passed: &Passed, body: &[u8], found: Extensions) -> Response {
     let head = serde_json::to_vec(passed).unwrap_or_default();
     match request_of(Message { head, body: body.to_vec() }) {
-        Ok(request) => next.run(request).await,
+        Ok(mut request) => {
+            request.extensions_mut().extend(found);
+            next.run(request).await
+        }
         Err(what) => ApiError::bad_request(what, "report it").into_response(),
     }
 }
@@ -328,6 +331,7 @@ async fn at_all(
     };
     nodes.sort_by_key(rank);
     let head = place_of(first.or(last));
+    let mut found = request.extensions().clone();
     let (passed, body) = match taken_apart(request).await {
         Ok(parts) => parts,
         Err(error) => return error.into_response(),
@@ -336,7 +340,7 @@ async fn at_all(
     for node in nodes {
         let response = match (node, next.take_if(|_| node.is_none())) {
             (Some(node), _) => pass_on(&admin.control, node, &passed, &body).await,
-            (None, Some(next)) => done_here(next, &passed, &body).await,
+            (None, Some(next)) => done_here(next, &passed, &body, std::mem::take(&mut found)).await,
             (None, None) => continue,
         };
         if !response.status().is_success() {

@@ -50,6 +50,8 @@ pub(crate) struct MapLook {
     pub(crate) volumes: BTreeMap<VolumeId, VolumeLook>,
     /// Placement groups; those that lack copies; those of them that have too few to serve.
     pub(crate) groups: (usize, usize, usize),
+    /// Nodes because of which they do.
+    pub(crate) late: BTreeSet<NodeId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +86,7 @@ pub(crate) struct VolumeLook {
 impl MapLook {
     /// `own`: stores of this process; `ended`: nodes whose supervisors said that they have ended.
     pub(crate) fn of(listing: &Listing, known: &Known, own: &BTreeSet<StoreId>, ended: &BTreeSet<NodeId>) -> Self {
-        let mut this = Self { groups: known.groups(), ..Self::default() };
+        let mut this = Self { groups: known.groups(), late: known.late(), ..Self::default() };
         let mut lives: BTreeMap<NodeId, BTreeMap<StoreId, Incarnation>> = BTreeMap::new();
         let mut used = BTreeSet::new();
         for item in &listing.items {
@@ -132,9 +134,8 @@ impl MapLook {
         this
     }
 
-    fn away(&self) -> Vec<String> {
-        let nodes = self.nodes.iter().filter(|(_, node)| !node.is_there || node.has_ended);
-        nodes.map(|(node, _)| node_name(*node)).collect()
+    fn is_away(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| !node.is_there || node.has_ended)
     }
 }
 
@@ -351,13 +352,14 @@ impl MapChanges {
     fn groups(&mut self, found: &mut Vec<Change>) {
         let Some(before) = self.groups.see(groups_of(&self.last)) else { return };
         let (all, lacking, stopped) = self.last.groups;
-        let away = self.last.away();
-        let why = match &away[..] {
-            [] => String::new(),
-            [one] => format!(" because {one} is away"),
-            all => format!(" because {} are away", all.join(", ")),
+        let late: Vec<String> = self.last.late.iter().map(|node| node_name(*node)).collect();
+        let who = late.join(", ");
+        let why = match &self.last.late {
+            late if late.is_empty() => String::new(),
+            late if late.iter().all(|node| self.last.is_away(*node)) => format!(" because of who is away: {who}"),
+            _ => format!(" until all have caught up: {who}"),
         };
-        let subjects: Vec<&str> = away.iter().map(String::as_str).collect();
+        let subjects: Vec<&str> = late.iter().map(String::as_str).collect();
         let (kind, text) = match (before, self.groups.now) {
             (_, Groups::Whole) => {
                 (kind::GROUPS_WHOLE, format!("all {all} placement groups have all of their copies again"))

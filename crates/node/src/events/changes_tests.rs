@@ -38,6 +38,7 @@ fn healthy() -> MapLook {
         devices: [1, 2, 3].map(|number| (STORE(number), device(number))).into(),
         volumes: [(VolumeId(1), volume("a", 1, 1))].into(),
         groups: (100, 0, 0),
+        late: BTreeSet::new(),
     }
 }
 
@@ -66,8 +67,9 @@ fn a_node_that_is_away_is_told_once_with_its_groups_and_again_when_it_is_back() 
     away.nodes.get_mut(&NodeId(2)).unwrap().is_there = false;
     away.devices.get_mut(&STORE(2)).unwrap().is_there = false;
     away.groups = (100, 100, 0);
+    away.late = [NodeId(2)].into();
     assert_eq!(told(&changes.see(away.clone(), 0)), [("node-away", "node-2 is away: nothing is heard of it")]);
-    let lacking = "100 placement groups have fewer copies than they should because node-2 is away";
+    let lacking = "100 placement groups have fewer copies than they should because of who is away: node-2";
     let found = changes.see_again();
     assert_eq!(told(&found), [("groups-lack-copies", lacking)]);
     assert_eq!(found[0].subjects, ["node-2"]);
@@ -96,11 +98,15 @@ fn groups_that_stop_serve_again_before_they_are_whole() {
     let mut changes = MapChanges::new(healthy());
     let mut seen = Vec::new();
     for groups in [(100, 100, 100), (100, 100, 0), (100, 0, 0)] {
-        seen.extend(changes.see(MapLook { groups, ..healthy() }, 0));
+        let late = if groups.1 > 0 { [NodeId(1), NodeId(2)].into() } else { BTreeSet::new() };
+        seen.extend(changes.see(MapLook { groups, late, ..healthy() }, 0));
         seen.extend(changes.see_again());
     }
     assert_eq!(kinds(&seen), ["groups-stopped", "groups-serve", "groups-whole"]);
-    assert_eq!(seen[0].text, "100 placement groups have too few copies to serve");
+    assert_eq!(
+        seen[0].text,
+        "100 placement groups have too few copies to serve until all have caught up: node-1, node-2"
+    );
 }
 
 #[test]
