@@ -6,7 +6,6 @@ use crate::output::{Format, print_on, show};
 use clap::Args;
 use node::admin::event_types::{Event, EventSeverity, Events};
 use node::log::{ns_of_utc, utc_of_ns};
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Events that are shown if nobody says how many.
@@ -15,6 +14,8 @@ const LAST_DEFAULT: usize = 100;
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// Who follows asks again for what is that old: a node that did not answer meanwhile may have seen something.
 const FOLLOW_BACK: Duration = Duration::from_secs(60);
+/// What nodes saw of the same is at most so far apart.
+const SAME_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub(crate) struct EventsArguments {
@@ -145,7 +146,7 @@ fn follow(client: &Client, first: Events, began_ns: u64, format: Format) -> Resu
 }
 
 /// What one event is, whoever saw it first: of several that are alike the time says which is which, and that may still become
-/// another one, as another node answers that saw it earlier. So they are counted.
+/// another one, as another node answers that saw it earlier. So each that was shown stands for one that is near.
 type Alike = (String, Vec<String>, String);
 
 fn alike(event: &Event) -> Alike {
@@ -185,17 +186,19 @@ impl Shown {
 
     /// Those of an answer that were not shown yet.
     fn new_of(&mut self, events: Vec<Event>) -> Vec<Event> {
-        let mut known: BTreeMap<Alike, usize> = BTreeMap::new();
-        for (_, alike) in &self.events {
-            *known.entry(alike.clone()).or_default() += 1;
-        }
+        let mut known: Vec<Option<&(u64, Alike)>> = self.events.iter().map(Some).collect();
         let mut new = events;
-        new.retain(|event| match known.get_mut(&alike(event)) {
-            Some(count) if *count > 0 => {
-                *count -= 1;
-                false
+        new.retain(|event| {
+            let (at_ns, of_it) = (ns_of_utc(&event.time).unwrap_or(0), alike(event));
+            let is_it =
+                |shown: &&(u64, Alike)| shown.1 == of_it && shown.0.abs_diff(at_ns) <= SAME_MAX.as_nanos() as u64;
+            match known.iter_mut().find(|shown| shown.as_ref().is_some_and(is_it)) {
+                Some(shown) => {
+                    *shown = None;
+                    false
+                }
+                None => true,
             }
-            _ => true,
         });
         self.add(&new);
         new

@@ -178,17 +178,19 @@ impl<T: PartialEq> Settled<T> {
 /// What was seen last of the map.
 pub(crate) struct MapChanges {
     last: MapLook,
-    groups: Settled<Groups>,
+    /// And who is away of those because of whom copies lack: each of them is a reason to tell it again.
+    groups: Settled<(Groups, BTreeSet<NodeId>)>,
     /// Nodes that were away lately, and for how many looks more that explains something.
     was_away: BTreeMap<NodeId, u32>,
 }
 
-fn groups_of(look: &MapLook) -> Groups {
-    match look.groups {
+fn groups_of(look: &MapLook) -> (Groups, BTreeSet<NodeId>) {
+    let groups = match look.groups {
         (_, _, 1..) => Groups::Stopped,
         (_, 1.., _) => Groups::Lack,
         _ => Groups::Whole,
-    }
+    };
+    (groups, look.late.iter().copied().filter(|node| look.is_away(*node)).collect())
 }
 
 impl MapChanges {
@@ -350,7 +352,11 @@ impl MapChanges {
     }
 
     fn groups(&mut self, found: &mut Vec<Change>) {
-        let Some(before) = self.groups.see(groups_of(&self.last)) else { return };
+        let Some((before, away_before)) = self.groups.see(groups_of(&self.last)) else { return };
+        let (now, away) = &self.groups.now;
+        if before == *now && away.is_subset(&away_before) {
+            return;
+        }
         let (all, lacking, stopped) = self.last.groups;
         let late: Vec<String> = self.last.late.iter().map(|node| node_name(*node)).collect();
         let who = late.join(", ");
@@ -360,7 +366,7 @@ impl MapChanges {
             _ => format!(" until all have caught up: {who}"),
         };
         let subjects: Vec<&str> = late.iter().map(String::as_str).collect();
-        let (kind, text) = match (before, self.groups.now) {
+        let (kind, text) = match (before, *now) {
             (_, Groups::Whole) => {
                 (kind::GROUPS_WHOLE, format!("all {all} placement groups have all of their copies again"))
             }

@@ -84,6 +84,29 @@ fn a_node_that_is_away_is_told_once_with_its_groups_and_again_when_it_is_back() 
 }
 
 #[test]
+fn groups_are_told_again_when_it_turns_out_that_a_node_is_away_and_not_when_it_comes_back() {
+    let mut changes = MapChanges::new(healthy());
+    let mut late = MapLook { groups: (100, 52, 0), late: [NodeId(2)].into(), ..healthy() };
+    changes.see(late.clone(), 0);
+    assert_eq!(
+        changes.see_again()[0].text,
+        "52 placement groups have fewer copies than they should until all have caught up: node-2"
+    );
+    late.groups = (100, 100, 0);
+    late.nodes.get_mut(&NodeId(2)).unwrap().is_there = false;
+    assert_eq!(kinds(&changes.see(late.clone(), 0)), ["node-away"]);
+    assert_eq!(
+        changes.see_again()[0].text,
+        "100 placement groups have fewer copies than they should because of who is away: node-2"
+    );
+    late.nodes.insert(NodeId(2), node(2));
+    assert_eq!(kinds(&changes.see(late, 0)), ["node-back"]);
+    assert_eq!(changes.see_again(), []);
+    assert_eq!(changes.see(healthy(), 0), []);
+    assert_eq!(kinds(&changes.see_again()), ["groups-whole"]);
+}
+
+#[test]
 fn what_lasts_for_one_look_alone_is_not_told_of_groups() {
     let mut changes = MapChanges::new(healthy());
     for _ in 0..3 {
