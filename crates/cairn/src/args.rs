@@ -88,6 +88,9 @@ pub(crate) enum Command {
         #[arg(long)]
         watch: bool,
     },
+    /// What happened in the cluster, the newest last
+    #[command(after_help = help::EVENTS)]
+    Events(crate::events::EventsArguments),
     /// Read all copies from their devices, and compare them: 0 only if every copy of every block agrees
     #[command(after_help = help::CHECK)]
     Check {
@@ -101,6 +104,9 @@ pub(crate) enum Command {
     /// The cluster's map as a file: export, import, gather, rebuild
     #[command(subcommand, after_help = crate::map::HELP)]
     Map(crate::map::MapCommand),
+    /// What a report of a fault needs: bundle
+    #[command(subcommand, after_help = crate::debug::HELP)]
+    Debug(crate::debug::DebugCommand),
     /// Where the time of a volume's I/O goes, and its slowest commands
     #[command(after_help = help::WHY)]
     Why {

@@ -3,6 +3,7 @@
 use crate::Failure;
 use node::admin::check_types::{BeginCheck, CheckReport};
 use node::admin::duty_types::{DutyOrder, Foretold};
+use node::admin::event_types::Events;
 use node::admin::group_types::{ForceGroups, Forced, Group};
 use node::admin::pool_types::{ChangePool, CreatePool, PoolDetails};
 use node::admin::types::{
@@ -196,6 +197,17 @@ impl Client {
 
     pub(crate) fn status(&self) -> Result<Status, Failure> {
         self.read(self.agent.get(self.url("/v1/status")).call())
+    }
+
+    /// What happened; `query`: since when, and how much of it.
+    pub(crate) fn events(&self, query: &str) -> Result<Events, Failure> {
+        self.read(self.agent.get(self.url(&format!("/v1/events{query}"))).call())
+    }
+
+    /// What the API answers at this path, as it comes.
+    pub(crate) fn raw(&self, path: &str) -> Result<Vec<u8>, Failure> {
+        let mut response = self.accept(self.agent.get(self.url(path)).call())?;
+        response.body_mut().with_config().limit(ANSWER_MAX_BYTES).read_to_vec().map_err(|error| self.no_answer(&error))
     }
 
     fn url(&self, path: &str) -> String {

@@ -22,9 +22,11 @@ Volumes:
 
 The cluster:
   status    How the cluster is, why, what is being done, and when that ends
+  events    What happened in the cluster, the newest last
   check     Read all copies from their devices, and compare them: 0 only if every copy of every block agrees
   group     Placement groups that nobody can serve: ls, and force, which says whose copy counts
   map       The cluster's map as a file: export, import, gather, rebuild
+  debug     What a report of a fault needs: bundle
   why       Where the time of a volume's I/O goes, and its slowest commands
   pool      Pools: create, ls, info, set
   bench     Measure block storage with fio: eight, depth, mix, volumes, stress, report, ls
@@ -227,6 +229,17 @@ The machine gets the next number, and its devices their share of what is stored 
 time, while all is in use. It says before about how much that is and how long it takes; `cairn status` says how far it is.
 Refused are what `cairn init` refuses, a machine that is a node already, an etcd with no cluster or another one (--cluster), and a
 network on which no node that runs is reached.";
+
+pub(crate) const EVENTS: &str = "\
+Examples:
+  cairn events                                 the newest 100
+  cairn events --since 2h                      all of the last two hours (s, m, h, d)
+  cairn events --since 2026-05-04T12:00:00Z -n 20
+  cairn events --follow -o json                each as it comes, one JSON object a line; until Ctrl-C
+
+Each has its time in UTC, how bad it is (info, warning, error), the node that saw it first, a word for programs, and what
+happened. What several nodes saw is told once. Each node remembers the newest some thousand, in its directory too; what was not
+seen is not told. The clocks of the nodes should agree. docs/events.md has all kinds.";
 
 pub(crate) const POOL_CREATE: &str = "\
 Examples:

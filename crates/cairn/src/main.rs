@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster; demo, init, join, node run, map, device format and device check do without
-//!   volume, host, pool, snapshot, trash, status, check, group, device, format, demo, join, nodes, duty, map     one room per command
+//!   volume, host, pool, snapshot, trash, status, events, check, group, device, format, demo, join, nodes, duty, map, debug     one room per command
 //!   bench, bench_target, hazard  cairn bench, whom it measures, and what it plays
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
@@ -16,8 +16,10 @@ mod bench;
 mod bench_target;
 mod check;
 mod client;
+mod debug;
 mod device;
 mod duty;
+mod events;
 mod format;
 mod group;
 mod hazard;
@@ -39,6 +41,7 @@ mod why;
 
 use args::{Command, DeviceCommand, NodeCommand, Request, UsageError};
 use client::Client;
+use debug::DebugCommand;
 use std::process::ExitCode;
 
 /// What went wrong, as the one line that stderr gets, and the exit status.
@@ -109,6 +112,8 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Bench(command) => bench::run(command, client, format),
         Command::Status { watch } => status::run(&client()?, watch, format),
+        Command::Events(asked) => events::run(&client()?, &asked, format),
+        Command::Debug(DebugCommand::Bundle { file }) => debug::bundle(&client()?, file, format),
         Command::Map(command) => map::run(command, format),
         Command::Check { pool } => check::run(&client()?, pool, format),
         Command::Group(command) => group::run(&client()?, command, format),

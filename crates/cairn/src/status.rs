@@ -46,7 +46,7 @@ fn redrawn(text: &str) -> String {
     format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))
 }
 
-fn text(status: &Status) -> String {
+pub(crate) fn text(status: &Status) -> String {
     let health = match status.health {
         Health::Healthy => "healthy",
         Health::Degraded => "degraded",

@@ -12,17 +12,20 @@ use crate::admin::{ASKED_MAX, AddressBook, Addresses, Admin, Asked, Looked, Node
 use crate::config::NodeConfig;
 use crate::control::{self, ControlHandle, Request};
 use crate::doors::ListenError;
+use crate::events::{Events, kind, watch::Watch};
 use crate::files::FileError;
 use crate::local_node::{self, NodePlan, StartError, Started};
+use crate::node_name::NodeName;
 use crate::testament;
 use crate::volume_spec::VolumeSpec;
-use cluster::Compression;
+use cluster::{Compression, MapStore};
 use runtime::channel::CrossReceiver;
 use runtime::uring::{Cores, Options};
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -111,6 +114,7 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
     let (any_host, config_path) = (first.config.any_host, first.config_path.clone());
     let told = first.config.clone();
     let is_shared = first.config.map.is_shared();
+    let config_paths = plan.nodes.iter().map(|node| (node.config.node_id(), node.config_path.clone())).collect();
     let (ask, asked) = mpsc::channel(ASKED_MAX);
     let above = is_shared.then_some((admin_address, ask));
     let ids: Vec<NodeId> = plan.nodes.iter().map(|node| node.config.node_id()).collect();
@@ -120,7 +124,7 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
         outcome = start_all(plan, requests, above, &mut cores) => Some(outcome),
         () = signals.next() => None,
     };
-    let started = match outcome {
+    let (started, map) = match outcome {
         Some(Ok(started)) => started,
         Some(Err(error)) => {
             end_cores(cores).await;
@@ -132,6 +136,7 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
             return Ok(());
         }
     };
+    let ids_first = ids[0];
     let nodes = ids.into_iter().zip(&started);
     let addresses = Addresses {
         nqn: started[0].nqn.clone(),
@@ -146,25 +151,44 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
         admin: told.told(admin_address),
         any_host,
     };
+    let name = NodeName(ids_first).to_string();
+    let events = Arc::new(Events::open(&name, config_path.parent().unwrap_or(Path::new("."))));
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let admin = Admin {
         control: control.clone(),
         addresses: AddressBook::new(addresses.clone()),
         is_shared,
         config_path,
+        config_paths,
         looked: Looked::default(),
+        events: events.clone(),
     };
     let admin = tokio::spawn(admin.serve(admin_listener, asked, async { drop(admin_stopped.await) }));
     if let Some(pipe) = supervisor {
         tokio::spawn(testament::tell(control.clone(), pipe));
     }
+    tell_start(&events, &name);
+    let watch = Watch::start(map, control.clone(), events.clone());
     ready(&addresses);
     signals.next().await;
     log::info!("stopping");
+    watch.stop();
+    events.note(kind::NODE_STOPPED, &[&name], format!("{name} is stopped by order"));
+    events.close();
     drop(stop_admin);
     stop(signals, control, cores, Some(admin)).await;
     log::info!("stopped");
     Ok(())
+}
+
+/// That the node serves, and whether its last life ended otherwise than by order.
+fn tell_start(events: &Events, name: &str) {
+    let before = if events.ended_unasked() { "; its last life ended without a stop" } else { "" };
+    events.note(
+        kind::NODE_STARTED,
+        &[name],
+        format!("{name} serves, with cairn {}{before}", env!("CARGO_PKG_VERSION")),
+    );
 }
 
 /// Begins a cluster whose nodes are processes of their own, all of them on this machine: their devices become the cluster's, and
@@ -186,13 +210,13 @@ pub async fn found(nodes: &[NodePlace], replicas: u16) -> Result<(), ServiceErro
 }
 
 /// Starts all nodes, each on cores of its own, which are in `cores` as soon as they run. The first one comes last: it makes
-/// the volumes that are wanted, and then everybody is there to take them in.
+/// the volumes that are wanted, and then everybody is there to take them in. Returns the map, too.
 async fn start_all(
     plan: ServicePlan,
     requests: Vec<CrossReceiver<Request>>,
     above: Option<(SocketAddr, mpsc::Sender<Asked>)>,
     cores: &mut Vec<Cores>,
-) -> Result<Vec<Started>, ServiceError> {
+) -> Result<(Vec<Started>, Arc<dyn MapStore>), ServiceError> {
     let ServicePlan { nodes, replicas, blank, wanted_volumes, compression, record, before_serving, supervisor: _ } =
         plan;
     let map = local_node::open_map(&nodes[0].config)?;
@@ -221,7 +245,7 @@ async fn start_all(
         started.push(starting.await.unwrap_or(Err(StartError::Lost))?);
     }
     started.reverse();
-    Ok(started)
+    Ok((started, map))
 }
 
 type AdminTask = tokio::task::JoinHandle<io::Result<()>>;

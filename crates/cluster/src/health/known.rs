@@ -130,6 +130,22 @@ impl Known {
         self.serving(group) < self.copies_of(group).1
     }
 
+    /// Groups, those of them that are not whole, and those that have too few copies to serve.
+    pub fn groups(&self) -> (usize, usize, usize) {
+        let count = |is_so: fn(&Self, &GroupRecord) -> bool| {
+            self.view.groups.values().filter(|group| is_so(self, group)).count()
+        };
+        (self.view.groups.len(), count(|this, group| !this.is_whole(group)), count(Self::is_stopped))
+    }
+
+    /// Nodes that are away or have to catch up, of groups that are not whole.
+    pub fn late(&self) -> BTreeSet<NodeId> {
+        let lacking = self.view.groups.values().filter(|group| !self.is_whole(group));
+        let serves = |group: &GroupRecord, store: &StoreId| group.in_sync.contains(store) && self.there.contains(store);
+        let late = lacking.flat_map(|group| group.members.iter().filter(|store| !serves(group, store)));
+        late.filter_map(|store| self.view.devices.get(store).map(|device| device.node)).collect()
+    }
+
     /// Groups that are not whole and have a member on one of these.
     pub(super) fn lacking_on(&self, stores: &[StoreId]) -> Vec<&GroupRecord> {
         let is_on = |group: &&GroupRecord| group.members.iter().any(|store| stores.contains(store));

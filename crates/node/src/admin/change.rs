@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::server::{NamePath, Shared, name_of};
 use super::types::{ChangeVolume, ErrorBody, MoveVolume, Volume};
+use crate::events::{Events, kind};
 use crate::node_name::NodeName;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, check_volume_size};
@@ -37,20 +38,25 @@ pub(super) async fn change_volume(
     let Json(asked) = body?;
     let change = change_of(asked)?;
     let info = admin.control.change_volume(volume.clone(), change.clone()).await?;
-    tell(&volume, &change);
+    tell(&admin.events, &volume, &change);
     Ok(Json(admin.addresses.volume(&info, None)))
 }
 
-/// Logs what was changed.
-fn tell(volume: &VolumeName, change: &VolumeChange) {
+/// Says what was changed.
+fn tell(events: &Events, volume: &VolumeName, change: &VolumeChange) {
+    let subjects = [volume.as_str()];
     if let Some(bytes) = change.size_bytes {
-        log::info!("volume {volume} has {bytes} bytes from now on");
+        events.done(kind::VOLUME_RESIZED, &subjects, format!("volume {volume} has {bytes} bytes from now on"));
     }
     if !change.limits.is_empty() {
-        log::info!("the limits of volume {volume} were changed");
+        events.done(kind::VOLUME_LIMITED, &subjects, format!("the limits of volume {volume} were changed"));
     }
     if let Some(name) = &change.name {
-        log::info!("volume {volume} is called {name} from now on");
+        events.done(
+            kind::VOLUME_RENAMED,
+            &[volume.as_str(), name],
+            format!("volume {volume} is called {name} from now on"),
+        );
     }
 }
 
@@ -67,6 +73,7 @@ pub(super) async fn move_volume(
     let Json(MoveVolume { node }) = body?;
     let to: NodeName = node.parse()?;
     let info = admin.control.move_volume(volume.clone(), to.0).await?;
-    log::info!("volume {volume} is served by {to} from now on");
+    let text = format!("volume {volume} is served by {to} from now on: somebody said so");
+    admin.events.done(kind::VOLUME_MOVED, &[volume.as_str(), &to.to_string()], text);
     Ok(Json(admin.addresses.volume(&info, None)))
 }

@@ -4,6 +4,7 @@ use super::check_types::{BeginCheck, CheckFinding, CheckReport, CopyState};
 use super::error::ApiError;
 use super::server::Shared;
 use super::types::ErrorBody;
+use crate::events::kind;
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
@@ -20,6 +21,7 @@ pub(super) async fn begin_check(
     body: Result<Json<BeginCheck>, JsonRejection>,
 ) -> Result<(StatusCode, Json<CheckReport>), ApiError> {
     let Json(asked) = body?;
+    let of = asked.pool.clone().map_or_else(|| "all pools".to_owned(), |pool| format!("pool {pool}"));
     if !admin.control.begin_check(asked.pool).await? {
         let done = admin.control.last_check().await?.unwrap_or_default();
         return Err(ApiError::new(
@@ -29,6 +31,7 @@ pub(super) async fn begin_check(
             "wait until it has ended: GET /v1/check says how far it is",
         ));
     }
+    admin.events.done(kind::CHECK_BEGUN, &[], format!("all copies of {of} are compared"));
     let begun = admin.control.last_check().await?.unwrap_or_default();
     Ok((StatusCode::ACCEPTED, Json(report(&begun))))
 }

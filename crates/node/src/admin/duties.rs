@@ -6,6 +6,7 @@ use super::health::{Look, now_ns};
 use super::server::Shared;
 use super::types::{Device, ErrorBody, Node, NodeState};
 use crate::control::ControlError;
+use crate::events::kind;
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
@@ -47,7 +48,10 @@ pub(super) async fn order_duty(
     }
     let decided = admin.control.decide(request, order.dry_run).await?;
     if !order.dry_run {
-        log::info!("{}: {:?} is begun", order.subject, order.action);
+        let action = format!("{:?}", order.action).to_lowercase();
+        let with = order.with.as_ref().map_or_else(String::new, |with| format!(" with {with}"));
+        let text = format!("{}: {action}{with} is begun", order.subject);
+        admin.events.done(kind::DUTY_ORDERED, &[&order.subject, &action], text);
     }
     Ok(Json(foretold(&decided, !order.dry_run)))
 }

@@ -14,6 +14,9 @@
 
 use super::book::AddressBook;
 use super::error::ApiError;
+use super::event_types::Events;
+use super::events;
+use super::health::Look;
 use super::health_types::Finding;
 use super::keys::secret_of;
 use super::observe::add_cause;
@@ -21,17 +24,19 @@ use super::server::{Admin, BODY_MAX_BYTES, Shared};
 use super::types::{CreateVolume, Device, Secret, Status, TrashedVolume, UnlockVolume};
 use super::view;
 use crate::control::{ControlError, ControlHandle};
+use crate::node_name::NodeName;
 use axum::Json;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{Extensions, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use runtime::channel::CrossSender;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
@@ -181,13 +186,17 @@ async fn doer_of(
     let segments: Vec<&str> = path.strip_prefix("/v1/").unwrap_or_default().split('/').collect();
     let is_read = *method == Method::GET;
     match segments[..] {
-        ["status" | "devices" | "trash"] if is_read => Doer::Parts,
+        ["status" | "devices" | "trash" | "events"] if is_read => Doer::Parts,
         ["volumes"] if *method == Method::POST => to(node_for_new(control, addresses, peers).await),
         ["volumes", _] | ["volumes", _, "hosts"] if is_read => Doer::Here,
         ["volumes", _, "rekey"] => Doer::Here,
         ["volumes", name, "unlock"] => Doer::All { first: head_of(control, name).await, last: None },
         ["volumes", name, "lock"] => Doer::All { first: None, last: head_of(control, name).await },
         ["volumes", name, ..] => to(head_of(control, name).await),
+        ["nodes", name, "debug", _] => match name.parse() {
+            Ok(NodeName(node)) if !control.is_here(node) => to(Some(node)),
+            _ => Doer::Here,
+        },
         ["trash", id, ..] => match id.parse() {
             Ok(id) => to(control.head_of_any(VolumeId(id)).await.ok().flatten()),
             Err(_) => Doer::Here,
@@ -261,7 +270,7 @@ async fn made_at(
     };
     let response = match node {
         Some(node) => pass_on(&admin.control, node, &passed, &body).await,
-        None => done_here(next, &passed, &body).await,
+        None => done_here(next, &passed, &body, Extensions::new()).await,
     };
     if !response.status().is_success() {
         return response;
@@ -292,11 +301,14 @@ async fn gets_key(admin: &Arc<Admin>, node: Option<NodeId>, name: &str, secret: 
     }
 }
 
-/// Does here what a request says that was taken apart.
-async fn done_here(next: Next, passed: &Passed, body: &[u8]) -> Response {
+/// Does here what a request says that was taken apart. `found`: what its path has been found to say, which was looked for already.
+async fn done_here(next: Next, passed: &Passed, body: &[u8], found: Extensions) -> Response {
     let head = serde_json::to_vec(passed).unwrap_or_default();
     match request_of(Message { head, body: body.to_vec() }) {
-        Ok(request) => next.run(request).await,
+        Ok(mut request) => {
+            request.extensions_mut().extend(found);
+            next.run(request).await
+        }
         Err(what) => ApiError::bad_request(what, "report it").into_response(),
     }
 }
@@ -319,6 +331,7 @@ async fn at_all(
     };
     nodes.sort_by_key(rank);
     let head = place_of(first.or(last));
+    let mut found = request.extensions().clone();
     let (passed, body) = match taken_apart(request).await {
         Ok(parts) => parts,
         Err(error) => return error.into_response(),
@@ -327,7 +340,7 @@ async fn at_all(
     for node in nodes {
         let response = match (node, next.take_if(|_| node.is_none())) {
             (Some(node), _) => pass_on(&admin.control, node, &passed, &body).await,
-            (None, Some(next)) => done_here(next, &passed, &body).await,
+            (None, Some(next)) => done_here(next, &passed, &body, std::mem::take(&mut found)).await,
             (None, None) => continue,
         };
         if !response.status().is_success() {
@@ -345,6 +358,7 @@ async fn at_all(
 
 async fn put_together(admin: &Arc<Admin>, peers: &[PeerNode], request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
+    let query = request.uri().query().map(str::to_owned);
     let here = next.run(request).await;
     if !here.status().is_success() {
         return here;
@@ -374,6 +388,10 @@ async fn put_together(admin: &Arc<Admin>, peers: &[PeerNode], request: Request, 
             }
             Err(error) => error.into_response(),
         },
+        "/v1/events" => match (read::<Events>(here).await, events::Wanted::of(query.as_deref())) {
+            (Ok(here), Ok(wanted)) => Json(all_events(admin, peers, here, wanted).await).into_response(),
+            (Err(error), _) | (_, Err(error)) => error.into_response(),
+        },
         // The map says who keeps what.
         _ => match (read::<Vec<TrashedVolume>>(here).await, admin.control.trash_elsewhere().await) {
             (Ok(mut trash), Ok(elsewhere)) => {
@@ -386,6 +404,24 @@ async fn put_together(admin: &Arc<Admin>, peers: &[PeerNode], request: Request, 
             (_, Err(error)) => ApiError::from(error).into_response(),
         },
     }
+}
+
+/// What all nodes saw, and who does not say it: one that does not answer, or has no session.
+async fn all_events(admin: &Arc<Admin>, peers: &[PeerNode], here: Events, wanted: events::Wanted) -> Events {
+    let (mut parts, mut missing) = (vec![here.events], BTreeSet::new());
+    for (node, part) in parts_of::<Events>(admin, peers, &wanted.path_for_part()).await {
+        match part {
+            Some(part) => parts.push(part.events),
+            None => drop(missing.insert(node)),
+        }
+    }
+    if let Ok(look) = Look::take(admin, None).await {
+        let is_known = |node: NodeId| admin.control.is_here(node) || peers.iter().any(|peer| peer.node == node);
+        let nodes = look.known.standing.nodes.iter().map(|node| node.node);
+        missing.extend(nodes.filter(|node| !is_known(*node)));
+    }
+    let events = wanted.cut(events::together(parts));
+    Events { events, missing: missing.into_iter().map(|node| format!("node-{node}")).collect() }
 }
 
 async fn read<T: DeserializeOwned>(response: Response) -> Result<T, ApiError> {

@@ -72,7 +72,7 @@ fn remedy_of(device: &DeviceStatus, node: &NodeStatus) -> Option<String> {
 }
 
 /// Whether that is said of a device that has failed: it is told with the device.
-pub(super) fn is_of_failed(reason: &str, node: &NodeStatus) -> bool {
+pub(crate) fn is_of_failed(reason: &str, node: &NodeStatus) -> bool {
     node.devices.iter().any(|device| {
         let failed = device.failed.as_ref();
         failed.is_some_and(|failed| reason.starts_with(&format!("{}: {failed}", device.path.display())))

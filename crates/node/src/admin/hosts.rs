@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::server::{Admin, NamePath, Shared, name_of};
 use super::types::{AllowHost, ErrorBody, Hosts};
+use crate::events::kind;
 use crate::volume_spec::VolumeName;
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -22,8 +23,10 @@ fn view(admin: &Admin, info: &VolumeInfo) -> Json<Hosts> {
 /// Lets every host use a volume, or one more.
 pub(super) async fn allow(admin: &Admin, volume: VolumeName, host: String) -> Result<VolumeInfo, ApiError> {
     log::info!("volume {volume}: allowing {host}");
-    let change = if host == ANY { HostChange::AllowAny } else { HostChange::Allow(host) };
-    Ok(admin.control.change_hosts(volume, change).await?)
+    let change = if host == ANY { HostChange::AllowAny } else { HostChange::Allow(host.clone()) };
+    let info = admin.control.change_hosts(volume.clone(), change).await?;
+    admin.events.note(kind::HOST_ALLOWED, &[volume.as_str(), &host], format!("volume {volume}: {host} may use it"));
+    Ok(info)
 }
 
 /// The NVMe hosts that may use a volume.
@@ -59,7 +62,9 @@ pub(super) async fn deny_host(State(admin): Shared, path: HostPath) -> Result<Js
     let Path((volume, host)) = path?;
     let volume: VolumeName = volume.parse()?;
     log::info!("volume {volume}: denying {host}");
-    let change = if host == ANY { HostChange::DenyAny } else { HostChange::Deny(host) };
-    let info = admin.control.change_hosts(volume, change).await?;
+    let change = if host == ANY { HostChange::DenyAny } else { HostChange::Deny(host.clone()) };
+    let info = admin.control.change_hosts(volume.clone(), change).await?;
+    let text = format!("volume {volume}: {host} may not use it any more");
+    admin.events.note(kind::HOST_DENIED, &[volume.as_str(), &host], text);
     Ok(view(&admin, &info))
 }

@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::server::{NamePath, Shared, name_of};
 use super::types::{ErrorBody, RekeyVolume, Secret, UnlockVolume, Volume};
+use crate::events::kind;
 use crate::keys::SecretChange;
 use axum::Json;
 use axum::extract::State;
@@ -29,7 +30,8 @@ pub(super) async fn unlock_volume(
     let name = name_of(name)?;
     let Json(UnlockVolume { secret }) = body?;
     let info = admin.control.unlock_volume(name, secret_of(&secret)?).await?;
-    log::info!("volume {} and its clones are unlocked", info.name);
+    let text = format!("volume {} and its clones are unlocked", info.name);
+    admin.events.done(kind::VOLUME_UNLOCKED, &[&info.name], text);
     Ok(Json(admin.addresses.volume(&info, None)))
 }
 
@@ -39,7 +41,8 @@ pub(super) async fn unlock_volume(
     (status = 503, body = ErrorBody)))]
 pub(super) async fn lock_volume(State(admin): Shared, name: NamePath) -> Result<Json<Volume>, ApiError> {
     let info = admin.control.lock_volume(name_of(name)?).await?;
-    log::info!("volume {} and its clones are locked", info.name);
+    let text = format!("volume {} and its clones are locked", info.name);
+    admin.events.done(kind::VOLUME_LOCKED, &[&info.name], text);
     Ok(Json(admin.addresses.volume(&info, None)))
 }
 
@@ -66,6 +69,7 @@ pub(super) async fn rekey_volume(
         }
     };
     let info = admin.control.rekey_volume(name, secret_of(&secret)?, change).await?;
-    log::info!("the secrets that open volume {} were changed", info.name);
+    let text = format!("the secrets that open volume {} were changed", info.name);
+    admin.events.done(kind::VOLUME_REKEYED, &[&info.name], text);
     Ok(Json(admin.addresses.volume(&info, None)))
 }

@@ -136,15 +136,20 @@ pub(super) async fn get_readiness(State(admin): Shared) -> Result<&'static str, 
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, body = String, content_type = "text/plain"), (status = 503, body = ErrorBody)))]
 pub(super) async fn get_metrics(State(admin): Shared) -> Result<Response, ApiError> {
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics_text(&admin).await?).into_response())
+}
+
+/// The metrics of this process.
+pub(super) async fn metrics_text(admin: &Admin) -> Result<String, ApiError> {
     let control = &admin.control;
     let (volumes, pools) = (control.list_volumes().await?, pools(control).await);
     let cluster = control.status().await?;
     let scrape = Scrape {
-        status: explained(&admin, &cluster, (&volumes, &pools), false).await,
+        status: explained(admin, &cluster, (&volumes, &pools), false).await,
         node: cluster.node,
         volumes,
         usage: control.usage().await?,
         traffic: control.traffic().await?,
     };
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&scrape)).into_response())
+    Ok(metrics::text(&scrape))
 }

@@ -5,6 +5,7 @@ use super::pool_types::{ChangePool, CreatePool, PoolDetails};
 use super::server::Shared;
 use super::types::ErrorBody;
 use crate::control::{ControlError, ControlHandle};
+use crate::events::kind;
 use crate::node_name::NodeName;
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -77,7 +78,9 @@ pub(super) async fn create_pool(
     let new = NewPool { name: name.clone(), replicas, min_in_sync, rules: Some(rules), stores: Vec::new() };
     admin.control.create_pool(new).await?;
     let pool = one(&admin.control, name).await?;
-    log::info!("pool {} created: {} copies, {} groups on {} devices", pool.name, replicas, pool.groups, pool.devices);
+    let (groups, devices) = (pool.groups, pool.devices);
+    let text = format!("pool {} created: {replicas} copies, {groups} groups on {devices} devices", pool.name);
+    admin.events.done(kind::POOL_CREATED, &[&pool.name], text);
     if replicas > 1 && min_in_sync == 1 {
         log::warn!("pool {}: a write is acknowledged with one copy while the others are away", pool.name);
     }
@@ -101,11 +104,12 @@ pub(super) async fn change_pool(
     if change != PoolChange::default() {
         // What may be refused comes first.
         admin.control.change_pool(name.clone(), change).await?;
-        log::info!("the rules of pool {name} are changed");
+        admin.events.done(kind::POOL_CHANGED, &[&name], format!("the rules of pool {name} are changed"));
     }
     if let Some(compression) = compression {
         let pool = admin.control.set_compression(name.clone(), compression.into()).await?;
-        log::info!("pool {} compresses what is written from now on: {}", pool.name, pool.compression);
+        let text = format!("pool {} compresses what is written from now on: {}", pool.name, pool.compression);
+        admin.events.done(kind::POOL_CHANGED, &[&pool.name], text);
     }
     Ok(Json(one(&admin.control, name).await?))
 }

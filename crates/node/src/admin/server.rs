@@ -4,11 +4,14 @@ use super::book::AddressBook;
 use super::change;
 use super::check;
 use super::check_types::{BeginCheck, CheckFinding, CheckReport, CopyState};
+use super::debug;
 use super::devices;
 use super::duties;
 use super::duty_types::{DeviceBytes, DutyAction, DutyOrder, Foretold};
 use super::elsewhere::{self, Asked};
 use super::error::ApiError;
+use super::event_types::{Event, EventSeverity, Events};
+use super::events;
 use super::group_types::{CopyHere, ForceGroups, Forced, ForcedGroup, Group, GroupCopy};
 use super::groups;
 use super::health::{Look, Looked};
@@ -28,6 +31,7 @@ use super::types::{
 };
 use super::view;
 use crate::control::ControlHandle;
+use crate::events::kind;
 use crate::node_name::NodeName;
 use crate::size::ByteSize;
 use crate::volume_spec::{BlockSize, VolumeName, VolumeSpec};
@@ -37,13 +41,14 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use types::VolumeId;
+use types::{NodeId, VolumeId};
 use utoipa::OpenApi;
 use volume::{HostAccess, NewVolume, WantedPlace};
 
@@ -51,7 +56,7 @@ use volume::{HostAccess, NewVolume, WantedPlace};
 pub(super) const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 28] = [
+pub const ADMIN_PATHS: [&str; 31] = [
     "/v1/nodes",
     "/v1/devices",
     "/v1/duties",
@@ -77,6 +82,9 @@ pub const ADMIN_PATHS: [&str; 28] = [
     "/v1/trash/{id}",
     "/v1/trash/{id}/restore",
     "/v1/status",
+    "/v1/events",
+    "/v1/nodes/{node}/debug/{part}",
+    "/v1/map",
     "/healthz",
     "/readyz",
     "/metrics",
@@ -92,8 +100,12 @@ pub struct Admin {
     pub is_shared: bool,
     /// The node's file.
     pub config_path: PathBuf,
+    /// The files of the nodes of this process.
+    pub config_paths: BTreeMap<NodeId, PathBuf>,
     /// What was left to copy when somebody asked before.
     pub looked: Looked,
+    /// What happened.
+    pub events: Arc<crate::events::Events>,
 }
 
 pub(super) type Shared = State<Arc<Admin>>;
@@ -145,6 +157,9 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         empty_trash,
         observe::get_latency,
         observe::get_status,
+        events::get_events,
+        debug::get_part,
+        debug::get_map,
         observe::get_health,
         observe::get_readiness,
         observe::get_metrics
@@ -206,6 +221,9 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Severity,
         AtRisk,
         Doing,
+        Events,
+        Event,
+        EventSeverity,
         ErrorBody,
         ErrorDetail
     ))
@@ -262,6 +280,9 @@ impl Admin {
             .route("/v1/trash/{id}/restore", post(restore_volume))
             .route("/v1/volumes/{name}/latency", get(observe::get_latency))
             .route("/v1/status", get(observe::get_status))
+            .route("/v1/events", get(events::get_events))
+            .route("/v1/nodes/{node}/debug/{part}", get(debug::get_part))
+            .route("/v1/map", get(debug::get_map))
             .route("/v1/openapi.json", get(|| async { Json(Document::openapi()) }))
             .route("/healthz", get(observe::get_health))
             .route("/readyz", get(observe::get_readiness))
@@ -321,7 +342,8 @@ async fn create_volume(
         None => admin.control.create_volume(new, wanted).await?,
     };
     let encrypted = if asked.secret.is_some() { ", encrypted" } else { "" };
-    log::info!("volume {} created: {} bytes, namespace {}{encrypted}", info.name, info.size_bytes, info.nsid);
+    let text = format!("volume {} created: {} bytes, namespace {}{encrypted}", info.name, info.size_bytes, info.nsid);
+    admin.events.done(kind::VOLUME_CREATED, &[&info.name], text);
     Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))
 }
 
@@ -356,11 +378,12 @@ async fn delete_volume(State(admin): Shared, name: NamePath, query: RawQuery) ->
     let name = name_of(name)?;
     if is_for_good(query)? {
         admin.control.delete_volume(name.clone()).await?;
-        log::info!("volume {name} deleted for good");
+        admin.events.done(kind::VOLUME_DELETED, &[name.as_str()], format!("volume {name} deleted for good"));
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let trashed = view::trashed(&admin.control.trash_volume(name.clone()).await?);
-    log::info!("volume {name} is in the trash until {}", trashed.kept_until);
+    let text = format!("volume {name} is in the trash until {}", trashed.kept_until);
+    admin.events.done(kind::VOLUME_TRASHED, &[name.as_str()], text);
     Ok(Json(trashed).into_response())
 }
 
@@ -386,7 +409,8 @@ async fn restore_volume(
     let restored = admin.control.restore_volume(VolumeId(id), name).await;
     let hint = "restore it under another name: `cairn trash restore NAME --as NEW`";
     let info = restored.map_err(|error| ApiError::from(error).advise("volume_exists", hint))?;
-    log::info!("volume {} restored from the trash", info.name);
+    let text = format!("volume {} restored from the trash", info.name);
+    admin.events.done(kind::VOLUME_RESTORED, &[&info.name], text);
     Ok(Json(admin.addresses.volume(&info, None)))
 }
 
@@ -396,7 +420,8 @@ async fn restore_volume(
 async fn empty_trash(State(admin): Shared, id: IdPath) -> Result<StatusCode, ApiError> {
     let Path(id) = id?;
     admin.control.empty_trash(VolumeId(id)).await?;
-    log::info!("volume {id} is out of the trash and deleted for good");
+    let text = format!("volume {id} is out of the trash and deleted for good");
+    admin.events.done(kind::VOLUME_DELETED, &[&id.to_string()], text);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -228,7 +228,9 @@ fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl F
                 addresses: AddressBook::new(addresses),
                 is_shared: false,
                 config_path: config_path.to_owned(),
+                config_paths: [(types::NodeId(1), config_path.to_owned())].into(),
                 looked: Looked::default(),
+                events: Arc::new(crate::events::Events::in_memory("node-1")),
             }
             .serve(listener, tokio::sync::mpsc::channel(1).1, std::future::pending()),
         );
@@ -319,6 +321,57 @@ fn a_deleted_volume_lies_in_the_trash_and_comes_back_under_another_name() {
         assert_eq!(ask(at, "DELETE", "/v1/trash/1", None).await, (204, Value::Null));
         assert_eq!(ask(at, "GET", "/v1/trash", None).await, (200, json!([])));
     });
+}
+
+#[test]
+fn what_was_done_is_told_as_events_the_newest_last() {
+    with_server(|at| async move {
+        assert_eq!(ask(at, "GET", "/v1/events", None).await, (200, json!({"events": [], "missing": []})));
+        let asked = json!({"name": "data", "size_bytes": 1 << 30});
+        assert_eq!(ask(at, "POST", "/v1/volumes", Some(asked.clone())).await.0, 201);
+        assert_eq!(ask(at, "POST", "/v1/volumes", Some(asked)).await.0, 409, "what is refused is no event");
+        ask(at, "POST", "/v1/volumes/data/hosts", Some(json!({"host": "nqn.x"}))).await;
+        ask(at, "POST", "/v1/volumes/data/hosts", Some(json!({"host": "x"}))).await;
+        ask(at, "POST", "/v1/volumes/data/snapshots", Some(json!({"name": "monday"}))).await;
+        ask(at, "PATCH", "/v1/volumes/data", Some(json!({"size_bytes": 2u64 << 30}))).await;
+        ask(at, "DELETE", "/v1/volumes/data", None).await;
+        let (status, told) = ask(at, "GET", "/v1/events", None).await;
+        let events = told["events"].as_array().unwrap();
+        let kinds: Vec<&str> = events.iter().map(|event| event["kind"].as_str().unwrap()).collect();
+        let expected = ["volume-created", "host-allowed", "snapshot-created", "volume-resized", "volume-trashed"];
+        assert_eq!((status, &kinds[..]), (200, &expected[..]), "{told}");
+        assert_eq!((&events[1]["subjects"], &events[1]["node"]), (&json!(["data", "nqn.x"]), &json!("node-1")));
+        let (_, last) = ask(at, "GET", "/v1/events?last=2", None).await;
+        assert_eq!(last["events"].as_array().unwrap()[..], events[3..]);
+        let since = format!("/v1/events?since={}", events[4]["time"].as_str().unwrap());
+        let (_, newest) = ask(at, "GET", &since, None).await;
+        assert!(newest["events"].as_array().unwrap().contains(&events[4]), "{newest}");
+        for wrong in ["since=now", "last=0", "color=red"] {
+            assert_eq!(ask(at, "GET", &format!("/v1/events?{wrong}"), None).await.0, 400, "{wrong}");
+        }
+    });
+}
+
+#[test]
+fn a_node_tells_its_facts_and_another_nodes_are_refused_with_the_reason() {
+    let directory = crate::testing::TempDir::new();
+    let file = directory.path().join("node.toml");
+    std::fs::write(&file, "# MARKED\n[[device]]\npath = \"/a\"\n").unwrap();
+    with_server_of(&file, |at| async move {
+        let (status, config) = raw_get(at, "/v1/nodes/node-1/debug/config").await;
+        assert!(status == 200 && config.contains("path = \"/a\"") && !config.contains("MARKED"), "{config}");
+        let (status, machine) = ask(at, "GET", "/v1/nodes/node-1/debug/machine", None).await;
+        assert_eq!((status, &machine["kernel"]["name"]), (200, &json!("Linux")));
+        assert!(raw_get(at, "/v1/nodes/node-1/debug/metrics").await.1.contains("cairn_health"));
+        assert_eq!(raw_get(at, "/v1/nodes/node-1/debug/secrets").await.0, 400);
+        let (status, refused) = ask(at, "GET", "/v1/nodes/node-2/debug/config", None).await;
+        assert_eq!((status, &refused["error"]["code"]), (503, &json!("unavailable")));
+        assert_eq!(ask(at, "GET", "/v1/map", None).await.1["entries"], json!({}));
+    });
+}
+
+async fn raw_get(at: SocketAddr, path: &str) -> (u16, String) {
+    raw(at, &format!("GET {path} HTTP/1.1"), "").await
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::types::{
     ChangedRange, CloneSnapshot, CreateSnapshot, CreateSnapshots, ErrorBody, Snapshot, SnapshotOf, Volume,
 };
 use crate::control::{ControlError, ControlHandle};
+use crate::events::kind;
 use crate::log::utc_of_ns;
 use crate::volume_spec::{SnapshotName, SnapshotPath, VolumeName};
 use axum::Json;
@@ -68,7 +69,8 @@ pub(super) async fn create_snapshot(
     let volume = name_of(name)?;
     let Json(CreateSnapshot { name }) = body?;
     let created = admin.control.create_snapshot(volume.clone(), name.parse()?).await?;
-    log::info!("snapshot {volume}@{name} taken");
+    let path = format!("{volume}@{name}");
+    admin.events.done(kind::SNAPSHOT_CREATED, &[&path], format!("snapshot {path} taken"));
     Ok((StatusCode::CREATED, Json(snapshot_view(&volume, &created))))
 }
 
@@ -91,7 +93,9 @@ pub(super) async fn create_snapshots(
     }
     let created = admin.control.create_snapshots(paths.clone()).await?;
     let told: Vec<String> = paths.iter().map(SnapshotPath::to_string).collect();
-    log::info!("snapshots {} taken at one instant", told.join(", "));
+    let subjects: Vec<&str> = told.iter().map(String::as_str).collect();
+    let text = format!("snapshots {} taken at one instant", told.join(", "));
+    admin.events.done(kind::SNAPSHOT_CREATED, &subjects, text);
     let view = |(path, snapshot): (&SnapshotPath, &SnapshotRecord)| snapshot_view(&path.volume, snapshot);
     Ok((StatusCode::CREATED, Json(paths.iter().zip(&created).map(view).collect())))
 }
@@ -103,7 +107,8 @@ pub(super) async fn create_snapshots(
 pub(super) async fn delete_snapshot(State(admin): Shared, path: PairPath) -> Result<StatusCode, ApiError> {
     let (volume, snapshot) = pair_of(path)?;
     admin.control.delete_snapshot(volume.clone(), snapshot.clone()).await.map_err(of_volume(&volume))?;
-    log::info!("snapshot {volume}@{snapshot} deleted");
+    let path = format!("{volume}@{snapshot}");
+    admin.events.done(kind::SNAPSHOT_DELETED, &[&path], format!("snapshot {path} deleted"));
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -114,7 +119,12 @@ pub(super) async fn delete_snapshot(State(admin): Shared, path: PairPath) -> Res
 pub(super) async fn roll_back(State(admin): Shared, path: PairPath) -> Result<StatusCode, ApiError> {
     let (volume, snapshot) = pair_of(path)?;
     admin.control.roll_back(volume.clone(), snapshot.clone()).await.map_err(of_volume(&volume))?;
-    log::info!("volume {volume} rolled back to {volume}@{snapshot}");
+    let path = format!("{volume}@{snapshot}");
+    admin.events.done(
+        kind::VOLUME_ROLLED_BACK,
+        &[volume.as_str(), &path],
+        format!("volume {volume} rolled back to {path}"),
+    );
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -132,7 +142,8 @@ pub(super) async fn clone_snapshot(
     let Json(CloneSnapshot { name }) = body?;
     let cloned = admin.control.clone_volume(volume.clone(), snapshot.clone(), name.parse()?).await;
     let info = cloned.map_err(of_volume(&volume))?;
-    log::info!("volume {name} made of {volume}@{snapshot}");
+    let path = format!("{volume}@{snapshot}");
+    admin.events.done(kind::VOLUME_CLONED, &[&name, &path], format!("volume {name} made of {path}"));
     Ok((StatusCode::CREATED, Json(admin.addresses.volume(&info, None))))
 }
 

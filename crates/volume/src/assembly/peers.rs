@@ -54,6 +54,8 @@ pub struct PeerNode {
     pub node: NodeId,
     /// Where clients reach it, if it lets any in.
     pub doors: Option<DoorsRecord>,
+    /// Its supervisor has said that its process has ended: the session is that of a dead one.
+    pub has_ended: bool,
 }
 
 /// What is to be known to speak for this life of the node when it is over.
@@ -108,7 +110,8 @@ impl Assembly {
     pub fn peers(&self) -> Vec<PeerNode> {
         let heads = &self.0.heads;
         let others = heads.alive().into_iter().filter(|node| *node != self.0.id);
-        others.map(|node| PeerNode { node, doors: heads.doors(node) }).collect()
+        let has_ended = |node| self.0.groups.silence_of(node) == Duration::MAX;
+        others.map(|node| PeerNode { node, doors: heads.doors(node), has_ended: has_ended(node) }).collect()
     }
 
     /// The head of a volume, in the trash or not, as the map said last.
