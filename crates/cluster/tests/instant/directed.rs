@@ -32,6 +32,7 @@ pub fn with_volumes<F: Future<Output = ()> + 'static>(seed: u64, count: usize, w
                 size_bytes: 1 << 20,
                 block_size_bytes: 512,
                 limits: Limits::default(),
+                hosts: Default::default(),
             };
             create_volume(&*made, &new, DEFAULT_POOL, FIRST.node).await.expect("made");
         }
