@@ -171,10 +171,10 @@ pub fn describe(layout: &Layout, machines: &[Rc<Machine>], group: GroupId) -> St
     let name = |id: &StoreId| layout.store_index(*id).map_or("?".to_owned(), |index| index.to_string());
     let names = |ids: &[StoreId]| ids.iter().map(name).collect::<Vec<_>>().join(" ");
     for member in members(layout, machines).iter().filter(|member| member.group == group) {
-        let Standing { record, leads, serves, whole, damaged, committed, durable, stopped } = &member.standing;
+        let Standing { record, leads, serves, whole, damaged, committed, durable, stopped, poison } = &member.standing;
         let Membership { epoch, primary, in_sync, eligible, joining, .. } = &**record;
         out += &format!(
-            "\n  store {} (node {}): epoch {epoch} of {}, leads {leads}, serves {serves}, whole {whole} ({damaged} damaged), in sync [{}], eligible [{}], joining [{}], committed {committed}, durable {durable}{}",
+            "\n  store {} (node {}): epoch {epoch} of {}, leads {leads}, serves {serves}, whole {whole} ({damaged} damaged), in sync [{}], eligible [{}], joining [{}], committed {committed}, durable {durable}{}{}",
             member.store,
             layout.stores[member.store].node,
             name(primary),
@@ -182,6 +182,7 @@ pub fn describe(layout: &Layout, machines: &[Rc<Machine>], group: GroupId) -> St
             names(eligible),
             names(joining),
             stopped.as_ref().map_or_else(String::new, |why| format!(", stopped: {why}")),
+            poison.map_or_else(String::new, |poison| format!(", nobody applies {poison}")),
         );
     }
     for machine in machines {
