@@ -129,10 +129,14 @@ impl Assembly {
         let mut plan_at = now();
         let mut wait = Duration::ZERO;
         loop {
-            match runtime::timeout(wait, watch.next()).await {
-                Ok(Ok(events)) if !reigning.hear(&events) => return Ok(()),
-                Ok(Ok(_)) | Err(_) | Ok(Err(MapError::Silent)) => {}
-                Ok(Err(error)) => return Err(CatalogError::from(error).into()),
+            loop {
+                // All that has come by now: each decision by an older state is refused, and costs a way to the map and back.
+                match runtime::timeout(wait, watch.next()).await {
+                    Ok(Ok(events)) if !reigning.hear(&events) => return Ok(()),
+                    Ok(Ok(_)) => wait = Duration::ZERO,
+                    Err(_) | Ok(Err(MapError::Silent)) => break,
+                    Ok(Err(error)) => return Err(CatalogError::from(error).into()),
+                }
             }
             let mut is_more = reigning.step(map).await?.is_more;
             let began = now();
