@@ -28,6 +28,7 @@ check "it takes the place of the larger one" "$cairn" device replace "$old" "$sm
 check "until all is on it" until_it_is 60 'd = [d for d in s["devices"] if d["node"] == "node-3"]
 assert [one["groups"] for one in d if one["path"].endswith("2.img")] == [100] and s["health"] == "healthy", s' status
 check "and the larger one leaves" within 30 "$cairn" device rm "$old"
+check "its node's file does not name it any more" sh -c '! grep -q device-1.img "$1" && grep -q device-2.img "$1"' - "$work/d/node-3/node.toml"
 
 "$cairn" volume create big --size 2G > /dev/null
 check "the member that is full is asked: there is no space left" fill big

@@ -49,6 +49,11 @@ check "the cluster is whole" is_whole
 for volume in b c; do check "$volume is written" written "$volume" --do_verify=1; done
 check "any node does what is another's to do" "$cairn" --admin "$admin" snapshot create c@one
 check "and several at one instant" "$cairn" snapshot create a@all b@all c@all
+for node in 1 2 3; do
+    check "a volume that is open to all is made at node $node, whoever is asked" \
+        is "assert s['any_host'] and s['head'] == 'node-$node', s" volume create "l$node" --size 64M --any-host --placement "local:node-$node"
+    check "and goes" "$cairn" volume delete "l$node" --now
+done
 check "the clone is where its volume is" "$cairn" clone c@one c2
 check "it goes into the trash" "$cairn" volume delete c2
 check "and comes back" "$cairn" trash restore c2

@@ -78,7 +78,7 @@ pub(crate) enum Command {
     /// Deleted volumes that can still be restored: ls, restore, empty
     #[command(subcommand, after_help = help::TRASH)]
     Trash(TrashCommand),
-    /// Measure block storage with fio: eight, depth, mix, volumes, stress, report, ls; or play a hazard: hazard
+    /// Measure block storage with fio, or play a hazard: eight, depth, mix, volumes, stress, report, hazard, ls
     #[command(subcommand, after_help = crate::bench::HELP)]
     Bench(crate::bench::BenchCommand),
     /// How the cluster is, why, what is being done, and when that ends

@@ -361,6 +361,49 @@ pub fn append_device(file: &Path, device: &Path) -> Result<Option<String>, Confi
     Ok(Some(before))
 }
 
+/// Names a device no more in a node's file, durably; the rest of the file stays as it is. Returns whether it was named.
+///
+/// # Errors
+/// A file that is not there, cannot be written, is none of a node, or names its devices in another way than `[[device]]`; it is
+/// left as it was.
+pub fn remove_device(file: &Path, device: &Path) -> Result<bool, ConfigError> {
+    let named = |config: &NodeConfig| config.devices.iter().filter(|there| there.path == device).count();
+    let before = NodeConfig::read(file)?;
+    if named(&before) == 0 {
+        return Ok(false);
+    }
+    let text = std::fs::read_to_string(file).map_err(files::during("read", file))?;
+    let after = without_device(&text, file.parent().unwrap_or(Path::new("")), device);
+    match toml::from_str::<NodeConfig>(&after) {
+        Ok(config) if config.devices.len() < before.devices.len() => {}
+        _ => {
+            let what = format!("{} is not a [[device]] by itself: take it out by hand", device.display());
+            return Err(ConfigError::Value { path: file.to_owned(), what });
+        }
+    }
+    files::replace(file, after.as_bytes())?;
+    Ok(true)
+}
+
+/// A node's file without the tables of a device. Paths count from `directory`.
+fn without_device(text: &str, directory: &Path, device: &Path) -> String {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let is_header = |line: &&str| line.trim_start().starts_with('[');
+    let (mut kept, mut at) = (String::new(), 0);
+    while at < lines.len() {
+        let end = lines[at + 1..].iter().position(is_header).map_or(lines.len(), |next| at + 1 + next);
+        let table: String = lines[at..end].concat();
+        let is_it = lines[at].trim() == "[[device]]"
+            && toml::from_str::<DeviceList>(&table)
+                .is_ok_and(|list| list.device.iter().any(|there| directory.join(&there.path) == device));
+        if !is_it {
+            kept += &table;
+        }
+        at = end;
+    }
+    kept
+}
+
 /// Makes a node's file say again what it said before [`append_device`].
 ///
 /// # Errors
@@ -370,7 +413,7 @@ pub fn put_back(file: &Path, before: &str) -> Result<(), ConfigError> {
 }
 
 /// As it stands in the file.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct DeviceList {
     device: Vec<DeviceConfig>,
 }
@@ -463,6 +506,25 @@ mod tests {
         let paths: Vec<_> = NodeConfig::read(&path).unwrap().devices.into_iter().map(|device| device.path).collect();
         assert_eq!(paths, [directory.path().join("a"), PathBuf::from("/dev/b \"c\"")]);
         assert!(std::fs::read_to_string(&path).unwrap().starts_with("# Mine.\n"));
+    }
+
+    #[test]
+    fn a_device_that_left_is_named_no_more_and_all_else_stays() {
+        let directory = crate::testing::TempDir::new();
+        let path = directory.path().join("node.toml");
+        let text =
+            "# Mine.\nnode = 2\n\n[[device]] \npath = \"a\"\n\n[[device]]\npath = \"/dev/b\"\n\n[map]\nredb = \"m\"\n";
+        std::fs::write(&path, text).unwrap();
+        assert!(!remove_device(&path, Path::new("/dev/c")).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing was to be taken out");
+        assert!(remove_device(&path, &directory.path().join("a")).unwrap());
+        let left = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(left, "# Mine.\nnode = 2\n\n[[device]]\npath = \"/dev/b\"\n\n[map]\nredb = \"m\"\n");
+        let inline = "device = [{ path = \"/dev/b\" }, { path = \"/dev/c\" }]\n";
+        std::fs::write(&path, inline).unwrap();
+        let refused = remove_device(&path, Path::new("/dev/b")).unwrap_err().to_string();
+        assert!(refused.contains("by hand"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), inline);
     }
 
     #[test]

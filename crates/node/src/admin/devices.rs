@@ -1,8 +1,9 @@
 //! Devices: those there are, and one more.
 
+use super::elsewhere;
 use super::error::ApiError;
 use super::health::Look;
-use super::server::Shared;
+use super::server::{Admin, Shared};
 use super::types::{AddDevice, Device, ErrorBody};
 use super::view;
 use crate::config::{self, ConfigError};
@@ -12,6 +13,8 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use std::path::PathBuf;
+use std::sync::Arc;
+use types::NodeId;
 
 /// The devices, in the order in which they came.
 #[utoipa::path(get, path = "/v1/devices", responses(
@@ -70,4 +73,44 @@ pub(super) async fn add_device(
     let added = devices.iter().find(|device| device.path == path).map(view::device);
     let gone = || ControlError::Unavailable("the device was added and is not listed: look at `cairn status`".into());
     Ok((StatusCode::CREATED, Json(added.ok_or_else(gone)?)))
+}
+
+/// A device is in the cluster no more: its node's file does not name it from now on, so that the next start does without it.
+pub(super) async fn forget(admin: &Arc<Admin>, node: NodeId, path: &str) {
+    let forgotten = match admin.control.is_here(node) {
+        true => {
+            let file = admin.config_paths.get(&node).unwrap_or(&admin.config_path).clone();
+            forget_in(file, path.into()).await.map_err(|error| error.to_string())
+        }
+        false => {
+            let body = serde_json::to_vec(&AddDevice { path: path.to_owned() }).unwrap_or_default();
+            elsewhere::have(admin, node, "/v1/devices/forget", &body).await
+        }
+    };
+    if let Err(why) = forgotten {
+        log::warn!("the file of node-{node} names {path} still: take it out there by hand ({why})");
+    }
+}
+
+async fn forget_in(file: PathBuf, path: PathBuf) -> Result<(), ControlError> {
+    let _alone = ADDING.lock().await;
+    change_file(move || config::remove_device(&file, &path)).await.map(drop)
+}
+
+/// Takes a device that is in the cluster no more out of this node's file: asked by other nodes.
+#[utoipa::path(post, path = "/v1/devices/forget", request_body = AddDevice, responses(
+    (status = 204, description = "the file does not name it"), (status = 400, body = ErrorBody), (status = 422, body = ErrorBody),
+    (status = 503, body = ErrorBody)))]
+pub(super) async fn forget_device(
+    State(admin): Shared,
+    body: Result<Json<AddDevice>, JsonRejection>,
+) -> Result<StatusCode, ApiError> {
+    let Json(AddDevice { path }) = body?;
+    let known = Look::take(&admin, None).await?.known.standing;
+    if known.devices.iter().any(|device| admin.control.is_here(device.node) && device.path == path) {
+        let what = format!("{path} is a device of the cluster: remove it first, with `cairn device rm {path}`");
+        return Err(ControlError::Refused(what).into());
+    }
+    forget_in(admin.config_path.clone(), path.into()).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

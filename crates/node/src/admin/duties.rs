@@ -46,7 +46,16 @@ pub(super) async fn order_duty(
     if admin.is_shared {
         refuse_running(&request, &look.known.standing)?;
     }
+    let removed = match &request {
+        Request::Remove(Subject::Device(store)) if !order.dry_run => {
+            look.known.standing.devices.iter().find(|device| device.store == *store).cloned()
+        }
+        _ => None,
+    };
     let decided = admin.control.decide(request, order.dry_run).await?;
+    if let Some(device) = removed {
+        super::devices::forget(&admin, device.node, &device.path).await;
+    }
     if !order.dry_run {
         let action = format!("{:?}", order.action).to_lowercase();
         let with = order.with.as_ref().map_or_else(String::new, |with| format!(" with {with}"));

@@ -430,6 +430,16 @@ async fn read<T: DeserializeOwned>(response: Response) -> Result<T, ApiError> {
     serde_json::from_slice(&body).map_err(|error| failed(error.to_string()))
 }
 
+/// Has another node do something.
+pub(super) async fn have(admin: &Arc<Admin>, node: NodeId, path: &str, body: &[u8]) -> Result<(), String> {
+    let passed = Passed { method: Method::POST.to_string(), path: path.to_owned() };
+    let response = pass_on(&admin.control, node, &passed, body).await;
+    match response.status() {
+        status if status.is_success() => Ok(()),
+        status => Err(format!("it answers {status}")),
+    }
+}
+
 /// What the other nodes say of this; nothing of who does not answer.
 pub(super) async fn of_others<T: DeserializeOwned + Send + 'static>(admin: &Arc<Admin>, path: &str) -> Vec<T> {
     if !admin.is_shared {

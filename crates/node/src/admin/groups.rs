@@ -34,6 +34,8 @@ pub(super) async fn list_groups(State(admin): Shared) -> Result<Json<Vec<Group>>
 
 /// This process's copies of groups, those named in the query (`groups=1,2`) or all that are in the way of their group: asked by
 /// other nodes.
+#[utoipa::path(get, path = "/v1/groups/copies", params(("groups" = Option<String>, Query, description = "numbers, with commas")), responses(
+    (status = 200, body = Vec<GroupCopy>), (status = 503, body = ErrorBody)))]
 pub(super) async fn list_copies(
     State(admin): Shared,
     RawQuery(query): RawQuery,

@@ -56,11 +56,15 @@ use volume::{HostAccess, NewVolume, WantedPlace};
 pub(super) const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 31] = [
+pub const ADMIN_PATHS: [&str; 35] = [
     "/v1/nodes",
     "/v1/devices",
+    "/v1/devices/forget",
     "/v1/duties",
     "/v1/check",
+    "/v1/groups",
+    "/v1/groups/copies",
+    "/v1/groups/force",
     "/v1/volumes",
     "/v1/volumes/{name}",
     "/v1/volumes/{name}/latency",
@@ -149,7 +153,9 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         devices::add_device,
         duties::order_duty,
         check::begin_check,
+        devices::forget_device,
         groups::list_groups,
+        groups::list_copies,
         groups::force_groups,
         check::last_check,
         list_trash,
@@ -270,6 +276,7 @@ impl Admin {
             .route("/v1/pools", get(pools::list_pools).post(pools::create_pool))
             .route("/v1/pools/{name}", get(pools::get_pool).patch(pools::change_pool))
             .route("/v1/devices", get(devices::list_devices).post(devices::add_device))
+            .route("/v1/devices/forget", post(devices::forget_device))
             .route("/v1/duties", post(duties::order_duty))
             .route("/v1/check", get(check::last_check).post(check::begin_check))
             .route("/v1/groups", get(groups::list_groups))

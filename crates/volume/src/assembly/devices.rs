@@ -77,6 +77,14 @@ impl<'a> Opener<'a> {
         Some(Unusable { record, why: error.to_string() })
     }
 
+    /// Whether the map knows another of this node's devices: then it is this node's map, and a device that it does not know
+    /// has left the cluster.
+    pub(super) fn knows_others(&self, named: &[PathBuf], path: &Path) -> bool {
+        named.iter().filter(|other| *other != path).any(|other| {
+            self.known.iter().any(|record| record.state == DeviceState::Active && self.is_at(record, other))
+        })
+    }
+
     /// Whether other nodes have devices, too.
     pub(super) fn has_other_nodes(&self) -> bool {
         self.known.iter().any(|record| record.node != self.node && record.state == DeviceState::Active)

@@ -221,6 +221,9 @@ impl Assembly {
             }
             match opener.open(path).await {
                 Ok(device) => devices.push(device),
+                Err(error @ StartError::UnknownStore { .. }) if opener.knows_others(&paths, path) => {
+                    log::warn!("{error}: the node serves without it");
+                }
                 Err(error) => match opener.unusable(path, &error) {
                     // Alone it would have no other copy of what is there.
                     Some(there) if opener.has_other_nodes() => {
