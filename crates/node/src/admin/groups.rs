@@ -8,6 +8,7 @@ use super::health::Look;
 use super::server::{Admin, Shared};
 use super::types::ErrorBody;
 use crate::control::ControlError;
+use crate::events::kind;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{RawQuery, State};
@@ -95,6 +96,11 @@ pub(super) async fn force_groups(
     }
     for decided in decisions.join_all().await {
         decided?;
+    }
+    if !asked.dry_run && !forced.groups.is_empty() {
+        let text =
+            format!("the copies of {} count from now on in {} placement groups", asked.copy, forced.groups.len());
+        admin.events.done(kind::GROUPS_FORCED, &[&asked.copy], text);
     }
     forced.restart = restart.into_iter().collect();
     Ok(Json(forced))

@@ -59,6 +59,7 @@ pub(crate) const HEALTH_BAD: Kind = kind("health", Error);
 pub(crate) const MAP_AWAY: Kind = kind("map-away", Warning);
 pub(crate) const MAP_BACK: Kind = kind("map-back", Info);
 pub(crate) const MAP_WENT_BACK: Kind = kind("map-went-back", Error);
+pub(crate) const GROUPS_FORCED: Kind = kind("groups-forced", Warning);
 pub(crate) const CHECK_BEGUN: Kind = kind("check-begun", Info);
 
 // ---- volumes and pools -------------------------------------------------------------------------------------------------
