@@ -98,7 +98,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME")]
         pool: Option<String>,
     },
-    /// Placement groups that nobody can serve: ls, and force, which says whose copy counts
+    /// Placement groups that nobody can serve, and whose copy counts: ls, force
     #[command(subcommand)]
     Group(GroupCommand),
     /// The cluster's map as a file: export, import, gather, rebuild

@@ -24,7 +24,7 @@ The cluster:
   status    How the cluster is, why, what is being done, and when that ends
   events    What happened in the cluster, the newest last
   check     Read all copies from their devices, and compare them: 0 only if every copy of every block agrees
-  group     Placement groups that nobody can serve: ls, and force, which says whose copy counts
+  group     Placement groups that nobody can serve, and whose copy counts: ls, force
   map       The cluster's map as a file: export, import, gather, rebuild
   debug     What a report of a fault needs: bundle
   why       Where the time of a volume's I/O goes, and its slowest commands
