@@ -14,8 +14,9 @@ use std::time::Duration;
 use store::EntryKind;
 use types::{ChunkId, LayerId, Seq};
 
-/// Entries that no other copy has more of: years of writes.
-const FAR: u64 = 1 << 40;
+/// Entries that no other copy has more of: years of writes. Each epoch has so many numbers of its own, so that the copy that was said
+/// to count before is behind the one that counts now, too.
+const FAR_BITS: u32 = 40;
 /// Between two looks whether all is durable that is to count.
 const DURABLE_WAIT: Duration = Duration::from_millis(10);
 
@@ -39,13 +40,17 @@ async fn take(shard: &Rc<GroupShard>, group: &GroupRef, forced: Forced) -> Resul
         let member = group.member();
         (member.log().starts().to_vec(), member.log().last())
     };
-    let through = Seq(last.0 + FAR);
+    let through = Seq((last.0 + (1 << FAR_BITS)).max(u64::from(forced.epoch.0) << FAR_BITS));
     let volumes = shard.store().volume_epochs(group.id());
     let record = IoBuf::copy_of(&encode(&group.record())).freeze();
     let skip = EntryKind::Skip { through, epochs: epochs.clone(), volumes, record };
     let outside = Outside::new(shard, group.id());
     outside.put(LayerId(0), ChunkId(0), skip, is_given_up).await?;
     outside.durable().await?;
+    if is_given_up() {
+        // Another is said to count by now: what is here is worth nothing, and stays so.
+        return Err("another copy is said to count".to_owned());
+    }
     if shard.store().committed_through(group.id()) != through {
         return Err(format!("its log does not go on behind {through}"));
     }

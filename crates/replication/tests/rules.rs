@@ -239,6 +239,11 @@ fn an_older_copy_leads_if_that_is_said() {
 }
 
 #[test]
+fn who_counted_gives_way_to_who_counts_now() {
+    holds(force::who_counted_gives_way_to_who_counts_now, &[Mutant::ForceHeardByOneOnly]);
+}
+
+#[test]
 fn a_copy_that_has_stopped_leads_if_that_is_said() {
     holds(force::a_copy_that_has_stopped_leads_if_that_is_said, &[Mutant::ForceHeardByOneOnly]);
 }

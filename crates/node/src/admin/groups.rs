@@ -61,8 +61,12 @@ pub(super) async fn force_groups(
     let stores = cluster.stores_of(&asked.copy)?;
     let groups = match asked.groups.is_empty() {
         true => list_groups(State(admin.clone())).await?.0,
+        false if asked.groups.len() > GROUPS_MAX => {
+            let what = format!("{} groups are named: name {GROUPS_MAX} at once at most", asked.groups.len());
+            return Err(ControlError::Refused(what).into());
+        }
         false => {
-            let groups: Vec<GroupId> = asked.groups.iter().take(GROUPS_MAX).copied().map(GroupId).collect();
+            let groups: Vec<GroupId> = asked.groups.iter().copied().map(GroupId).collect();
             cluster.groups(&admin, &groups).await?
         }
     };

@@ -50,6 +50,30 @@ pub fn an_older_copy_leads_if_that_is_said() {
     assert_eq!(read(&cluster, primary, 1), 8);
 }
 
+/// Who was said to count is lost after more was written there, and the other is said to: the first comes back as a copy of that.
+pub fn who_counted_gives_way_to_who_counts_now() {
+    let (cluster, _) = one_of_two();
+    cluster.crash(1);
+    cluster.wait_until("it is not removed", SOON, |cluster| cluster.record().in_sync == [store_of(0)]);
+    cluster.write(0, 1, 7).expect("it is up").expect("one is enough");
+    cluster.crash(0);
+    cluster.start(1);
+    force(&cluster, 1, Epoch(0));
+    cluster.wait_for_primary(&[1], 3 * SOON);
+    for _ in 0..5 {
+        cluster.write(1, 1, 8).expect("it is up").expect("one is enough");
+    }
+    cluster.crash(1);
+    cluster.start(0);
+    force(&cluster, 0, Epoch(0));
+    cluster.wait_for_primary(&[0], 3 * SOON);
+    assert_eq!(read(&cluster, 0, 1), 7);
+    cluster.start(1);
+    cluster.wait_until("it does not come back", 6 * SOON, |cluster| cluster.record().in_sync.len() == 2);
+    cluster.world.run_for(SECOND);
+    assert_alike(&cluster, 0, 1);
+}
+
 /// Two were acknowledged by two maps, and one of them has stopped: the operator says that it is to be that one.
 pub fn a_copy_that_has_stopped_leads_if_that_is_said() {
     let (cluster, backup) = one_of_two();
