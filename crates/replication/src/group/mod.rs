@@ -5,6 +5,7 @@
 
 mod catching_up;
 mod decided;
+mod force;
 mod requests;
 mod state;
 
