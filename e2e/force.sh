@@ -10,12 +10,7 @@ need force etcd fio python3 || finish
 older() { load --rw=write --bs=64k --size=16M "$@"; }
 lost() { kill -KILL "${node_pid[$1]}"; wait "${node_pid[$1]}" 2> /dev/null; unset "node_pid[$1]"; }
 
-check "a cluster begins" machine 1 init
-for number in 2 3; do check "machine $number joins" machine $number join; done
-for number in 1 2 3; do start $number; done
-for number in 1 2 3; do check "machine $number serves" serves $number; done
-export CAIRN_ADMIN=$(admin_of 1)
-check "the cluster is whole" until_it_is 30 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s' status
+begin_with_three
 "$cairn" volume create a --size 256M > /dev/null
 check "a volume is written" older --do_verify=1
 check "no group needs anybody" is 'assert s == [], s' group ls

@@ -7,12 +7,7 @@
 need lost-node etcd fio pgrep python3 || finish
 . "$(dirname "$0")/machines.bash"
 
-check "a cluster begins" machine 1 init
-for number in 2 3; do check "machine $number joins" machine $number join; done
-for number in 1 2 3; do start $number; done
-for number in 1 2 3; do check "machine $number serves" serves $number; done
-export CAIRN_ADMIN=$(admin_of 1)
-check "the cluster is whole" until_it_is 30 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s' status
+begin_with_three
 check "a fourth joins" machine 4 join
 start 4
 check "it serves" serves 4

@@ -4,6 +4,7 @@
 #   start N; serves N       its node; until it says ready
 #   stop N                  SIGTERM; its exit status
 #   kill_node N             kill -9 of both processes of its node at once, so that none tells of the other's end
+#   begin_with_three        machines 1 to 3 are a cluster that is whole; the first is asked from then on
 #   admin_of N              where its admin API is
 #   start_etcd; lose_etcd   the etcd at $etcd; kill -9, and nothing is left of it
 #   start_member N; kill_member N   one member of it, of which there are $etcd_members (1, unless it was set before); kill -9, what it had stays
@@ -87,4 +88,14 @@ lose_etcd() {
     local member
     for member in "${!etcd_pid[@]}"; do kill_member "$member"; done
     rm -r "$work/etcd"
+}
+
+begin_with_three() {
+    local number
+    check "a cluster begins" machine 1 init
+    for number in 2 3; do check "machine $number joins" machine $number join; done
+    for number in 1 2 3; do start $number; done
+    for number in 1 2 3; do check "machine $number serves" serves $number; done
+    export CAIRN_ADMIN=$(admin_of 1)
+    check "the cluster is whole" until_it_is 30 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s' status
 }

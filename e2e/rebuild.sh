@@ -9,12 +9,7 @@ need rebuild etcd fio python3 || finish
 
 gather() { "$cairn" map gather --config "$work/m$1/node.toml" "$work/gathered$1.json"; }
 
-check "a cluster begins" machine 1 init
-for number in 2 3; do check "machine $number joins" machine $number join; done
-for number in 1 2 3; do start $number; done
-for number in 1 2 3; do check "machine $number serves" serves $number; done
-export CAIRN_ADMIN=$(admin_of 1)
-check "the cluster is whole" until_it_is 30 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s' status
+begin_with_three
 "$cairn" volume create a --size 256M > /dev/null
 check "a volume is written" load --do_verify=1 --size=16M
 check "a snapshot is made" "$cairn" snapshot create a@early
