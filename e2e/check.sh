@@ -1,5 +1,6 @@
 #!/bin/bash
 # `cairn check`: copies that agree, also while they are written to; one that is damaged on its device; one that is away.
+# Mostly waits.
 # Time: 120 s.
 . "$(dirname "$0")/lib.sh"
 

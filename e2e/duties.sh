@@ -1,5 +1,6 @@
 #!/bin/bash
 # Devices and nodes are emptied, rest and go while a volume is written; what is told meanwhile is true, and nothing is lost.
+# Mostly waits.
 # Time: 120 s.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # What happened is told afterwards by any node, through crashes and restarts; and a bundle for a report is whole but for who is away, and
 # has no secret.
+# Mostly waits.
 # Time: 150 s.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # All copies that had everything are away, one of them for good, and what is left is older: nothing is served until somebody says
 # which copy counts. Then that is what there is, also for the one that had more and comes back.
+# Mostly waits.
 # Time: 180 s.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The ghost write (`cairn bench hazard ghost-write`), against a cluster of three processes: a node that serves stands still and goes on, and bytes
 # of the host come late. No ghost writes; who shows nothing does not pass. `tools/mutants.sh` runs it with a bug, too.
+# Mostly waits.
 # Time: 240 s.
 . "$(dirname "$0")/lib.sh"
 

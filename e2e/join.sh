@@ -2,6 +2,7 @@
 # Machines become a cluster by `cairn init` and `cairn join`, over IPv6: three begin, a fourth comes and is filled while a volume is
 # written, one is emptied and goes; the map moves to
 # another etcd; what cannot be is refused with the reason.
+# Mostly waits.
 # Time: 320 s (measured beside other work).
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A node and its device are gone for good: `cairn node rm --lost` says what it will move, the copies are made anew on the others, and nothing is
 # lost. Where the last copy of something is on it, that is refused.
+# Mostly waits.
 # Time: 240 s.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # One of three members is full long before the others: new blocks are refused, as no copy may be missing; what is there is read and
 # written over, and a deletion makes room.
+# Mostly waits.
 # Time: 150 s.
 . "$(dirname "$0")/lib.sh"
 

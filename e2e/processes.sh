@@ -1,5 +1,6 @@
 #!/bin/bash
 # Nodes that are processes, over etcd: kill -9 of each kind of process under verified load, and all of them at once.
+# Mostly waits.
 # Time: 200 s.
 . "$(dirname "$0")/lib.sh"
 

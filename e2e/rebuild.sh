@@ -1,6 +1,7 @@
 #!/bin/bash
 # etcd is lost, with all that is in it, while a volume is written and a copy is behind: the map is made anew of what nodes kept
 # and their devices know, and nothing that was acknowledged is lost.
+# Mostly waits.
 # Time: 180 s.
 . "$(dirname "$0")/lib.sh"
 

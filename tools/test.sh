@@ -10,15 +10,23 @@ logs=target/test-logs
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0 stages=0 bad_stages=
 
-# stage NAME SECONDS COMMAND...: its output goes to the screen and to a file that the totals are read from.
-stage() {
-    local name=$1 seconds=$2; shift 2
-    if [ ${#only[@]} != 0 ] && [[ " ${only[*]} " != *" $name "* ]]; then return; fi
-    local log=$logs/$name.log began=$SECONDS status
+# is_wanted NAME: all stages are, or those that are named.
+is_wanted() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
+
+# begin NAME SECONDS COMMAND...: its output goes to the screen and to a file that the totals are read from.
+begin() {
+    local name=$1 seconds=$2 began=$SECONDS; shift 2
+    rm -f "$logs/$name.ended"
     echo "== $name (at most $seconds s): $*"
-    timeout --kill-after=10 "$seconds" "$@" 2>&1 | tee "$log"
-    status=${PIPESTATUS[0]}
-    count "$log"
+    timeout --kill-after=10 "$seconds" "$@" 2>&1 | tee "$logs/$name.log"
+    echo "${PIPESTATUS[0]} $((SECONDS - began)) $seconds" > "$logs/$name.ended"
+}
+
+# judge NAME: what came of a stage that has ended.
+judge() {
+    local name=$1 status=1 took=0 seconds=0
+    read -r status took seconds < "$logs/$name.ended"
+    count "$logs/$name.log"
     if [ "$status" != 0 ]; then
         bad_stages="$bad_stages $name"
         # A stage that broke off without saying which test failed counts as one failure.
@@ -30,7 +38,13 @@ stage() {
         echo "== $name ran no test"
     fi
     stages=$((stages + 1))
-    echo "== $name: $((SECONDS - began)) s, exit status $status"
+    echo "== $name: $took s, exit status $status"
+}
+
+stage() {
+    is_wanted "$1" || return 0
+    begin "$@"
+    judge "$1"
 }
 
 # count LOG: adds what `cargo test` and the end-to-end scripts say of themselves.
@@ -66,10 +80,26 @@ stage build 900 cargo build --release --workspace
 stage unit 2300 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
 # Deliberate bugs, each until something that is made for it catches it.
 stage mutants 2400 tools/mutants.sh
+# Scripts, in seconds of their own. Those that say "Mostly waits" (for a node that is to be given up, for copies) run two at a
+# time, behind those that need the machine for themselves.
+time_of() { sed -n 's/^# Time: \([0-9]*\) s.*/\1/p' "$1" | grep . || echo 300; }
+waiting=()
 for script in e2e/*.sh; do
-    name=$(basename "$script" .sh)
-    [ "$name" = lib ] && continue
-    stage "e2e-$name" "$(sed -n 's/^# Time: \([0-9]*\) s.*/\1/p' "$script" | grep . || echo 300)" "$script"
+    name=e2e-$(basename "$script" .sh)
+    if [ "$name" = e2e-lib ] || ! is_wanted "$name"; then continue; fi
+    if grep -q '^# Mostly waits' "$script"; then waiting+=("$script"); else stage "$name" "$(time_of "$script")" "$script"; fi
+done
+for script in ${waiting[@]+"${waiting[@]}"}; do
+    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+    name=e2e-$(basename "$script" .sh)
+    echo "== $name begins"
+    begin "$name" "$(time_of "$script")" "$script" > "$logs/$name.shown" &
+done
+wait
+for script in ${waiting[@]+"${waiting[@]}"}; do
+    name=e2e-$(basename "$script" .sh)
+    cat "$logs/$name.shown"
+    judge "$name"
 done
 
 if [ $stages = 0 ]; then

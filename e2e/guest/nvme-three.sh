@@ -63,7 +63,16 @@ load() { # load NAME SECONDS
         --verify=crc32c --verify_fatal=1 --time_based --runtime="$2" --rate_iops=300 --eta=never
 }
 
+# Whether discovery at node 2 leads to all three.
+discovered() {
+    local port
+    nvme discover -t tcp -a "$address" -s "${ports[1]}" --hostnqn="$hostnqn" --hostid="$hostid" > /tmp/discovery || return 1
+    cat /tmp/discovery
+    for port in "${ports[@]}"; do grep -qE "^trsvcid: +$port *$" /tmp/discovery || return 1; done
+}
+
 modprobe nvme-tcp || { fail "modprobe nvme-tcp"; finish; }
+check "discovery at node 2 names all three nodes" discovered
 check "connect to node 2, which does not serve the volume" connect 2 || finish
 check "it has a device" within 30 device_of "$nsid" || finish
 device=$(device_of "$nsid")

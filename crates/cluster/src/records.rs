@@ -429,6 +429,9 @@ pub struct VolumeRecord {
     /// The node that is to serve it, whoever does meanwhile; 0: nobody has said.
     #[serde(default, skip_serializing_if = "is_nobody", with = "number")]
     pub home: NodeId,
+    /// The volume that is being copied into this one, to lie where it lies: no client sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_number")]
+    pub draft_of: Option<VolumeId>,
 }
 
 fn is_nobody(node: &NodeId) -> bool {
@@ -720,7 +723,7 @@ record! {
     FoundingRecord: self => keys::founding(&self.name),
     // 2: a volume may be in the trash. 3: it may be encrypted. 4: it may be for some hosts only. 5: what it does
     // in a second may be limited. 6: layers may be leaving. 7: it may have a home.
-    VolumeRecord [schema 7]: self => keys::volume(self.id),
+    VolumeRecord [schema 8]: self => keys::volume(self.id),
     FamilyRecord: self => keys::family(self.id),
     LayerRecord: self => keys::layer(self.id),
     SnapshotRecord: self => keys::snapshot(self.volume, &self.name),

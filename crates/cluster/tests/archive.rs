@@ -46,6 +46,7 @@ fn volume(id: u64) -> VolumeRecord {
         project: String::new(),
         state: VolumeState::Online,
         home: NodeId(1),
+        draft_of: None,
     }
 }
 

@@ -2,12 +2,13 @@
 
 use crate::config::NodeConfig;
 use nvme::machine::Subsystem;
-use nvme::serve::{Port, Target};
+use nvme::serve::{OtherNode, Port, Target};
 use runtime::{TaskHandle, TcpListener};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use types::{ClusterId, NodeId};
 use volume::Assembly;
 
@@ -17,6 +18,9 @@ const MODEL: &str = "Cairn";
 const SERIAL_DIGITS: usize = 20;
 /// Controller ids of one node: as many hosts as connect to a node, with room; 60 nodes fit below the reserved ids.
 const CONTROLLER_IDS_PER_NODE: u32 = 1088;
+
+/// How often discovery hears which other nodes serve clients.
+const OTHERS_WAIT: Duration = Duration::from_secs(1);
 
 /// A socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +117,7 @@ impl Doors {
         if let Some(listener) = bound.discovery {
             listening.push(runtime::spawn(target.clone().serve(listener, Port::Discovery)));
         }
+        listening.push(runtime::spawn(tell_of_others(assembly.clone(), target.clone())));
 
         let (handles, workers): (Vec<_>, Vec<_>) = (0..core_count).map(|_| nbd::worker()).unzip();
         for (core, worker) in workers.into_iter().enumerate() {
@@ -131,6 +136,19 @@ impl Doors {
         }
         self.target.drain().await;
         self.target.stop();
+    }
+}
+
+/// Discovery names the other nodes that let clients in.
+async fn tell_of_others(assembly: Assembly, target: Arc<Target>) {
+    loop {
+        let peers = assembly.peers().into_iter().filter(|peer| !peer.has_ended);
+        let others = peers.filter_map(|peer| {
+            let address = peer.doors?.nvme.parse().ok()?;
+            Some(OtherNode { node: peer.node, port_id: controller_ids(peer.node).start, address })
+        });
+        target.set_others(others.collect());
+        runtime::sleep(OTHERS_WAIT).await;
     }
 }
 

@@ -16,6 +16,9 @@ pub const MAX_IO_QUEUES: u16 = 64;
 pub const MAX_QUEUE_ENTRIES: u16 = 1024;
 /// Entries of an admin queue: a host's admin commands and its parked event requests.
 pub const MAX_ADMIN_QUEUE_ENTRIES: u16 = 256;
+/// Nodes that one host is told of by discovery: paths enough to outlive three of them, and few enough that hosts of a large
+/// cluster do not connect to all of it.
+pub const DISCOVERED_NODES_MAX: usize = 4;
 /// Async event requests of one controller (AERL + 1).
 pub const MAX_EVENT_REQUESTS: usize = 4;
 /// Abort commands of one controller at once (ACL + 1).

@@ -375,6 +375,12 @@ pub enum Mutant {
     SharedLayerMerged,
     /// Volume: a snapshot goes on with its new layer though the map did not say that it has it.
     SnapshotNewLayer,
+    /// Volume: a new top of which the map's answer is lost is taken for refused, and the cores go on with the old layer.
+    LostAnswerRefused,
+    /// Volume: a volume that moves to other groups leaves behind what was written since the last snapshot of it.
+    LastChangesLeft,
+    /// Volume: a volume changes places with its draft while commands run.
+    MovedWhileUsed,
     /// Volume: a change of one volume waits for those of all others.
     OneChangeAtATime,
     /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.

@@ -14,7 +14,7 @@ pub use crate::session::{ALIVE_FOR, Session};
 use crate::snapshot::{SnapshotInfo, SnapshotState};
 use crate::status::{BlockExtent, SnapshotMark};
 use crate::zeroes::Zeroing;
-use cluster::{Compression, HostAccess, Limits};
+use cluster::{Compression, HostAccess, Limits, OWN_SNAPSHOT};
 use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::future::Future;
 use std::rc::Rc;
@@ -62,6 +62,8 @@ pub struct VolumeInfo {
     pub home: NodeId,
     /// Where its groups are led.
     pub placed: Placed,
+    /// Another volume is being copied into it: no client sees it.
+    pub is_draft: bool,
 }
 
 /// Where the groups of a volume are led.
@@ -205,14 +207,26 @@ impl Volume {
     /// The marks of [`marks`](Self::marks) that have these names, in their order. Since one that is not among them (any
     /// more) everything counts as changed.
     pub fn marks_of(&self, names: &[String]) -> Vec<SnapshotMark> {
-        let marks = self.marks();
+        let marks = self.all_marks();
         let mark = |name: &String| marks.iter().find(|(known, _)| known == name).map(|(_, mark)| *mark);
         names.iter().map(|name| mark(name).unwrap_or(SnapshotMark(LayerId(0)))).collect()
     }
 
     /// Its snapshots, by name.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
-        self.state.snapshots.borrow().iter().map(|snapshot| snapshot.info.clone()).collect()
+        self.state
+            .snapshots
+            .borrow()
+            .iter()
+            .map(|snapshot| &snapshot.info)
+            .filter(|info| !info.is_own())
+            .cloned()
+            .collect()
+    }
+
+    /// Whether another volume is being copied into it, and no client sees it.
+    pub(crate) fn is_draft(&self) -> bool {
+        self.state.info.is_draft
     }
 
     /// One of its snapshots, to be read like the volume. When the snapshot is deleted its commands end as those of a
@@ -230,12 +244,18 @@ impl Volume {
     /// The snapshots that what this is was made from, by name, for [`block_status`](Self::block_status): of a volume
     /// all but those that were taken of what a rollback took back since, of a snapshot those that are older.
     pub fn marks(&self) -> Vec<(String, SnapshotMark)> {
+        self.all_marks().into_iter().filter(|(name, _)| !name.starts_with(OWN_SNAPSHOT)).collect()
+    }
+
+    /// The same, with those that a move took for itself.
+    fn all_marks(&self) -> Vec<(String, SnapshotMark)> {
         let layers = self.info().layers;
         let is_below = |info: &SnapshotInfo| match &self.snapshot {
             None => layers.contains(&info.layer()),
             Some(this) => this.info.layer() != info.layer() && layers.contains(&info.layer()),
         };
-        let below = self.snapshots().into_iter().filter(is_below);
+        let snapshots = self.state.snapshots.borrow();
+        let below = snapshots.iter().map(|snapshot| &snapshot.info).filter(|info| is_below(info));
         below.map(|info| (info.name.clone(), SnapshotMark(info.layer()))).collect()
     }
 
@@ -301,7 +321,7 @@ impl Volume {
 
     /// Checks the range and lets a command in.
     pub(crate) fn let_in(&self, offset_bytes: u64, len_bytes: u64) -> Result<(Rc<Head>, Running), IoError> {
-        let let_in = self.state.let_in(self.snapshot.as_ref(), offset_bytes, len_bytes)?;
+        let let_in = self.state.let_in(self.snapshot.as_ref(), offset_bytes, len_bytes, self.session.moves())?;
         match self.session.is_of(self.state.gate.term().spec.epoch) {
             true => Ok(let_in),
             false => Err(self.state.elsewhere()),

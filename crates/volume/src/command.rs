@@ -218,7 +218,7 @@ impl Command {
     ) -> Result<Self, IoError> {
         let Volume { state: volume, session, snapshot } = volume;
         session.may_be_admitted()?;
-        let (head, running) = volume.let_in(snapshot.as_ref(), offset, u64::from(len))?;
+        let (head, running) = volume.let_in(snapshot.as_ref(), offset, u64::from(len), session.moves())?;
         if access == Access::Write && snapshot.is_some() {
             return Err(IoError::ReadOnly);
         }
@@ -323,8 +323,8 @@ fn given_up(head: &Rc<Head>, running: &Running, targets: &[Option<Target>]) -> I
     }
     let spec = volume.gate.term().spec.clone();
     for target in targets.iter().flatten().filter(|target| target.core == head.index) {
-        if let Ok(group) = local_group(&volume.table.groups, target.place) {
-            patience::note_stopped(head, &spec, group);
+        if let Ok(group) = volume.group_at(target.place) {
+            patience::note_stopped(head, &spec, &group);
         }
     }
     volume.serves_nobody()
@@ -336,10 +336,10 @@ fn run_here<'a>(
     part: Part,
     hold: &'a mut Admitted,
 ) -> impl Future<Output = Result<Done, IoError>> + 'a {
-    let group = local_group(&volume.table.groups, target.place);
+    let group = volume.group_at(target.place);
     async move {
         let entered = enter_gate(volume, hold).await;
-        part::run(entered.spec(), group?, part, hold).await
+        part::run(entered.spec(), &group?, part, hold).await
     }
 }
 

@@ -36,7 +36,7 @@ impl Directory {
     pub fn by_name(&self, name: &str) -> Option<Volume> {
         let volumes = self.0.volumes.borrow();
         let found = volumes.binary_search_by(|volume| volume.name().as_str().cmp(name));
-        found.ok().map(|index| volumes[index].clone())
+        found.ok().map(|index| &volumes[index]).filter(|volume| !volume.is_draft()).cloned()
     }
 
     /// The volume of this NVMe namespace id.
@@ -58,8 +58,13 @@ impl Directory {
         self.0.locked.replace(names);
     }
 
-    /// All volumes, by name.
+    /// All volumes that clients may see, by name.
     pub fn list(&self) -> Vec<Volume> {
+        self.0.volumes.borrow().iter().filter(|volume| !volume.is_draft()).cloned().collect()
+    }
+
+    /// All volumes, by name.
+    pub(crate) fn all(&self) -> Vec<Volume> {
         self.0.volumes.borrow().clone()
     }
 

@@ -215,6 +215,7 @@ mod tests {
             head: types::NodeId(1),
             home: types::NodeId(1),
             placed: crate::Placed::Spread,
+            is_draft: false,
         };
         let table = SlotTable::from_runs(&SlotTable::deal(&[GroupId(1)])).expect("a table");
         let table = Arc::new(TableLayout { id: 1, cores: vec![0], missing: BTreeSet::new(), only_node: None, table });

@@ -11,6 +11,7 @@ use crate::gate::{Gate, Strays};
 use crate::hold::Line;
 use crate::latency::{Latencies, Recorder};
 use crate::message::{CallId, LocalFuture, Message, Reply, Request};
+use crate::part::local_group;
 use crate::patience::{self, Patience, StoppedGroups};
 use crate::raised::Raised;
 use crate::session::Session;
@@ -164,7 +165,7 @@ impl Head {
     pub(crate) fn describe_damage(&self, path: &Path, error: &ReadError) -> String {
         let path = path.display();
         let of = |layer| {
-            self.directory.list().into_iter().find(|volume| volume.state.gate.term().spec.info.layers.contains(&layer))
+            self.directory.all().into_iter().find(|volume| volume.state.gate.term().spec.info.layers.contains(&layer))
         };
         match error.layer().and_then(of) {
             Some(volume) => format!("{path}: volume {}, {error}", volume.name()),
@@ -220,7 +221,7 @@ impl Head {
 
     /// Adds the layers that commands write to here.
     pub(crate) fn written_to(&self, layers: &mut BTreeSet<LayerId>) {
-        self.directory.list().iter().for_each(|volume| volume.state.gate.written_to(layers));
+        self.directory.all().iter().for_each(|volume| volume.state.gate.written_to(layers));
         self.leaving.borrow().iter().for_each(|state| state.gate.written_to(layers));
         self.strays.written_to(layers);
     }
@@ -441,7 +442,8 @@ pub(crate) struct VolumeState {
     pub(crate) gate: Gate,
     /// Commands that wait for its limit.
     pub(crate) line: Line,
-    pub(crate) table: Rc<LocalTable>,
+    /// As the gate's term says; it is another one only when nothing runs.
+    table: RefCell<Rc<LocalTable>>,
     pub(crate) recorder: Rc<Recorder>,
     /// Its snapshots.
     pub(crate) snapshots: RefCell<Vec<Rc<SnapshotState>>>,
@@ -465,7 +467,7 @@ impl VolumeState {
     pub(crate) fn add(head: &Rc<Head>, spec: Arc<VolumeSpec>, standing: Standing) {
         assert!(spec.info.encryption != Encryption::Locked, "volume {} is locked", spec.info.name);
         if let Some(there) = head.directory.by_id(spec.info.id) {
-            there.state.gate.open(spec);
+            there.state.open(head, spec);
             there.state.stand(standing);
             head.directory.bump();
             return;
@@ -475,7 +477,7 @@ impl VolumeState {
             info: spec.info.clone(),
             gate: Gate::new(spec),
             line: Line::default(),
-            table,
+            table: RefCell::new(table),
             recorder: Recorder::new(head.index, &head.latencies),
             snapshots: RefCell::default(),
             head: Rc::downgrade(head),
@@ -520,6 +522,26 @@ impl VolumeState {
         let mut leaving = head.leaving.borrow_mut();
         let place = leaving.iter().position(|state| state.info.id == id)?;
         Some(leaving.swap_remove(place))
+    }
+
+    /// The group of a place in its table, as this core reaches it.
+    ///
+    /// # Errors
+    /// As of [`local_group`].
+    pub(crate) fn group_at(&self, place: usize) -> Result<Rc<Access>, IoError> {
+        local_group(&self.table.borrow().groups, place).cloned()
+    }
+
+    /// What the volume is from now on; a closed gate opens. It lies elsewhere only where nothing runs that was let in.
+    ///
+    /// # Panics
+    /// If the table is not known here.
+    pub(crate) fn open(&self, head: &Head, spec: Arc<VolumeSpec>) {
+        if self.table.borrow().layout.id != spec.table.id {
+            self.table.replace(head.table(spec.table.id).expect("tables are set before volumes lie in them"));
+            self.stopped.forget();
+        }
+        self.gate.open(spec);
     }
 
     /// Its name, today.
@@ -603,12 +625,14 @@ impl VolumeState {
         IoError::Elsewhere(format!("node {} is the head of volume {}", term.spec.info.head, term.spec.info.name))
     }
 
-    /// Checks the range and lets a command in, of the volume or of one of its snapshots.
+    /// Checks the range and lets a command in, of the volume or of one of its snapshots. `moves`: of whoever moves the volume,
+    /// who alone is let in while it is changing.
     pub(crate) fn let_in(
         self: &Rc<Self>,
         snapshot: Option<&Rc<SnapshotState>>,
         offset_bytes: u64,
         len_bytes: u64,
+        moves: bool,
     ) -> Result<(Rc<Head>, Running), IoError> {
         // First of all: of a volume that is gone the size means nothing any more.
         let Some(head) = self.head.upgrade().filter(|_| !self.gone.get()) else {
@@ -617,6 +641,7 @@ impl VolumeState {
         match self.standing() {
             Standing::Here => {}
             Standing::Stopped => return Err(self.serves_nobody()),
+            Standing::Changing if moves => {}
             Standing::Changing => return Err(self.changing()),
             Standing::Elsewhere => return Err(self.elsewhere()),
         }

@@ -48,8 +48,8 @@ mod zeroes;
 pub use api::*;
 pub use assembly::{
     Assembly, Blank, ByteRange, Check, CheckFault, CheckFinding, DeviceStatus, Fill, GroupCopy, Message, NewVolume,
-    NodeOptions, NodeStatus, PeerNode, PoolInfo, REFUSED_PERCENT, Standings, StartError, Testament, TrashedVolume,
-    VolumeError, VolumeUsage, WARNING_PERCENT, draft_cluster,
+    NodeOptions, NodeStatus, PeerNode, PoolInfo, REFUSED_PERCENT, Relocation, Standings, StartError, Testament,
+    TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT, draft_cluster,
 };
 pub use clients::{HostHere, Opening};
 pub use cluster::{

@@ -219,6 +219,11 @@ impl StoppedGroups {
         self.0.borrow().is_empty()
     }
 
+    /// The volume lies in other groups from now on.
+    pub(crate) fn forget(&self) {
+        self.0.borrow_mut().clear();
+    }
+
     /// Whether that changes whether there are any.
     pub(crate) fn note(&self, found: (u16, GroupId), has_stopped: bool) -> bool {
         let mut all = self.0.borrow_mut();

@@ -13,7 +13,7 @@ use crate::api::IoError;
 use crate::command::Target;
 use crate::head::{Call, Head, VolumeState};
 use crate::message::Request;
-use crate::part::{self, local_group};
+use crate::part;
 use crate::session::Session;
 use replication::protocol::must_raise;
 use runtime::Instant;
@@ -67,7 +67,7 @@ pub(crate) async fn raised_first(
             continue;
         }
         if core == head.index {
-            part::raise(head, &spec, local_group(&volume.table.groups, place)?, session.waits()).await?;
+            part::raise(head, &spec, &volume.group_at(place)?, session.waits()).await?;
         } else {
             let request = Request::Raise { spec, place, waits: session.waits() };
             Call::send(head, core, request).answer().await.done().result?;

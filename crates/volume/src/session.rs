@@ -26,6 +26,7 @@ pub struct Session(Rc<Inner>);
 struct Inner {
     has_ended: Cell<bool>,
     waits: bool,
+    moves: bool,
     lives: OnceCell<Box<dyn Fn() -> bool>>,
     asks: OnceCell<Ask>,
     reign: Cell<Option<VolumeEpoch>>,
@@ -39,6 +40,16 @@ impl Session {
     /// serves nobody (H16). To be asked again they would have to be done again, with what others wrote meanwhile in between.
     pub fn that_waits() -> Self {
         Self(Rc::new(Inner { waits: true, ..Inner::default() }))
+    }
+
+    /// Of whoever moves a volume to other groups: let in when no client is any more.
+    pub(crate) fn that_moves() -> Self {
+        Self(Rc::new(Inner { waits: true, moves: true, ..Inner::default() }))
+    }
+
+    /// Whether it is of whoever moves the volume.
+    pub(crate) fn moves(&self) -> bool {
+        self.0.moves
     }
 
     /// How its connection is asked whether the client is there, by what was told last of it, read or not.

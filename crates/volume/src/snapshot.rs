@@ -7,6 +7,7 @@
 
 use crate::api::IoError;
 use crate::head::VolumeState;
+use cluster::OWN_SNAPSHOT;
 use runtime::channel::WaitList;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,6 +28,11 @@ pub struct SnapshotInfo {
 }
 
 impl SnapshotInfo {
+    /// Whether a move of the volume took it for itself.
+    pub(crate) fn is_own(&self) -> bool {
+        self.name.starts_with(OWN_SNAPSHOT)
+    }
+
     /// The layer that it names.
     pub(crate) fn layer(&self) -> LayerId {
         self.layers[0]

@@ -48,6 +48,7 @@ pub(crate) fn volume_info(record: &VolumeRecord) -> VolumeInfo {
         head: record.head,
         home: record.home,
         placed: Placed::Spread,
+        is_draft: record.draft_of.is_some(),
     }
 }
 

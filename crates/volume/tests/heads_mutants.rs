@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::failing::what_is_written_after_a_snapshot_that_failed_stays;
+use common::failing::{what_is_written_after_a_snapshot_that_failed_stays, what_is_written_behind_a_lost_answer_stays};
 use common::forwards::{
     what_comes_of_a_session_that_was_ended_is_refused, what_is_on_its_way_is_done_before_the_next_session,
     what_waits_for_a_client_that_is_gone_is_not_sent,
@@ -19,6 +19,7 @@ use common::nodes::{
     nothing_is_done_for_a_host_that_was_denied, what_two_volumes_are_built_on_stays,
     who_slept_reads_no_snapshot_that_is_gone,
 };
+use common::relocating::a_volume_moves_while_it_is_used;
 use common::untold::a_snapshot_can_be_read_once_the_map_answers;
 use std::ops::Range;
 use types::Mutant;
@@ -91,6 +92,14 @@ fn what_an_older_head_could_do_is_noticed() {
         1..40,
         what_is_written_after_a_snapshot_that_failed_stays
     ));
+    assert!(Mutant::LostAnswerRefused.is_caught(
+        "what_is_written_behind_a_lost_answer_stays",
+        1..40,
+        what_is_written_behind_a_lost_answer_stays
+    ));
+    for mutant in [Mutant::LastChangesLeft, Mutant::MovedWhileUsed] {
+        assert!(mutant.is_caught("a_volume_moves_while_it_is_used", 1..10, a_volume_moves_while_it_is_used));
+    }
     assert!(Mutant::LockedTakesOver.is_caught("who_has_the_key_takes_over", SEEDS, who_has_the_key_takes_over));
     assert!(Mutant::OlderTableTaken.is_caught(
         "a_volume_lies_where_the_table_of_its_record_says",

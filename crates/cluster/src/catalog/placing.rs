@@ -161,6 +161,23 @@ pub async fn place_volume(map: &dyn MapStore, wanted: &WantedPlace, home: NodeId
     Err(CatalogError::Contended)
 }
 
+/// Bytes that a volume may come to hold there, as far as devices have said what is free: what those of its groups have room for,
+/// by the copies of a block.
+///
+/// # Errors
+/// The map's, or the pool is gone.
+pub async fn room_at(map: &dyn MapStore, place: &VolumePlace) -> Result<u64, CatalogError> {
+    let known = Known::of(map.list("").await?)?;
+    let pool = known.view.pools.get(&place.pool).ok_or_else(|| CatalogError::NoPool(place.pool.clone()))?;
+    let input = known.view.input(pool);
+    let set = place.table.and_then(|table| input.sets.iter().find(|set| set.table == table));
+    let is_its = |device: &&Device| set.is_none_or(|set| set.nodes.contains(&device.node));
+    let free = known.free();
+    let devices = known.devices(&input);
+    let room: u64 = devices.iter().filter(is_its).map(|device| free[&device.store]).sum();
+    Ok(room / u64::from(pool.replicas.max(1)))
+}
+
 /// Makes a node set with its table; `None`: something that it was decided by is another by now.
 async fn make_set(
     map: &dyn MapStore,

@@ -12,6 +12,7 @@
 //!
 //! What nobody wants any more ends: see [`endings`](super::endings).
 
+use super::relocation::OWN_SNAPSHOT;
 use super::volumes::{Ids, begin_volume, make};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, NewVolume, RETRY_WAIT, Reign, attempt, settle};
 use crate::map::{MapError, MapStore, Outcome, Revision, Transaction};
@@ -172,6 +173,7 @@ pub async fn take_top(map: &dyn MapStore, new: &NewTop) -> Result<(), CatalogErr
             Ok(Outcome::Committed(_)) => return Ok(()),
             Err(error @ MapError::Refused(_)) => return Err(error.into()),
             Err(_) if mutant(Mutant::SnapshotNewLayer) => return Ok(()),
+            Err(error) if mutant(Mutant::LostAnswerRefused) => return Err(error.into()),
             Ok(Outcome::Conflict) | Err(_) => {}
         }
         match get::<VolumeRecord>(map, &key).await {
@@ -193,7 +195,7 @@ pub async fn take_top(map: &dyn MapStore, new: &NewTop) -> Result<(), CatalogErr
 /// The last step of a snapshot: `layer`, which the volume has and does not write to any more, gets a name.
 ///
 /// # Errors
-/// If the name is not allowed or taken.
+/// If the name is not allowed or taken. A move's own ([`OWN_SNAPSHOT`]) are allowed here.
 pub async fn name_snapshot(
     map: &dyn MapStore,
     id: VolumeId,
@@ -201,7 +203,7 @@ pub async fn name_snapshot(
     layer: LayerId,
     by: Reign,
 ) -> Result<SnapshotRecord, CatalogError> {
-    check_name(name)?;
+    check_name(name.strip_prefix(OWN_SNAPSHOT).unwrap_or(name))?;
     let key = keys::snapshot(id, name);
     for _ in 0..ATTEMPTS_MAX {
         let found = volume(map, id, by).await?;

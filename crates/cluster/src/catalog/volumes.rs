@@ -137,6 +137,7 @@ pub(super) async fn begin_volume(
         project: DEFAULT_SUBSYSTEM.to_owned(),
         state: VolumeState::Online,
         home: head,
+        draft_of: None,
     };
     Ok(Ok((volume, ids)))
 }

@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(read.key, None);
         let keyed = VolumeRecord { key: Some(KeyId(3)), ..read };
         let text = String::from_utf8(encode(&keyed)).expect("JSON");
-        assert!(text.contains(r#""key":3"#) && text.contains(r#""schema":7"#), "older programs refuse it: {text}");
+        assert!(text.contains(r#""key":3"#) && text.contains(r#""schema":8"#), "older programs refuse it: {text}");
         assert_eq!(decode::<VolumeRecord>("volumes/1", text.as_bytes()), Ok(keyed));
     }
 

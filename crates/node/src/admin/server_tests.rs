@@ -37,6 +37,7 @@ fn info(id: u64, new: &NewVolume) -> VolumeInfo {
         head: types::NodeId(1),
         home: types::NodeId(1),
         placed: volume::Placed::Spread,
+        is_draft: false,
     }
 }
 

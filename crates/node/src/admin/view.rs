@@ -347,6 +347,7 @@ mod tests {
             head: types::NodeId(1),
             home: types::NodeId(1),
             placed: Placed::Gathered { home: types::NodeId(1), lead: types::NodeId(1) },
+            is_draft: false,
         }
     }
 

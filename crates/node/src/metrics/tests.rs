@@ -31,6 +31,7 @@ fn scrape() -> Scrape {
         head: types::NodeId(1),
         home: types::NodeId(1),
         placed: volume::Placed::Spread,
+        is_draft: false,
     };
     let cluster = crate::control::ClusterStatus { cluster: ClusterId(5), node: node.clone() };
     let status = crate::admin::status_of(&cluster, std::slice::from_ref(&info), &[pool("default")], None);

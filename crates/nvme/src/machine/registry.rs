@@ -24,7 +24,7 @@ pub struct Subsystem {
     pub model: String,
     /// Firmware revision, at most 8.
     pub firmware: String,
-    /// Controller ids this process may give, unique over all nodes.
+    /// Controller ids this process may give, unique over all nodes; its ports have numbers of the same range.
     pub controller_ids: Range<u16>,
     /// Whether every host may use a volume of which nobody has said which may.
     pub open_by_default: bool,

@@ -3,18 +3,21 @@
 use super::budget::Budget;
 use super::complaints::Complaints;
 use super::connection::Conn;
-use super::{ADMIN_CORE, Counters, Port, Portal, Target};
-use crate::limits::{DRAIN_TIMEOUT, MAX_ADMIN_QUEUE_ENTRIES};
+use super::{ADMIN_CORE, Counters, OtherNode, Port, Portal, Target};
+use crate::limits::{DISCOVERED_NODES_MAX, DRAIN_TIMEOUT, MAX_ADMIN_QUEUE_ENTRIES};
 use crate::machine::{ControllerHandle, Endpoints, NamespaceInfo, NamespaceTable, Tag};
 use crate::wire::DISCOVERY_NQN;
 use crate::wire::log::{AnaState, DiscoveryEntry, Health};
 use runtime::{TaskHandle, sleep, spawn};
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use types::NodeId;
 use volume::{Cost, Directory, Held, HostAccess, Session, Standing, Volume};
 
 /// At a stop, what the last answers get to arrive before their connections are closed: a reset may overtake them.
@@ -334,25 +337,82 @@ impl Core {
     }
 
     /// The discovery log for `host`, which came by `endpoints`: listeners on any address are told as the one it used.
-    /// Every port answers discovery; the subsystem is there for hosts that see anything of it.
+    /// Every port answers discovery; the subsystem is there for hosts that see anything of it, at this node and at up to
+    /// [`DISCOVERED_NODES_MAX`] - 1 others. (NVMe Base 2.0 §5.16.1.23)
     pub fn discovery(&self, host: &str, endpoints: Endpoints) -> Vec<DiscoveryEntry> {
         let subsystem = &self.target.registry.subsystem().nqn;
+        let entry = |address: SocketAddr, port_id: u16, is_discovery: bool| DiscoveryEntry {
+            ipv6: address.is_ipv6(),
+            is_discovery,
+            port_id,
+            admin_queue_size: MAX_ADMIN_QUEUE_ENTRIES,
+            service: address.port().to_string(),
+            subsystem: if is_discovery { DISCOVERY_NQN.to_owned() } else { subsystem.clone() },
+            address: address.ip().to_string(),
+        };
         let is_visible = self.is_visible(host);
         let mut entries = Vec::new();
         for Portal { id, address, port } in self.target.portals().iter() {
-            let ip = if address.ip().is_unspecified() { endpoints.target.ip() } else { address.ip() };
-            let entry = |is_discovery: bool| DiscoveryEntry {
-                ipv6: ip.is_ipv6(),
-                is_discovery,
-                port_id: *id,
-                admin_queue_size: MAX_ADMIN_QUEUE_ENTRIES,
-                service: address.port().to_string(),
-                subsystem: if is_discovery { DISCOVERY_NQN.to_owned() } else { subsystem.clone() },
-                address: ip.to_string(),
-            };
-            entries.push(entry(true));
-            entries.extend((*port == Port::Io && is_visible).then(|| entry(false)));
+            let mut address = *address;
+            if address.ip().is_unspecified() {
+                address.set_ip(endpoints.target.ip());
+            }
+            entries.push(entry(address, *id, true));
+            entries.extend((*port == Port::Io && is_visible).then(|| entry(address, *id, false)));
+        }
+        if is_visible {
+            let others = self.others_for(host);
+            entries.extend(others.iter().map(|other| entry(other.address, other.port_id, false)));
         }
         entries
+    }
+
+    /// The other nodes that a host is told of.
+    fn others_for(&self, host: &str) -> Vec<OtherNode> {
+        let others = self.target.others().clone();
+        if others.len() < DISCOVERED_NODES_MAX {
+            return others;
+        }
+        let (open_by_default, namespaces) = (self.open_by_default(), self.namespaces.borrow());
+        let mut led: HashMap<NodeId, usize> = HashMap::new();
+        for (volume, hosts) in namespaces.volumes.iter().zip(&namespaces.hosts) {
+            if let Some(volume) = volume.as_ref().filter(|_| hosts.allows(host, open_by_default)) {
+                *led.entry(volume.info().head).or_default() += 1;
+            }
+        }
+        nearest(others, &led, self.target.registry.subsystem().controller_ids.start)
+    }
+}
+
+/// Those of `others` that a host of the node of the port `first` is told of: first the heads of most of what it may use
+/// (`led`: of how many volumes each node is), then by number, from the one behind this node on, so that hosts of many nodes
+/// do not all come to the same ones.
+fn nearest(mut others: Vec<OtherNode>, led: &HashMap<NodeId, usize>, first: u16) -> Vec<OtherNode> {
+    let led = |other: &OtherNode| led.get(&other.node).copied().unwrap_or_default();
+    others.sort_by_key(|other| (Reverse(led(other)), other.port_id < first, other.port_id));
+    others.truncate(DISCOVERED_NODES_MAX - 1);
+    others
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_come_first_and_then_who_is_behind_this_node() {
+        let other = |node: u32| OtherNode {
+            node: NodeId(node),
+            port_id: 100 * node as u16,
+            address: SocketAddr::from(([10, 0, 0, node as u8], 4420)),
+        };
+        let told = |from: u16, led: &[(u32, usize)]| -> Vec<u32> {
+            let others = (1..8).filter(|node| 100 * *node as u16 != from).map(other).collect();
+            let led = led.iter().map(|(node, volumes)| (NodeId(*node), *volumes)).collect();
+            nearest(others, &led, from).iter().map(|other| other.node.0).collect()
+        };
+        assert_eq!(told(300, &[]), [4, 5, 6]);
+        assert_eq!(told(600, &[]), [7, 1, 2], "the first ones are behind the last");
+        assert_eq!(told(300, &[(1, 2), (7, 5), (3, 9)]), [7, 1, 4], "this node's own are at this node");
+        assert_eq!(told(300, &[(1, 1), (2, 1), (6, 1), (7, 1)]), [6, 7, 1]);
     }
 }

@@ -29,6 +29,7 @@ use runtime::{DetachedStream, TcpListener};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use types::NodeId;
 use volume::Directory;
 
 /// Orders under way to one core.
@@ -69,7 +70,7 @@ enum Order {
     Drain {
         done: CrossSender<()>,
     },
-    /// Somebody began or ended to listen: the discovery log changed.
+    /// Somebody began or ended to listen, here or elsewhere: the discovery log changed.
     PortalsChanged,
     Stop,
 }
@@ -80,6 +81,17 @@ struct Portal {
     id: u16,
     address: SocketAddr,
     port: Port,
+}
+
+/// Where another node serves the same subsystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherNode {
+    /// Which.
+    pub node: NodeId,
+    /// The number of its first port: no two nodes have ports of one number.
+    pub port_id: u16,
+    /// Its I/O controllers.
+    pub address: SocketAddr,
 }
 
 /// A portal in the list, until it is dropped.
@@ -139,6 +151,7 @@ pub struct Target {
     cores: Vec<CrossSender<Order>>,
     counters: Vec<Counters>,
     portals: Mutex<Vec<Portal>>,
+    others: Mutex<Vec<OtherNode>>,
     portal_ids: AtomicU16,
     discovery_generation: AtomicU64,
     stopped: AtomicBool,
@@ -159,12 +172,14 @@ impl Target {
     pub fn new(subsystem: Subsystem, cores: usize) -> (Arc<Self>, Vec<Worker>) {
         assert!(cores > 0);
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| cross(MAX_ORDERS)).unzip();
+        let first_port_id = subsystem.controller_ids.start;
         let target = Arc::new(Self {
             registry: Registry::new(subsystem),
             cores: senders,
             counters: (0..cores).map(|_| Counters::default()).collect(),
             portals: Mutex::default(),
-            portal_ids: AtomicU16::new(1),
+            others: Mutex::default(),
+            portal_ids: AtomicU16::new(first_port_id),
             discovery_generation: AtomicU64::new(1),
             stopped: AtomicBool::new(false),
         });
@@ -214,6 +229,21 @@ impl Target {
             // A queue that is full is being worked on: the worker looks at `stopped` after each order.
             let _ = core.try_send(Order::Stop);
         }
+    }
+
+    /// The other nodes of the cluster that serve clients now: the discovery log names them, too. Its readers are told if it is
+    /// different.
+    pub fn set_others(&self, others: Vec<OtherNode>) {
+        let mut named = self.others();
+        if *named != others {
+            *named = others;
+            drop(named);
+            self.portals_changed();
+        }
+    }
+
+    fn others(&self) -> MutexGuard<'_, Vec<OtherNode>> {
+        self.others.lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
     fn portals_changed(&self) {

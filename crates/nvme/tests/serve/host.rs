@@ -2,6 +2,7 @@
 
 use crate::node::{NQN, VOLUME_BYTES, cluster, connect, new_volume, options, pattern};
 use nvme::host::{Controller, HostError, discover};
+use nvme::serve::OtherNode;
 use nvme::wire::{NAMESPACE_NOTICES, Sqe, Status, admin, feature};
 use std::time::Duration;
 
@@ -21,6 +22,30 @@ fn both_ports_list_the_subsystem() {
     let refused = cluster.run(async move { Controller::connect(address, &options).await.map(|_| ()) });
     let status = refused.expect_err("a discovery port").status().map(Status::code);
     assert_eq!(status, Some(Status::CONNECT_INVALID_PARAMETERS));
+}
+
+#[test]
+fn discovery_names_other_nodes_as_far_as_a_host_needs_them() {
+    let cluster = cluster(1);
+    let other = |node: u8| OtherNode {
+        node: types::NodeId(node.into()),
+        port_id: 1000 * u16::from(node),
+        address: ([10, 0, 0, node], 4420).into(),
+    };
+    let host = options(1).host;
+    let named = || {
+        let (address, host) = (cluster.address(), host.clone());
+        let entries = cluster.run(async move { discover(address, &host).await }).expect("discovered");
+        let io = entries.into_iter().filter(|entry| !entry.is_discovery);
+        io.map(|entry| (entry.port_id, format!("{}:{}", entry.address, entry.service))).collect::<Vec<_>>()
+    };
+    let own = (1, cluster.address().to_string());
+    assert_eq!(named(), [own.clone()]);
+    let told = |nodes: std::ops::Range<u8>| nodes.map(|node| (1000 * u16::from(node), format!("10.0.0.{node}:4420")));
+    for (there, expected) in [(2..4, 2..4), (2..9, 2..5), (6..7, 6..7)] {
+        cluster.served.target.set_others(there.map(other).collect());
+        assert_eq!(named(), std::iter::once(own.clone()).chain(told(expected)).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -380,6 +380,12 @@ impl CoreGroups {
     }
 
     /// How fast goes what no client waits for.
+    /// Waits until so many bytes may go for which no client waits: what is copied for other reasons shares the budget of
+    /// catch-up and scrub on this core.
+    pub async fn background_bytes(&self, bytes: usize) {
+        self.pace.wait_for(bytes).await;
+    }
+
     pub(crate) fn pace(&self) -> &Pace {
         &self.pace
     }

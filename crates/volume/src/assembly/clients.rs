@@ -300,8 +300,12 @@ impl Assembly {
         true
     }
 
-    /// Whether another node is up, and has the key that the volume may need.
+    /// Whether another node is up, and has the key that the volume may need. One that is being moved to other groups stays with
+    /// who does that.
     fn can_serve(&self, volume: &VolumeRecord, node: NodeId, others: &[ClientsRecord]) -> bool {
+        if self.relocation(volume.id).is_some() {
+            return false;
+        }
         let has_key = match others.iter().find(|clients| clients.node == node) {
             Some(clients) => clients.can_serve(volume),
             None => volume.key.is_none(),

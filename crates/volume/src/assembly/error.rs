@@ -259,6 +259,14 @@ pub enum VolumeError {
         /// Why it stays.
         why: String,
     },
+    /// It does not come to lie elsewhere.
+    #[error("volume {volume} stays where it is: {why}")]
+    Stays {
+        /// The volume.
+        volume: String,
+        /// Why.
+        why: String,
+    },
     /// One snapshot is not what the other one was made from.
     #[error("{to} was not made from what the snapshot {from} holds: name an older snapshot of the same history")]
     NotBefore {

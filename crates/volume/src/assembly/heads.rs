@@ -310,7 +310,7 @@ impl Assembly {
     }
 
     /// This node is the head of these since now.
-    async fn serve_taken(&self, taken: &[VolumeRecord]) {
+    pub(super) async fn serve_taken(&self, taken: &[VolumeRecord]) {
         for volume in taken {
             if let Err(error) = self.serve(volume).await {
                 log::warn!("volume {} is not served yet: {error}", volume.name);
@@ -326,6 +326,8 @@ impl Assembly {
             if !volume.leaving.is_empty() {
                 self.leave_in_background(volume.id);
             }
+            self.delete_left_draft(volume);
+            self.delete_left_snapshots(volume);
         }
         self.tell_trash().await;
         self.tell_locked().await;

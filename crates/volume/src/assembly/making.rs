@@ -87,7 +87,7 @@ impl Assembly {
         nodes
     }
 
-    async fn place_for(&self, wanted: &WantedPlace) -> Result<VolumePlace, VolumeError> {
+    pub(super) async fn place_for(&self, wanted: &WantedPlace) -> Result<VolumePlace, VolumeError> {
         let map = &*self.0.map;
         let here = WantedPlace { home: wanted.home.or(Some(self.0.id)), ..wanted.clone() };
         let home = match home_for(map, &here, &self.could_serve()).await {

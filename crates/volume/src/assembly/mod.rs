@@ -31,6 +31,7 @@ mod moves;
 mod owners;
 mod peers;
 mod raise;
+mod relocate;
 mod snapshots;
 mod standing;
 mod status;
@@ -47,6 +48,7 @@ pub use copies::GroupCopy;
 pub use error::{StartError, VolumeError};
 pub use making::PoolInfo;
 pub use peers::{Message, PeerNode, Testament};
+pub use relocate::Relocation;
 pub use standing::Standings;
 pub use status::{DeviceStatus, Fill, NodeStatus, REFUSED_PERCENT, WARNING_PERCENT};
 pub use trash::TrashedVolume;
@@ -145,6 +147,8 @@ struct Node {
     /// Who is the head of what.
     heads: heads::Heads,
     controls: control::Controls,
+    /// Volumes that move to other groups.
+    movings: relocate::Movings,
     /// What goes on as long as the node does.
     tasks: RefCell<Vec<TaskHandle>>,
     /// Data keys of the volumes that are not locked.
@@ -281,6 +285,7 @@ impl Assembly {
             rollbacks: RefCell::default(),
             heads: heads::Heads::default(),
             controls: control::Controls::default(),
+            movings: relocate::Movings::default(),
             tasks: RefCell::default(),
             keys: RefCell::default(),
             ending: Lock::default(),
@@ -325,13 +330,14 @@ impl Assembly {
     /// All volumes, by name.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
         let volumes = self.0.volumes.borrow();
-        volumes.values().map(|info| self.as_it_is_led(info.clone())).collect()
+        volumes.values().filter(|info| !info.is_draft).map(|info| self.as_it_is_led(info.clone())).collect()
     }
 
     /// Deletes a volume for good. When this returns no core serves it and no command of it runs; its space comes back
     /// in the background, also after a restart. [`trash_volume`](Self::trash_volume) is the way that leads back.
     pub async fn delete_volume(&self, name: &str) -> Result<(), VolumeError> {
-        let (_, by, _alone) = self.alone_with(name).await?;
+        let (info, by, _alone) = self.alone_with(name).await?;
+        self.moves_not(&info)?;
         let volume = begin_delete(&*self.0.map, name, by).await?;
         self.take_away(volume.id).await;
         self.erase_in_background(&volume);

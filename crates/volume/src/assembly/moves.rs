@@ -35,6 +35,7 @@ impl Assembly {
     /// It stays where it is, or nobody has seen the other node serve it yet; the error says which.
     pub async fn move_volume(&self, name: &str, to: NodeId) -> Result<VolumeInfo, VolumeError> {
         let info = self.served(name)?;
+        self.moves_not(&info)?;
         let stays = |why: &str| VolumeError::NoWayThere { volume: name.to_owned(), to, why: why.to_owned() };
         if !self.0.heads.is_alive(to) {
             return Err(stays("it is not up (`cairn node ls` says which are)"));
@@ -125,7 +126,7 @@ impl Assembly {
         Ok(Some(by))
     }
 
-    async fn until_quiet(&self, id: VolumeId) -> Result<(), VolumeError> {
+    pub(super) async fn until_quiet(&self, id: VolumeId) -> Result<(), VolumeError> {
         let quiet = self.on_all_cores(move |head| {
             Box::pin(async move {
                 if let Some(volume) = head.directory.by_id(id) {

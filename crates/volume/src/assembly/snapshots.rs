@@ -15,8 +15,9 @@ use crate::head::Head;
 use crate::snapshot::SnapshotInfo;
 use crate::spec::VolumeSpec;
 use cluster::{
-    CatalogError, LayerRecord, NewTop, Reign, SnapshotRecord, VolumeChange, VolumeRecord, change_volume, check_name,
-    clone_volume, delete_snapshot, keys, name_snapshot, push_layer, roll_back, snapshot, snapshots, take_top,
+    CatalogError, LayerRecord, NewTop, OWN_SNAPSHOT, Reign, SnapshotRecord, VolumeChange, VolumeRecord, change_volume,
+    check_name, clone_volume, delete_snapshot, keys, name_snapshot, push_layer, roll_back, snapshot, snapshots,
+    take_top,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -37,6 +38,11 @@ impl Assembly {
     /// If the name is not allowed or taken, or commands hang: then there is no snapshot.
     pub async fn create_snapshot(&self, volume: &str, name: &str) -> Result<SnapshotRecord, VolumeError> {
         check_name(name).map_err(CatalogError::from)?;
+        self.take_snapshot(volume, name).await
+    }
+
+    /// The same, of a name that nobody else may give.
+    pub(super) async fn take_snapshot(&self, volume: &str, name: &str) -> Result<SnapshotRecord, VolumeError> {
         let (info, by, _alone) = self.alone_and_raised(volume).await?;
         match snapshot(&*self.0.map, info.id, name).await {
             Ok(_) => return Err(CatalogError::SnapshotExists(name.to_owned()).into()),
@@ -64,7 +70,8 @@ impl Assembly {
     /// The snapshots of a volume, by name.
     pub async fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotRecord>, VolumeError> {
         let info = self.served(volume)?;
-        Ok(snapshots(&*self.0.map, info.id).await?)
+        let all = snapshots(&*self.0.map, info.id).await?;
+        Ok(all.into_iter().filter(|snapshot| !snapshot.name.starts_with(OWN_SNAPSHOT)).collect())
     }
 
     /// Deletes a snapshot; what only it held comes back in the background. Who reads it is told that it is gone; when
@@ -359,7 +366,7 @@ pub(super) fn open(head: &Rc<Head>, id: VolumeId, spec: Arc<VolumeSpec>) {
     let before = volume.state.gate.term();
     let is_told = |info: &VolumeInfo| (info.name.clone(), info.size_bytes, info.hosts.clone());
     let is_other = is_told(&spec.info) != is_told(&before.spec.info);
-    volume.state.gate.open(spec);
+    volume.state.open(head, spec);
     if is_other {
         head.directory.sort();
         head.directory.bump();

@@ -37,7 +37,8 @@ pub(super) struct Trash(RefCell<BTreeMap<VolumeId, (TrashedVolume, TaskHandle)>>
 impl Assembly {
     /// Puts a volume into the trash. When this returns no core serves it, no command of it runs, and its name is free.
     pub async fn trash_volume(&self, name: &str) -> Result<TrashedVolume, VolumeError> {
-        let (_, by, _alone) = self.alone_with(name).await?;
+        let (info, by, _alone) = self.alone_with(name).await?;
+        self.moves_not(&info)?;
         let volume = trash_volume(&*self.0.map, name, by).await?;
         self.take_away(volume.id).await;
         let Life::Trashed(term) = volume.state else { return Err(CatalogError::NotInTrash(volume.id).into()) };

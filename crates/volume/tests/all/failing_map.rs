@@ -1,6 +1,6 @@
 //! See [failing](crate::common::failing).
 
-use crate::common::failing::round;
+use crate::common::failing::{round, what_is_written_behind_a_lost_answer_stays};
 use crate::common::untold::a_snapshot_can_be_read_once_the_map_answers;
 
 fn rounds(rolls_back: bool) {
@@ -21,4 +21,9 @@ fn a_snapshot_that_fails_takes_nothing_that_is_written_later() {
 #[test]
 fn a_snapshot_that_was_taken_while_the_map_failed_can_be_read() {
     (1..20).for_each(a_snapshot_can_be_read_once_the_map_answers);
+}
+
+#[test]
+fn a_write_behind_a_lost_answer_stays() {
+    (1..4).for_each(what_is_written_behind_a_lost_answer_stays);
 }

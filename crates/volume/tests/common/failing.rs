@@ -77,3 +77,28 @@ pub fn round(seed: u64, rolls_back: bool) -> bool {
 pub fn what_is_written_after_a_snapshot_that_failed_stays(seed: u64) {
     round(seed, false);
 }
+
+/// Answers of the map are lost, and its watches say it late: what is written right behind a rollback or a snapshot, whatever
+/// that came to, stays.
+pub fn what_is_written_behind_a_lost_answer_stays(seed: u64) {
+    let machine = Machine::new(seed, 2);
+    let (assembly, map) = (machine.start(), machine.map.clone());
+    machine.run(async move {
+        assembly.create_volume(new_volume("v", SIZE)).await.expect("made");
+        write(&assembly, 0, 1).await;
+        assembly.create_snapshot("v", "s").await.expect("taken");
+        for number in 2..10 {
+            let late = MapFaults { watches_late: 1024, watch_lag_max: Duration::from_secs(4), ..MapFaults::default() };
+            map.set_faults(MapFaults { answers_lost: 2 * LOST, ..late });
+            let done = match number % 2 == 0 {
+                true => assembly.roll_back("v", "s").await,
+                false => assembly.create_snapshot("v", &format!("s{number}")).await.map(drop),
+            };
+            map.set_faults(late);
+            write(&assembly, 1, number).await;
+            map.set_faults(MapFaults::default());
+            runtime::sleep(Duration::from_secs(6)).await;
+            assert_eq!(content(&assembly).await, [1, number], "{done:?}");
+        }
+    });
+}

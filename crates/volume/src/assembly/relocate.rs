@@ -1,0 +1,541 @@
+//! A volume moves to other groups (gathered at a node, or spread over a pool) while it is used.
+//!
+//! ```text
+//!   draft made in the other table, seen by no client                       cluster::create_draft
+//!   each snapshot, oldest first: what it holds copied, one like it taken of the draft
+//!   again and again: a snapshot of the move's own; what has changed since the last one copied: ever less
+//!   nothing more is let in ─► what was let in has ended ─► the last changes copied ─► the two change places   cluster::take_places
+//!        (ANA change, as when a head moves)                        └─ it takes too long, or fails: all go on where they were
+//!   the head takes the volume anew; what it left is deleted, as any volume
+//! ```
+//!
+//! The volume is what it was until the one transaction that changes places: a crash, a head that moves, a device that is full
+//! before it cost nothing but the copies. A draft that nobody works at is deleted by whoever becomes its head, and so are the
+//! snapshots that a move took for itself.
+//!
+//! No earlier head of the volume writes behind that transaction: its epoch is raised at every group that it leaves, with the
+//! snapshots (H4), and in the groups that it comes to nobody of an earlier epoch has ever written.
+
+use super::{Assembly, VolumeError};
+use crate::api::{Encryption, IoError, Payload, Standing, Volume, VolumeInfo};
+use crate::session::Session;
+use crate::status::SnapshotMark;
+use cluster::{
+    MOVED_SNAPSHOTS_MAX, OWN_SNAPSHOT, Places, Reign, SnapshotRecord, VolumeRecord, VolumeState as Life, WantedPlace,
+    create_draft, get, keys, lies_there, room_at, snapshots, take_places,
+};
+use runtime::channel::cross;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{CHUNK_BYTES, Mutant, NodeId, VolumeId, mutant};
+
+/// Bytes of a volume whose groups are asked in one go what has changed, and the extents that come of it.
+const ASKED_BYTES: u64 = 64 << 20;
+const EXTENTS_MAX: usize = 16_384;
+/// What is copied in one piece, and how many pieces at once.
+const PIECE_BYTES: u64 = CHUNK_BYTES / 4;
+const PIECES_AT_ONCE: usize = 8;
+/// So little is left to copy that clients may wait for it.
+const LITTLE_BYTES: u64 = 4 << 20;
+/// What changes meanwhile is copied so often, at most, before clients wait for the rest of it.
+const ROUNDS_MAX: u32 = 20;
+/// Clients wait so long for the last changes, at most: with what else a change of places takes it stays below ANATT (10 s).
+const LAST_WAIT: Duration = Duration::from_secs(3);
+/// So often clients are asked to wait.
+const TRIES_MAX: u32 = 5;
+/// Between two of these.
+const TRY_WAIT: Duration = Duration::from_secs(1);
+/// A clean-up that fails is tried again after this, so often.
+const CLEAN_WAIT: Duration = Duration::from_secs(1);
+const CLEAN_TRIES: u32 = 60;
+
+/// How far a move has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relocation {
+    /// Where it is to lie.
+    pub to: String,
+    /// Bytes that have been copied: what was written meanwhile is copied more than once.
+    pub copied_bytes: u64,
+    /// Bytes that it held at the beginning, its snapshots included.
+    pub total_bytes: u64,
+    /// Wall time of its beginning, ns since 1970.
+    pub began_at_ns: u64,
+}
+
+/// A move that goes on here.
+pub(super) struct Moving {
+    to: String,
+    copied_bytes: Cell<u64>,
+    total_bytes: u64,
+    began_at_ns: u64,
+    is_given_up: Cell<bool>,
+}
+
+/// Moves that go on here, by volume; and why the last one of a volume failed.
+#[derive(Default)]
+pub(super) struct Movings {
+    going: RefCell<BTreeMap<VolumeId, Rc<Moving>>>,
+    failed: RefCell<BTreeMap<VolumeId, String>>,
+}
+
+/// Both ends of a move.
+struct Ends {
+    /// The volume, and the name that it had when the move began: who renames it meanwhile stops the move.
+    id: VolumeId,
+    name: String,
+    draft: VolumeRecord,
+    home: NodeId,
+    moving: Rc<Moving>,
+}
+
+impl Movings {
+    fn of(&self, id: VolumeId) -> Option<Rc<Moving>> {
+        self.going.borrow().get(&id).cloned()
+    }
+}
+
+impl Assembly {
+    /// Begins to move a volume to where `wanted` says, while it is used: what it holds is copied, and then it lies there. Returns when
+    /// the copying begins; [`relocation`](Self::relocation) says how far it is.
+    ///
+    /// # Errors
+    /// It lies there already, cannot lie there, there is no room for it, it is locked, or it moves already.
+    pub async fn relocate_volume(&self, name: &str, wanted: &WantedPlace) -> Result<Relocation, VolumeError> {
+        let info = self.mine(name)?;
+        let stays = |why: String| VolumeError::Stays { volume: name.to_owned(), why };
+        if info.encryption == Encryption::Locked {
+            return Err(stays(format!("it is locked: `cairn volume unlock {name}` first")));
+        }
+        if self.0.movings.of(info.id).is_some() {
+            return Err(stays("it is on its way already (`cairn volume info` says how far)".to_owned()));
+        }
+        let wanted = WantedPlace { pool: wanted.pool.clone().or(Some(info.pool.to_string())), ..wanted.clone() };
+        let place = self.place_for(&wanted).await?;
+        let found = get::<VolumeRecord>(&*self.0.map, &keys::volume(info.id)).await?;
+        let record = found.ok_or(cluster::CatalogError::Gone(info.id))?.record;
+        if lies_there(&*self.0.map, &record, &place).await? {
+            return Err(stays("it lies there already".to_owned()));
+        }
+        let own = snapshots(&*self.0.map, info.id).await?;
+        if own.len() > MOVED_SNAPSHOTS_MAX {
+            let (most, is) = (MOVED_SNAPSHOTS_MAX, own.len());
+            return Err(stays(format!("it has {is} snapshots, and {most} at most move with a volume: delete some")));
+        }
+        let usage = self.usage().await?.remove(&info.id).unwrap_or_default();
+        let total_bytes = usage.unique_bytes + usage.shared_bytes;
+        let room = room_at(&*self.0.map, &place).await?;
+        // What is full when all is copied takes nothing of anybody else.
+        if room < usage.stored_bytes + usage.stored_bytes / 8 {
+            let needed = usage.stored_bytes;
+            return Err(stays(format!("it takes {needed} bytes, and there is room for {room}: add devices or delete")));
+        }
+        let by = self.reign_of(&info)?;
+        let draft = {
+            let _making = self.0.changing.making();
+            let draft = create_draft(&*self.0.map, info.id, by, &place).await?;
+            let _alone = self.0.changing.one(draft.id).await;
+            let moving = Rc::new(Moving {
+                to: described(&place),
+                copied_bytes: Cell::new(0),
+                total_bytes,
+                began_at_ns: runtime::wall_clock_ns(),
+                is_given_up: Cell::new(false),
+            });
+            self.0.movings.failed.borrow_mut().remove(&info.id);
+            self.0.movings.going.borrow_mut().insert(info.id, moving);
+            if let Err(error) = self.add(&draft).await {
+                self.0.movings.going.borrow_mut().remove(&info.id);
+                self.0.heads.is_looked_at_again(draft.id, &error);
+                return Err(error);
+            }
+            draft
+        };
+        let moving = self.0.movings.of(info.id).expect("it has just begun");
+        let told = moving.told();
+        let ends = Ends { id: info.id, name: name.to_owned(), draft, home: place.home, moving };
+        let this = self.clone();
+        runtime::spawn(async move { this.relocate(ends).await });
+        Ok(told)
+    }
+
+    /// How far the volume's move is, if it moves.
+    pub fn relocation(&self, id: VolumeId) -> Option<Relocation> {
+        self.0.movings.of(id).map(|moving| moving.told())
+    }
+
+    /// Why the last move of the volume failed that was begun here.
+    pub fn relocation_failed(&self, id: VolumeId) -> Option<String> {
+        self.0.movings.failed.borrow().get(&id).cloned()
+    }
+
+    /// Gives a move up: the volume stays where it is.
+    ///
+    /// # Errors
+    /// It does not move.
+    pub fn give_relocation_up(&self, name: &str) -> Result<(), VolumeError> {
+        let info = self.mine(name)?;
+        let moving = self.0.movings.of(info.id);
+        let stays = || VolumeError::Stays { volume: name.to_owned(), why: "it does not move".to_owned() };
+        moving.ok_or_else(stays)?.is_given_up.set(true);
+        Ok(())
+    }
+
+    /// # Errors
+    /// The volume is on its way to other groups: what would be deleted is being copied.
+    pub(super) fn moves_not(&self, info: &VolumeInfo) -> Result<(), VolumeError> {
+        match self.0.movings.of(info.id) {
+            None => Ok(()),
+            Some(_) => Err(VolumeError::Stays {
+                volume: info.name.clone(),
+                why: format!("it is being moved: `cairn volume move {} --give-up` first", info.name),
+            }),
+        }
+    }
+
+    /// A draft that this node is the head of and that no move here is about is deleted. Snapshots of a move that is over go with it.
+    pub(super) fn delete_left_draft(&self, volume: &VolumeRecord) {
+        let Some(of) = volume.draft_of.filter(|_| volume.state == Life::Online) else { return };
+        if self.0.movings.of(of).is_none() {
+            let (this, name) = (self.clone(), volume.name.clone());
+            runtime::spawn(async move { this.delete_draft(&name).await });
+        }
+    }
+
+    /// Snapshots of moves that are over, of a volume that this node is the head of.
+    pub(super) fn delete_left_snapshots(&self, volume: &VolumeRecord) {
+        if volume.state == Life::Online && volume.layers.len() > 1 && self.0.movings.of(volume.id).is_none() {
+            let (this, id, name) = (self.clone(), volume.id, volume.name.clone());
+            runtime::spawn(async move { this.delete_own_snapshots(id, &name).await });
+        }
+    }
+
+    async fn relocate(&self, ends: Ends) {
+        let outcome = self.copy_and_change(&ends).await;
+        self.0.movings.going.borrow_mut().remove(&ends.id);
+        match outcome {
+            Ok(()) => log::info!("volume {} lies {} from now on", ends.name, ends.moving.to),
+            Err(error) => {
+                log::warn!("volume {} stays where it is: {error}", ends.name);
+                self.0.movings.failed.borrow_mut().insert(ends.id, error.to_string());
+                self.delete_draft(&ends.draft.name).await;
+                self.delete_own_snapshots(ends.id, &ends.name).await;
+                return;
+            }
+        }
+        if ends.home != self.0.id
+            && let Err(error) = self.go_home(&ends).await
+        {
+            log::info!("volume {} is served here still: {error}", ends.name);
+        }
+    }
+
+    /// To the node that leads its groups, once this one has taken it anew.
+    async fn go_home(&self, ends: &Ends) -> Result<(), VolumeError> {
+        let served = async {
+            while self.mine(&ends.name).is_err() {
+                runtime::sleep(TRY_WAIT / 10).await;
+            }
+        };
+        let _ = runtime::timeout(10 * TRY_WAIT, served).await;
+        self.move_volume(&ends.name, ends.home).await.map(drop)
+    }
+
+    async fn copy_and_change(&self, ends: &Ends) -> Result<(), VolumeError> {
+        let to = self.handle(ends.draft.id)?;
+        // All that is there, in the order in which it was taken; then what was taken meanwhile, and what was written.
+        let mut since: Option<String> = None;
+        let mut rounds = 0;
+        for tries in 1.. {
+            loop {
+                while let Some(next) = self.next_snapshot(ends).await? {
+                    self.copy(ends, Some(&next.name), since.as_deref(), &to, true).await?;
+                    self.create_snapshot(&ends.draft.name, &next.name).await?;
+                    since = Some(next.name);
+                }
+                rounds += 1;
+                let name = format!("{OWN_SNAPSHOT}moving-{rounds}");
+                self.take_snapshot(&ends.name, &name).await?;
+                let copied = self.copy(ends, Some(&name), since.as_deref(), &to, true).await?;
+                let before = since.replace(name).filter(|before| before.starts_with(OWN_SNAPSHOT));
+                if let Some(before) = before {
+                    self.delete_snapshot(&ends.name, &before).await?;
+                }
+                if copied <= LITTLE_BYTES || rounds >= ROUNDS_MAX {
+                    break;
+                }
+            }
+            match self.change_places(ends, since.as_deref(), &to).await {
+                Ok(()) => return Ok(()),
+                Err(error @ (VolumeError::Busy { .. } | VolumeError::Map(cluster::CatalogError::Contended)))
+                    if tries < TRIES_MAX =>
+                {
+                    log::debug!("volume {} does not change places yet: {error}", ends.name);
+                    runtime::sleep(TRY_WAIT).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("the last try has an end")
+    }
+
+    /// The oldest of the volume's snapshots that its draft has none like.
+    async fn next_snapshot(&self, ends: &Ends) -> Result<Option<SnapshotRecord>, VolumeError> {
+        let there = snapshots(&*self.0.map, ends.draft.id).await?;
+        let is_due = |snapshot: &SnapshotRecord| {
+            !snapshot.name.starts_with(OWN_SNAPSHOT) && there.iter().all(|other| other.name != snapshot.name)
+        };
+        let all = snapshots(&*self.0.map, ends.id).await?;
+        // One that was deleted meanwhile is not to come back with the draft.
+        let gone = there.iter().find(|other| all.iter().all(|snapshot| snapshot.name != other.name));
+        if let Some(gone) = gone {
+            self.delete_snapshot(&ends.draft.name, &gone.name).await?;
+        }
+        Ok(all.into_iter().filter(is_due).min_by_key(|snapshot| snapshot.layer))
+    }
+
+    fn handle(&self, id: VolumeId) -> Result<Volume, VolumeError> {
+        let volume = self.0.head.directory.by_id(id);
+        let volume = volume.ok_or(VolumeError::Map(cluster::CatalogError::Gone(id)))?;
+        Ok(volume.of_session(&Session::that_moves()))
+    }
+
+    /// What the volume, or one of its snapshots, holds and did not hold at `since` goes to the draft. Returns how many bytes that
+    /// were.
+    async fn copy(
+        &self,
+        ends: &Ends,
+        snapshot: Option<&str>,
+        since: Option<&str>,
+        to: &Volume,
+        is_paced: bool,
+    ) -> Result<u64, VolumeError> {
+        let volume = self.handle(ends.id)?;
+        let from = match snapshot {
+            Some(name) => volume.snapshot(name).ok_or_else(|| VolumeError::NoSnapshot(name.to_owned()))?,
+            None => volume.clone(),
+        };
+        let size = from.size_bytes();
+        if to.size_bytes() < size {
+            let grown = cluster::VolumeChange::size(size);
+            self.change_volume(&ends.draft.name, &grown).await?;
+        }
+        let marks: Vec<SnapshotMark> = since.map(|name| volume.marks_of(&[name.to_owned()])).unwrap_or_default();
+        let copier = Copier { from, to: to.clone(), moving: ends.moving.clone(), is_paced };
+        let (mut at, mut copied) = (0, 0);
+        while at < size {
+            let asked = ASKED_BYTES.min(size - at);
+            let status = copier.from.block_status(at, asked, &marks, EXTENTS_MAX);
+            let mut pieces = Vec::new();
+            for extent in status.await.map_err(|error| stopped(ends, &error))? {
+                let (begin, len) = (at, extent.len_bytes);
+                at += len;
+                match (since.is_none(), extent.is_stored, extent.changed_since) {
+                    (true, false, _) | (false, _, 0) => {}
+                    (_, is_stored, _) => pieces.push((begin, len, is_stored)),
+                }
+            }
+            copied += pieces.iter().map(|(_, len, _)| len).sum::<u64>();
+            copier.pieces(pieces).await.map_err(|error| stopped(ends, &error))?;
+        }
+        Ok(copied)
+    }
+
+    /// Clients wait; the last changes are copied, and the volume lies where its draft did.
+    async fn change_places(&self, ends: &Ends, since: Option<&str>, to: &Volume) -> Result<(), VolumeError> {
+        let gone = || VolumeError::Map(cluster::CatalogError::Gone(ends.id));
+        let again = || VolumeError::Map(cluster::CatalogError::Contended);
+        self.raise_everywhere(ends.id).await?;
+        let alone = self.0.changing.all(&[ends.id, ends.draft.id]).await;
+        let by = self.reign(ends.id).ok_or_else(gone)?;
+        let draft_by = self.reign(ends.draft.id).ok_or_else(gone)?;
+        let is_raised = self.0.heads.raised(ends.id, by.epoch) == super::raise::Raised::Everywhere;
+        if !is_raised || self.is_being_named(ends.id) || !self.have_the_same_snapshots(ends).await? {
+            return Err(again());
+        }
+        if !self.0.heads.begins_to_move(ends.id) {
+            return Err(again());
+        }
+        if !mutant(Mutant::MovedWhileUsed) {
+            self.stand(ends.id, Standing::Changing).await;
+        }
+        let last = async {
+            if !mutant(Mutant::MovedWhileUsed) {
+                self.until_quiet(ends.id).await?;
+            }
+            if !mutant(Mutant::LastChangesLeft) {
+                self.copy(ends, None, since, to, false).await?;
+            }
+            Ok(())
+        };
+        let copied = runtime::timeout(LAST_WAIT, last).await;
+        let busy = |_| VolumeError::Busy { volume: ends.name.clone(), seconds: LAST_WAIT.as_secs() };
+        let changed = match copied.map_err(busy).and_then(|copied| copied) {
+            Ok(()) => take_places(&*self.0.map, (ends.id, by), (ends.draft.id, draft_by), ends.home).await,
+            Err(error) => {
+                self.stays_here(ends.id, by).await;
+                return Err(error);
+            }
+        };
+        match changed {
+            Ok(Places { moved, left }) => {
+                self.0.heads.moves_no_more(ends.id);
+                // In a new epoch of its own: as if the volume had come from another node.
+                self.serve_taken(&[moved]).await;
+                self.take_away(left.id).await;
+                self.serve_taken(&[left]).await;
+                drop(alone);
+                Ok(())
+            }
+            Err(error) => {
+                self.stays_here(ends.id, by).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Whether the volume and its draft have the same snapshots.
+    async fn have_the_same_snapshots(&self, ends: &Ends) -> Result<bool, VolumeError> {
+        let names = |all: Vec<SnapshotRecord>| -> Vec<String> {
+            all.into_iter().map(|snapshot| snapshot.name).filter(|name| !name.starts_with(OWN_SNAPSHOT)).collect()
+        };
+        let [volume, draft] = [ends.id, ends.draft.id];
+        Ok(names(snapshots(&*self.0.map, volume).await?) == names(snapshots(&*self.0.map, draft).await?))
+    }
+
+    async fn stays_here(&self, id: VolumeId, by: Reign) {
+        self.0.heads.moves_no_more(id);
+        if self.reign(id) == Some(by) {
+            self.stand(id, Standing::Here).await;
+        }
+    }
+
+    async fn delete_draft(&self, name: &str) {
+        for _ in 0..CLEAN_TRIES {
+            match self.delete_draft_once(name).await {
+                Ok(()) | Err(VolumeError::NotFound(_) | VolumeError::Elsewhere { .. }) => return,
+                Err(error) => log::debug!("the draft {name} cannot be deleted yet: {error}"),
+            }
+            runtime::sleep(CLEAN_WAIT).await;
+        }
+    }
+
+    async fn delete_draft_once(&self, name: &str) -> Result<(), VolumeError> {
+        let info = self.mine(name)?;
+        for snapshot in snapshots(&*self.0.map, info.id).await? {
+            self.delete_snapshot(name, &snapshot.name).await?;
+        }
+        self.delete_volume(name).await
+    }
+
+    async fn delete_own_snapshots(&self, id: VolumeId, name: &str) {
+        for _ in 0..CLEAN_TRIES {
+            if self.0.movings.of(id).is_some() {
+                return;
+            }
+            match self.delete_own_snapshots_once(id, name).await {
+                Ok(()) | Err(VolumeError::NotFound(_) | VolumeError::Elsewhere { .. }) => return,
+                Err(error) => log::debug!("snapshots of a move of volume {name} cannot be deleted yet: {error}"),
+            }
+            runtime::sleep(CLEAN_WAIT).await;
+        }
+    }
+
+    async fn delete_own_snapshots_once(&self, id: VolumeId, name: &str) -> Result<(), VolumeError> {
+        for snapshot in snapshots(&*self.0.map, id).await? {
+            if snapshot.name.starts_with(OWN_SNAPSHOT) {
+                self.delete_snapshot(name, &snapshot.name).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Moving {
+    fn told(&self) -> Relocation {
+        Relocation {
+            to: self.to.clone(),
+            copied_bytes: self.copied_bytes.get(),
+            total_bytes: self.total_bytes,
+            began_at_ns: self.began_at_ns,
+        }
+    }
+}
+
+/// Where a volume is to lie, in words.
+fn described(place: &cluster::VolumePlace) -> String {
+    match place.table {
+        Some(_) => format!("gathered at node-{}, in the pool {}", place.home, place.pool),
+        None => format!("spread over the pool {}", place.pool),
+    }
+}
+
+fn stopped(ends: &Ends, error: &IoError) -> VolumeError {
+    VolumeError::Stays { volume: ends.name.clone(), why: format!("copying it failed: {error}") }
+}
+
+/// What copies ranges of one volume to another.
+struct Copier {
+    from: Volume,
+    to: Volume,
+    moving: Rc<Moving>,
+    is_paced: bool,
+}
+
+impl Copier {
+    /// Copies ranges, several pieces at once: (first byte, length, whether anything is stored there).
+    async fn pieces(&self, ranges: Vec<(u64, u64, bool)>) -> Result<(), IoError> {
+        let pieces: Rc<Vec<(u64, u64, bool)>> = Rc::new(ranges.into_iter().flat_map(cut).collect());
+        let next = Rc::new(Cell::new(0));
+        let (done, mut outcomes) = cross(PIECES_AT_ONCE);
+        for _ in 0..PIECES_AT_ONCE.min(pieces.len()) {
+            let (pieces, next, done) = (pieces.clone(), next.clone(), done.clone());
+            let copier = Self { from: self.from.clone(), to: self.to.clone(), moving: self.moving.clone(), ..*self };
+            runtime::spawn(async move {
+                let mut outcome = Ok(());
+                while outcome.is_ok() && next.get() < pieces.len() {
+                    let piece = pieces[next.get()];
+                    next.set(next.get() + 1);
+                    outcome = copier.piece(piece).await;
+                }
+                let _ = done.send(outcome).await;
+            });
+        }
+        drop(done);
+        let mut all = Ok(());
+        while let Ok(outcome) = outcomes.recv().await {
+            all = all.and(outcome);
+        }
+        all
+    }
+
+    async fn piece(&self, (at, len, is_stored): (u64, u64, bool)) -> Result<(), IoError> {
+        if self.moving.is_given_up.get() {
+            return Err(IoError::Unavailable("somebody gave the move up".to_owned()));
+        }
+        match is_stored {
+            true => {
+                if self.is_paced
+                    && let Some(head) = self.to.state.head()
+                {
+                    head.groups.background_bytes(len as usize).await;
+                }
+                let read = self.from.read(at, len as u32).await?;
+                self.to.write(at, Payload { bytes: read.bytes }).await?;
+            }
+            false => self.to.write_zeroes(at, len).await?,
+        }
+        self.moving.copied_bytes.set(self.moving.copied_bytes.get() + len);
+        Ok(())
+    }
+}
+
+/// A range in pieces: one that holds nothing is one.
+fn cut((at, len, is_stored): (u64, u64, bool)) -> impl Iterator<Item = (u64, u64, bool)> {
+    let step = if is_stored { PIECE_BYTES } else { len };
+    (0..len.div_ceil(step)).map(move |piece| {
+        let begin = piece * step;
+        (at + begin, step.min(len - begin), is_stored)
+    })
+}

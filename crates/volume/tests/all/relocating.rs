@@ -1,0 +1,31 @@
+//! A volume that moves to other groups while it is used: see `common/relocating.rs`.
+
+use crate::common::relocating::{
+    a_move_under_a_failing_map_loses_nothing, a_move_whose_head_dies_is_given_up, a_volume_moves_while_it_is_used,
+    an_encrypted_volume_moves_and_its_clone_stays, who_slept_writes_nothing_where_the_volume_was,
+};
+
+#[test]
+fn what_it_holds_is_the_same() {
+    (1..4).for_each(a_volume_moves_while_it_is_used);
+}
+
+#[test]
+fn it_is_given_up_when_its_head_dies() {
+    (1..9).for_each(a_move_whose_head_dies_is_given_up);
+}
+
+#[test]
+fn it_loses_nothing_whatever_the_map_does() {
+    (1..7).for_each(a_move_under_a_failing_map_loses_nothing);
+}
+
+#[test]
+fn an_older_head_is_refused() {
+    (1..3).for_each(who_slept_writes_nothing_where_the_volume_was);
+}
+
+#[test]
+fn an_encrypted_one_keeps_its_key_and_its_clone_stays() {
+    an_encrypted_volume_moves_and_its_clone_stays(1);
+}
