@@ -1,7 +1,7 @@
 #!/bin/bash
 # Pools and placement as an operator meets them: pools come while nodes run and are used at once; volumes are led from where they
 # are to be; what cannot be is said before anything is done.
-# Time: 60 s.
+# Time: 120 s.
 . "$(dirname "$0")/lib.sh"
 
 need placement fio python3 || finish
@@ -48,10 +48,28 @@ check "the last was not moved" is 'assert s["placement"] == "gathered", s' volum
 check "a volume is moved away from its home" "$cairn" volume move l node-1
 check "and what that costs is said" says "by node-1, home node-3: each I/O costs a hop" "$cairn" volume info l
 check "it serves on" load l --do_verify=1
+
+# What a volume holds comes to lie elsewhere while it is written; a copy of it stays as it is, in groups of its own.
+check "a volume of a snapshot" sh -c '"$1" snapshot create s@before && "$1" clone s@before c' - "$cairn"
+load s --time_based --runtime=8 --rate_iops=400 --do_verify=1 > "$work/moved.out" 2>&1 &
+fio_pid=$!
+sleep 1
+check "spread, it comes to be gathered" is 'assert s["placement"] == "gathered" and s["home"] == s["led_from"] == "node-2", s' \
+    volume move s --placement local:node-2
+check "it lies there already" refused "it lies there already" "$cairn" volume move s --placement local:node-2
+check "nothing failed meanwhile, and it is what was written" wait "$fio_pid"
+check "its snapshot is there" sh -c '"$1" snapshot ls s | grep -q before' - "$cairn"
+check "no client sees what it was copied to" is 'assert sorted(v["name"] for v in s) == sorted("a two l s fs next c".split()), s' volume ls
+check "from one pool to another" is 'assert (s["pool"], s["placement"]) == ("default", "gathered"), s' \
+    volume move fs --placement gathered --pool default
+check "one that moves can be told to stay" sh -c '"$1" volume move a --placement spread --no-wait &&
+    { "$1" volume move a --give-up || [ "$("$1" volume info a -o json | grep -c "\"spread\"")" = 1 ]; }' - "$cairn"
+until_it_is 30 'assert s["volumes_deleting"] == 0 and not s["doing"], s' status || fail "what was left is given back"
 kill -KILL "$demo_pid"; wait "$demo_pid" 2> /dev/null
 start_demo
 check "pools and placements outlive the process" is 'assert [(p["name"], p["placement"]) for p in s] == [("default", "gathered"), ("fast", "spread")], s' pool ls
 check "every group serves again" until_it_is 20 'assert s["health"] == "healthy" and s["groups_serving"] == 250, s' status
+check "the copy holds what the volume held before" load c --verify_only=1
 for volume in a two l s fs; do check "what $volume held is there" load "$volume" --verify_only=1; done
 stop_demo
 for node in 1 2 3; do

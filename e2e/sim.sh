@@ -59,7 +59,7 @@ faults=(kills blackouts "rolling restarts" pauses "hung cores" cuts isolations s
 losses=("map restores" "lost nodes" "lying disks" "rotting blocks" "wiped devices" "added nodes")
 crashes cluster 1..321 500 reigns "members replaced" resets "${faults[@]}" "${losses[@]}"
 crashes heads 1..101 50 "asked afar" reigns resets "${faults[@]}"
-crashes hosts 1..101 200 "sent again" "controllers reset" "${faults[@]}" snapshots rollbacks clones growths deletions moves \
+crashes hosts 1..101 200 "sent again" "controllers reset" "${faults[@]}" snapshots rollbacks clones growths deletions moves relocations \
     instants "NBD moves" compare-and-writes "over two chunks" "encrypted volumes" "units saved by compression" drains \
     "orders taken back" rests replacements additions removals "writes without the map" "sick volumes" "blocks compared"
 

@@ -8,8 +8,8 @@ use node::admin::group_types::{ForceGroups, Forced, Group};
 use node::admin::pool_types::{ChangePool, CreatePool, PoolDetails};
 use node::admin::types::{
     AddDevice, AllowHost, ChangeVolume, ChangedRange, CloneSnapshot, CreateSnapshot, CreateSnapshots, CreateVolume,
-    Device, ErrorBody, Hosts, MoveVolume, Node, RekeyVolume, RestoreVolume, Snapshot, SnapshotOf, Status,
-    TrashedVolume, UnlockVolume, Volume, VolumeLatency,
+    Device, ErrorBody, Hosts, MoveVolume, Moving, Node, RekeyVolume, RelocateVolume, RestoreVolume, Snapshot,
+    SnapshotOf, Status, TrashedVolume, UnlockVolume, Volume, VolumeLatency,
 };
 use node::volume_spec::SnapshotPath;
 use serde::de::DeserializeOwned;
@@ -93,6 +93,19 @@ impl Client {
 
     pub(crate) fn move_volume(&self, name: &str, asked: &MoveVolume) -> Result<Volume, Failure> {
         self.read(self.agent.post(self.url(&format!("/v1/volumes/{name}/move"))).send_json(asked))
+    }
+
+    pub(crate) fn relocate(&self, name: &str, asked: &RelocateVolume) -> Result<Moving, Failure> {
+        self.read(self.agent.post(self.url(&format!("/v1/volumes/{name}/relocation"))).send_json(asked))
+    }
+
+    pub(crate) fn relocation(&self, name: &str) -> Result<Moving, Failure> {
+        self.read(self.agent.get(self.url(&format!("/v1/volumes/{name}/relocation"))).call())
+    }
+
+    pub(crate) fn give_relocation_up(&self, name: &str) -> Result<(), Failure> {
+        let answer = self.agent.delete(self.url(&format!("/v1/volumes/{name}/relocation"))).call();
+        self.accept(answer).map(drop)
     }
 
     pub(crate) fn unlock_volume(&self, name: &str, asked: &UnlockVolume) -> Result<Volume, Failure> {

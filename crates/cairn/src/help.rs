@@ -115,12 +115,19 @@ Refuses a burst without a limit, and numbers out of range: 1 to 100,000,000 IOPS
 docs/qos.md says what counts and who waits.";
 
 pub(crate) const VOLUME_MOVE: &str = "\
-Example:
+Examples:
   cairn volume move data node-2                connect hosts to node-2 first: they go on there
+  cairn volume move data --placement spread    copy it to where all devices of its pool lead it
+  cairn volume move data --placement local:node-2 --pool fast
+  cairn volume move data --give-up             it stays where it is
 
-No data is moved and no command fails: what is under way ends at the old node, and hosts send the rest to the new one.
+To another node: no data is moved and no command fails: what is under way ends at the old node, and hosts send the rest to the new one.
 It is the volume's home from now on: it comes back to it after a failure. Refused to a node that does not have the key
-of a volume that is unlocked: `cairn volume unlock` gives it to all nodes.";
+of a volume that is unlocked: `cairn volume unlock` gives it to all nodes.
+
+With --placement what it holds, its snapshots included, is copied while hosts use it, at the pace of recovery; then they wait
+for a moment, and it lies there. Its clones stay where they are, and share no space with it any more. Refused before
+anything is copied: no room, more than 56 snapshots, a locked volume. A move whose head dies is given up: say it again.";
 
 pub(crate) const VOLUME_RENAME: &str = "\
 Examples:

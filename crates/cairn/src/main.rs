@@ -32,6 +32,7 @@ mod mutant;
 mod nodes;
 mod output;
 mod pool;
+mod relocation;
 mod serve;
 mod snapshot;
 mod status;

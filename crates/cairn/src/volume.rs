@@ -1,11 +1,11 @@
 //! `cairn volume create|ls|info|resize|set|rename|move|unlock|lock|rekey|delete`.
 
 use crate::Failure;
-use crate::args::{SecretArguments, VolumeCommand, VolumePlacement};
+use crate::args::{SecretArguments, VolumeCommand};
 use crate::client::Client;
 use crate::output::{Format, show, table};
 use crate::pool::placement_name;
-use node::admin::pool_types::Placement;
+use crate::relocation;
 use node::admin::types::{
     ChangeVolume, Compression, CreateVolume, Limits, MoveVolume, RekeyVolume, Secret, UnlockVolume, Volume,
 };
@@ -28,14 +28,8 @@ pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Re
                 any_host,
                 pool: place.pool,
                 replicas: place.replicas,
-                placement: place.placement.map(|placement| match placement {
-                    VolumePlacement::Gathered | VolumePlacement::Local(_) => Placement::Gathered,
-                    VolumePlacement::Spread => Placement::Spread,
-                }),
-                node: match place.placement {
-                    Some(VolumePlacement::Local(node)) => Some(node.to_string()),
-                    Some(VolumePlacement::Gathered | VolumePlacement::Spread) | None => None,
-                },
+                placement: place.placement.map(|placement| placement.told().0),
+                node: place.placement.and_then(|placement| placement.told().1),
                 limits: Limits {
                     iops: change.iops.flatten(),
                     bytes_per_second: change.bytes_per_second.flatten(),
@@ -61,11 +55,15 @@ pub(crate) fn run(client: &Client, command: VolumeCommand, format: Format) -> Re
             let told = |_: &Volume| format!("{old} is called {new} from now on\n");
             show(format, &client.change_volume(old.as_str(), &asked)?, told)
         }
-        VolumeCommand::Move { name, node } => {
+        VolumeCommand::Move { name, node: Some(node), .. } => {
             let asked = MoveVolume { node: node.to_string() };
             let told = |_: &Volume| format!("{name} is served by {node} from now on\n");
             show(format, &client.move_volume(name.as_str(), &asked)?, told)
         }
+        VolumeCommand::Move { name, placement: Some(placement), pool, no_wait, .. } => {
+            relocation::run(client, name.as_str(), (placement, pool), !no_wait, format)
+        }
+        VolumeCommand::Move { name, .. } => relocation::give_up(client, name.as_str(), format),
         VolumeCommand::Unlock { name, secret } => {
             let asked = UnlockVolume { secret: secret_of(secret)? };
             show(format, &client.unlock_volume(name.as_str(), &asked)?, |_| format!("{name} is unlocked\n"))

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use types::{ClusterId, Epoch, GroupId, NodeId, StoreId, VolumeId};
 use volume::{
     ByteRange, Check, GroupCopy, HostChange, Message, NewPool, NewVolume, NodeStatus, PeerNode, PoolChange, PoolInfo,
-    Secret, Standings, Testament, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
+    Relocation, Secret, Standings, Testament, TrashedVolume, VolumeChange, VolumeInfo, VolumeUsage, WantedPlace,
 };
 
 /// Requests that may wait for the control core. Far above what people and scripts ask at once.
@@ -60,6 +60,12 @@ pub enum Request {
     ChangeHosts(VolumeName, HostChange, Answer<VolumeInfo>),
     /// Serve a volume at another node, from now on.
     MoveVolume(VolumeName, NodeId, Answer<VolumeInfo>),
+    /// Move a volume to other groups, while it is in use.
+    Relocate(VolumeName, WantedPlace, Answer<Relocation>),
+    /// Give such a move up.
+    GiveRelocationUp(VolumeName, Answer<()>),
+    /// How far it is; or why the last one failed.
+    Relocation(VolumeName, Answer<Result<Option<Relocation>, String>>),
     /// Something about snapshots, clones, changes of volumes or usage.
     Snapshots(SnapshotRequest),
     /// Something about encrypted volumes, or how pools compress.
@@ -335,6 +341,21 @@ impl ControlHandle {
     /// Makes another node serve a volume; it does when this returns.
     pub async fn move_volume(&self, volume: VolumeName, to: NodeId) -> Result<VolumeInfo, ControlError> {
         self.change_at(self.head_of(&volume).await?, |reply| Request::MoveVolume(volume, to, reply)).await
+    }
+
+    /// Begins to move a volume to other groups; they are copied while it is in use.
+    pub async fn relocate(&self, volume: VolumeName, wanted: WantedPlace) -> Result<Relocation, ControlError> {
+        self.change_at(self.head_of(&volume).await?, |reply| Request::Relocate(volume, wanted, reply)).await
+    }
+
+    /// Gives such a move up: the volume stays where it is.
+    pub async fn give_relocation_up(&self, volume: VolumeName) -> Result<(), ControlError> {
+        self.change_at(self.head_of(&volume).await?, |reply| Request::GiveRelocationUp(volume, reply)).await
+    }
+
+    /// How far a volume's move is, if it moves; or why its last one failed.
+    pub async fn relocation(&self, volume: VolumeName) -> Result<Result<Option<Relocation>, String>, ControlError> {
+        self.ask_at(self.head_of(&volume).await?, |reply| Request::Relocation(volume, reply)).await?
     }
 
     /// The snapshots of a volume, by name.

@@ -349,6 +349,16 @@ impl LocalNode {
                 Request::MoveVolume(name, to, reply) => {
                     self.spawn(reply, move |assembly| async move { assembly.move_volume(name.as_str(), to).await });
                 }
+                Request::Relocate(name, wanted, reply) => {
+                    self.spawn(
+                        reply,
+                        move |assembly| async move { assembly.relocate_volume(name.as_str(), &wanted).await },
+                    );
+                }
+                Request::GiveRelocationUp(name, reply) => {
+                    tell(reply, self.assembly.give_relocation_up(name.as_str()));
+                }
+                Request::Relocation(name, reply) => tell(reply, self.assembly.last_relocation(name.as_str())),
                 Request::Snapshots(request) => {
                     runtime::spawn(crate::snapshots::answer(self.assembly.clone(), request));
                 }
@@ -506,6 +516,7 @@ pub(crate) fn control_error(error: VolumeError) -> ControlError {
         | VolumeError::NoInstant(_)
         | VolumeError::Layer(_)
         | VolumeError::Busy { .. }
+        | VolumeError::Stays { .. }
         | VolumeError::NoWayThere { .. }) => ControlError::Unavailable(error.to_string()),
         VolumeError::Map(error) => ControlError::Unavailable(error.to_string()),
         other => ControlError::Refused(other.to_string()),

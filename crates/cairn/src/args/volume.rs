@@ -68,13 +68,26 @@ pub(crate) enum VolumeCommand {
         /// What it is called from now on
         new: VolumeName,
     },
-    /// Serve a volume at another node, while it is in use
+    /// Serve a volume at another node, or have it lie elsewhere, while it is in use
     #[command(after_help = help::VOLUME_MOVE)]
     Move {
         /// Its name
         name: VolumeName,
         /// The node that is to serve it: node-2
-        node: NodeName,
+        #[arg(required_unless_present_any = ["placement", "give_up"], conflicts_with_all = ["placement", "give_up"])]
+        node: Option<NodeName>,
+        /// Copy it to where it is led from one node, from the one that is named, or from all devices of its pool
+        #[arg(long, value_name = "gathered|local:NODE|spread")]
+        placement: Option<VolumePlacement>,
+        /// Copy it to this pool [default: the one that it is in]
+        #[arg(long, value_name = "NAME", value_parser = pool_name, requires = "placement")]
+        pool: Option<String>,
+        /// Do not wait for the end of the copying
+        #[arg(long, requires = "placement")]
+        no_wait: bool,
+        /// End the copying: it stays where it is
+        #[arg(long, conflicts_with = "placement")]
+        give_up: bool,
     },
     /// Serve an encrypted volume and its clones, until they are locked or the node stops
     #[command(after_help = help::VOLUME_UNLOCK)]

@@ -60,6 +60,8 @@ impl Known {
     fn hear(&mut self, key: &str, value: &[u8]) {
         if key.starts_with(keys::VOLUMES) {
             let volume: Option<VolumeRecord> = self.read(key, value);
+            // What a volume is copied to is nobody's yet.
+            let volume = volume.filter(|volume| volume.draft_of.is_none());
             self.volumes.extend(volume.map(|volume| (volume.id, volume)));
         } else if let Some(layer) = key.strip_prefix(keys::LAYERS) {
             self.layers.extend(u64::from_str_radix(layer, 16).ok().map(LayerId));

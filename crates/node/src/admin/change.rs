@@ -1,10 +1,9 @@
-//! The routes that change a volume while hosts use it, and where it is served.
+//! The routes that change a volume while hosts use it.
 
 use super::error::ApiError;
 use super::server::{NamePath, Shared, name_of};
-use super::types::{ChangeVolume, ErrorBody, MoveVolume, Volume};
+use super::types::{ChangeVolume, ErrorBody, Volume};
 use crate::events::{Events, kind};
-use crate::node_name::NodeName;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, check_volume_size};
 use axum::Json;
@@ -58,22 +57,4 @@ fn tell(events: &Events, volume: &VolumeName, change: &VolumeChange) {
             format!("volume {volume} is called {name} from now on"),
         );
     }
-}
-
-/// Makes another node serve a volume, while hosts use it; it is to serve it from now on.
-#[utoipa::path(post, path = "/v1/volumes/{name}/move", params(("name" = String, Path)), request_body = MoveVolume,
-    responses((status = 200, body = Volume), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
-    (status = 409, body = ErrorBody), (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)))]
-pub(super) async fn move_volume(
-    State(admin): Shared,
-    name: NamePath,
-    body: Result<Json<MoveVolume>, JsonRejection>,
-) -> Result<Json<Volume>, ApiError> {
-    let volume = name_of(name)?;
-    let Json(MoveVolume { node }) = body?;
-    let to: NodeName = node.parse()?;
-    let info = admin.control.move_volume(volume.clone(), to.0).await?;
-    let text = format!("volume {volume} is served by {to} from now on: somebody said so");
-    admin.events.done(kind::VOLUME_MOVED, &[volume.as_str(), &to.to_string()], text);
-    Ok(Json(admin.addresses.volume(&info, None)))
 }

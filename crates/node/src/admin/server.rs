@@ -19,6 +19,7 @@ use super::health_types::{AtRisk, Doing, Finding, Severity};
 use super::hosts;
 use super::keys;
 use super::listener::BoundedListener;
+use super::moves;
 use super::observe;
 use super::pool_types::{ChangePool, CreatePool, FailureDomain, Placement, PoolDetails};
 use super::pools;
@@ -26,8 +27,9 @@ use super::snapshots;
 use super::types::{
     AddDevice, AllowHost, Capacity, ChangeLimits, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
     CreateSnapshot, CreateSnapshots, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, MoveVolume,
-    Node, NodeState, OperationLatency, RekeyVolume, RestoreVolume, Secret, SecretKind, SlowIo, Snapshot, SnapshotOf,
-    StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume, VolumeLatency,
+    Moving, MovingState, Node, NodeState, OperationLatency, RekeyVolume, RelocateVolume, RestoreVolume, Secret,
+    SecretKind, SlowIo, Snapshot, SnapshotOf, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume,
+    VolumeLatency,
 };
 use super::view;
 use crate::control::ControlHandle;
@@ -56,7 +58,7 @@ use volume::{HostAccess, NewVolume, WantedPlace};
 pub(super) const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 35] = [
+pub const ADMIN_PATHS: [&str; 36] = [
     "/v1/nodes",
     "/v1/devices",
     "/v1/devices/forget",
@@ -69,6 +71,7 @@ pub const ADMIN_PATHS: [&str; 35] = [
     "/v1/volumes/{name}",
     "/v1/volumes/{name}/latency",
     "/v1/volumes/{name}/move",
+    "/v1/volumes/{name}/relocation",
     "/v1/volumes/{name}/hosts",
     "/v1/volumes/{name}/hosts/{host}",
     "/v1/volumes/{name}/unlock",
@@ -130,7 +133,10 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         get_volume,
         delete_volume,
         change::change_volume,
-        change::move_volume,
+        moves::move_volume,
+        moves::begin_relocation,
+        moves::get_relocation,
+        moves::give_relocation_up,
         snapshots::list_snapshots,
         snapshots::create_snapshot,
         snapshots::create_snapshots,
@@ -186,6 +192,9 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Hosts,
         ChangeVolume,
         MoveVolume,
+        Moving,
+        MovingState,
+        RelocateVolume,
         ChangeLimits,
         Limits,
         Secret,
@@ -267,7 +276,11 @@ impl Admin {
             .route("/v1/volumes/{name}/snapshots/{snapshot}/rollback", post(snapshots::roll_back))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/clone", post(snapshots::clone_snapshot))
             .route("/v1/volumes/{name}/snapshots/{snapshot}/changes", get(snapshots::list_changes))
-            .route("/v1/volumes/{name}/move", post(change::move_volume))
+            .route("/v1/volumes/{name}/move", post(moves::move_volume))
+            .route(
+                "/v1/volumes/{name}/relocation",
+                get(moves::get_relocation).post(moves::begin_relocation).delete(moves::give_relocation_up),
+            )
             .route("/v1/volumes/{name}/hosts", get(hosts::list_hosts).post(hosts::allow_host))
             .route("/v1/volumes/{name}/hosts/{host}", delete(hosts::deny_host))
             .route("/v1/volumes/{name}/unlock", post(keys::unlock_volume))

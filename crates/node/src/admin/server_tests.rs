@@ -18,7 +18,7 @@ use std::path::Path as FilePath;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use types::{ClusterId, LayerId, VolumeId};
-use volume::{DeviceStatus, HostAccess, HostChange, NewVolume, NodeStatus, TrashedVolume, VolumeInfo};
+use volume::{DeviceStatus, HostAccess, HostChange, NewVolume, NodeStatus, Relocation, TrashedVolume, VolumeInfo};
 
 fn info(id: u64, new: &NewVolume) -> VolumeInfo {
     VolumeInfo {
@@ -169,6 +169,16 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 });
                 let _ = reply.send(moved.ok_or(ControlError::NotFound(name.to_string())));
             }
+            Request::Relocate(name, wanted, reply) => {
+                let to = format!("{:?} in {}", wanted.placement, wanted.pool.unwrap_or_default());
+                let begun = Relocation { to, copied_bytes: 0, total_bytes: 7, began_at_ns: 1 };
+                let is_there = volumes.iter().any(|volume| volume.name == name.as_str());
+                let _ = reply.send(is_there.then_some(begun).ok_or(ControlError::NotFound(name.to_string())));
+            }
+            Request::GiveRelocationUp(name, reply) => {
+                let _ = reply.send(Err(ControlError::Unavailable(format!("{name} does not move"))));
+            }
+            Request::Relocation(_, reply) => drop(reply.send(Ok(Err("no room".to_owned())))),
             Request::Snapshots(request) => snapshots.answer(request, &mut volumes),
             Request::Keys(request) => keys.answer(request, &mut volumes),
             Request::CheckDevice(path, reply) => {
@@ -321,6 +331,22 @@ fn a_deleted_volume_lies_in_the_trash_and_comes_back_under_another_name() {
         ask(at, "DELETE", "/v1/volumes/again", None).await;
         assert_eq!(ask(at, "DELETE", "/v1/trash/1", None).await, (204, Value::Null));
         assert_eq!(ask(at, "GET", "/v1/trash", None).await, (200, json!([])));
+    });
+}
+
+#[test]
+fn a_volume_is_told_to_lie_elsewhere_and_says_how_far_that_is() {
+    with_server(|at| async move {
+        let path = "/v1/volumes/data/relocation";
+        let asked = json!({"placement": "gathered", "node": "node-2", "pool": "fast"});
+        assert_eq!(ask(at, "POST", path, Some(asked.clone())).await.0, 404);
+        ask(at, "POST", "/v1/volumes", Some(json!({"name": "data", "size_bytes": 1 << 30}))).await;
+        let begun = json!({"state": "moving", "to": "Some(Gathered) in fast", "copied_bytes": 0, "total_bytes": 7});
+        assert_eq!(ask(at, "POST", path, Some(asked)).await, (202, begun));
+        assert_eq!(ask(at, "POST", path, Some(json!({"node": "node-2"}))).await.0, 422, "how is to be said");
+        let (status, failed) = ask(at, "GET", path, None).await;
+        assert_eq!((status, &failed["state"], &failed["why"]), (200, &json!("failed"), &json!("no room")));
+        assert_eq!(ask(at, "DELETE", path, None).await.0, 503);
     });
 }
 

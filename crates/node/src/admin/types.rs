@@ -168,6 +168,52 @@ pub struct MoveVolume {
     pub node: String,
 }
 
+/// Where a volume is to lie from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RelocateVolume {
+    /// Gathered at a node, or spread over all devices of a pool.
+    pub placement: Placement,
+    /// The node that is to lead it, and to serve it; none: the one with the most room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "node-2")]
+    pub node: Option<String>,
+    /// The pool; none: the one that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "default")]
+    pub pool: Option<String>,
+}
+
+/// Whether a volume moves to other groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MovingState {
+    /// It does not.
+    #[default]
+    Still,
+    /// What it holds is being copied.
+    Moving,
+    /// It was moved, and stayed where it was.
+    Failed,
+}
+
+/// How far a volume's move to other groups is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Moving {
+    /// Whether it moves.
+    pub state: MovingState,
+    /// Where it is to lie, in words.
+    #[schema(example = "spread over the pool default")]
+    pub to: String,
+    /// Bytes that were copied: what is written meanwhile is copied more than once.
+    pub copied_bytes: u64,
+    /// Bytes that it held at the beginning, its snapshots included.
+    pub total_bytes: u64,
+    /// Why the last move failed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
 /// Limits that are to be others; what is not named stays, what is `null` is taken away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -185,11 +185,31 @@ fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Find
         advice.push(if has_others { COMPARE } else { "what lies there is lost, unless there is a backup of it:" });
         found.push(finding.advise(advice.join("; "), if has_others { "cairn check" } else { "cairn volume ls" }));
     }
+    found.extend(node.relocations.iter().map(|(name, relocation)| relocating(name, relocation)));
     if node.groups_serving < node.groups_total {
         let silent = node.groups_total - node.groups_serving;
         found.push(not_serving(silent, node.groups_total, silent <= orders));
     }
     found
+}
+
+/// A volume that moves to other groups; when that ends follows from how fast it went so far.
+fn relocating(name: &str, relocation: &volume::Relocation) -> health::Finding {
+    use health::{End, Finding, Severity, Work, WorkKind};
+    let left = relocation.total_bytes.saturating_sub(relocation.copied_bytes);
+    let now_ns = now_ns();
+    let passed_ns = now_ns.saturating_sub(relocation.began_at_ns);
+    let end = match relocation.copied_bytes {
+        0 => End::Unknown,
+        copied => {
+            let left_ns = u128::from(passed_ns) * u128::from(left) / u128::from(copied);
+            End::AtNs(now_ns.saturating_add(u64::try_from(left_ns).unwrap_or(u64::MAX)))
+        }
+    };
+    let work = Work::plain(WorkKind::Copy, name, "what it holds is copied, and hosts use it meanwhile", end);
+    let finding = Finding::new(Severity::Ok, format!("volume {name} is being moved, to lie {}", relocation.to));
+    let advice = "to have it stay where it is:";
+    finding.doing(Work { bytes_left: left, ..work }).advise(advice, format!("cairn volume move {name} --give-up"))
 }
 
 /// Groups that serve nobody just now. Each that moves `by_order` does so for some 100 ms, twice; one that stays so is told by

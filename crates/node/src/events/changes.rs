@@ -95,7 +95,9 @@ impl MapLook {
                     lives.entry(session.node).or_default().insert(session.store, session.life);
                 }
             } else if item.key.starts_with(keys::VOLUMES) {
-                if let Ok(volume) = decode::<VolumeRecord>(&item.key, &item.value) {
+                if let Ok(volume) = decode::<VolumeRecord>(&item.key, &item.value)
+                    && volume.draft_of.is_none()
+                {
                     let VolumeRecord { id, name, head, home, state, .. } = volume;
                     this.volumes.insert(id, VolumeLook { name, head, home, state });
                 }

@@ -121,6 +121,8 @@ pub struct Report {
     pub instants: u64,
     /// Moves of volumes by order.
     pub moves: u64,
+    /// Volumes that came to lie in other groups.
+    pub relocations: u64,
     /// Times that an NBD client was answered by another node than before.
     pub nbd_moves: u64,
     /// Volumes that were encrypted, as a node said at the end.
@@ -199,6 +201,7 @@ impl Report {
         self.rollbacks += other.rollbacks;
         self.instants += other.instants;
         self.moves += other.moves;
+        self.relocations += other.relocations;
         self.nbd_moves += other.nbd_moves;
         self.encrypted += other.encrypted;
         self.saved_units += other.saved_units;
@@ -241,7 +244,8 @@ impl std::fmt::Display for Report {
         write!(f, "{} runs ended by damage), {} failed stores, ", self.damaged, self.failed_stores)?;
         if self.virtual_time > Duration::ZERO {
             write!(f, "{} members replaced, ", self.replaced)?;
-            write!(f, "{} moves, {} instants, {} NBD moves, ", self.moves, self.instants, self.nbd_moves)?;
+            write!(f, "{} moves, {} relocations, ", self.moves, self.relocations)?;
+            write!(f, "{} instants, {} NBD moves, ", self.instants, self.nbd_moves)?;
             for (kind, count) in hosts::ORDERS.iter().zip(self.orders).filter(|(_, count)| *count > 0) {
                 write!(f, "{count} {kind}, ")?;
             }

@@ -15,6 +15,7 @@ mod changing;
 mod check;
 mod clients;
 mod control;
+mod copier;
 mod copies;
 mod core;
 mod devices;

@@ -16,27 +16,24 @@
 //! No earlier head of the volume writes behind that transaction: its epoch is raised at every group that it leaves, with the
 //! snapshots (H4), and in the groups that it comes to nobody of an earlier epoch has ever written.
 
+use super::copier::{Copier, Progress};
 use super::{Assembly, VolumeError};
-use crate::api::{Encryption, IoError, Payload, Standing, Volume, VolumeInfo};
+use crate::api::{Encryption, IoError, Standing, Volume, VolumeInfo};
 use crate::session::Session;
 use crate::status::SnapshotMark;
 use cluster::{
     MOVED_SNAPSHOTS_MAX, OWN_SNAPSHOT, Places, Reign, SnapshotRecord, VolumeRecord, VolumeState as Life, WantedPlace,
     create_draft, get, keys, lies_there, room_at, snapshots, take_places,
 };
-use runtime::channel::cross;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{CHUNK_BYTES, Mutant, NodeId, VolumeId, mutant};
+use types::{Mutant, NodeId, VolumeId, mutant};
 
 /// Bytes of a volume whose groups are asked in one go what has changed, and the extents that come of it.
 const ASKED_BYTES: u64 = 64 << 20;
 const EXTENTS_MAX: usize = 16_384;
-/// What is copied in one piece, and how many pieces at once.
-const PIECE_BYTES: u64 = CHUNK_BYTES / 4;
-const PIECES_AT_ONCE: usize = 8;
 /// So little is left to copy that clients may wait for it.
 const LITTLE_BYTES: u64 = 4 << 20;
 /// What changes meanwhile is copied so often, at most, before clients wait for the rest of it.
@@ -67,10 +64,9 @@ pub struct Relocation {
 /// A move that goes on here.
 pub(super) struct Moving {
     to: String,
-    copied_bytes: Cell<u64>,
+    progress: Rc<Progress>,
     total_bytes: u64,
     began_at_ns: u64,
-    is_given_up: Cell<bool>,
 }
 
 /// Moves that go on here, by volume; and why the last one of a volume failed.
@@ -138,10 +134,9 @@ impl Assembly {
             let _alone = self.0.changing.one(draft.id).await;
             let moving = Rc::new(Moving {
                 to: described(&place),
-                copied_bytes: Cell::new(0),
+                progress: Rc::default(),
                 total_bytes,
                 began_at_ns: runtime::wall_clock_ns(),
-                is_given_up: Cell::new(false),
             });
             self.0.movings.failed.borrow_mut().remove(&info.id);
             self.0.movings.going.borrow_mut().insert(info.id, moving);
@@ -165,9 +160,21 @@ impl Assembly {
         self.0.movings.of(id).map(|moving| moving.told())
     }
 
-    /// Why the last move of the volume failed that was begun here.
-    pub fn relocation_failed(&self, id: VolumeId) -> Option<String> {
-        self.0.movings.failed.borrow().get(&id).cloned()
+    /// All moves that go on here, by the volume's name.
+    pub fn relocations(&self) -> Vec<(String, Relocation)> {
+        let volumes = self.0.volumes.borrow();
+        let moves = volumes.values().filter_map(|info| Some((info.name.clone(), self.relocation(info.id)?)));
+        moves.collect()
+    }
+
+    /// How far the volume's move is, if it moves; or why the last one failed that was begun here.
+    ///
+    /// # Errors
+    /// There is no such volume.
+    pub fn last_relocation(&self, name: &str) -> Result<Result<Option<Relocation>, String>, VolumeError> {
+        let id = self.served(name)?.id;
+        let failed = self.0.movings.failed.borrow().get(&id).cloned();
+        Ok(failed.map_or_else(|| Ok(self.relocation(id)), Err))
     }
 
     /// Gives a move up: the volume stays where it is.
@@ -178,7 +185,7 @@ impl Assembly {
         let info = self.mine(name)?;
         let moving = self.0.movings.of(info.id);
         let stays = || VolumeError::Stays { volume: name.to_owned(), why: "it does not move".to_owned() };
-        moving.ok_or_else(stays)?.is_given_up.set(true);
+        moving.ok_or_else(stays)?.progress.is_given_up.set(true);
         Ok(())
     }
 
@@ -322,11 +329,11 @@ impl Assembly {
             self.change_volume(&ends.draft.name, &grown).await?;
         }
         let marks: Vec<SnapshotMark> = since.map(|name| volume.marks_of(&[name.to_owned()])).unwrap_or_default();
-        let copier = Copier { from, to: to.clone(), moving: ends.moving.clone(), is_paced };
+        let copier = Copier { from, to: to.clone(), progress: ends.moving.progress.clone(), is_paced };
         let (mut at, mut copied) = (0, 0);
         while at < size {
             let asked = ASKED_BYTES.min(size - at);
-            let status = copier.from.block_status(at, asked, &marks, EXTENTS_MAX);
+            let status = copier.from.patiently(|| copier.from.block_status(at, asked, &marks, EXTENTS_MAX));
             let mut pieces = Vec::new();
             for extent in status.await.map_err(|error| stopped(ends, &error))? {
                 let (begin, len) = (at, extent.len_bytes);
@@ -456,7 +463,7 @@ impl Moving {
     fn told(&self) -> Relocation {
         Relocation {
             to: self.to.clone(),
-            copied_bytes: self.copied_bytes.get(),
+            copied_bytes: self.progress.copied_bytes.get(),
             total_bytes: self.total_bytes,
             began_at_ns: self.began_at_ns,
         }
@@ -473,69 +480,4 @@ fn described(place: &cluster::VolumePlace) -> String {
 
 fn stopped(ends: &Ends, error: &IoError) -> VolumeError {
     VolumeError::Stays { volume: ends.name.clone(), why: format!("copying it failed: {error}") }
-}
-
-/// What copies ranges of one volume to another.
-struct Copier {
-    from: Volume,
-    to: Volume,
-    moving: Rc<Moving>,
-    is_paced: bool,
-}
-
-impl Copier {
-    /// Copies ranges, several pieces at once: (first byte, length, whether anything is stored there).
-    async fn pieces(&self, ranges: Vec<(u64, u64, bool)>) -> Result<(), IoError> {
-        let pieces: Rc<Vec<(u64, u64, bool)>> = Rc::new(ranges.into_iter().flat_map(cut).collect());
-        let next = Rc::new(Cell::new(0));
-        let (done, mut outcomes) = cross(PIECES_AT_ONCE);
-        for _ in 0..PIECES_AT_ONCE.min(pieces.len()) {
-            let (pieces, next, done) = (pieces.clone(), next.clone(), done.clone());
-            let copier = Self { from: self.from.clone(), to: self.to.clone(), moving: self.moving.clone(), ..*self };
-            runtime::spawn(async move {
-                let mut outcome = Ok(());
-                while outcome.is_ok() && next.get() < pieces.len() {
-                    let piece = pieces[next.get()];
-                    next.set(next.get() + 1);
-                    outcome = copier.piece(piece).await;
-                }
-                let _ = done.send(outcome).await;
-            });
-        }
-        drop(done);
-        let mut all = Ok(());
-        while let Ok(outcome) = outcomes.recv().await {
-            all = all.and(outcome);
-        }
-        all
-    }
-
-    async fn piece(&self, (at, len, is_stored): (u64, u64, bool)) -> Result<(), IoError> {
-        if self.moving.is_given_up.get() {
-            return Err(IoError::Unavailable("somebody gave the move up".to_owned()));
-        }
-        match is_stored {
-            true => {
-                if self.is_paced
-                    && let Some(head) = self.to.state.head()
-                {
-                    head.groups.background_bytes(len as usize).await;
-                }
-                let read = self.from.read(at, len as u32).await?;
-                self.to.write(at, Payload { bytes: read.bytes }).await?;
-            }
-            false => self.to.write_zeroes(at, len).await?,
-        }
-        self.moving.copied_bytes.set(self.moving.copied_bytes.get() + len);
-        Ok(())
-    }
-}
-
-/// A range in pieces: one that holds nothing is one.
-fn cut((at, len, is_stored): (u64, u64, bool)) -> impl Iterator<Item = (u64, u64, bool)> {
-    let step = if is_stored { PIECE_BYTES } else { len };
-    (0..len.div_ceil(step)).map(move |piece| {
-        let begin = piece * step;
-        (at + begin, step.min(len - begin), is_stored)
-    })
 }

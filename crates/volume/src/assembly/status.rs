@@ -1,7 +1,7 @@
 //! How the node is.
 
 use super::devices::Unusable;
-use super::{Assembly, Reason, TrashedVolume};
+use super::{Assembly, Reason, Relocation, TrashedVolume};
 use crate::api::VolumeInfo;
 use crate::head::Head;
 use std::path::PathBuf;
@@ -25,6 +25,8 @@ pub struct NodeStatus {
     pub trash: Vec<TrashedVolume>,
     /// Sum of the sizes of all volumes, those in the trash too: what they could come to hold.
     pub provisioned_bytes: u64,
+    /// Volumes that this node moves to other groups, by name.
+    pub relocations: Vec<(String, Relocation)>,
 }
 
 impl NodeStatus {
@@ -37,6 +39,7 @@ impl NodeStatus {
         self.deleting_volumes += other.deleting_volumes;
         self.trash.extend(other.trash);
         self.provisioned_bytes += other.provisioned_bytes;
+        self.relocations.extend(other.relocations);
     }
 }
 
@@ -135,6 +138,7 @@ impl Assembly {
             reasons: self.still_wrong().chain(node.heads.troubles()).chain(self.who_waits()).collect(),
             deleting_volumes: node.deleting.borrow().len(),
             provisioned_bytes: self.provisioned_bytes(),
+            relocations: self.relocations(),
             trash: self.trash(),
             devices: node.devices.borrow().iter().map(device_status).collect(),
             ..NodeStatus::default()
