@@ -12,6 +12,7 @@
 
 import json
 import os
+import signal
 import sys
 
 import budget
@@ -40,6 +41,8 @@ def big_map():
 
 
 def main():
+    # Told to end, it ends what it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     wanted = sys.argv[1:] or [part for part in PARTS if part != "cairn"]
     unknown = set(wanted) - set(PARTS)
     if unknown:

@@ -1,9 +1,8 @@
-"""The map of a large cluster: real etcd, three real nodes, and simulated ones whose records and sessions `cairn-bench large-map` writes."""
+"""The map of a large cluster: real etcd, three real nodes, and simulated ones whose records `cairn-bench large-map` writes."""
 
 import json
 import os
 import signal
-import subprocess
 import time
 import urllib.request
 
@@ -13,7 +12,7 @@ from machine import BENCH, CAIRN, GIB, MIB, children, keep, process_cpu_s, resid
 DEVICES = int(os.environ.get("DEVICES", "1000"))
 VOLUMES = int(os.environ.get("VOLUMES", "100000"))
 SIMULATED_NODES = 50
-START_S = 600
+START_S = 300
 
 
 def get(url):
@@ -26,21 +25,15 @@ def metric(text, name):
 
 
 def measure():
-    cluster, filler, rows = Cairn("memory", GIB), None, []
+    cluster, rows = Cairn("memory", GIB), []
     tell = lambda what, figure: (rows.append([what, figure]), say(f"{what}: {figure}"))
     try:
         before = {number: resident_mib(children(node.pid)[0]) for number, node in cluster.nodes.items()}
         tell("a node's memory before, MiB", f"{before[1]:,.0f}")
         for number in list(cluster.nodes):
             cluster.stop_node(number)
-        log = open(os.path.join(cluster.folder, "filler.log"), "wb")
-        filler = subprocess.Popen([BENCH, "large-map", "--etcd", cluster.etcd.url, "--nodes", str(SIMULATED_NODES), "--devices", str(DEVICES - 3),
-                                   "--volumes", str(VOLUMES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
-        line = filler.stdout.readline()
-        if not line:
-            with open(log.name, encoding="utf-8") as file:
-                raise RuntimeError(f"cairn-bench large-map ended: {file.read()[-2000:]}")
-        filled = json.loads(line)
+        filled = json.loads(run([BENCH, "large-map", "--etcd", cluster.etcd.url, "--nodes", SIMULATED_NODES, "--devices", DEVICES - 3,
+                                 "--volumes", VOLUMES], timeout=1800))
         tell("devices, groups, volumes", f"{DEVICES:,}, {filled['groups']:,}, {VOLUMES:,}")
         tell("the pool and its groups made, s", f"{filled['groups_seconds']:.1f}")
         tell("volumes written, s", f"{filled['volumes_seconds']:.1f}")
@@ -49,16 +42,9 @@ def measure():
              f"({metric(etcd, 'etcd_mvcc_db_total_size_in_use_in_bytes') / MIB:,.0f})")
         tell("etcd's memory, MiB", f"{resident_mib(cluster.etcd.process.pid):,.0f}")
         cold_start(cluster, tell)
-        deaths(cluster, filler, tell)
+        death(cluster, tell)
         keep("large map", rows=rows, filled=filled)
     finally:
-        if filler:
-            filler.stdin.close()
-            try:
-                filler.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                filler.kill()
-                filler.wait()
         cluster.stop()
     table("A large map", ["", ""], rows)
 
@@ -100,7 +86,7 @@ def led(cluster, nodes):
     return sum(metric(get(cluster.admins[number] + "/metrics"), "cairn_groups_serving") for number in nodes)
 
 
-def deaths(cluster, filler, tell):
+def death(cluster, tell):
     """A real node's, whose groups the others take over; then a simulated one's."""
     wait_until("all groups of real nodes are led", lambda: led(cluster, (1, 2, 3)) == 100, seconds=START_S)
     time.sleep(5)
@@ -112,11 +98,6 @@ def deaths(cluster, filler, tell):
     supervisor.wait()
     wait_until("its groups are led by others", lambda: led(cluster, (1, 2)) == 100, seconds=START_S, every=0.02)
     tell("a node is killed: s until others lead its groups", f"{time.monotonic() - began:.1f}")
-    filler.stdin.write("end 10\n")
-    filler.stdin.flush()
-    began = time.monotonic()
-    wait_until("its end is an event", lambda: "node-10" in cluster.ask("events"), seconds=120)
-    tell("a session of 20 devices ends: s until it is an event", f"{time.monotonic() - began:.1f}")
     for words in (["node", "rm", "node-10", "--lost", "--dry-run"], ["node", "drain", "node-11", "--dry-run"]):
         began = time.monotonic()
         try:

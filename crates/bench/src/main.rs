@@ -121,8 +121,7 @@ enum Target {
         /// The export.
         name: String,
     },
-    /// The map of a large cluster whose nodes are simulated, in an etcd that has a cluster of at most three nodes. Sessions are kept
-    /// until standard input ends; `end N` there ends that of node N.
+    /// The map of a large cluster whose nodes are simulated, in an etcd that has a cluster of at most three nodes.
     LargeMap {
         /// http://HOST:PORT, with commas.
         #[arg(long, value_delimiter = ',')]

@@ -113,7 +113,11 @@ impl Cluster {
 
     /// Another volume takes the place of the one that was used, which is deleted; all its groups are led by this node, which is its head.
     pub fn another_volume(&mut self, node: usize) {
-        self.cairn(&["volume", "delete", &self.volume, "--now"]);
+        // Its head may be on its way to another node.
+        let words = ["volume", "delete", &self.volume, "--now"];
+        self.until("the volume before is deleted", None, |cluster| {
+            cluster.cairn_try(cluster.admins[node - 1], &words).is_ok()
+        });
         self.volumes += 1;
         self.volume = format!("{VOLUME}-{}", self.volumes);
         self.create_volume(&format!("local:node-{node}"), node);
@@ -306,11 +310,14 @@ impl Cluster {
     }
 
     fn cairn_at(&self, admin: SocketAddr, arguments: &[&str]) -> String {
+        self.cairn_try(admin, arguments).unwrap_or_else(|said| panic!("cairn {arguments:?}: {said}"))
+    }
+
+    fn cairn_try(&self, admin: SocketAddr, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new(binary()).args(arguments).env("CAIRN_ADMIN", format!("http://{admin}")).output();
         let output = output.expect("cairn can be run");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "cairn {arguments:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
-        said
+        if output.status.success() { Ok(said) } else { Err(said + &String::from_utf8_lossy(&output.stderr)) }
     }
 
     /// Everything is as it is meant to be, and all nodes are there.
