@@ -120,7 +120,8 @@ class Cairn:
             if line.startswith("ready"):
                 self.admins[number] = re.search(r"admin=(\S+)", line)[1]
                 return
-        raise RuntimeError(f"node {number} ended before it was ready; see {self.log.name}")
+        with open(self.log.name, encoding="utf-8", errors="replace") as file:
+            raise RuntimeError(f"node {number} ended before it was ready; its log ends with:\n{file.read()[-2000:]}")
 
     def stop_node(self, number):
         self.nodes[number].terminate()
