@@ -1,6 +1,6 @@
 # The commands of the house. `make` alone says what there is.
 
-.PHONY: help deps build run check test bench fuzz soak model sim sim-mutants
+.PHONY: help deps build run check test bench bench-cluster fuzz soak model sim sim-mutants
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make sim-mutants  every deliberate bug, until a model, the simulator or a test catches it; ONLY=replication: some minutes"
 	@echo "make fuzz    every decoder against libFuzzer, SECONDS=60 each (needs a nightly compiler)"
 	@echo "make bench   the figures of docs/performance.md, measured here"
+	@echo "make bench-cluster  those of three processes, of fail-over, beside Ceph; PARTS='failover throughput cairn budget recovery map', SECONDS=5, REPEATS=3, ROUNDS=20"
 
 deps:
 	@tools/deps.sh
@@ -43,6 +44,9 @@ test: deps
 
 bench: deps
 	@tools/bench.sh
+
+bench-cluster: deps
+	@SECONDS_PER_POINT=$(or $(SECONDS),5) REPEATS=$(or $(REPEATS),3) ROUNDS=$(or $(ROUNDS),20) tools/bench-cluster.sh $(PARTS)
 
 soak: deps
 	cargo build --release --workspace

@@ -20,6 +20,7 @@
 
 pub mod cpu;
 pub mod hosts;
+pub mod large_map;
 pub mod life;
 pub mod load;
 pub mod ping_pong;

@@ -2,6 +2,7 @@
 
 use bench::cpu::CpuMeter;
 use bench::hosts::{Hosts, HostsOptions};
+use bench::large_map::LargeMap;
 use bench::life::LifeOptions;
 use bench::load::{self, LoadOptions, LoadResult};
 use bench::store_load::StoreLoad;
@@ -120,6 +121,21 @@ enum Target {
         /// The export.
         name: String,
     },
+    /// The map of a large cluster whose nodes are simulated, in an etcd that has a cluster of at most three nodes.
+    LargeMap {
+        /// http://HOST:PORT, with commas.
+        #[arg(long, value_delimiter = ',')]
+        etcd: Vec<String>,
+        /// Simulated nodes.
+        #[arg(long, default_value_t = 50)]
+        nodes: u32,
+        /// Their devices, together.
+        #[arg(long, default_value_t = 997)]
+        devices: u32,
+        /// Volumes.
+        #[arg(long, default_value_t = 100_000)]
+        volumes: u64,
+    },
     /// TCP alone between two cores: 72 bytes one way, 4,120 back. Tells the machine's state.
     PingPong,
 }
@@ -214,6 +230,9 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
             })
             .await?;
             Ok(to_json(&result))
+        }
+        Target::LargeMap { etcd, nodes, devices, volumes } => {
+            bench::large_map::run(&LargeMap { etcd, nodes, devices, volumes }).await
         }
         Target::PingPong => bench::ping_pong::run(options).await.map(|result| to_json(&result)),
     }

@@ -38,6 +38,9 @@ pub struct Cluster {
     admins: Vec<SocketAddr>,
     /// Who answered last, from 0.
     answers: Cell<usize>,
+    /// The volume that is used, and how many there were before it.
+    volume: String,
+    volumes: usize,
     /// Why what was not green was so, as it said.
     pub causes: RefCell<Vec<String>>,
     /// Findings that did not say all that they must.
@@ -96,12 +99,28 @@ impl Cluster {
 
     fn begin(&self, shape: Shape) {
         self.until("the cluster is whole", None, Self::is_whole);
-        self.cairn(&["volume", "create", VOLUME, "--size", VOLUME_SIZE, "--placement", shape.placement]);
+        self.create_volume(shape.placement, 1);
+    }
+
+    fn create_volume(&self, placement: &str, home: usize) {
+        self.cairn(&["volume", "create", &self.volume, "--size", VOLUME_SIZE, "--placement", placement]);
         if self.network.is_some() {
-            // Nodes of a demo let every host in; these do not. Its home is the first.
-            self.until("the volume is at home", None, |cluster| cluster.head() == Some(1));
-            self.cairn_at(self.admins[0], &["host", "allow", VOLUME, "any"]);
+            // Nodes of a demo let every host in; these do not.
+            self.until("the volume is at home", None, |cluster| cluster.head() == Some(home));
+            self.cairn_at(self.admins[home - 1], &["host", "allow", &self.volume, "any"]);
         }
+    }
+
+    /// Another volume takes the place of the one that was used, which is deleted; all its groups are led by this node, which is its head.
+    pub fn another_volume(&mut self, node: usize) {
+        // Its head may be on its way to another node.
+        let words = ["volume", "delete", &self.volume, "--now"];
+        self.until("the volume before is deleted", None, |cluster| {
+            cluster.cairn_try(cluster.admins[node - 1], &words).is_ok()
+        });
+        self.volumes += 1;
+        self.volume = format!("{VOLUME}-{}", self.volumes);
+        self.create_volume(&format!("local:node-{node}"), node);
     }
 
     fn nothing(shape: Shape) -> Self {
@@ -116,6 +135,8 @@ impl Cluster {
             replaced: Vec::new(),
             admins: Vec::new(),
             answers: Cell::new(0),
+            volume: VOLUME.to_owned(),
+            volumes: 0,
             causes: RefCell::default(),
             unexplained: RefCell::default(),
         }
@@ -232,22 +253,28 @@ impl Cluster {
 
     /// The volume, as clients need it; NBD at this node.
     pub fn target(&self, nbd_node: Option<usize>) -> Target {
-        let info = self.ask(&format!("/v1/volumes/{VOLUME}")).expect("the volume is served");
+        let info = self.ask(&format!("/v1/volumes/{}", self.volume)).expect("the volume is served");
         let address = |value: &Value| value.as_str().and_then(|at| at.parse().ok()).expect("an address");
         let nodes = self.ask("/v1/nodes").expect("nodes are told");
         Target {
             paths: info["nvme_addresses"].as_array().expect("a list").iter().map(address).collect(),
             nqn: info["nqn"].as_str().expect("a name").to_owned(),
             nsid: info["nsid"].as_u64().expect("a number") as u32,
-            nbd: nbd_node.map(|node| (address(&nodes[node - 1]["nbd_address"]), VOLUME.to_owned())),
+            nbd: nbd_node.map(|node| (address(&nodes[node - 1]["nbd_address"]), self.volume.clone())),
             size_bytes: info["size_bytes"].as_u64().expect("a number"),
         }
     }
 
     /// The node (from 1) that has the volume's head.
     pub fn head(&self) -> Option<usize> {
-        let info = self.ask(&format!("/v1/volumes/{VOLUME}"))?;
+        let info = self.ask(&format!("/v1/volumes/{}", self.volume))?;
         info["head"].as_str()?.strip_prefix("node-")?.parse().ok()
+    }
+
+    /// Groups that a node (from 1) leads, as it says itself.
+    pub fn groups_led(&self, node: usize) -> Option<u64> {
+        let said = network::metrics_of(self.admins[node - 1])?;
+        said.lines().find_map(|line| line.strip_prefix("cairn_groups_serving ")?.parse().ok())
     }
 
     /// Processes of a node (from 1) that is up.
@@ -283,11 +310,14 @@ impl Cluster {
     }
 
     fn cairn_at(&self, admin: SocketAddr, arguments: &[&str]) -> String {
+        self.cairn_try(admin, arguments).unwrap_or_else(|said| panic!("cairn {arguments:?}: {said}"))
+    }
+
+    fn cairn_try(&self, admin: SocketAddr, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new(binary()).args(arguments).env("CAIRN_ADMIN", format!("http://{admin}")).output();
         let output = output.expect("cairn can be run");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "cairn {arguments:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
-        said
+        if output.status.success() { Ok(said) } else { Err(said + &String::from_utf8_lossy(&output.stderr)) }
     }
 
     /// Everything is as it is meant to be, and all nodes are there.
@@ -429,7 +459,8 @@ impl NodeProcess {
     }
 }
 
-fn children(of: i32) -> impl Iterator<Item = i32> {
+/// Processes that a process has started.
+pub(crate) fn children(of: i32) -> impl Iterator<Item = i32> {
     let processes = std::fs::read_dir("/proc").expect("Linux");
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(move |pid| parent(*pid) == Some(of))

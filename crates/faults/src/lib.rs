@@ -14,6 +14,7 @@
 //! - [`network`]: nodes in networks of their own, that can be cut off.
 //! - [`scenario`]: one fault each, with what has to be seen of it.
 //! - [`outside`]: the load alone, on a cluster that a script runs and hurts.
+//! - [`failover`]: how long a host waits when a node fails, round after round: figures for docs/performance.md.
 //!
 //! **Promises.** What was acknowledged and is not read fails the scenario, as does a read that no order of operations explains, a
 //! request that has no answer for 30 s, and a status that is not green and does not say why.
@@ -22,8 +23,10 @@
 //! a scenario started are hurt.
 
 pub mod cluster;
+pub mod failover;
 pub mod load;
 pub mod medium;
 pub mod network;
 pub mod outside;
+mod probe;
 pub mod scenario;

@@ -1,8 +1,9 @@
 //! `cairn-faults [NAME...]`: runs the scenarios that are named, or all, and says of each what came of it; `--list` names them.
+//! `cairn-faults failover [--rounds N] [--json FILE] [FAILURE...]`: how long a host waits when a node fails.
 //! `cairn-faults --load ADMIN VOLUME SECONDS`: the load alone, until standard input says anything; no command may wait for so long.
 
-use faults::outside;
 use faults::scenario::ALL;
+use faults::{failover, outside};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -19,6 +20,18 @@ fn main() -> ExitCode {
         };
         outside::run(&wish);
         return ExitCode::SUCCESS;
+    }
+    if let Some((_, words)) = names.split_first().filter(|(first, _)| *first == "failover") {
+        return match failover::Wish::of(words) {
+            Ok(wish) => {
+                failover::run(&wish);
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("cairn-faults: {error}");
+                ExitCode::from(2)
+            }
+        };
     }
     if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {
         let known: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();

@@ -8,6 +8,7 @@
 //! What a node sends to an address goes nowhere as long as its namespace has a blackhole route to it: so one direction can be cut
 //! alone. Nothing of the machine's own network is touched; all of it goes with the processes. Needs root, as namespaces do.
 
+use crate::cluster::{children, signal};
 use e2e::demo::binary;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -23,6 +24,8 @@ const ETCDS: [Ipv4Addr; 3] = [Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::new(10, 77,
 const ADMIN_PORT: u16 = 8420;
 /// What is started is there in this time.
 const START_MAX: Duration = Duration::from_secs(60);
+/// Who does not say within this what it measures is asked again.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// Whom a node does not reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,12 +100,30 @@ impl Network {
             // etcd may not have a leader yet.
             succeeds(command, |said| !said.contains("etcd"));
         }
-        for node in 1..=NODES {
-            let mut command = this.within(node, binary());
-            command.args(["node", "run", "--config"]).arg(this.directory_of(node).join("node.toml"));
-            this.nodes.push(Process(command.stdout(Stdio::null()).spawn().expect("cairn can be run")));
-        }
+        this.nodes = (1..=NODES).map(|node| this.run_node(node)).collect();
         this
+    }
+
+    fn run_node(&self, node: usize) -> Process {
+        let mut command = self.within(node, binary());
+        command.args(["node", "run", "--config"]).arg(self.directory_of(node).join("node.toml"));
+        Process(command.stdout(Stdio::null()).spawn().expect("cairn can be run"))
+    }
+
+    /// Ends a node (from 1), worker and supervisor at once, with SIGKILL: none tells of the other's end.
+    pub fn kill_node(&mut self, node: usize) {
+        let Process(supervisor) = &mut self.nodes[node - 1];
+        let pid = supervisor.id() as i32;
+        signal(pid, libc::SIGSTOP);
+        let workers: Vec<_> = children(pid).collect();
+        supervisor.kill().expect("it runs");
+        workers.into_iter().for_each(|worker| signal(worker, libc::SIGKILL));
+        supervisor.wait().expect("it runs");
+    }
+
+    /// Starts it again.
+    pub fn start_node(&mut self, node: usize) {
+        self.nodes[node - 1] = self.run_node(node);
     }
 
     /// Where a node's file is.
@@ -165,14 +186,15 @@ impl Network {
 
     /// Which etcd leads the others.
     pub fn etcd_leader(&self) -> Option<usize> {
-        (0..ETCDS.len())
-            .find(|index| metrics_of(ETCDS[*index]).is_some_and(|said| said.contains("\netcd_server_is_leader 1\n")))
+        (0..ETCDS.len()).find(|index| {
+            metrics_of((ETCDS[*index], 2379).into()).is_some_and(|said| said.contains("\netcd_server_is_leader 1\n"))
+        })
     }
 
     /// Ends all nodes in order.
     pub fn stop(mut self) {
         for Process(node) in &self.nodes {
-            crate::cluster::signal(node.id() as i32, libc::SIGTERM);
+            signal(node.id() as i32, libc::SIGTERM);
         }
         for Process(node) in &mut self.nodes {
             let status = node.wait().expect("it was started here");
@@ -195,10 +217,11 @@ fn etcd(index: usize, directory: &Path) -> Process {
     Process(command.stdout(Stdio::null()).stderr(log).spawn().expect("etcd can be run"))
 }
 
-/// What an etcd measures, as text.
-fn metrics_of(etcd: Ipv4Addr) -> Option<String> {
-    let mut stream = TcpStream::connect((etcd, 2379)).ok()?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+/// What an etcd, or a node, measures, as text.
+pub(crate) fn metrics_of(server: SocketAddr) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&server, ANSWER_MAX).ok()?;
+    stream.set_read_timeout(Some(ANSWER_MAX)).ok()?;
+    write!(stream, "GET /metrics HTTP/1.0\r\nHost: {server}\r\n\r\n").ok()?;
     let mut said = String::new();
     stream.read_to_string(&mut said).ok()?;
     Some(said)

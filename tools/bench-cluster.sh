@@ -1,0 +1,6 @@
+#!/bin/bash
+# The figures of a cluster of processes in docs/performance.md: see tools/bench_cluster/__main__.py.
+set -eu
+cd "$(dirname "$0")/.."
+cargo build --release -p cairn -p cairn-bench -p cairn-faults
+exec python3 tools/bench_cluster "$@"

@@ -1,0 +1,107 @@
+"""The map of a large cluster: real etcd, three real nodes, and simulated ones whose records `cairn-bench large-map` writes."""
+
+import json
+import os
+import signal
+import time
+import urllib.request
+
+from clusters import Cairn, wait_until
+from machine import BENCH, CAIRN, GIB, MIB, children, keep, process_cpu_s, resident_mib, run, say, table
+
+DEVICES = int(os.environ.get("DEVICES", "1000"))
+VOLUMES = int(os.environ.get("VOLUMES", "100000"))
+SIMULATED_NODES = 50
+START_S = 300
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return answer.read().decode()
+
+
+def metric(text, name):
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(name + " "))
+
+
+def measure():
+    cluster, rows = Cairn("memory", GIB), []
+    tell = lambda what, figure: (rows.append([what, figure]), say(f"{what}: {figure}"))
+    try:
+        before = {number: resident_mib(children(node.pid)[0]) for number, node in cluster.nodes.items()}
+        tell("a node's memory before, MiB", f"{before[1]:,.0f}")
+        for number in list(cluster.nodes):
+            cluster.stop_node(number)
+        filled = json.loads(run([BENCH, "large-map", "--etcd", cluster.etcd.url, "--nodes", SIMULATED_NODES, "--devices", DEVICES - 3,
+                                 "--volumes", VOLUMES], timeout=1800))
+        tell("devices, groups, volumes", f"{DEVICES:,}, {filled['groups']:,}, {VOLUMES:,}")
+        tell("the pool and its groups made, s", f"{filled['groups_seconds']:.1f}")
+        tell("volumes written, s", f"{filled['volumes_seconds']:.1f}")
+        etcd = get(cluster.etcd.url + "/metrics")
+        tell("in etcd, MiB (in use)", f"{metric(etcd, 'etcd_mvcc_db_total_size_in_bytes') / MIB:,.0f} "
+             f"({metric(etcd, 'etcd_mvcc_db_total_size_in_use_in_bytes') / MIB:,.0f})")
+        tell("etcd's memory, MiB", f"{resident_mib(cluster.etcd.process.pid):,.0f}")
+        cold_start(cluster, tell)
+        death(cluster, tell)
+        keep("large map", rows=rows, filled=filled)
+    finally:
+        cluster.stop()
+    table("A large map", ["", ""], rows)
+
+
+def cold_start(cluster, tell):
+    began = time.monotonic()
+    for number in (1, 2, 3):
+        cluster.start(number, waits=False)
+    for number in (1, 2, 3):
+        cluster.ready(number)
+    tell("three nodes start at once, s until ready", f"{time.monotonic() - began:.1f}")
+    wait_until("all groups of real nodes are led", lambda: led(cluster, (1, 2, 3)) == 100, seconds=START_S)
+    cluster.stop_node(3)
+    began = time.monotonic()
+    cluster.start(3, waits=False)
+    cluster.ready(3)
+    tell("one node starts while others run, s until ready", f"{time.monotonic() - began:.1f}")
+    worker = children(cluster.nodes[3].pid)[0]
+    tell("its CPU for that, s", f"{sum(process_cpu_s(worker)):.1f}")
+    time.sleep(10)
+    tell("its memory, MiB", f"{resident_mib(worker):,.0f}")
+    before = sum(process_cpu_s(worker))
+    time.sleep(20)
+    tell("its CPU at rest, % of a core", f"{(sum(process_cpu_s(worker)) - before) * 5:.1f}")
+    for what in (["status"], ["volume", "ls"], ["device", "ls"], ["node", "ls"]):
+        began = time.monotonic()
+        try:
+            run(["timeout", "60", *command(cluster, *what)])
+            tell(f"`cairn {' '.join(what)}`, s", f"{time.monotonic() - began:.1f}")
+        except RuntimeError as error:
+            tell(f"`cairn {' '.join(what)}`", f"fails after {time.monotonic() - began:.0f} s: {str(error).splitlines()[-1][:100]}")
+
+
+def command(cluster, *words):
+    return [CAIRN, "--admin", cluster.admins[1], *words]
+
+
+def led(cluster, nodes):
+    return sum(metric(get(cluster.admins[number] + "/metrics"), "cairn_groups_serving") for number in nodes)
+
+
+def death(cluster, tell):
+    """A real node's, whose groups the others take over; then a simulated one's."""
+    wait_until("all groups of real nodes are led", lambda: led(cluster, (1, 2, 3)) == 100, seconds=START_S)
+    time.sleep(5)
+    supervisor, worker = cluster.nodes[3], children(cluster.nodes[3].pid)[0]
+    supervisor.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    os.kill(worker, signal.SIGKILL)
+    supervisor.kill()
+    supervisor.wait()
+    wait_until("its groups are led by others", lambda: led(cluster, (1, 2)) == 100, seconds=START_S, every=0.02)
+    tell("a node is killed: s until others lead its groups", f"{time.monotonic() - began:.1f}")
+    for words in (["node", "rm", "node-10", "--lost", "--dry-run"], ["node", "drain", "node-11", "--dry-run"]):
+        began = time.monotonic()
+        try:
+            said = run(command(cluster, *words)).strip().splitlines()
+        except RuntimeError as error:
+            said = str(error).strip().splitlines()
+        tell(f"`cairn {' '.join(words)}`, s", f"{time.monotonic() - began:.1f} ({said[-1][:120] if said else ''})")

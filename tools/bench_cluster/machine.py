@@ -1,0 +1,124 @@
+"""What every part measures with: fio, the CPU's time by process, tables."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+MIB, GIB = 1 << 20, 1 << 30
+TICKS = os.sysconf("SC_CLK_TCK")
+RELEASE = os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release")
+CAIRN, BENCH, FAULTS = (os.path.abspath(os.path.join(RELEASE, name)) for name in ("cairn", "cairn-bench", "cairn-faults"))
+SECONDS = float(os.environ.get("SECONDS_PER_POINT", "5"))
+REPEATS = int(os.environ.get("REPEATS", "3"))
+# Of a measured time what comes first and last is left out of the CPU's time: processes begin and end in it.
+EDGE = 0.1
+RAMP_S = 1
+results = []
+
+
+def keep(what, **figures):
+    """Into out/bench-cluster.json."""
+    results.append({"what": what, "at": time.time(), **figures})
+    return figures
+
+
+def run(command, timeout=300, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, **options)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))} failed ({done.returncode}):\n{(done.stderr or done.stdout)[-2000:]}")
+    return done.stdout
+
+
+def say(text):
+    print(f"      {text}", file=sys.stderr, flush=True)
+
+
+def machine_busy_s():
+    """What all cores together have worked since the machine began (proc(5), /proc/stat)."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _idle, _wait, irq, softirq = map(int, file.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) / TICKS
+
+
+def process_cpu_s(pid):
+    """User and system time of a process and its threads."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return int(fields[11]) / TICKS, int(fields[12]) / TICKS
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def resident_mib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmRSS:"))
+
+
+def snapshot(processes):
+    return time.monotonic(), machine_busy_s(), {name: process_cpu_s(pid) for name, pid in processes.items()}
+
+
+def fio(target, rw, block, depth, processes, size, seconds=None, extra=()):
+    """One measured run: rates, latencies in µs, and CPU µs per I/O of the machine and of each process, user and system apart.
+    `processes`: pids by name; fio itself is added as `client`."""
+    seconds = seconds or SECONDS
+    child = subprocess.Popen(
+        ["fio", "--name=v", "--thread", "--output-format=json", f"--rw={rw}", f"--bs={block}", f"--iodepth={depth}", f"--size={size}",
+         "--direct=1", "--time_based", f"--ramp_time={RAMP_S}", f"--runtime={seconds}", "--randrepeat=0", "--norandommap", *target, *extra],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        processes = {**processes, "client": child.pid}
+        time.sleep(RAMP_S + EDGE * seconds)
+        first = snapshot(processes)
+        time.sleep((1 - 2 * EDGE) * seconds)
+        last = snapshot(processes)
+        out, errors = child.communicate(timeout=120)
+    finally:
+        child.kill()
+        child.wait()
+    if child.returncode != 0:
+        raise RuntimeError(f"fio {rw} {block} failed ({child.returncode}):\n{errors[-2000:]}")
+    job = json.loads(out[out.index("{"):])["jobs"][0]
+    side = job["read" if "read" in rw else "write"]
+    ios = side["iops"] * (last[0] - first[0])
+    cpu = {name: [(last[2][name][part] - first[2][name][part]) * 1e6 / ios for part in (0, 1)] for name in processes}
+    percentile = side["clat_ns"]["percentile"]
+    return {"iops": side["iops"], "mib_s": side["bw_bytes"] / MIB, "mean_us": side["lat_ns"]["mean"] / 1000,
+            "p99_us": percentile["99.000000"] / 1000, "p999_us": percentile["99.900000"] / 1000,
+            "machine_us": (last[1] - first[1]) * 1e6 / ios, "processes_us": sum(map(sum, cpu.values())), "cpu_us": cpu}
+
+
+def ping_pong():
+    """Round trips over loopback TCP at depth 1, in thousands a second: how fast the machine is just now."""
+    words = [BENCH, "--depth", "1", "--seconds", "1", "ping-pong"]
+    return json.loads(run(words))["iops"] / 1000
+
+
+def medians(rounds):
+    """Of each figure by itself; of figures by process, too."""
+    def of(key):
+        values = [r[key] for r in rounds]
+        if isinstance(values[0], dict):
+            return {name: [statistics.median(v[name][part] for v in values) for part in (0, 1)] for name in values[0]}
+        return statistics.median(values)
+    return {key: of(key) for key in rounds[0]}
+
+
+def table(title, columns, rows):
+    print(f"\n### {title}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+    sys.stdout.flush()
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+

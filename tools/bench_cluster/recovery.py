@@ -1,0 +1,96 @@
+"""A node is away while clients write, and comes back: how fast it is made whole, and what clients notice of it."""
+
+import glob
+import os
+import subprocess
+import tempfile
+import time
+
+from clusters import Cairn, wait_until
+from machine import GIB, MIB, SECONDS, keep, percentile, run, say, table
+
+SIZE = 3 * GIB // 2
+DEVICE = 5 * GIB
+# What is written while the node is away: all of the volume, in order or block by block.
+PATTERNS = {"1 MiB in order": ("write", "1M", 4), "4 KiB at random": ("randwrite", "4k", 64)}
+# Light: what a client notices, not who gets the core.
+CLIENT_IOPS, CLIENT_DEPTH = 1500, 8
+AWAY = 3
+
+
+def measure():
+    """Each way of writing: with clients quiet, then with a client at a steady rate."""
+    cluster, rows = Cairn("memory", DEVICE), []
+    try:
+        target, head = cluster.volume("v", SIZE, "local:node-1")
+        for name, (rw, block, depth) in PATTERNS.items():
+            size = SIZE if rw == "write" else SIZE // 4
+            quiet = recover(cluster, target, (rw, block, depth), size)
+            alone = Client(target)
+            time.sleep(2 * SECONDS)
+            base = alone.stop()
+            busy_client = None
+            def start():
+                nonlocal busy_client
+                busy_client = Client(target)
+            busy = recover(cluster, target, (rw, block, depth), size, start)
+            # What is over before the node was whole counts alone.
+            during = [us for at, us in busy_client.stop(timed=True) if busy["began"] <= at <= busy["ended"]]
+            p99 = [percentile(values, 0.99) for values in (base, during)] if during else [percentile(base, 0.99), float("nan")]
+            keep(f"recovery {name}", quiet=quiet, busy=busy, p99_us=p99, samples=len(during))
+            rows.append([name, f"{size / MIB:,.0f}", f"{quiet['seconds']:.1f}", f"{size / MIB / quiet['seconds']:,.0f}", f"{busy['seconds']:.1f}",
+                         f"{size / MIB / busy['seconds']:,.0f}", f"{p99[0]:,.0f}", f"{p99[1]:,.0f}", f"{p99[1] / p99[0]:.1f} ×"])
+    finally:
+        cluster.stop()
+    table("A node comes back, memory", ["written meanwhile", "MiB", "s until whole, clients quiet", "MiB/s", "s, with a client", "MiB/s",
+                                        "client's p99 µs before", "while it is made whole", ""], rows)
+
+
+def recover(cluster, target, load, size, before_start=None):
+    """Seconds from the node being ready until the cluster is whole."""
+    rw, block, depth = load
+    cluster.stop_node(AWAY)
+    wait_until("the others serve", lambda: serves(cluster))
+    run(["fio", "--name=w", *target, f"--rw={rw}", f"--bs={block}", f"--iodepth={depth}", f"--io_size={size}", f"--size={SIZE}", "--randrepeat=0"])
+    if before_start:
+        before_start()
+    # Made whole from when its device is open: the first that the others say of it.
+    cluster.start(AWAY, waits=False)
+    cluster.ready(AWAY)
+    began = time.time()
+    wait_until("it is whole", cluster.is_whole, seconds=600)
+    ended = time.time()
+    say(f"{load}: whole after {ended - began:.1f} s")
+    return {"began": began, "ended": ended, "seconds": ended - began}
+
+
+def serves(cluster):
+    status = cluster.ask("status", "-o", "json")
+    return status["groups_serving"] == status["groups"] >= 100
+
+
+class Client:
+    """Random 4 KiB writes and reads at a steady rate, each with its latency and time."""
+
+    def __init__(self, target):
+        self.folder = tempfile.mkdtemp(prefix="cairn-client-")
+        log = os.path.join(self.folder, "lat")
+        self.process = subprocess.Popen(
+            ["fio", "--name=c", "--thread", *target, "--rw=randrw", "--rwmixread=50", "--bs=4k", f"--iodepth={CLIENT_DEPTH}", f"--size={SIZE}",
+             f"--rate_iops={CLIENT_IOPS // 2},{CLIENT_IOPS // 2}", "--time_based", "--runtime=900", "--randrepeat=0", "--norandommap",
+             f"--write_lat_log={log}", "--log_unix_epoch=1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def stop(self, timed=False):
+        """Latencies in µs; with the time of each, if wanted."""
+        self.process.send_signal(2)
+        self.process.wait(timeout=60)
+        found = []
+        for path in glob.glob(os.path.join(self.folder, "lat_lat*.log")):
+            with open(path, encoding="ascii") as file:
+                for line in file:
+                    at_ms, ns = line.split(",")[:2]
+                    found.append((int(at_ms) / 1000, int(ns) / 1000))
+        for path in glob.glob(os.path.join(self.folder, "*")):
+            os.remove(path)
+        os.rmdir(self.folder)
+        return found if timed else [us for _, us in found]
