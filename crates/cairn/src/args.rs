@@ -3,6 +3,7 @@
 mod group;
 mod machine;
 mod pool;
+mod upgrade;
 mod volume;
 
 use crate::help;
@@ -17,6 +18,7 @@ use ureq::http::Uri;
 pub(crate) use group::GroupCommand;
 pub(crate) use machine::{DemoArguments, DeviceCommand, InitArguments, JoinArguments, MachineArguments, NodeCommand};
 pub(crate) use pool::{PoolChangeArguments, PoolCommand};
+pub(crate) use upgrade::UpgradeCommand;
 pub(crate) use volume::{HostCommand, SecretArguments, SnapshotCommand, TrashCommand, VolumeCommand, VolumePlacement};
 
 /// Environment variable that names the cluster where no `--admin` does.
@@ -101,6 +103,11 @@ pub(crate) enum Command {
     /// Placement groups that nobody can serve, and whose copy counts: ls, force
     #[command(subcommand)]
     Group(GroupCommand),
+    /// What release each node runs, and going on to it for good: status, finish
+    Upgrade {
+        #[command(subcommand)]
+        command: Option<UpgradeCommand>,
+    },
     /// The cluster's map as a file: export, import, gather, rebuild
     #[command(subcommand, after_help = crate::map::HELP)]
     Map(crate::map::MapCommand),

@@ -11,6 +11,7 @@ use node::admin::types::{
     Device, ErrorBody, Hosts, MoveVolume, Moving, Node, RekeyVolume, RelocateVolume, RestoreVolume, Snapshot,
     SnapshotOf, Status, TrashedVolume, UnlockVolume, Volume, VolumeLatency,
 };
+use node::admin::upgrade_types::{FinishUpgrade, Upgrade};
 use node::volume_spec::SnapshotPath;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -149,6 +150,14 @@ impl Client {
 
     pub(crate) fn groups(&self) -> Result<Vec<Group>, Failure> {
         self.read(self.agent.get(self.url("/v1/groups")).call())
+    }
+
+    pub(crate) fn upgrade(&self) -> Result<Upgrade, Failure> {
+        self.read(self.agent.get(self.url("/v1/upgrade")).call())
+    }
+
+    pub(crate) fn finish_upgrade(&self, asked: &FinishUpgrade) -> Result<Upgrade, Failure> {
+        self.read(self.agent.post(self.url("/v1/upgrade/finish")).send_json(asked))
     }
 
     pub(crate) fn force_groups(&self, asked: &ForceGroups) -> Result<Forced, Failure> {

@@ -25,6 +25,7 @@ The cluster:
   events    What happened in the cluster, the newest last
   check     Read all copies from their devices, and compare them: 0 only if every copy of every block agrees
   group     Placement groups that nobody can serve, and whose copy counts: ls, force
+  upgrade   What release each node runs, and going on to it for good: status, finish
   map       The cluster's map as a file: export, import, gather, rebuild
   debug     What a report of a fault needs: bundle
   why       Where the time of a volume's I/O goes, and its slowest commands
@@ -52,6 +53,18 @@ entry stops whoever applies it, or two maps had writes acknowledged. The copy th
 others have and it has not IS LOST, also if they come back later. Wait for them first, if they may.
 
 Refuses groups that go on by themselves when those are back who may lead them.";
+
+pub(crate) const UPGRADE: &str = "\
+Examples:
+  cairn upgrade                 the release, protocol and features of each node, and what is in the way
+  cairn upgrade finish          what will be; changes nothing
+  cairn upgrade finish --yes
+
+Upgrade one node after the other (stop it, install the release, start it), each when `cairn status` says healthy. Until it is
+finished each can go back the same way: the cluster writes what the older release reads. Finished, it writes what all of its
+nodes speak, and older releases can neither start nor join any more.
+
+Refused while a node does not run, or is older than others: it is named.";
 
 pub(crate) const DEMO: &str = "\
 Examples:

@@ -3,7 +3,7 @@
 //! ```text
 //!   args      what may be said, and one line for what may not
 //!   client    the admin API of a running cluster; demo, init, join, node run, map, device format and device check do without
-//!   volume, host, pool, snapshot, trash, status, events, check, group, device, format, demo, join, nodes, duty, map, debug     one room per command
+//!   volume, host, pool, snapshot, trash, status, events, check, group, upgrade, device, format, demo, join, nodes, duty, map, debug     one room per command
 //!   bench, bench_target, hazard  cairn bench, whom it measures, and what it plays
 //!   help      what `cairn help` says beyond the flags
 //!   output    tables for people, JSON for programs
@@ -37,6 +37,7 @@ mod serve;
 mod snapshot;
 mod status;
 mod trash;
+mod upgrade;
 mod volume;
 mod why;
 
@@ -118,6 +119,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Map(command) => map::run(command, format),
         Command::Check { pool } => check::run(&client()?, pool, format),
         Command::Group(command) => group::run(&client()?, command, format),
+        Command::Upgrade { command } => upgrade::run(&client()?, command, format),
         Command::Why { volume } => why::run(&client()?, volume.as_str(), format),
     }
 }

@@ -221,7 +221,13 @@ mod tests {
 
     fn copy(cluster: u128, revision: u64, control: u64, group: &GroupRecord) -> Archive {
         let json = |bytes: Vec<u8>| serde_json::from_slice(&bytes).expect("it is JSON");
-        let cluster = ClusterRecord { id: ClusterId(cluster), cluster_version: 1, created_at_ns: 1, replicas: None };
+        let cluster = ClusterRecord {
+            id: ClusterId(cluster),
+            cluster_version: 1,
+            finished: None,
+            created_at_ns: 1,
+            replicas: None,
+        };
         let control = ControlRecord { epoch: control, node: types::NodeId(1) };
         let entries = [
             (keys::CLUSTER.to_owned(), json(encode(&cluster))),

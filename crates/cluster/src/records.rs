@@ -41,6 +41,7 @@ mod key;
 mod limits;
 mod members;
 mod place;
+mod release;
 
 pub use clients::ClientsRecord;
 pub use doors::{DoorsRecord, FoundingRecord};
@@ -52,6 +53,8 @@ pub use place::{
     NodePlaceRecord, NodeSetRecord, PoolDraftRecord, PoolRulesRecord, SplitRecord, StoreUsageRecord,
     UnknownFailureDomain, VolumePlacement, WantedRecord,
 };
+
+pub use release::{FinishedUpgrade, NodeRelease, Versions};
 
 pub(crate) use id_format::hex;
 use id_format::{bytes, hex_list, number, number_list, optional_number};
@@ -77,12 +80,23 @@ pub struct ClusterRecord {
     #[serde(with = "hex")]
     pub id: ClusterId,
     /// Formats that all nodes know: gates new ones until an upgrade is finished.
+    #[serde(default = "ClusterRecord::first_version")]
     pub cluster_version: u32,
+    /// How it came to that version, if it did not begin with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<FinishedUpgrade>,
     /// Wall time, only told.
     pub created_at_ns: u64,
     /// Copies that its first pool is to keep; `None`: as the file of the node says that makes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u32>,
+}
+
+impl ClusterRecord {
+    /// What a cluster is at that does not say it.
+    fn first_version() -> u32 {
+        Versions::default().lowest
+    }
 }
 
 /// What all nodes of the cluster know, and nobody else: they show each other that they do when they connect. Whoever reads the map

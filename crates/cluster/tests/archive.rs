@@ -19,7 +19,7 @@ fn in_a_world<F: Future<Output = ()> + 'static>(seed: u64, work: impl FnOnce() -
 }
 
 fn cluster() -> ClusterRecord {
-    ClusterRecord { id: ClusterId(7), cluster_version: 1, replicas: Some(3), created_at_ns: 1 }
+    ClusterRecord { id: ClusterId(7), cluster_version: 1, finished: None, replicas: Some(3), created_at_ns: 1 }
 }
 
 fn volume(id: u64) -> VolumeRecord {

@@ -34,7 +34,7 @@ fn store(number: u32) -> StoreId {
 }
 
 fn draft(id: ClusterId) -> (ClusterRecord, ClusterKeyRecord) {
-    let cluster = ClusterRecord { id, cluster_version: 1, created_at_ns: 5, replicas: Some(2) };
+    let cluster = ClusterRecord { id, cluster_version: 1, finished: None, created_at_ns: 5, replicas: Some(2) };
     (cluster, ClusterKeyRecord { key: vec![3; 32] })
 }
 

@@ -97,6 +97,7 @@ impl Members {
                 cluster: CLUSTER,
                 key: replication::wire::ClusterKey([1; 32]),
                 node: NodeId(index as u32 + 1),
+                protocol: replication::wire::Protocol::of_this_build(),
                 address,
                 cores: vec![core.clone()],
                 map: map.handle_for(NodeId(index as u32 + 1)),

@@ -88,6 +88,8 @@ pub enum Request {
     GroupCopies(Option<Vec<GroupId>>, Reply<Vec<GroupCopy>>),
     /// From now on the copy of this store counts; no other copy knows a newer epoch.
     ForceGroup(GroupId, StoreId, Epoch, Answer<()>),
+    /// The cluster goes on to this version, that all of its nodes speak.
+    FinishUpgrade(u32, Answer<cluster::Upgrade>),
     /// What stands above another node is asked.
     AskAbove(NodeId, Message, Answer<Message>),
     /// The nodes that are not of this process and have a session.
@@ -554,6 +556,11 @@ impl ControlHandle {
     /// How the cluster stands, as the map says.
     pub async fn standing(&self) -> Result<Standings, ControlError> {
         self.ask(Request::Standing).await?
+    }
+
+    /// The cluster goes on to this version, that all of its nodes speak; it may be there already.
+    pub async fn finish_upgrade(&self, to: u32) -> Result<cluster::Upgrade, ControlError> {
+        self.ask(|reply| Request::FinishUpgrade(to, reply)).await?
     }
 
     /// This process's copies of some placement groups; of those that are in the way of their group, if none are named.

@@ -85,6 +85,9 @@ pub enum JoiningError {
         /// What the system says.
         why: String,
     },
+    /// The cluster is at a version that this program does not speak.
+    #[error(transparent)]
+    Version(#[from] cluster::VersionError),
     /// An address or a port.
     #[error("{0}")]
     Address(String),
@@ -131,6 +134,10 @@ pub fn look(config: &NodeConfig, file: &Path, purpose: Purpose, formatted: &[Sto
             return Err(JoiningError::Join(JoinError::OtherCluster { found: there.id, wanted }));
         }
         _ => {}
+    }
+    if let Some(there) = &around.cluster {
+        let speaks = crate::release::of_this_process().map_err(|error| JoiningError::Value(error.to_string()))?;
+        there.admits(speaks.cluster_versions)?;
     }
     reach(around, running)
 }

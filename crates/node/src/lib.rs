@@ -46,6 +46,7 @@ mod metrics;
 pub mod node_name;
 pub mod pools;
 pub mod rates;
+pub mod release;
 pub mod secret;
 pub mod service;
 pub mod size;

@@ -8,13 +8,14 @@ use crate::control::{ANSWER_TIMEOUT, Answer, ClusterStatus, ControlError, Reques
 use crate::doors::{Bound, Doors, ListenError};
 use crate::files::{FileError, during};
 use crate::hosts::HostOrder;
+use crate::release::UnknownProtocol;
 use crate::service::reachable;
 use crate::size::ByteSize;
 use crate::volume_spec::{VolumeName, VolumeSpec};
 use cluster::control::DutyError;
 use cluster::{
     CatalogError, ClusterRecord, Compression, DEFAULT_POOL, DoorsRecord, EtcdMap, EtcdOptions, Founding, JoinError,
-    MapError, MapStore, NewPool, PoolRecord, RedbMap, ensure_pool, found_pool,
+    MapError, MapStore, NewPool, PoolRecord, RedbMap, UpgradeError, VersionError, ensure_pool, found_pool,
 };
 use runtime::CoreHandle;
 use runtime::channel::{CrossReceiver, cross};
@@ -24,10 +25,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use types::{ClusterId, NodeId};
-use volume::{Assembly, Blank, Message, NodeOptions, VolumeError};
+use volume::{Assembly, Blank, Message, NodeOptions, Speaks, VolumeError};
 
 /// Between two looks whether enough nodes are there to begin with.
 const FOUNDING_WAIT: Duration = Duration::from_millis(200);
+
+/// Exit status of a process whose cluster has gone on without it.
+const EXIT_OUTDATED: i32 = 1;
 
 /// What the node is started with.
 pub(crate) struct NodePlan {
@@ -37,8 +41,11 @@ pub(crate) struct NodePlan {
     pub(crate) blank: Blank,
     pub(crate) compression: Option<Compression>,
     pub(crate) before_serving: Box<dyn FnOnce() -> Result<(), FileError> + Send>,
-    /// Of a node that shares its map with other processes: where its admin API is, and who answers what they ask of it.
-    pub(crate) admin: Option<(SocketAddr, mpsc::Sender<Asked>)>,
+    /// Where the admin API is.
+    pub(crate) admin: SocketAddr,
+    /// Of a node that shares its map with other processes: who answers what they ask of its admin API.
+    pub(crate) above: Option<mpsc::Sender<Asked>>,
+    pub(crate) speaks: Speaks,
 }
 
 /// Where the node serves.
@@ -66,6 +73,12 @@ pub enum StartError {
     /// Not the cluster that the node is of.
     #[error("{0}")]
     Cluster(#[from] JoinError),
+    /// The cluster is at a version that the program does not speak.
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    /// What the environment says of it is not known.
+    #[error(transparent)]
+    Protocol(#[from] UnknownProtocol),
     /// Devices, stores, groups.
     #[error(transparent)]
     Assembly(#[from] volume::StartError),
@@ -166,7 +179,7 @@ fn etcd_options(config: &MapConfig) -> Result<EtcdOptions, StartError> {
 }
 
 /// The map answers, and there is a pool in it: made with this node's devices, as soon as those of enough nodes are there.
-async fn await_pool(options: &NodeOptions, config: &NodeConfig) -> Result<(), StartError> {
+async fn await_pool(options: &NodeOptions, config: &NodeConfig, speaks: Speaks) -> Result<(), StartError> {
     let map = &options.map;
     until_it_answers(&**map).await?;
     let cluster = cluster::get::<ClusterRecord>(&**map, cluster::keys::CLUSTER).await.map_err(of_map)?;
@@ -177,11 +190,14 @@ async fn await_pool(options: &NodeOptions, config: &NodeConfig) -> Result<(), St
             None => return Err(JoinError::NoCluster.into()),
         }
     }
+    if let Some(found) = &cluster {
+        found.record.admits(speaks.cluster_versions)?;
+    }
     let replicas = cluster.and_then(|found| found.record.replicas).unwrap_or(config.founding_replicas());
     if cluster::get::<PoolRecord>(&**map, &cluster::keys::pool(DEFAULT_POOL)).await.map_err(of_map)?.is_some() {
         return Ok(());
     }
-    Assembly::register_with(map, options.node, &options.devices, options.blank).await?;
+    Assembly::register_with(map, options.node, &options.devices, (options.blank, speaks)).await?;
     let mut told = usize::MAX;
     loop {
         match found_pool(&**map, DEFAULT_POOL, replicas).await {
@@ -249,7 +265,8 @@ async fn make_pool(
     until_it_answers(&**map).await?;
     let mut stores = Vec::new();
     for (node, devices) in nodes {
-        stores.extend(Assembly::register(map, node, &devices).await?);
+        let how = (Blank::Format, crate::release::of_this_process()?);
+        stores.extend(Assembly::register_with(map, node, &devices, how).await?);
     }
     let pool = NewPool {
         name: DEFAULT_POOL.to_owned(),
@@ -271,7 +288,7 @@ struct LocalNode {
 
 impl LocalNode {
     async fn start(cores: Vec<CoreHandle>, plan: NodePlan) -> Result<(Self, Started), StartError> {
-        let NodePlan { config, map, wanted_volumes, blank, compression, before_serving, admin } = plan;
+        let NodePlan { config, map, wanted_volumes, blank, compression, before_serving, admin, above, speaks } = plan;
         let (node, core_count) = (config.node_id(), cores.len());
         let options = NodeOptions {
             node,
@@ -283,9 +300,9 @@ impl LocalNode {
         };
         if config.map.is_shared() {
             crate::map_copy::keep(options.map.clone(), crate::map_copy::path_of(&config));
-            await_pool(&options, &config).await?;
+            await_pool(&options, &config, speaks).await?;
         }
-        let assembly = Assembly::start(options).await?;
+        let assembly = Assembly::start_speaking(options, speaks).await?;
         if let Some(compression) = compression {
             let set = assembly.set_compression(DEFAULT_POOL, compression).await;
             set.map_err(|source| StartError::Pool { name: DEFAULT_POOL, source: source.into() })?;
@@ -300,16 +317,22 @@ impl LocalNode {
         let any_host = config.any_host;
         let doors = Doors::open(&assembly, bound, node, core_count, any_host);
         let started = Started { nqn: doors.nqn.clone(), nvme: doors.nvme, nbd: doors.nbd };
-        if let Some((admin, asked)) = admin {
+        if let Some(asked) = above {
             assembly.answer_above(move |message| Box::pin(answer_above(asked.clone(), message)));
-            assembly.say_doors(DoorsRecord {
-                node,
-                nvme: config.told(doors.nvme).to_string(),
-                nbd: config.told(doors.nbd).to_string(),
-                admin: config.told(admin).to_string(),
-                pid: std::process::id(),
-            });
         }
+        let said = DoorsRecord {
+            node,
+            nvme: config.told(doors.nvme).to_string(),
+            nbd: config.told(doors.nbd).to_string(),
+            admin: config.told(admin).to_string(),
+            pid: std::process::id(),
+            release: speaks.release(),
+        };
+        assembly.say_doors(said, |error| {
+            // It began before the upgrade was finished, and what others write from now on is not for it to read.
+            log::error!("this node ends: {error}");
+            std::process::exit(EXIT_OUTDATED);
+        });
         Ok((Self { assembly, doors: Some(doors), any_host }, started))
     }
 
@@ -410,6 +433,13 @@ impl LocalNode {
                 Request::ForceGroup(group, store, known, reply) => {
                     self.spawn(reply, move |assembly| async move { assembly.force_group(group, store, known).await });
                 }
+                Request::FinishUpgrade(to, reply) => {
+                    let map = self.assembly.map();
+                    runtime::spawn(async move {
+                        let finished = cluster::finish_upgrade(&*map, to, runtime::wall_clock_ns()).await;
+                        let _ = reply.send(finished.map_err(upgrade_error));
+                    });
+                }
                 Request::AskAbove(node, message, reply) => {
                     let assembly = self.assembly.clone();
                     runtime::spawn(async move {
@@ -460,6 +490,13 @@ fn duty_error(error: DutyError) -> ControlError {
         DutyError::Refused(_) | DutyError::Unreadable(_) | DutyError::TooMany(_) => {
             ControlError::Refused(error.to_string())
         }
+    }
+}
+
+fn upgrade_error(error: UpgradeError) -> ControlError {
+    match error {
+        UpgradeError::Map(_) => ControlError::Unavailable(error.to_string()),
+        UpgradeError::Hindered(_) | UpgradeError::Other { .. } => ControlError::Refused(error.to_string()),
     }
 }
 

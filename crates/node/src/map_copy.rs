@@ -122,7 +122,7 @@ mod tests {
     use types::ClusterId;
 
     fn cluster(id: u128) -> ClusterRecord {
-        ClusterRecord { id: ClusterId(id), cluster_version: 1, created_at_ns: 1, replicas: None }
+        ClusterRecord { id: ClusterId(id), cluster_version: 1, finished: None, created_at_ns: 1, replicas: None }
     }
 
     fn copy(revision: u64, cluster_id: Option<u128>) -> MapCopy {

@@ -32,6 +32,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use types::NodeId;
 pub use volume::Blank;
+use volume::Speaks;
 
 /// A stop ends within two seconds of the signal; this leaves room for the end of the process itself.
 const STOP_TIME_MAX: Duration = Duration::from_millis(1700);
@@ -116,7 +117,8 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
     let is_shared = first.config.map.is_shared();
     let config_paths = plan.nodes.iter().map(|node| (node.config.node_id(), node.config_path.clone())).collect();
     let (ask, asked) = mpsc::channel(ASKED_MAX);
-    let above = is_shared.then_some((admin_address, ask));
+    let speaks = crate::release::of_this_process().map_err(StartError::from)?;
+    let above = Above { admin: admin_address, asked: is_shared.then_some(ask), speaks };
     let ids: Vec<NodeId> = plan.nodes.iter().map(|node| node.config.node_id()).collect();
     let (control, requests) = control::channels(&ids);
     let mut cores = Vec::with_capacity(ids.len());
@@ -209,12 +211,22 @@ pub async fn found(nodes: &[NodePlace], replicas: u16) -> Result<(), ServiceErro
     Ok(prepared.unwrap_or(Err(StartError::Lost))?)
 }
 
+/// What all nodes of the process have in common.
+#[derive(Clone)]
+struct Above {
+    /// Where the admin API is.
+    admin: SocketAddr,
+    /// Who answers what other processes ask of it.
+    asked: Option<mpsc::Sender<Asked>>,
+    speaks: Speaks,
+}
+
 /// Starts all nodes, each on cores of its own, which are in `cores` as soon as they run. The first one comes last: it makes
 /// the volumes that are wanted, and then everybody is there to take them in. Returns the map, too.
 async fn start_all(
     plan: ServicePlan,
     requests: Vec<CrossReceiver<Request>>,
-    above: Option<(SocketAddr, mpsc::Sender<Asked>)>,
+    above: Above,
     cores: &mut Vec<Cores>,
 ) -> Result<(Vec<Started>, Arc<dyn MapStore>), ServiceError> {
     let ServicePlan { nodes, replicas, blank, wanted_volumes, compression, record, before_serving, supervisor: _ } =
@@ -239,8 +251,9 @@ async fn start_all(
             None => (Vec::new(), Box::new(|| Ok(())) as Box<dyn FnOnce() -> Result<(), FileError> + Send>),
         };
         let compression = compression.filter(|_| index == 0);
-        let (config, map, admin) = (node.config, map.clone(), above.clone());
-        let plan = NodePlan { config, map, blank, wanted_volumes, compression, before_serving, admin };
+        let (config, map) = (node.config, map.clone());
+        let Above { admin, asked: above, speaks } = above.clone();
+        let plan = NodePlan { config, map, blank, wanted_volumes, compression, before_serving, admin, above, speaks };
         let starting = local_node::start(cores[index].handles(), plan, requests);
         started.push(starting.await.unwrap_or(Err(StartError::Lost))?);
     }

@@ -10,7 +10,8 @@
 //! ```
 
 use crate::wire::{
-    ClusterKey, Dead, Envelope, Hello, NONCE_BYTES, NodeMessage, Receiver, Said, WIRE_VERSION, encode_node, same_proof,
+    ClusterKey, Dead, Envelope, Features, Hello, NONCE_BYTES, NodeMessage, Protocol, Receiver, Said, encode_node,
+    same_proof,
 };
 use runtime::IoBuf;
 use types::{ClusterId, NodeId};
@@ -48,7 +49,9 @@ impl Obituary {
         dead: Dead,
         nonce: [u8; NONCE_BYTES],
     ) -> (Self, Vec<u8>) {
-        let hello = Hello { cluster, node, version: WIRE_VERSION, core: SUPERVISOR, nonce, ..Hello::default() };
+        // What it says needs no feature.
+        let speaks = Protocol { features: Features::NONE, ..Protocol::of_this_build() };
+        let hello = Hello { cluster, node, speaks, core: SUPERVISOR, nonce, ..Hello::default() };
         let begin = said(&[NodeMessage::Hello(hello)]);
         (Self { key, hello, to, dead, come: Vec::new(), has_said: false }, begin)
     }
@@ -72,6 +75,8 @@ impl Obituary {
                 if !same_proof(&answer.proof, &self.key.answerer(&self.hello, &answer)) {
                     return Err("it does not know this cluster's key".to_owned());
                 }
+                let apart = |apart: crate::wire::Apart| apart.between(self.hello.node, self.to);
+                self.hello.speaks.agree(&answer.speaks).map_err(apart)?;
                 self.has_said = true;
                 let proof = NodeMessage::HelloProof(self.key.opener(&self.hello, &answer));
                 Ok(Next::Send(said(&[proof, NodeMessage::Dead(self.dead.clone()), NodeMessage::Ping])))

@@ -10,11 +10,28 @@ mod mending;
 mod old_maps;
 #[path = "common/one_member.rs"]
 mod one_member;
+#[path = "common/releases.rs"]
+mod releases;
 #[path = "common/rules.rs"]
 mod rules;
 
 use common::holds;
 use types::Mutant;
+
+#[test]
+fn what_was_changed_on_its_way_is_no_hello() {
+    holds(releases::what_was_changed_on_its_way_is_no_hello, &[Mutant::DowngradeUnseen]);
+}
+
+#[test]
+fn releases_run_side_by_side() {
+    holds(releases::releases_run_side_by_side, &[Mutant::KindSentUnasked]);
+}
+
+#[test]
+fn who_has_no_version_in_common_is_told() {
+    holds(releases::who_has_no_version_in_common_is_told, &[]);
+}
 
 #[test]
 fn nothing_is_read_before_it_is_committed() {

@@ -16,7 +16,7 @@ fn shared(bytes: &[u8]) -> SharedBuf {
 
 /// The only frame of a connection.
 fn first_frame(bytes: &[u8]) -> Result<Option<Frame>, WireError> {
-    Receiver::new().frame(&shared(bytes))
+    Receiver::of(Features::KNOWN).frame(&shared(bytes))
 }
 
 fn refused(bytes: &[u8]) -> WireError {
@@ -282,7 +282,10 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
     });
     let (time, incarnation) = (random.number(), Incarnation(random.number()));
     match random.below(4) {
-        0 => NodeMessage::Beat(Beat { sent_ns: time, incarnation, cores, stores }),
+        0 => {
+            let count = (random.below(2) == 1).then(|| random.number());
+            NodeMessage::Beat(Beat { sent_ns: time, incarnation, cores, stores, count })
+        }
         1 => {
             let mut groups: Vec<_> = (0..random.below(400))
                 .map(|_| Excepted {
@@ -306,8 +309,12 @@ fn random_node_message(random: &mut Random) -> NodeMessage {
             incarnation,
             core: random.number() as u16,
             to_core: random.number() as u16,
-            version: random.number() as u16,
-            features: random.number(),
+            speaks: Protocol {
+                oldest: random.number() as u16,
+                newest: random.number() as u16,
+                features: Features(random.number()),
+                release: Release([1, random.number() as u16, 7]),
+            },
             nonce: [random.number() as u8; 32],
             proof: [random.number() as u8; 32],
         }),
@@ -349,7 +356,7 @@ fn a_call_that_is_too_long_is_not_sent() {
 fn a_connection_carries_any_content() {
     for seed in 0..20 {
         let mut random = Random(seed);
-        let (mut sender, mut receiver) = (Sender::new(), Receiver::new());
+        let (mut sender, mut receiver) = (Sender::new(), Receiver::of(Features::KNOWN));
         for _ in 0..100 {
             let (envelope, said) = if random.below(8) == 0 {
                 let request = RequestId(random.number());
@@ -406,8 +413,8 @@ fn what_this_build_does_not_know_is_refused_and_says_what_to_do() {
     http.truncate(1);
     assert_eq!(refused(&http), WireError::Magic, "at the first byte");
     let mut later = sample("ask");
-    later[4] = 3;
-    let version = WireError::Version { found: 3, supported: WIRE_VERSION };
+    later[4] = 4;
+    let version = WireError::Version { found: 4, supported: WIRE_VERSION };
     assert_eq!((refused(&later), refused(&later[..6])), (version.clone(), version), "whatever the rest is");
     assert_eq!(refused(&with_header("ask", 6, &[99])), WireError::Kind { found: 99 });
     assert!(WireError::Kind { found: 99 }.to_string().contains("upgrade it"));
@@ -428,10 +435,31 @@ fn what_a_later_version_appends_is_skipped() {
             meta.splice(fixed..fixed, [0xee; 16]);
             meta.extend([0xdd; 24]);
         });
-        let frame = first_frame(&later).unwrap_or_else(|why| panic!("{name}: {why}")).expect("whole");
+        // Who knows the later version reads what it appends.
+        let agreed = if name.ends_with("rehearsed") { Features::KNOWN } else { Features::NONE };
+        let frame = Receiver::of(agreed).frame(&shared(&later));
+        let frame = frame.unwrap_or_else(|why| panic!("{name}: {why}")).expect("whole");
         let header = FrameHeader { envelope, ..frame.header };
         assert!(is_same(&frame, &Frame { header, said }), "{name}: {frame:?}");
     }
+}
+
+/// What a rehearsed release has beyond this one: its field behind a beat is skipped, its kind of frame refused, by who has not agreed
+/// on it.
+#[test]
+fn what_was_not_agreed_on_is_not_taken() {
+    let plain = |name| Receiver::new().frame(&shared(&sample(name)));
+    let Ok(Some(Frame { said: Said::Node(NodeMessage::Beat(beat)), .. })) = plain("beat-rehearsed") else {
+        panic!("a beat");
+    };
+    assert_eq!((beat.count, beat.stores.len(), beat.sent_ns), (None, 1, 5), "the stores behind the field are found");
+    let refused_as = WireError::NotAgreed { kind: Kind::Rehearsed };
+    assert_eq!(plain("rehearsed").map(drop), Err(refused_as.clone()));
+    let frame = sample("rehearsed");
+    let header = FrameHeader::decode(&frame).expect("good").expect("whole");
+    assert_eq!(Receiver::of(Features(1)).judge(&header), Err(refused_as), "before there is a body");
+    let needs = refused(&with_header("ping", 16, &Features::REHEARSAL.0.to_le_bytes()));
+    assert!(matches!(needs, WireError::Field { field: "features that the reader must have", .. }), "{needs}");
 }
 
 /// Blocks that are received where the header says can be written to a device from there.
@@ -793,8 +821,8 @@ fn a_proof_is_of_both_hellos_and_of_who_speaks() {
         let digits: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(digits, hex);
     };
-    is(key.answerer(&hello, &answer), "6943defa9031d1b3b6384bfc9f36c9f917cbe07159ea380a573bc7d1d63e961d");
-    is(key.opener(&hello, &answer), "d594b51107f3785657800ad52bcd522de5779e1e5222dfdb130197c5b1e43504");
+    is(key.answerer(&hello, &answer), "3cb818894316f694759473d28e4395d978ee8e28707e2a0b1bda839b566f43ca");
+    is(key.opener(&hello, &answer), "80bbb24b219a17af2c60cd43b8618b40f1f29f093cfb668a3476689a37e9e270");
     let opener = key.opener(&hello, &answer);
     for bit in 0..256 {
         let mut other = opener;
@@ -802,4 +830,32 @@ fn a_proof_is_of_both_hellos_and_of_who_speaks() {
         assert!(!same_proof(&opener, &other));
     }
     assert!(same_proof(&opener, &opener.clone()));
+}
+
+/// Whoever changes a hello on its way so that it says something else has no proof for it.
+#[test]
+fn no_field_of_a_hello_can_be_changed() {
+    let key = ClusterKey([3; 32]);
+    let hello_in = |frame: &[u8]| match first_frame(frame).expect("good").expect("whole").said {
+        Said::Node(NodeMessage::Hello(hello) | NodeMessage::HelloAnswer(hello)) => hello,
+        other => panic!("{other:?}"),
+    };
+    let (hello, answer) = (hello_in(&sample("hello")), hello_in(&sample("hello-answer")));
+    let (answerer, opener) = (key.answerer(&hello, &answer), key.opener(&hello, &answer));
+    let mut changed = 0;
+    for bit in 16..8 * 120 {
+        let other = |name| hello_in(&with_meta(name, |meta| meta[bit / 8] ^= 1 << (bit % 8)));
+        let (other_hello, other_answer) = (other("hello"), other("hello-answer"));
+        if other_hello == hello {
+            continue;
+        }
+        changed += 1;
+        assert_ne!(key.opener(&other_hello, &answer), opener, "bit {bit} of the hello");
+        assert_ne!(key.opener(&hello, &other_answer), opener, "bit {bit} of the answer");
+        assert_ne!(key.answerer(&other_hello, &answer), answerer, "bit {bit} of the hello");
+        let is_proof = (80..112).contains(&(bit / 8));
+        assert_eq!(key.answerer(&hello, &other_answer) == answerer, is_proof, "bit {bit} of the answer");
+    }
+    // All but the length and what is zero.
+    assert_eq!(changed, 8 * (120 - 2 - 2 - 2));
 }

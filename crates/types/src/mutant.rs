@@ -283,6 +283,10 @@ pub enum Mutant {
     OtherLifeDead,
     /// Replication: who connects is listened to, whether it knows the cluster's key or not.
     StrangerHeard,
+    /// Replication: the proofs at the begin of a connection leave out what a node speaks, so that who is on the way can change it.
+    DowngradeUnseen,
+    /// Replication: a kind of frame that needs a feature is sent to who does not have it.
+    KindSentUnasked,
     /// Catch-up: leaves that both sides have are taken for equal, whatever was written to them last.
     LastSeqIgnored,
     /// Catch-up: blocks that the primary cannot read are left out of their unit.
@@ -341,6 +345,10 @@ pub enum Mutant {
     NumbersUsedAgain,
     /// Map: a machine that joins takes the number that was free when it looked, whoever has it by now.
     JoinsWithoutLooking,
+    /// Map: an upgrade is finished while a node is away, by what the others speak.
+    AwayCountsAsUpgraded,
+    /// Map: an upgrade is finished by what nodes had said when it was looked, whatever they say by now.
+    FinishedWithoutLooking,
     /// Placement: a node set is made by what was seen before another one was.
     SetsShareGroups,
     /// Placement: a volume is made in a table whose node set nobody has looked for.

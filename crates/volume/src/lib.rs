@@ -48,7 +48,7 @@ mod zeroes;
 pub use api::*;
 pub use assembly::{
     Assembly, Blank, ByteRange, Check, CheckFault, CheckFinding, DeviceStatus, Fill, GroupCopy, Message, NewVolume,
-    NodeOptions, NodeStatus, PeerNode, PoolInfo, REFUSED_PERCENT, Relocation, Standings, StartError, Testament,
+    NodeOptions, NodeStatus, PeerNode, PoolInfo, REFUSED_PERCENT, Relocation, Speaks, Standings, StartError, Testament,
     TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT, draft_cluster,
 };
 pub use clients::{HostHere, Opening};
@@ -62,6 +62,7 @@ pub use coding::{
 pub use forward::{Attached, fuzz as fuzz_forwards};
 pub use hold::Held;
 pub use limit::Cost;
+pub use replication::node::SpokenCounts;
 pub use replication::wire::ClusterKey;
 pub use snapshot::SnapshotInfo;
 pub use status::{BlockExtent, MARKS_MAX, SnapshotMark};

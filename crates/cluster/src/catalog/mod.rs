@@ -23,6 +23,7 @@ mod settle;
 mod setup;
 mod snapshots;
 mod trash;
+mod upgrade;
 mod volumes;
 
 pub use change::{VolumeChange, change_volume};
@@ -48,6 +49,7 @@ pub use snapshots::{
     take_top,
 };
 pub use trash::{TRASH_TERM, empty_trash, restore_volume, trash_volume};
+pub use upgrade::{Runs, Said, Upgrade, UpgradeError, VersionError, finish_upgrade, say_doors};
 pub use volumes::{
     DEFAULT_SUBSYSTEM, NSID_MAX, NewVolume, begin_delete, create_placed_volume, create_volume, finish_delete,
     take_families, take_head, take_heads,

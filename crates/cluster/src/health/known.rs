@@ -1,5 +1,6 @@
 //! What a listing of the map says, as far as somebody's health follows from it.
 
+use crate::catalog::Upgrade;
 use crate::control::{ClusterStanding, Followed};
 use crate::map::Listing;
 use crate::placement::duty::View;
@@ -28,6 +29,8 @@ pub struct Known {
     pub(super) clients: BTreeMap<NodeId, ClientsRecord>,
     /// Groups of each slot table.
     tables: BTreeMap<u32, BTreeSet<GroupId>>,
+    /// What nodes run, if all of that can be read.
+    pub(super) upgrade: Option<Upgrade>,
     unreadable: Option<String>,
 }
 
@@ -49,6 +52,7 @@ impl Known {
             there: followed.sessions.keys().copied().chain(own).collect(),
             alive: followed.alive(),
             usage: followed.usage.clone(),
+            upgrade: Upgrade::of(listing).ok(),
             ..Self::default()
         };
         for item in &listing.items {

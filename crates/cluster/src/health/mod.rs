@@ -19,6 +19,7 @@ mod groups;
 mod known;
 mod losses;
 mod nodes;
+mod releases;
 mod volumes;
 mod words;
 mod work;
@@ -125,6 +126,7 @@ pub fn findings(known: &Known, looks: &Looks) -> Vec<Finding> {
         found.push(Finding::new(Severity::Degraded, cause).advise("start a newer program on this node", ""));
     }
     nodes::find(known, looks, &mut found);
+    releases::find(known, &mut found);
     devices::find(known, looks, &mut found);
     groups::find(known, looks, &mut found);
     volumes::find(known, &mut found);

@@ -7,6 +7,7 @@ use crate::records::{
     GroupRecord, NodeDuty, NodePlaceRecord, NodeRecord, Policy, PoolRecord, Record, SessionRecord, SlotTablePiece,
     StoreUsageRecord, VolumeRecord, WantedRecord,
 };
+use crate::records::{ClusterRecord, DoorsRecord, NodeRelease, Versions};
 use crate::typed::{decode, encode};
 use types::{Epoch, GroupId, Incarnation};
 
@@ -489,4 +490,37 @@ fn moves_for_balance_are_no_fault_and_records_that_cannot_be_read_are() {
     let told = scene.told(&looks());
     assert!(told[0].starts_with("Degraded: nothing is moved: "), "{told:#?}");
     assert_eq!(told[1], "  run: start a newer program on this node");
+}
+
+// ---- releases ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn what_nodes_run_is_told_while_it_differs_and_until_it_is_finished() {
+    let mut scene = Scene::of(3, 3, 2);
+    let id = types::ClusterId(7);
+    scene.put(&ClusterRecord { id, cluster_version: 1, finished: None, created_at_ns: 1, replicas: None });
+    let runs = |scene: &mut Scene, node: u32, highest: u32| {
+        let release = NodeRelease {
+            name: format!("0.{highest}.0"),
+            cluster_versions: Versions { lowest: 1, highest },
+            ..NodeRelease::default()
+        };
+        let at = String::new;
+        scene.put(&DoorsRecord { node: NodeId(node), nvme: at(), nbd: at(), admin: at(), pid: 1, release });
+    };
+    (1..=3).for_each(|node| runs(&mut scene, node, 1));
+    let told = |scene: &Scene| -> Vec<String> {
+        let found = findings(&scene.known(), &looks());
+        found.iter().map(|finding| format!("{}: {}", finding.cause, finding.remedy())).collect()
+    };
+    assert_eq!(told(&scene), [""; 0]);
+    runs(&mut scene, 2, 2);
+    let mixed = "nodes are of several releases: node-1 and node-3 0.1.0, node-2 0.2.0: what is in the way of one for all: `cairn upgrade`";
+    assert_eq!(told(&scene), [mixed]);
+    [1, 3].into_iter().for_each(|node| runs(&mut scene, node, 2));
+    let unfinished = "an upgrade is not finished: the cluster writes what cluster version 1 reads, and all nodes speak 2: when nothing \
+                      is to be taken back any more: `cairn upgrade finish`";
+    assert_eq!(told(&scene), [unfinished]);
+    scene.put(&ClusterRecord { id, cluster_version: 2, finished: None, created_at_ns: 1, replicas: None });
+    assert_eq!(told(&scene), [""; 0]);
 }

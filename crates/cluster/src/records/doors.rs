@@ -1,11 +1,11 @@
 //! Where a node serves clients, and what a cluster's first pool is made of.
 
 use super::id_format::{hex_list, number};
-use super::keys;
+use super::{NodeRelease, keys};
 use serde::{Deserialize, Serialize};
 use types::{NodeId, StoreId};
 
-/// Where clients reach a node. Lives under the node's lease: one that says nothing serves nobody.
+/// Where clients reach a node, and what its program speaks. Lives under the node's lease: one that says nothing serves nobody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoorsRecord {
     /// The node.
@@ -19,6 +19,9 @@ pub struct DoorsRecord {
     pub admin: String,
     /// Its process, on its machine.
     pub pid: u32,
+    /// What it speaks.
+    #[serde(default)]
+    pub release: NodeRelease,
 }
 
 impl DoorsRecord {

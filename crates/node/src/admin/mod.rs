@@ -29,6 +29,8 @@ mod pools;
 mod server;
 mod snapshots;
 pub mod types;
+mod upgrade;
+pub mod upgrade_types;
 mod view;
 
 pub use book::AddressBook;

@@ -31,6 +31,8 @@ use super::types::{
     SecretKind, SlowIo, Snapshot, SnapshotOf, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume,
     VolumeLatency,
 };
+use super::upgrade;
+use super::upgrade_types::{FinishUpgrade, NodeRuns, Upgrade};
 use super::view;
 use crate::control::ControlHandle;
 use crate::events::kind;
@@ -58,7 +60,7 @@ use volume::{HostAccess, NewVolume, WantedPlace};
 pub(super) const BODY_MAX_BYTES: usize = 6 * volume::KEY_FILE_BYTES_MAX;
 
 /// Paths of the API, as the OpenAPI document must name them.
-pub const ADMIN_PATHS: [&str; 36] = [
+pub const ADMIN_PATHS: [&str; 38] = [
     "/v1/nodes",
     "/v1/devices",
     "/v1/devices/forget",
@@ -67,6 +69,8 @@ pub const ADMIN_PATHS: [&str; 36] = [
     "/v1/groups",
     "/v1/groups/copies",
     "/v1/groups/force",
+    "/v1/upgrade",
+    "/v1/upgrade/finish",
     "/v1/volumes",
     "/v1/volumes/{name}",
     "/v1/volumes/{name}/latency",
@@ -163,6 +167,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         groups::list_groups,
         groups::list_copies,
         groups::force_groups,
+        upgrade::get_upgrade,
+        upgrade::finish_upgrade,
         check::last_check,
         list_trash,
         restore_volume,
@@ -177,6 +183,9 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         observe::get_metrics
     ),
     components(schemas(
+        Upgrade,
+        NodeRuns,
+        FinishUpgrade,
         CopyHere,
         ForceGroups,
         Forced,
@@ -295,6 +304,8 @@ impl Admin {
             .route("/v1/groups", get(groups::list_groups))
             .route("/v1/groups/copies", get(groups::list_copies))
             .route("/v1/groups/force", post(groups::force_groups))
+            .route("/v1/upgrade", get(upgrade::get_upgrade))
+            .route("/v1/upgrade/finish", post(upgrade::finish_upgrade))
             .route("/v1/trash", get(list_trash))
             .route("/v1/trash/{id}", delete(empty_trash))
             .route("/v1/trash/{id}/restore", post(restore_volume))

@@ -60,6 +60,7 @@ pub(crate) const MAP_AWAY: Kind = kind("map-away", Warning);
 pub(crate) const MAP_BACK: Kind = kind("map-back", Info);
 pub(crate) const MAP_WENT_BACK: Kind = kind("map-went-back", Error);
 pub(crate) const GROUPS_FORCED: Kind = kind("groups-forced", Warning);
+pub(crate) const UPGRADE_FINISHED: Kind = kind("upgrade-finished", Info);
 pub(crate) const CHECK_BEGUN: Kind = kind("check-begun", Info);
 
 // ---- volumes and pools -------------------------------------------------------------------------------------------------

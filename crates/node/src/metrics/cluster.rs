@@ -33,6 +33,15 @@ pub(super) fn tell(scrape: &Scrape, families: &mut Families) {
     families.gauge("cairn_trash_volumes", "Deleted volumes that can be restored.", |tell| {
         tell(&[], status.trash.len() as f64);
     });
+    let spoken = &scrape.node.spoken;
+    let help = "Connections with other nodes that were closed because of a frame that no node sends.";
+    families.counter("cairn_peer_frames_refused_total", help, |tell| tell(&[], spoken.refused as f64));
+    let help = "Frames, and fields of beats, that only a release after this one has: 0 but in tests of upgrades.";
+    families.counter("cairn_rehearsed_total", help, |tell| {
+        tell(&[("what", "frames-sent")], spoken.sent as f64);
+        tell(&[("what", "frames-received")], spoken.received as f64);
+        tell(&[("what", "fields-received")], spoken.fields_received as f64);
+    });
     devices(scrape, families);
     volumes(scrape, families);
 }

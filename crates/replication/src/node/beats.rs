@@ -1,7 +1,7 @@
 //! Beats between nodes: who lives, which of its cores move, and what is granted to its primaries (R19).
 
-use super::{CoreGroups, Link};
-use crate::wire::{Beat, BeatAnswer, Cores, Dead, Excepted, Grants, NodeMessage, StoreLine};
+use super::{CoreGroups, Link, Shared};
+use crate::wire::{Beat, BeatAnswer, Cores, Dead, Excepted, Features, Grants, Kind, NodeMessage, Rehearsed, StoreLine};
 use runtime::{Instant, now};
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -28,6 +28,9 @@ pub(super) async fn run(core: Rc<CoreGroups>) {
 impl CoreGroups {
     /// Another node lives, and asks for leases: each core says what it grants, and that it moves.
     pub(super) fn beaten(self: &Rc<Self>, link: &Rc<Link>, beat: Beat) {
+        if beat.count.is_some() {
+            self.shared.spoken.fields_received.fetch_add(1, Relaxed);
+        }
         let cores = self.shared.lines.len() as u16;
         let (told, mut all_told) = runtime::channel::cross(usize::from(cores));
         let beat = Arc::new(beat);
@@ -137,12 +140,22 @@ impl CoreGroups {
 
     /// Sends a beat to every node: this one lives, and asks for leases for all its primaries.
     fn beat(self: &Rc<Self>, moved: Cores) {
-        let beat =
-            Beat { sent_ns: now().0, incarnation: self.shared.incarnation, cores: moved, stores: self.store_lines() };
+        let Shared { incarnation, protocol, spoken, .. } = &*self.shared;
+        let rehearses = protocol.features.has(Features::REHEARSAL);
+        let beat = Beat {
+            sent_ns: now().0,
+            incarnation: *incarnation,
+            cores: moved,
+            stores: self.store_lines(),
+            count: rehearses.then(|| spoken.fields_sent.fetch_add(1, Relaxed) + 1),
+        };
         let message = NodeMessage::Beat(beat);
         for node in self.nodes() {
-            if let Some(link) = self.link(node, 0) {
-                link.push_node(&message);
+            let Some(link) = self.link(node, 0) else { continue };
+            link.push_node(&message);
+            if rehearses && link.may_send(Kind::Rehearsed) {
+                let count = spoken.sent.fetch_add(1, Relaxed) + 1;
+                link.push_node(&NodeMessage::Rehearsed(Rehearsed { count }));
             }
         }
     }

@@ -3,9 +3,11 @@
 use super::CoreGroups;
 use super::hello::{HELLO_PATIENCE, introduce};
 use super::link::{Frames, Link};
+use crate::wire::Agreed;
 use runtime::{SharedBuf, TcpStream, now};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use types::NodeId;
 
@@ -69,16 +71,21 @@ impl CoreGroups {
     }
 
     /// A connection that another node made, and that is meant for this core.
-    pub(super) fn adopt(self: &Rc<Self>, stream: TcpStream, rest: SharedBuf, node: NodeId, core: u16) {
+    pub(super) fn adopt(
+        self: &Rc<Self>,
+        (stream, rest): (TcpStream, SharedBuf),
+        (node, core): (NodeId, u16),
+        agreed: Agreed,
+    ) {
         let link = Rc::new(Link::new(node, core));
-        link.set_stream(&stream);
+        link.set_stream(&stream, agreed);
         // It serves for answers where there is no other.
         let mut links = self.links.borrow_mut();
         if links.get(&(node, core)).is_none_or(|known| known.is_closed()) {
             links.insert((node, core), link.clone());
         }
         drop(links);
-        runtime::spawn(serve(self.clone(), link, stream, rest));
+        runtime::spawn(serve(self.clone(), link, (stream, rest), agreed));
     }
 
     fn forget(&self, link: &Rc<Link>) {
@@ -95,9 +102,9 @@ impl CoreGroups {
 async fn dial(core: Rc<CoreGroups>, link: Rc<Link>, address: SocketAddr) {
     let connected = runtime::timeout(HELLO_PATIENCE, introduce(&core, &link, address));
     match connected.await.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
-        Ok((stream, rest)) => {
-            link.set_stream(&stream);
-            serve(core, link, stream, rest).await;
+        Ok((stream, rest, agreed)) => {
+            link.set_stream(&stream, agreed);
+            serve(core, link, (stream, rest), agreed).await;
         }
         Err(why) => {
             log::debug!("node {} at {address}: {why}", link.node);
@@ -110,13 +117,13 @@ async fn dial(core: Rc<CoreGroups>, link: Rc<Link>, address: SocketAddr) {
 }
 
 /// Sends and receives on a connection, to its end.
-async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, stream: TcpStream, rest: SharedBuf) {
+async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, (stream, rest): (TcpStream, SharedBuf), agreed: Agreed) {
     let (sender, of_sender, of_link) = (core.clone(), stream.clone(), link.clone());
     runtime::spawn(async move {
         let patience = sender.shared.timing.send;
         of_link.send_all(&of_sender, patience, || sender.drained()).await;
     });
-    let mut frames = Frames::behind(&stream, rest);
+    let mut frames = Frames::behind(&stream, rest, agreed.features);
     while !link.is_closed() {
         // Who has nothing to say for long connects again when it has.
         let Ok(next) = runtime::timeout(IDLE_MAX, frames.next()).await else { break };
@@ -129,6 +136,7 @@ async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, stream: TcpStream, rest: Sh
             Ok(None) => break,
             Err(error) => {
                 log::error!("node {} sends what no node sends: {error}; the connection is closed", link.node);
+                core.shared.spoken.refused.fetch_add(1, Relaxed);
                 break;
             }
         }

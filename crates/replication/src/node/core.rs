@@ -19,12 +19,13 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use runtime::{Instant, TaskHandle, now};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use store::{Entry, Recovery, Shard};
 use types::{Epoch, GroupId, Incarnation, Mutant, NodeId, Seq, StoreId, mutant};
 
@@ -43,6 +44,8 @@ pub struct CoreGroups {
     /// Where other nodes are reached.
     pub(super) addresses: RefCell<HashMap<NodeId, SocketAddr, FixedState>>,
     pub(super) links: RefCell<HashMap<(NodeId, u16), Rc<Link>, FixedState>>,
+    /// Nodes that speak no version of the protocol that this one does, and what to do; on the first core.
+    pub(super) apart: RefCell<BTreeMap<NodeId, String>>,
     /// Groups that had no room on a connection: shard, and where it keeps them.
     waiting: RefCell<Vec<(Rc<GroupShard>, u32)>>,
     /// What was known of each group's record when a look at the map began.
@@ -81,6 +84,7 @@ impl CoreGroups {
             view,
             addresses: RefCell::new(HashMap::with_hasher(FixedState::default())),
             links: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            apart: RefCell::default(),
             waiting: RefCell::default(),
             known: RefCell::new(HashMap::with_hasher(FixedState::default())),
             looked_at_links: Cell::default(),
@@ -465,6 +469,7 @@ impl CoreGroups {
             Said::Node(NodeMessage::Ping) => link.push_node(&NodeMessage::Pong),
             Said::Node(NodeMessage::Pong) => link.lives(),
             Said::Node(NodeMessage::Dead(dead)) => self.have_died(link.node, dead),
+            Said::Node(NodeMessage::Rehearsed(_)) => drop(self.shared.spoken.received.fetch_add(1, Relaxed)),
             Said::Node(_) => {}
         }
         None

@@ -4,7 +4,7 @@
 use super::link::{Frames, Link};
 use super::{CoreGroups, Shared};
 use crate::wire::{
-    Envelope, FRAME_HEADER_BYTES, Frame, Hello, HelloRefused, NONCE_BYTES, NodeMessage, Said, WIRE_VERSION,
+    Agreed, Envelope, FRAME_HEADER_BYTES, Frame, Hello, HelloRefused, NONCE_BYTES, NodeMessage, Protocol, Said,
     encode_node, same_proof,
 };
 use runtime::{DetachedStream, IoBuf, SharedBuf, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{Mutant, mutant};
+use types::{Mutant, NodeId, mutant};
 
 /// Who connects says hello within this, and who is connected to answers.
 pub(super) const HELLO_PATIENCE: Duration = Duration::from_secs(2);
@@ -78,14 +78,15 @@ async fn greet(core: Rc<CoreGroups>, stream: TcpStream) {
         let _ = say(&stream, &NodeMessage::HelloRefused(HelloRefused { reason })).await;
         return;
     }
+    let Some(agreed) = core.agree(hello.node, &hello.speaks) else { return };
     // What came together with the proof.
     let rest = frames.into_rest();
     if hello.to_core == 0 {
-        return core.adopt(stream, rest, hello.node, hello.core);
+        return core.adopt((stream, rest), (hello.node, hello.core), agreed);
     }
     let (detached, rest): (DetachedStream, Vec<u8>) = (stream.detach(), rest.to_vec());
     core.tell(hello.to_core, move |core| {
-        core.adopt(detached.attach(), IoBuf::copy_of(&rest).freeze(), hello.node, hello.core);
+        core.adopt((detached.attach(), IoBuf::copy_of(&rest).freeze()), (hello.node, hello.core), agreed);
     });
 }
 
@@ -105,9 +106,32 @@ impl Shared {
             cluster: self.cluster,
             node: self.node,
             incarnation: self.incarnation,
-            version: WIRE_VERSION,
+            speaks: self.protocol,
             nonce,
             ..Hello::default()
+        }
+    }
+}
+
+impl CoreGroups {
+    /// What is agreed on with another node, that has shown that it is one. Where that is nothing, it is remembered, and told once.
+    fn agree(&self, node: NodeId, speaks: &Protocol) -> Option<Agreed> {
+        let (this, agreed) = (&self.shared, self.shared.protocol.agree(speaks));
+        // All others have a connection with the first core: that one remembers.
+        let mut apart = self.apart.borrow_mut();
+        match agreed {
+            Ok(agreed) => {
+                apart.remove(&node);
+                Some(agreed)
+            }
+            Err(why) => {
+                let text = why.between(this.node, node);
+                if self.core == 0 && apart.get(&node) != Some(&text) {
+                    log::error!("no connection with node-{node}: {text}");
+                    apart.insert(node, text);
+                }
+                None
+            }
         }
     }
 }
@@ -129,7 +153,7 @@ pub(super) async fn introduce(
     core: &CoreGroups,
     link: &Link,
     address: SocketAddr,
-) -> Result<(TcpStream, SharedBuf), String> {
+) -> Result<(TcpStream, SharedBuf, Agreed), String> {
     let shared = &core.shared;
     let hello = Hello { core: core.core, to_core: link.core, ..shared.hello() };
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
@@ -148,7 +172,9 @@ pub(super) async fn introduce(
     if !same_proof(&answer.proof, &shared.key.answerer(&hello, &answer)) {
         return Err("it does not know this cluster's key".to_owned());
     }
+    // The other side, too, has to know who it has nothing in common with.
     say(&stream, &NodeMessage::HelloProof(shared.key.opener(&hello, &answer))).await?;
+    let agreed = core.agree(link.node, &answer.speaks).ok_or("it speaks no version that this node does")?;
     let rest = frames.into_rest();
-    Ok((stream, rest))
+    Ok((stream, rest, agreed))
 }

@@ -6,8 +6,8 @@
 use super::calls::Outstanding;
 use crate::protocol::Message;
 use crate::wire::{
-    CallMessage, Envelope, FRAME_HEADER_BYTES, FillMessage, Frame, FrameHeader, HeadMessage, NodeMessage, Receiver,
-    Sender, WireError, encode_call, encode_fill, encode_head, encode_node,
+    Agreed, CallMessage, Envelope, FRAME_HEADER_BYTES, Features, FillMessage, Frame, FrameHeader, HeadMessage, Kind,
+    NodeMessage, Receiver, Sender, WireError, encode_call, encode_fill, encode_head, encode_node, kind_of,
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -18,7 +18,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use store::Entry;
-use types::{NodeId, Seq};
+use types::{Mutant, NodeId, Seq, mutant};
 
 /// Heads that gather for one send.
 const HEADS_BYTES_MAX: usize = 512 << 10;
@@ -49,6 +49,8 @@ pub(crate) struct Link {
     filled: WaitList,
     is_closed: Cell<bool>,
     stream: RefCell<Option<TcpStream>>,
+    /// What both sides have; nothing, before that is known.
+    agreed: Cell<Agreed>,
     /// Something was sent since it was last asked whether it lives.
     is_used: Cell<bool>,
     /// When it was asked, and has not answered.
@@ -81,6 +83,7 @@ impl Link {
             filled: WaitList::default(),
             is_closed: Cell::new(false),
             stream: RefCell::default(),
+            agreed: Cell::default(),
             is_used: Cell::new(false),
             pinged_at: Cell::new(None),
             serving: RefCell::new(HashMap::with_hasher(FixedState::default())),
@@ -126,7 +129,8 @@ impl Link {
         self.ended.until(|| self.is_closed().then_some(())).await;
     }
 
-    pub(crate) fn set_stream(&self, stream: &TcpStream) {
+    pub(crate) fn set_stream(&self, stream: &TcpStream, agreed: Agreed) {
+        self.agreed.set(agreed);
         *self.stream.borrow_mut() = Some(stream.clone());
     }
 
@@ -140,8 +144,16 @@ impl Link {
         !self.is_closed() && outgoing.bytes < QUEUED_BYTES_MAX && outgoing.heads.len() < HEADS_BYTES_MAX
     }
 
-    /// Queues what `encode` appends; it is asked for no more than there is.
-    fn queue<T>(&self, encode: impl FnOnce(&mut Outgoing) -> Result<T, WireError>) -> Result<T, WireError> {
+    /// Whether the other side has what a kind of frame needs.
+    pub(crate) fn may_send(&self, kind: Kind) -> bool {
+        self.agreed.get().features.has(kind.needs()) || mutant(Mutant::KindSentUnasked)
+    }
+
+    /// Queues what `encode` appends, a frame of this kind; it is asked for no more than there is.
+    fn queue<T>(&self, kind: Kind, encode: impl FnOnce(&mut Outgoing) -> Result<T, WireError>) -> Result<T, WireError> {
+        if !self.may_send(kind) {
+            return Err(WireError::NotAgreed { kind });
+        }
         let mut outgoing = self.outgoing.borrow_mut();
         let (heads, blocks) = (outgoing.heads.len(), outgoing.blocks.len());
         let said = encode(&mut outgoing)?;
@@ -171,7 +183,7 @@ impl Link {
             if !self.has_room() {
                 return Ok(rest.first().map(|next| next.seq));
             }
-            let carried = self.queue(|Outgoing { sender, heads, blocks, .. }| {
+            let carried = self.queue(kind_of(&message), |Outgoing { sender, heads, blocks, .. }| {
                 sender.encode(envelope, &message, rest, heads, blocks)
             })?;
             self.is_used.set(true);
@@ -197,30 +209,31 @@ impl Link {
 
     /// Queues a message of catch-up; false if it does not leave.
     pub(crate) fn push_fill(&self, envelope: &Envelope, message: &FillMessage) -> bool {
-        self.push_whole(envelope, |heads, blocks| encode_fill(envelope, message, heads, blocks))
+        self.push_whole(message.kind(), envelope, |heads, blocks| encode_fill(envelope, message, heads, blocks))
     }
 
     /// Queues what a volume's head and a group say to each other; false if it does not leave.
     pub(crate) fn push_head(&self, envelope: &Envelope, message: &HeadMessage) -> bool {
         self.has_room_for_heads()
-            && self.push_whole(envelope, |heads, blocks| encode_head(envelope, message, heads, blocks))
+            && self.push_whole(message.kind(), envelope, |heads, blocks| encode_head(envelope, message, heads, blocks))
     }
 
     /// Queues a plain call, or its reply; false if it does not leave.
     pub(super) fn push_call(&self, envelope: &Envelope, message: &CallMessage) -> bool {
         self.has_room_for_heads()
-            && self.push_whole(envelope, |heads, blocks| encode_call(envelope, message, heads, blocks))
+            && self.push_whole(message.kind(), envelope, |heads, blocks| encode_call(envelope, message, heads, blocks))
     }
 
     fn push_whole(
         &self,
+        kind: Kind,
         envelope: &Envelope,
         encode: impl FnOnce(&mut Vec<u8>, &mut Vec<SharedBuf>) -> Result<(), WireError>,
     ) -> bool {
         if !self.has_room() {
             return false;
         }
-        let queued = self.queue(|Outgoing { heads, blocks, .. }| encode(heads, blocks));
+        let queued = self.queue(kind, |Outgoing { heads, blocks, .. }| encode(heads, blocks));
         if let Err(error) = &queued {
             log::error!("group {}: a message was not sent: {error}", envelope.group);
         }
@@ -233,7 +246,8 @@ impl Link {
         if !self.has_room() {
             return;
         }
-        let queued = self.queue(|Outgoing { heads, .. }| encode_node(&Envelope::default(), message, heads));
+        let encode = |Outgoing { heads, .. }: &mut Outgoing| encode_node(&Envelope::default(), message, heads);
+        let queued = self.queue(message.kind(), encode);
         if let Err(error) = queued {
             log::error!("a message to node {} was not sent: {error}", self.node);
         }
@@ -331,12 +345,12 @@ pub(crate) struct Frames<'a> {
 impl<'a> Frames<'a> {
     /// Those of one that has not shown yet who it is: a longer frame is refused before memory is taken for it.
     pub(crate) fn of_stranger(stream: &'a TcpStream) -> Self {
-        Self { longest: HELLO_FRAME_BYTES_MAX, ..Self::behind(stream, IoBuf::new(0).freeze()) }
+        Self { longest: HELLO_FRAME_BYTES_MAX, ..Self::behind(stream, IoBuf::new(0).freeze(), Features::NONE) }
     }
 
-    /// Those behind what has come already.
-    pub(crate) fn behind(stream: &'a TcpStream, rest: SharedBuf) -> Self {
-        Self { stream, receiver: Receiver::new(), rest, longest: usize::MAX }
+    /// Those behind what has come already, where both sides have these features.
+    pub(crate) fn behind(stream: &'a TcpStream, rest: SharedBuf, agreed: Features) -> Self {
+        Self { stream, receiver: Receiver::of(agreed), rest, longest: usize::MAX }
     }
 
     /// What has come and was not looked at.
@@ -360,6 +374,7 @@ impl<'a> Frames<'a> {
                 return Ok(Some(frame));
             }
             if let Some(header) = FrameHeader::decode(&self.rest)? {
+                self.receiver.judge(&header)?;
                 if header.frame_bytes() > self.longest {
                     return Err(WireError::field("hello", "length of the frame", header.frame_bytes() as u64));
                 }

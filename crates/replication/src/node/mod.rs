@@ -37,7 +37,7 @@ pub(crate) use policy::Timers;
 pub use timing::Timing;
 
 use crate::fill::Owner;
-use crate::wire::ClusterKey;
+use crate::wire::{ClusterKey, Protocol};
 use cluster::{CatalogError, LeaseId, MapStore};
 use hello::accept;
 use map_side::MapSide;
@@ -49,6 +49,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 use store::Store;
@@ -70,6 +71,8 @@ pub(crate) struct Shared {
     pub(crate) key: ClusterKey,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
+    pub(crate) protocol: Protocol,
+    pub(crate) spoken: Spoken,
     pub(crate) timing: Timing,
     pub(crate) lines: Vec<CrossSender<Work>>,
     pub(crate) owner: Owner,
@@ -77,6 +80,29 @@ pub(crate) struct Shared {
     pub(crate) wants_families: AtomicBool,
     /// Per core: goes up as long as it moves.
     pub(crate) turned: Vec<AtomicU64>,
+}
+
+/// What was said and heard of what only a [rehearsed](Protocol::rehearsal) release has, and what should not have come.
+#[derive(Default)]
+pub(crate) struct Spoken {
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+    pub(crate) fields_sent: AtomicU64,
+    pub(crate) fields_received: AtomicU64,
+    pub(crate) refused: AtomicU64,
+}
+
+/// See [`Node::spoken`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpokenCounts {
+    /// Frames that only a rehearsed release has, sent.
+    pub sent: u64,
+    /// Such frames received.
+    pub received: u64,
+    /// Beats received with the field that such a release appends, from nodes that have it, too.
+    pub fields_received: u64,
+    /// Connections that were closed because of what no node sends.
+    pub refused: u64,
 }
 
 /// What a node is started with.
@@ -87,6 +113,8 @@ pub struct NodeConfig {
     pub key: ClusterKey,
     /// Which node of it this is.
     pub node: NodeId,
+    /// What it speaks.
+    pub protocol: Protocol,
     /// Where other nodes reach it; they find it in the map.
     pub address: SocketAddr,
     /// Its cores; the caller runs on the first one.
@@ -115,7 +143,7 @@ impl Node {
     /// # Panics
     /// Without a core.
     pub async fn start(config: NodeConfig) -> io::Result<Self> {
-        let NodeConfig { cluster, key, node, address, cores, map, timing, owner } = config;
+        let NodeConfig { cluster, key, node, protocol, address, cores, map, timing, owner } = config;
         assert!(!cores.is_empty(), "a node has a core");
         let listener = TcpListener::bind(address)?;
         let address = listener.local_address();
@@ -125,6 +153,8 @@ impl Node {
             key,
             node,
             incarnation: Incarnation(runtime::wall_clock_ns()),
+            protocol,
+            spoken: Spoken::default(),
             timing,
             lines,
             owner,
@@ -167,6 +197,23 @@ impl Node {
         let mut all: Vec<_> = known.iter().map(|(node, address)| (*node, *address)).collect();
         all.sort_unstable();
         all
+    }
+
+    /// Nodes with which there is no connection because they speak no version of the protocol that this one does, each with what
+    /// to do.
+    pub fn apart(&self) -> Vec<(NodeId, String)> {
+        self.first.apart.borrow().iter().map(|(node, why)| (*node, why.clone())).collect()
+    }
+
+    /// What was said and heard of a later release than this one, since the start.
+    pub fn spoken(&self) -> SpokenCounts {
+        let spoken = &self.first.shared.spoken;
+        SpokenCounts {
+            sent: spoken.sent.load(Relaxed),
+            received: spoken.received.load(Relaxed),
+            fields_received: spoken.fields_received.load(Relaxed),
+            refused: spoken.refused.load(Relaxed),
+        }
     }
 
     /// The lease of the node's session in the map: what is put under it goes with the session. It may have just ended.

@@ -1,8 +1,8 @@
 //! Beats: a node lives, and grants leases (R7, R8, R19 of docs/replication.md).
 
-use super::WireError;
 use super::body::{Body, begin_fixed, end_list};
 use super::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at, u128_at};
+use super::{Features, WireError};
 use types::{Epoch, GroupId, Incarnation, StoreId};
 
 /// Most stores of one node.
@@ -74,13 +74,14 @@ impl Cores {
 ///
 /// | at | bytes | field |
 /// |---|---|---|
-/// | 0 | 2 | length of the fixed part: 56 |
+/// | 0 | 2 | length of the fixed part: 56, or 64 |
 /// | 2 | 2 | number of stores |
 /// | 4 | 4 | zero |
 /// | 8 | 8 | when it was sent: the sender's monotonic clock, ns; the answer has the same |
 /// | 16 | 8 | incarnation of the node |
 /// | 24 | 32 | cores that have turned since the last beat: bits |
-/// | 56 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), bits (2): 1 it takes no new blocks, 2 the map has answered its node within the last second |
+/// | 56 | 8 | of a rehearsed release alone, and read by such: how many beats it has sent |
+/// | 56 or 64 | 32 × stores | store (16), its incarnation (8), shards (2), core of the first (2), cores of the node (2), bits (2): 1 it takes no new blocks, 2 the map has answered its node within the last second |
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beat {
     /// When it was sent, on the sender's clock.
@@ -91,15 +92,25 @@ pub struct Beat {
     pub cores: Cores,
     /// Its stores: at most [`MAX_STORES_NAMED`].
     pub stores: Vec<StoreLine>,
+    /// Of a rehearsed release: how many it has sent.
+    pub count: Option<u64>,
 }
 
 impl Beat {
     const WHAT: &'static str = "beat";
     const FIXED_BYTES: usize = 56;
+    /// With the field that a rehearsed release appends.
+    const LATER_BYTES: usize = 64;
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         let start = out.len();
-        encode_stores::<{ Self::FIXED_BYTES }>(Self::WHAT, &self.stores, out)?;
+        match self.count {
+            None => encode_stores::<{ Self::FIXED_BYTES }>(Self::WHAT, &self.stores, out)?,
+            Some(count) => {
+                encode_stores::<{ Self::LATER_BYTES }>(Self::WHAT, &self.stores, out)?;
+                put_u64(&mut out[start..], Self::FIXED_BYTES, count);
+            }
+        }
         let fixed = &mut out[start..];
         put_u64(fixed, 8, self.sent_ns);
         put_u64(fixed, 16, self.incarnation.0);
@@ -107,9 +118,12 @@ impl Beat {
         Ok(())
     }
 
-    pub(super) fn decode(meta: &[u8]) -> Result<Self, WireError> {
+    pub(super) fn decode(meta: &[u8], agreed: Features) -> Result<Self, WireError> {
         let (fixed, mut body) = Body::begin(Self::WHAT, meta, Self::FIXED_BYTES)?;
+        // Who does not have the feature is of an older release, and skips what it does not know.
+        let is_later = agreed.has(Features::REHEARSAL) && body.at() >= Self::LATER_BYTES;
         Ok(Self {
+            count: is_later.then(|| u64_at(meta, Self::FIXED_BYTES)),
             sent_ns: u64_at(fixed, 8),
             incarnation: Incarnation(u64_at(fixed, 16)),
             cores: Cores::decode(&fixed[24..24 + Cores::BYTES]),

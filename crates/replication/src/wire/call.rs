@@ -60,7 +60,7 @@ impl CallMessage {
     const BYTES: usize = 16;
     const WHAT: &'static str = "call";
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Call(..) => Kind::Call,
             Self::Reply(_) => Kind::Reply,

@@ -7,7 +7,7 @@
 use super::entries::Packed;
 use super::frame::{FRAME_HEADER_BYTES, FrameHeader};
 use super::message::{decode_message, encode_message, kind_of, record_of};
-use super::{CallMessage, Envelope, FillMessage, HeadMessage, Kind, NodeMessage, WireError};
+use super::{CallMessage, Envelope, Features, FillMessage, HeadMessage, Kind, NodeMessage, WireError};
 use crate::protocol::{Membership, Message};
 use runtime::SharedBuf;
 use std::sync::Arc;
@@ -206,15 +206,33 @@ pub struct Frame {
 /// The receiving side of one connection. After an error it is of no use: the connection is to be closed.
 #[derive(Debug, Default)]
 pub struct Receiver {
+    /// What both sides have.
+    agreed: Features,
     records: Records,
     /// A list for the entries of the next frame.
     spare: Vec<Entry>,
 }
 
 impl Receiver {
-    /// Of a connection on which nothing came.
+    /// Of a connection on which nothing came, and nothing is agreed on.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same where both sides have these.
+    pub fn of(agreed: Features) -> Self {
+        Self { agreed, ..Self::default() }
+    }
+
+    /// Whether such a frame may come on this connection: looked at before a byte of its body is kept.
+    ///
+    /// # Errors
+    /// A kind that was not agreed on.
+    pub fn judge(&self, header: &FrameHeader) -> Result<(), WireError> {
+        match self.agreed.has(header.kind.needs()) {
+            true => Ok(()),
+            false => Err(WireError::NotAgreed { kind: header.kind }),
+        }
     }
 
     /// The frame at the front of `bytes`, of [`FrameHeader::frame_bytes`]; `None` if it is not all there. For what came
@@ -224,6 +242,7 @@ impl Receiver {
     /// As of [`FrameHeader::decode`] and [`decode`](Self::decode).
     pub fn frame(&mut self, bytes: &SharedBuf) -> Result<Option<Frame>, WireError> {
         let Some(header) = FrameHeader::decode(bytes)? else { return Ok(None) };
+        self.judge(&header)?;
         if bytes.len() < header.frame_bytes() {
             return Ok(None);
         }
@@ -241,15 +260,16 @@ impl Receiver {
     /// What the body says that came with this header; entries share its memory.
     ///
     /// # Errors
-    /// Bytes that changed on their way, fields that no sender sends, a record that never came, entries that do not follow
+    /// A kind that was not agreed on, bytes that changed on their way, fields that no sender sends, a record that never came, entries that do not follow
     /// each other or are not the frame's group's, blocks that are not those that were written.
     pub fn decode(&mut self, header: &FrameHeader, body: &SharedBuf) -> Result<Said, WireError> {
+        self.judge(header)?;
         let meta = header.meta_of(body)?;
         if header.kind.is_of_call() {
             return CallMessage::decode(header.kind, meta.len(), body).map(Said::Call);
         }
         if !header.kind.is_of_group() {
-            return NodeMessage::decode(header.kind, meta).map(Said::Node);
+            return NodeMessage::decode(header.kind, meta, self.agreed).map(Said::Node);
         }
         if header.kind.is_of_fill() {
             return FillMessage::decode(header.kind, meta.len(), body).map(Said::Fill);

@@ -10,9 +10,9 @@ pub enum WireError {
     /// The first bytes are not those of a frame.
     #[error("not cairn's node protocol (no magic number): something else is connected to this port")]
     Magic,
-    /// The frame is of another version of the protocol.
+    /// The header is of another version.
     #[error(
-        "version {found} of the node protocol, this node speaks {supported}: run the same release of cairn on both"
+        "frames of version {found}, this node reads those of {supported}: upgrade the older of the two nodes to the release of the newer"
     )]
     Version {
         /// Of the frame.
@@ -31,6 +31,15 @@ pub enum WireError {
     Kind {
         /// Its number.
         found: u8,
+    },
+    /// A kind of frame that the two sides of the connection have not agreed on.
+    #[error(
+        "frame of kind {kind:?}, which needs features that were not agreed on here (bits {:#x}): a bug of the sender, report it",
+        kind.needs().0
+    )]
+    NotAgreed {
+        /// Which.
+        kind: Kind,
     },
     /// Bytes changed on their way.
     #[error("{what}: its sum is {found:08x} and should be {expected:08x}: bytes changed on their way")]

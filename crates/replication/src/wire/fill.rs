@@ -187,7 +187,7 @@ pub enum Fill {
 }
 
 impl FillMessage {
-    pub(super) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         match self.says {
             Fill::Compare => Kind::Compare,
             Fill::Leaves { .. } => Kind::Leaves,

@@ -1,15 +1,15 @@
 //! The header of every frame.
 
 use super::bytes::{put_u16, put_u32, put_u64, put_u128, u16_at, u32_at, u64_at, u128_at};
-use super::{MAX_BLOCKS_BYTES, WireError};
+use super::{Features, MAX_BLOCKS_BYTES, WireError};
 use runtime::buf::ALIGNMENT;
 use store::format::Crc32c;
 use types::{GroupId, Incarnation, StoreId};
 
 /// Length of the header.
 pub const FRAME_HEADER_BYTES: usize = 112;
-/// Version of the header, and of the bodies that this build sends.
-pub const WIRE_VERSION: u16 = 2;
+/// Version of the header, by the version of the protocol that it came with: of bodies and kinds the hello tells.
+pub const WIRE_VERSION: u16 = 3;
 /// Longest body: blocks, and room for the heads of as many entries as one frame may carry.
 pub const MAX_BODY_BYTES: usize = MAX_META_BYTES as usize + MAX_BLOCKS_BYTES as usize;
 /// Longest meta part of a frame that carries entries: 4,096 writes of one block take 352 KiB.
@@ -22,8 +22,6 @@ const MAX_SMALL_META_BYTES: u32 = 4 << 10;
 const WHAT: &str = "frame header";
 /// The last byte is the version of the few fields that come before any other can be judged.
 const MAGIC: [u8; 4] = *b"CRN\x01";
-/// Features that a reader must know and this build does.
-const FEATURES: u64 = 0;
 const HEADER_SUM_AT: usize = 108;
 const _: () = assert!(HEADER_SUM_AT + 4 == FRAME_HEADER_BYTES && FRAME_HEADER_BYTES.is_multiple_of(8));
 
@@ -53,6 +51,8 @@ pub enum Kind {
     Reply = 21,
     /// The supervisor of a node says that lives of its stores are over.
     Dead = 22,
+    /// Says nothing: a release after this one has it, for tests.
+    Rehearsed = 23,
     /// [`Message::Prepare`](crate::protocol::Message::Prepare).
     Prepare = 32,
     /// [`Message::Prepared`](crate::protocol::Message::Prepared).
@@ -101,7 +101,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::Hello,
         Self::HelloAnswer,
         Self::HelloRefused,
@@ -113,6 +113,7 @@ impl Kind {
         Self::Call,
         Self::Reply,
         Self::Dead,
+        Self::Rehearsed,
         Self::Prepare,
         Self::Prepared,
         Self::Ask,
@@ -139,6 +140,14 @@ impl Kind {
 
     fn from_byte(byte: u8) -> Result<Self, WireError> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte).ok_or(WireError::Kind { found: byte })
+    }
+
+    /// What the other side must have to be sent it: whoever sends looks at what was agreed on, and whoever receives, too.
+    pub fn needs(self) -> Features {
+        match self {
+            Self::Rehearsed => Features::REHEARSAL,
+            _ => Features::NONE,
+        }
     }
 
     /// Whether it is about a group, to or from one of its stores; else it is between two nodes.
@@ -245,12 +254,12 @@ pub struct Envelope {
 /// | at | bytes | field |
 /// |---|---|---|
 /// | 0 | 4 | magic: `CRN`, 1 |
-/// | 4 | 2 | version, 1 |
+/// | 4 | 2 | version, 3 |
 /// | 6 | 1 | kind |
 /// | 7 | 1 | class: 0 client, 1 recovery, 2 scrub |
 /// | 8 | 4 | length of the meta part |
 /// | 12 | 4 | length of the blocks behind it |
-/// | 16 | 8 | features that the reader must know: bits, none yet |
+/// | 16 | 8 | features that the reader must have: bits, [`Kind::needs`] |
 /// | 24 | 16 | sender's store |
 /// | 40 | 16 | receiver's store |
 /// | 56 | 8 | sender's incarnation |
@@ -305,7 +314,7 @@ impl FrameHeader {
         out[7] = class as u8;
         put_u32(out, 8, self.meta_bytes);
         put_u32(out, 12, self.blocks_bytes);
-        put_u64(out, 16, FEATURES);
+        put_u64(out, 16, self.kind.needs().0);
         put_u128(out, 24, sender.0);
         put_u128(out, 40, receiver.0);
         put_u64(out, 56, incarnation.0);
@@ -339,12 +348,17 @@ impl FrameHeader {
         if expected != found {
             return Err(WireError::Sum { what: WHAT, expected, found });
         }
-        let unknown = u64_at(from, 16) & !FEATURES;
+        let needs = u64_at(from, 16);
+        let unknown = needs & !Features::KNOWN.0;
         if unknown != 0 {
             return Err(WireError::Features { bits: unknown });
         }
+        let kind = Kind::from_byte(from[6])?;
+        if needs != kind.needs().0 {
+            return Err(WireError::field(WHAT, "features that the reader must have", needs));
+        }
         let header = Self {
-            kind: Kind::from_byte(from[6])?,
+            kind,
             envelope: Envelope {
                 class: Class::from_byte(from[7])?,
                 sender: StoreId(u128_at(from, 24)),

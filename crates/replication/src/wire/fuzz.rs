@@ -21,7 +21,8 @@ pub fn frames(bytes: &[u8]) {
 
 fn connection(bytes: &[u8]) {
     let mut rest = IoBuf::copy_of(&bytes[..bytes.len().min(LARGEST)]).freeze();
-    let (mut receiver, mut sender, mut mirror) = (Receiver::new(), Sender::new(), Receiver::new());
+    let (mut receiver, mut sender, mut mirror) =
+        (Receiver::of(Features::KNOWN), Sender::new(), Receiver::of(Features::KNOWN));
     while let Ok(Some(frame)) = receiver.frame(&rest) {
         let again = encode(&mut sender, &frame.header.envelope, &frame.said);
         let again = mirror.frame(&IoBuf::copy_of(&again).freeze()).expect("what was encoded is good");
@@ -204,8 +205,7 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         incarnation: Incarnation(41),
         to_core: 3,
         core: 2,
-        version: WIRE_VERSION,
-        features: 0,
+        speaks: Protocol { oldest: 2, newest: 3, features: Features(5), release: Release([1, 22, 333]) },
         nonce: [0x5a; 32],
         proof: [0; 32],
     };
@@ -233,7 +233,21 @@ fn node_samples() -> Vec<(&'static str, NodeMessage)> {
         ("hello-answer", NodeMessage::HelloAnswer(Hello { node: NodeId(4), proof: [0xa5; 32], ..hello })),
         ("hello-proof", NodeMessage::HelloProof([0xa6; 32])),
         ("hello-refused", NodeMessage::HelloRefused(HelloRefused { reason })),
-        ("beat", NodeMessage::Beat(Beat { sent_ns: 123_456_789, incarnation, cores, stores })),
+        (
+            "beat",
+            NodeMessage::Beat(Beat { sent_ns: 123_456_789, incarnation, cores, stores: stores.clone(), count: None }),
+        ),
+        (
+            "beat-rehearsed",
+            NodeMessage::Beat(Beat {
+                sent_ns: 5,
+                incarnation,
+                cores,
+                stores: stores[..1].to_vec(),
+                count: Some(0xbea7),
+            }),
+        ),
+        ("rehearsed", NodeMessage::Rehearsed(Rehearsed { count: 0x5e7 })),
         ("beat-answer", NodeMessage::BeatAnswer(answer(Grants::AllBut(excepted)))),
         ("ping", NodeMessage::Ping),
         ("pong", NodeMessage::Pong),

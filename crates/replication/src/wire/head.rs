@@ -157,7 +157,7 @@ pub enum HeadMessage {
 }
 
 impl HeadMessage {
-    pub(super) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Request(_) => Kind::Request,
             Self::Answer(_) => Kind::Answer,

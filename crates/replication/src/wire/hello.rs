@@ -3,7 +3,7 @@
 use super::body::{Body, begin_fixed, end_list};
 use super::bytes::{put_u16, put_u32, put_u64, put_u128, u16_at, u32_at, u64_at, u128_at};
 use super::key::{NONCE_BYTES, PROOF_BYTES};
-use super::{Beat, BeatAnswer, Dead, Kind, WireError};
+use super::{Beat, BeatAnswer, Dead, Features, Kind, Protocol, Release, WireError};
 use types::{ClusterId, Incarnation, NodeId};
 
 /// Longest text of a [`HelloRefused`]; more is left out.
@@ -52,6 +52,8 @@ pub enum NodeMessage {
     Pong,
     /// Lives of stores are over.
     Dead(Dead),
+    /// Nothing: see [`Rehearsed`].
+    Rehearsed(Rehearsed),
 }
 
 impl NodeMessage {
@@ -67,6 +69,7 @@ impl NodeMessage {
             Self::Ping => Kind::Ping,
             Self::Pong => Kind::Pong,
             Self::Dead(_) => Kind::Dead,
+            Self::Rehearsed(_) => Kind::Rehearsed,
         }
     }
 
@@ -78,13 +81,14 @@ impl NodeMessage {
             Self::Beat(beat) => return beat.encode(out),
             Self::BeatAnswer(answer) => return answer.encode(out),
             Self::Dead(dead) => return dead.encode(out),
+            Self::Rehearsed(rehearsed) => rehearsed.encode(out),
             Self::Ping | Self::Pong => drop(begin_fixed::<PING_BYTES>(out)),
         }
         Ok(())
     }
 
-    /// `kind` is one between nodes.
-    pub(super) fn decode(kind: Kind, meta: &[u8]) -> Result<Self, WireError> {
+    /// `kind` is one between nodes, `agreed` what both sides have.
+    pub(super) fn decode(kind: Kind, meta: &[u8], agreed: Features) -> Result<Self, WireError> {
         Ok(match kind {
             Kind::Hello => Self::Hello(Hello::decode(meta)?),
             Kind::HelloAnswer => Self::HelloAnswer(Hello::decode(meta)?),
@@ -93,10 +97,11 @@ impl NodeMessage {
                 Self::HelloProof(array_at(fixed, 8))
             }
             Kind::HelloRefused => Self::HelloRefused(HelloRefused::decode(meta)?),
-            Kind::Beat => Self::Beat(Beat::decode(meta)?),
+            Kind::Beat => Self::Beat(Beat::decode(meta, agreed)?),
             Kind::BeatAnswer => Self::BeatAnswer(BeatAnswer::decode(meta)?),
             Kind::Ping => Body::begin("ping", meta, PING_BYTES).map(|_| Self::Ping)?,
             Kind::Dead => Self::Dead(Dead::decode(meta)?),
+            Kind::Rehearsed => Self::Rehearsed(Rehearsed::decode(meta)?),
             Kind::Pong => Body::begin("pong", meta, PING_BYTES).map(|_| Self::Pong)?,
             of_group => unreachable!("{of_group:?} is between stores"),
         })
@@ -107,17 +112,22 @@ impl NodeMessage {
 ///
 /// | at | bytes | field |
 /// |---|---|---|
-/// | 0 | 2 | length of the fixed part: 112 |
+/// | 0 | 2 | length of the fixed part: 120 |
 /// | 2 | 2 | newest version of the protocol that the node speaks |
 /// | 4 | 4 | node |
 /// | 8 | 16 | cluster |
 /// | 24 | 8 | incarnation of the node |
 /// | 32 | 2 | its core that the connection belongs to |
 /// | 34 | 2 | the other node's core that is meant |
-/// | 36 | 4 | zero |
-/// | 40 | 8 | features that the node has: bits, none yet |
+/// | 36 | 2 | oldest version of the protocol that the node speaks |
+/// | 38 | 2 | zero |
+/// | 40 | 8 | features that the node has: bits, [`Features`] |
 /// | 48 | 32 | drawn for this hello |
 /// | 80 | 32 | in an answer: the proof that the node knows the cluster's key; else zero |
+/// | 112 | 6 | release of the node: major, minor, patch (2 each) |
+/// | 118 | 2 | zero |
+///
+/// It never gets longer: the proofs are over these fields, and what a later release has to say goes behind them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// The cluster it is of.
@@ -130,10 +140,8 @@ pub struct Hello {
     pub core: u16,
     /// The other node's core that is meant.
     pub to_core: u16,
-    /// The newest version it speaks.
-    pub version: u16,
-    /// What it has.
-    pub features: u64,
+    /// What it speaks.
+    pub speaks: Protocol,
     /// Drawn for this hello, so that no proof of another fits it.
     pub nonce: [u8; NONCE_BYTES],
     /// In an answer.
@@ -142,19 +150,22 @@ pub struct Hello {
 
 impl Hello {
     const WHAT: &'static str = "hello";
-    pub(super) const FIXED_BYTES: usize = 112;
+    pub(super) const FIXED_BYTES: usize = 120;
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let fixed = begin_fixed::<{ Self::FIXED_BYTES }>(out);
-        put_u16(fixed, 2, self.version);
+        let Protocol { oldest, newest, features, release } = self.speaks;
+        put_u16(fixed, 2, newest);
         put_u32(fixed, 4, self.node.0);
         put_u128(fixed, 8, self.cluster.0);
         put_u64(fixed, 24, self.incarnation.0);
         put_u16(fixed, 32, self.core);
         put_u16(fixed, 34, self.to_core);
-        put_u64(fixed, 40, self.features);
+        put_u16(fixed, 36, oldest);
+        put_u64(fixed, 40, features.0);
         fixed[48..80].copy_from_slice(&self.nonce);
         fixed[80..112].copy_from_slice(&self.proof);
+        release.0.into_iter().enumerate().for_each(|(place, number)| put_u16(fixed, 112 + 2 * place, number));
     }
 
     fn decode(meta: &[u8]) -> Result<Self, WireError> {
@@ -165,11 +176,41 @@ impl Hello {
             incarnation: Incarnation(u64_at(fixed, 24)),
             core: u16_at(fixed, 32),
             to_core: u16_at(fixed, 34),
-            version: u16_at(fixed, 2),
-            features: u64_at(fixed, 40),
+            speaks: Protocol {
+                oldest: u16_at(fixed, 36),
+                newest: u16_at(fixed, 2),
+                features: Features(u64_at(fixed, 40)),
+                release: Release(std::array::from_fn(|place| u16_at(fixed, 112 + 2 * place))),
+            },
             nonce: array_at(fixed, 48),
             proof: array_at(fixed, 80),
         })
+    }
+}
+
+/// What a node says to one that has [`Features::REHEARSAL`] and to no other.
+///
+/// | at | bytes | field |
+/// |---|---|---|
+/// | 0 | 2 | length of the fixed part: 16 |
+/// | 2 | 6 | zero |
+/// | 8 | 8 | how many it has sent on all connections |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rehearsed {
+    /// How many it has sent.
+    pub count: u64,
+}
+
+impl Rehearsed {
+    const FIXED_BYTES: usize = 16;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_u64(begin_fixed::<{ Self::FIXED_BYTES }>(out), 8, self.count);
+    }
+
+    fn decode(meta: &[u8]) -> Result<Self, WireError> {
+        let (fixed, _) = Body::begin("what is rehearsed", meta, Self::FIXED_BYTES)?;
+        Ok(Self { count: u64_at(fixed, 8) })
     }
 }
 

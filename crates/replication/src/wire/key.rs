@@ -8,15 +8,17 @@
 //! ```
 //!
 //! A proof is a keyed BLAKE2s (RFC 7693) of 32 bytes over who speaks and all that was said so far: so none can be used again, on
-//! another connection, or in the other direction. Hashed are the fields of the first version, as they are laid out there, whatever a
-//! later one appends. What follows on the connection is summed against accidents and not against
+//! another connection, or in the other direction, and nobody on the way makes two nodes speak an older version, or without a feature,
+//! that both have: these are in the hellos. What follows on the connection is summed against accidents and not against
 //! somebody on the way who changes it: that is for a network of the cluster's own, or IPsec, WireGuard.
 
+use super::Protocol;
 use super::hello::Hello;
 use blake2::Blake2sMac;
 use blake2::digest::consts::U32;
 use blake2::digest::{FixedOutput, Update};
 use std::fmt;
+use types::{Mutant, mutant};
 
 /// Length of a proof.
 pub const PROOF_BYTES: usize = 32;
@@ -52,8 +54,10 @@ impl ClusterKey {
             Blake2sMac::<U32>::new_with_salt_and_personal(&self.0, &[], &[]).expect("a key of 32 bytes is allowed");
         mac.update(who);
         let mut said = Vec::with_capacity(2 * Hello::FIXED_BYTES);
-        hello.encode(&mut said);
-        answer.encode(&mut said);
+        for said_by in [hello, answer] {
+            let speaks = if mutant(Mutant::DowngradeUnseen) { Protocol::default() } else { said_by.speaks };
+            Hello { speaks, ..*said_by }.encode(&mut said);
+        }
         mac.update(&said);
         mac.finalize_fixed().into()
     }

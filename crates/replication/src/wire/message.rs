@@ -16,7 +16,7 @@ use store::Entry;
 use types::{Epoch, GroupId, Seq, Term};
 
 /// The frame that a message travels in.
-pub(super) fn kind_of(message: &Message) -> Kind {
+pub(crate) fn kind_of(message: &Message) -> Kind {
     match message {
         Message::Prepare { .. } => Kind::Prepare,
         Message::Prepared { .. } => Kind::Prepared,

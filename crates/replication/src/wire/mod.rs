@@ -11,7 +11,7 @@
 //!
 //! **Promises.** A header is judged, and with it every length, before a byte of body is kept. No byte of a frame counts
 //! that is not under a sum. What a later version appends to a body is skipped: each begins with the length of its fixed
-//! part. A later kind of frame, or a feature that its reader must know, is refused, with what to do. Nothing that is
+//! part. A kind of frame that is not known, or that the two sides have not agreed on ([`Protocol`]), is refused, with what to do. Nothing that is
 //! decoded makes the protocol or a store panic: sequences and epochs leave room to count on, histories and entries rise,
 //! and no entry is longer than a store takes.
 //!
@@ -28,6 +28,7 @@
 //! | 18, 19 | ping, its answer | nothing but the length of the fixed part, 8 |
 //! | 20, 21 | plain call, its reply | [`CallMessage`] |
 //! | 22 | lives that are over | [`Dead`] |
+//! | 23 | of a rehearsed release alone, see [`Protocol::rehearsal`] | [`Rehearsed`] |
 //! | 40, 41 | request of a volume's head, its answer | [`Request`], [`Answer`] |
 //! | 48 … 59 | catch-up: compare, leaves, pending, skip, skipped, unit begin, part, end, taken, filled, layers; scrub: digest | [`FillMessage`] |
 //! | 32 … 39 | prepare, prepared, ask, told, fetch, fetched, refused, gave up | [`Message`](crate::protocol::Message): see `message` |
@@ -51,6 +52,7 @@ mod history;
 mod key;
 mod message;
 mod record;
+mod versions;
 
 pub use beat::{Beat, BeatAnswer, Cores, Excepted, Grants, MAX_EXCEPTED, MAX_STORES_NAMED, StoreLine};
 pub use call::{CallMessage, MAX_CALL_BYTES, MAX_CALL_HEAD_BYTES, Parcel, Service};
@@ -65,12 +67,14 @@ pub use frame::{
     Class, Envelope, FRAME_HEADER_BYTES, FrameHeader, Kind, MAX_BODY_BYTES, RequestId, TraceId, WIRE_VERSION,
 };
 pub use head::{Answer, AnsweredBlock, HeadMessage, Refusal, Request, Wants};
-pub use hello::{Hello, HelloRefused, MAX_REASON_BYTES, NodeMessage};
+pub use hello::{Hello, HelloRefused, MAX_REASON_BYTES, NodeMessage, Rehearsed};
 pub use history::MAX_HISTORY_EPOCHS;
 pub use key::{ClusterKey, NONCE_BYTES, PROOF_BYTES, same_proof};
 pub use record::MAX_MEMBERS;
 pub(crate) use record::{decode_record, encode_record};
+pub use versions::{Agreed, Apart, Features, PROTOCOL_NEWEST, PROTOCOL_OLDEST, Protocol, Release};
 
+pub(crate) use message::kind_of;
 use types::{Epoch, Seq};
 
 /// No group gets so far; above it the protocol could not count on.

@@ -3,11 +3,12 @@
 
 use cluster::{GroupRecord, MapStore, NodeRecord, Record, SimMap, Transaction, encode, keys};
 use replication::node::{Node, NodeConfig, Timing};
-use replication::wire::ClusterKey;
+use replication::wire::{ClusterKey, Protocol};
 use replication::{Access, GroupError, GroupRef, Place, Sought, Stamp, Standing};
 use runtime::sim::{DiskOptions, NodeOptions, SimDisk, SimNode, World};
 use runtime::{Device, IoBuf, SharedBuf};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -63,6 +64,8 @@ pub struct Cluster {
     pub nodes: Vec<SimNode>,
     pub disks: Vec<SimDisk>,
     processes: RefCell<Vec<Process>>,
+    /// What nodes speak that start from now on, where it is not what this build does.
+    pub speaks: RefCell<BTreeMap<usize, Protocol>>,
     /// Nodes that have a second store.
     with_spare: RefCell<Vec<usize>>,
 }
@@ -87,7 +90,8 @@ impl Cluster {
         let disks: Vec<_> = nodes.iter().zip(sizes).map(disk).collect();
         let (by_family, unheard) = (Cell::new(false), Cell::new(None));
         let (processes, with_spare) = (RefCell::default(), RefCell::default());
-        let this = Self { by_family, unheard, world, map, nodes, disks, processes, with_spare };
+        let speaks = RefCell::default();
+        let this = Self { by_family, unheard, world, map, nodes, disks, processes, speaks, with_spare };
         for index in 0..members {
             this.run(index, format(DISK, store_of(index)));
             let record = NodeRecord { id: NodeId(index as u32 + 1), address: this.address(index).to_string() };
@@ -144,6 +148,7 @@ impl Cluster {
             cluster: CLUSTER,
             key: KEY,
             node: NodeId(index as u32 + 1),
+            protocol: self.speaks.borrow().get(&index).copied().unwrap_or_else(Protocol::of_this_build),
             address: self.address(index),
             cores: self.nodes[index].cores(),
             map: self.map.handle_for(NodeId(index as u32 + 1)),
@@ -165,6 +170,12 @@ impl Cluster {
             node.begin(stores).await.expect("the map answers");
             *process.borrow_mut() = Some(Rc::new(node));
         });
+    }
+
+    /// What runs on a node says of itself.
+    pub fn of_node<T: 'static>(&self, index: usize, of: impl FnOnce(&Node) -> T + 'static) -> T {
+        let process = self.processes.borrow()[index].clone();
+        self.run(index, async move { of(process.borrow().as_ref().expect("it is up")) })
     }
 
     pub fn crash(&self, index: usize) {

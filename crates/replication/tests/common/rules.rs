@@ -7,7 +7,7 @@ use cluster::WantedRecord;
 #[cfg(feature = "mutants")]
 use replication::Place;
 use replication::obituary::{Next, Obituary};
-use replication::wire::{ClusterKey, Dead, Envelope, Hello, NodeMessage, Receiver, Said, WIRE_VERSION, encode_node};
+use replication::wire::{ClusterKey, Dead, Envelope, Hello, NodeMessage, Protocol, Receiver, Said, encode_node};
 use replication::{GroupError, Stamp, Standing};
 use runtime::sim::NodeOptions;
 use runtime::{IoBuf, TcpStream};
@@ -39,16 +39,16 @@ pub fn two_of_three() -> Cluster {
     cluster
 }
 
-/// What a node says to who connects, says that it is node 9 of the cluster, shows such a proof, and asks whether it lives.
-fn said_to(cluster: &Cluster, key: ClusterKey) -> Vec<NodeMessage> {
+/// What a node says to who connects, says that it is node 9 of the cluster, shows such a proof, and asks whether it lives. `comes`: what
+/// the node hears of what it speaks.
+pub fn said_to(cluster: &Cluster, key: ClusterKey, (speaks, comes): (Protocol, Protocol)) -> Vec<NodeMessage> {
     let address = cluster.address(0);
     let node = cluster.world.add_node(1, NodeOptions::default());
     let talk = async move {
         let stream = TcpStream::connect(address).await.expect("it listens");
-        let hello =
-            Hello { cluster: CLUSTER, node: NodeId(9), version: WIRE_VERSION, nonce: [1; 32], ..Hello::default() };
+        let hello = Hello { cluster: CLUSTER, node: NodeId(9), speaks, nonce: [1; 32], ..Hello::default() };
         let (mut said, mut come) = (Vec::new(), IoBuf::new(0));
-        send(&stream, &[NodeMessage::Hello(hello)]).await;
+        send(&stream, &[NodeMessage::Hello(Hello { speaks: comes, ..hello })]).await;
         while let Ok(Ok(more)) = runtime::timeout(5 * SECOND, stream.recv()).await
             && !more.is_empty()
         {
@@ -84,9 +84,10 @@ async fn send(stream: &TcpStream, messages: &[NodeMessage]) {
 pub fn a_stranger_is_not_listened_to() {
     let cluster = three();
     cluster.wait_for_primary(&[0], SOON);
-    let known = said_to(&cluster, KEY);
+    let speaks = (Protocol::of_this_build(), Protocol::of_this_build());
+    let known = said_to(&cluster, KEY, speaks);
     assert!(matches!(known[..], [NodeMessage::HelloAnswer(_), NodeMessage::Pong, ..]), "{known:?}");
-    let stranger = said_to(&cluster, ClusterKey([8; 32]));
+    let stranger = said_to(&cluster, ClusterKey([8; 32]), speaks);
     let [NodeMessage::HelloAnswer(_), NodeMessage::HelloRefused(refused)] = &stranger[..] else {
         panic!("{stranger:?}")
     };

@@ -163,6 +163,8 @@ pub struct Report {
     pub replaced: u64,
     /// Reigns of primaries.
     pub reigns: u64,
+    /// Frames and fields that only a later release has, which nodes of it have heard beside others that do not know them.
+    pub rehearsed: u64,
     /// Attempts of heads at groups that are led elsewhere.
     pub far: u64,
     /// Commands that hosts sent again, and times that they reset a controller for want of an answer.
@@ -222,6 +224,7 @@ impl Report {
         self.faults.iter_mut().zip(other.faults).for_each(|(all, one)| *all += one);
         self.replaced += other.replaced;
         self.reigns += other.reigns;
+        self.rehearsed += other.rehearsed;
         self.far += other.far;
         self.resent += other.resent;
         self.resets += other.resets;
@@ -259,6 +262,7 @@ impl std::fmt::Display for Report {
             write!(f, "{} writes without the map, ", self.without_map)?;
             write!(f, "{} asked afar, {} sent again, {} controllers reset, ", self.far, self.resent, self.resets)?;
             write!(f, "{} reigns, {} looks at all members, ", self.reigns, self.looks)?;
+            write!(f, "{} words of a later release, ", self.rehearsed)?;
             write!(f, "{:.2} virtual hours, ", self.virtual_time.as_secs_f64() / 3600.0)?;
             write!(f, "healed within {:.1} s, ", self.healed_in.as_secs_f64())?;
         }

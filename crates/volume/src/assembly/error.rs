@@ -1,7 +1,7 @@
 //! Why a node does not start, or a volume is not made.
 
 use crate::api::VolumeInfo;
-use cluster::{CatalogError, InvalidInput, MapError};
+use cluster::{CatalogError, InvalidInput, MapError, VersionError};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use types::{ClusterId, LayerId, NodeId, StoreId, VolumeId};
@@ -12,6 +12,9 @@ pub enum StartError {
     /// The map.
     #[error(transparent)]
     Map(#[from] CatalogError),
+    /// The cluster is at a version that the program does not speak.
+    #[error(transparent)]
+    Version(#[from] VersionError),
     /// Peers cannot reach the node where it was told that they do.
     #[error("cannot listen on {address} for other nodes: {message}")]
     Address {

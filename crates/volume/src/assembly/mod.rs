@@ -34,6 +34,7 @@ mod peers;
 mod raise;
 mod relocate;
 mod snapshots;
+mod speaks;
 mod standing;
 mod status;
 mod tables;
@@ -50,6 +51,7 @@ pub use error::{StartError, VolumeError};
 pub use making::PoolInfo;
 pub use peers::{Message, PeerNode, Testament};
 pub use relocate::Relocation;
+pub use speaks::Speaks;
 pub use standing::Standings;
 pub use status::{DeviceStatus, Fill, NodeStatus, REFUSED_PERCENT, WARNING_PERCENT};
 pub use trash::TrashedVolume;
@@ -63,13 +65,13 @@ use crate::limit::Limiter;
 use crate::message::LocalFuture;
 use crate::spec::{TableLayout, VolumeSpec};
 use cluster::{
-    CatalogError, ClusterKeyRecord, ClusterRecord, LayerRecord, MapStore, PoolRecord, VolumeRecord, begin_delete,
-    ensure, keys, list, load_table, say_address,
+    CatalogError, ClusterKeyRecord, ClusterRecord, LayerRecord, MapStore, PoolRecord, Versions, VolumeRecord,
+    begin_delete, ensure, keys, list, load_table, say_address,
 };
 use devices::{OpenDevice, Opener, Unusable};
 use owners::Owners;
 use replication::node::{NodeConfig, Timing};
-use replication::wire::ClusterKey;
+use replication::wire::{ClusterKey, Protocol};
 use runtime::channel::{WaitList, cross};
 use runtime::{CoreHandle, TaskHandle};
 use std::cell::{Cell, RefCell};
@@ -84,8 +86,6 @@ use std::time::Duration;
 use trash::Trash;
 use types::{ClusterId, FamilyId, KeyId, NodeId, StoreId, VolumeId};
 
-/// Formats that this program writes into a new cluster.
-const CLUSTER_VERSION: u32 = 1;
 /// At a clean stop, commands in flight get so long to end.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
@@ -183,10 +183,10 @@ impl Assembly {
         node: NodeId,
         devices: &[PathBuf],
     ) -> Result<Vec<StoreId>, StartError> {
-        Self::register_with(map, node, devices, Blank::Format).await
+        Self::register_with(map, node, devices, (Blank::Format, Speaks::of_this_build())).await
     }
 
-    /// The same, with a say about blank devices.
+    /// The same, with a say about blank devices, and what the program speaks.
     ///
     /// # Errors
     /// As of [`start`](Self::start).
@@ -194,9 +194,10 @@ impl Assembly {
         map: &Arc<dyn MapStore>,
         node: NodeId,
         devices: &[PathBuf],
-        blank: Blank,
+        (blank, speaks): (Blank, Speaks),
     ) -> Result<Vec<StoreId>, StartError> {
         let cluster = ensure(&**map, new_cluster()).await?.record;
+        cluster.admits(speaks.cluster_versions)?;
         let opener = Opener::new(map, cluster.id, node, blank).await?;
         let mut stores = Vec::with_capacity(devices.len());
         for path in devices {
@@ -211,9 +212,18 @@ impl Assembly {
     /// A device, store or map that cannot be opened, or does not belong together. A group that cannot start does not
     /// fail the node: [`status`](Self::status) says so.
     pub async fn start(options: NodeOptions) -> Result<Self, StartError> {
+        Self::start_speaking(options, Speaks::of_this_build()).await
+    }
+
+    /// The same, with what the program speaks.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub async fn start_speaking(options: NodeOptions, speaks: Speaks) -> Result<Self, StartError> {
         let NodeOptions { node, address, cores, devices: paths, blank, map } = options;
         assert!(!cores.is_empty(), "a node has a core");
         let cluster = ensure(&*map, new_cluster()).await?.record;
+        cluster.admits(speaks.cluster_versions)?;
         let opener = Opener::new(&map, cluster.id, node, blank).await?;
         let (mut devices, mut unusable) = (Vec::with_capacity(paths.len()), Vec::new());
         for path in &paths {
@@ -241,7 +251,8 @@ impl Assembly {
         }
         growth::ensure_groups(&*map, &devices).await?;
         let owners = Arc::new(Owners::default());
-        let groups = Rc::new(start_groups(&map, (cluster.id, node, address), &cores, &owners).await?);
+        let groups =
+            Rc::new(start_groups(&map, (cluster.id, node, address), (&cores, &owners), speaks.protocol).await?);
         let started = Self::start_on(&groups, map, cores, (devices, unusable), (cluster.id, node, owners)).await;
         if started.is_err() {
             groups.stop().await;
@@ -489,7 +500,8 @@ impl Drop for Locked<'_> {
 
 fn new_cluster() -> ClusterRecord {
     let id = ClusterId(devices::random_u128());
-    ClusterRecord { id, cluster_version: CLUSTER_VERSION, created_at_ns: runtime::wall_clock_ns(), replicas: None }
+    let cluster_version = Versions::OF_THIS_BUILD.highest;
+    ClusterRecord { id, cluster_version, finished: None, created_at_ns: runtime::wall_clock_ns(), replicas: None }
 }
 
 fn new_cluster_key() -> ClusterKeyRecord {
@@ -543,14 +555,15 @@ async fn cluster_key(map: &dyn MapStore) -> Result<ClusterKey, StartError> {
 async fn start_groups(
     map: &Arc<dyn MapStore>,
     (cluster, node, address): (ClusterId, NodeId, SocketAddr),
-    cores: &[CoreHandle],
-    owners: &Arc<Owners>,
+    (cores, owners): (&[CoreHandle], &Arc<Owners>),
+    protocol: Protocol,
 ) -> Result<replication::node::Node, StartError> {
     let owners = owners.clone();
     let config = NodeConfig {
         cluster,
         key: cluster_key(&**map).await?,
         node,
+        protocol,
         address,
         cores: cores.to_vec(),
         map: map.clone(),

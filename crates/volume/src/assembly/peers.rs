@@ -3,8 +3,7 @@
 
 use super::{Assembly, VolumeError};
 use cluster::{
-    Change, DoorsRecord, MapError, Outcome, Record, Transaction, TrashTerm, VolumeRecord, VolumeState, encode, keys,
-    list,
+    CatalogError, DoorsRecord, Said, TrashTerm, VersionError, VolumeRecord, VolumeState, keys, list, say_doors,
 };
 use replication::node::{CallError, Parcel, Service};
 use replication::wire::ClusterKey;
@@ -74,14 +73,17 @@ pub struct Testament {
 }
 
 impl Assembly {
-    /// Says in the map where clients reach this node, as long as it lives.
-    pub fn say_doors(&self, doors: DoorsRecord) {
+    /// Says in the map where clients reach this node and what it speaks, as long as it lives. `outdated` is called where the cluster
+    /// has gone on to a version that it does not speak: it may not go on.
+    pub fn say_doors(&self, doors: DoorsRecord, outdated: impl Fn(VersionError) + 'static) {
         let this = self.clone();
         let says = runtime::spawn(async move {
             let mut said = None;
             loop {
-                if let Err(error) = this.say_doors_once(&doors, &mut said).await {
-                    log::debug!("the map is not told where this node serves: {error}");
+                match this.say_doors_once(&doors, &mut said).await {
+                    Ok(Said::Done | Said::Again) => {}
+                    Ok(Said::Outdated(error)) => outdated(error),
+                    Err(error) => log::debug!("the map is not told where this node serves: {error}"),
                 }
                 runtime::sleep(SAY_WAIT).await;
             }
@@ -90,20 +92,22 @@ impl Assembly {
     }
 
     /// What was put under a lease that is over is put under the next.
-    async fn say_doors_once(&self, doors: &DoorsRecord, said: &mut Option<cluster::LeaseId>) -> Result<(), MapError> {
-        let Some(lease) = self.0.groups.session_lease() else { return Ok(()) };
+    async fn say_doors_once(
+        &self,
+        doors: &DoorsRecord,
+        said: &mut Option<cluster::LeaseId>,
+    ) -> Result<Said, CatalogError> {
+        let Some(lease) = self.0.groups.session_lease() else { return Ok(Said::Again) };
         // The session of an earlier life may end later, and what it said with it.
         let is_heard = self.0.heads.doors(self.0.id).is_some_and(|heard| heard == *doors);
         if *said == Some(lease) && is_heard {
-            return Ok(());
+            return Ok(Said::Done);
         }
-        let modified = self.0.map.get(&doors.key()).await?.map(|found| found.modified).unwrap_or_default();
-        let mut transaction = Transaction::new().expect(doors.key(), modified);
-        transaction.changes.push(Change::Put { key: doors.key(), value: encode(doors), lease: Some(lease) });
-        if let Outcome::Committed(_) = self.0.map.transact(transaction).await? {
+        let outcome = say_doors(&*self.0.map, doors, lease).await?;
+        if outcome == Said::Done {
             *said = Some(lease);
         }
-        Ok(())
+        Ok(outcome)
     }
 
     /// The other nodes that have a session, by number.

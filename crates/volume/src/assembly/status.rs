@@ -4,6 +4,7 @@ use super::devices::Unusable;
 use super::{Assembly, Reason, Relocation, TrashedVolume};
 use crate::api::VolumeInfo;
 use crate::head::Head;
+use replication::node::SpokenCounts;
 use std::path::PathBuf;
 use std::time::Duration;
 use types::StoreId;
@@ -27,6 +28,8 @@ pub struct NodeStatus {
     pub provisioned_bytes: u64,
     /// Volumes that this node moves to other groups, by name.
     pub relocations: Vec<(String, Relocation)>,
+    /// What was said and heard of what only a later release has, and connections that were closed over what no node sends.
+    pub spoken: SpokenCounts,
 }
 
 impl NodeStatus {
@@ -40,6 +43,10 @@ impl NodeStatus {
         self.trash.extend(other.trash);
         self.provisioned_bytes += other.provisioned_bytes;
         self.relocations.extend(other.relocations);
+        self.spoken.sent += other.spoken.sent;
+        self.spoken.received += other.spoken.received;
+        self.spoken.fields_received += other.spoken.fields_received;
+        self.spoken.refused += other.spoken.refused;
     }
 }
 
@@ -135,11 +142,17 @@ impl Assembly {
         let node = &self.0;
         let mut status = NodeStatus {
             groups_total: node.groups_missing,
-            reasons: self.still_wrong().chain(node.heads.troubles()).chain(self.who_waits()).collect(),
+            reasons: self
+                .still_wrong()
+                .chain(node.heads.troubles())
+                .chain(self.who_waits())
+                .chain(self.who_is_apart())
+                .collect(),
             deleting_volumes: node.deleting.borrow().len(),
             provisioned_bytes: self.provisioned_bytes(),
             relocations: self.relocations(),
             trash: self.trash(),
+            spoken: node.groups.spoken(),
             devices: node.devices.borrow().iter().map(device_status).collect(),
             ..NodeStatus::default()
         };

@@ -101,7 +101,13 @@ impl Run {
             }
             return Err(violation.into());
         }
+        let spoken: Vec<_> = self.machines.iter().map(|machine| machine.spoken()).collect();
+        if let Some(index) = spoken.iter().position(|spoken| spoken.refused > 0) {
+            let message = format!("node {index} was sent what it does not know, {:?}", spoken[index]);
+            return Err(Failure::new("releases", message));
+        }
         Ok(Report {
+            rehearsed: spoken.iter().map(|spoken| spoken.received + spoken.fields_received).sum(),
             crashes: self.breaker.crashes,
             full: self.clients.full.get(),
             damaged_reads: self.watch.damage_met(),

@@ -190,7 +190,10 @@ impl Layout {
     /// Writes all records into an empty map: what whoever makes a cluster does.
     pub async fn make_map(&self, profile: &Profile, map: &dyn MapStore) -> Result<(), Failure> {
         let mut records: Vec<(String, Vec<u8>)> = Vec::new();
-        add(&mut records, &ClusterRecord { id: CLUSTER, cluster_version: 1, created_at_ns: 1, replicas: None });
+        add(
+            &mut records,
+            &ClusterRecord { id: CLUSTER, cluster_version: 1, finished: None, created_at_ns: 1, replicas: None },
+        );
         for node in 0..profile.nodes {
             add(&mut records, &self.node_record(node));
             self.stores_of(node).for_each(|store| add(&mut records, &self.device_record(store)));

@@ -9,7 +9,8 @@ use super::story::tell;
 use super::witness::Witness;
 use cluster::{CatalogError, SimMap};
 use replication::GroupShard;
-use replication::node::{CoreGroups, Node, NodeConfig};
+use replication::node::{CoreGroups, Node, NodeConfig, SpokenCounts};
+use replication::wire::Protocol;
 use runtime::sim::{DiskOptions, SimDisk, SimNode};
 use runtime::{Device, timeout};
 use std::cell::{Cell, RefCell};
@@ -47,6 +48,9 @@ pub struct Machine {
     pub is_lost: Cell<bool>,
     /// Processes so far.
     pub starts: Cell<u32>,
+    mixes_releases: bool,
+    /// What processes that have ended have heard of a later release.
+    past_spoken: Cell<SpokenCounts>,
 }
 
 /// One process, filled in as it comes up.
@@ -117,6 +121,8 @@ impl Machine {
             needs_power_cycle,
             is_lost: Cell::new(index >= profile.nodes),
             starts,
+            mixes_releases: profile.mixes_releases,
+            past_spoken: Cell::default(),
         })
     }
 
@@ -207,8 +213,30 @@ impl Machine {
 
     /// Lets go of the process: its tasks hold what they need.
     pub fn forget(&self) {
+        self.past_spoken.set(self.spoken());
         *self.process.borrow_mut() = None;
         PROCESSES.with_borrow_mut(|processes| processes.remove(&node_id(self.index)));
+    }
+
+    /// What all of its processes have said and heard of a later release.
+    pub fn spoken(&self) -> SpokenCounts {
+        let past = self.past_spoken.get();
+        let now = self.process().and_then(|process| process.node.borrow().as_ref().map(|node| node.spoken()));
+        let now = now.unwrap_or_default();
+        SpokenCounts {
+            sent: past.sent + now.sent,
+            received: past.received + now.received,
+            fields_received: past.fields_received + now.fields_received,
+            refused: past.refused + now.refused,
+        }
+    }
+
+    /// What its process speaks: of two that follow each other, one is of a later release, where they are of two.
+    fn speaks(&self) -> Protocol {
+        match self.mixes_releases && (self.index as u32 + self.starts.get()).is_multiple_of(2) {
+            true => Protocol::rehearsal(),
+            false => Protocol::of_this_build(),
+        }
     }
 
     /// Why something of the process does not serve.
@@ -248,6 +276,7 @@ impl Machine {
             cluster: CLUSTER,
             key: replication::wire::ClusterKey([1; 32]),
             node: node_id(self.index),
+            protocol: self.speaks(),
             address: self.layout.addresses[self.index],
             cores: self.node.cores(),
             map: self.map.clone(),

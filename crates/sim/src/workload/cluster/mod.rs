@@ -116,7 +116,7 @@ struct Plan {
 impl Plan {
     fn draw(seed: u64) -> Self {
         let of = |purpose: u64| Random::for_purpose(seed, 0xc105_7e40 + purpose);
-        Self { profile: Profile::draw(&of(0)), layout: of(1), faults: of(2), clocks: of(3) }
+        Self { profile: Profile::draw(&of(0), &of(4)), layout: of(1), faults: of(2), clocks: of(3) }
     }
 }
 

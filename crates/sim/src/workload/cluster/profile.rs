@@ -9,6 +9,8 @@ const CLOCK_RATE_MAX_PPM: i32 = 20_000;
 const FULL_ONE_IN: u64 = 16;
 /// Of so many runs one destroys more than the policies allow for.
 const BEYOND_ONE_IN: u64 = 16;
+/// Of so many runs the nodes are of two releases.
+const MIXED_ONE_IN: u64 = 4;
 /// Beside those that fill devices clients do at most so many operations.
 const FULL_OPERATIONS_MAX: u64 = 8_000;
 /// Chunks of 1 MiB that are more than a device of the smallest size takes.
@@ -69,10 +71,19 @@ pub struct Profile {
     pub at_once: usize,
     /// Segments are cleaned as soon as something in them is dead.
     pub cleans: bool,
+    /// Nodes are of two releases: of a process and the one after it on the same node one is of each, so that every restart is an
+    /// upgrade or the way back.
+    pub mixes_releases: bool,
 }
 
 impl Profile {
-    pub fn draw(random: &Random) -> Self {
+    /// `releases`: decides whether nodes are of two.
+    pub fn draw(random: &Random, releases: &Random) -> Self {
+        Self { mixes_releases: releases.one_in(MIXED_ONE_IN), ..Self::draw_plain(random) }
+    }
+
+    /// The same with nodes of one release.
+    pub fn draw_plain(random: &Random) -> Self {
         let profile = Self::draw_usual(random);
         if random.one_in(FULL_ONE_IN) { profile.filled(random) } else { profile }
     }
@@ -138,6 +149,7 @@ impl Profile {
             map_latency: Duration::from_micros(random.between(50, if random.one_in(4) { 200_000 } else { 5_000 })),
             at_once: if random.one_in(2) { 1 } else { usize::MAX },
             cleans: random.one_in(4),
+            mixes_releases: false,
         }
     }
 

@@ -288,7 +288,7 @@ mod tests {
         let mut seen = BTreeSet::new();
         for seed in 0..400 {
             let random = Random::new(seed);
-            let profile = Profile::draw(&random);
+            let profile = Profile::draw(&random, &Random::for_purpose(seed, 4));
             let addresses = (0..profile.all_nodes()).map(|_| std::net::IpAddr::from([10, 0, 0, 1]));
             let layout = Layout::draw(&profile, addresses, &random);
             let events = draw(&profile, &layout, &random);

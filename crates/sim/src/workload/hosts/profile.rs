@@ -133,6 +133,6 @@ fn draw_cluster(random: &Random) -> Cluster {
         operations: random.between(300, 6_000),
         burst: 1 << random.below(6),
         duration: Duration::from_secs(random.between(15, 70)),
-        ..Cluster::draw(random)
+        ..Cluster::draw_plain(random)
     }
 }
