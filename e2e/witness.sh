@@ -69,6 +69,12 @@ is_whole() { until_it_is 90 'assert s["health"] == "healthy" and s["groups_servi
 # Status says all of this of a machine that is away; printed, for docs/failures.md.
 tell() { "$cairn" status > "$work/said" 2>&1; sed -n '/^cluster /q; s/^/      status: /p' "$work/said"; }
 
+# Nothing is served: that is more than a map that does not answer, and status says what it is, and what to do.
+nothing_serves="assert s['health'] == 'unavailable' and s['groups_serving'] == 0 < s['groups'], s
+assert any('map does not answer' in g['cause'] and 'the rest waits' in g['cause'] and g['advice'] for g in f), s
+waits = [g for g in f if 'placement groups do not serve' in g['cause']]
+assert waits and waits[0]['severity'] == 'stopped' and waits[0]['doing']['ends'] and waits[0]['advice'], s"
+
 check "a cluster of two copies begins" machine 1 init --replicas 2
 check "the other machine with data joins" machine 2 join
 for number in 1 2; do start $number; done
@@ -89,9 +95,14 @@ check "the witness is lost: clients go on" answers 30
 sleep 12 # longer than sessions last
 check "and on" answers 30
 check "they see nothing of it" no_hang 1500
-check "nor are copies missing" is_whole
+check "no copy is missing, and status says that the map bears no other loss" until_it_is 30 "$explained
+assert s['groups_serving'] == s['groups'] == 100 and not any('copies' in g['cause'] for g in f), s
+lost = [g for g in f if 'the cluster map has lost a member: etcd at ${client_url[3]} does not answer, 2 of 3 do' in g['cause']]
+assert lost and lost[0]['at_risk'] and lost[0]['command'], f" status
+tell
 comes_back 3
 check "it comes back" answers 30
+check "and status says no more of it" is_whole
 
 lose 2
 check "a node is lost: clients go on with the other copy" answers 30
@@ -126,7 +137,7 @@ export CAIRN_ADMIN=$(admin_of 2)
 check "the witness and the node with the head are lost: the other does not go on alone" no_answers 20
 # That it does not answer is known after some seconds.
 check "and says so" until_it_is 20 "$explained
-assert any('map does not answer' in g['cause'] and 'the rest waits' in g['cause'] for g in f), s" status
+$nothing_serves" status
 tell
 comes_back 3
 check "the witness is back: the other node goes on" answers 60
@@ -141,7 +152,7 @@ check "the volume is at home" until_it_is 90 'assert [v["head"] for v in s] == [
 kill_member 3; lose 2
 check "the witness and the other node are lost: the one with the head does not go on alone, either" no_answers 20
 check "and says so" until_it_is 20 "$explained
-assert any('map does not answer' in g['cause'] and 'the rest waits' in g['cause'] for g in f), s" status
+$nothing_serves" status
 tell
 check "both come back, the node first" comes_back 2
 comes_back 3

@@ -77,7 +77,7 @@ fn put<T: Record>(record: &T) -> Change {
 }
 
 fn store_of(device: u32) -> StoreId {
-    StoreId(0xca17 << 64 | u128::from(device) + 1)
+    StoreId((0xca17 << 64) | (u128::from(device) + 1))
 }
 
 fn node_of(device: u32, nodes: u32) -> NodeId {
@@ -162,6 +162,7 @@ fn volume(number: u64, wanted: &LargeMap, pool: &PoolRecord) -> [Change; RECORDS
         project: subsystem.clone(),
         state: VolumeState::Online,
         home: head,
+        draft_of: None,
     };
     let reference = |taken: String| Reference { taken, volume };
     let layer =

@@ -201,6 +201,19 @@ pub trait MapStore: Send + Sync {
     fn keep_alive(&self, lease: LeaseId) -> MapFuture<'_, ()>;
     /// Ends the lease now and removes its keys.
     fn revoke(&self, lease: LeaseId) -> MapFuture<'_, ()>;
+    /// Which of the store's members answered when they were last asked, where it has several.
+    fn members(&self) -> Members {
+        Members::default()
+    }
+}
+
+/// Members of a store, as the options name them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Those that answer.
+    pub there: Vec<String>,
+    /// Those that did not, twice.
+    pub silent: Vec<String>,
 }
 
 /// A watch; dropping it ends it.

@@ -1,6 +1,6 @@
 //! `cairn demo --processes` in a directory of its own: what it says of itself, and how it is hurt.
 
-use crate::load::{Load, Target};
+use crate::load::{self, Load, Target};
 use crate::medium::{Medium, MediumKind};
 use crate::network::{self, Network};
 use e2e::admin;
@@ -19,7 +19,6 @@ pub const HANG_MAX: Duration = Duration::from_secs(30);
 /// What has to come about does so in this time.
 const WAIT_MAX: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-const VOLUME: &str = "load";
 const VOLUME_SIZE: &str = "128M";
 
 /// A cluster of processes on this machine.
@@ -36,11 +35,11 @@ pub struct Cluster {
     /// Devices that took the place of a node's first.
     replaced: Vec<(usize, PathBuf)>,
     admins: Vec<SocketAddr>,
-    /// Who answered last, from 0.
-    answers: Cell<usize>,
     /// The volume that is used, and how many there were before it.
     volume: String,
     volumes: usize,
+    /// Who answered last, from 0.
+    answers: Cell<usize>,
     /// Why what was not green was so, as it said.
     pub causes: RefCell<Vec<String>>,
     /// Findings that did not say all that they must.
@@ -87,28 +86,26 @@ impl Cluster {
         this
     }
 
-    /// The same, each node of which is in a network of its own, with three etcds.
-    pub fn in_networks(shape: Shape) -> Self {
-        assert_eq!(shape.nodes, network::NODES, "there are so many");
+    /// The same, each node of which is in a network of its own, with three etcds; devices of `on_media` lie on a disk of their own.
+    pub fn in_networks(shape: Shape, on_media: &[usize]) -> Self {
         let mut this = Self::nothing(shape);
-        this.network = Some(Network::new(this.directory.path(), shape.device_size));
+        let (network, media) = Network::new(this.directory.path(), shape, on_media);
+        (this.network, this.media) = (Some(network), media);
         this.admins = (1..=shape.nodes).map(network::admin_of).collect();
+        this.device_bytes = std::fs::metadata(this.device(1)).expect("it is a file").len();
         this.begin(shape);
         this
     }
 
     fn begin(&self, shape: Shape) {
         self.until("the cluster is whole", None, Self::is_whole);
-        self.create_volume(shape.placement, 1);
+        self.make_volume(shape.placement, 1);
     }
 
-    fn create_volume(&self, placement: &str, home: usize) {
-        self.cairn(&["volume", "create", &self.volume, "--size", VOLUME_SIZE, "--placement", placement]);
-        if self.network.is_some() {
-            // Nodes of a demo let every host in; these do not.
-            self.until("the volume is at home", None, |cluster| cluster.head() == Some(home));
-            self.cairn_at(self.admins[home - 1], &["host", "allow", &self.volume, "any"]);
-        }
+    /// Another volume is used from now on, to which nothing was written.
+    pub fn use_volume(&mut self, name: &str, placement: &str) {
+        name.clone_into(&mut self.volume);
+        self.make_volume(placement, 1);
     }
 
     /// Another volume takes the place of the one that was used, which is deleted; all its groups are led by this node, which is its head.
@@ -119,8 +116,17 @@ impl Cluster {
             cluster.cairn_try(cluster.admins[node - 1], &words).is_ok()
         });
         self.volumes += 1;
-        self.volume = format!("{VOLUME}-{}", self.volumes);
-        self.create_volume(&format!("local:node-{node}"), node);
+        self.volume = format!("load-{}", self.volumes);
+        self.make_volume(&format!("local:node-{node}"), node);
+    }
+
+    fn make_volume(&self, placement: &str, home: usize) {
+        self.cairn(&["volume", "create", &self.volume, "--size", VOLUME_SIZE, "--placement", placement]);
+        if self.network.is_some() {
+            // Nodes of a demo let every host in; these do not.
+            self.until("the volume is at home", None, |cluster| cluster.head() == Some(home));
+            self.cairn_at(self.admins[home - 1], &["host", "allow", &self.volume, "any"]);
+        }
     }
 
     fn nothing(shape: Shape) -> Self {
@@ -134,9 +140,9 @@ impl Cluster {
             written_over: Vec::new(),
             replaced: Vec::new(),
             admins: Vec::new(),
-            answers: Cell::new(0),
-            volume: VOLUME.to_owned(),
+            volume: String::from("load"),
             volumes: 0,
+            answers: Cell::new(0),
             causes: RefCell::default(),
             unexplained: RefCell::default(),
         }
@@ -172,14 +178,14 @@ impl Cluster {
 
     /// Device of a node (from 1).
     pub fn device(&self, node: usize) -> PathBuf {
-        if let Some(network) = &self.network {
-            return network.device(node);
-        }
         let other = self.replaced.iter().rev().find(|(replaced, _)| *replaced == node);
         if let Some((_, path)) = other {
             return path.clone();
         }
-        self.path(&format!("d/node-{node}/device-1.img"))
+        match &self.network {
+            Some(network) => network.device(node),
+            None => self.path(&format!("d/node-{node}/device-1.img")),
+        }
     }
 
     /// Writes noise over a part of a node's device, in bytes. What was not in use there stays changed.
@@ -220,16 +226,22 @@ impl Cluster {
 
     /// Another device takes the place of a node's first.
     pub fn replace_device(&mut self, node: usize) {
+        let (old, new) = self.add_device(node, self.device_bytes);
+        self.cairn(&["device", "replace", &old, &new]);
+    }
+
+    /// A node is given a second device of this size, which is its device from now on: what the first is called, and the second.
+    pub fn add_device(&mut self, node: usize, size_bytes: u64) -> (String, String) {
         let old = self.device(node);
-        let new = self.path(&format!("d/node-{node}/device-2.img"));
+        let new = old.with_file_name("device-2.img");
         let [old_name, new_name] = [&old, &new].map(|path| path.to_str().expect("it has a name").to_owned());
         let file = std::fs::File::create_new(&new).expect("it is not there yet");
-        file.set_len(self.device_bytes).expect("it has room");
+        file.set_len(size_bytes).expect("it has room");
         drop(file);
         self.cairn(&["device", "format", &new_name]);
         self.cairn_at(self.admins[node - 1], &["device", "add", &new_name]);
-        self.cairn(&["device", "replace", &old_name, &new_name]);
         self.replaced.push((node, new));
+        (old_name, new_name)
     }
 
     fn demo(&self) -> &Demo {
@@ -307,6 +319,28 @@ impl Cluster {
     pub fn cairn(&self, arguments: &[&str]) -> String {
         let admin = self.admins.iter().find(|at| admin::is_ready(**at)).expect("some node is ready");
         self.cairn_at(*admin, arguments)
+    }
+
+    /// The same, where it may be refused for a while.
+    pub fn cairn_when_it_can(&self, arguments: &[&str]) {
+        let ready = || self.admins.iter().find(|at| admin::is_ready(**at));
+        let done = |admin: &SocketAddr| {
+            let output = Command::new(binary()).args(arguments).env("CAIRN_ADMIN", format!("http://{admin}")).output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        self.until(&format!("cairn {arguments:?}"), None, |_| ready().is_some_and(done));
+    }
+
+    /// Writes another volume until that is refused as there is no space left.
+    pub fn fills(&self, volume: &str) {
+        self.cairn(&["volume", "create", volume, "--size", "4G"]);
+        let info = self.ask(&format!("/v1/volumes/{volume}")).expect("it was made");
+        self.cairn(&["host", "allow", volume, "any"]);
+        let nodes = self.ask("/v1/nodes").expect("nodes are told");
+        let head = info["head"].as_str().unwrap_or_default();
+        let its = nodes.as_array().and_then(|all| all.iter().find(|node| node["name"] == head));
+        let address = its.and_then(|node| node["nbd_address"].as_str()?.parse().ok()).expect("an address");
+        load::fill(address, volume);
     }
 
     fn cairn_at(&self, admin: SocketAddr, arguments: &[&str]) -> String {
@@ -459,8 +493,8 @@ impl NodeProcess {
     }
 }
 
-/// Processes that a process has started.
-pub(crate) fn children(of: i32) -> impl Iterator<Item = i32> {
+/// Processes that it has started.
+pub fn children(of: i32) -> impl Iterator<Item = i32> {
     let processes = std::fs::read_dir("/proc").expect("Linux");
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(move |pid| parent(*pid) == Some(of))

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::cluster::{Cluster, GATHERED, StandsStill, signal};
-use crate::network::{Cut, NODES};
+use crate::network::Cut;
 use crate::probe::{Probe, Seen};
 use libc::SIGKILL;
 use serde_json::{Value, json};
@@ -54,6 +54,8 @@ impl Kind {
 }
 
 /// Rounds unless told otherwise.
+/// Nodes of the cluster.
+const NODES: usize = GATHERED.nodes;
 const ROUNDS: usize = 20;
 /// Load before each failure; and more of it in each round, over all of the time between two keep alives of the host, which decides when
 /// it notices that a node is silent.
@@ -118,7 +120,7 @@ struct Round {
 /// # Panics
 /// A cluster that does not come up, or is not whole again between two failures; a file that cannot be written.
 pub fn run(wish: &Wish) {
-    let mut cluster = Cluster::in_networks(GATHERED);
+    let mut cluster = Cluster::in_networks(GATHERED, &[]);
     let groups = cluster.ask("/v1/status").and_then(|status| status["groups"].as_u64()).expect("a number");
     let mut failed = 0;
     let mut kinds: Vec<(&str, Kind, Vec<Round>)> =

@@ -13,6 +13,8 @@
 //! - [`medium`]: what a node's device lies on, where that is to fail.
 //! - [`network`]: nodes in networks of their own, that can be cut off.
 //! - [`scenario`]: one fault each, with what has to be seen of it.
+//! - `moves`: scenarios in which copies move because somebody said so.
+//! - `pairs`: two failures at once.
 //! - [`outside`]: the load alone, on a cluster that a script runs and hurts.
 //! - [`failover`]: how long a host waits when a node fails, round after round: figures for docs/performance.md.
 //!
@@ -26,7 +28,9 @@ pub mod cluster;
 pub mod failover;
 pub mod load;
 pub mod medium;
+mod moves;
 pub mod network;
 pub mod outside;
+mod pairs;
 mod probe;
 pub mod scenario;

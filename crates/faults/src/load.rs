@@ -62,6 +62,10 @@ struct Shared {
     completed: AtomicU64,
     written_blocks: AtomicU64,
     resent: AtomicU64,
+    wrong: AtomicU64,
+    /// Longest times of the host's commands, in milliseconds, since they were asked for.
+    longest_read: AtomicU64,
+    longest_write: AtomicU64,
     stopping: AtomicBool,
 }
 
@@ -115,16 +119,28 @@ pub struct Load {
 impl Load {
     /// Starts one on a volume that reads as zeroes.
     pub fn start(target: Target, seed: u64) -> Self {
+        Self::begin(target, seed, Space::IsThere)
+    }
+
+    /// The same where new blocks are to be refused: all that it uses is written first, and nothing of it is given back.
+    pub fn start_on_what_is_full(target: Target, seed: u64) -> Self {
+        Self::begin(target, seed, Space::IsFull)
+    }
+
+    fn begin(target: Target, seed: u64, space: Space) -> Self {
         let shared = Arc::new(Shared {
             began: Instant::now(),
             waits_since: [const { AtomicU64::new(IDLE) }; WORKERS],
             completed: AtomicU64::new(0),
             written_blocks: AtomicU64::new(0),
             resent: AtomicU64::new(0),
+            wrong: AtomicU64::new(0),
+            longest_read: AtomicU64::new(0),
+            longest_write: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         });
         let of_thread = shared.clone();
-        let run = move || runtime::uring::block_on(run(of_thread, target, seed)).expect("io_uring works here");
+        let run = move || runtime::uring::block_on(run(of_thread, target, seed, space)).expect("io_uring works here");
         Self { shared, thread: std::thread::spawn(run) }
     }
 
@@ -136,6 +152,22 @@ impl Load {
     /// Blocks of writes that were acknowledged so far.
     pub fn written_blocks(&self) -> u64 {
         self.shared.written_blocks.load(Ordering::Relaxed)
+    }
+
+    /// Commands that were sent again so far.
+    pub fn resent(&self) -> u64 {
+        self.shared.resent.load(Ordering::Relaxed)
+    }
+
+    /// Answers so far that no fault explains.
+    pub fn wrong(&self) -> u64 {
+        self.shared.wrong.load(Ordering::Relaxed)
+    }
+
+    /// The longest times that the host's reads, and what changes something, had to wait for an answer since this was asked for last.
+    pub fn longest(&self) -> (Duration, Duration) {
+        let of = |longest: &AtomicU64| Duration::from_millis(longest.swap(0, Ordering::Relaxed));
+        (of(&self.shared.longest_read), of(&self.shared.longest_write))
     }
 
     /// How long the command has waited that waits longest.
@@ -157,9 +189,38 @@ impl Load {
     }
 }
 
+/// Whether new blocks are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    IsThere,
+    IsFull,
+}
+
+/// Writes a volume from its beginning until there is no space left.
+pub fn fill(address: SocketAddr, volume: &str) {
+    const PIECE: usize = 512 << 10;
+    let volume = volume.to_owned();
+    let run = move || async move {
+        let client = Client::connect(address, &volume, true).await.expect("it is served");
+        for piece in 0_u64.. {
+            let mut buf = IoBuf::new(PIECE);
+            buf.fill(piece as u8 | 1);
+            match client.write(piece * PIECE as u64, buf.freeze(), false).await {
+                Ok(()) => {}
+                Err(ClientError::Lost(why)) => panic!("after {piece} pieces: {why}"),
+                Err(_) => break,
+            }
+        }
+        client.abort();
+    };
+    let filled = std::thread::spawn(move || runtime::uring::block_on(run()).expect("io_uring works here")).join();
+    filled.unwrap_or_else(|_| panic!("see above"));
+}
+
 /// In the load's thread.
 struct Clients {
     shared: Arc<Shared>,
+    space: Space,
     target: Target,
     history: RefCell<History>,
     random: RefCell<Random>,
@@ -167,17 +228,23 @@ struct Clients {
     running: Cell<usize>,
 }
 
-async fn run(shared: Arc<Shared>, target: Target, seed: u64) -> Outcome {
+async fn run(shared: Arc<Shared>, target: Target, seed: u64, space: Space) -> Outcome {
     let host = Multipath::new(&target.paths, options(&target));
     let nbd_workers = if target.nbd.is_some() { NBD_WORKERS } else { 0 };
     let clients = Rc::new(Clients {
         shared,
+        space,
         target,
         history: RefCell::new(History::of_blocks(SECTOR_BYTES)),
         random: RefCell::new(Random::new(seed)),
         wrong: RefCell::default(),
         running: Cell::new(WORKERS - NBD_WORKERS + nbd_workers),
     });
+    if space == Space::IsFull {
+        for first in (0..SECTORS).step_by(PIECE_SECTORS as usize) {
+            clients.change(&host, Deed::Write, (first, PIECE_SECTORS)).await;
+        }
+    }
     for worker in 0..HOST_WORKERS {
         spawn(clients.clone().work_as_host(host.clone(), worker));
     }
@@ -185,6 +252,8 @@ async fn run(shared: Arc<Shared>, target: Target, seed: u64) -> Outcome {
         spawn(clients.clone().work_over_nbd(worker));
     }
     while clients.running.get() > 0 {
+        clients.shared.resent.store(host.counts().requeued, Ordering::Relaxed);
+        clients.shared.wrong.store(clients.wrong.borrow().len() as u64, Ordering::Relaxed);
         sleep(PAUSE).await;
     }
     for first in (0..SECTORS).step_by(PIECE_SECTORS as usize) {
@@ -288,8 +357,9 @@ impl Clients {
         let mut random = self.random.borrow_mut();
         let deed = match random.below(16) {
             0..9 => Deed::Write,
-            9 => Deed::Zero,
-            10 => Deed::Discard,
+            9 if self.space == Space::IsThere => Deed::Zero,
+            10 if self.space == Space::IsThere => Deed::Discard,
+            9 | 10 => Deed::Write,
             _ => Deed::Read,
         };
         let piece = random.below(PIECES) * PIECE_SECTORS;
@@ -334,11 +404,18 @@ impl Clients {
     async fn work_as_host(self: Rc<Self>, host: Multipath, worker: usize) {
         while self.goes_on() {
             let (deed, range) = self.draw();
-            let waits = self.waits(worker);
-            match deed {
-                Deed::Read => self.read(&host, range).await,
-                _ => self.change(&host, deed, range).await,
-            }
+            let (waits, began) = (self.waits(worker), self.shared.now());
+            let longest = match deed {
+                Deed::Read => {
+                    self.read(&host, range).await;
+                    &self.shared.longest_read
+                }
+                _ => {
+                    self.change(&host, deed, range).await;
+                    &self.shared.longest_write
+                }
+            };
+            longest.fetch_max(self.shared.now() - began, Ordering::Relaxed);
             drop(waits);
             sleep(PAUSE).await;
         }

@@ -1,8 +1,9 @@
 //! `cairn-faults [NAME...]`: runs the scenarios that are named, or all, and says of each what came of it; `--list` names them.
+//! `cairn-faults pairs --all`: every pair of failures, as a table.
 //! `cairn-faults failover [--rounds N] [--json FILE] [FAILURE...]`: how long a host waits when a node fails.
 //! `cairn-faults --load ADMIN VOLUME SECONDS`: the load alone, until standard input says anything; no command may wait for so long.
 
-use faults::scenario::ALL;
+use faults::scenario::{ALL, ALL_PAIRS, DEVICE_SWAPPED, Scenario};
 use faults::{failover, outside};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -33,13 +34,25 @@ fn main() -> ExitCode {
             }
         };
     }
+    if names == ["device-swapped"] {
+        return run(&[DEVICE_SWAPPED]);
+    }
+    if names == ["pairs", "--all"] {
+        return run(&[ALL_PAIRS]);
+    }
     if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {
         let known: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();
         eprintln!("cairn-faults: there is no scenario {unknown:?}: one or more of {}", known.join(", "));
         return ExitCode::from(2);
     }
+    let wanted: Vec<_> =
+        ALL.into_iter().filter(|(name, _)| names.is_empty() || names.iter().any(|wanted| wanted == name)).collect();
+    run(&wanted)
+}
+
+fn run(scenarios: &[Scenario]) -> ExitCode {
     let mut failed = false;
-    for (name, run) in ALL.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|wanted| wanted == name)) {
+    for (name, run) in scenarios {
         let began = Instant::now();
         // On a thread of its own: some make themselves another network.
         let passed = std::thread::spawn(*run).join().is_ok();

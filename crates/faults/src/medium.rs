@@ -2,6 +2,7 @@
 
 use crate::network::succeeds;
 use std::ffi::OsStr;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,7 +11,7 @@ use std::process::Command;
 pub enum MediumKind {
     /// Memory: it can be made so small that each write to a new place is an error.
     Memory,
-    /// ext4 on a loop device: it can be frozen, so that writes hang.
+    /// ext4 on a loop device: it can be frozen, so that writes hang, and filled.
     Disk,
 }
 
@@ -20,9 +21,11 @@ pub struct Medium {
 }
 
 /// More than all files of a node.
-const SIZE: &str = "1G";
+const SIZE: &str = "2G";
 /// Of a file system that is full: less than a record of a store.
 const LEFT_BYTES: u64 = 16 << 10;
+/// What fills a disk.
+const FILLER: &str = "filler";
 /// Tries to make one smaller that is written to meanwhile.
 const SHRINKS_MAX: u32 = 100;
 
@@ -35,7 +38,7 @@ impl Medium {
             MediumKind::Memory => runs("mount", ["-t", "tmpfs", "-o", &format!("size={SIZE}"), "tmpfs"], place),
             MediumKind::Disk => {
                 runs("truncate", ["-s", SIZE], image);
-                runs("mkfs.ext4", ["-q", "-F"], image);
+                runs("mkfs.ext4", ["-q", "-F", "-m", "0"], image);
                 runs("mount", [OsStr::new("-o"), OsStr::new("loop"), image.as_os_str()], place);
             }
         }
@@ -70,6 +73,24 @@ impl Medium {
     /// See above.
     pub fn thaw(&self) {
         runs("fsfreeze", ["--unfreeze"], &self.place);
+    }
+
+    /// Of a disk: from now on a write to a place where nothing is yet is an error, until [`empties`](Self::empties).
+    pub fn fills(&self) {
+        let file = std::fs::File::create(self.place.join(FILLER)).expect("a file can be made");
+        let mut length = 0;
+        for step in (14..=30).rev().map(|bits| 1 << bits) {
+            // SAFETY: fallocate takes numbers; the file is open.
+            while unsafe { libc::fallocate(file.as_raw_fd(), 0, length, step) } == 0 {
+                length += step;
+            }
+        }
+        assert!(length > 0, "{} has no room at all", self.place.display());
+    }
+
+    /// See above.
+    pub fn empties(&self) {
+        std::fs::remove_file(self.place.join(FILLER)).expect("it was made");
     }
 
     fn used_bytes(&self) -> u64 {

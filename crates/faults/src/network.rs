@@ -8,7 +8,8 @@
 //! What a node sends to an address goes nowhere as long as its namespace has a blackhole route to it: so one direction can be cut
 //! alone. Nothing of the machine's own network is touched; all of it goes with the processes. Needs root, as namespaces do.
 
-use crate::cluster::{children, signal};
+use crate::cluster::{Shape, children, signal};
+use crate::medium::{Medium, MediumKind};
 use e2e::demo::binary;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -17,11 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nodes of such a cluster.
-pub const NODES: usize = 3;
 const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const ETCDS: [Ipv4Addr; 3] = [Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::new(10, 77, 0, 3), Ipv4Addr::new(10, 77, 0, 4)];
 const ADMIN_PORT: u16 = 8420;
+const PEERS_PORT: u16 = 8430;
 /// What is started is there in this time.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Who does not say within this what it measures is asked again.
@@ -48,13 +48,20 @@ pub enum Cut {
 pub struct Network {
     /// Processes that hold the nodes' namespaces, and the nodes in them.
     namespaces: Vec<Process>,
-    nodes: Vec<Process>,
-    etcds: Vec<Process>,
+    /// Of a node (from 1) that is killed: none.
+    nodes: Vec<Option<Process>>,
+    etcds: Vec<Option<Process>>,
     directory: PathBuf,
 }
 
 /// A process that ends with this.
 struct Process(Child);
+
+impl Process {
+    fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -73,9 +80,9 @@ pub fn admin_of(node: usize) -> SocketAddr {
 }
 
 impl Network {
-    /// Namespaces, etcd, and a cluster of three nodes of which each has a device of this size, in a directory. The calling thread,
-    /// and whatever it starts, is in a network of its own from now on.
-    pub fn new(directory: &Path, device_size: &str) -> Self {
+    /// Namespaces, etcd, and a cluster of nodes of which each has a device of this size, in a directory. The calling thread, and
+    /// whatever it starts, is in a network of its own from now on. Devices of `on_media` (nodes from 1) lie on a disk of their own.
+    pub fn new(directory: &Path, shape: Shape, on_media: &[usize]) -> (Self, Vec<(usize, Medium)>) {
         // SAFETY: unshare takes a number; only this thread has another network from then on.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(result, 0, "a network of its own: {} (this needs root)", std::io::Error::last_os_error());
@@ -85,55 +92,105 @@ impl Network {
             runs("ip", ["addr", "add", &format!("{address}/24"), "dev", "hub"]);
         }
         runs("ip", ["link", "set", "hub", "up"]);
-        let etcds = (0..ETCDS.len()).map(|index| etcd(index, directory)).collect();
-        let namespaces = (1..=NODES).map(namespace).collect();
+        let etcds = (0..ETCDS.len()).map(|index| Some(etcd(index, directory))).collect();
+        let namespaces = (1..=shape.nodes).map(namespace).collect();
         let mut this = Self { namespaces, nodes: Vec::new(), etcds, directory: directory.to_owned() };
-        let endpoints = ETCDS.map(|address| format!("http://{address}:2379")).join(",");
-        for node in 1..=NODES {
-            let device = directory.join(format!("device-{node}.img"));
-            runs("truncate", [OsStr::new("-s"), device_size.as_ref(), device.as_os_str()]);
-            let (listen, dir) = (address_of(node).to_string(), this.directory_of(node));
-            let verb = if node == 1 { "init" } else { "join" };
-            let mut command = this.within(node, binary());
-            command.args([verb, "--etcd", &endpoints, "--listen", &listen, "--cores", "1"]);
-            command.arg("--device").arg(&device).arg("--dir").arg(&dir);
-            // etcd may not have a leader yet.
-            succeeds(command, |said| !said.contains("etcd"));
+        let mut media = Vec::new();
+        for node in 1..=shape.nodes {
+            let disk = this.disk_of(node);
+            std::fs::create_dir_all(&disk).expect("a directory can be made");
+            if on_media.contains(&node) {
+                let image = directory.join(format!("medium-{node}.img"));
+                media.push((node, Medium::under(MediumKind::Disk, &disk, &image)));
+            }
+            this.enter(if node == 1 { "init" } else { "join" }, node, shape.device_size, PEERS_PORT);
         }
-        this.nodes = (1..=NODES).map(|node| this.run_node(node)).collect();
-        this
+        for node in 1..=shape.nodes {
+            this.nodes.push(None);
+            this.start_node(node);
+        }
+        (this, media)
     }
 
-    fn run_node(&self, node: usize) -> Process {
+    /// A node with a device of this size, neither of which was there before, begins a cluster or joins it.
+    fn enter(&self, verb: &str, node: usize, device_size: &str, peers_port: u16) {
+        let device = self.device(node);
+        runs("truncate", [OsStr::new("-s"), device_size.as_ref(), device.as_os_str()]);
+        let endpoints = [0, 1, 2].map(|index| self.etcd_name(index)).join(",");
+        let mut command = self.within(node, binary());
+        command.args([verb, "--etcd", &endpoints, "--listen", &address_of(node).to_string(), "--cores", "1"]);
+        command.args(["--peers-port", &peers_port.to_string()]);
+        command.arg("--device").arg(&device).arg("--dir").arg(self.directory_of(node));
+        // etcd may not have a leader yet.
+        succeeds(command, |said| !said.contains("etcd"));
+    }
+
+    /// Starts a node (from 1) that does not run.
+    pub fn start_node(&mut self, node: usize) {
         let mut command = self.within(node, binary());
         command.args(["node", "run", "--config"]).arg(self.directory_of(node).join("node.toml"));
-        Process(command.stdout(Stdio::null()).spawn().expect("cairn can be run"))
+        let log =
+            std::fs::File::options().create(true).append(true).open(self.directory.join(format!("node-{node}.log")));
+        command.stdout(Stdio::null()).stderr(log.expect("a file can be made"));
+        self.nodes[node - 1] = Some(Process(command.spawn().expect("cairn can be run")));
     }
 
-    /// Ends a node (from 1), worker and supervisor at once, with SIGKILL: none tells of the other's end.
+    /// Ends a node with SIGKILL, and who would start it again: neither can tell of the other's end.
     pub fn kill_node(&mut self, node: usize) {
-        let Process(supervisor) = &mut self.nodes[node - 1];
-        let pid = supervisor.id() as i32;
-        signal(pid, libc::SIGSTOP);
-        let workers: Vec<_> = children(pid).collect();
-        supervisor.kill().expect("it runs");
-        workers.into_iter().for_each(|worker| signal(worker, libc::SIGKILL));
-        supervisor.wait().expect("it runs");
+        let supervisor = self.nodes[node - 1].take().expect("it runs");
+        signal(supervisor.pid(), libc::SIGSTOP);
+        // One may be about to start.
+        self.worker(supervisor.pid()).into_iter().for_each(|worker| signal(worker, libc::SIGKILL));
     }
 
-    /// Starts it again.
-    pub fn start_node(&mut self, node: usize) {
-        self.nodes[node - 1] = self.run_node(node);
+    /// Ends a node in order.
+    pub fn stop_node(&mut self, node: usize) {
+        let Process(child) = &mut *self.nodes[node - 1].as_mut().expect("it runs");
+        signal(child.id() as i32, libc::SIGTERM);
+        let status = child.wait().expect("it was started here");
+        assert!(status.success(), "a node that is stopped: {status}");
+        self.nodes[node - 1] = None;
+    }
+
+    /// The node itself, if its supervisor (from 1) runs and has it started.
+    pub fn worker_of(&self, node: usize) -> Option<i32> {
+        self.worker(self.nodes[node - 1].as_ref()?.pid())
+    }
+
+    fn worker(&self, supervisor: i32) -> Option<i32> {
+        children(supervisor).next()
+    }
+
+    /// All that a node had goes, with it.
+    pub fn wipe(&mut self, node: usize) {
+        self.kill_node(node);
+        std::fs::remove_dir_all(self.machine_of(node)).expect("it can be removed");
+    }
+
+    /// A machine that has nothing joins the cluster, where a node (from 1) was [wiped](Self::wipe).
+    pub fn join(&mut self, node: usize, device_size: &str) {
+        std::fs::create_dir_all(self.disk_of(node)).expect("a directory can be made");
+        // Where the lost one listened is its own until it is taken out.
+        self.enter("join", node, device_size, PEERS_PORT + 1);
+        self.start_node(node);
+    }
+
+    fn machine_of(&self, node: usize) -> PathBuf {
+        self.directory.join(format!("machine-{node}"))
     }
 
     /// Where a node's file is.
     fn directory_of(&self, node: usize) -> PathBuf {
-        self.directory.join(format!("node-{node}"))
+        self.machine_of(node).join("node")
+    }
+
+    fn disk_of(&self, node: usize) -> PathBuf {
+        self.machine_of(node).join("disk")
     }
 
     /// A node's device.
     pub fn device(&self, node: usize) -> PathBuf {
-        self.directory.join(format!("device-{node}.img"))
+        self.disk_of(node).join("device-1.img")
     }
 
     /// A command in the network of a node (from 1).
@@ -154,7 +211,7 @@ impl Network {
     }
 
     fn blackhole(&self, node: usize, cut: Cut, verb: &str) {
-        let others = (1..=NODES).filter(|other| *other != node);
+        let others = (1..=self.nodes.len()).filter(|other| *other != node);
         let to_nodes = others.clone().map(|other| (node, address_of(other)));
         let from_nodes = others.map(|other| (other, address_of(node)));
         let to = |addresses: &'static [Ipv4Addr]| addresses.iter().map(move |address| (node, *address));
@@ -173,15 +230,19 @@ impl Network {
         }
     }
 
-    /// Ends an etcd (from 0) with SIGKILL; what it had stays.
+    /// Ends an etcd (from 0) with SIGKILL, if it runs; what it had stays.
     pub fn kill_etcd(&mut self, index: usize) {
-        let Process(etcd) = &mut self.etcds[index];
-        etcd.kill().and_then(|()| etcd.wait()).expect("it runs");
+        self.etcds[index] = None;
     }
 
-    /// Starts it again.
+    /// Starts it again, if it does not run.
     pub fn start_etcd(&mut self, index: usize) {
-        self.etcds[index] = etcd(index, &self.directory);
+        self.etcds[index].get_or_insert_with(|| etcd(index, &self.directory));
+    }
+
+    /// Where an etcd (from 0) is, as nodes know it.
+    pub fn etcd_name(&self, index: usize) -> String {
+        format!("http://{}:2379", ETCDS[index])
     }
 
     /// Which etcd leads the others.
@@ -193,10 +254,10 @@ impl Network {
 
     /// Ends all nodes in order.
     pub fn stop(mut self) {
-        for Process(node) in &self.nodes {
+        for Process(node) in self.nodes.iter().flatten() {
             signal(node.id() as i32, libc::SIGTERM);
         }
-        for Process(node) in &mut self.nodes {
+        for Process(node) in self.nodes.iter_mut().flatten() {
             let status = node.wait().expect("it was started here");
             assert!(status.success(), "a node that is stopped: {status}");
         }

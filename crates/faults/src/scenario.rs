@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, FIVE, GATHERED, SPREAD, Shape, StandsStill, signal
 use crate::load::Load;
 use crate::medium::{Medium, MediumKind};
 use crate::network::Cut;
+use crate::{moves, pairs};
 use libc::SIGKILL;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 pub type Scenario = (&'static str, fn());
 
 /// All of them.
-pub const ALL: [Scenario; 19] = [
+pub const ALL: [Scenario; 21] = [
     ("paused-head", paused_head),
     ("primary-killed", primary_killed),
     ("head-killed", head_killed),
@@ -25,7 +26,9 @@ pub const ALL: [Scenario; 19] = [
     ("device-wiped", device_wiped),
     ("device-erring", device_erring),
     ("device-hanging", device_hanging),
+    ("node-replaced", moves::node_replaced),
     ("five-nodes", five_nodes),
+    ("pairs", pairs::chosen),
     ("cut-from-nodes", cut_from_nodes),
     ("cut-one-way", cut_one_way),
     ("cut-from-etcd", cut_from_etcd),
@@ -33,6 +36,11 @@ pub const ALL: [Scenario; 19] = [
     ("cut-flapping", cut_flapping),
     ("etcd-members", etcd_members),
 ];
+
+/// Not among them: it does not come to its end yet, behind the removal of the device.
+pub const DEVICE_SWAPPED: Scenario = ("device-swapped", moves::device_swapped);
+/// Takes longer than tests may: what is in the documentation is measured by it.
+pub const ALL_PAIRS: Scenario = ("pairs --all", pairs::all);
 
 const MIB: u64 = 1 << 20;
 /// Load before the fault.
@@ -49,20 +57,20 @@ const ALONE: Duration = Duration::from_secs(8);
 /// A cut lasts so long at least: longer than leases and sessions.
 const CUT: Duration = Duration::from_secs(10);
 
-struct Run {
-    cluster: Cluster,
-    load: Load,
+pub(crate) struct Run {
+    pub(crate) cluster: Cluster,
+    pub(crate) load: Load,
 }
 
 impl Run {
     /// A cluster under load; NBD at a node that is not hurt.
-    fn new(shape: Shape, nbd_node: Option<usize>) -> Self {
+    pub(crate) fn new(shape: Shape, nbd_node: Option<usize>) -> Self {
         Self::of(Cluster::new(shape), nbd_node)
     }
 
     /// The same of nodes in networks of their own, the first of which has the head and leads.
-    fn in_networks() -> Self {
-        Self::of(Cluster::in_networks(GATHERED), Some(2))
+    pub(crate) fn in_networks() -> Self {
+        Self::of(Cluster::in_networks(GATHERED, &[]), Some(2))
     }
 
     fn of(cluster: Cluster, nbd_node: Option<usize>) -> Self {
@@ -83,7 +91,7 @@ impl Run {
     }
 
     /// All is whole again; what clients saw is judged, and what devices hold.
-    fn judge(self) {
+    pub(crate) fn judge(self) {
         self.cluster.until("the cluster is whole again", Some(&self.load), Cluster::is_whole);
         self.cluster.until_answered("the load goes on", &self.load);
         let cluster = self.judge_clients();
@@ -191,6 +199,11 @@ fn kill_and_return(run: &Run, node: usize) {
 /// The same of one that may not be heard of.
 fn end_and_return(run: &Run, node: usize, before: i32) {
     signal(before, SIGKILL);
+    returns(run, node, before);
+}
+
+/// The one that its supervisor starts is heard of, and all is whole.
+pub(crate) fn returns(run: &Run, node: usize, before: i32) {
     run.cluster.until(&format!("node-{node} is there again"), Some(&run.load), |cluster| {
         cluster.is_whole()
             && cluster.ask("/v1/nodes").is_some_and(|nodes| {
@@ -399,8 +412,13 @@ fn etcd_members() {
     for killed in [(leader + 1) % 3, leader] {
         run.cluster.network().kill_etcd(killed);
         run.cluster.until_answered("the load has answers", &run.load);
-        run.cluster.until("status is green without it", Some(&run.load), Cluster::is_whole);
+        let lost = run.cluster.network().etcd_name(killed);
+        run.cluster.until("status says which is lost, what is at risk, and what to do", Some(&run.load), |cluster| {
+            cluster.is_whole();
+            cluster.has_said(&format!("lost a member: etcd at {lost} does not answer, 2 of 3 do"))
+        });
         run.cluster.network().start_etcd(killed);
+        run.cluster.until("status is green with it", Some(&run.load), Cluster::is_whole);
     }
     (0..3).for_each(|member| run.cluster.network().kill_etcd(member));
     run.cluster.until_answered("the load has answers without a map", &run.load);

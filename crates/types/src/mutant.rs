@@ -106,6 +106,8 @@ pub enum Mutant {
     DiscardRevealsBelow,
     /// Store: block status asks the newest layer only: what a snapshot below holds is told as a hole.
     StatusOfTopOnly,
+    /// Volume: status counts a group among those that serve whose leader may answer nobody.
+    SilentGroupsCounted,
     /// Volume: a snapshot is deleted while it is read: its layer may end under the reader.
     SnapshotReadersNotAwaited,
     /// Volume: a command that waits obeys the limit that the volume had when it began to wait.

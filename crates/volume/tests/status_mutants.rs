@@ -1,10 +1,11 @@
-//! Deliberate bugs of block status, of snapshots that are read, and of copies that are compared: the test that is made for each notices. A process of
+//! Deliberate bugs of block status, of snapshots that are read, of what status counts, and of copies that are compared: the test that is made for each notices. A process of
 //! its own: a bug is on for all of it.
 #![cfg(feature = "mutants")]
 
 mod common;
 
 use common::copies::what_differs_is_told;
+use common::silent::a_group_that_answers_nobody_is_not_counted;
 use common::status::{a_deleted_snapshot_is_right_or_gone, told_blocks_are_the_stored_ones};
 use std::ops::Range;
 use types::Mutant;
@@ -13,7 +14,7 @@ use types::Mutant;
 const SEEDS: Range<u64> = 1..7;
 
 #[test]
-fn what_would_lose_blocks_of_a_backup_is_noticed() {
+fn what_is_told_wrongly_is_noticed() {
     assert!(Mutant::StatusOfTopOnly.is_caught(
         "told_blocks_are_the_stored_ones",
         SEEDS,
@@ -23,6 +24,11 @@ fn what_would_lose_blocks_of_a_backup_is_noticed() {
         "a_deleted_snapshot_is_right_or_gone",
         SEEDS,
         a_deleted_snapshot_is_right_or_gone
+    ));
+    assert!(Mutant::SilentGroupsCounted.is_caught(
+        "a_group_that_answers_nobody_is_not_counted",
+        SEEDS,
+        a_group_that_answers_nobody_is_not_counted
     ));
     assert!(Mutant::CopiesNotCompared.is_caught("what_differs_is_told", SEEDS, what_differs_is_told));
 }

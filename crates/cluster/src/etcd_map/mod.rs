@@ -11,14 +11,16 @@
 //! | history gone through *r* | compacted at *r*: a watch that begins at *r* would miss keys that went with it, so that it is refused here |
 //! | lease | lease; its time is rounded up to seconds, and etcd takes none below one election's one and a half |
 //!
-//! Rooms: `errors` (what etcd answers, and what that leaves open), `reach` (which member is asked), `watch`.
+//! Rooms: `errors` (what etcd answers, and what that leaves open), `members` (which of them answer), `reach` (which member is asked),
+//! `watch`.
 
 mod errors;
+mod members;
 mod reach;
 mod watch;
 
 use crate::map::{
-    Change, KeyValue, LeaseId, Listing, MapError, MapFuture, MapStore, Outcome, REQUEST_DEADLINE, Revision,
+    Change, KeyValue, LeaseId, Listing, MapError, MapFuture, MapStore, Members, Outcome, REQUEST_DEADLINE, Revision,
     Transaction, Watch,
 };
 use crate::state::check_limits;
@@ -27,7 +29,7 @@ use etcd_client::{Client, Compare, CompareOp, DeleteOptions, GetOptions, LeaseGr
 use reach::Reach;
 use runtime::channel::cross;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
@@ -60,6 +62,7 @@ pub struct EtcdOptions {
 pub struct EtcdMap {
     reach: Arc<Reach>,
     tasks: Handle,
+    members: Arc<Mutex<Members>>,
     /// Dropped with the last handle: the thread ends.
     alive: Arc<oneshot::Sender<()>>,
 }
@@ -77,7 +80,9 @@ impl EtcdMap {
         // Nothing is ever sent: it ends when the other side is dropped.
         let run = move || drop(tokio.block_on(ended));
         thread::Builder::new().name("map".to_owned()).spawn(run).map_err(storage)?;
-        Ok(Arc::new(Self { reach, tasks, alive: Arc::new(alive) }))
+        let members = Arc::new(Mutex::new(Members::default()));
+        tasks.spawn(members::look(reach.clone(), members.clone()));
+        Ok(Arc::new(Self { reach, tasks, members, alive: Arc::new(alive) }))
     }
 
     /// Has it done on the map's thread. What is not answered in time may be done all the same.
@@ -118,6 +123,10 @@ where
 }
 
 impl MapStore for EtcdMap {
+    fn members(&self) -> Members {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn get(&self, key: &str) -> MapFuture<'_, Option<KeyValue>> {
         let (key, reach) = (key.to_owned(), self.reach.clone());
         self.ask(|client| async move {

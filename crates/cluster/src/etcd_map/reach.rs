@@ -114,6 +114,22 @@ impl Reach {
         self.is_astray.swap(false, Relaxed)
     }
 
+    /// All that the options name.
+    pub(super) fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// Whether this one answers, over a connection of its own.
+    pub(super) async fn answers(&self, endpoint: &str) -> bool {
+        let ask = async {
+            let client = Client::connect([endpoint], Some(self.connect.clone())).await.ok()?;
+            // Answered by the member alone, whoever leads.
+            let options = GetOptions::new().with_serializable().with_keys_only();
+            client.kv_client().get(keys::CLUSTER, Some(options)).await.ok()
+        };
+        tokio::time::timeout(CONNECT_WAIT, ask).await.is_ok_and(|answer| answer.is_some())
+    }
+
     /// What was asked in this turn has no answer: the next endpoint is asked.
     pub(super) async fn failed(&self, turn: usize) {
         let mut at = self.at.lock().await;

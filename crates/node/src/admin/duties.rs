@@ -205,6 +205,10 @@ pub(super) fn tell_nodes(nodes: &mut Vec<Node>, cluster: &ClusterStanding) {
             NodeDuty::Maintenance { .. } => Duty::Maintenance,
             NodeDuty::Draining => Duty::Draining,
         };
+        // The map keeps what was given up by device.
+        if node.duty == Duty::In && !on.is_empty() && on.iter().all(|device| device.duty == DeviceDuty::Out) {
+            node.duty = Duty::Lost;
+        }
         node.groups = on.iter().map(|device| device.groups).sum();
         node.groups_leaving = on.iter().map(|device| device.leaves).sum();
         // One of this process that has no session (yet) answers all the same.
@@ -322,7 +326,7 @@ mod tests {
         };
         let resting = NodeDuty::Maintenance { until_ns: 5 };
         let cluster = ClusterStanding {
-            devices: vec![device(3, 3, DeviceDuty::In)],
+            devices: vec![device(3, 3, DeviceDuty::In), device(10, 10, DeviceDuty::Out), device(4, 5, DeviceDuty::Out)],
             nodes: vec![
                 node(1, NodeDuty::In, true),
                 node(2, resting, true),
@@ -338,6 +342,13 @@ mod tests {
         let told = serde_json::to_value(&nodes).expect("JSON");
         let states: Vec<&str> = told.as_array().expect("a list").iter().filter_map(|n| n["state"].as_str()).collect();
         assert_eq!(states, ["up", "maintenance", "draining", "drained", "away", "away"]);
+        let duties: Vec<Duty> = nodes.iter().map(|node| node.duty).collect();
+        let (resting, draining) = (Duty::Maintenance, Duty::Draining);
+        assert_eq!(
+            duties,
+            [Duty::In, resting, draining, draining, resting, Duty::Lost],
+            "who was given up is said to be"
+        );
         assert_eq!((nodes[5].name.as_str(), nodes[2].groups), ("node-10", 4));
     }
 }

@@ -5,8 +5,8 @@ use super::server::Admin;
 use super::types::Health;
 use crate::control::ControlError;
 use crate::log::utc_of_ns;
-use cluster::DeviceTrouble;
 use cluster::health::{self, DeviceLook, Known, Looks, Loss, Seen, Work};
+use cluster::{DeviceTrouble, Members};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -29,6 +29,8 @@ impl Default for Looked {
 pub(super) struct Look {
     pub(super) known: Known,
     looks: Looks,
+    /// Members of the store that holds the map.
+    pub(super) map_members: Members,
 }
 
 impl Look {
@@ -45,7 +47,7 @@ impl Look {
         let at = admin.looked.since.elapsed();
         let rate = admin.looked.seen.lock().unwrap_or_else(PoisonError::into_inner).note(at, copies, bytes);
         let looks = Looks { now_ns: now_ns(), away_since: standings.away_since, rate, devices };
-        Ok(Self { known, looks })
+        Ok(Self { known, looks, map_members: standings.map_members })
     }
 
     /// All that is found, the most urgent first.

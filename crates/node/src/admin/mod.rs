@@ -22,6 +22,7 @@ pub mod health_types;
 mod hosts;
 mod keys;
 mod listener;
+mod map_members;
 mod moves;
 mod observe;
 pub mod pool_types;

@@ -95,6 +95,9 @@ async fn explained(
             let found = if is_part { Vec::new() } else { look.findings() };
             let mut status = view::status(cluster, volumes, pools, Some((found, look.known.standing.orders)));
             super::duties::tell_devices(&mut status.devices, &look.known.standing);
+            if !is_part {
+                super::map_members::tell(&mut status, &look.map_members);
+            }
             status
         }
         Err(error) => {

@@ -169,6 +169,9 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
                 });
                 let _ = reply.send(moved.ok_or(ControlError::NotFound(name.to_string())));
             }
+            Request::FinishUpgrade(_, reply) => {
+                let _ = reply.send(Err(ControlError::Refused("nobody speaks it".to_owned())));
+            }
             Request::Relocate(name, wanted, reply) => {
                 let to = format!("{:?} in {}", wanted.placement, wanted.pool.unwrap_or_default());
                 let begun = Relocation { to, copied_bytes: 0, total_bytes: 7, began_at_ns: 1 };

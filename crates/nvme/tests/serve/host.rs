@@ -40,7 +40,7 @@ fn discovery_names_other_nodes_as_far_as_a_host_needs_them() {
         io.map(|entry| (entry.port_id, format!("{}:{}", entry.address, entry.service))).collect::<Vec<_>>()
     };
     let own = (1, cluster.address().to_string());
-    assert_eq!(named(), [own.clone()]);
+    assert_eq!(named(), vec![own.clone()]);
     let told = |nodes: std::ops::Range<u8>| nodes.map(|node| (1000 * u16::from(node), format!("10.0.0.{node}:4420")));
     for (there, expected) in [(2..4, 2..4), (2..9, 2..5), (6..7, 6..7)] {
         cluster.served.target.set_others(there.map(other).collect());

@@ -2,7 +2,7 @@
 //! core that serves.
 
 use super::{Assembly, VolumeError};
-use cluster::{CatalogError, Listing};
+use cluster::{CatalogError, Listing, Members};
 use std::collections::BTreeMap;
 use types::StoreId;
 
@@ -13,6 +13,8 @@ pub struct Standings {
     pub listing: Listing,
     /// Stores without a session, and since when this node has seen that: ns since 1970.
     pub away_since: BTreeMap<StoreId, u64>,
+    /// Members of the store that holds the map.
+    pub map_members: Members,
 }
 
 impl Assembly {
@@ -22,6 +24,6 @@ impl Assembly {
     /// The map's.
     pub async fn standing(&self) -> Result<Standings, VolumeError> {
         let listing = self.0.map.list("").await.map_err(CatalogError::from)?;
-        Ok(Standings { listing, away_since: self.0.heads.away_since() })
+        Ok(Standings { listing, away_since: self.0.heads.away_since(), map_members: self.0.map.members() })
     }
 }

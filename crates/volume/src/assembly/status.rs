@@ -7,7 +7,7 @@ use crate::head::Head;
 use replication::node::SpokenCounts;
 use std::path::PathBuf;
 use std::time::Duration;
-use types::StoreId;
+use types::{Mutant, StoreId, mutant};
 
 /// How a node is.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,8 @@ pub struct NodeStatus {
     pub devices: Vec<DeviceStatus>,
     /// Placement groups it should have a part in.
     pub groups_total: usize,
-    /// Those of them that serve.
+    /// Those of them that may answer now: their leader has its leases, its session where it needs one, and enough
+    /// copies to write.
     pub groups_serving: usize,
     /// What is wrong; empty: nothing.
     pub reasons: Vec<String>,
@@ -244,7 +245,12 @@ fn core_status(head: &Head) -> CoreStatus {
             let is_its = standing.record.primary == shard.store;
             status.groups_total += usize::from(is_its);
             match group.stopped() {
-                None => status.groups_serving += usize::from(is_its && standing.leads),
+                None => {
+                    // Who leads and hears nobody of those that count answers nothing; with too few of them nothing is written.
+                    let may_answer = standing.serves && standing.record.may_commit();
+                    let serves = may_answer || standing.leads && mutant(Mutant::SilentGroupsCounted);
+                    status.groups_serving += usize::from(is_its && serves);
+                }
                 // One line for all groups of a store that fail for one reason: the device says it.
                 Some(reason) if status.reasons.iter().all(|known| known != reason) => {
                     status.reasons.push(reason.to_owned());

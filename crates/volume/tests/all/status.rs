@@ -1,6 +1,7 @@
 //! Block status and snapshots that are read where they are: what is told of blocks is exact, through layers, rollbacks,
-//! merges and restarts; a snapshot that is deleted under its readers is right until it is gone.
+//! merges and restarts; a snapshot that is deleted under its readers is right until it is gone. And what status counts.
 
+use crate::common::silent::a_group_that_answers_nobody_is_not_counted;
 use crate::common::status::{a_deleted_snapshot_is_right_or_gone, is_read_only, told_blocks_are_the_stored_ones};
 use crate::common::{Machine, new_volume, payload};
 use volume::{IoError, VolumeChange};
@@ -8,6 +9,11 @@ use volume::{IoError, VolumeChange};
 #[test]
 fn what_is_told_of_blocks_is_exact() {
     (1..=6).for_each(told_blocks_are_the_stored_ones);
+}
+
+#[test]
+fn groups_that_answer_nobody_are_not_counted() {
+    (1..=4).for_each(a_group_that_answers_nobody_is_not_counted);
 }
 
 #[test]

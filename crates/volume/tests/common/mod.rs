@@ -15,6 +15,7 @@ pub mod locks;
 pub mod moving;
 pub mod nodes;
 pub mod relocating;
+pub mod silent;
 pub mod status;
 pub mod stopped;
 pub mod together;

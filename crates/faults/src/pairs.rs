@@ -1,0 +1,354 @@
+//! Two failures at once: the second comes while the first stands, then both are healed. Five nodes with three copies, three etcds.
+//!
+//! The first hits the node that has the head and leads all groups of the volume, the second another that shares groups with it.
+//! Where two members of a group are out, its commands wait until one is back, with no error; where not, they go on before
+//! anything is healed. Status names either failure while both stand.
+
+use crate::cluster::{Cluster, FIVE, HANG_MAX, Shape, StandsStill, signal};
+use crate::load::Load;
+use crate::network::Cut;
+use libc::SIGKILL;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// A failure by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// kill -9 of a node and of its supervisor.
+    Killed,
+    /// SIGSTOP of a node.
+    Frozen,
+    /// A node reaches nobody.
+    CutOff,
+    /// A node is stopped in order, as for a restart.
+    Stopped,
+    /// Each write of a device to a new place is an error.
+    Erring,
+    /// A device answers no write.
+    Hanging,
+    /// A device is not there when its node starts anew.
+    Gone,
+    /// Parts of a device are noise, and its node starts anew.
+    Damaged,
+    /// A node is drained.
+    Draining,
+    /// A device takes no new blocks, and others nearly none.
+    Full,
+    /// kill -9 of one of three etcds.
+    EtcdMember,
+    /// kill -9 of all etcds.
+    Etcd,
+}
+
+use Failure::{CutOff, Damaged, Draining, Erring, Etcd, EtcdMember, Frozen, Full, Gone, Hanging, Killed, Stopped};
+
+/// All of them, in the order in which they come where two are played.
+const FAILURES: [Failure; 12] =
+    [Draining, Full, Killed, Frozen, CutOff, Stopped, Erring, Hanging, Gone, Damaged, EtcdMember, Etcd];
+
+/// Each failure but a full device twice at least, in little time.
+const CHOSEN: [(Failure, Failure); 12] = [
+    (Draining, Killed),
+    (Draining, Damaged),
+    (Killed, Killed),
+    (Killed, Etcd),
+    (Frozen, CutOff),
+    (Frozen, Erring),
+    (CutOff, EtcdMember),
+    (Stopped, Hanging),
+    (Stopped, Damaged),
+    (Erring, Gone),
+    (Hanging, EtcdMember),
+    (Gone, Etcd),
+];
+
+/// Nodes on which failures come: the first has the head.
+const NODES: [usize; 2] = [1, 2];
+/// One that nothing happens to.
+const UNHURT: usize = 5;
+const SHAPE: Shape = Shape { device_size: "1G", placement: "local:node-1", ..FIVE };
+/// Size of devices that are to be full soon.
+const SMALL: &str = "320M";
+const MIB: u64 = 1 << 20;
+/// So many pairs in one cluster: what they write is less than its devices hold, so that there is always a place that is new.
+const IN_ONE_CLUSTER: usize = 12;
+/// So long both stand at least, and commands wait where nothing can be served.
+const STAND: Duration = Duration::from_secs(3);
+/// What was not answered for so long has waited; anything else went on.
+const WENT_ON: Duration = Duration::from_secs(1);
+
+impl Failure {
+    fn name(self) -> &'static str {
+        match self {
+            Killed => "node killed",
+            Frozen => "node frozen",
+            CutOff => "node cut off",
+            Stopped => "node stopped",
+            Erring => "device erring",
+            Hanging => "device hanging",
+            Gone => "device gone",
+            Damaged => "device damaged",
+            Draining => "node draining",
+            Full => "device full",
+            EtcdMember => "etcd member lost",
+            Etcd => "etcd lost",
+        }
+    }
+
+    /// Whether a copy is out as long as it stands; or for some seconds.
+    fn takes_a_copy(self) -> bool {
+        !matches!(self, Draining | Full | EtcdMember | Etcd)
+    }
+
+    /// What some cause says while it stands on this node.
+    fn is_told(self, node: usize, cause: &str) -> bool {
+        let says = |words: &str| cause.contains(words);
+        let (name, device) = (format!("node-{node}"), format!("machine-{node}/disk/device-1.img"));
+        match self {
+            Killed | Frozen | CutOff | Stopped => says(&name) || says("do not serve"),
+            Erring | Hanging | Gone | Damaged => says(&device) || says(&name) || says("damaged"),
+            Draining => says(&name) && says("drain"),
+            Full => says("new blocks are refused"),
+            EtcdMember => says("has lost a member") || says("map does not answer"),
+            Etcd => says("map does not answer"),
+        }
+    }
+
+    /// Whether status has a cause for it that is no note.
+    fn is_red(self) -> bool {
+        self != Draining
+    }
+}
+
+/// What is needed to heal one.
+#[derive(Default)]
+struct Standing {
+    still: Option<StandsStill>,
+}
+
+struct Field {
+    cluster: Cluster,
+    /// Whether devices are so small that one can be full.
+    has_small: bool,
+    turn: u64,
+}
+
+/// What was seen of a pair.
+struct Seen {
+    reads: Duration,
+    writes: Duration,
+    waits_until_healed: bool,
+    resent: u64,
+    status: String,
+    whole_after: Duration,
+}
+
+/// The pairs that are chosen.
+pub fn chosen() {
+    play(&CHOSEN);
+}
+
+/// All pairs; those in which one failure comes twice, to two nodes, among them.
+pub fn all() {
+    let pairs: Vec<_> = (0..FAILURES.len())
+        .flat_map(|first| FAILURES[first..].iter().map(move |second| (FAILURES[first], *second)))
+        // There is one etcd, and all devices get full together.
+        .filter(|pair| !matches!(pair, (Full, Full) | (Etcd, Etcd)))
+        .collect();
+    play(&pairs);
+}
+
+/// Plays them, says a line of a table of each, and goes on behind one that fails, with another cluster.
+///
+/// # Panics
+/// If any failed.
+fn play(pairs: &[(Failure, Failure)]) {
+    println!("| failure | and then | reads | writes | sent again | status, the most urgent | whole again |");
+    println!("|---|---|---|---|---|---|---|");
+    let mut failed = Vec::new();
+    let mut field: Option<Field> = None;
+    for pair in pairs {
+        let needs_small = pair.0 == Full || pair.1 == Full;
+        if field.as_ref().is_some_and(|field| field.has_small != needs_small || field.turn >= IN_ONE_CLUSTER as u64) {
+            field.take().into_iter().for_each(Field::end);
+        }
+        let mut here = field.take().unwrap_or_else(|| Field::new(needs_small));
+        let began = Instant::now();
+        let words = format!("{} | {}", pair.0.name(), pair.1.name());
+        match catch_unwind(AssertUnwindSafe(|| here.play(*pair))) {
+            Ok(seen) => {
+                println!("| {words} | {}", seen.row());
+                eprintln!("      {words}: {:.1} s", began.elapsed().as_secs_f64());
+                field = Some(here);
+            }
+            Err(why) => {
+                let why = why.downcast_ref::<String>().map_or("see above", String::as_str);
+                eprintln!("FAILED: {words}: {}", why.lines().next().unwrap_or_default());
+                failed.push(words);
+            }
+        }
+    }
+    field.into_iter().for_each(Field::end);
+    assert!(failed.is_empty(), "{} of {} pairs failed: {}", failed.len(), pairs.len(), failed.join("; "));
+}
+
+impl Seen {
+    fn row(&self) -> String {
+        let of = |longest: Duration| match (longest < WENT_ON, self.waits_until_healed) {
+            (true, _) => "go on".to_owned(),
+            (false, true) => format!("wait until one is healed, {:.1} s", longest.as_secs_f64()),
+            (false, false) => format!("wait {:.1} s, then go on", longest.as_secs_f64()),
+        };
+        let (reads, writes, whole) = (of(self.reads), of(self.writes), self.whole_after.as_secs_f64());
+        format!("{reads} | {writes} | {} | {} | after {whole:.0} s |", self.resent, self.status)
+    }
+}
+
+impl Field {
+    fn new(has_small: bool) -> Self {
+        let device_size = if has_small { SMALL } else { SHAPE.device_size };
+        let cluster = Cluster::in_networks(Shape { device_size, ..SHAPE }, &NODES);
+        Self { cluster, has_small, turn: 0 }
+    }
+
+    /// All copies agree, and devices have no fault that nobody put there.
+    fn end(self) {
+        println!("      {}", self.cluster.cairn(&["check"]).lines().last().unwrap_or_default());
+        self.cluster.stop();
+    }
+
+    fn play(&mut self, (first, second): (Failure, Failure)) -> Seen {
+        self.turn += 1;
+        self.cluster.use_volume(&format!("pair-{}", self.turn), SHAPE.placement);
+        let target = self.cluster.target(Some(UNHURT));
+        let load = match self.has_small {
+            true => Load::start_on_what_is_full(target, self.turn),
+            false => Load::start(target, self.turn),
+        };
+        self.cluster.until_answered("the load runs", &load);
+        self.cluster.causes.take();
+        let both = [(first, NODES[0]), (second, NODES[1])];
+        load.longest();
+        let resent = load.resent();
+
+        let mut standing = [Standing::default(), Standing::default()];
+        self.begins(both[0], &mut standing[0]);
+        self.cluster.until_answered("the load has answers with the first", &load);
+        self.is_said(&both[..1], &load);
+        self.begins(both[1], &mut standing[1]);
+        let since = Instant::now();
+        let takes_both = first.takes_a_copy() && second.takes_a_copy();
+        let has_map = !matches!((first, second), (_, Etcd) | (EtcdMember, EtcdMember));
+        let must_go_on = !takes_both && (has_map || !first.takes_a_copy());
+        let before = load.completed();
+        while must_go_on && load.completed() < before + 600 || since.elapsed() < STAND {
+            self.cluster.pause(Duration::from_millis(250), &load);
+            let waits = load.longest_wait();
+            assert!(waits < HANG_MAX, "a command has no answer for {waits:?}, and copies are left");
+        }
+        let status = self.is_said(&both, &load);
+        let waits_until_healed = load.longest_wait() > WENT_ON;
+
+        let healed = Instant::now();
+        for (failure, still) in both.into_iter().zip(standing) {
+            self.heals(failure, still);
+        }
+        self.cluster.until("the cluster is whole again", Some(&load), |cluster| {
+            cluster.is_whole() && NODES.iter().all(|node| cluster.damage_of(*node) == Some(0))
+        });
+        let whole_after = healed.elapsed();
+        self.cluster.until_answered("the load goes on", &load);
+        let ((reads, writes), resent) = (load.longest(), load.resent() - resent);
+        load.finish().judge();
+        let unexplained = self.cluster.unexplained.take();
+        assert!(unexplained.is_empty(), "{} findings do not explain themselves: {}", unexplained.len(), unexplained[0]);
+        Seen { reads, writes, waits_until_healed, resent, status, whole_after }
+    }
+
+    /// Waits until status says each of them; returns what it says of the most urgent.
+    fn is_said(&self, those: &[(Failure, usize)], load: &Load) -> String {
+        let mut said = String::new();
+        let names = those.iter().map(|(failure, _)| failure.name()).collect::<Vec<_>>().join(" and ");
+        self.cluster.until(&format!("status says: {names}"), Some(load), |cluster| {
+            cluster.is_whole();
+            let status = cluster.ask("/v1/status").unwrap_or_default();
+            let findings = status["findings"].as_array().cloned().unwrap_or_default();
+            let causes: Vec<_> = findings.iter().filter_map(|one| one["cause"].as_str()).collect();
+            let work: Vec<_> = findings.iter().filter_map(|one| one["doing"]["text"].as_str()).collect();
+            let is_told = |(failure, node): &(Failure, usize)| {
+                causes.iter().chain(&work).any(|cause| failure.is_told(*node, cause))
+            };
+            let is_red = those.iter().all(|(failure, _)| !failure.is_red()) || status["health"] != "healthy";
+            said = causes.first().map_or_else(String::new, |cause| cause.replace('|', "/"));
+            is_red && those.iter().all(is_told)
+        });
+        said
+    }
+
+    fn begins(&mut self, (failure, node): (Failure, usize), standing: &mut Standing) {
+        let cluster = &mut self.cluster;
+        match failure {
+            Killed => cluster.network().kill_node(node),
+            Frozen => standing.still = Some(StandsStill::new(worker(cluster, node))),
+            CutOff => cluster.network().cut(node, Cut::All),
+            Stopped => cluster.network().stop_node(node),
+            Erring => cluster.medium(node).fills(),
+            Hanging => cluster.medium(node).freeze(),
+            Gone => {
+                let device = cluster.device(node);
+                std::fs::rename(&device, device.with_extension("away")).expect("it is there");
+                signal(worker(cluster, node), SIGKILL);
+            }
+            Damaged => {
+                for offset in [40 * MIB, 100 * MIB] {
+                    cluster.write_over(node, offset, MIB as usize);
+                }
+                signal(worker(cluster, node), SIGKILL);
+            }
+            Draining => drop(cluster.cairn(&["node", "drain", &format!("node-{node}")])),
+            Full => cluster.fills("ballast"),
+            EtcdMember => cluster.network().kill_etcd(node - 1),
+            Etcd => (0..3).for_each(|member| cluster.network().kill_etcd(member)),
+        }
+    }
+
+    fn heals(&mut self, (failure, node): (Failure, usize), standing: Standing) {
+        let cluster = &mut self.cluster;
+        match failure {
+            Killed | Stopped => cluster.network().start_node(node),
+            Frozen => drop(standing),
+            CutOff => cluster.network().heal(node, Cut::All),
+            // A device that has failed is used again when its node starts anew.
+            Erring => {
+                cluster.medium(node).empties();
+                signal(worker(cluster, node), SIGKILL);
+            }
+            Hanging => {
+                cluster.medium(node).thaw();
+                signal(worker(cluster, node), SIGKILL);
+            }
+            Gone => {
+                let device = cluster.device(node);
+                std::fs::rename(device.with_extension("away"), &device).expect("it is there");
+                signal(worker(cluster, node), SIGKILL);
+            }
+            // All that it lacks comes from others.
+            Damaged => {}
+            Draining => cluster.cairn_when_it_can(&["node", "undrain", &format!("node-{node}")]),
+            Full => cluster.cairn_when_it_can(&["volume", "delete", "ballast", "--now"]),
+            EtcdMember => cluster.network().start_etcd(node - 1),
+            Etcd => (0..3).for_each(|member| cluster.network().start_etcd(member)),
+        }
+    }
+}
+
+fn worker(cluster: &mut Cluster, node: usize) -> i32 {
+    let began = Instant::now();
+    loop {
+        if let Some(worker) = cluster.network().worker_of(node) {
+            return worker;
+        }
+        assert!(began.elapsed() < HANG_MAX, "node-{node} runs, or is started again");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
