@@ -2,7 +2,7 @@
 # A cluster of processes under load, hurt: nodes paused, killed and cut off, disks that err, the map killed, the power cut; judged by the simulator's
 # checker from what clients saw (crates/faults).
 #   e2e/faults.sh [SCENARIO...]     all, or those named
-# Time: 1300 s.
+# Time: 1200 s.
 . "$(dirname "$0")/lib.sh"
 
 need faults etcd mkfs.ext4 fsfreeze nsenter ip || finish

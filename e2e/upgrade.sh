@@ -2,6 +2,7 @@
 # Three nodes go on to a later release, one after the other, under load; back, and on again; then the upgrade is finished, and an older
 # release takes part no more. The later release is the same binary with CAIRN_TEST_PROTOCOL=+1: it speaks a version of the node
 # protocol and a cluster version more, appends a field to beats, and sends a kind of frame more to those that have the feature.
+# Mostly waits.
 # Time: 150 s.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,9 +1,9 @@
 //! `cairn-faults [NAME...]`: runs the scenarios that are named, or all, and says of each what came of it; `--list` names them.
-//! `cairn-faults pairs --all`: every pair of failures, as a table.
+//! `cairn-faults pairs [--all]`: some pairs of failures, or every one, as a table; some minutes, or an hour.
 //! `cairn-faults failover [--rounds N] [--json FILE] [FAILURE...]`: how long a host waits when a node fails.
 //! `cairn-faults --load ADMIN VOLUME SECONDS`: the load alone, until standard input says anything; no command may wait for so long.
 
-use faults::scenario::{ALL, ALL_PAIRS, DEVICE_SWAPPED, Scenario};
+use faults::scenario::{ALL, PAIRS, Scenario};
 use faults::{failover, outside};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -34,11 +34,8 @@ fn main() -> ExitCode {
             }
         };
     }
-    if names == ["device-swapped"] {
-        return run(&[DEVICE_SWAPPED]);
-    }
-    if names == ["pairs", "--all"] {
-        return run(&[ALL_PAIRS]);
+    if let Some(pairs) = PAIRS.iter().find(|(name, _)| *name == names.join(" ")) {
+        return run(&[*pairs]);
     }
     if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {
         let known: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();

@@ -28,7 +28,7 @@ pub const ALL: [Scenario; 21] = [
     ("device-hanging", device_hanging),
     ("node-replaced", moves::node_replaced),
     ("five-nodes", five_nodes),
-    ("pairs", pairs::chosen),
+    ("device-swapped", moves::device_swapped),
     ("cut-from-nodes", cut_from_nodes),
     ("cut-one-way", cut_one_way),
     ("cut-from-etcd", cut_from_etcd),
@@ -37,10 +37,8 @@ pub const ALL: [Scenario; 21] = [
     ("etcd-members", etcd_members),
 ];
 
-/// Not among them: it does not come to its end yet, behind the removal of the device.
-pub const DEVICE_SWAPPED: Scenario = ("device-swapped", moves::device_swapped);
-/// Takes longer than tests may: what is in the documentation is measured by it.
-pub const ALL_PAIRS: Scenario = ("pairs --all", pairs::all);
+/// Pairs of failures, some and all: they take longer than tests may. What is in the documentation is measured by them.
+pub const PAIRS: [Scenario; 2] = [("pairs", pairs::chosen), ("pairs --all", pairs::all)];
 
 const MIB: u64 = 1 << 20;
 /// Load before the fault.

@@ -5,6 +5,7 @@ use super::core::{self, Barrier, Deal, Known};
 use super::devices::{OpenDevice, Opener};
 use super::{Assembly, Blank, StartError, those_alone_have_begun};
 use crate::spec::TableLayout;
+use cluster::placement::duty::Request;
 use cluster::{
     DEFAULT_POOL, GroupRecord, MapStore, NewPool, PoolRecord, VolumeRecord, add_groups, deal_again, ensure_pool, get,
     keys, list,
@@ -108,6 +109,12 @@ impl Assembly {
         if is_alone {
             let pool = deal_again(&**map, DEFAULT_POOL, |store| room_of(&self.0.devices.borrow(), store)).await?;
             self.table(pool.table).await?;
+            return Ok(());
+        }
+        let asked = Request::Add { store, class: String::new(), weight: None };
+        if let Err(error) = self.decide(&asked).await {
+            // It is the cluster's by now, and serves: what is missing is its share.
+            log::warn!("device {store} gets nothing yet ({error}): `cairn device undrain {store}` gives it its share");
         }
         Ok(())
     }
