@@ -54,12 +54,14 @@ check "a volume of a snapshot" sh -c '"$1" snapshot create s@before && "$1" clon
 load s --time_based --runtime=8 --rate_iops=400 --do_verify=1 > "$work/moved.out" 2>&1 &
 fio_pid=$!
 sleep 1
-check "spread, it comes to be gathered" is 'assert s["placement"] == "gathered" and s["home"] == s["led_from"] == "node-2", s' \
-    volume move s --placement local:node-2
-check "it lies there already" refused "it lies there already" "$cairn" volume move s --placement local:node-2
+check "spread, it comes to be gathered where it is used" is "assert s['placement'] == 'gathered' and s['home'] == s['led_from'] == s['head'], s" \
+    volume move s --placement "local:$(field s head)"
+check "it lies there already" refused "it lies there already" "$cairn" volume move s --placement "local:$(field s head)"
 check "nothing failed meanwhile, and it is what was written" wait "$fio_pid"
 check "its snapshot is there" sh -c '"$1" snapshot ls s | grep -q before' - "$cairn"
 check "no client sees what it was copied to" is 'assert sorted(v["name"] for v in s) == sorted("a two l s fs next c".split()), s' volume ls
+check "what nobody uses comes to lie at another node" is 'assert s["placement"] == "gathered" and s["home"] == s["led_from"] == "node-2", s' \
+    volume move next --placement local:node-2
 check "from one pool to another" is 'assert (s["pool"], s["placement"]) == ("default", "gathered"), s' \
     volume move fs --placement gathered --pool default
 check "one that moves can be told to stay" sh -c '"$1" volume move a --placement spread --no-wait &&

@@ -540,6 +540,7 @@ impl VolumeState {
         if self.table.borrow().layout.id != spec.table.id {
             self.table.replace(head.table(spec.table.id).expect("tables are set before volumes lie in them"));
             self.stopped.forget();
+            self.raised.forget();
         }
         self.gate.open(spec);
     }

@@ -37,6 +37,11 @@ impl Raised {
         !must_raise(if is_answered { epoch } else { VolumeEpoch::default() }, epoch)
     }
 
+    /// Nothing is known of the groups of another table.
+    pub(crate) fn forget(&self) {
+        self.places.borrow_mut().clear();
+    }
+
     fn note(&self, epoch: VolumeEpoch, place: usize) {
         let mut places = self.places.borrow_mut();
         if self.epoch.replace(epoch) != epoch {

@@ -94,8 +94,8 @@ pub async fn lies_there(map: &dyn MapStore, volume: &VolumeRecord, place: &Volum
     Ok(volume.table == place.table.unwrap_or(pool.table))
 }
 
-/// The volume and its draft change places: from now on the volume lies where the draft did, in a new epoch of the same head
-/// (which has to take it anew), and the draft is deleted with what the volume held before. `home`: the volume's from now on.
+/// The volume and its draft change places: from now on the volume lies where the draft did, in the same reign of its head, and the
+/// draft is deleted with what the volume held before. `home`: the volume's from now on.
 ///
 /// To be called when both hold the same, nothing runs on the volume, and no earlier head of it writes anything more. Does not
 /// return before it is known whether it is done, however long the map is away: who went on without knowing would write to one
@@ -148,7 +148,6 @@ async fn swap(
         family_seed: draft.record.family_seed,
         layers: draft.record.layers.clone(),
         leaving: draft.record.leaving.clone(),
-        volume_epoch: VolumeEpoch(old.record.volume_epoch.0 + 1),
         home,
         ..old.record.clone()
     };

@@ -6,7 +6,7 @@
 //!   again and again: a snapshot of the move's own; what has changed since the last one copied: ever less
 //!   nothing more is let in ─► what was let in has ended ─► the last changes copied ─► the two change places   cluster::take_places
 //!        (ANA change, as when a head moves)                        └─ it takes too long, or fails: all go on where they were
-//!   the head takes the volume anew; what it left is deleted, as any volume
+//!   the head goes on with the volume there; what it left is deleted, as any volume
 //! ```
 //!
 //! The volume is what it was until the one transaction that changes places: a crash, a head that moves, a device that is full
@@ -17,6 +17,7 @@
 //! snapshots (H4), and in the groups that it comes to nobody of an earlier epoch has ever written.
 
 use super::copier::{Copier, Progress};
+use super::raise::Raised;
 use super::{Assembly, VolumeError};
 use crate::api::{Encryption, IoError, Standing, Volume, VolumeInfo};
 use crate::session::Session;
@@ -26,7 +27,7 @@ use cluster::{
     create_draft, get, keys, lies_there, room_at, snapshots, take_places,
 };
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use types::{Mutant, NodeId, VolumeId, mutant};
@@ -222,31 +223,15 @@ impl Assembly {
         let outcome = self.copy_and_change(&ends).await;
         self.0.movings.going.borrow_mut().remove(&ends.id);
         match outcome {
+            // Whether it goes home is decided as for any volume: clients may be here, and reach that node by no path.
             Ok(()) => log::info!("volume {} lies {} from now on", ends.name, ends.moving.to),
             Err(error) => {
                 log::warn!("volume {} stays where it is: {error}", ends.name);
                 self.0.movings.failed.borrow_mut().insert(ends.id, error.to_string());
                 self.delete_draft(&ends.draft.name).await;
                 self.delete_own_snapshots(ends.id, &ends.name).await;
-                return;
             }
         }
-        if ends.home != self.0.id
-            && let Err(error) = self.go_home(&ends).await
-        {
-            log::info!("volume {} is served here still: {error}", ends.name);
-        }
-    }
-
-    /// To the node that leads its groups, once this one has taken it anew.
-    async fn go_home(&self, ends: &Ends) -> Result<(), VolumeError> {
-        let served = async {
-            while self.mine(&ends.name).is_err() {
-                runtime::sleep(TRY_WAIT / 10).await;
-            }
-        };
-        let _ = runtime::timeout(10 * TRY_WAIT, served).await;
-        self.move_volume(&ends.name, ends.home).await.map(drop)
     }
 
     async fn copy_and_change(&self, ends: &Ends) -> Result<(), VolumeError> {
@@ -357,7 +342,7 @@ impl Assembly {
         let alone = self.0.changing.all(&[ends.id, ends.draft.id]).await;
         let by = self.reign(ends.id).ok_or_else(gone)?;
         let draft_by = self.reign(ends.draft.id).ok_or_else(gone)?;
-        let is_raised = self.0.heads.raised(ends.id, by.epoch) == super::raise::Raised::Everywhere;
+        let is_raised = self.0.heads.raised(ends.id, by.epoch) == Raised::Everywhere;
         if !is_raised || self.is_being_named(ends.id) || !self.have_the_same_snapshots(ends).await? {
             return Err(again());
         }
@@ -388,7 +373,9 @@ impl Assembly {
         match changed {
             Ok(Places { moved, left }) => {
                 self.0.heads.moves_no_more(ends.id);
-                // In a new epoch of its own: as if the volume had come from another node.
+                // Of the groups that it came to none knows of its head yet.
+                self.0.heads.have_raised(ends.id, by.epoch, Raised::At(BTreeSet::new()));
+                // As if the volume had come from another node; but in the same reign, so that NBD sessions go on.
                 self.serve_taken(&[moved]).await;
                 self.take_away(left.id).await;
                 self.serve_taken(&[left]).await;

@@ -19,6 +19,8 @@ use volume::{Encryption, Standing};
 pub(super) const HEAL_LIMIT: Duration = Duration::from_secs(90);
 /// Longest until all that clients had asked for is answered then: some of it waited for a controller to connect.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// A volume may set out at the instant at which the map goes, so often at most.
+const SET_OUT_MAX: u32 = 3;
 /// Volumes that nobody uses go home after 30 s, and within 60 s of the last time.
 const ALL_AT_HOME: Duration = Duration::from_secs(100);
 /// Longest that reading everything takes when all is well.
@@ -150,14 +152,20 @@ impl Run {
     }
 
     /// No I/O waits for the map: what is served stays so while that is away. A volume that is on its way does wait: so first
-    /// all of them go where they are at home.
+    /// all of them go where they are at home; and if one has set out just then, the map comes back once more.
     fn go_on_without_map(&mut self) -> Result<(), Failure> {
-        self.go_on(self.world.now() + ALL_AT_HOME)?;
-        self.until("volumes are on their way", HEAL_LIMIT, Self::lacks)?;
-        // An NBD client whose connection fell silent keeps its volume where it is until the kernel ends that.
-        self.until("volumes are not at home", HEAL_LIMIT, |this| this.administrator.is_not_at_home())?;
-        self.map.set_unreachable(true);
-        self.go_on(self.world.now() + MAP_AWAY)?;
+        for tries in 1..=SET_OUT_MAX {
+            self.go_on(self.world.now() + ALL_AT_HOME)?;
+            self.until("volumes are on their way", HEAL_LIMIT, Self::lacks)?;
+            // An NBD client whose connection fell silent keeps its volume where it is until the kernel ends that.
+            self.until("volumes are not at home", HEAL_LIMIT, |this| this.administrator.is_not_at_home())?;
+            self.map.set_unreachable(true);
+            self.go_on(self.world.now() + MAP_AWAY)?;
+            if tries == SET_OUT_MAX || self.lacks().is_none() {
+                break;
+            }
+            self.map.set_unreachable(false);
+        }
         tell(format_args!("everything is read and written: the map is away"));
         let used = self.use_all("not everything is read and written while the map is away", async |volume| {
             volume.read_all().await;

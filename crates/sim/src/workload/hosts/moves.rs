@@ -77,6 +77,7 @@ impl Administrator {
             }
         });
         if relocated.await? {
+            // It goes home when nobody uses it, or its hosts are there.
             self.at_home(&subject, |homes| homes.sure = Some(to));
             self.ledger.counts.borrow_mut().relocations += 1;
             tell(format_args!("mover: {} lies {placement:?} from now on, at home at node {to}", subject.name));
