@@ -31,7 +31,7 @@ assert len({n[a] for n in s for a in ("nvme_address", "nbd_address")}) == 6, s' 
 "$cairn" volume create c --size 256M > /dev/null
 check "volumes are dealt to the nodes" is 'assert len({v["nbd_uri"].split("/")[2] for v in s}) == 3, s' volume ls
 check "each can be reached through every node by NVMe" is 'assert all(len(v["nvme_addresses"]) == 3 for v in s), s' volume ls
-check "the cluster is healthy and keeps three copies" until_it_is 10 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s'
+check "the cluster is healthy and keeps three copies" until_it_is 10 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s' status
 for volume in a b c; do check "$volume is written, verified" load "$volume" 4k --do_verify=1; done
 check "each block lies on each device" status 'live = [d["live_bytes"] for d in s["devices"]]
 assert len(live) == 3 and min(live) > 100 << 20 and max(live) - min(live) < 8 << 20, live'

@@ -312,7 +312,7 @@ impl Attempt {
             match owner(family.unwrap_or_default(), chunk) {
                 Some(owner) if owner != self.group.id() && !mutant(Mutant::UnitOfOtherGroups) => {}
                 Some(_) => layers.push(layer),
-                None if family.is_none() => {}
+                None if family.is_none_or(|family| self.shard.is_nobodys(family)) => {}
                 None => return Err(format!("the family of layer {layer} is not known yet")),
             }
         }
