@@ -253,6 +253,12 @@ impl Heads {
         self.doors.borrow().get(&node).cloned()
     }
 
+    /// Stores of such nodes, as the map said last.
+    pub(super) fn stores_of(&self, is_one: impl Fn(NodeId) -> bool) -> BTreeSet<StoreId> {
+        let sessions = self.sessions.borrow();
+        sessions.iter().filter(|(_, node)| is_one(**node)).map(|(store, _)| *store).collect()
+    }
+
     /// Nodes that have a session.
     pub(super) fn alive(&self) -> BTreeSet<NodeId> {
         self.sessions.borrow().values().copied().collect()

@@ -5,9 +5,14 @@ use super::{Assembly, Reason, Relocation, TrashedVolume};
 use crate::api::VolumeInfo;
 use crate::head::Head;
 use replication::node::SpokenCounts;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-use types::{Mutant, StoreId, mutant};
+use types::{Mutant, NodeId, StoreId, mutant};
+
+/// Longer than it takes others to lead what a node led that says nothing, as long as the map answers.
+const SILENT: Duration = Duration::from_secs(8);
 
 /// How a node is.
 #[derive(Clone, Debug, Default)]
@@ -157,7 +162,12 @@ impl Assembly {
             devices: node.devices.borrow().iter().map(device_status).collect(),
             ..NodeStatus::default()
         };
-        for core in self.on_each_core(|head| Box::pin(async move { core_status(&head) })).await {
+        let silent = Arc::new(self.silent_stores());
+        let of_cores = self.on_each_core(move |head| {
+            let silent = silent.clone();
+            Box::pin(async move { core_status(&head, &silent) })
+        });
+        for core in of_cores.await {
             status.groups_total += core.groups_total;
             status.groups_serving += core.groups_serving;
             status.reasons.extend(core.reasons);
@@ -221,6 +231,12 @@ impl Assembly {
         wrong.into_iter()
     }
 
+    /// Stores of nodes that had a session when the map was last heard, and say nothing to this one.
+    fn silent_stores(&self) -> BTreeSet<StoreId> {
+        let is_silent = |node: NodeId| node != self.0.id && self.0.groups.silence_of(node) >= SILENT;
+        self.0.heads.stores_of(is_silent)
+    }
+
     fn provisioned_bytes(&self) -> u64 {
         let is_its = |volume: &&VolumeInfo| volume.head == self.0.id;
         let served = self.0.volumes.borrow().values().filter(is_its).map(|volume| volume.size_bytes).sum::<u64>();
@@ -232,7 +248,7 @@ pub(super) fn in_words(slow: Duration) -> String {
     format!("an append took {:.1} s", slow.as_secs_f32())
 }
 
-fn core_status(head: &Head) -> CoreStatus {
+fn core_status(head: &Head, silent: &BTreeSet<StoreId>) -> CoreStatus {
     let mut status = CoreStatus { groups_total: head.groups_stopped(), ..CoreStatus::default() };
     for (volume, group) in head.patience.stopped() {
         let name = head.directory.by_id(volume).map_or_else(|| volume.to_string(), |volume| volume.info().name);
@@ -240,9 +256,14 @@ fn core_status(head: &Head) -> CoreStatus {
     }
     for shard in head.shards() {
         for group in shard.groups.groups() {
-            // Each is counted where its primary is, or would be.
+            // Each is counted where its primary is, or would be; of one that nobody hears, where its first member is that is heard.
             let standing = group.standing();
-            let is_its = standing.record.primary == shard.store;
+            let primary = standing.record.primary;
+            let is_next = || {
+                let heard = standing.record.members().find(|member| !silent.contains(member));
+                silent.contains(&primary) && heard == Some(shard.store)
+            };
+            let is_its = primary == shard.store || is_next();
             status.groups_total += usize::from(is_its);
             match group.stopped() {
                 None => {
