@@ -39,7 +39,8 @@ assert all(sum("is not there" in risk for risk in g["at_risk"]) == 2 for g in s[
 check "and nothing done" is 'assert s["groups_serving"] == 0, s' status
 check "it is said whose copy counts" is 'assert not s["dry_run"] and len(s["groups"]) == 100, s' group force --copy node-3 --all --yes
 check "which is told afterwards, too" is 'assert any(e["kind"] == "groups-forced" and "100" in e["text"] for e in s["events"]), s' events
-check "it leads them all" until_it_is 60 'assert s["groups_serving"] == s["groups"] == 100, s' status
+check "it leads them all, and waits for one more copy" until_it_is 60 'assert all(not g["needs_decision"] for g in s), s' group ls
+check "as is said" until_it_is 10 'assert any("1 of 3 copies" in f["cause"] and "too few to serve" in f["cause"] for f in s["findings"]), s' status
 
 # Two are needed to go on: one that had more comes back, and is a copy of this now.
 start 1

@@ -11,6 +11,8 @@ use std::path::Path;
 /// Ports are looked for here: below those that systems give to connections that go out, and above those that have names.
 const PORT_FIRST: u16 = 20_000;
 const PORTS: u16 = 12_000;
+/// Between the places of two processes that begin one after the other: more ports than a demo takes, and no divisor of all.
+const PORTS_APART: u64 = 331;
 /// So many are tried.
 const ATTEMPTS_MAX: u16 = 1000;
 
@@ -33,9 +35,11 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// They are looked for from another place in each process.
+    /// They are looked for from another place in each process: far enough from that of the next one, which may begin at the same
+    /// instant.
     pub(crate) fn new() -> Self {
-        Self { next: (std::process::id() % u32::from(PORTS)) as u16, left: ATTEMPTS_MAX, given: Vec::new() }
+        let place = u64::from(std::process::id()) * PORTS_APART % u64::from(PORTS);
+        Self { next: place as u16, left: ATTEMPTS_MAX, given: Vec::new() }
     }
 
     /// One that is free on this address; 0, if there is none.
