@@ -313,4 +313,20 @@ pub fn what_is_nobodys_stands_in_nobodys_way() {
     cluster.start(2);
     cluster.wait_until("it waits for ever", 60 * SECOND, |cluster| cluster.record_of(OTHER).in_sync.len() == 3);
     assert!(holds(&cluster), "it is nobody's, as far as this map says");
+    // Nor where it lies with who makes others whole, in the chunks that these lack.
+    (0..3).for_each(|index| cluster.crash(index));
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_until("all are whole", 60 * SECOND, |cluster| cluster.record_of(OTHER).in_sync.len() == 3);
+    cluster.crash(2);
+    let leads = |cluster: &Cluster| {
+        (0..2).find(|index| cluster.write_other(*index, 1, 1, 9).is_some_and(|written| written.is_ok()))
+    };
+    cluster.wait_until("somebody leads", 60 * SECOND, |cluster| leads(cluster).is_some());
+    let leader = leads(&cluster).expect("it led a moment ago");
+    for round in 0..MANY_WRITES {
+        let written = cluster.write_other(leader, round % 60, round % 40, round as u8);
+        written.expect("it is up").expect("it is written");
+    }
+    cluster.start(2);
+    cluster.wait_until("it waits for ever", 60 * SECOND, |cluster| cluster.record_of(OTHER).in_sync.len() == 3);
 }
