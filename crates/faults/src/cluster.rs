@@ -321,6 +321,24 @@ impl Cluster {
         self.cairn_at(*admin, arguments)
     }
 
+    /// All copies agree, as `cairn check` says; a chunk that the load writes to all the time is compared the next time. Returns what
+    /// it says last.
+    pub fn agrees(&self) -> String {
+        let said = RefCell::new(String::new());
+        self.until("all copies could be compared", None, |cluster| {
+            let admin = cluster.admins.iter().find(|at| admin::is_ready(**at)).expect("some node is ready");
+            match cluster.cairn_try(*admin, &["check"]) {
+                Ok(all) => {
+                    said.replace(all.lines().last().unwrap_or_default().to_owned());
+                    true
+                }
+                Err(why) if why.contains("not compared") => false,
+                Err(why) => panic!("copies do not agree: {why}"),
+            }
+        });
+        said.into_inner()
+    }
+
     /// The same, where it may be refused for a while.
     pub fn cairn_when_it_can(&self, arguments: &[&str]) {
         let ready = || self.admins.iter().find(|at| admin::is_ready(**at));

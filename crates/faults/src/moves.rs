@@ -38,7 +38,7 @@ pub fn device_swapped() {
         cluster.is_whole() && groups_of(cluster, &old).unwrap_or(0) == 0
     });
     println!("      the other has {:?} groups", groups_of(&run.cluster, &new));
-    println!("      {}", run.cluster.cairn(&["check"]).lines().last().unwrap_or_default());
+    println!("      {}", run.cluster.agrees());
     run.judge();
 }
 
@@ -76,7 +76,7 @@ pub fn node_replaced() {
     run.cluster.until("the lost one is listed no more, and all is whole", Some(&run.load), |cluster| {
         cluster.is_whole() && state_of(cluster, "node-3").is_none()
     });
-    println!("      {}", run.cluster.cairn(&["check"]).lines().last().unwrap_or_default());
+    println!("      {}", run.cluster.agrees());
     run.judge();
 }
 

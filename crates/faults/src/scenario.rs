@@ -283,8 +283,7 @@ fn device_garbage() {
         run.cluster.write_over(3, offset, 8 * MIB as usize);
     }
     kill_and_return(&run, 3);
-    let agree = run.cluster.cairn(&["check"]);
-    println!("      {}", agree.lines().last().unwrap_or_default());
+    println!("      {}", run.cluster.agrees());
     kill_and_return(&run, 3);
     run.cluster.until("nothing is said to be damaged", Some(&run.load), |cluster| cluster.damage_of(3) == Some(0));
     run.judge();
