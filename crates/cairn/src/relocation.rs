@@ -26,7 +26,8 @@ pub(crate) fn run(
     format: Format,
 ) -> Result<(), Failure> {
     let (placement, node) = placement.told();
-    let begun = client.relocate(name, &RelocateVolume { placement, node, pool })?;
+    let asked = RelocateVolume { placement, node, pool };
+    let begun = client.relocate(name, &asked)?;
     if !waits {
         let told = |begun: &Moving| {
             let size = ByteSize(begun.total_bytes).rounded();
@@ -57,7 +58,8 @@ pub(crate) fn run(
     }
     clear();
     let volume = client.volume(name)?;
-    if volume.placement != placement {
+    let is_as = |asked: &Option<String>, is: &str| asked.as_ref().is_none_or(|asked| asked == is);
+    if volume.placement != placement || !is_as(&asked.node, &volume.home) || !is_as(&asked.pool, &volume.pool) {
         return Err(Failure::new(format!(
             "volume {name} is where it was: its head changed while it was copied, and the move was given up; say it again"
         )));

@@ -109,14 +109,16 @@ pub async fn take_places(
     draft: (VolumeId, Reign),
     home: NodeId,
 ) -> Result<Places, CatalogError> {
-    let mut expected = None;
+    let (mut expected, mut is_open) = (None, false);
     loop {
-        let step = swap(map, volume, draft, home, &mut expected).await;
-        match step {
+        match swap(map, volume, draft, home, &mut expected).await {
             Ok(Some(places)) => return Ok(places),
             Ok(None) => {}
-            Err(CatalogError::Map(MapError::Refused(why))) => return Err(MapError::Refused(why).into()),
-            Err(CatalogError::Map(_)) => runtime::sleep(RETRY_WAIT).await,
+            // What was sent before and not answered may be done all the same.
+            Err(CatalogError::Map(error)) if is_open || !matches!(error, MapError::Refused(_)) => {
+                is_open |= expected.is_some();
+                runtime::sleep(RETRY_WAIT).await;
+            }
             Err(error) => return Err(error),
         }
     }

@@ -28,6 +28,7 @@ use cluster::{
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{Mutant, NodeId, VolumeId, mutant};
@@ -106,7 +107,7 @@ impl Assembly {
             return Err(stays(format!("it is locked: `cairn volume unlock {name}` first")));
         }
         if self.0.movings.of(info.id).is_some() {
-            return Err(stays("it is on its way already (`cairn volume info` says how far)".to_owned()));
+            return Err(stays("it is on its way already (`cairn status` says how far)".to_owned()));
         }
         let wanted = WantedPlace { pool: wanted.pool.clone().or(Some(info.pool.to_string())), ..wanted.clone() };
         let place = self.place_for(&wanted).await?;
@@ -280,8 +281,7 @@ impl Assembly {
         };
         let all = snapshots(&*self.0.map, ends.id).await?;
         // One that was deleted meanwhile is not to come back with the draft.
-        let gone = there.iter().find(|other| all.iter().all(|snapshot| snapshot.name != other.name));
-        if let Some(gone) = gone {
+        for gone in there.iter().filter(|other| all.iter().all(|snapshot| snapshot.name != other.name)) {
             self.delete_snapshot(&ends.draft.name, &gone.name).await?;
         }
         Ok(all.into_iter().filter(is_due).min_by_key(|snapshot| snapshot.layer))
@@ -352,7 +352,7 @@ impl Assembly {
         if !mutant(Mutant::MovedWhileUsed) {
             self.stand(ends.id, Standing::Changing).await;
         }
-        let last = async {
+        let mut last = pin!(async {
             if !mutant(Mutant::MovedWhileUsed) {
                 self.until_quiet(ends.id).await?;
             }
@@ -360,14 +360,19 @@ impl Assembly {
                 self.copy(ends, None, since, to, false).await?;
             }
             Ok(())
-        };
-        let copied = runtime::timeout(LAST_WAIT, last).await;
-        let busy = |_| VolumeError::Busy { volume: ends.name.clone(), seconds: LAST_WAIT.as_secs() };
-        let changed = match copied.map_err(busy).and_then(|copied| copied) {
-            Ok(()) => take_places(&*self.0.map, (ends.id, by), (ends.draft.id, draft_by), ends.home).await,
-            Err(error) => {
+        });
+        let changed = match runtime::timeout(LAST_WAIT, last.as_mut()).await {
+            Ok(Ok(())) => take_places(&*self.0.map, (ends.id, by), (ends.draft.id, draft_by), ends.home).await,
+            Ok(Err(error)) => {
                 self.stays_here(ends.id, by).await;
                 return Err(error);
+            }
+            Err(_) => {
+                self.stays_here(ends.id, by).await;
+                drop(alone);
+                // To its end: what is left of it would write over what the next round copies.
+                let _ = last.await;
+                return Err(VolumeError::Busy { volume: ends.name.clone(), seconds: LAST_WAIT.as_secs() });
             }
         };
         match changed {

@@ -21,6 +21,8 @@ pub(super) const HEAL_LIMIT: Duration = Duration::from_secs(90);
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// A volume may set out at the instant at which the map goes, so often at most.
 const SET_OUT_MAX: u32 = 3;
+/// Such a one is on its way by then; one that is given up later waits for the map, and that is an error.
+const SET_OUT: Duration = Duration::from_secs(1);
 /// Volumes that nobody uses go home after 30 s, and within 60 s of the last time.
 const ALL_AT_HOME: Duration = Duration::from_secs(100);
 /// Longest that reading everything takes when all is well.
@@ -160,12 +162,13 @@ impl Run {
             // An NBD client whose connection fell silent keeps its volume where it is until the kernel ends that.
             self.until("volumes are not at home", HEAL_LIMIT, |this| this.administrator.is_not_at_home())?;
             self.map.set_unreachable(true);
-            self.go_on(self.world.now() + MAP_AWAY)?;
+            self.go_on(self.world.now() + SET_OUT)?;
             if tries == SET_OUT_MAX || self.lacks().is_none() {
                 break;
             }
             self.map.set_unreachable(false);
         }
+        self.go_on(self.world.now() + MAP_AWAY)?;
         tell(format_args!("everything is read and written: the map is away"));
         let used = self.use_all("not everything is read and written while the map is away", async |volume| {
             volume.read_all().await;
