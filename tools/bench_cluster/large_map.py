@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 import urllib.request
 
@@ -25,15 +26,16 @@ def metric(text, name):
 
 
 def measure():
-    cluster, rows = Cairn("memory", GIB), []
+    cluster, simulated, rows = Cairn("memory", GIB), None, []
     tell = lambda what, figure: (rows.append([what, figure]), say(f"{what}: {figure}"))
     try:
         before = {number: resident_mib(children(node.pid)[0]) for number, node in cluster.nodes.items()}
         tell("a node's memory before, MiB", f"{before[1]:,.0f}")
         for number in list(cluster.nodes):
             cluster.stop_node(number)
-        filled = json.loads(run([BENCH, "large-map", "--etcd", cluster.etcd.url, "--nodes", SIMULATED_NODES, "--devices", DEVICES - 3,
-                                 "--volumes", VOLUMES], timeout=1800))
+        simulated = subprocess.Popen([BENCH, "large-map", "--etcd", cluster.etcd.url, "--nodes", str(SIMULATED_NODES),
+                                      "--devices", str(DEVICES - 3), "--volumes", str(VOLUMES)], stdout=subprocess.PIPE, text=True)
+        filled = json.loads(simulated.stdout.readline())
         tell("devices, groups, volumes", f"{DEVICES:,}, {filled['groups']:,}, {VOLUMES:,}")
         tell("the pool and its groups made, s", f"{filled['groups_seconds']:.1f}")
         tell("volumes written, s", f"{filled['volumes_seconds']:.1f}")
@@ -46,6 +48,9 @@ def measure():
         keep("large map", rows=rows, filled=filled)
     finally:
         cluster.stop()
+        if simulated:
+            simulated.kill()
+            simulated.wait()
     table("A large map", ["", ""], rows)
 
 

@@ -1,20 +1,27 @@
-//! A map of a large cluster in etcd, whose nodes are simulated: devices, groups and volumes as records. No block is stored anywhere, and
-//! simulated nodes have no session: nobody answers for them, and real nodes would give their own sessions up if they heard only so few
-//! of those that have one (R21 of docs/replication.md).
+//! A map of a large cluster in etcd, whose nodes are simulated: devices, groups and volumes as records. No block is stored anywhere.
+//! Simulated nodes answer beats, and their devices have sessions; what is real lies in a pool of its own, on devices of its own class.
 
-use cluster::{Allocator, DeviceRecord, DeviceState, NSID_MAX};
+use crate::simulated_nodes::SimulatedNodes;
 use cluster::{
-    CatalogError, Change, EtcdMap, EtcdOptions, FamilyRecord, GroupRecord, HostAccess, LayerRecord, Limits, MapStore,
-    NewPool, NodeRecord, Outcome, PoolRecord, Record, Reference, TRANSACTION_OPERATIONS_MAX, Transaction, VolumeRecord,
-    VolumeState, encode, ensure_pool, keys, list,
+    Allocator, CatalogError, Change, DevicePlaceRecord, DeviceRecord, DeviceState, EtcdMap, EtcdOptions, FailureDomain,
+    FamilyRecord, GroupRecord, HostAccess, LayerRecord, LeaseId, Limits, MapError, MapStore, NSID_MAX, NewPool,
+    NodeRecord, PoolRecord, PoolRulesRecord, Record, Reference, SessionRecord, TRANSACTION_OPERATIONS_MAX, Transaction,
+    VolumeRecord, VolumeState, encode, ensure_pool, get, keys, list,
 };
 use serde_json::{Value, json};
 use std::io;
-use std::time::Instant;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 use types::{Epoch, FamilyId, Incarnation, LayerId, NodeId, StoreId, VolumeEpoch, VolumeId};
 
-/// The pool of the simulated devices.
+/// The pool of the simulated devices, and their class.
 const POOL: &str = "large";
+/// The class of real ones.
+const REAL: &str = "real";
+/// Of the stores of simulated devices.
+const LIFE: Incarnation = Incarnation(1);
+/// Their sessions last so long behind the last renewal.
+const SESSION: Duration = Duration::from_secs(60);
 /// Numbers of simulated nodes begin here: real ones are below.
 const FIRST_NODE: u32 = 4;
 const DEVICE_BYTES: u64 = 4 << 40;
@@ -35,27 +42,52 @@ pub struct LargeMap {
     pub volumes: u64,
 }
 
-/// Writes it; how long each part took, in seconds.
+/// Writes it, says on standard output how long each part took, in seconds, and keeps the simulated nodes there until it is killed.
 ///
 /// # Errors
 /// What the map refuses, and an etcd that does not answer.
 pub async fn run(wanted: &LargeMap) -> io::Result<Value> {
     let map = EtcdMap::open(&EtcdOptions { endpoints: wanted.etcd.clone(), ..EtcdOptions::default() });
     let map = map.map_err(io::Error::other)?;
+    let nodes = SimulatedNodes::start(&map, (NodeId(FIRST_NODE), wanted.nodes)).await?;
+    keep_apart(&*map).await?;
     let began = Instant::now();
-    write_nodes(&*map, wanted).await?;
+    write_nodes(&*map, wanted, &nodes).await?;
     let groups_began = Instant::now();
+    let session = begin_sessions(&*map, wanted).await?;
     let pool = write_groups(&*map, wanted).await.map_err(io::Error::other)?;
     let groups_seconds = groups_began.elapsed().as_secs_f64();
     let groups = lead_all(&*map).await.map_err(io::Error::other)?;
     let volumes_began = Instant::now();
     write_volumes(&*map, wanted, &pool).await?;
-    Ok(json!({
+    let written = json!({
         "nodes_seconds": (groups_began - began).as_secs_f64(),
         "groups": groups,
         "groups_seconds": groups_seconds,
         "volumes_seconds": volumes_began.elapsed().as_secs_f64(),
-    }))
+    });
+    println!("{written}");
+    loop {
+        runtime::sleep(SESSION / 3).await;
+        match map.keep_alive(session).await {
+            Ok(()) | Err(MapError::Unknown) => {}
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+}
+
+/// The pool that is there stays on the devices that are there.
+async fn keep_apart(map: &dyn MapStore) -> io::Result<()> {
+    let devices = list::<DeviceRecord>(map, keys::DEVICES).await.map_err(io::Error::other)?;
+    let classed = |store| DevicePlaceRecord { class: REAL.to_owned(), ..DevicePlaceRecord::unset(store) };
+    let mut changes: Vec<Change> = devices.iter().map(|found| put(&classed(found.record.store))).collect();
+    for pool in list::<PoolRecord>(map, keys::POOLS).await.map_err(io::Error::other)? {
+        let name = &pool.record.name;
+        let rules = get::<PoolRulesRecord>(map, &keys::pool_rules(name)).await.map_err(io::Error::other)?;
+        let rules = rules.map_or_else(|| PoolRulesRecord::unset(name), |found| found.record);
+        changes.push(put(&PoolRulesRecord { class: REAL.to_owned(), ..rules }));
+    }
+    put_all(map, changes).await
 }
 
 /// Puts them, so many in a transaction as fit.
@@ -64,9 +96,13 @@ async fn put_all(map: &dyn MapStore, changes: Vec<Change>) -> io::Result<()> {
     while changes.peek().is_some() {
         let changes = changes.by_ref().take(TRANSACTION_OPERATIONS_MAX).collect();
         let transaction = Transaction { changes, ..Transaction::new() };
-        match map.transact(transaction).await.map_err(io::Error::other)? {
-            Outcome::Committed(_) => {}
-            Outcome::Conflict => unreachable!("nothing was compared"),
+        loop {
+            match map.transact(transaction.clone()).await {
+                Ok(_) => break,
+                // Doing it twice does no harm.
+                Err(MapError::Unknown) => {}
+                Err(error) => return Err(io::Error::other(error)),
+            }
         }
     }
     Ok(())
@@ -84,31 +120,41 @@ fn node_of(device: u32, nodes: u32) -> NodeId {
     NodeId(FIRST_NODE + device % nodes)
 }
 
-async fn write_nodes(map: &dyn MapStore, wanted: &LargeMap) -> io::Result<()> {
-    let mut changes = Vec::new();
-    for number in 0..wanted.nodes {
-        // The address of nobody: a port that is reserved.
-        changes.push(put(&NodeRecord { id: NodeId(FIRST_NODE + number), address: "127.0.0.1:1".to_owned() }));
-    }
+async fn write_nodes(map: &dyn MapStore, wanted: &LargeMap, nodes: &SimulatedNodes) -> io::Result<()> {
+    let record = |&(id, address): &(NodeId, SocketAddr)| NodeRecord { id, address: address.to_string() };
+    let mut changes: Vec<Change> = nodes.addresses.iter().map(|node| put(&record(node))).collect();
     for device in 0..wanted.devices {
         let (store, node, path) = (store_of(device), node_of(device, wanted.nodes), format!("/dev/simulated-{device}"));
         let (size_bytes, state) = (DEVICE_BYTES, DeviceState::Active);
         changes.push(put(&DeviceRecord { store, node, path, size_bytes, state }));
+        changes.push(put(&DevicePlaceRecord { class: POOL.to_owned(), ..DevicePlaceRecord::unset(store) }));
     }
     put_all(map, changes).await
+}
+
+/// The devices of simulated nodes serve, as the map knows it.
+async fn begin_sessions(map: &dyn MapStore, wanted: &LargeMap) -> io::Result<LeaseId> {
+    let lease = map.grant(SESSION).await.map_err(io::Error::other)?;
+    let record = |device| SessionRecord { store: store_of(device), life: LIFE, node: node_of(device, wanted.nodes) };
+    let records = (0..wanted.devices).map(record);
+    let changes = records.map(|record| Change::Put { key: record.key(), value: encode(&record), lease: Some(lease) });
+    put_all(map, changes.collect()).await?;
+    Ok(lease)
 }
 
 /// By the cluster's own way to make a pool.
 async fn write_groups(map: &dyn MapStore, wanted: &LargeMap) -> Result<PoolRecord, CatalogError> {
     let stores = (0..wanted.devices).map(store_of).collect();
-    ensure_pool(map, &NewPool { name: POOL.to_owned(), replicas: 3, min_in_sync: 2, rules: None, stores }).await
+    let failure_domain = FailureDomain::Node;
+    let rules = PoolRulesRecord { class: POOL.to_owned(), failure_domain, ..PoolRulesRecord::unset(POOL) };
+    ensure_pool(map, &NewPool { name: POOL.to_owned(), replicas: 3, min_in_sync: 2, rules: Some(rules), stores }).await
 }
 
 /// Each group's first member leads it, as if it had begun; how many groups there are.
 async fn lead_all(map: &dyn MapStore) -> Result<usize, CatalogError> {
     let groups = list::<GroupRecord>(map, keys::GROUPS).await?;
     let its = groups.iter().map(|found| &found.record).filter(|group| group.pool == POOL);
-    let led = |group: &GroupRecord| GroupRecord { epoch: Epoch(1), life: Incarnation(1), ..group.clone() };
+    let led = |group: &GroupRecord| GroupRecord { epoch: Epoch(1), life: LIFE, ..group.clone() };
     let changes: Vec<Change> = its.map(|group| put(&led(group))).collect();
     put_all(map, changes)
         .await

@@ -24,5 +24,6 @@ pub mod large_map;
 pub mod life;
 pub mod load;
 pub mod ping_pong;
+pub mod simulated_nodes;
 pub mod store_load;
 pub mod zipf;

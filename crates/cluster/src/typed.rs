@@ -4,6 +4,8 @@ use crate::catalog::CatalogError;
 use crate::map::{MapStore, Revision};
 use crate::records::Record;
 use serde::{Deserialize, Serialize};
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 
 /// A record and the revision that a compare-and-swap of it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +53,26 @@ pub fn decode<T: Record>(key: &str, bytes: &[u8]) -> Result<T, CatalogError> {
 pub async fn get<T: Record>(map: &dyn MapStore, key: &str) -> Result<Option<Versioned<T>>, CatalogError> {
     let Some(found) = map.get(key).await? else { return Ok(None) };
     Ok(Some(Versioned { record: decode(key, &found.value)?, modified: found.modified }))
+}
+
+/// The records at these keys, in their order; all are asked for at once.
+pub async fn get_each<T: Record>(
+    map: &dyn MapStore,
+    keys: &[String],
+) -> Result<Vec<Option<Versioned<T>>>, CatalogError> {
+    let mut waits: Vec<_> = keys.iter().map(|key| Some(Box::pin(get::<T>(map, key)))).collect();
+    let mut found: Vec<_> = keys.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        for (wait, found) in waits.iter_mut().zip(&mut found) {
+            if let Some(Poll::Ready(answer)) = wait.as_mut().map(|wait| wait.as_mut().poll(cx)) {
+                *wait = None;
+                *found = answer?;
+            }
+        }
+        if waits.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await
+    .map(|()| found)
 }
 
 /// All records whose key begins with `prefix`.

@@ -278,8 +278,8 @@ pub async fn take_families(
     for _ in 0..ATTEMPTS_MAX {
         let found = list::<FamilyRecord>(map, keys::FAMILIES).await?;
         let of_volumes = list::<VolumeRecord>(map, keys::VOLUMES).await?.into_iter().map(|found| found.record.family);
-        let without: BTreeSet<FamilyId> =
-            of_volumes.filter(|id| found.iter().all(|family| family.record.id != *id)).collect();
+        let known: BTreeSet<FamilyId> = found.iter().map(|family| family.record.id).collect();
+        let without: BTreeSet<FamilyId> = of_volumes.filter(|id| !known.contains(id)).collect();
         let nobodys = without.into_iter().map(|id| FamilyRecord { id, keeper: NodeId(0), epoch: VolumeEpoch(0) });
         let all = found.into_iter().map(|found| (found.record, Some(found.modified)));
         let is_taken = |family: &FamilyRecord| taken.iter().any(|other| other.id == family.id);

@@ -109,6 +109,35 @@ impl EtcdMap {
     }
 }
 
+/// A part of a listing, and where the next one begins.
+struct Page {
+    listing: Listing,
+    next: Option<String>,
+}
+
+impl EtcdMap {
+    /// The keys of `from..end` as they were at a revision, or are if that is 0: as many as fit. Each page has the time that a request
+    /// has; so a listing may be as long as the map is.
+    fn page(&self, from: String, end: Vec<u8>, at: Revision) -> MapFuture<'_, Page> {
+        let reach = self.reach.clone();
+        self.ask(move |client| async move {
+            let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
+            let wanted = GetOptions::new().with_range(end).with_limit(PAGE_KEYS_MAX).with_revision(at.0 as i64);
+            // If that is compacted meanwhile the listing is begun anew.
+            let found = kv.get(from, Some(wanted)).await.map_err(told).map_err(|error| match error {
+                MapError::Compacted { .. } => MapError::Unknown,
+                error => error,
+            })?;
+            let now = reach.check(found.header())?;
+            // All pages say what the first one's revision says.
+            let revision = if at == Revision(0) { now } else { at };
+            let items = found.kvs().iter().map(key_value).collect::<Result<Vec<_>, _>>()?;
+            let next = items.last().filter(|_| found.more()).map(|last| format!("{}\0", last.key));
+            Ok(Page { listing: Listing { revision, items }, next })
+        })
+    }
+}
+
 /// Asks whoever is to be asked; the next is, if there is no answer.
 async fn ask_one<T, F>(reach: &Reach, work: impl FnOnce(Client) -> F) -> Result<T, MapError>
 where
@@ -138,31 +167,17 @@ impl MapStore for EtcdMap {
     }
 
     fn list(&self, prefix: &str) -> MapFuture<'_, Listing> {
-        let (prefix, reach) = (prefix.to_owned(), self.reach.clone());
-        self.ask(|client| async move {
-            let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
-            let end = end_of(&prefix);
-            let (mut from, mut listing) =
-                (if prefix.is_empty() { "\0".to_owned() } else { prefix }, Listing::default());
+        let end = end_of(prefix);
+        let mut from = if prefix.is_empty() { "\0".to_owned() } else { prefix.to_owned() };
+        Box::pin(async move {
+            let mut listing = Listing::default();
             loop {
-                let page = GetOptions::new().with_range(end.clone()).with_limit(PAGE_KEYS_MAX);
-                // All pages say what the first one's revision says.
-                let page = page.with_revision(listing.revision.0 as i64);
-                // If that is compacted meanwhile it is begun anew.
-                let found = kv.get(from, Some(page)).await.map_err(told).map_err(|error| match error {
-                    MapError::Compacted { .. } => MapError::Unknown,
-                    error => error,
-                })?;
-                let now = reach.check(found.header())?;
-                if listing.revision == Revision(0) {
-                    listing.revision = now;
-                }
-                for item in found.kvs() {
-                    listing.items.push(key_value(item)?);
-                }
-                match listing.items.last() {
-                    Some(last) if found.more() => from = format!("{}\0", last.key),
-                    _ => return Ok(listing),
+                let page = self.page(from, end.clone(), listing.revision).await?;
+                listing.revision = page.listing.revision;
+                listing.items.extend(page.listing.items);
+                match page.next {
+                    Some(next) => from = next,
+                    None => return Ok(listing),
                 }
             }
         })

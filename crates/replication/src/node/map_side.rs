@@ -9,7 +9,7 @@ use crate::record::{membership_of, with_membership};
 use crate::wire::StoreLine;
 use cluster::{
     CatalogError, Change, GroupRecord, LeaseId, MapError, MapStore, NodeRecord, Outcome, Record, Revision,
-    SessionRecord, Transaction, VolumeRecord, decode, encode, get, keys, list, settle,
+    SessionRecord, Transaction, Versioned, VolumeRecord, decode, encode, get, get_each, keys, list, settle,
 };
 use runtime::channel::cross;
 use runtime::{Instant, now};
@@ -27,6 +27,12 @@ use types::{Epoch, GroupId, Mutant, NodeId, StoreId, mutant};
 const RETRY_WAIT: Duration = Duration::from_millis(200);
 /// Of a session's time so much is relied on: clocks differ by up to 2 %, this one's and the map's.
 const SESSION_PERCENT: u32 = 95;
+
+/// Of more groups not all are listed for the sake of some.
+const LISTED_MAX: usize = 16 * BATCH_MAX;
+
+/// Looks at all groups take at most this part of the time: the map of a large cluster is long.
+const LOOK_SHARE: u32 = 50;
 
 /// Changes of one transaction: each compares and puts a record, and may compare a session.
 const BATCH_MAX: usize = cluster::TRANSACTION_OPERATIONS_MAX / 2;
@@ -90,6 +96,8 @@ pub(super) struct MapSide {
     answered_at: Cell<Option<Instant>>,
     /// Of the node's session.
     lease: Cell<Option<LeaseId>>,
+    /// Groups that the map had when it was looked at last.
+    groups_there: Cell<usize>,
     /// The map may not say of this node's stores what it was told.
     is_to_say_stores: Cell<bool>,
     /// Since when less than half of the others is heard.
@@ -108,6 +116,7 @@ impl MapSide {
             looking: RefCell::default(),
             answered_at: Cell::default(),
             lease: Cell::default(),
+            groups_there: Cell::default(),
             is_to_say_stores: Cell::default(),
             hears_few_since: Cell::default(),
             is_out: Cell::default(),
@@ -185,6 +194,7 @@ impl MapSide {
         };
         let families = families.map(|volumes| volumes.into_iter().map(|found| found.record.family).collect());
         self.answered();
+        self.groups_there.set(records.len());
         self.tell_all(core, records.clone(), Says::Looked);
         let all = Arc::new(AllGroups { records, families, stores: self.serving_stores() });
         for index in 0..cores as u16 {
@@ -271,7 +281,7 @@ impl MapSide {
 
     /// Whether all of them are done, in one transaction. If not, none of them is known to be.
     async fn settle_together(&self, batch: &[Asked]) -> bool {
-        let Ok(found) = list::<GroupRecord>(&*self.map, keys::GROUPS).await else { return false };
+        let Ok(found) = self.records_of(batch).await else { return false };
         self.answered();
         let mut transaction = Transaction::new();
         for Asked { base, wanted, session, .. } in batch {
@@ -289,6 +299,15 @@ impl MapSide {
             }
         }
         matches!(settle(&*self.map, transaction).await, Ok(Outcome::Committed(_)))
+    }
+
+    /// The records of these groups, and maybe others: all in one answer, where that is not long.
+    async fn records_of(&self, batch: &[Asked]) -> Result<Vec<Versioned<GroupRecord>>, CatalogError> {
+        if self.groups_there.get() <= LISTED_MAX {
+            return list(&*self.map, keys::GROUPS).await;
+        }
+        let keys: Vec<String> = batch.iter().map(|asked| asked.base.key()).collect();
+        Ok(get_each(&*self.map, &keys).await?.into_iter().flatten().collect())
     }
 
     /// `None`: it is done. Else what the record is instead.
@@ -367,6 +386,8 @@ impl MapSide {
         // What was said while nobody heard.
         self.is_to_say_stores.set(true);
         let mut watch = self.map.watch("", Revision(listing.revision.0 + 1));
+        // It is as large as the map.
+        drop(listing);
         loop {
             let events = match watch.next().await {
                 Ok(events) => {
@@ -425,7 +446,7 @@ impl MapSide {
         self.say_stores(core.shared.node, lease).await?;
         // Whatever happened while there was none.
         self.look_at_all(core).await?;
-        let (mut looked_at, mut wait) = (now(), timing.renewal);
+        let (mut looked_at, mut looking, mut wait) = (now(), Duration::ZERO, timing.renewal);
         loop {
             if now() >= until {
                 return Ok(());
@@ -464,9 +485,11 @@ impl MapSide {
                     Err(error) => return Err(error),
                 }
             }
-            if now().since(looked_at) >= timing.look {
+            if now().since(looked_at) >= timing.look.max(looking * LOOK_SHARE) {
+                let began = now();
                 self.look_at_all(core).await?;
                 looked_at = now();
+                looking = looked_at.since(began);
             }
         }
     }

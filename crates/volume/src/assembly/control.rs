@@ -123,6 +123,7 @@ impl Assembly {
         let listing = map.list("").await.map_err(CatalogError::from)?;
         let mut watch = map.watch("", Revision(listing.revision.0 + 1));
         let mut reigning = Reigning::new(control, Followed::of(&listing));
+        drop(listing);
         if !reigning.lasts() {
             return Ok(());
         }

@@ -16,12 +16,15 @@ use super::{Assembly, VolumeError};
 use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{
-    ClientsRecord, Compression, DoorsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord, PoolRecord, Revision,
-    SessionRecord, VolumeRecord, VolumeState as Life, decode, get, keys, list, take_families, take_head, take_heads,
+    ClientsRecord, Compression, DEFAULT_SUBSYSTEM, DoorsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord,
+    PoolRecord, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, keys, list, take_families,
+    take_head, take_heads,
 };
-use runtime::{Instant, now};
+use runtime::channel::cross;
+use runtime::{Instant, TaskHandle, now};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{FamilyId, Mutant, NodeId, StoreId, VolumeEpoch, VolumeId, mutant};
@@ -46,8 +49,10 @@ pub(super) struct Heads {
     kept: RefCell<BTreeMap<FamilyId, VolumeEpoch>>,
     /// All families, and their keepers.
     keepers: RefCell<BTreeMap<FamilyId, NodeId>>,
-    /// All volumes, as the map said last.
+    /// Volumes that clients of this node can ask for, as the map said last: of the subsystem that its doors serve, or led here.
     known: RefCell<BTreeMap<VolumeId, Rc<VolumeRecord>>>,
+    /// All others. Of these a node knows only that there are some, and whose turn it is when their heads are gone.
+    far: RefCell<BTreeMap<VolumeId, Rc<VolumeRecord>>>,
     /// Node sets, by table.
     sets: RefCell<BTreeMap<u32, NodeSetRecord>>,
     /// How pools compress what is written.
@@ -139,13 +144,20 @@ impl Heads {
     }
 
     fn note(&self, volume: &VolumeRecord) {
+        self.far.borrow_mut().remove(&volume.id);
         self.known.borrow_mut().insert(volume.id, Rc::new(volume.clone()));
+    }
+
+    fn note_far(&self, volume: &VolumeRecord) {
+        self.known.borrow_mut().remove(&volume.id);
+        self.far.borrow_mut().insert(volume.id, Rc::new(volume.clone()));
     }
 
     fn forget(&self, id: VolumeId) {
         self.mine.borrow_mut().remove(&id);
         self.raised.borrow_mut().remove(&id);
         self.known.borrow_mut().remove(&id);
+        self.far.borrow_mut().remove(&id);
         self.unsure.borrow_mut().remove(&id);
         self.restless.borrow_mut().remove(&id);
     }
@@ -185,9 +197,19 @@ impl Heads {
         &self.wishes
     }
 
-    /// All volumes, as the map said last.
+    /// The volumes that clients of this node can ask for, as the map said last.
     pub(super) fn volumes(&self) -> Vec<Rc<VolumeRecord>> {
         self.known.borrow().values().cloned().collect()
+    }
+
+    /// All others.
+    pub(super) fn far(&self) -> Vec<Rc<VolumeRecord>> {
+        self.far.borrow().values().cloned().collect()
+    }
+
+    /// Any volume, as the map said last.
+    pub(super) fn volume(&self, id: VolumeId) -> Option<Rc<VolumeRecord>> {
+        self.known.borrow().get(&id).or(self.far.borrow().get(&id)).cloned()
     }
 
     /// The map says so of a node set.
@@ -202,7 +224,7 @@ impl Heads {
 
     /// The table that a volume lies in.
     pub(super) fn table_of(&self, id: VolumeId) -> Option<u32> {
-        self.known.borrow().get(&id).map(|volume| volume.table)
+        self.volume(id).map(|volume| volume.table)
     }
 
     /// How many nodes may take over the volumes of a table before this one: those of its node set come first, in its order, as
@@ -265,6 +287,35 @@ impl Heads {
     }
 }
 
+/// Does this with all of them, some at a time. What is dropped does nothing more.
+async fn each<T: 'static, F: Future<Output = ()> + 'static>(all: Vec<T>, does: impl Fn(T) -> F + Clone + 'static) {
+    let at_once = SEERS.min(all.len());
+    let left = Rc::new(RefCell::new(all.into_iter()));
+    let (ends, mut all_have_ended) = cross::<()>(SEERS);
+    let one_by_one = |_| {
+        let (left, does, ends) = (left.clone(), does.clone(), ends.clone());
+        runtime::spawn(async move {
+            let next = || left.borrow_mut().next();
+            while let Some(one) = next() {
+                does(one).await;
+            }
+            drop(ends);
+        })
+    };
+    let _tasks = Tasks((0..at_once).map(one_by_one).collect());
+    drop(ends);
+    while all_have_ended.recv().await.is_ok() {}
+}
+
+/// They end with this.
+struct Tasks(Vec<TaskHandle>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(TaskHandle::cancel);
+    }
+}
+
 impl Assembly {
     /// Takes what is this node's, or nobody's, lists the rest, and follows the map from then on.
     pub(super) async fn begin_heads(&self) -> Result<(), VolumeError> {
@@ -275,9 +326,15 @@ impl Assembly {
         let me = self.0.id;
         let is_its = |volume: &VolumeRecord| volume.head == me || volume.head == NodeId(0);
         self.take(is_its, |family| family.keeper == me || family.keeper == NodeId(0)).await?;
-        for volume in list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await? {
-            self.see_or_later(volume.record.id).await;
-        }
+        let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?.into_iter().map(|found| found.record);
+        let (near, far): (Vec<_>, Vec<_>) = volumes.partition(|volume| self.is_near(volume));
+        far.iter().for_each(|volume| self.0.heads.note_far(volume));
+        let this = self.clone();
+        each(near, move |volume| {
+            let this = this.clone();
+            async move { this.see_or_later(volume.id).await }
+        })
+        .await;
         let (follower, looker) = (self.clone(), self.clone());
         let sees = (0..SEERS).map(|_| {
             let seer = self.clone();
@@ -317,14 +374,12 @@ impl Assembly {
 
     /// This node is the head of these since now.
     pub(super) async fn serve_taken(&self, taken: &[VolumeRecord]) {
-        for volume in taken {
-            if let Err(error) = self.serve(volume).await {
-                log::warn!("volume {} is not served yet: {error}", volume.name);
-                self.stand(volume.id, Standing::Elsewhere).await;
-                self.0.heads.mine.borrow_mut().remove(&volume.id);
-                self.0.heads.again.borrow_mut().insert(volume.id, error.to_string());
-            }
-        }
+        let this = self.clone();
+        each(taken.to_vec(), move |volume| {
+            let this = this.clone();
+            async move { this.serve_or_later(&volume).await }
+        })
+        .await;
         for volume in taken {
             if volume.state == Life::Deleting {
                 self.erase_in_background(volume);
@@ -337,6 +392,15 @@ impl Assembly {
         }
         self.tell_trash().await;
         self.tell_locked().await;
+    }
+
+    async fn serve_or_later(&self, volume: &VolumeRecord) {
+        if let Err(error) = self.serve(volume).await {
+            log::warn!("volume {} is not served yet: {error}", volume.name);
+            self.stand(volume.id, Standing::Elsewhere).await;
+            self.0.heads.mine.borrow_mut().remove(&volume.id);
+            self.0.heads.again.borrow_mut().insert(volume.id, error.to_string());
+        }
     }
 
     /// This node has just become the head of the volume.
@@ -355,6 +419,21 @@ impl Assembly {
             }
             Life::Deleting => Ok(()),
         }
+    }
+
+    /// Whether clients of this node can ask for it.
+    pub(super) fn is_near(&self, volume: &VolumeRecord) -> bool {
+        volume.subsystem == DEFAULT_SUBSYSTEM || volume.head == self.0.id
+    }
+
+    /// The map says so of a volume; whether it is near.
+    fn note(&self, volume: &VolumeRecord) -> bool {
+        let is_near = self.is_near(volume);
+        match is_near {
+            true => self.0.heads.note(volume),
+            false => self.0.heads.note_far(volume),
+        }
+        is_near
     }
 
     /// Whether no core knows a volume that they could: it was unlocked, and the map did not answer just then.
@@ -396,8 +475,16 @@ impl Assembly {
             return self.forget_keys().await;
         };
         let volume = found.record;
-        self.0.heads.note(&volume);
+        self.note(&volume);
         self.learn(&volume).await?;
+        if !self.is_near(&volume) {
+            self.0.heads.serves_no_more(id);
+            self.let_go(id).await;
+            if self.is_listed(id) {
+                self.take_away(id).await;
+            }
+            return Ok(());
+        }
         if volume.head == self.0.id && self.0.heads.is_mine(&volume) {
             return self.see_mine(&volume).await;
         }
@@ -489,7 +576,14 @@ impl Assembly {
         self.0.heads.sets.borrow_mut().clear();
         self.0.heads.doors.borrow_mut().clear();
         self.0.heads.keepers.borrow_mut().clear();
+        // One that is gone meanwhile is in no listing.
+        let is_gone = {
+            let prefix = listing.items.iter().filter_map(|item| item.key.strip_prefix(keys::VOLUMES));
+            let there: BTreeSet<_> = prefix.filter_map(|id| u64::from_str_radix(id, 16).ok().map(VolumeId)).collect();
+            move |id: &VolumeId| !there.contains(id)
+        };
         let mut due: BTreeSet<VolumeId> = self.0.heads.known.borrow().keys().copied().collect();
+        due.extend(self.0.heads.far.borrow().keys().copied().filter(is_gone));
         for KeyValue { key, value, .. } in &listing.items {
             due.extend(self.hear(key, Some(value)));
         }
@@ -498,6 +592,8 @@ impl Assembly {
         self.0.heads.note_devices(&stores.collect());
         self.look_at(due);
         let mut watch = self.0.map.watch("", Revision(listing.revision.0 + 1));
+        // It is as large as the map.
+        drop(listing);
         loop {
             let events = match watch.next().await {
                 Ok(events) => events,
@@ -617,7 +713,7 @@ impl Assembly {
         let id = key.strip_prefix(keys::VOLUMES)?;
         let id = VolumeId(u64::from_str_radix(id, 16).ok()?);
         if let Some(volume) = value.and_then(|value| decode::<VolumeRecord>(key, value).ok()) {
-            heads.note(&volume);
+            let is_near = self.note(&volume);
             let is_restless = volume.layers.len() > 1 || !volume.leaving.is_empty() || volume.state == Life::Deleting;
             let was_restless = heads.restless.borrow_mut().remove(&id);
             if is_restless {
@@ -632,6 +728,9 @@ impl Assembly {
                 heads.mine.borrow_mut().remove(&id);
                 let this = self.clone();
                 runtime::spawn(async move { this.stand(id, Standing::Elsewhere).await });
+            }
+            if !is_near && !heads.serves(id) && !self.is_listed(id) && self.learn_known(&volume) {
+                return None;
             }
         }
         Some(id)
@@ -669,9 +768,9 @@ impl Assembly {
         if !alive.contains(&me) {
             return None;
         }
-        let (known, keepers) = (heads.known.borrow(), heads.keepers.borrow());
-        let leading: BTreeSet<NodeId> =
-            known.values().map(|volume| volume.head).chain(keepers.values().copied()).collect();
+        let (known, far, keepers) = (heads.known.borrow(), heads.far.borrow(), heads.keepers.borrow());
+        let all = || known.values().chain(far.values());
+        let leading: BTreeSet<NodeId> = all().map(|volume| volume.head).chain(keepers.values().copied()).collect();
         let mut gone_since = heads.gone_since.borrow_mut();
         gone_since.retain(|node, _| leading.contains(node) && !alive.contains(node));
         let gone: BTreeSet<NodeId> = leading.difference(&alive).copied().collect();
@@ -681,7 +780,7 @@ impl Assembly {
         let is_over =
             |node: &NodeId, turn: u32| gone_since.get(node).is_some_and(|since| at.since(*since) >= TURN * turn);
         let place = heads.place_of(me);
-        let due_volumes = known.values().filter(|volume| {
+        let due_volumes = all().filter(|volume| {
             gone.contains(&volume.head)
                 && is_over(&volume.head, heads.turn_of(me, volume.table, &alive))
                 && self.may_serve(volume, &alive)

@@ -120,7 +120,7 @@ impl Assembly {
 
     /// The head of a volume, in the trash or not, as the map said last.
     pub fn head_of(&self, id: VolumeId) -> Option<NodeId> {
-        self.0.heads.volumes().iter().find(|volume| volume.id == id).map(|volume| volume.head)
+        self.0.heads.volume(id).map(|volume| volume.head)
     }
 
     /// What is in the trash and kept by other nodes.
@@ -161,14 +161,15 @@ impl Assembly {
     /// The map's.
     pub async fn catch_up(&self) -> Result<(), VolumeError> {
         let found = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?;
-        let known = self.0.heads.volumes();
-        let is_known = |record: &VolumeRecord| known.iter().any(|known| **known == *record);
+        let heads = &self.0.heads;
+        let is_known = |record: &VolumeRecord| heads.volume(record.id).is_some_and(|known| *known == *record);
         let mut due: BTreeSet<VolumeId> =
             found.iter().filter(|found| !is_known(&found.record)).map(|found| found.record.id).collect();
-        let is_gone = |id: &VolumeId| !found.iter().any(|found| found.record.id == *id);
-        due.extend(known.iter().map(|known| known.id).filter(is_gone));
+        let there: BTreeSet<VolumeId> = found.iter().map(|found| found.record.id).collect();
+        due.extend(heads.volumes().iter().map(|known| known.id).filter(|id| !there.contains(id)));
         // The map's watch may have told it, and nobody has looked yet.
-        due.extend(found.iter().filter(|found| self.is_behind(&found.record)).map(|found| found.record.id));
+        let near = found.iter().filter(|found| self.is_near(&found.record));
+        due.extend(near.filter(|found| self.is_behind(&found.record)).map(|found| found.record.id));
         for id in due {
             match runtime::timeout(CHANGE_WAIT, self.alone_to_see(id)).await {
                 Ok(_alone) => self.see_or_later(id).await,

@@ -56,6 +56,13 @@ impl Assembly {
         VolumeInfo { placed: known.map_or(info.placed, |table| self.placed(table)), ..info }
     }
 
+    /// Where the chunks of a volume's family lie, if that is known without asking the map; whether it is.
+    pub(super) fn learn_known(&self, volume: &VolumeRecord) -> bool {
+        let tables = self.0.tables.borrow();
+        let known = tables.iter().find(|table| table.id == volume.table);
+        known.inspect(|table| self.0.owners.learn(volume, table)).is_some()
+    }
+
     /// From here on it is known which group holds what of the volume's family: whoever is made whole here asks for that,
     /// whoever serves the volume.
     pub(super) async fn learn(&self, volume: &VolumeRecord) -> Result<Arc<TableLayout>, CatalogError> {

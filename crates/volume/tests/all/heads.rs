@@ -6,7 +6,7 @@ use crate::common::nodes::{
     fill, made, node_id, of, served, who_slept_reads_no_snapshot_that_is_gone,
 };
 use crate::common::{new_volume, payload};
-use cluster::{VolumeRecord, keys, list};
+use cluster::{Record, Transaction, VolumeRecord, encode, keys, list, settle};
 use runtime::channel::cross;
 use std::time::Duration;
 use types::{CHUNK_BYTES, NodeId};
@@ -49,6 +49,37 @@ fn a_volume_is_served_by_its_head_and_listed_by_all() {
         cluster.pass(Duration::from_secs(1));
         assert_eq!(cluster.standings("c"), [None; NODES], "what was deleted is listed nowhere");
     }
+}
+
+/// What no client of a node can ask for is not kept on its cores; it is known, and served as soon as it is the node's.
+#[test]
+fn a_volume_of_another_subsystem_is_listed_by_its_head_alone() {
+    let cluster = Cluster::new(1, 1);
+    cluster.at(1, made);
+    cluster.at(1, |assembly| async move { fill(&of(&assembly), 1).await.expect("written") });
+    let map = cluster.map();
+    cluster.run(0, async move {
+        let found = list::<VolumeRecord>(&*map, keys::VOLUMES).await.expect("readable").remove(0);
+        let far = VolumeRecord { subsystem: "far".to_owned(), ..found.record };
+        let put = Transaction::new().expect(far.key(), found.modified).put(far.key(), encode(&far));
+        settle(&*map, put).await.expect("the map is there");
+    });
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.standings("v"), [None, Some(Standing::Here), None]);
+    for index in [0, 2] {
+        let named = cluster.at(index, |assembly| async move { assembly.volumes().remove(0) });
+        assert_eq!((named.name.as_str(), named.head), ("v", NodeId(2)), "all know that it is there");
+    }
+    // A node that starts does not list it either, and those that go on take it over from one that is gone.
+    cluster.crash(2);
+    cluster.start(2);
+    cluster.crash(1);
+    cluster.pass(TAKEN_OVER);
+    let here: Vec<usize> = (0..NODES).filter(|&index| cluster.standing(index, "v") == Some(Standing::Here)).collect();
+    let &[head] = &here[..] else { panic!("nodes {here:?} serve it") };
+    cluster.at(head, |assembly| async move { check(&of(&assembly), 1).await });
+    let away = 2 - head;
+    assert_eq!(cluster.standing(away, "v"), None);
 }
 
 #[test]
