@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -172,6 +172,21 @@ impl Cluster {
         assert_eq!(self.admins, before, "nodes keep their ports, or clients look for them in vain");
     }
 
+    /// Leaves what nodes and etcd have said so far in a directory, which is made.
+    pub fn leave_logs(&self, into: &Path) {
+        std::fs::create_dir_all(into).expect("a directory can be made");
+        for entry in std::fs::read_dir(self.directory.path()).expect("it is there").flatten() {
+            if entry.path().extension().is_some_and(|is| is == "log") {
+                std::fs::copy(entry.path(), into.join(entry.file_name())).expect("it can be copied");
+            }
+        }
+    }
+
+    /// What is said of its files, without where they are.
+    pub fn shortened(&self, said: &str) -> String {
+        said.replace(&self.directory.path().display().to_string(), "…")
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -317,26 +332,41 @@ impl Cluster {
 
     /// Runs `cairn` against it.
     pub fn cairn(&self, arguments: &[&str]) -> String {
-        let admin = self.admins.iter().find(|at| admin::is_ready(**at)).expect("some node is ready");
-        self.cairn_at(*admin, arguments)
+        self.cairn_at(self.ready_admin(), arguments)
     }
 
-    /// All copies agree, as `cairn check` says; a chunk that the load writes to all the time is compared the next time. Returns what
-    /// it says last.
+    fn ready_admin(&self) -> SocketAddr {
+        let ready = Cell::new(None);
+        self.until("some node is ready", None, |cluster| {
+            ready.set(cluster.admins.iter().find(|at| admin::is_ready(**at)).copied());
+            ready.get().is_some()
+        });
+        ready.get().expect("it was seen")
+    }
+
+    /// All copies agree, as `cairn check` says; a copy that is made just now, or a chunk that the load writes to all the time, is
+    /// compared the next time. Returns what it says last.
     pub fn agrees(&self) -> String {
         let said = RefCell::new(String::new());
         self.until("all copies could be compared", None, |cluster| {
-            let admin = cluster.admins.iter().find(|at| admin::is_ready(**at)).expect("some node is ready");
-            match cluster.cairn_try(*admin, &["check"]) {
+            match cluster.cairn_try(cluster.ready_admin(), &["check"]) {
                 Ok(all) => {
                     said.replace(all.lines().last().unwrap_or_default().to_owned());
                     true
                 }
-                Err(why) if why.contains("not compared") => false,
+                // The worst that was found is told last. Noise over what nobody has read since is found now.
+                Err(why) if why.lines().last().is_some_and(|advice| advice.contains("compared")) => false,
+                Err(why) if why.contains("it is being mended") && !cluster.written_over.is_empty() => false,
                 Err(why) => panic!("copies do not agree: {why}"),
             }
         });
         said.into_inner()
+    }
+
+    /// Runs `cairn` against it, which refuses that; what it says.
+    pub fn is_refused(&self, arguments: &[&str]) -> String {
+        // Whoever answered last.
+        self.cairn_try(self.admins[self.answers.get()], arguments).expect_err("it is refused")
     }
 
     /// The same, where it may be refused for a while.

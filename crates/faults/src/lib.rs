@@ -14,7 +14,7 @@
 //! - [`network`]: nodes in networks of their own, that can be cut off.
 //! - [`scenario`]: one fault each, with what has to be seen of it.
 //! - `moves`: scenarios in which copies move because somebody said so.
-//! - `pairs`: two failures at once.
+//! - [`pairs`]: two failures at once.
 //! - [`outside`]: the load alone, on a cluster that a script runs and hurts.
 //! - [`failover`]: how long a host waits when a node fails, round after round: figures for docs/performance.md.
 //!
@@ -31,6 +31,6 @@ pub mod medium;
 mod moves;
 pub mod network;
 pub mod outside;
-mod pairs;
+pub mod pairs;
 mod probe;
 pub mod scenario;

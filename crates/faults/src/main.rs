@@ -1,10 +1,11 @@
 //! `cairn-faults [NAME...]`: runs the scenarios that are named, or all, and says of each what came of it; `--list` names them.
-//! `cairn-faults pairs [--all]`: some pairs of failures, or every one, as a table; some minutes, or an hour.
+//! `cairn-faults pairs [--all] [--after FIRST+SECOND] [--logs DIR] [FAILURE | FIRST+SECOND]...`: some pairs of failures, every one,
+//! or those that are named, as a table; half a minute each. `--after` goes on behind one, `--logs` leaves what nodes have said.
 //! `cairn-faults failover [--rounds N] [--json FILE] [FAILURE...]`: how long a host waits when a node fails.
 //! `cairn-faults --load ADMIN VOLUME SECONDS`: the load alone, until standard input says anything; no command may wait for so long.
 
-use faults::scenario::{ALL, PAIRS, Scenario};
-use faults::{failover, outside};
+use faults::scenario::{ALL, Scenario};
+use faults::{failover, outside, pairs};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -34,8 +35,18 @@ fn main() -> ExitCode {
             }
         };
     }
-    if let Some(pairs) = PAIRS.iter().find(|(name, _)| *name == names.join(" ")) {
-        return run(&[*pairs]);
+    if let Some((_, words)) = names.split_first().filter(|(first, _)| *first == "pairs") {
+        return match pairs::Wish::of(words) {
+            // On a thread of its own: it makes itself another network.
+            Ok(wish) => match std::thread::spawn(move || pairs::play(&wish)).join() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            },
+            Err(error) => {
+                eprintln!("cairn-faults: {error}");
+                ExitCode::from(2)
+            }
+        };
     }
     if let Some(unknown) = names.iter().find(|name| ALL.iter().all(|(known, _)| known != name)) {
         let known: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();

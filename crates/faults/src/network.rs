@@ -11,6 +11,8 @@
 use crate::cluster::{Shape, children, signal};
 use crate::medium::{Medium, MediumKind};
 use e2e::demo::binary;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -26,6 +28,9 @@ const PEERS_PORT: u16 = 8430;
 const START_MAX: Duration = Duration::from_secs(60);
 /// Who does not say within this what it measures is asked again.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// A supervisor has told all that its node has ended; it starts it after this.
+const TELLS: Duration = Duration::from_millis(500);
 
 /// Whom a node does not reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +56,8 @@ pub struct Network {
     /// Of a node (from 1) that is killed: none.
     nodes: Vec<Option<Process>>,
     etcds: Vec<Option<Process>>,
+    /// How many cuts there are from a node to an address: two nodes that are cut off do not reach each other for two reasons.
+    cuts: RefCell<BTreeMap<(usize, Ipv4Addr), usize>>,
     directory: PathBuf,
 }
 
@@ -94,7 +101,8 @@ impl Network {
         runs("ip", ["link", "set", "hub", "up"]);
         let etcds = (0..ETCDS.len()).map(|index| Some(etcd(index, directory))).collect();
         let namespaces = (1..=shape.nodes).map(namespace).collect();
-        let mut this = Self { namespaces, nodes: Vec::new(), etcds, directory: directory.to_owned() };
+        let mut this =
+            Self { namespaces, nodes: Vec::new(), etcds, cuts: RefCell::default(), directory: directory.to_owned() };
         let mut media = Vec::new();
         for node in 1..=shape.nodes {
             let disk = this.disk_of(node);
@@ -141,6 +149,16 @@ impl Network {
         signal(supervisor.pid(), libc::SIGSTOP);
         // One may be about to start.
         self.worker(supervisor.pid()).into_iter().for_each(|worker| signal(worker, libc::SIGKILL));
+    }
+
+    /// A node (from 1) is killed, which its supervisor tells the others; then somebody starts it anew, who does not wait for longer
+    /// after each end, as a supervisor does.
+    pub fn restart_node(&mut self, node: usize) {
+        let worker = self.worker_of(node);
+        worker.into_iter().for_each(|worker| signal(worker, libc::SIGKILL));
+        std::thread::sleep(TELLS);
+        self.nodes[node - 1] = None;
+        self.start_node(node);
     }
 
     /// Ends a node in order.
@@ -202,32 +220,48 @@ impl Network {
 
     /// A node is cut off, until it is [healed](Self::heal).
     pub fn cut(&self, node: usize, cut: Cut) {
-        self.blackhole(node, cut, "add");
+        for way in self.ways(node, cut) {
+            let mut cuts = self.cuts.borrow_mut();
+            let count = cuts.entry(way).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.blackhole(way, "add");
+            }
+        }
     }
 
     /// The same cut is over.
     pub fn heal(&self, node: usize, cut: Cut) {
-        self.blackhole(node, cut, "del");
+        for way in self.ways(node, cut) {
+            let mut cuts = self.cuts.borrow_mut();
+            let count = cuts.get_mut(&way).expect("what is healed was cut");
+            *count -= 1;
+            if *count == 0 {
+                self.blackhole(way, "del");
+            }
+        }
     }
 
-    fn blackhole(&self, node: usize, cut: Cut, verb: &str) {
+    /// From which node to which addresses.
+    fn ways(&self, node: usize, cut: Cut) -> Vec<(usize, Ipv4Addr)> {
         let others = (1..=self.nodes.len()).filter(|other| *other != node);
         let to_nodes = others.clone().map(|other| (node, address_of(other)));
         let from_nodes = others.map(|other| (other, address_of(node)));
         let to = |addresses: &'static [Ipv4Addr]| addresses.iter().map(move |address| (node, *address));
-        let routes: Vec<_> = match cut {
+        match cut {
             Cut::Nodes => to_nodes.chain(from_nodes).collect(),
             Cut::ToNodes => to_nodes.collect(),
             Cut::FromNodes => from_nodes.collect(),
             Cut::Etcd => to(&ETCDS).collect(),
             Cut::Clients => to(&[CLIENTS]).collect(),
             Cut::All => to_nodes.chain(from_nodes).chain(to(&ETCDS)).chain(to(&[CLIENTS])).collect(),
-        };
-        for (from, to) in routes {
-            let mut command = self.within(from, Path::new("ip"));
-            command.args(["route", verb, "blackhole", &format!("{to}/32")]);
-            succeeds(command, |_| true);
         }
+    }
+
+    fn blackhole(&self, (from, to): (usize, Ipv4Addr), verb: &str) {
+        let mut command = self.within(from, Path::new("ip"));
+        command.args(["route", verb, "blackhole", &format!("{to}/32")]);
+        succeeds(command, |_| true);
     }
 
     /// Ends an etcd (from 0) with SIGKILL, if it runs; what it had stays.

@@ -4,10 +4,13 @@
 //! Where two members of a group are out, its commands wait until one is back, with no error; where not, they go on before
 //! anything is healed. Status names either failure while both stand.
 
-use crate::cluster::{Cluster, FIVE, HANG_MAX, Shape, StandsStill, signal};
+mod wish;
+
+pub use wish::Wish;
+
+use crate::cluster::{Cluster, FIVE, HANG_MAX, Shape, StandsStill};
 use crate::load::Load;
 use crate::network::Cut;
-use libc::SIGKILL;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -40,6 +43,9 @@ enum Failure {
     Etcd,
 }
 
+/// What comes first, and what comes while it stands.
+type Pair = (Failure, Failure);
+
 use Failure::{CutOff, Damaged, Draining, Erring, Etcd, EtcdMember, Frozen, Full, Gone, Hanging, Killed, Stopped};
 
 /// All of them, in the order in which they come where two are played.
@@ -47,7 +53,7 @@ const FAILURES: [Failure; 12] =
     [Draining, Full, Killed, Frozen, CutOff, Stopped, Erring, Hanging, Gone, Damaged, EtcdMember, Etcd];
 
 /// Each failure but a full device twice at least, in little time.
-const CHOSEN: [(Failure, Failure); 12] = [
+const CHOSEN: [Pair; 12] = [
     (Draining, Killed),
     (Draining, Damaged),
     (Killed, Killed),
@@ -74,6 +80,8 @@ const MIB: u64 = 1 << 20;
 const IN_ONE_CLUSTER: usize = 12;
 /// So long both stand at least, and commands wait where nothing can be served.
 const STAND: Duration = Duration::from_secs(3);
+/// What status says of a loss that could not be made good.
+const NO_ROOM: &str = "a copy short: no device has room";
 /// What was not answered for so long has waited; anything else went on.
 const WENT_ON: Duration = Duration::from_secs(1);
 
@@ -108,9 +116,19 @@ impl Failure {
             Killed | Frozen | CutOff | Stopped => says(&name) || says("do not serve"),
             Erring | Hanging | Gone | Damaged => says(&device) || says(&name) || says("damaged"),
             Draining => says(&name) && says("drain"),
-            Full => says("new blocks are refused"),
+            // The one that refuses new blocks may be away, and others be nearly full.
+            Full => says("% full"),
             EtcdMember => says("has lost a member") || says("map does not answer"),
             Etcd => says("map does not answer"),
+        }
+    }
+
+    /// What some risk says while it stands, whatever else does.
+    fn risks(self) -> &'static [&'static str] {
+        match self {
+            Full => &["new blocks of ", NO_ROOM],
+            EtcdMember | Etcd => &["one more loss of"],
+            _ => &[],
         }
     }
 
@@ -143,53 +161,48 @@ struct Seen {
     whole_after: Duration,
 }
 
-/// The pairs that are chosen.
-pub fn chosen() {
-    play(&CHOSEN);
-}
-
-/// All pairs; those in which one failure comes twice, to two nodes, among them.
-pub fn all() {
-    let pairs: Vec<_> = (0..FAILURES.len())
-        .flat_map(|first| FAILURES[first..].iter().map(move |second| (FAILURES[first], *second)))
-        // There is one etcd, and all devices get full together.
-        .filter(|pair| !matches!(pair, (Full, Full) | (Etcd, Etcd)))
-        .collect();
-    play(&pairs);
-}
-
-/// Plays them, says a line of a table of each, and goes on behind one that fails, with another cluster.
+/// Plays the pairs, each of which says what comes of it; goes on behind one that fails, with another cluster. At the end there is
+/// the table of those that passed, and what the others failed of.
 ///
 /// # Panics
 /// If any failed.
-fn play(pairs: &[(Failure, Failure)]) {
-    println!("| failure | and then | reads | writes | sent again | status, the most urgent | whole again |");
-    println!("|---|---|---|---|---|---|---|");
-    let mut failed = Vec::new();
+pub fn play(wish: &Wish) {
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
     let mut field: Option<Field> = None;
-    for pair in pairs {
+    for pair in &wish.pairs {
         let needs_small = pair.0 == Full || pair.1 == Full;
-        if field.as_ref().is_some_and(|field| field.has_small != needs_small || field.turn >= IN_ONE_CLUSTER as u64) {
-            field.take().into_iter().for_each(Field::end);
-        }
-        let mut here = field.take().unwrap_or_else(|| Field::new(needs_small));
-        let began = Instant::now();
+        let fits = |field: &Field| field.has_small == needs_small && field.turn < IN_ONE_CLUSTER as u64;
         let words = format!("{} | {}", pair.0.name(), pair.1.name());
-        match catch_unwind(AssertUnwindSafe(|| here.play(*pair))) {
+        let began = Instant::now();
+        let mut here = None;
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(other) = field.take_if(|field| !fits(field)) {
+                other.end();
+            }
+            here.insert(field.take().unwrap_or_else(|| Field::new(needs_small))).play(*pair)
+        }));
+        if let (Some(logs), Some(here)) = (&wish.logs, &here) {
+            here.cluster.leave_logs(&logs.join(words.replace(" | ", "+").replace(' ', "-")));
+        }
+        match outcome {
             Ok(seen) => {
-                println!("| {words} | {}", seen.row());
-                eprintln!("      {words}: {:.1} s", began.elapsed().as_secs_f64());
-                field = Some(here);
+                rows.push(format!("| {words} | {}", seen.row()));
+                println!("{}\n      in {:.1} s", rows[rows.len() - 1], began.elapsed().as_secs_f64());
+                field = here;
             }
             Err(why) => {
                 let why = why.downcast_ref::<String>().map_or("see above", String::as_str);
-                eprintln!("FAILED: {words}: {}", why.lines().next().unwrap_or_default());
+                println!("FAILED: {words}: {}", why.lines().next().unwrap_or_default());
                 failed.push(words);
             }
         }
     }
-    field.into_iter().for_each(Field::end);
-    assert!(failed.is_empty(), "{} of {} pairs failed: {}", failed.len(), pairs.len(), failed.join("; "));
+    let ended = catch_unwind(AssertUnwindSafe(|| field.into_iter().for_each(Field::end)));
+    println!("\n| failure | and then | reads | writes | sent again | status, the most urgent | whole again |");
+    println!("|---|---|---|---|---|---|---|");
+    rows.iter().for_each(|row| println!("{row}"));
+    assert!(failed.is_empty(), "{} of {} pairs failed: {}", failed.len(), wish.pairs.len(), failed.join("; "));
+    ended.expect("all copies agree at the end");
 }
 
 impl Seen {
@@ -239,7 +252,9 @@ impl Field {
         let since = Instant::now();
         let takes_both = first.takes_a_copy() && second.takes_a_copy();
         let has_map = !matches!((first, second), (_, Etcd) | (EtcdMember, EtcdMember));
-        let must_go_on = !takes_both && (has_map || !first.takes_a_copy());
+        // A group that was changing hands when the map went waits for it.
+        let must_go_on =
+            !takes_both && (has_map || !first.takes_a_copy()) && !matches!((first, second), (Draining, Etcd));
         let before = load.completed();
         while must_go_on && load.completed() < before + 600 || since.elapsed() < STAND {
             self.cluster.pause(Duration::from_millis(250), &load);
@@ -248,15 +263,23 @@ impl Field {
         }
         let status = self.is_said(&both, &load);
         let waits_until_healed = load.longest_wait() > WENT_ON;
+        if both.iter().any(|(failure, _)| *failure == Full) && !both.iter().any(|(failure, _)| *failure == Etcd) {
+            self.has_no_room();
+        }
 
         let healed = Instant::now();
-        for (failure, still) in both.into_iter().zip(standing) {
+        // What needs the map is taken back when it answers.
+        for (failure, still) in both.into_iter().zip(standing).rev() {
             self.heals(failure, still);
         }
         self.cluster.until("the cluster is whole again", Some(&load), |cluster| {
             cluster.is_whole() && NODES.iter().all(|node| cluster.damage_of(*node) == Some(0))
         });
         let whole_after = healed.elapsed();
+        if first == Damaged || second == Damaged {
+            // What is damaged and nobody has read is to be mended before the next pair.
+            self.cluster.agrees();
+        }
         self.cluster.until_answered("the load goes on", &load);
         let ((reads, writes), resent) = (load.longest(), load.resent() - resent);
         load.finish().judge();
@@ -275,14 +298,32 @@ impl Field {
             let findings = status["findings"].as_array().cloned().unwrap_or_default();
             let causes: Vec<_> = findings.iter().filter_map(|one| one["cause"].as_str()).collect();
             let work: Vec<_> = findings.iter().filter_map(|one| one["doing"]["text"].as_str()).collect();
+            // What is damaged may have come from others by now.
+            let so_far = self.cluster.causes.borrow();
             let is_told = |(failure, node): &(Failure, usize)| {
-                causes.iter().chain(&work).any(|cause| failure.is_told(*node, cause))
+                let so_far = so_far.iter().filter(|_| *failure == Damaged).map(String::as_str);
+                causes.iter().chain(&work).copied().chain(so_far).any(|cause| failure.is_told(*node, cause))
+            };
+            let risks = findings.iter().flat_map(|one| one["at_risk"].as_array().into_iter().flatten());
+            let risks: Vec<_> = risks.filter_map(|risk| risk["text"].as_str()).collect();
+            let is_at_risk = |(failure, _): &(Failure, usize)| {
+                failure.risks().iter().all(|words| risks.iter().any(|risk| risk.contains(words)))
             };
             let is_red = those.iter().all(|(failure, _)| !failure.is_red()) || status["health"] != "healthy";
-            said = causes.first().map_or_else(String::new, |cause| cause.replace('|', "/"));
-            is_red && those.iter().all(is_told)
+            said = causes.first().map_or_else(String::new, |cause| in_short(&self.cluster.shortened(cause)));
+            is_red && those.iter().all(is_told) && those.iter().all(is_at_risk)
         });
         said
+    }
+
+    /// What a node holds that status names has room nowhere: to drain it is refused.
+    fn has_no_room(&self) {
+        let status = self.cluster.ask("/v1/status").unwrap_or_default();
+        let mut risks = status["at_risk"].as_array().into_iter().flatten();
+        let short = risks.find(|risk| risk["text"].as_str().is_some_and(|text| text.contains(NO_ROOM)));
+        let node = short.and_then(|risk| risk["of"][0].as_str()).unwrap_or_else(|| panic!("nobody has room: {status}"));
+        let refused = self.cluster.is_refused(&["node", "drain", node]);
+        assert!(refused.contains("add devices first"), "{node} cannot be drained: {refused}");
     }
 
     fn begins(&mut self, (failure, node): (Failure, usize), standing: &mut Standing) {
@@ -297,13 +338,14 @@ impl Field {
             Gone => {
                 let device = cluster.device(node);
                 std::fs::rename(&device, device.with_extension("away")).expect("it is there");
-                signal(worker(cluster, node), SIGKILL);
+                cluster.network().restart_node(node);
             }
             Damaged => {
-                for offset in [40 * MIB, 100 * MIB] {
-                    cluster.write_over(node, offset, MIB as usize);
+                // In every other segment: some of that is in use.
+                for offset in (24..152).step_by(8) {
+                    cluster.write_over(node, offset * MIB, MIB as usize);
                 }
-                signal(worker(cluster, node), SIGKILL);
+                cluster.network().restart_node(node);
             }
             Draining => drop(cluster.cairn(&["node", "drain", &format!("node-{node}")])),
             Full => cluster.fills("ballast"),
@@ -321,16 +363,16 @@ impl Field {
             // A device that has failed is used again when its node starts anew.
             Erring => {
                 cluster.medium(node).empties();
-                signal(worker(cluster, node), SIGKILL);
+                cluster.network().restart_node(node);
             }
             Hanging => {
                 cluster.medium(node).thaw();
-                signal(worker(cluster, node), SIGKILL);
+                cluster.network().restart_node(node);
             }
             Gone => {
                 let device = cluster.device(node);
                 std::fs::rename(device.with_extension("away"), &device).expect("it is there");
-                signal(worker(cluster, node), SIGKILL);
+                cluster.network().restart_node(node);
             }
             // All that it lacks comes from others.
             Damaged => {}
@@ -339,6 +381,18 @@ impl Field {
             EtcdMember => cluster.network().start_etcd(node - 1),
             Etcd => (0..3).for_each(|member| cluster.network().start_etcd(member)),
         }
+    }
+}
+
+/// What a table has room for: the first words.
+fn in_short(cause: &str) -> String {
+    const LENGTH_MAX: usize = 110;
+    let cause = cause
+        .replace(" (the cluster map did not answer; whether the request was done is unknown)", "")
+        .replace('|', "/");
+    match cause.char_indices().nth(LENGTH_MAX) {
+        None => cause,
+        Some((at, _)) => format!("{} …", cause[..at].rsplit_once(' ').map_or(&cause[..at], |(words, _)| words)),
     }
 }
 

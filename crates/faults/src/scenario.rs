@@ -4,8 +4,8 @@
 use crate::cluster::{Cluster, FIVE, GATHERED, SPREAD, Shape, StandsStill, signal};
 use crate::load::Load;
 use crate::medium::{Medium, MediumKind};
+use crate::moves;
 use crate::network::Cut;
-use crate::{moves, pairs};
 use libc::SIGKILL;
 use std::time::{Duration, Instant};
 
@@ -36,9 +36,6 @@ pub const ALL: [Scenario; 21] = [
     ("cut-flapping", cut_flapping),
     ("etcd-members", etcd_members),
 ];
-
-/// Pairs of failures, some and all: they take longer than tests may. What is in the documentation is measured by them.
-pub const PAIRS: [Scenario; 2] = [("pairs", pairs::chosen), ("pairs --all", pairs::all)];
 
 const MIB: u64 = 1 << 20;
 /// Load before the fault.

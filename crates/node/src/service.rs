@@ -12,7 +12,7 @@ use crate::admin::{ASKED_MAX, AddressBook, Addresses, Admin, Asked, Looked, Node
 use crate::config::NodeConfig;
 use crate::control::{self, ControlHandle, Request};
 use crate::doors::ListenError;
-use crate::events::{Events, kind, watch::Watch};
+use crate::events::{Events, follower::Follower, kind, watch::Watch};
 use crate::files::FileError;
 use crate::local_node::{self, NodePlan, StartError, Started};
 use crate::node_name::NodeName;
@@ -155,6 +155,7 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
     };
     let name = NodeName(ids_first).to_string();
     let events = Arc::new(Events::open(&name, config_path.parent().unwrap_or(Path::new("."))));
+    let follower = Follower::start(map);
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
     let admin = Admin {
         control: control.clone(),
@@ -163,6 +164,7 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
         config_path,
         config_paths,
         looked: Looked::default(),
+        follower: follower.clone(),
         events: events.clone(),
     };
     let admin = tokio::spawn(admin.serve(admin_listener, asked, async { drop(admin_stopped.await) }));
@@ -170,7 +172,7 @@ async fn serve(mut plan: ServicePlan, ready: impl FnOnce(&Addresses)) -> Result<
         tokio::spawn(testament::tell(control.clone(), pipe));
     }
     tell_start(&events, &name);
-    let watch = Watch::start(map, control.clone(), events.clone());
+    let watch = Watch::start(follower, control.clone(), events.clone());
     ready(&addresses);
     signals.next().await;
     log::info!("stopping");

@@ -179,6 +179,11 @@ fn a_damaged_block_is_read_from_another_member_and_mended() {
 }
 
 #[test]
+fn two_reads_that_meet_damage_at_once_are_done_elsewhere() {
+    holds(mending::two_reads_that_meet_damage_at_once_are_done_elsewhere, &[Mutant::DamageSaidFinal]);
+}
+
+#[test]
 fn a_damaged_block_that_nobody_reads_is_found_and_mended() {
     holds(mending::a_damaged_block_that_nobody_reads_is_found_and_mended, &[Mutant::DamageNotTold]);
 }

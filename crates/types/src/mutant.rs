@@ -130,6 +130,8 @@ pub enum Mutant {
     ChangeForgotten,
     /// Replication: a primary with a damaged block goes on, and nobody mends it.
     DamagedGoesOn,
+    /// Replication: a read that meets damage when its member leads no more says that nobody has what it sought.
+    DamageSaidFinal,
     /// Catch-up: a member does not write down that it is not whole.
     FillNotNoted,
     /// Catch-up: a chunk that only the member has is not emptied.

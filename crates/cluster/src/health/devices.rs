@@ -1,5 +1,6 @@
 //! Devices: those that are away, failed, slow, full, emptied or given up.
 
+use super::losses::{self, Harm};
 use super::work::Left;
 use super::{Finding, Known, Looks, Severity, Work, WorkKind, ago, named, node_name, nodes};
 use crate::placement::duty::Subject;
@@ -38,17 +39,17 @@ pub type Trash = Vec<String>;
 
 /// What is the matter with a device by itself, whoever else has copies of what is on it.
 pub fn of_device(name: &str, look: &DeviceLook, trash: &Trash) -> Vec<Finding> {
-    let mut found = Vec::new();
-    match &look.trouble {
-        Some(DeviceTrouble::Failed(why)) => found.push(failed(name, why, &look.remedy)),
-        Some(DeviceTrouble::Slow(why)) => {
+    troubled(name, look).into_iter().chain(full(name, look, trash)).collect()
+}
+
+fn troubled(name: &str, look: &DeviceLook) -> Option<Finding> {
+    match look.trouble.as_ref()? {
+        DeviceTrouble::Failed(why) => Some(failed(name, why, &look.remedy)),
+        DeviceTrouble::Slow(why) => {
             let finding = Finding::new(Severity::Degraded, format!("{name} is slow ({why})"));
-            found.push(finding.advise("look at the device and what else uses it", ""));
+            Some(finding.advise("look at the device and what else uses it", ""))
         }
-        None => {}
     }
-    found.extend(full(name, look, trash));
-    found
 }
 
 fn failed(name: &str, why: &str, remedy: &str) -> Finding {
@@ -78,6 +79,15 @@ fn full(name: &str, look: &DeviceLook, trash: &Trash) -> Option<Finding> {
     })
 }
 
+/// With the volumes that it refuses, or will; where there are none, a full device puts nothing at risk.
+fn refusing(known: &Known, finding: Finding, store: StoreId) -> Finding {
+    let is_full = finding.severity == Severity::AtRisk;
+    let harm = if is_full { Harm::RefusesNew } else { Harm::WillRefuseNew };
+    let at_risk: Vec<_> = losses::of_full(known, store, harm).into_iter().collect();
+    let severity = if at_risk.is_empty() { Severity::Degraded } else { finding.severity };
+    Finding { severity, at_risk, ..finding }
+}
+
 /// A device, as people name it.
 pub(super) fn name(known: &Known, store: StoreId) -> String {
     match known.view.devices.get(&store) {
@@ -87,7 +97,7 @@ pub(super) fn name(known: &Known, store: StoreId) -> String {
 }
 
 pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
-    let trash = trash(known);
+    let (trash, mut filling) = (trash(known), Vec::new());
     for device in &known.standing.devices {
         let record = known.view.devices.get(&device.store);
         if record.is_none_or(|record| record.state == DeviceState::New) {
@@ -107,13 +117,11 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
             found.push(away(known, looks, (&name, device.store), failed));
         }
         if is_there {
-            let of_it = of_device(&name, &look, &trash);
-            found.extend(of_it.into_iter().map(|finding| match &look.trouble {
-                Some(DeviceTrouble::Failed(_)) if finding.severity == Severity::Stopped => {
-                    copied_elsewhere(known, finding, device.store)
-                }
-                _ => finding,
+            found.extend(troubled(&name, &look).map(|finding| match failed {
+                Some(_) => copied_elsewhere(known, finding, device.store),
+                None => finding,
             }));
+            filling.extend(full(&name, &look, &trash).map(|finding| refusing(known, finding, device.store)));
         }
         // A node that is drained is told as a whole.
         match known.view.device_place(device.store).duty {
@@ -124,6 +132,12 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
             DeviceDuty::Out => found.push(given_up(known, looks, (&name, device.store), device)),
         }
     }
+    // The worst says it for all.
+    filling.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    if let Some(worst) = filling.first_mut() {
+        worst.at_risk.extend(losses::without_room(known));
+    }
+    found.append(&mut filling);
 }
 
 /// `failed`: why its node cannot use it.
@@ -157,7 +171,7 @@ fn copied_elsewhere(known: &Known, finding: Finding, store: StoreId) -> Finding 
     let command = format!("cairn device rm {store} --lost");
     if stopped.is_empty() {
         let finding = Finding { severity: Severity::Degraded, ..finding };
-        let finding = finding.risking(super::losses::of_groups(known, &known.lacking_on(&[store])));
+        let finding = finding.risking(losses::of_groups(known, &known.lacking_on(&[store])));
         let advice = format!("{}; if it is lost for good:", finding.advice);
         return finding.advise(advice, command);
     }

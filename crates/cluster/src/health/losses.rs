@@ -1,20 +1,39 @@
-//! What one more loss would do.
+//! What one more loss would do, and devices that are full.
 //!
 //! Of groups that are whole nothing is said: they bear what their pool was made to bear. Of each other group, every member that
 //! still holds all of it is taken away in thought, with its whole node (or alone, where the pool's copies are kept apart by device
 //! only): either nobody holds the group then, and its data is lost, or too few are left to serve it, and it stops.
+//!
+//! Devices that fill up keep copies from being made: of nodes that are lost no copy could be made good. That is no fault of a
+//! cluster in which nothing is nearly full, be there too few nodes for another copy or not.
 
-use super::{Known, node_name, words};
-use crate::records::{FailureDomain, GroupRecord, VolumeState};
+use super::{Known, node_name, nodes, words};
+use crate::placement::duty::{Refusal, Request, Subject, foretell};
+use crate::records::{FailureDomain, GroupRecord, NodeDuty, VolumeState};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{GroupId, NodeId, StoreId};
 
-/// What the loss of any of these would do.
+/// What happens to volumes, from bad to not so bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Harm {
+    /// Nobody holds a part of their data any more.
+    LosesData,
+    /// A part of them is served no more.
+    Stops,
+    /// Where they hold nothing yet they take no writes, as it is.
+    RefusesNew,
+    /// The same, as soon as a device is full.
+    WillRefuseNew,
+    /// They have a copy less, and no device has room for another one.
+    StaysShort,
+}
+
+/// What the loss of any of these would do, or what a full device does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Whether data would be lost, and not only served no more.
-    pub loses_data: bool,
-    /// Of any of these: nodes, or devices.
+    /// What happens.
+    pub harm: Harm,
+    /// With one more loss of any of these: nodes, or devices. None: without any.
     pub of: Vec<String>,
     /// Placement groups that it is about.
     pub groups: usize,
@@ -25,8 +44,23 @@ pub struct Loss {
 impl Loss {
     /// "one more loss of node-1 or node-3 stops 3 volumes (a, b, c)"
     pub fn text(&self) -> String {
-        let does = if self.loses_data { "loses data of" } else { "stops" };
-        format!("one more loss of {} {does} {}", self.of.join(" or "), words::volumes(&self.volumes))
+        let (of, volumes) = (self.of.join(" or "), words::volumes(&self.volumes));
+        match self.harm {
+            Harm::LosesData => format!("one more loss of {of} loses data of {volumes}"),
+            Harm::Stops => format!("one more loss of {of} stops {volumes}"),
+            Harm::RefusesNew => {
+                format!("new blocks of {volumes} are refused; what is written already can be written over")
+            }
+            Harm::WillRefuseNew => format!("when it is full, new blocks of {volumes} are refused"),
+            Harm::StaysShort => {
+                format!("one more loss of {of} leaves {volumes} a copy short: no device has room for what was there")
+            }
+        }
+    }
+
+    /// By what the worst comes first.
+    pub(super) fn urgency(&self) -> (Harm, std::cmp::Reverse<usize>) {
+        (self.harm, std::cmp::Reverse(self.volumes.len()))
     }
 }
 
@@ -50,28 +84,63 @@ pub(super) fn of_groups(known: &Known, groups: &[&GroupRecord]) -> Vec<Loss> {
     for group in groups.iter().filter(|group| !known.is_whole(group)) {
         note(known, group, &mut effects);
     }
-    let mut alike: BTreeMap<(bool, Vec<String>), (Vec<Unit>, usize)> = BTreeMap::new();
+    let mut alike: BTreeMap<(Harm, Vec<String>), (Vec<Unit>, usize)> = BTreeMap::new();
     for (unit, effect) in effects {
         let mut lost = known.volumes_in(&effect.loses);
         // What lies in the trash can be lost, and not be stopped.
         lost.extend(trashed_in(known, &effect.loses));
-        for (loses_data, groups, volumes) in
-            [(true, effect.loses.len(), lost), (false, effect.stops.len(), known.volumes_in(&effect.stops))]
-        {
+        for (harm, groups, volumes) in [
+            (Harm::LosesData, effect.loses.len(), lost),
+            (Harm::Stops, effect.stops.len(), known.volumes_in(&effect.stops)),
+        ] {
             if !volumes.is_empty() {
-                let (units, most) = alike.entry((loses_data, volumes)).or_default();
+                let (units, most) = alike.entry((harm, volumes)).or_default();
                 units.push(unit);
                 *most = groups.max(*most);
             }
         }
     }
-    let named = |((loses_data, volumes), (units, groups)): (_, (Vec<Unit>, _))| {
+    let named = |((harm, volumes), (units, groups)): (_, (Vec<Unit>, _))| {
         let of = units.into_iter().map(|unit| name(known, unit)).collect();
-        Loss { loses_data, of, groups, volumes }
+        Loss { harm, of, groups, volumes }
     };
     let mut losses: Vec<Loss> = alike.into_iter().map(named).collect();
-    losses.sort_by_key(|loss| std::cmp::Reverse((loss.loses_data, loss.volumes.len())));
+    losses.sort_by_key(Loss::urgency);
     losses
+}
+
+/// What a device does that is full, or soon is.
+pub(super) fn of_full(known: &Known, store: StoreId, harm: Harm) -> Option<Loss> {
+    let on = known.view.groups.values().filter(|group| group.members.contains(&store));
+    let groups: BTreeSet<GroupId> = on.map(|group| group.id).collect();
+    let volumes = known.volumes_in(&groups);
+    (!volumes.is_empty()).then(|| Loss { harm, of: Vec::new(), groups: groups.len(), volumes })
+}
+
+/// Nodes of whose loss is thought: those that hold most.
+const THOUGHT_OF_MAX: usize = 8;
+
+/// Nodes that are there and do their part, of which no copy could be made anew: no device has room.
+pub(super) fn without_room(known: &Known) -> Option<Loss> {
+    let held = |node: &NodeId| -> u64 {
+        let of = |store: &StoreId| known.usage.get(store).map_or(0, |usage| usage.live_bytes);
+        known.view.devices_of(*node).iter().map(of).sum()
+    };
+    let is_in = |node: &&NodeId| nodes::is_there(known, **node) && known.view.node_place(**node).duty == NodeDuty::In;
+    let mut all: Vec<NodeId> = known.view.nodes.keys().filter(is_in).copied().collect();
+    all.sort_by_key(|node| std::cmp::Reverse(held(node)));
+    all.truncate(THOUGHT_OF_MAX);
+    let has_no_room = |node: &NodeId| {
+        matches!(foretell(&known.view, &Request::GiveUp(Subject::Node(*node))), Err(Refusal::NoRoom { .. }))
+    };
+    all.retain(has_no_room);
+    all.sort_unstable();
+    let stores: BTreeSet<StoreId> = all.iter().flat_map(|node| known.view.devices_of(*node)).collect();
+    let on = known.view.groups.values().filter(|group| group.members.iter().any(|store| stores.contains(store)));
+    let groups: BTreeSet<GroupId> = on.map(|group| group.id).collect();
+    let volumes = known.volumes_in(&groups);
+    let of = all.into_iter().map(node_name).collect();
+    (!volumes.is_empty()).then_some(Loss { harm: Harm::StaysShort, of, groups: groups.len(), volumes })
 }
 
 fn note(known: &Known, group: &GroupRecord, effects: &mut BTreeMap<Unit, Effect>) {

@@ -26,7 +26,7 @@ mod work;
 
 pub use devices::{DeviceLook, REFUSED_PERCENT, Trash, WARNING_PERCENT, of_device};
 pub use known::Known;
-pub use losses::Loss;
+pub use losses::{Harm, Loss};
 pub use words::{ago, named};
 pub use work::{End, Rate, Seen, Work, WorkKind};
 
@@ -53,7 +53,7 @@ pub struct Finding {
     pub severity: Severity,
     /// What is the matter, in plain words.
     pub cause: String,
-    /// What one more loss would do, the worst first.
+    /// What one more loss would do, or a device that is full does; the worst first.
     pub at_risk: Vec<Loss>,
     /// What is being done.
     pub doing: Option<Work>,

@@ -417,10 +417,12 @@ fn slow_and_full_devices_are_told_by_what_nodes_say_or_by_a_closer_look() {
         &looks(),
         &[
             "AtRisk: device /dev/nvme0n1 of node-3 is 90 % full, new blocks are refused",
+            "  risk: new blocks of 2 volumes (a, c) are refused; what is written already can be written over",
             "  run: b lies in the trash, and still takes space: `cairn trash empty`",
             "Degraded: device /dev/nvme0n1 of node-1 is slow (an append took 3.0 s)",
             "  run: look at the device and what else uses it",
             "Degraded: device /dev/nvme0n1 of node-1 is 76 % full",
+            "  risk: when it is full, new blocks of 2 volumes (a, c) are refused",
             "  run: b lies in the trash, and still takes space: `cairn trash empty`",
         ],
     );
@@ -429,6 +431,46 @@ fn slow_and_full_devices_are_told_by_what_nodes_say_or_by_a_closer_look() {
     let told = scene.told(&looks);
     let full = "Degraded: device /dev/nvme0n1 of node-3 is 89 % full, writes wait for space to be cleaned";
     assert!(told.iter().any(|line| line == full), "{told:#?}");
+}
+
+#[test]
+fn devices_that_fill_up_say_who_is_refused_and_of_whose_loss_no_copy_could_be_made() {
+    let mut scene = Scene::of(5, 3, 2);
+    // Volume c has nothing on node 2.
+    let of_c = [StoreId(1), StoreId(4), StoreId(5)];
+    scene.change_groups(|group| match group.id.0 {
+        9.. => GroupRecord { members: of_c.into(), in_sync: of_c.into(), primary: of_c[0], ..group },
+        _ => group,
+    });
+    let risks = |scene: &Scene| -> Vec<Vec<String>> {
+        let found = scene.findings(&looks());
+        found.iter().map(|finding| finding.at_risk.iter().map(Loss::text).collect()).collect()
+    };
+    // The others have room for all that one node holds.
+    scene.used(2, 760 * MIB, None);
+    assert_eq!(risks(&scene), [["when it is full, new blocks of 2 volumes (a, b) are refused"]]);
+    scene.used(2, 900 * MIB, None);
+    let refused = "new blocks of 2 volumes (a, b) are refused; what is written already can be written over";
+    let of_one = "one more loss of node-1 or node-3 or node-4 or node-5 leaves 3 volumes (a, b, c) a copy short: no device has \
+                  room for what was there";
+    assert_eq!(risks(&scene), [[refused, of_one]], "what of a lost node comes to a device that is full finds no room");
+    // Where no volume lies nobody is refused.
+    let mut empty = Scene(scene.0.clone());
+    (1..=2).for_each(|id| drop(empty.0.remove(&format!("volumes/{id:016x}"))));
+    let found = empty.findings(&looks());
+    let of_c = "one more loss of node-1 or node-3 or node-4 or node-5 leaves volume c a copy short: no device has room for what was there";
+    assert_eq!((found[0].severity, risks(&empty)), (Severity::Degraded, vec![vec![of_c.to_owned()]]));
+    // It is said once, where it is worst, and names nobody who is to leave.
+    (1..=5).for_each(|node| scene.used(node, 780 * MIB + u64::from(node / 5) * 120 * MIB, None));
+    scene.node_duty(1, NodeDuty::Draining);
+    let told = risks(&scene);
+    let with_room: Vec<&String> = told.iter().flatten().filter(|text| text.contains("a copy short")).collect();
+    assert_eq!((told.len(), with_room.len()), (6, 1), "{told:#?}");
+    assert!(
+        told[0][1].starts_with("one more loss of node-2 or node-3 or node-4 or node-5 leaves 3 volumes"),
+        "{told:#?}"
+    );
+    assert_eq!(scene.findings(&looks())[0].severity, Severity::AtRisk);
 }
 
 #[test]

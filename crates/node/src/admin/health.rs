@@ -5,7 +5,7 @@ use super::server::Admin;
 use super::types::Health;
 use crate::control::ControlError;
 use crate::log::utc_of_ns;
-use cluster::health::{self, DeviceLook, Known, Looks, Loss, Seen, Work};
+use cluster::health::{self, DeviceLook, Harm, Known, Looks, Loss, Seen, Work, WorkKind};
 use cluster::{DeviceTrouble, Members};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -40,8 +40,7 @@ impl Look {
     /// Of the node that asks the map.
     pub(super) async fn take(admin: &Admin, own: Option<&NodeStatus>) -> Result<Self, ControlError> {
         let standings = admin.control.standing().await?;
-        let devices: BTreeMap<StoreId, DeviceLook> =
-            own.into_iter().flat_map(|node| &node.devices).map(|device| (device.store, look_of(device, own))).collect();
+        let devices = devices_of(own);
         let known = Known::of(&standings.listing, devices.keys().copied());
         let (copies, bytes) = (known.standing.copies, known.standing.copy_bytes);
         let at = admin.looked.since.elapsed();
@@ -50,10 +49,32 @@ impl Look {
         Ok(Self { known, looks, map_members: standings.map_members })
     }
 
+    /// What is found of the map as it was heard of last, while it does not answer: nothing of what was being done goes on.
+    pub(super) fn remembered(admin: &Admin, own: &NodeStatus) -> Option<Vec<health::Finding>> {
+        let devices = devices_of(Some(own));
+        let known = Known::of(&admin.follower.last()?, devices.keys().copied());
+        let found = health::findings(&known, &Looks { now_ns: now_ns(), devices, ..Looks::default() });
+        let waits = |work: Work| {
+            let end = health::End::When("the cluster map answers".to_owned());
+            let text = "nothing while the cluster map does not answer";
+            Work { kind: WorkKind::Wait, text: text.to_owned(), rate: None, end, ..work }
+        };
+        let as_it_was = |one: health::Finding| {
+            let cause = format!("{} (as the map said last)", one.cause);
+            health::Finding { cause, doing: one.doing.map(waits), ..one }
+        };
+        Some(found.into_iter().map(as_it_was).collect())
+    }
+
     /// All that is found, the most urgent first.
     pub(super) fn findings(&self) -> Vec<health::Finding> {
         health::findings(&self.known, &self.looks)
     }
+}
+
+fn devices_of(own: Option<&NodeStatus>) -> BTreeMap<StoreId, DeviceLook> {
+    let devices = own.into_iter().flat_map(|node| &node.devices);
+    devices.map(|device| (device.store, look_of(device, own))).collect()
 }
 
 /// How one of this process's devices is.
@@ -124,7 +145,7 @@ pub(super) fn finding(found: &health::Finding, now_ns: u64) -> Finding {
 fn at_risk(loss: &Loss) -> AtRisk {
     AtRisk {
         text: loss.text(),
-        loses_data: loss.loses_data,
+        loses_data: loss.harm == Harm::LosesData,
         of: loss.of.clone(),
         groups: loss.groups,
         volumes: loss.volumes.clone(),

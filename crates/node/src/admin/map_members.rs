@@ -1,17 +1,43 @@
-//! What status says when the store that holds the map has lost a member, and goes on with the others.
+//! What status says when the store that holds the map has lost a member, and goes on with the others; and when it does not answer.
 
 use super::health_types::{AtRisk, Finding, Severity};
 use super::types::{Health, Status};
+use crate::control::ControlError;
 use cluster::Members;
 
 /// Adds what there is to say, if anything.
 pub(super) fn tell(status: &mut Status, members: &Members) {
-    let Some(finding) = of(members) else { return };
+    of(members).into_iter().for_each(|finding| add(status, finding));
+}
+
+/// Adds that it does not answer at all.
+pub(super) fn tell_silence(status: &mut Status, error: &ControlError) {
+    add(status, of_silence(error));
+}
+
+fn add(status: &mut Status, finding: Finding) {
     status.health = status.health.max(Health::Degraded);
     status.reasons.push(format!("{}: {} `{}`", finding.cause, finding.advice, finding.command));
     status.at_risk.extend(finding.at_risk.iter().cloned());
-    status.findings.push(finding);
+    // Of what is as urgent it comes first: the rest waits for it.
+    status.findings.insert(0, finding);
     status.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+}
+
+fn of_silence(error: &ControlError) -> Finding {
+    let text = "one more loss of any node stops what it has a copy of, until the map answers: no group goes on without a copy, \
+                and no node takes another's place";
+    let risk = AtRisk { text: text.to_owned(), loses_data: false, of: Vec::new(), groups: 0, volumes: Vec::new() };
+    Finding {
+        severity: Severity::AtRisk,
+        cause: format!(
+            "the cluster map does not answer ({error}): I/O goes on where no copy is gone, the rest waits; nothing is moved"
+        ),
+        at_risk: vec![risk],
+        doing: None,
+        advice: "look whether etcd is up where node.toml says it is; nodes find it again by themselves".to_owned(),
+        command: "cairn status --watch".to_owned(),
+    }
 }
 
 /// A store with less than a majority does not answer at all, which is told otherwise.
@@ -56,6 +82,15 @@ mod tests {
     fn told(there: usize, silent: usize) -> Option<Finding> {
         let names = |range: std::ops::Range<usize>| range.map(|one| format!("http://etcd-{one}:2379")).collect();
         of(&Members { there: names(0..there), silent: names(there..there + silent) })
+    }
+
+    #[test]
+    fn a_map_that_does_not_answer_says_what_that_puts_at_risk_and_what_to_do() {
+        let finding = of_silence(&ControlError::Unavailable("nobody answers".to_owned()));
+        assert!(finding.cause.starts_with("the cluster map does not answer ("), "{}", finding.cause);
+        assert_eq!(finding.severity, Severity::AtRisk);
+        assert!(finding.at_risk[0].text.starts_with("one more loss of any node stops "), "{:?}", finding.at_risk);
+        assert!(finding.advice.contains("etcd") && !finding.command.is_empty());
     }
 
     #[test]

@@ -101,12 +101,10 @@ async fn explained(
             status
         }
         Err(error) => {
-            let mut status = view::status(cluster, volumes, pools, None);
-            let cause = format!(
-                "the cluster map does not answer ({error}): I/O goes on where no copy is gone, the rest waits; nothing is moved"
-            );
-            let advice = "look whether etcd is up where node.toml says it is; nodes find it again by themselves";
-            add_cause(&mut status, cause, (advice, "cairn status --watch"));
+            // Of a part the node tells that asked for it.
+            let remembered = if is_part { Some(Vec::new()) } else { Look::remembered(admin, &cluster.node) };
+            let mut status = view::status(cluster, volumes, pools, remembered.map(|found| (found, 0)));
+            super::map_members::tell_silence(&mut status, &error);
             status
         }
     }

@@ -115,6 +115,8 @@ pub struct Admin {
     pub config_paths: BTreeMap<NodeId, PathBuf>,
     /// What was left to copy when somebody asked before.
     pub looked: Looked,
+    /// The map as it was heard of last.
+    pub(crate) follower: crate::events::follower::Follower,
     /// What happened.
     pub events: Arc<crate::events::Events>,
 }

@@ -244,6 +244,7 @@ fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl F
                 config_path: config_path.to_owned(),
                 config_paths: [(types::NodeId(1), config_path.to_owned())].into(),
                 looked: Looked::default(),
+                follower: crate::events::follower::Follower::default(),
                 events: Arc::new(crate::events::Events::in_memory("node-1")),
             }
             .serve(listener, tokio::sync::mpsc::channel(1).1, std::future::pending()),

@@ -177,7 +177,8 @@ fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Find
     let see = |reason| Finding::new(Severity::Degraded, reason).advise("if it stays, see this node's log:", WATCH);
     let mut found: Vec<Finding> = said.map(see).collect();
     for device in node.devices.iter().filter(|device| device.damage > 0) {
-        let has_others = pools.iter().any(|pool| pool.record.replicas > 1);
+        // Nothing is known of pools while the map does not answer.
+        let has_others = pools.is_empty() || pools.iter().any(|pool| pool.record.replicas > 1);
         let alone = if has_others { "" } else { " and there is no other copy" };
         let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
         let finding = Finding::new(Severity::Stopped, cause);

@@ -25,9 +25,15 @@ struct Heard {
     is_stopped: bool,
 }
 
+impl Heard {
+    fn listing(&self) -> Listing {
+        Listing { revision: self.revision, items: self.entries.values().cloned().collect() }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Default)]
-pub(super) struct Follower(Arc<Mutex<Heard>>);
+pub(crate) struct Follower(Arc<Mutex<Heard>>);
 
 /// How the map is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +46,7 @@ pub(crate) struct MapState {
 
 impl Follower {
     /// Follows the map until [`stop`](Self::stop).
-    pub(super) fn start(map: Arc<dyn MapStore>) -> Self {
+    pub(crate) fn start(map: Arc<dyn MapStore>) -> Self {
         let this = Self::default();
         let follower = this.clone();
         let work = move || {
@@ -69,9 +75,13 @@ impl Follower {
     /// All of it, if it has changed since this version, and its version.
     pub(super) fn listing_after(&self, version: u64) -> Option<(u64, Listing)> {
         let heard = self.heard();
-        (heard.version != version && !heard.is_away).then(|| {
-            (heard.version, Listing { revision: heard.revision, items: heard.entries.values().cloned().collect() })
-        })
+        (heard.version != version && !heard.is_away).then(|| (heard.version, heard.listing()))
+    }
+
+    /// All of it as it was heard of last, be the map away since; `None`: nothing was heard yet.
+    pub(crate) fn last(&self) -> Option<Listing> {
+        let heard = self.heard();
+        (heard.version > 0).then(|| heard.listing())
     }
 
     fn heard(&self) -> MutexGuard<'_, Heard> {
@@ -160,7 +170,7 @@ mod tests {
     #[test]
     fn what_is_put_and_deleted_is_heard() {
         let follower = Follower::default();
-        assert!(follower.listing_after(0).is_none(), "nothing was heard yet");
+        assert!(follower.listing_after(0).is_none() && follower.last().is_none(), "nothing was heard yet");
         follower.is_all(Listing { revision: Revision(3), items: Vec::new() });
         let event = |revision, value: Option<&str>| Event {
             revision: Revision(revision),
@@ -175,6 +185,7 @@ mod tests {
         assert!(follower.listing_after(version).expect("something").1.items.is_empty());
         follower.heard().is_away = true;
         assert!(follower.listing_after(0).is_none(), "what may be old is not looked at");
+        assert_eq!(follower.last().expect("it was heard").revision, Revision(5), "it is remembered");
     }
 
     #[test]

@@ -19,7 +19,7 @@
 
 pub(crate) mod changes;
 mod file;
-mod follower;
+pub(crate) mod follower;
 pub(crate) mod kind;
 pub(crate) mod watch;
 

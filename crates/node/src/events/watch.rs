@@ -6,7 +6,6 @@ use super::{Events, kind};
 use crate::admin::types::Health;
 use crate::admin::{is_of_failed, now_ns, status_of};
 use crate::control::{ClusterStatus, ControlError, ControlHandle};
-use cluster::MapStore;
 use cluster::health::{self, Finding, Known, Looks};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,8 +25,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Begins with the first look.
-    pub(crate) fn start(map: Arc<dyn MapStore>, control: ControlHandle, events: Arc<Events>) -> Self {
-        let follower = Follower::start(map);
+    pub(crate) fn start(follower: Follower, control: ControlHandle, events: Arc<Events>) -> Self {
         let watcher = Watcher {
             control,
             events,

@@ -187,6 +187,8 @@ impl Group {
             return GroupError::Stopped { group: self.id, reason: reason.to_string() };
         }
         match self.note_damage(&error) {
+            // Another read met damage first, and the group was given up: whoever leads now says whether it has this.
+            Mender::Nobody if !self.member.borrow().leads() && !mutant(Mutant::DamageSaidFinal) => {}
             Mender::Nobody => return GroupError::Damaged { group: self.id, error },
             // It leads when it is whole.
             Mender::AnotherSoon => {}

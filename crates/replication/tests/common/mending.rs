@@ -46,6 +46,27 @@ pub fn a_damaged_block_is_read_from_another_member_and_mended() {
     assert_eq!(cluster.read(primary, 2).expect("it is up"), Ok(0xb2));
 }
 
+/// R15: of two reads that meet damage at once the first has the group given up; the other is told to ask whoever follows, too.
+pub fn two_reads_that_meet_damage_at_once_are_done_elsewhere() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    for chunk in 0..4 {
+        cluster.write(0, chunk, 0xb0 + chunk as u8).expect("it is up").expect("it is written");
+    }
+    cluster.world.run_for(100 * MILLISECOND);
+    for chunk in [1, 2] {
+        cluster.disks[0].rot_sector(&[0xb0 + chunk; 32]).expect("it is on the disk");
+    }
+    for said in cluster.read_both(0, [1, 2]).expect("it is up") {
+        assert!(matches!(said, Err(GroupError::NotPrimary { .. })), "{said:?}");
+    }
+    let primary = cluster.wait_for_primary(&[1, 2], SOON);
+    for chunk in [1, 2] {
+        assert_eq!(cluster.read(primary, chunk).expect("it is up"), Ok(0xb0 + chunk as u8));
+    }
+    cluster.wait_for_all(2 * SOON);
+}
+
 /// R15: what nobody reads is looked at as well; the member gets the chunk from its primary, and is well from then on.
 pub fn a_damaged_block_that_nobody_reads_is_found_and_mended() {
     let cluster = three();

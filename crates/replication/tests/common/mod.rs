@@ -363,6 +363,33 @@ impl Cluster {
         })
     }
 
+    /// Two reads that are let in at once.
+    pub fn read_both(&self, index: usize, chunks: [u32; 2]) -> Option<[Result<u8, GroupError>; 2]> {
+        self.ask(index, move |group| async move {
+            let read = async |chunk| {
+                let (reader, _) = group.reader(stamp()).await?;
+                let range = BlockRange::new(3, 1);
+                let sought = Sought { layers: &[LAYER], chunk: ChunkId(chunk), range, want: Want::Plain };
+                let (read, buf) = reader.read(sought, IoBuf::new(BLOCK_BYTES), &mut Vec::new()).await;
+                read.map(|_| buf[17])
+            };
+            let mut reads = chunks.map(|chunk| Box::pin(read(chunk)));
+            let mut found = [None, None];
+            std::future::poll_fn(|cx| {
+                for (read, found) in reads.iter_mut().zip(&mut found) {
+                    if found.is_none()
+                        && let std::task::Poll::Ready(is) = read.as_mut().poll(cx)
+                    {
+                        *found = Some(is);
+                    }
+                }
+                if found.iter().all(Option::is_some) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+            })
+            .await;
+            found.map(|found| found.expect("both are read"))
+        })
+    }
+
     /// The contents of all of a node's shards.
     pub fn digests(&self, index: usize) -> Vec<u128> {
         self.of_shards(index, store::Shard::contents_digest)
