@@ -11,6 +11,7 @@ use cluster::{
 use serde_json::{Value, json};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{Epoch, FamilyId, Incarnation, LayerId, NodeId, StoreId, VolumeEpoch, VolumeId};
 
@@ -55,6 +56,7 @@ pub async fn run(wanted: &LargeMap) -> io::Result<Value> {
     write_nodes(&*map, wanted, &nodes).await?;
     let groups_began = Instant::now();
     let session = begin_sessions(&*map, wanted).await?;
+    runtime::spawn(keep_sessions(map.clone(), session));
     let pool = write_groups(&*map, wanted).await.map_err(io::Error::other)?;
     let groups_seconds = groups_began.elapsed().as_secs_f64();
     let groups = lead_all(&*map).await.map_err(io::Error::other)?;
@@ -67,12 +69,15 @@ pub async fn run(wanted: &LargeMap) -> io::Result<Value> {
         "volumes_seconds": volumes_began.elapsed().as_secs_f64(),
     });
     println!("{written}");
+    std::future::pending().await
+}
+
+/// The sessions last for as long as this runs.
+async fn keep_sessions(map: Arc<EtcdMap>, session: LeaseId) {
     loop {
         runtime::sleep(SESSION / 3).await;
-        match map.keep_alive(session).await {
-            Ok(()) | Err(MapError::Unknown) => {}
-            Err(error) => return Err(io::Error::other(error)),
-        }
+        // One that is not answered does not end it.
+        let _ = map.keep_alive(session).await;
     }
 }
 

@@ -41,8 +41,11 @@ const ANSWER_WAIT: Duration = Duration::from_secs(4);
 /// Who asks the same again when nobody knows asks no more often than this, of a store that is away.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// A listing is asked for in pages: etcd answers others in between, and no answer grows with the cluster.
-const PAGE_KEYS_MAX: i64 = 2000;
+/// A listing is asked for in pages: etcd answers others in between. For each page etcd counts all keys that are left, so a long listing has
+/// pages of this part of it.
+const PAGE_KEYS: i64 = 2000;
+const PAGE_KEYS_MAX: i64 = 32_000;
+const PAGES: i64 = 16;
 
 /// How to reach etcd.
 #[derive(Clone, Default)]
@@ -109,20 +112,20 @@ impl EtcdMap {
     }
 }
 
-/// A part of a listing, and where the next one begins.
+/// A part of a listing; where the next one begins, and how many keys are left.
 struct Page {
     listing: Listing,
-    next: Option<String>,
+    next: Option<(String, i64)>,
 }
 
 impl EtcdMap {
-    /// The keys of `from..end` as they were at a revision, or are if that is 0: as many as fit. Each page has the time that a request
-    /// has; so a listing may be as long as the map is.
-    fn page(&self, from: String, end: Vec<u8>, at: Revision) -> MapFuture<'_, Page> {
+    /// The first keys of `from..end` as they were at a revision, or are if that is 0. Each page has the time that a request has; so a listing
+    /// may be as long as the map is.
+    fn page(&self, (from, end): (String, Vec<u8>), limit: i64, at: Revision) -> MapFuture<'_, Page> {
         let reach = self.reach.clone();
         self.ask(move |client| async move {
             let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
-            let wanted = GetOptions::new().with_range(end).with_limit(PAGE_KEYS_MAX).with_revision(at.0 as i64);
+            let wanted = GetOptions::new().with_range(end).with_limit(limit).with_revision(at.0 as i64);
             // If that is compacted meanwhile the listing is begun anew.
             let found = kv.get(from, Some(wanted)).await.map_err(told).map_err(|error| match error {
                 MapError::Compacted { .. } => MapError::Unknown,
@@ -132,7 +135,8 @@ impl EtcdMap {
             // All pages say what the first one's revision says.
             let revision = if at == Revision(0) { now } else { at };
             let items = found.kvs().iter().map(key_value).collect::<Result<Vec<_>, _>>()?;
-            let next = items.last().filter(|_| found.more()).map(|last| format!("{}\0", last.key));
+            let left = found.count() - items.len() as i64;
+            let next = items.last().filter(|_| found.more()).map(|last| (format!("{}\0", last.key), left));
             Ok(Page { listing: Listing { revision, items }, next })
         })
     }
@@ -170,13 +174,13 @@ impl MapStore for EtcdMap {
         let end = end_of(prefix);
         let mut from = if prefix.is_empty() { "\0".to_owned() } else { prefix.to_owned() };
         Box::pin(async move {
-            let mut listing = Listing::default();
+            let (mut listing, mut limit) = (Listing::default(), PAGE_KEYS);
             loop {
-                let page = self.page(from, end.clone(), listing.revision).await?;
+                let page = self.page((from, end.clone()), limit, listing.revision).await?;
                 listing.revision = page.listing.revision;
                 listing.items.extend(page.listing.items);
                 match page.next {
-                    Some(next) => from = next,
+                    Some((next, left)) => (from, limit) = (next, (left / PAGES).clamp(PAGE_KEYS, PAGE_KEYS_MAX)),
                     None => return Ok(listing),
                 }
             }
