@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::programs::{a_program_that_slept_is_refused, what_a_program_opens_is_its_own, what_others_use_is_not_taken};
+use common::programs::{
+    a_program_that_slept_is_refused, what_a_program_opens_is_its_own, what_others_use_is_not_taken,
+};
 use std::ops::Range;
 use types::Mutant;
 

@@ -25,6 +25,8 @@ use types::{Mutant, NodeId, VolumeId, mutant};
 const CLIENT_PATIENCE: Duration = Duration::from_secs(12);
 /// A node that has just lost its client, or has not heard of this one yet, is asked again for so long.
 const NODE_PATIENCE: Duration = Duration::from_secs(4);
+/// Nobody waits longer to open a volume, whoever has it meanwhile.
+const OPEN_WAIT: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK_WAIT: Duration = Duration::from_millis(100);
 /// The map has so long to answer that a session has begun.
@@ -100,13 +102,14 @@ impl Assembly {
             self.see(id).await?;
         }
         let (began, me) = (now(), self.0.id);
-        let waited = |patience: Duration| now().since(began) >= patience;
+        // Who is waited for, and since when.
+        let mut waits = (me, began);
         loop {
             if self.0.head.directory.is_locked(name) {
                 return Err(VolumeError::Locked(name.to_owned()));
             }
             if !self.0.heads.is_alive(me) {
-                if waited(SESSION_WAIT) {
+                if now().since(began) >= SESSION_WAIT {
                     return Err(cluster::CatalogError::from(cluster::MapError::Unknown).into());
                 }
                 runtime::sleep(LOOK_WAIT).await;
@@ -125,9 +128,12 @@ impl Assembly {
             {
                 return Ok(open);
             }
-            let patience = if user.is_some_and(NodeId::is_client) { CLIENT_PATIENCE } else { NODE_PATIENCE };
-            if waited(patience) {
-                let by = user.unwrap_or(record.head);
+            let by = user.unwrap_or(record.head);
+            if waits.0 != by {
+                waits = (by, now());
+            }
+            let patience = if by.is_client() { CLIENT_PATIENCE } else { NODE_PATIENCE };
+            if now().since(waits.1) >= patience || now().since(began) >= OPEN_WAIT {
                 return Err(VolumeError::InUse { volume: name.to_owned(), by });
             }
             runtime::sleep(LOOK_WAIT).await;
