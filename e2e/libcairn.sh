@@ -78,7 +78,7 @@ measured() {
         --numjobs=2 --offset_increment=32M --size=32M --verify=crc32c --verify_fatal=1 --eta=never)
 }
 check "fio writes and verifies by its engine, two jobs" measured
-check "cairn bench measures by it" env CAIRN_FIO_ENGINE="$engine" "$cairn" bench depth --quick --seconds 1 --repeats 1 --size 16M --overwrite \
-    --target "cairn:b?conf=$conf" --engine libcairn --dir "$work/bench"
+check "cairn bench measures by it" env CAIRN_FIO_ENGINE="$engine" "$cairn" bench mix --quick --size 16M --overwrite \
+    --target "cairn:b?conf=$conf" --engine libcairn --out "$work/bench"
 stop_demo
 finish

@@ -9,10 +9,14 @@ use runtime::{IoBuf, turn_end};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::Poll;
-use volume::{Assembly, Attached, ClientOptions, Cost, IoError, MAX_TRANSFER_BYTES, OpenVolume, Payload, VolumeError};
+use std::task::{Context, Poll};
+use volume::{
+    Assembly, Attached, ClientOptions, Cost, Held, IoError, MAX_TRANSFER_BYTES, OpenVolume, Payload, ReadData,
+    VolumeError,
+};
 
 /// Orders that wait: each thread of the program gives one at a time.
 const ORDERS: usize = 1024;
@@ -157,30 +161,135 @@ struct Serves {
 /// Takes what comes, until the program has gone.
 async fn pump(serves: Rc<Serves>) {
     poll_fn(|cx| {
+        if serves.lane.is_over() {
+            // Whatever is left has no buffer any more.
+            return Poll::Ready(());
+        }
         // SAFETY: a lane has one pump, which stays on its thread.
         while let Some(request) = unsafe { serves.lane.next(cx.waker()) } {
             serves.clone().begin(request);
         }
-        match serves.lane.is_over() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
+        Poll::Pending
     })
     .await;
 }
 
+pin_project_lite::pin_project! {
+    /// A request that is one command of the volume, done where it was begun: a command is large, and an `async` block would move
+    /// it from one place of its task to the next.
+    struct OneCommand<F> {
+        #[pin]
+        command: F,
+        serves: Rc<Serves>,
+        request: Request,
+    }
+}
+
+impl<F: Future<Output = Result<Option<ReadData>, IoError>>> Future for OneCommand<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let Poll::Ready(done) = this.command.poll(cx) else { return Poll::Pending };
+        let (serves, request) = (this.serves.clone(), *this.request);
+        match done {
+            // Nothing was let in.
+            Err(IoError::Changing(_) | IoError::Stopped(_)) => serves.begin_patiently(request, None),
+            Err(error) => serves.complete(request, -errno_of(&error)),
+            Ok(data) => {
+                if let Some(data) = data.filter(|_| !serves.lane.is_over()) {
+                    // SAFETY: the program is there.
+                    unsafe { give(&data, request.buffer, request.len_bytes) };
+                }
+                serves.complete(request, 0);
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A write as a command that brings nothing.
+    struct Written<F> {
+        #[pin]
+        command: F,
+    }
+}
+
+impl<F: Future<Output = Result<(), IoError>>> Future for Written<F> {
+    type Output = Result<Option<ReadData>, IoError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().command.poll(cx).map_ok(|()| None)
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A read as a command that brings something.
+    struct Brought<F> {
+        #[pin]
+        command: F,
+    }
+}
+
+impl<F: Future<Output = Result<ReadData, IoError>>> Future for Brought<F> {
+    type Output = Result<Option<ReadData>, IoError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().command.poll(cx).map_ok(Some)
+    }
+}
+
+/// Copies what was read to where the program wants it.
+///
+/// # Safety
+/// There are `len_bytes` bytes of the program's at `to`.
+unsafe fn give(data: &ReadData, to: *mut u8, len_bytes: u64) {
+    assert_eq!(data.bytes.len() as u64, len_bytes, "a read brings what was asked for");
+    // SAFETY: as asked of the caller.
+    unsafe { std::ptr::copy_nonoverlapping(data.bytes.as_ptr(), to, len_bytes as usize) };
+}
+
 impl Serves {
+    /// Calls what is asked for, here and now, so that requests keep their order; a volume's limit may hold it.
     fn begin(self: Rc<Self>, request: Request) {
+        let Request { operation, offset_bytes, len_bytes, .. } = request;
+        let is_moved = matches!(operation, Operation::Read | Operation::Write);
+        let cost = Cost::of(if is_moved { len_bytes } else { 0 });
+        let over = || {
+            let lane = self.lane.clone();
+            move || lane.is_over()
+        };
+        let held = if operation == Operation::Flush { None } else { self.volume.hold(cost, over) };
+        let is_one = is_moved && (1..=u64::from(MAX_TRANSFER_BYTES)).contains(&len_bytes) && held.is_none();
+        let Some(volume) = self.volume.here().filter(|_| is_one) else { return self.begin_patiently(request, held) };
+        if operation == Operation::Read {
+            let command = Brought { command: volume.read(offset_bytes, len_bytes as u32) };
+            runtime::spawn(OneCommand { command, serves: self, request });
+        } else {
+            // SAFETY: the program is there, and its buffer is as long as the request says.
+            let bytes = unsafe { std::slice::from_raw_parts(request.buffer, len_bytes as usize) };
+            let bytes = IoBuf::copy_of(bytes).freeze();
+            let command = Written { command: volume.write(offset_bytes, Payload { bytes }) };
+            runtime::spawn(OneCommand { command, serves: self, request });
+        }
+    }
+
+    /// What is rare, long, or has to wait.
+    fn begin_patiently(self: Rc<Self>, request: Request, held: Option<Held>) {
         runtime::spawn(async move {
-            let result = self.execute(&request).await;
-            self.complete(Completion { tag: request.tag, result });
+            if let Some(held) = held {
+                held.await;
+            }
+            let result = if self.lane.is_over() { -libc::ESTALE } else { self.execute(&request).await };
+            self.complete(request, result);
         });
     }
 
     /// What is completed in one turn is told together.
-    fn complete(self: Rc<Self>, completion: Completion) {
+    fn complete(self: Rc<Self>, Request { tag, .. }: Request, result: i32) {
         // SAFETY: this is the reactor's thread.
-        unsafe { self.lane.complete(completion) };
+        unsafe { self.lane.complete(Completion { tag, result }) };
         if !self.is_to_tell.replace(true) {
             runtime::spawn(async move {
                 turn_end().await;
@@ -192,17 +301,6 @@ impl Serves {
 
     async fn execute(&self, request: &Request) -> i32 {
         let Request { operation, offset_bytes, len_bytes, .. } = *request;
-        let is_moved = matches!(operation, Operation::Read | Operation::Write);
-        if operation != Operation::Flush {
-            let cost = Cost::of(if is_moved { len_bytes } else { 0 });
-            let lane = self.lane.clone();
-            if let Some(held) = self.volume.hold(cost, || move || lane.is_over()) {
-                held.await;
-            }
-        }
-        if self.lane.is_over() {
-            return -libc::ESTALE;
-        }
         let done = match operation {
             Operation::Read => self.read(request).await,
             Operation::Write => self.write(request).await,
@@ -225,10 +323,9 @@ impl Serves {
             if self.lane.is_over() {
                 return Err(IoError::Abandoned);
             }
-            assert_eq!(data.bytes.len() as u64, len, "a read brings what was asked for");
             // SAFETY: the program is there, and its buffer is as long as the request says.
             unsafe {
-                std::ptr::copy_nonoverlapping(data.bytes.as_ptr(), to, len as usize);
+                give(&data, to, len);
                 to = to.add(len as usize);
             }
             (at, left) = (at + len, left - len);

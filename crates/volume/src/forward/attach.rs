@@ -136,6 +136,15 @@ impl Attached {
         }
     }
 
+    /// The volume itself, if it is served here: its commands end with [`IoError::Changing`] or [`IoError::Stopped`], where nothing
+    /// was let in, and are then to be asked for through this.
+    pub fn here(&self) -> Option<&Volume> {
+        match &self.0 {
+            Where::Here(here) => Some(&here.volume),
+            Where::There(_) => None,
+        }
+    }
+
     /// What a host is told of it.
     pub fn info(&self) -> VolumeInfo {
         self.volume().info()
