@@ -198,7 +198,9 @@ pub fn a_program_that_slept_is_refused(seed: u64) {
     let its = open.clone();
     program.run(&cluster, |_| refused(its));
     cluster.at(head, |assembly| async move { super::nodes::check(&of(&assembly), 3).await });
-    // Were it given back to the program, that would be another reign than the one that it opened the volume in.
+    // Were it given back to the program, that would be another reign than the one that it opened the volume in. It has a session
+    // again by then.
+    cluster.pass(Duration::from_secs(3));
     let (map, client) = (cluster.map(), program.assembly.node_id());
     cluster.run(head, async move {
         let found = list::<VolumeRecord>(&*map, keys::VOLUMES).await.expect("readable");
@@ -207,6 +209,8 @@ pub fn a_program_that_slept_is_refused(seed: u64) {
         give_head(&*map, volume.id, by, client, Stay::Meanwhile).await.expect("given");
     });
     cluster.pass(Duration::from_secs(2));
+    let stands = program.run(&cluster, |assembly| async move { of(&assembly).standing() });
+    assert_eq!(stands, Standing::Here, "it was given the volume");
     let its = open.clone();
     program.run(&cluster, |_| refused(its));
     program.run(&cluster, |assembly| async move {
