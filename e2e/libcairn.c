@@ -137,6 +137,9 @@ static int load(double for_seconds)
 		cairn_kick(queue);
 		struct cairn_completion completions[DEPTH];
 		int count = cairn_wait(queue, completions, 1, DEPTH, 60000);
+		/* Who was paused has waited for long, and was told nothing yet. */
+		if (count == 0)
+			count = cairn_wait(queue, completions, 1, DEPTH, 60000);
 		if (count <= 0)
 			fail("cairn_wait", count, "nothing is completed in 60 s");
 		for (int i = 0; i < count; i++) {
