@@ -4,6 +4,7 @@
 #   tools/libcairn.sh engine           those, and libcairn-fio.so for the fio of this machine
 #   tools/libcairn.sh headers          fio's headers alone
 #   tools/libcairn.sh install          puts the library to $DESTDIR$PREFIX
+# LIBCAIRN_BUILT=1: `cargo build --release --workspace` has just been there.
 # fio's headers are of no package: they come from Debian's source of the fio that is installed, and are kept in target/fio-headers.
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,7 +12,7 @@ source=$PWD prefix=${PREFIX:-/usr/local} target=${CARGO_TARGET_DIR:-$PWD/target}
 out=$target/release
 
 library() {
-    cargo build --release --package libcairn
+    [ -n "${LIBCAIRN_BUILT:-}" ] || cargo build --release --package libcairn
     local version
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$source/Cargo.toml" | head -n 1)
     ln -sf libcairn.so "$out/libcairn.so.0"
