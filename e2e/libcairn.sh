@@ -1,7 +1,7 @@
 #!/bin/bash
 # libcairn and fio's engine over it, against nodes that are processes: a program is the head of a volume, is killed, is paused, and
 # outlives a node. Mostly waits.
-# Time: 240 s.
+# Time: 400 s.
 . "$(dirname "$0")/lib.sh"
 
 need libcairn etcd fio nbdinfo cc pkg-config python3 || finish
