@@ -1,11 +1,13 @@
 # The commands of the house. `make` alone says what there is.
 
-.PHONY: help deps build run check test bench bench-cluster fuzz soak model sim sim-mutants
+.PHONY: help deps build libcairn libcairn-fio install-libcairn run check test bench bench-cluster fuzz soak model sim sim-mutants
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make deps    install from Debian what build and tests need; run, test and bench do it themselves"
 	@echo "make run     build, serve a cluster of one node until Ctrl-C (ARGS='--dir D --volume data:10G': see 'cairn demo --help')"
+	@echo "make libcairn      the client for C programs: libcairn.so, libcairn.a, cairn.h, cairn.pc in target/release (docs/libcairn.md)"
+	@echo "make libcairn-fio  that, and fio's engine over it; make install-libcairn PREFIX=/usr/local"
 	@echo "make check   format, clippy with warnings denied, unit tests: before each commit"
 	@echo "make test    every test, each stage within its time; the last line is the total"
 	@echo "make soak    a device overwritten ten times and verified, many seeds of the simulator, Linux 6.12: 40 minutes"
@@ -21,6 +23,15 @@ deps:
 
 build:
 	cargo build --release
+
+libcairn:
+	@tools/libcairn.sh
+
+libcairn-fio:
+	@tools/libcairn.sh engine
+
+install-libcairn:
+	@PREFIX=$(or $(PREFIX),/usr/local) tools/libcairn.sh install
 
 run:
 	@tools/deps.sh build

@@ -46,6 +46,12 @@ else
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 fi
 
+# fio's headers are of no package: our engine of fio is built with those of Debian's source of the fio that is here.
+if [ "${1:-all}" = all ]; then
+    echo "deps: the headers of fio $(dpkg-query -W -f '${Version}' fio), from Debian's source package, for tools/fio-engine"
+    "$(dirname "$0")/libcairn.sh" headers
+fi
+
 # Rust is newer here than in Debian.
 wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
 if ! command -v cargo > /dev/null; then

@@ -18,7 +18,7 @@ workloads=(cluster) processes=() about='Replication|Catch-up|Scrub'
 case ${1:-all} in
 replication) ;;
 all)
-    tests+=(layers_mutants cleaning_mutants instant_mutants locks_mutants status_mutants limits_mutants heads_mutants joining upgrade stopped_mutants endings control pools ghost_mutant power_loss
+    tests+=(layers_mutants cleaning_mutants instant_mutants programs_mutants locks_mutants status_mutants limits_mutants heads_mutants joining upgrade stopped_mutants endings control pools ghost_mutant power_loss
         stopped_store)
     workloads+=(store volume hosts) about='[A-Z][A-Za-z -]*'
     # Clusters of processes (crates/faults, and the hazard that is played against any target): the bug, and the scenario that it must fail.

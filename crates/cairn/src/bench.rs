@@ -109,8 +109,8 @@ pub(crate) struct RunArguments {
     /// Names of processes of targets that are not known (`ps -o comm`), for CPU and memory
     #[arg(long = "process", value_name = "NAME")]
     processes: Vec<String>,
-    /// Engine for files and devices
-    #[arg(long, default_value = "libaio", value_parser = ["libaio", "io_uring"])]
+    /// Engine for files and devices; libcairn: fio is the head of volumes, in place of NBD (docs/libcairn.md)
+    #[arg(long, default_value = bench_target::DEFAULT_ENGINE, value_parser = ["libaio", "io_uring", bench_target::LIBCAIRN])]
     engine: String,
     /// The load generator
     #[arg(long, default_value = "fio", value_name = "PROGRAM")]

@@ -12,8 +12,12 @@ use node::admin::types::Compression;
 use node::size::ByteSize;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+
+/// The engine by which fio is a volume's head, and the one for files and devices.
+pub(crate) const LIBCAIRN: &str = "libcairn";
+pub(crate) const DEFAULT_ENGINE: &str = "libaio";
 
 /// Fields that somebody may have to say of a target; the others are looked up.
 const SAID: [&str; 8] =
@@ -41,7 +45,7 @@ pub(crate) struct Wish {
     pub(crate) settings: Vec<(String, String)>,
     /// Of targets whose processes are not known.
     pub(crate) processes: Vec<String>,
-    /// For files and devices.
+    /// For files and devices; for volumes `libcairn`, or they are reached by NBD.
     pub(crate) engine: String,
 }
 
@@ -60,12 +64,12 @@ pub(crate) fn contestants(
     if let Some(twice) = targets.iter().enumerate().find(|(at, target)| targets[..*at].contains(target)) {
         return Err(Failure::new(format!("--target names {} twice: name each once", name(twice.1))));
     }
-    let needs_cluster = targets.iter().any(|target| matches!(target, Target::Cairn(_)));
+    let needs_cluster = targets.iter().any(|target| matches!(target, Target::Cairn { .. }));
     let client = if needs_cluster { Some(Rc::new(client()?)) } else { None };
     let mut known: Vec<Known> = Vec::new();
     for target in targets {
         known.push(match (target, &client) {
-            (Target::Cairn(volume), Some(client)) => cairn(volume, client, wish)?,
+            (Target::Cairn { volume, conf }, Some(client)) => cairn(volume, conf.as_deref(), client, wish)?,
             (Target::Path(path), _) => file(path, wish, fio)?,
             _ => remote(target, wish)?,
         });
@@ -100,7 +104,7 @@ pub(crate) fn contestants(
 /// As the command line names it.
 fn name(target: &Target) -> String {
     match target {
-        Target::Cairn(volume) => format!("cairn:{volume}"),
+        Target::Cairn { volume, .. } => format!("cairn:{volume}"),
         Target::Nbd(uri) => uri.clone(),
         Target::Path(path) if path.starts_with("/dev/") => path.display().to_string(),
         Target::Path(path) => format!("file:{}", path.display()),
@@ -128,7 +132,21 @@ fn joined(contestants: Vec<Contestant>) -> Result<Contestant, Failure> {
     Ok(first)
 }
 
-fn cairn(name: &str, client: &Rc<Client>, wish: &Wish) -> Result<Known, Failure> {
+/// How fio reaches a volume.
+fn door_of(name: &str, conf: Option<&str>, nbd_uri: String, wish: &Wish) -> Result<Door, Failure> {
+    if wish.engine != LIBCAIRN {
+        return Ok(Door::Nbd { uri: nbd_uri });
+    }
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("libcairn-fio.so"));
+    let engine = std::env::var_os("CAIRN_FIO_ENGINE").map(PathBuf::from).or_else(beside).unwrap_or_default();
+    // fio runs elsewhere.
+    let conf = conf.map(|conf| std::path::absolute(conf).map(|path| path.display().to_string())).transpose();
+    let conf = conf.map_err(|error| Failure::new(format!("{name}: {error}")))?;
+    let uri = conf.map_or_else(|| format!("cairn:{name}"), |conf| format!("cairn:{name}?conf={conf}"));
+    Ok(Door::Libcairn { uri, engine })
+}
+
+fn cairn(name: &str, conf: Option<&str>, client: &Rc<Client>, wish: &Wish) -> Result<Known, Failure> {
     let volume = client.volume(name)?;
     if volume.locked {
         return Err(Failure::new(format!("{name} is locked: cairn volume unlock {name}")));
@@ -167,8 +185,9 @@ fn cairn(name: &str, client: &Rc<Client>, wish: &Wish) -> Result<Known, Failure>
         Placement::Gathered => "gathered",
         Placement::Spread => "spread",
     };
+    let door = door_of(name, conf, volume.nbd_uri, wish)?;
     let about = [
-        ("engine", "nbd".to_owned()),
+        ("engine", door.engine().to_owned()),
         ("version", format!("cairn {}", client.status()?.version)),
         ("placement", format!("{placement}, head {}", volume.head)),
         ("copies in sync before a write is acknowledged", pool.min_in_sync.to_string()),
@@ -184,7 +203,7 @@ fn cairn(name: &str, client: &Rc<Client>, wish: &Wish) -> Result<Known, Failure>
     let processes = if locality == "same-machine" { &["cairn", "etcd"][..] } else { &[] };
     let contestant = Contestant {
         name: format!("cairn:{name}"),
-        doors: vec![Door::Nbd { uri: volume.nbd_uri }],
+        doors: vec![door],
         setting,
         about: about.into_iter().map(|(what, value)| (what.to_owned(), value)).collect(),
         processes: processes.iter().map(|name| (*name).to_owned()).collect(),
@@ -194,7 +213,8 @@ fn cairn(name: &str, client: &Rc<Client>, wish: &Wish) -> Result<Known, Failure>
 }
 
 fn file(path: &Path, wish: &Wish, fio: &Fio) -> Result<Known, Failure> {
-    let door = Door::Path { path: path.to_owned(), engine: wish.engine.clone() };
+    let engine = if wish.engine == LIBCAIRN { DEFAULT_ENGINE } else { &wish.engine };
+    let door = Door::Path { path: path.to_owned(), engine: engine.to_owned() };
     // Before a file is made that fio could not use.
     fio.check(&door).map_err(Failure::of)?;
     let size = prepare_path(path, wish.span_bytes, wish.overwrite).map_err(Failure::of)?;
@@ -212,7 +232,7 @@ fn file(path: &Path, wish: &Wish, fio: &Fio) -> Result<Known, Failure> {
         name: name(&Target::Path(path.to_owned())),
         doors: vec![door],
         setting,
-        about: BTreeMap::from([("engine".to_owned(), format!("{}, O_DIRECT", wish.engine))]),
+        about: BTreeMap::from([("engine".to_owned(), format!("{engine}, O_DIRECT"))]),
         processes: wish.processes.clone(),
         counter: device.map_or(DeviceCounter::None, DeviceCounter::Kernel),
     };
@@ -237,7 +257,7 @@ fn remote(target: &Target, wish: &Wish) -> Result<Known, Failure> {
             setting.set("locality", locality_of(uri));
             (Door::Nbd { uri: uri.clone() }, wish.processes.clone())
         }
-        Target::Cairn(_) | Target::Path(_) => unreachable!("these are known"),
+        Target::Cairn { .. } | Target::Path(_) => unreachable!("these are known"),
     };
     let about = BTreeMap::from([("engine".to_owned(), door.engine().to_owned())]);
     let contestant = Contestant { name, doors: vec![door], setting, about, processes, counter: DeviceCounter::None };

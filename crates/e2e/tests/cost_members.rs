@@ -98,7 +98,7 @@ impl Members {
                 key: replication::wire::ClusterKey([1; 32]),
                 node: NodeId(index as u32 + 1),
                 protocol: replication::wire::Protocol::of_this_build(),
-                address,
+                address: Some(address),
                 cores: vec![core.clone()],
                 map: map.handle_for(NodeId(index as u32 + 1)),
                 timing: Timing::default(),

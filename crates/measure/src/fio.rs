@@ -70,6 +70,16 @@ impl Fio {
     /// # Errors
     /// If it has no such engine: what to do.
     pub fn check(&self, door: &Door) -> Result<(), MeasureError> {
+        if let Door::Libcairn { engine, .. } = door {
+            return match engine.exists() {
+                true => Ok(()),
+                false => Err(MeasureError::Fio(format!(
+                    "{} is not there: `make libcairn-fio` builds it for the fio of this machine, and CAIRN_FIO_ENGINE says where \
+                     it is, if not beside this program",
+                    engine.display()
+                ))),
+            };
+        }
         let engine = door.engine();
         if self.engines.iter().any(|has| has == engine) {
             return Ok(());

@@ -14,7 +14,12 @@ const LOOKED_AT_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A volume of the cluster that the admin API is asked about.
-    Cairn(String),
+    Cairn {
+        /// Its name.
+        volume: String,
+        /// For libcairn: the file that names the cluster's etcd, if not the one where it looks.
+        conf: Option<String>,
+    },
     /// Any NBD URI.
     Nbd(String),
     /// A file or block device of this machine.
@@ -30,14 +35,20 @@ pub enum Target {
     },
 }
 
-const FORMS: &str = "write cairn:VOLUME, nbd://HOST:PORT/EXPORT, file:PATH, /dev/NAME or rbd:POOL/IMAGE[?conf=FILE]";
+const FORMS: &str =
+    "write cairn:VOLUME[?conf=FILE], nbd://HOST:PORT/EXPORT, file:PATH, /dev/NAME or rbd:POOL/IMAGE[?conf=FILE]";
 
 impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(volume) = text.strip_prefix("cairn:") {
-            return if volume.is_empty() { Err(FORMS.to_owned()) } else { Ok(Self::Cairn(volume.to_owned())) };
+        if let Some(rest) = text.strip_prefix("cairn:") {
+            let (volume, conf) = match rest.split_once("?conf=") {
+                Some((volume, conf)) => (volume, Some(conf.to_owned())),
+                None => (rest, None),
+            };
+            let is_one = !volume.is_empty() && !rest.contains(char::is_control) && conf.as_deref() != Some("");
+            return if is_one { Ok(Self::Cairn { volume: volume.to_owned(), conf }) } else { Err(FORMS.to_owned()) };
         }
         if ["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"].iter().any(|scheme| text.starts_with(scheme)) {
             return if text.contains(char::is_control) {
@@ -77,6 +88,13 @@ pub enum Door {
         /// Its URI.
         uri: String,
     },
+    /// Our engine of fio, an object of its own: fio is the volume's head.
+    Libcairn {
+        /// `cairn:VOLUME?conf=FILE`.
+        uri: String,
+        /// Where the engine is.
+        engine: PathBuf,
+    },
     /// fio's `libaio` engine, past the page cache.
     Path {
         /// A file or block device.
@@ -101,6 +119,7 @@ impl Door {
         match self {
             Self::Nbd { .. } => "nbd",
             Self::Path { engine, .. } => engine,
+            Self::Libcairn { .. } => "libcairn",
             Self::Rbd { .. } => "rbd",
         }
     }
@@ -115,8 +134,16 @@ impl Door {
 
     /// The lines of a job that say where the I/O goes.
     pub fn job_lines(&self) -> Vec<String> {
-        let mut lines = vec![format!("ioengine={}", self.engine())];
+        let mut lines = match self {
+            Self::Libcairn { engine, .. } => vec![format!("ioengine=external:{}", engine.display())],
+            _ => vec![format!("ioengine={}", self.engine())],
+        };
         match self {
+            Self::Libcairn { uri, .. } => {
+                lines.push(format!("uri={uri}"));
+                // All jobs are one process, and one head.
+                lines.push("thread=1".to_owned());
+            }
             // fio takes no colon in a file's name; a URI has an option of its own.
             Self::Nbd { uri } => lines.push(format!("uri={uri}")),
             Self::Path { path, .. } => {
@@ -241,7 +268,9 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        assert_eq!("cairn:data".parse(), Ok(Target::Cairn("data".to_owned())));
+        let cairn = |conf: Option<&str>| Target::Cairn { volume: "data".to_owned(), conf: conf.map(Into::into) };
+        assert_eq!("cairn:data".parse(), Ok(cairn(None)));
+        assert_eq!("cairn:data?conf=/etc/c".parse(), Ok(cairn(Some("/etc/c"))));
         assert_eq!("nbd://h:1/x".parse(), Ok(Target::Nbd("nbd://h:1/x".to_owned())));
         assert_eq!("file:x.img".parse(), Ok(Target::Path("x.img".into())));
         assert_eq!("/dev/vdb".parse(), Ok(Target::Path("/dev/vdb".into())));
@@ -252,7 +281,9 @@ mod tests {
 
     #[test]
     fn what_is_no_target_is_refused_with_the_forms() {
-        for text in ["", "data", "cairn:", "rbd:p", "file:", "file:a:b", "http://x"] {
+        for text in
+            ["", "data", "cairn:", "cairn:?conf=c", "cairn:data?conf=", "rbd:p", "file:", "file:a:b", "http://x"]
+        {
             assert!(text.parse::<Target>().unwrap_err().contains("cairn:VOLUME"), "{text}");
         }
     }

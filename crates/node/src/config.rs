@@ -127,7 +127,8 @@ impl MapConfig {
         self.redb.as_deref().unwrap_or(Path::new(DEFAULT_MAP))
     }
 
-    fn paths_from(&mut self, base: &Path) {
+    /// Paths in it are taken from there.
+    pub fn paths_from(&mut self, base: &Path) {
         if !self.is_shared() {
             self.redb = Some(base.join(self.redb_file()));
         }

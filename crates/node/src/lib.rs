@@ -60,4 +60,4 @@ pub mod volume_spec;
 
 pub use cluster::{Compression, FailureDomain};
 pub use doors::ListenError;
-pub use local_node::StartError;
+pub use local_node::{StartError, open_shared_map};

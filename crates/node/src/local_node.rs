@@ -149,12 +149,20 @@ pub(crate) fn start(
 /// Opens the map: of a cluster in one process, or of nodes that are processes of their own.
 pub(crate) fn open_map(config: &NodeConfig) -> Result<Arc<dyn MapStore>, StartError> {
     if config.map.is_shared() {
-        let options = etcd_options(&config.map)?;
-        return EtcdMap::open(&options).map(|map| map as Arc<dyn MapStore>).map_err(StartError::Etcd);
+        return open_shared_map(&config.map);
     }
     let path = config.map.redb_file().to_owned();
     let map = RedbMap::open(&path).map_err(|source| StartError::Map { path, source })?;
     Ok(map)
+}
+
+/// Opens a map in etcd.
+///
+/// # Errors
+/// A file that is not there, or etcd's.
+pub fn open_shared_map(config: &MapConfig) -> Result<Arc<dyn MapStore>, StartError> {
+    let options = etcd_options(config)?;
+    EtcdMap::open(&options).map(|map| map as Arc<dyn MapStore>).map_err(StartError::Etcd)
 }
 
 fn etcd_options(config: &MapConfig) -> Result<EtcdOptions, StartError> {
@@ -553,6 +561,7 @@ pub(crate) fn control_error(error: VolumeError) -> ControlError {
         | VolumeError::NoInstant(_)
         | VolumeError::Layer(_)
         | VolumeError::Busy { .. }
+        | VolumeError::InUse { .. }
         | VolumeError::Stays { .. }
         | VolumeError::NoWayThere { .. }) => ControlError::Unavailable(error.to_string()),
         VolumeError::Map(error) => ControlError::Unavailable(error.to_string()),

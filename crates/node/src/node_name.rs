@@ -24,7 +24,10 @@ impl FromStr for NodeName {
 
 impl fmt::Display for NodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node-{}", self.0)
+        match self.0.client_number() {
+            Some(number) => write!(f, "client-{number}"),
+            None => write!(f, "node-{}", self.0),
+        }
     }
 }
 

@@ -104,6 +104,26 @@ id!(
     u32
 );
 
+impl NodeId {
+    /// Programs that are heads of the volumes they open (libcairn) have numbers from here on; nodes have lower ones.
+    pub const FIRST_CLIENT: u32 = 1 << 31;
+
+    /// The client of this number, from 1 on.
+    pub fn of_client(number: u32) -> Self {
+        Self(number | Self::FIRST_CLIENT)
+    }
+
+    /// Its number, if it is a client and no node.
+    pub fn client_number(self) -> Option<u32> {
+        self.0.checked_sub(Self::FIRST_CLIENT)
+    }
+
+    /// Whether it is a client: it has no devices, and nobody connects to it.
+    pub fn is_client(self) -> bool {
+        self.client_number().is_some()
+    }
+}
+
 impl VolumeId {
     /// No volume has an id with this bit.
     const KEEPER: u64 = 1 << 63;

@@ -399,6 +399,12 @@ pub enum Mutant {
     GoneWaitedFor,
     /// Heads: a volume that nobody uses stays where it is, though its home is up.
     HomeForgotten,
+    /// Client: a program takes a volume that others use.
+    UsedVolumeTaken,
+    /// Client: nodes take the volumes of a program over as if it had no session.
+    ClientTakenForGone,
+    /// Client: what was opened in one reign goes on in the next.
+    OldOpeningServes,
 }
 
 #[cfg(feature = "mutants")]

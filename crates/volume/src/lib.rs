@@ -47,9 +47,9 @@ mod zeroes;
 
 pub use api::*;
 pub use assembly::{
-    Assembly, Blank, ByteRange, Check, CheckFault, CheckFinding, DeviceStatus, Fill, GroupCopy, Message, NewVolume,
-    NodeOptions, NodeStatus, PeerNode, PoolInfo, REFUSED_PERCENT, Relocation, Speaks, Standings, StartError, Testament,
-    TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT, draft_cluster,
+    Assembly, Blank, ByteRange, Check, CheckFault, CheckFinding, ClientOptions, DeviceStatus, Fill, GroupCopy, Message,
+    NewVolume, NodeOptions, NodeStatus, OpenVolume, PeerNode, PoolInfo, REFUSED_PERCENT, Relocation, Speaks, Standings,
+    StartError, Testament, TrashedVolume, VolumeError, VolumeUsage, WARNING_PERCENT, draft_cluster,
 };
 pub use clients::{HostHere, Opening};
 pub use cluster::{

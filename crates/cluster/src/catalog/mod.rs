@@ -36,6 +36,7 @@ pub use hosts::{HostChange, change_hosts};
 pub use instant::{INSTANT_VOLUMES_MAX, Pushed, Served, Wanted, find_wanted, name_snapshots, push_tops};
 pub use joining::{JoinError, Joined, NODES_MAX, NewDevice, Newcomer, begin_cluster, foretell_join, join_cluster};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
+pub use numbers::number_client;
 pub use placing::{Others, PlaceError, VolumePlace, WantedPlace, home_for, place_volume, room_at};
 pub use pools::{
     DEFAULT_POOL, NewPool, PoolChange, PoolError, REPLICAS_MAX, change_pool, create_pool, default_min_in_sync,

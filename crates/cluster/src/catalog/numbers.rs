@@ -1,11 +1,11 @@
 //! Numbers of groups, tables and nodes: taken in a transaction with what they are for, and never one twice. A number that was used
 //! once may be in the log of a store, or in a volume's record that somebody read long ago.
 
-use super::CatalogError;
-use crate::map::{Listing, Revision, Transaction};
+use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
+use crate::map::{Listing, MapStore, Revision, Transaction};
 use crate::records::{Allocator, Record, keys};
-use crate::typed::{decode, encode};
-use types::{Mutant, mutant};
+use crate::typed::{decode, encode, get};
+use types::{Mutant, NodeId, mutant};
 
 /// What is numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,4 +74,28 @@ impl Numbers {
         let key = self.allocator.key();
         transaction.expect(&key, self.modified).put(&key, encode(&self.allocator))
     }
+}
+
+/// A number for a program that is to be a head: no other client has it, nor will have.
+///
+/// # Errors
+/// The map's.
+pub async fn number_client(map: &dyn MapStore) -> Result<NodeId, CatalogError> {
+    const KIND: &str = "client";
+    let key = keys::allocator(KIND);
+    for _ in 0..ATTEMPTS_MAX {
+        let found = get::<Allocator>(map, &key).await?;
+        let (next, modified) = found.map_or((1, Revision(0)), |found| (found.record.next, found.modified));
+        let number = u32::try_from(next).ok().filter(|number| *number < NodeId::FIRST_CLIENT);
+        let number = number.ok_or_else(|| CatalogError::BadRecord {
+            key: key.clone(),
+            why: "all numbers of clients are used up".to_owned(),
+        })?;
+        let taken = Allocator { kind: KIND.to_owned(), next: next + 1 };
+        if let Attempt::Done = attempt(map, Transaction::new().expect(&key, modified).put(&key, encode(&taken))).await?
+        {
+            return Ok(NodeId::of_client(number));
+        }
+    }
+    Err(CatalogError::Contended)
 }

@@ -137,7 +137,10 @@ pub fn findings(known: &Known, looks: &Looks) -> Vec<Finding> {
 
 /// A node, as people name it.
 pub(crate) fn node_name(node: NodeId) -> String {
-    format!("node-{node}")
+    match node.client_number() {
+        Some(number) => format!("client-{number}"),
+        None => format!("node-{node}"),
+    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ pub(super) fn find(known: &Known, found: &mut Vec<Finding>) {
         let finding = Finding::new(Severity::Ok, format!("volume {} is locked: nobody can use it", volume.name));
         found.push(finding.advise("", format!("cairn volume unlock {}", volume.name)));
     }
-    let strays = online().filter(|volume| volume.home != NodeId(0) && volume.head != volume.home);
+    let strays =
+        online().filter(|volume| volume.home != NodeId(0) && volume.head != volume.home && !volume.head.is_client());
     for volume in strays.filter(|volume| !is_headless(known, volume)) {
         found.push(stray(known, volume));
     }
@@ -47,7 +48,11 @@ fn by_node<'a>(
 }
 
 fn is_headless(known: &Known, volume: &VolumeRecord) -> bool {
-    volume.head != NodeId(0) && !nodes::is_there(known, volume.head)
+    match volume.head {
+        NodeId(0) => false,
+        client if client.is_client() => !known.clients.contains_key(&client),
+        head => !nodes::is_there(known, head),
+    }
 }
 
 /// Whether no node has its key.

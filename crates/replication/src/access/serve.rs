@@ -9,9 +9,9 @@ use crate::wire::{Answer, AnsweredBlock, Envelope, HeadMessage, Refusal, Request
 use runtime::IoBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use store::format::{Crc32c, StoredLength};
+use store::format::{Crc32c, LayerRecord, StoredLength};
 use store::{Content, Want, ZERO_BLOCK_CHECKSUM};
-use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, LayerId, Mutant, mutant};
+use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, LayerId, Mutant, VolumeEpoch, VolumeId, mutant};
 
 /// An answer that finds no room on its connection is offered again after this.
 const ROOM_WAIT: Duration = Duration::from_millis(5);
@@ -100,25 +100,41 @@ async fn answer(group: &Group, sent: Sent, request: Request) -> Result<Answer, G
     let Request { volume, epoch, told, wants, .. } = request;
     let stamp = Stamp::of_another(volume, epoch, &told, sent);
     match wants {
-        Wants::Nothing => meet(group, stamp).await?,
         Wants::Write { layer, chunk, range, bytes, coding } => {
             let placed = group.write(stamp, Place { layer, chunk, range }, bytes, coding).await?;
             group.wait_committed(placed).await?;
+            Ok(Answer::Done)
         }
+        Wants::Read { layers, chunk, range } => read(group, stamp, &layers, chunk, range).await,
+        // Boxed: a request's task is as large as its largest case.
+        wants => Box::pin(answer_rarer(group, (volume, epoch), sent, &told, wants)).await,
+    }
+}
+
+async fn answer_rarer(
+    group: &Group,
+    (volume, epoch): (VolumeId, VolumeEpoch),
+    sent: Sent,
+    told: &[LayerRecord],
+    wants: Wants,
+) -> Result<Answer, GroupError> {
+    let stamp = Stamp::of_another(volume, epoch, told, sent);
+    match wants {
+        Wants::Nothing => meet(group, stamp).await?,
         Wants::Zero { layers, chunk, range } => {
             if let Some(placed) = zero(group, stamp, &layers, chunk, range).await? {
                 group.wait_committed(placed).await?;
             }
         }
-        Wants::Read { layers, chunk, range } => return read(group, stamp, &layers, chunk, range).await,
         Wants::Status { layers, chunk, range } => {
             let mut known = Vec::new();
             let sought = Sought { layers: &layers, chunk, range, want: Want::Stored };
             let_in(group, stamp).await?.known_blocks(sought, &mut known)?;
             return Ok(Answer::Known(known));
         }
-        Wants::End(end) => group.end_layer(Stamp::of_another(volume, epoch, &[], sent), &told, end).await?,
+        Wants::End(end) => group.end_layer(Stamp::of_another(volume, epoch, &[], sent), told, end).await?,
         Wants::Forget { layer } => group.forget_layer(stamp, layer).await?,
+        Wants::Write { .. } | Wants::Read { .. } => unreachable!("these are answered above"),
     }
     Ok(Answer::Done)
 }

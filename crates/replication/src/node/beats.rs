@@ -31,6 +31,10 @@ impl CoreGroups {
         if beat.count.is_some() {
             self.shared.spoken.fields_received.fetch_add(1, Relaxed);
         }
+        if link.node.is_client() {
+            // Nobody connects to it to ask.
+            self.view.borrow_mut().was_heard(link.node, now());
+        }
         let cores = self.shared.lines.len() as u16;
         let (told, mut all_told) = runtime::channel::cross(usize::from(cores));
         let beat = Arc::new(beat);

@@ -115,8 +115,8 @@ pub struct NodeConfig {
     pub node: NodeId,
     /// What it speaks.
     pub protocol: Protocol,
-    /// Where other nodes reach it; they find it in the map.
-    pub address: SocketAddr,
+    /// Where other nodes reach it; they find it in the map. `None`: it connects to them, and they never to it.
+    pub address: Option<SocketAddr>,
     /// Its cores; the caller runs on the first one.
     pub cores: Vec<CoreHandle>,
     /// The cluster's map.
@@ -131,7 +131,7 @@ pub struct NodeConfig {
 pub struct Node {
     first: Rc<CoreGroups>,
     side: Rc<MapSide>,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
 }
 
 impl Node {
@@ -145,8 +145,8 @@ impl Node {
     pub async fn start(config: NodeConfig) -> io::Result<Self> {
         let NodeConfig { cluster, key, node, protocol, address, cores, map, timing, owner } = config;
         assert!(!cores.is_empty(), "a node has a core");
-        let listener = TcpListener::bind(address)?;
-        let address = listener.local_address();
+        let listener = address.map(TcpListener::bind).transpose()?;
+        let address = listener.as_ref().map(TcpListener::local_address);
         let (lines, receivers): (Vec<_>, Vec<_>) = cores.iter().map(|_| cross::<Work>(LINE_LENGTH)).unzip();
         let shared = Arc::new(Shared {
             cluster,
@@ -177,12 +177,14 @@ impl Node {
         let first = first.expect("a node has a core");
         let side = Rc::new(MapSide::new(map, cores.len() as u16));
         let _ = first.map_side.set(side.clone());
-        first.keep_on(accept(first.clone(), listener));
+        if let Some(listener) = listener {
+            first.keep_on(accept(first.clone(), listener));
+        }
         Ok(Self { first, side, address })
     }
 
-    /// Where other nodes reach it, with the port that was taken.
-    pub fn address(&self) -> SocketAddr {
+    /// Where other nodes reach it, with the port that was taken; nowhere, if it does not listen.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 

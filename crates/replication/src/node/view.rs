@@ -7,6 +7,9 @@ use runtime::Instant;
 use std::time::Duration;
 use types::{GroupId, Incarnation, Mutant, NodeId, StoreId, mutant};
 
+/// When a client was heard last is remembered for so long.
+const CLIENT_REMEMBERED: Duration = Duration::from_secs(60);
+
 /// A store, as its node said last.
 struct PeerStore {
     node: NodeId,
@@ -52,6 +55,13 @@ impl View {
             if !known {
                 self.stores.insert(line.store, PeerStore { node, line: *line, listed_at: sent });
             }
+        }
+    }
+
+    /// A beat of a client came, which nobody asks. Those that are gone for long are forgotten when a new one comes.
+    pub(crate) fn was_heard(&mut self, client: NodeId, at: Instant) {
+        if self.heard.insert((client, 0), at).is_none() {
+            self.heard.retain(|(node, _), heard| !node.is_client() || at.since(*heard) < CLIENT_REMEMBERED);
         }
     }
 

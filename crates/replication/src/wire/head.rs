@@ -207,13 +207,13 @@ impl Request {
 
     fn encode(&self, out: &mut Vec<u8>, blocks: &mut Vec<SharedBuf>) -> Result<u32, WireError> {
         const NONE: BlockRange = BlockRange { first: 0, count: 0 };
-        let one = |layer: &LayerId| vec![*layer];
-        let (number, layers, chunk, range): (u8, Vec<LayerId>, ChunkId, BlockRange) = match &self.wants {
-            Wants::Nothing => (0, Vec::new(), ChunkId(0), NONE),
+        let one = std::slice::from_ref::<LayerId>;
+        let (number, layers, chunk, range): (u8, &[LayerId], ChunkId, BlockRange) = match &self.wants {
+            Wants::Nothing => (0, &[], ChunkId(0), NONE),
             Wants::Write { layer, chunk, range, .. } => (1, one(layer), *chunk, *range),
-            Wants::Zero { layers, chunk, range } => (2, layers.clone(), *chunk, *range),
-            Wants::Read { layers, chunk, range } => (3, layers.clone(), *chunk, *range),
-            Wants::Status { layers, chunk, range } => (4, layers.clone(), *chunk, *range),
+            Wants::Zero { layers, chunk, range } => (2, layers, *chunk, *range),
+            Wants::Read { layers, chunk, range } => (3, layers, *chunk, *range),
+            Wants::Status { layers, chunk, range } => (4, layers, *chunk, *range),
             Wants::End(end) => (5, one(&end.layer), ChunkId(0), NONE),
             Wants::Forget { layer } => (6, one(layer), ChunkId(0), NONE),
         };

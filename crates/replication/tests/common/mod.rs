@@ -149,7 +149,7 @@ impl Cluster {
             key: KEY,
             node: NodeId(index as u32 + 1),
             protocol: self.speaks.borrow().get(&index).copied().unwrap_or_else(Protocol::of_this_build),
-            address: self.address(index),
+            address: Some(self.address(index)),
             cores: self.nodes[index].cores(),
             map: self.map.handle_for(NodeId(index as u32 + 1)),
             timing: Timing::default(),

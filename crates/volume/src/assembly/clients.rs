@@ -83,6 +83,17 @@ impl Wishes {
         };
     }
 
+    /// Whether it has said anything: a client does as long as it has a session.
+    pub(super) fn hears_of(&self, node: NodeId) -> bool {
+        self.clients.borrow().contains_key(&node)
+    }
+
+    /// Another that uses the volume, or would take it.
+    pub(super) fn user_of(&self, volume: &VolumeRecord, but: NodeId) -> Option<NodeId> {
+        let clients = self.clients.borrow();
+        clients.values().find(|clients| clients.node != but && clients.uses(volume)).map(|clients| clients.node)
+    }
+
     /// Whether another node has the key that the volume may need.
     pub(super) fn has_key(&self, node: NodeId, volume: &VolumeRecord) -> bool {
         match self.clients.borrow().get(&node) {
@@ -161,7 +172,8 @@ impl Assembly {
         let wishes = self.0.heads.wishes();
         let is_said = match &*wishes.said.borrow() {
             Some((under, said)) => *under == lease && *said == is,
-            None => is == nobody,
+            // A client lives as long as that is said.
+            None => is == nobody && !is.node.is_client(),
         };
         // What an earlier life said goes with its session.
         let is_heard = wishes.clients.borrow().get(&self.0.id).is_none_or(|heard| *heard == is);
@@ -243,6 +255,10 @@ impl Assembly {
 
     /// Whether its head answers no beats, and it is this node's turn to take it.
     fn is_silent_head(&self, volume: &VolumeRecord) -> bool {
+        if volume.head.is_client() && self.0.id.is_client() {
+            // They hear nothing of each other.
+            return false;
+        }
         let place = self.0.heads.place_of(self.0.id);
         let silence = self.0.groups.silence_of(volume.head);
         silence >= SILENCE + TURN * place && Wishes::is_due(&self.0.heads.wishes().taken, volume.id, SILENT_AGAIN)

@@ -6,6 +6,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use types::{ClusterId, LayerId, NodeId, StoreId, VolumeId};
 
+fn by_whom(node: NodeId) -> String {
+    match node.client_number() {
+        Some(client) => format!("client-{client}"),
+        None => format!("node-{node}"),
+    }
+}
+
+fn elsewhere(volume: &str, head: NodeId) -> String {
+    match head.client_number() {
+        Some(client) => format!("client-{client} has volume {volume} open: end that program first"),
+        None => format!("node {head} is the head of volume {volume}: ask there"),
+    }
+}
+
 /// Why a node does not start.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StartError {
@@ -15,6 +29,9 @@ pub enum StartError {
     /// The cluster is at a version that the program does not speak.
     #[error(transparent)]
     Version(#[from] VersionError),
+    /// A client makes no cluster.
+    #[error("there is no cluster in this map: name the etcd of one")]
+    NoCluster,
     /// Peers cannot reach the node where it was told that they do.
     #[error("cannot listen on {address} for other nodes: {message}")]
     Address {
@@ -164,13 +181,24 @@ pub enum VolumeError {
     #[error("a volume named {} exists already, of {} bytes", .0.name, .0.size_bytes)]
     Exists(Box<VolumeInfo>),
     /// Another node is the volume's head.
-    #[error("node {head} is the head of volume {volume}: ask there")]
+    #[error("{}", elsewhere(volume, *head))]
     Elsewhere {
         /// The volume.
         volume: String,
         /// Its head.
         head: NodeId,
     },
+    /// Others use it: a client has a volume alone.
+    #[error("volume {volume} is in use through {}: let its clients go first", by_whom(*by))]
+    InUse {
+        /// The volume.
+        volume: String,
+        /// A node that has a client of it, or a client.
+        by: NodeId,
+    },
+    /// Its key is not here.
+    #[error("volume {0} is encrypted, and a client is given no keys yet: use it over NBD or NVMe/TCP")]
+    Locked(String),
     /// No such volume.
     #[error("there is no volume named {0}")]
     NotFound(String),

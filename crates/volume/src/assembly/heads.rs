@@ -187,9 +187,12 @@ impl Heads {
         self.mine.borrow_mut().remove(&id);
     }
 
-    /// Whether the node has a session.
+    /// Whether the node has a session, or the client.
     pub(super) fn is_alive(&self, node: NodeId) -> bool {
-        self.sessions.borrow().values().any(|alive| *alive == node)
+        match node.is_client() {
+            true => self.wishes.hears_of(node),
+            false => self.sessions.borrow().values().any(|alive| *alive == node),
+        }
     }
 
     /// Where volumes are better served.
@@ -281,7 +284,7 @@ impl Heads {
         sessions.iter().filter(|(_, node)| is_one(**node)).map(|(store, _)| *store).collect()
     }
 
-    /// Nodes that have a session.
+    /// Nodes that have a session; clients are none.
     pub(super) fn alive(&self) -> BTreeSet<NodeId> {
         self.sessions.borrow().values().copied().collect()
     }
@@ -324,17 +327,20 @@ impl Assembly {
         self.0.heads.sessions.replace(sessions);
         // Those of a node that is gone are nobody's haste: it may be starting, too.
         let me = self.0.id;
-        let is_its = |volume: &VolumeRecord| volume.head == me || volume.head == NodeId(0);
-        self.take(is_its, |family| family.keeper == me || family.keeper == NodeId(0)).await?;
-        let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?.into_iter().map(|found| found.record);
-        let (near, far): (Vec<_>, Vec<_>) = volumes.partition(|volume| self.is_near(volume));
-        far.iter().for_each(|volume| self.0.heads.note_far(volume));
-        let this = self.clone();
-        each(near, move |volume| {
-            let this = this.clone();
-            async move { this.see_or_later(volume.id).await }
-        })
-        .await;
+        if !me.is_client() {
+            let is_its = |volume: &VolumeRecord| volume.head == me || volume.head == NodeId(0);
+            self.take(is_its, |family| family.keeper == me || family.keeper == NodeId(0)).await?;
+            let volumes = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?;
+            let volumes = volumes.into_iter().map(|found| found.record);
+            let (near, far): (Vec<_>, Vec<_>) = volumes.partition(|volume| self.is_near(volume));
+            far.iter().for_each(|volume| self.0.heads.note_far(volume));
+            let this = self.clone();
+            each(near, move |volume| {
+                let this = this.clone();
+                async move { this.see_or_later(volume.id).await }
+            })
+            .await;
+        }
         let (follower, looker) = (self.clone(), self.clone());
         let sees = (0..SEERS).map(|_| {
             let seer = self.clone();
@@ -462,7 +468,7 @@ impl Assembly {
     // ---- the map says ----------------------------------------------------------------------------------------------
 
     /// Something was said of a volume's record: what it is by now decides.
-    async fn see(&self, id: VolumeId) -> Result<(), VolumeError> {
+    pub(super) async fn see(&self, id: VolumeId) -> Result<(), VolumeError> {
         let Some(found) = get::<VolumeRecord>(&*self.0.map, &keys::volume(id)).await? else {
             self.0.heads.forget(id);
             self.0.deleting.borrow_mut().retain(|deleting| *deleting != id);
@@ -606,7 +612,8 @@ impl Assembly {
 
     pub(super) fn look_at(&self, due: impl IntoIterator<Item = VolumeId>) {
         // Who is told of one volume may find that others are due, too.
-        let due: Vec<VolumeId> = due.into_iter().collect();
+        let is_ours = |id: &VolumeId| !self.0.id.is_client() || self.0.asked_for.borrow().contains(id);
+        let due: Vec<VolumeId> = due.into_iter().filter(is_ours).collect();
         self.0.heads.due.borrow_mut().extend(due);
         self.0.changing.wake();
     }
@@ -771,9 +778,13 @@ impl Assembly {
         let (known, far, keepers) = (heads.known.borrow(), heads.far.borrow(), heads.keepers.borrow());
         let all = || known.values().chain(far.values());
         let leading: BTreeSet<NodeId> = all().map(|volume| volume.head).chain(keepers.values().copied()).collect();
+        let is_gone = |node: &NodeId| match mutant(Mutant::ClientTakenForGone) {
+            true => !alive.contains(node),
+            false => !heads.is_alive(*node),
+        };
         let mut gone_since = heads.gone_since.borrow_mut();
-        gone_since.retain(|node, _| leading.contains(node) && !alive.contains(node));
-        let gone: BTreeSet<NodeId> = leading.difference(&alive).copied().collect();
+        gone_since.retain(|node, _| leading.contains(node) && is_gone(node));
+        let gone: BTreeSet<NodeId> = leading.iter().copied().filter(is_gone).collect();
         for node in &gone {
             gone_since.entry(*node).or_insert(at);
         }

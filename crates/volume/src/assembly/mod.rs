@@ -13,6 +13,7 @@
 
 mod changing;
 mod check;
+mod client;
 mod clients;
 mod control;
 mod copier;
@@ -45,6 +46,7 @@ mod watch;
 pub(crate) use core::OpenShard;
 
 pub use check::{Check, CheckFault, CheckFinding};
+pub use client::{ClientOptions, OpenVolume};
 pub use cluster::NewVolume;
 pub use copies::GroupCopy;
 pub use error::{StartError, VolumeError};
@@ -75,7 +77,7 @@ use replication::wire::{ClusterKey, Protocol};
 use runtime::channel::{WaitList, cross};
 use runtime::{CoreHandle, TaskHandle};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -150,6 +152,8 @@ struct Node {
     controls: control::Controls,
     /// Volumes that move to other groups.
     movings: relocate::Movings,
+    /// Of a client: the volumes that it was asked to open. It has nothing to do with others.
+    asked_for: RefCell<BTreeSet<VolumeId>>,
     /// What goes on as long as the node does.
     tasks: RefCell<Vec<TaskHandle>>,
     /// Data keys of the volumes that are not locked.
@@ -251,8 +255,12 @@ impl Assembly {
         }
         growth::ensure_groups(&*map, &devices).await?;
         let owners = Arc::new(Owners::default());
-        let groups =
-            Rc::new(start_groups(&map, (cluster.id, node, address), (&cores, &owners), speaks.protocol).await?);
+        let key = cluster_key(&*map).await?;
+        let who = (cluster.id, key, node, Some(address));
+        let groups = Rc::new(start_groups(&map, who, (&cores, &owners), speaks.protocol).await?);
+        if let Some(address) = groups.address() {
+            say_address(&*map, node, address).await?;
+        }
         let started = Self::start_on(&groups, map, cores, (devices, unusable), (cluster.id, node, owners)).await;
         if started.is_err() {
             groups.stop().await;
@@ -298,6 +306,7 @@ impl Assembly {
             heads: heads::Heads::default(),
             controls: control::Controls::default(),
             movings: relocate::Movings::default(),
+            asked_for: RefCell::default(),
             tasks: RefCell::default(),
             keys: RefCell::default(),
             ending: Lock::default(),
@@ -312,7 +321,9 @@ impl Assembly {
         this.begin_heads().await?;
         this.answer_instants();
         this.answer_checks();
-        this.begin_control();
+        if !node.is_client() {
+            this.begin_control();
+        }
         this.tell_trash().await;
         this.tell_locked().await;
         this.watch_devices();
@@ -548,8 +559,11 @@ pub(crate) struct Reason {
 
 /// What the cluster's nodes know each other by: made by the first that asks.
 async fn cluster_key(map: &dyn MapStore) -> Result<ClusterKey, StartError> {
-    let found = ensure(map, new_cluster_key()).await?.record;
-    let key = found.key.try_into().map_err(|_| CatalogError::BadRecord {
+    key_in(ensure(map, new_cluster_key()).await?.record)
+}
+
+fn key_in(record: ClusterKeyRecord) -> Result<ClusterKey, StartError> {
+    let key = record.key.try_into().map_err(|_| CatalogError::BadRecord {
         key: keys::CLUSTER_KEY.to_owned(),
         why: "a cluster's key has 32 bytes".to_owned(),
     })?;
@@ -559,14 +573,14 @@ async fn cluster_key(map: &dyn MapStore) -> Result<ClusterKey, StartError> {
 /// The node's share of replication, on all cores and without stores.
 async fn start_groups(
     map: &Arc<dyn MapStore>,
-    (cluster, node, address): (ClusterId, NodeId, SocketAddr),
+    (cluster, key, node, address): (ClusterId, ClusterKey, NodeId, Option<SocketAddr>),
     (cores, owners): (&[CoreHandle], &Arc<Owners>),
     protocol: Protocol,
 ) -> Result<replication::node::Node, StartError> {
     let owners = owners.clone();
     let config = NodeConfig {
         cluster,
-        key: cluster_key(&**map).await?,
+        key,
         node,
         protocol,
         address,
@@ -575,10 +589,11 @@ async fn start_groups(
         timing: Timing::default(),
         owner: Arc::new(move |family, chunk| owners.of(family, chunk)),
     };
-    let failed = |error: std::io::Error| StartError::Address { address, message: error.to_string() };
-    let groups = replication::node::Node::start(config).await.map_err(failed)?;
-    say_address(&**map, node, groups.address()).await?;
-    Ok(groups)
+    let failed = |error: std::io::Error| match address {
+        Some(address) => StartError::Address { address, message: error.to_string() },
+        None => StartError::CoreEnded,
+    };
+    replication::node::Node::start(config).await.map_err(failed)
 }
 
 /// The groups that have a member here take part. When this returns, those that have no other serve, or never will.

@@ -37,7 +37,7 @@ impl Assembly {
         let info = self.served(name)?;
         self.moves_not(&info)?;
         let stays = |why: &str| VolumeError::NoWayThere { volume: name.to_owned(), to, why: why.to_owned() };
-        if !self.0.heads.is_alive(to) {
+        if to.is_client() || !self.0.heads.is_alive(to) {
             return Err(stays("it is not up (`cairn node ls` says which are)"));
         }
         if info.encryption == Encryption::Unlocked && !self.has_key(info.id, to).await? {

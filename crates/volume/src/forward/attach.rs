@@ -4,7 +4,7 @@ use super::attending::Attends;
 use super::guest::{Guest, Opened};
 use super::message::How;
 use super::settle::settle_from;
-use crate::api::{IoError, Payload, ReadData, Standing, Volume};
+use crate::api::{IoError, Payload, ReadData, Standing, Volume, VolumeInfo};
 use crate::clients::{Opening, Wanting};
 use crate::head::Head;
 use crate::hold::Held;
@@ -82,6 +82,9 @@ impl Volume {
             }
             if now() >= until {
                 let (name, node) = (self.name(), self.info().head);
+                if let Some(client) = node.client_number() {
+                    return Err(IoError::Unavailable(format!("client-{client} has volume {name} open")));
+                }
                 return Err(IoError::Unavailable(format!(
                     "node {node} is the head of volume {name}, and cannot be asked"
                 )));
@@ -111,8 +114,8 @@ impl Volume {
     /// `None`: nobody there is the head.
     async fn attach_there(&self, head: &Rc<Head>, session: &Session) -> Result<Option<Guest>, IoError> {
         let node = self.info().head;
-        if node == head.groups.node() {
-            // On its way here.
+        if node == head.groups.node() || node.is_client() {
+            // On its way here; or a program has it, and whoever else wants it waits.
             return Ok(None);
         }
         let Some(peer) = head.groups.peer(node, 0) else { return Ok(None) };
@@ -131,6 +134,20 @@ impl Attached {
             Where::Here(here) => &here.volume,
             Where::There(guest) => guest.volume(),
         }
+    }
+
+    /// The volume itself, if it is served here: its commands end with [`IoError::Changing`] or [`IoError::Stopped`], where nothing
+    /// was let in, and are then to be asked for through this.
+    pub fn here(&self) -> Option<&Volume> {
+        match &self.0 {
+            Where::Here(here) => Some(&here.volume),
+            Where::There(_) => None,
+        }
+    }
+
+    /// What a host is told of it.
+    pub fn info(&self) -> VolumeInfo {
+        self.volume().info()
     }
 
     /// Whether another node serves it.

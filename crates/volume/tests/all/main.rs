@@ -22,6 +22,7 @@ mod missing_store;
 mod model;
 mod moves;
 mod placement;
+mod programs;
 mod relocating;
 mod rename;
 mod session;

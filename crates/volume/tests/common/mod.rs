@@ -14,6 +14,7 @@ pub mod limits;
 pub mod locks;
 pub mod moving;
 pub mod nodes;
+pub mod programs;
 pub mod relocating;
 pub mod silent;
 pub mod status;

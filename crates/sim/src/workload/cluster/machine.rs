@@ -277,7 +277,7 @@ impl Machine {
             key: replication::wire::ClusterKey([1; 32]),
             node: node_id(self.index),
             protocol: self.speaks(),
-            address: self.layout.addresses[self.index],
+            address: Some(self.layout.addresses[self.index]),
             cores: self.node.cores(),
             map: self.map.clone(),
             timing: self.layout.timing,
