@@ -3,4 +3,5 @@
 set -eu
 cd "$(dirname "$0")/.."
 cargo build --release -p cairn -p cairn-bench -p cairn-faults
+tools/libcairn.sh engine >&2
 exec python3 tools/bench_cluster "$@"

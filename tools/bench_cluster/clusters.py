@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from machine import CAIRN, GIB, MIB, children, run
+from machine import CAIRN, ENGINE, GIB, MIB, children, run
 
 MEMORY = "/dev/shm"
 NODES = (1, 2, 3)
@@ -147,6 +147,13 @@ class Cairn:
         target = ["--ioengine=nbd", f"--uri={info['nbd_uri']}"]
         run(["fio", "--name=fill", *target, "--rw=write", "--bs=256k", "--iodepth=8", f"--size={size}"])
         return target, int(info["head"].rpartition("-")[2])
+
+    def program(self, name):
+        """The target of fio's engine over libcairn for a volume that is there."""
+        conf = os.path.join(self.folder, "client.toml")
+        with open(conf, "w", encoding="utf-8") as file:
+            file.write(f'[map]\netcd = ["{self.etcd.url}"]\n')
+        return [f"--ioengine=external:{ENGINE}", f"--uri=cairn:{name}?conf={conf}"]
 
     def processes(self):
         """Workers of the nodes, and etcd."""

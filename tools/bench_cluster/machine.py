@@ -11,6 +11,7 @@ MIB, GIB = 1 << 20, 1 << 30
 TICKS = os.sysconf("SC_CLK_TCK")
 RELEASE = os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release")
 CAIRN, BENCH, FAULTS = (os.path.abspath(os.path.join(RELEASE, name)) for name in ("cairn", "cairn-bench", "cairn-faults"))
+ENGINE = os.path.abspath(os.path.join(RELEASE, "libcairn-fio.so"))
 SECONDS = float(os.environ.get("SECONDS_PER_POINT", "5"))
 REPEATS = int(os.environ.get("REPEATS", "3"))
 # Of a measured time what comes first and last is left out of the CPU's time: processes begin and end in it.

@@ -1,5 +1,7 @@
 """Three copies, processes that talk TCP, beside Ceph on the same kind of file: rates, latencies, CPU."""
 
+import os
+
 from clusters import Cairn, Ceph
 from machine import GIB, REPEATS, fio, keep, medians, ping_pong, say, table
 
@@ -10,20 +12,24 @@ DEVICE = {"memory": 7 * GIB // 2, "disk": 7 * GIB // 2}
 CASES = [("randread", "4k", 1), ("randread", "4k", 16), ("randread", "4k", 128), ("randwrite", "4k", 1), ("randwrite", "4k", 16),
          ("randwrite", "4k", 128), ("read", "128k", 16), ("read", "1M", 4), ("write", "128k", 16), ("write", "1M", 4)]
 PLACEMENTS = ("gathered", "spread")
+# The same gathered volume through fio's engine over libcairn: fio's process is the head.
+PROGRAM = "libcairn"
 WORDS = {"randread": "random read", "randwrite": "random write", "read": "sequential read", "write": "sequential write"}
 
 
 def measure(media, with_ceph):
     """Contestants in turn, one at a time, as often as wanted; returns medians by contestant and case."""
     seen, states = {}, []
+    contestants = os.environ.get("CONTESTANTS", " ".join((*PLACEMENTS, PROGRAM))).split()
     for repeat in range(REPEATS):
         states.append(ping_pong())
         say(f"{media}, repeat {repeat + 1} of {REPEATS}: ping-pong {states[-1]:.0f}k")
         cluster = Cairn(media, DEVICE[media])
         try:
             targets = {placement: cluster.volume(placement, SIZE, placement) for placement in PLACEMENTS}
+            targets[PROGRAM] = (cluster.program("gathered"), targets["gathered"][1])
             for case in CASES:
-                for placement, (target, head) in targets.items():
+                for placement, (target, head) in ((name, targets[name]) for name in contestants):
                     one = fio(target, *case, cluster.processes(), SIZE)
                     one["cpu_us"] = by_role(one["cpu_us"], head)
                     seen.setdefault((f"Cairn, {placement}", case), []).append(one)
@@ -51,7 +57,7 @@ def measure_ceph(media, seen):
 
 
 def by_role(cpu, head):
-    """The head's node apart from the two others, whichever it is."""
+    """The head's node, which leads the groups of what is gathered, apart from the two others, whichever it is."""
     others = [value for name, value in cpu.items() if name.startswith("node") and name != f"node {head}"]
     return {"client": cpu["client"], "head's node": cpu[f"node {head}"], "other nodes": [sum(part) for part in zip(*others)], "etcd": cpu["etcd"]}
 

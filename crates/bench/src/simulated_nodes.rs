@@ -111,7 +111,7 @@ impl SimulatedNodes {
                     key: ClusterKey(key),
                     node: id,
                     protocol: Protocol::of_this_build(),
-                    address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+                    address: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
                     cores: vec![core.clone()],
                     map: only_nodes.clone(),
                     timing: Timing::default(),
@@ -119,7 +119,7 @@ impl SimulatedNodes {
                 };
                 match Node::start(config).await {
                     Ok(node) => {
-                        addresses.push((id, node.address()));
+                        addresses.extend(node.address().map(|address| (id, address)));
                         started.push(node);
                     }
                     Err(error) => {
