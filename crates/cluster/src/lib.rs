@@ -48,4 +48,4 @@ pub use records::*;
 pub use redb_map::RedbMap;
 pub use sim_map::{MapBackup, MapCounts, MapFaults, SimMap};
 pub use slots::{SLOTS, SlotRun, SlotTable, TableError, slot_of};
-pub use typed::{Versioned, decode, encode, get, get_each, list};
+pub use typed::{Versioned, decode, encode, get, get_each, go_on, list};

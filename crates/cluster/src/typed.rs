@@ -1,7 +1,7 @@
 //! Records in and out of the map's bytes.
 
 use crate::catalog::CatalogError;
-use crate::map::{MapStore, Revision};
+use crate::map::{KeyValue, MapStore, Revision};
 use crate::records::Record;
 use serde::{Deserialize, Serialize};
 use std::future::{Future, poll_fn};
@@ -78,9 +78,22 @@ pub async fn get_each<T: Record>(
 /// All records whose key begins with `prefix`.
 pub async fn list<T: Record>(map: &dyn MapStore, prefix: &str) -> Result<Vec<Versioned<T>>, CatalogError> {
     let listing = map.list(prefix).await?;
-    let versioned =
-        |item: crate::KeyValue| Ok(Versioned { record: decode(&item.key, &item.value)?, modified: item.modified });
-    listing.items.into_iter().map(versioned).collect()
+    let mut found = Vec::with_capacity(listing.items.len());
+    for (at, KeyValue { key, value, modified, .. }) in listing.items.into_iter().enumerate() {
+        go_on(at).await;
+        found.push(Versioned { record: decode(&key, &value)?, modified });
+    }
+    Ok(found)
+}
+
+/// Of what is as long as the map so many are looked at in one turn of the core, which clients wait for.
+const RECORDS_PER_TURN: usize = 256;
+
+/// Before the record number `at` of many: the turn ends where it has gone on for long enough.
+pub async fn go_on(at: usize) {
+    if at > 0 && at.is_multiple_of(RECORDS_PER_TURN) {
+        runtime::turn_end().await;
+    }
 }
 
 #[cfg(test)]

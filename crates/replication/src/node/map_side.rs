@@ -379,8 +379,12 @@ impl MapSide {
         let records = |prefix: &'static str| listing.items.iter().filter(move |item| item.key.starts_with(prefix));
         let nodes = records(keys::NODES).filter_map(|item| address_of(&item.key, &item.value));
         tell_addresses(core, nodes.collect());
-        let groups = records(keys::GROUPS).filter_map(|item| decode::<GroupRecord>(&item.key, &item.value).ok());
-        self.tell_all(core, Arc::new(groups.collect()), Says::Listed);
+        let mut groups = Vec::new();
+        for (at, item) in records(keys::GROUPS).enumerate() {
+            cluster::go_on(at).await;
+            groups.extend(decode::<GroupRecord>(&item.key, &item.value));
+        }
+        self.tell_all(core, Arc::new(groups), Says::Listed);
         let orders = records(keys::WANTED).filter_map(|item| ordered(&item.key, Some(&item.value)));
         tell_orders(core, orders.collect(), true);
         // What was said while nobody heard.

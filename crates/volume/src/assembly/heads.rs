@@ -17,8 +17,8 @@ use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{
     ClientsRecord, Compression, DEFAULT_SUBSYSTEM, DoorsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord,
-    PoolRecord, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, keys, list, take_families,
-    take_head, take_heads,
+    PoolRecord, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, go_on, keys, list,
+    take_families, take_head, take_heads,
 };
 use runtime::channel::cross;
 use runtime::{Instant, TaskHandle, now};
@@ -590,7 +590,8 @@ impl Assembly {
         };
         let mut due: BTreeSet<VolumeId> = self.0.heads.known.borrow().keys().copied().collect();
         due.extend(self.0.heads.far.borrow().keys().copied().filter(is_gone));
-        for KeyValue { key, value, .. } in &listing.items {
+        for (at, KeyValue { key, value, .. }) in listing.items.iter().enumerate() {
+            go_on(at).await;
             due.extend(self.hear(key, Some(value)));
         }
         let stores = listing.items.iter().filter_map(|item| item.key.strip_prefix(keys::DEVICES));
