@@ -205,11 +205,6 @@ impl Heads {
         self.known.borrow().values().cloned().collect()
     }
 
-    /// All others.
-    pub(super) fn far(&self) -> Vec<Rc<VolumeRecord>> {
-        self.far.borrow().values().cloned().collect()
-    }
-
     /// Any volume, as the map said last.
     pub(super) fn volume(&self, id: VolumeId) -> Option<Rc<VolumeRecord>> {
         self.known.borrow().get(&id).or(self.far.borrow().get(&id)).cloned()

@@ -65,7 +65,7 @@ use crate::directory::Directory;
 use crate::head::{Head, Lines, VolumeState};
 use crate::limit::Limiter;
 use crate::message::LocalFuture;
-use crate::spec::{TableLayout, VolumeSpec, volume_info};
+use crate::spec::{TableLayout, VolumeSpec};
 use cluster::{
     CatalogError, ClusterKeyRecord, ClusterRecord, LayerRecord, MapStore, PoolRecord, Versions, VolumeRecord,
     begin_delete, ensure, keys, list, load_table, say_address,
@@ -350,15 +350,10 @@ impl Assembly {
         self.0.head.spawn_on(core as u16, make);
     }
 
-    /// All volumes, by name.
+    /// The volumes that clients of this node can ask for, by name.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
         let volumes = self.0.volumes.borrow();
-        let far = self.0.heads.far();
-        let far =
-            far.iter().filter(|volume| volume.state == cluster::VolumeState::Online).map(|volume| volume_info(volume));
-        let mut all: Vec<VolumeInfo> = volumes.values().cloned().chain(far).filter(|info| !info.is_draft).collect();
-        all.sort_by(|one, other| one.name.cmp(&other.name));
-        all.into_iter().map(|info| self.as_it_is_led(info)).collect()
+        volumes.values().filter(|info| !info.is_draft).map(|info| self.as_it_is_led(info.clone())).collect()
     }
 
     /// Deletes a volume for good. When this returns no core serves it and no command of it runs; its space comes back

@@ -66,9 +66,11 @@ fn a_volume_of_another_subsystem_is_listed_by_its_head_alone() {
     });
     cluster.pass(Duration::from_secs(1));
     assert_eq!(cluster.standings("v"), [None, Some(Standing::Here), None]);
+    let id = cluster.at(1, |assembly| async move { of(&assembly).id() });
     for index in [0, 2] {
-        let named = cluster.at(index, |assembly| async move { assembly.volumes().remove(0) });
-        assert_eq!((named.name.as_str(), named.head), ("v", NodeId(2)), "all know that it is there");
+        let (listed, head) =
+            cluster.at(index, move |assembly| async move { (assembly.volumes(), assembly.head_of(id)) });
+        assert_eq!((listed, head), (vec![], Some(NodeId(2))), "it is known and not listed");
     }
     // A node that starts does not list it either, and those that go on take it over from one that is gone.
     cluster.crash(2);
