@@ -9,6 +9,7 @@
 //!
 //! Each volume has a head of its own. The layers of a family end under one hand, its keeper's. No command waits for any of this.
 
+use super::at_once::each;
 use super::changing::Alone;
 use super::clients::Wishes;
 use super::raise::Raised;
@@ -20,11 +21,9 @@ use cluster::{
     PoolRecord, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, go_on, keys, list,
     take_families, take_head, take_heads,
 };
-use runtime::channel::cross;
-use runtime::{Instant, TaskHandle, now};
+use runtime::{Instant, now};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{FamilyId, Mutant, NodeId, StoreId, VolumeEpoch, VolumeId, mutant};
@@ -285,35 +284,6 @@ impl Heads {
     }
 }
 
-/// Does this with all of them, some at a time. What is dropped does nothing more.
-async fn each<T: 'static, F: Future<Output = ()> + 'static>(all: Vec<T>, does: impl Fn(T) -> F + Clone + 'static) {
-    let at_once = SEERS.min(all.len());
-    let left = Rc::new(RefCell::new(all.into_iter()));
-    let (ends, mut all_have_ended) = cross::<()>(SEERS);
-    let one_by_one = |_| {
-        let (left, does, ends) = (left.clone(), does.clone(), ends.clone());
-        runtime::spawn(async move {
-            let next = || left.borrow_mut().next();
-            while let Some(one) = next() {
-                does(one).await;
-            }
-            drop(ends);
-        })
-    };
-    let _tasks = Tasks((0..at_once).map(one_by_one).collect());
-    drop(ends);
-    while all_have_ended.recv().await.is_ok() {}
-}
-
-/// They end with this.
-struct Tasks(Vec<TaskHandle>);
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        self.0.drain(..).for_each(TaskHandle::cancel);
-    }
-}
-
 impl Assembly {
     /// Takes what is this node's, or nobody's, lists the rest, and follows the map from then on.
     pub(super) async fn begin_heads(&self) -> Result<(), VolumeError> {
@@ -330,7 +300,7 @@ impl Assembly {
             let (near, far): (Vec<_>, Vec<_>) = volumes.partition(|volume| self.is_near(volume));
             far.iter().for_each(|volume| self.0.heads.note_far(volume));
             let this = self.clone();
-            each(near, move |volume| {
+            each(near, SEERS, move |volume| {
                 let this = this.clone();
                 async move { this.see_or_later(volume.id).await }
             })
@@ -376,7 +346,7 @@ impl Assembly {
     /// This node is the head of these since now.
     pub(super) async fn serve_taken(&self, taken: &[VolumeRecord]) {
         let this = self.clone();
-        each(taken.to_vec(), move |volume| {
+        each(taken.to_vec(), SEERS, move |volume| {
             let this = this.clone();
             async move { this.serve_or_later(&volume).await }
         })

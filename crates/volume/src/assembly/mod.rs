@@ -11,6 +11,7 @@
 //!
 //! The assembly lives on the first core, which runs shards like any other. What it decides is in `cluster`.
 
+mod at_once;
 mod changing;
 mod check;
 mod client;
