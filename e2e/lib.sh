@@ -27,7 +27,7 @@ check() {
     if "$@" > "$work/check.out" 2>&1 < /dev/null; then
         pass "$what"
     else
-        fail "$what (exit status $?): $*"
+        fail "$what (exit status $?): ${*%%$'\n'*}"
         tail -n 20 "$work/check.out" | sed 's/^/      /'
         return 1
     fi

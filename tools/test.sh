@@ -78,29 +78,38 @@ export CAIRN_BIN=$target/release/cairn
 # must stay within 90.
 stage build 900 cargo build --release --workspace
 stage unit 2300 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
-# Deliberate bugs, each until something that is made for it catches it.
-stage mutants 2400 tools/mutants.sh
 # Scripts, in seconds of their own. Those that say "Mostly waits" (for a node that is to be given up, for copies) run two at a
 # time, behind those that need the machine for themselves.
 time_of() { sed -n 's/^# Time: \([0-9]*\) s.*/\1/p' "$1" | grep . || echo 300; }
-waiting=()
+waiting=() scripts=()
 for script in e2e/*.sh; do
     name=e2e-$(basename "$script" .sh)
     if [ "$name" = e2e-lib ] || ! is_wanted "$name"; then continue; fi
     if grep -q '^# Mostly waits' "$script"; then waiting+=("$script"); else stage "$name" "$(time_of "$script")" "$script"; fi
 done
+# What they leave of the machine builds the mutants: idle priority, so that nobody waits for it.
+building=
+if is_wanted mutants; then
+    chrt --idle 0 timeout 2400 tools/mutants.sh build > "$logs/mutants-build.log" 2>&1 &
+    building=$!
+fi
 for script in ${waiting[@]+"${waiting[@]}"}; do
-    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+    while [ "$(jobs -rp | grep -cvx "${building:-none}")" -ge 2 ]; do wait -n; done
     name=e2e-$(basename "$script" .sh)
     echo "== $name begins"
     begin "$name" "$(time_of "$script")" "$script" > "$logs/$name.shown" &
+    scripts+=($!)
 done
-wait
+for script in ${scripts[@]+"${scripts[@]}"}; do wait "$script"; done
 for script in ${waiting[@]+"${waiting[@]}"}; do
     name=e2e-$(basename "$script" .sh)
     cat "$logs/$name.shown"
     judge "$name"
 done
+# What is not built yet goes on with all of the machine.
+[ -z "$building" ] || kill "$building" 2> /dev/null; wait
+# Deliberate bugs, each until something that is made for it catches it.
+stage mutants 2400 tools/mutants.sh
 
 if [ $stages = 0 ]; then
     echo "there is no stage ${only[*]}: build, unit, mutants, e2e-NAME for each e2e/NAME.sh" >&2
@@ -109,7 +118,7 @@ fi
 for name in $bad_stages; do
     # Once more at the end, where it is found: what failed, of this stage.
     grep -hE -A 3 '^(FAIL|test .* FAILED$|error)|^seed [0-9]+ failed|panicked at|NOT CAUGHT' "$logs/$name.log" |
-        cut -c1-300 | head -n 40 | sed "s/^/$name: /"
+        cut -c1-600 | head -n 40 | sed "s/^/$name: /"
 done
 [ -z "$bad_stages" ] || echo "failed stages:$bad_stages"
 echo "$passed passed, $failed failed, $skipped skipped"

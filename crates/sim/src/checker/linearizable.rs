@@ -19,8 +19,9 @@ use hashbrown::{HashMap, HashSet};
 
 type Set<T> = HashSet<T, FixedState>;
 
-/// Operations on one block under way at a time that are followed: bits of a possibility.
-const MOST_OPEN: usize = 64;
+/// Operations on one block under way at a time that are followed. A host whose commands nobody answers sends each of them again and
+/// again, and every attempt is under way until one is answered.
+const MOST_OPEN: usize = 512;
 /// Possibilities at a time; more means a workload that overlaps everything with everything.
 const MOST_POSSIBILITIES: usize = 200_000;
 
@@ -104,18 +105,38 @@ impl Kind {
     }
 }
 
-/// What the block holds, which operations under way (by slot) have had their effect, and how many of the zeroes that may come
+/// Operations under way, by slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Slots([u64; MOST_OPEN / 64]);
+
+impl Slots {
+    fn has(&self, slot: usize) -> bool {
+        self.0[slot / 64] >> (slot % 64) & 1 == 1
+    }
+
+    fn with(mut self, slot: usize) -> Self {
+        self.0[slot / 64] |= 1 << (slot % 64);
+        self
+    }
+
+    fn without(mut self, slot: usize) -> Self {
+        self.0[slot / 64] &= !(1 << (slot % 64));
+        self
+    }
+}
+
+/// What the block holds, which operations under way have had their effect, and how many of the zeroes that may come
 /// at any time. Of two that are the same otherwise the one with fewer zeroes used is as good, and is looked at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Possibility {
     value: Value,
-    done: u64,
+    done: Slots,
     zeroes: u32,
 }
 
 /// Possibilities, each with the fewest zeroes.
 #[derive(Default)]
-struct Possibilities(HashMap<(Value, u64), u32, FixedState>);
+struct Possibilities(HashMap<(Value, Slots), u32, FixedState>);
 
 impl Possibilities {
     /// Whether it is better than what was there.
@@ -238,7 +259,7 @@ struct Search {
 
 impl Search {
     fn new(block: u64) -> Self {
-        let at_first = Possibility { value: Value::ZERO, done: 0, zeroes: 0 };
+        let at_first = Possibility { value: Value::ZERO, done: Slots::default(), zeroes: 0 };
         Self { block, open: Vec::new(), zeroes: 0, possibilities: vec![at_first] }
     }
 
@@ -258,7 +279,7 @@ impl Search {
         // A read that fits what the block holds now is content now: later it can only be worse off.
         if let Kind::Read(value) = access.kind {
             for possibility in self.possibilities.iter_mut().filter(|p| p.value == value) {
-                possibility.done |= 1 << slot;
+                possibility.done = possibility.done.with(slot);
             }
         }
         Ok(())
@@ -270,13 +291,12 @@ impl Search {
         }
         let is_it = |open: &Option<Access>| open.is_some_and(|open| open.operation == access.operation);
         let slot = self.open.iter().position(is_it).expect("what ends has started");
-        let bit = 1 << slot;
         let before = std::mem::take(&mut self.possibilities);
         let (mut after, mut seen) = (Possibilities::default(), Possibilities::default());
         let mut todo = Vec::new();
         for possibility in &before {
-            if possibility.done & bit != 0 {
-                after.insert(Possibility { done: possibility.done & !bit, ..*possibility });
+            if possibility.done.has(slot) {
+                after.insert(Possibility { done: possibility.done.without(slot), ..*possibility });
                 continue;
             }
             if !access.required {
@@ -288,8 +308,8 @@ impl Search {
         }
         while let Some(possibility) = todo.pop() {
             for next in self.continuations(possibility) {
-                if next.done & bit != 0 {
-                    after.insert(Possibility { done: next.done & !bit, ..next });
+                if next.done.has(slot) {
+                    after.insert(Possibility { done: next.done.without(slot), ..next });
                 } else if seen.insert(next) {
                     todo.push(next);
                 }
@@ -321,14 +341,14 @@ impl Search {
 
     /// What can come next: one more write under way has its effect, and the reads that it contents are content.
     fn continuations(&self, from: Possibility) -> impl Iterator<Item = Possibility> + '_ {
-        let open = self.open.iter().enumerate().filter(move |(slot, _)| from.done & (1 << slot) == 0);
+        let open = self.open.iter().enumerate().filter(move |(slot, _)| !from.done.has(*slot));
         let named = open.filter_map(move |(slot, access)| {
             let access = access.as_ref()?;
             let value = access.kind.written_over(from.value)?;
             if self.ends_first(access, from.done) != slot {
                 return None;
             }
-            Some(Possibility { value, done: self.content(value, from.done | 1 << slot), zeroes: from.zeroes })
+            Some(Possibility { value, done: self.content(value, from.done.with(slot)), zeroes: from.zeroes })
         });
         let zero = (from.zeroes < self.zeroes).then(|| {
             let done = self.content(Value::ZERO, from.done);
@@ -339,8 +359,8 @@ impl Search {
 
     /// Of the writes of unknown outcome that are under way and write the same, the one that ends first: whatever order has
     /// another of them now is as good with this one, and the other in its place. A write that is required is itself.
-    fn ends_first(&self, one: &Access, done: u64) -> usize {
-        let open = self.open.iter().enumerate().filter(|(slot, _)| done & (1 << slot) == 0);
+    fn ends_first(&self, one: &Access, done: Slots) -> usize {
+        let open = self.open.iter().enumerate().filter(|(slot, _)| !done.has(*slot));
         let like = open.filter_map(|(slot, access)| Some((slot, access.as_ref()?))).filter(|(_, access)| {
             access.operation == one.operation || (!access.required && !one.required && access.kind == one.kind)
         });
@@ -348,8 +368,8 @@ impl Search {
     }
 
     /// With the reads under way that a value contents.
-    fn content(&self, value: Value, done: u64) -> u64 {
+    fn content(&self, value: Value, done: Slots) -> Slots {
         let content = self.open.iter().enumerate().filter(|(_, a)| a.is_some_and(|a| a.kind == Kind::Read(value)));
-        content.fold(done, |done, (slot, _)| done | 1 << slot)
+        content.fold(done, |done, (slot, _)| done.with(slot))
     }
 }
