@@ -16,10 +16,11 @@ use crate::typed::{decode, encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use types::{ClusterId, VolumeEpoch};
 
 /// What is written today.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 /// Ids and epochs that may have been given since the export are not given again.
 pub(crate) const SKIPPED: u32 = 1 << 16;
 /// Keys in one transaction.
@@ -57,24 +58,19 @@ pub enum ImportError {
 }
 
 impl Archive {
-    /// Of these entries.
-    pub(crate) fn new(revision: u64, taken_at_ns: u64, entries: BTreeMap<String, Value>) -> Self {
-        Self { format: FORMAT, revision, taken_at_ns, entries }
-    }
-
     /// All of a map.
     ///
     /// # Errors
     /// The map's; a key that holds something else than JSON.
     pub async fn export(map: &dyn MapStore, taken_at_ns: u64) -> Result<Self, CatalogError> {
         let listing = map.list("").await?;
-        let lasting = listing.items.into_iter().filter(|item| item.lease.is_none());
-        let entry = |item: KeyValue| match serde_json::from_slice(&item.value) {
-            Ok(value) => Ok((item.key, value)),
-            Err(error) => Err(CatalogError::BadRecord { key: item.key, why: error.to_string() }),
+        let lasting = listing.items.iter().filter(|item| item.lease.is_none());
+        let entry = |item: &Arc<KeyValue>| match serde_json::from_slice(&item.value) {
+            Ok(value) => Ok((item.key.clone(), value)),
+            Err(error) => Err(CatalogError::BadRecord { key: item.key.clone(), why: error.to_string() }),
         };
         let entries = lasting.map(entry).collect::<Result<_, _>>()?;
-        Ok(Self::new(listing.revision.0, taken_at_ns, entries))
+        Ok(Self { format: FORMAT, revision: listing.revision.0, taken_at_ns, entries })
     }
 
     /// The cluster whose map it is.
@@ -143,7 +139,7 @@ fn behind(key: &str, value: &Value) -> Result<Vec<u8>, CatalogError> {
 
 /// Until it is known to be done, or the map does not answer for long: what stands there is what an import that was cut off has
 /// put there.
-async fn put(map: &dyn MapStore, part: Vec<(String, Vec<u8>)>, there: &[KeyValue]) -> Result<(), CatalogError> {
+async fn put(map: &dyn MapStore, part: Vec<(String, Vec<u8>)>, there: &[Arc<KeyValue>]) -> Result<(), CatalogError> {
     let is_there =
         |(key, value): &&(String, Vec<u8>)| there.iter().any(|item| item.key == *key && item.value == *value);
     let missing = part.iter().filter(|entry| !is_there(entry));

@@ -41,7 +41,7 @@ pub use archive::{Archive, ImportError};
 pub use catalog::*;
 pub use etcd_map::{EtcdMap, EtcdOptions};
 pub use map::*;
-pub use map_copy::MapCopy;
+pub use map_copy::{copy_of, is_worth_a_copy};
 pub use names::*;
 pub use rebuild::{Gathered, RebuildError, Rebuilt, StoreKnows, rebuild};
 pub use records::*;

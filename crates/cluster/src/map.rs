@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Most operations (and most compares) in one transaction: etcd's default limit.
@@ -42,8 +43,8 @@ pub struct KeyValue {
 pub struct Listing {
     /// The store's revision: a watch from the next one misses nothing.
     pub revision: Revision,
-    /// In the order of their keys.
-    pub items: Vec<KeyValue>,
+    /// In the order of their keys. Of a large map there are several listings at a time: they share what is in it.
+    pub items: Vec<Arc<KeyValue>>,
 }
 
 /// One change of a transaction.

@@ -1,84 +1,76 @@
-//! A map as somebody hears of it who keeps a copy.
+//! A copy of the map as a file: what an export would be, of what was listed, without taking its values apart.
 
-use crate::archive::Archive;
-use crate::map::{Event, Listing, Revision};
+use crate::archive::FORMAT;
+use crate::map::{Event, Listing};
 use crate::records::keys;
-use std::collections::BTreeMap;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
-/// See the module.
-#[derive(Debug, Default)]
-pub struct MapCopy {
-    revision: Revision,
-    entries: BTreeMap<String, Vec<u8>>,
+/// Whether any of what has happened is worth a new copy: how full devices are is not, nor who is there.
+pub fn is_worth_a_copy(events: &[Event]) -> bool {
+    events.iter().any(|Event { key, .. }| !keys::is_of_a_life(key) && !key.starts_with(keys::STORE_USAGE))
 }
 
-impl MapCopy {
-    /// All that lasts of what was listed.
-    pub fn of(listing: Listing) -> Self {
-        let lasting = listing.items.into_iter().filter(|item| !keys::is_of_a_life(&item.key));
-        Self { revision: listing.revision, entries: lasting.map(|item| (item.key, item.value)).collect() }
-    }
+/// All that lasts of what was listed, in the format of an [`Archive`](crate::Archive).
+///
+/// # Errors
+/// A key that holds no JSON.
+pub fn copy_of(listing: &Listing, taken_at_ns: u64) -> Result<Vec<u8>, serde_json::Error> {
+    let revision = listing.revision.0;
+    serde_json::to_vec(&Copied { format: FORMAT, revision, taken_at_ns, entries: Entries(listing) })
+}
 
-    /// Takes in what has happened; whether any of it is worth a new file: how full devices are is not.
-    pub fn hear(&mut self, events: &[Event]) -> bool {
-        let mut is_worth_it = false;
-        for Event { revision, key, value } in events {
-            self.revision = self.revision.max(*revision);
-            if keys::is_of_a_life(key) {
-                continue;
-            }
-            is_worth_it |= !key.starts_with(keys::STORE_USAGE);
-            match value {
-                Some(value) => self.entries.insert(key.clone(), value.clone()),
-                None => self.entries.remove(key),
-            };
-        }
-        is_worth_it
-    }
+/// An archive that borrows.
+#[derive(Serialize)]
+struct Copied<'a> {
+    format: u32,
+    revision: u64,
+    taken_at_ns: u64,
+    entries: Entries<'a>,
+}
 
-    /// The revision that it is of.
-    pub fn revision(&self) -> Revision {
-        self.revision
-    }
+struct Entries<'a>(&'a Listing);
 
-    /// As an export would be.
-    ///
-    /// # Errors
-    /// A key that holds no JSON.
-    pub fn archive(&self, taken_at_ns: u64) -> Result<Archive, serde_json::Error> {
-        let entries = self.entries.iter().map(|(key, value)| Ok((key.clone(), serde_json::from_slice(value)?)));
-        Ok(Archive::new(self.revision.0, taken_at_ns, entries.collect::<Result<_, serde_json::Error>>()?))
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let lasting = self.0.items.iter().filter(|item| !keys::is_of_a_life(&item.key));
+        let read = |value| serde_json::from_slice::<&RawValue>(value).map_err(serde::ser::Error::custom);
+        let entries = lasting.map(|item| Ok((&item.key, read(&item.value)?)));
+        serializer.collect_map(entries.collect::<Result<Vec<_>, S::Error>>()?)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::archive::Archive;
+    use crate::map::{KeyValue, Revision};
+    use std::sync::Arc;
     use types::StoreId;
 
-    const A: StoreId = StoreId(1);
-    const B: StoreId = StoreId(2);
+    fn item(key: &str, value: &str) -> Arc<KeyValue> {
+        let (key, value) = (key.to_owned(), value.as_bytes().to_vec());
+        Arc::new(KeyValue { key, value, modified: Revision(3), lease: None })
+    }
 
     #[test]
     fn a_copy_is_what_an_export_would_be() {
-        let item = |key: &str, value: &str| crate::map::KeyValue {
-            key: key.to_owned(),
-            value: value.as_bytes().to_vec(),
-            modified: Revision(3),
-            lease: None,
-        };
-        let items = vec![item("volumes/1", "{\"a\":1}"), item(&keys::session(A), "{}")];
-        let mut copy = MapCopy::of(Listing { revision: Revision(7), items });
-        let event = |revision, key: String, value: Option<&str>| Event {
-            revision: Revision(revision),
-            key,
-            value: value.map(|value| value.as_bytes().to_vec()),
-        };
-        assert!(!copy.hear(&[event(8, keys::session(B), Some("{}"))]));
-        assert!(!copy.hear(&[event(9, format!("{}1", keys::STORE_USAGE), Some("{}"))]), "not for that alone");
-        assert!(copy.hear(&[event(10, "volumes/1".to_owned(), None), event(10, "volumes/2".to_owned(), Some("{}"))]));
-        let archive = copy.archive(5).expect("it is JSON");
-        assert_eq!((archive.revision, archive.entries.len()), (10, 2), "{archive:?}");
-        assert!(archive.entries.contains_key("volumes/2"));
+        let items =
+            vec![item(&keys::session(StoreId(1)), "{}"), item("volumes/1", "{\"a\":1}"), item("volumes/2", "[2, 3]")];
+        let copy = copy_of(&Listing { revision: Revision(7), items }, 5).expect("it is JSON");
+        let archive: Archive = serde_json::from_slice(&copy).expect("an archive");
+        assert_eq!((archive.format, archive.revision, archive.taken_at_ns), (FORMAT, 7, 5));
+        let entries = [("volumes/1", serde_json::json!({"a": 1})), ("volumes/2", serde_json::json!([2, 3]))];
+        assert!(archive.entries.into_iter().eq(entries.map(|(key, value)| (key.to_owned(), value))));
+        let broken = Listing { revision: Revision(7), items: vec![item("volumes/1", "{")] };
+        assert!(copy_of(&broken, 5).is_err(), "no copy rather than half of one");
+    }
+
+    #[test]
+    fn what_does_not_last_is_not_worth_a_copy() {
+        let event = |key: String| Event { revision: Revision(8), key, value: None };
+        let (session, usage) = (event(keys::session(StoreId(2))), event(format!("{}1", keys::STORE_USAGE)));
+        assert!(!is_worth_a_copy(&[session.clone(), usage.clone()]));
+        assert!(is_worth_a_copy(&[session, usage, event("volumes/1".to_owned())]));
     }
 }

@@ -1,7 +1,7 @@
 //! The map made anew, after its store was lost: from what nodes kept of it, and from what their devices know.
 //!
 //! ```text
-//!   each node, as it runs   map ──watch──▶ MapCopy ──▶ a file beside its own
+//!   each node, as it runs   map ──watch──▶ copy_of ──▶ a file beside its own
 //!   each node, stopped      that file, and of each device the newest record of each group ──▶ Gathered
 //!   once                    all of these ──rebuild──▶ Archive ──import──▶ a map that has nothing
 //! ```
@@ -234,7 +234,7 @@ mod tests {
             (group.key(), json(encode(group))),
             (keys::CONTROL.to_owned(), json(encode(&control))),
         ];
-        Archive::new(revision, 0, entries.into())
+        Archive { format: crate::archive::FORMAT, revision, taken_at_ns: 0, entries: entries.into() }
     }
 
     fn knows(store: StoreId, group: GroupRecord) -> StoreKnows {

@@ -382,7 +382,7 @@ fn load(database: &Database) -> Result<MapState, redb::Error> {
             modified: Revision(modified),
             lease: (lease != 0).then_some(LeaseId(lease)),
         };
-        state.items.insert(item.key.clone(), item);
+        state.items.insert(item.key.clone(), Arc::new(item));
     }
     for row in transaction.open_table(HISTORY)?.iter()? {
         let (place, event) = row?;

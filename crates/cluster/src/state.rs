@@ -5,6 +5,7 @@ use crate::map::{
     Transaction, VALUE_BYTES_MAX,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Events kept for watches; beyond it the older half is compacted. A watcher that sleeps through it lists again.
@@ -55,7 +56,7 @@ pub(crate) struct MapState {
     pub(crate) revision: Revision,
     /// History up to and including this is gone.
     pub(crate) compacted: Revision,
-    pub(crate) items: BTreeMap<String, KeyValue>,
+    pub(crate) items: BTreeMap<String, Arc<KeyValue>>,
     pub(crate) history: VecDeque<Event>,
     pub(crate) leases: BTreeMap<LeaseId, Lease>,
     pub(crate) last_lease: u64,
@@ -63,7 +64,7 @@ pub(crate) struct MapState {
 
 impl MapState {
     pub(crate) fn get(&self, key: &str) -> Option<KeyValue> {
-        self.items.get(key).cloned()
+        self.items.get(key).map(|item| (**item).clone())
     }
 
     pub(crate) fn list(&self, prefix: &str) -> Listing {
@@ -99,7 +100,7 @@ impl MapState {
         for change in changes {
             match change {
                 Change::Put { key, value, lease } => {
-                    let item = KeyValue { key: key.clone(), value: value.clone(), modified: revision, lease };
+                    let item = Arc::new(KeyValue { key: key.clone(), value: value.clone(), modified: revision, lease });
                     self.items.insert(key.clone(), item);
                     events.push(Event { revision, key, value: Some(value) });
                 }

@@ -1,7 +1,7 @@
 //! Records in and out of the map's bytes.
 
 use crate::catalog::CatalogError;
-use crate::map::{KeyValue, MapStore, Revision};
+use crate::map::{MapStore, Revision};
 use crate::records::Record;
 use serde::{Deserialize, Serialize};
 use std::future::{Future, poll_fn};
@@ -79,9 +79,9 @@ pub async fn get_each<T: Record>(
 pub async fn list<T: Record>(map: &dyn MapStore, prefix: &str) -> Result<Vec<Versioned<T>>, CatalogError> {
     let listing = map.list(prefix).await?;
     let mut found = Vec::with_capacity(listing.items.len());
-    for (at, KeyValue { key, value, modified, .. }) in listing.items.into_iter().enumerate() {
+    for (at, item) in listing.items.iter().enumerate() {
         go_on(at).await;
-        found.push(Versioned { record: decode(&key, &value)?, modified });
+        found.push(Versioned { record: decode(&item.key, &item.value)?, modified: item.modified });
     }
     Ok(found)
 }

@@ -71,7 +71,7 @@ async fn made() -> Arc<SimMap> {
 
 async fn held(map: &SimMap) -> BTreeMap<String, Vec<u8>> {
     let listing = map.list("").await.expect("it answers");
-    listing.items.into_iter().map(|item| (item.key, item.value)).collect()
+    listing.items.iter().map(|item| (item.key.clone(), item.value.clone())).collect()
 }
 
 #[test]

@@ -454,7 +454,7 @@ fn a_change_of_a_volume_is_one_transaction_that_may_be_asked_again() {
                 assert!(volumes(&*map).await.contains(&changed));
                 let names = loop {
                     if let Ok(names) = map.list("volume-names/").await {
-                        break names.items.into_iter().map(|item| item.key).collect::<Vec<_>>();
+                        break names.items.iter().map(|item| item.key.clone()).collect::<Vec<_>>();
                     }
                 };
                 let mut expected = vec![format!("volume-names/{name}"), "volume-names/c".to_owned()];

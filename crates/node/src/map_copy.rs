@@ -4,7 +4,7 @@
 use crate::admin::now_ns;
 use crate::config::NodeConfig;
 use crate::files::{FileError, replace_secret};
-use cluster::{Archive, ClusterRecord, MapCopy, MapError, MapStore, Revision};
+use cluster::{Archive, ClusterRecord, Listing, MapError, MapStore, Revision, copy_of, is_worth_a_copy, keys};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,32 +73,35 @@ impl Copier {
     }
 
     async fn follow_on(&mut self, map: &dyn MapStore) -> Result<std::convert::Infallible, Stop> {
-        let mut copy = MapCopy::of(map.list("").await.map_err(Stop::Map)?);
-        let mut watch = map.watch("", Revision(copy.revision().0 + 1));
-        let mut is_due = true;
+        let mut watch = None;
         loop {
-            if is_due {
-                let began = Instant::now();
-                self.write(&copy)?;
-                runtime::sleep(WAIT.max(began.elapsed() * SHARE)).await;
+            let listing = map.list("").await.map_err(Stop::Map)?;
+            let watch = watch.get_or_insert_with(|| map.watch("", Revision(listing.revision.0 + 1)));
+            let began = Instant::now();
+            self.write(&listing)?;
+            // It is as large as the map.
+            drop(listing);
+            runtime::sleep(WAIT.max(began.elapsed() * SHARE)).await;
+            loop {
+                match watch.next().await {
+                    Ok(events) if is_worth_a_copy(&events) => break,
+                    Ok(_) | Err(MapError::Silent) => {}
+                    Err(error) => return Err(Stop::Map(error)),
+                }
             }
-            is_due = match watch.next().await {
-                Ok(events) => copy.hear(&events),
-                Err(MapError::Silent) => false,
-                Err(error) => return Err(Stop::Map(error)),
-            };
         }
     }
 
     /// A map without a cluster is none: the copy stays. So does, under another name, that of a map that was newer.
-    fn write(&mut self, copy: &MapCopy) -> Result<(), Stop> {
-        let Ok(archive) = copy.archive(now_ns()) else { return Ok(()) };
-        let Ok(cluster) = archive.cluster() else { return Ok(()) };
+    fn write(&mut self, listing: &Listing) -> Result<(), Stop> {
+        let found = listing.items.iter().find(|item| item.key == keys::CLUSTER);
+        let found = found.and_then(|item| cluster::decode::<ClusterRecord>(&item.key, &item.value).ok());
+        let (Some(cluster), Ok(copy)) = (found, copy_of(listing, now_ns())) else { return Ok(()) };
         let known = self.last.take().or_else(|| {
             let there = read(&self.path)?;
             Some((there.cluster().ok()?, Revision(there.revision)))
         });
-        if known.is_some_and(|(of, revision)| of.id != cluster.id || revision > copy.revision()) {
+        if known.is_some_and(|(of, revision)| of.id != cluster.id || revision > listing.revision) {
             let old = self.path.with_file_name(OLD_FILE);
             log::warn!(
                 "the map is another one, or an older one, than the copy that was kept of it: that is {} now",
@@ -108,9 +111,8 @@ impl Copier {
                 .map_err(crate::files::during("rename", &self.path))
                 .map_err(Stop::File)?;
         }
-        let text = serde_json::to_vec(&archive).expect("it is plain data");
-        replace_secret(&self.path, &text).map_err(Stop::File)?;
-        self.last = Some((cluster, copy.revision()));
+        replace_secret(&self.path, &copy).map_err(Stop::File)?;
+        self.last = Some((cluster, listing.revision));
         Ok(())
     }
 }
@@ -118,24 +120,19 @@ impl Copier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{encode, keys};
+    use cluster::encode;
     use types::ClusterId;
 
     fn cluster(id: u128) -> ClusterRecord {
         ClusterRecord { id: ClusterId(id), cluster_version: 1, finished: None, created_at_ns: 1, replicas: None }
     }
 
-    fn copy(revision: u64, cluster_id: Option<u128>) -> MapCopy {
-        let item = |id| cluster::KeyValue {
-            key: keys::CLUSTER.to_owned(),
-            value: encode(&cluster(id)),
-            modified: Revision(1),
-            lease: None,
+    fn copy(revision: u64, cluster_id: Option<u128>) -> Listing {
+        let item = |id| {
+            let (key, value) = (keys::CLUSTER.to_owned(), encode(&cluster(id)));
+            Arc::new(cluster::KeyValue { key, value, modified: Revision(1), lease: None })
         };
-        MapCopy::of(cluster::Listing {
-            revision: Revision(revision),
-            items: cluster_id.map(item).into_iter().collect(),
-        })
+        Listing { revision: Revision(revision), items: cluster_id.map(item).into_iter().collect() }
     }
 
     #[test]

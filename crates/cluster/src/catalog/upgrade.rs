@@ -14,6 +14,7 @@ use super::{ATTEMPTS_MAX, CatalogError, settle};
 use crate::map::{Change, KeyValue, LeaseId, Listing, MapStore, Outcome, Revision, Transaction};
 use crate::records::{ClusterRecord, DoorsRecord, FinishedUpgrade, NodeRecord, NodeRelease, Record, Versions, keys};
 use crate::typed::{Versioned, decode, encode, get};
+use std::sync::Arc;
 use types::{Mutant, NodeId, mutant};
 
 /// The cluster has gone on to a version that a program does not speak, or is not there yet.
@@ -99,7 +100,7 @@ impl Upgrade {
     /// A record that cannot be read, or no cluster.
     pub fn of(listing: &Listing) -> Result<Self, CatalogError> {
         let of = |prefix: &'static str| listing.items.iter().filter(move |item| item.key.starts_with(prefix));
-        let compare = |item: &KeyValue| (item.key.clone(), item.modified);
+        let compare = |item: &Arc<KeyValue>| (item.key.clone(), item.modified);
         let cluster = listing.items.iter().find(|item| item.key == keys::CLUSTER);
         let cluster = cluster.ok_or_else(|| CatalogError::BadRecord {
             key: keys::CLUSTER.to_owned(),

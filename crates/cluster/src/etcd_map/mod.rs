@@ -11,10 +11,11 @@
 //! | history gone through *r* | compacted at *r*: a watch that begins at *r* would miss keys that went with it, so that it is refused here |
 //! | lease | lease; its time is rounded up to seconds, and etcd takes none below one election's one and a half |
 //!
-//! Rooms: `errors` (what etcd answers, and what that leaves open), `members` (which of them answer), `reach` (which member is asked),
+//! Rooms: `errors` (what etcd answers, and what that leaves open), `image` (all of it in memory), `members` (which of them answer), `reach` (which member is asked),
 //! `watch`.
 
 mod errors;
+mod image;
 mod members;
 mod reach;
 mod watch;
@@ -26,6 +27,7 @@ use crate::map::{
 use crate::state::check_limits;
 use errors::{not_done, told};
 use etcd_client::{Client, Compare, CompareOp, DeleteOptions, GetOptions, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use image::{Found, Image};
 use reach::Reach;
 use runtime::channel::cross;
 use std::future::Future;
@@ -64,6 +66,7 @@ pub struct EtcdOptions {
 #[derive(Clone)]
 pub struct EtcdMap {
     reach: Arc<Reach>,
+    image: Arc<Image>,
     tasks: Handle,
     members: Arc<Mutex<Members>>,
     /// Dropped with the last handle: the thread ends.
@@ -85,7 +88,8 @@ impl EtcdMap {
         thread::Builder::new().name("map".to_owned()).spawn(run).map_err(storage)?;
         let members = Arc::new(Mutex::new(Members::default()));
         tasks.spawn(members::look(reach.clone(), members.clone()));
-        Ok(Arc::new(Self { reach, tasks, members, alive: Arc::new(alive) }))
+        let image = Image::new(reach.clone());
+        Ok(Arc::new(Self { reach, image, tasks, members, alive: Arc::new(alive) }))
     }
 
     /// Has it done on the map's thread. What is not answered in time may be done all the same.
@@ -118,27 +122,56 @@ struct Page {
     next: Option<(String, i64)>,
 }
 
+/// Keys of a page, when so many are left.
+fn next_limit(left: i64) -> i64 {
+    (left / PAGES).clamp(PAGE_KEYS, PAGE_KEYS_MAX)
+}
+
+/// The first keys of `from..end` as they were at a revision, or are if that is 0.
+async fn read_page(
+    client: &Client,
+    reach: &Reach,
+    (from, end): (String, Vec<u8>),
+    limit: i64,
+    at: Revision,
+) -> Result<Page, MapError> {
+    let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
+    let wanted = GetOptions::new().with_range(end).with_limit(limit).with_revision(at.0 as i64);
+    // If that is compacted meanwhile the listing is begun anew.
+    let found = kv.get(from, Some(wanted)).await.map_err(told).map_err(|error| match error {
+        MapError::Compacted { .. } => MapError::Unknown,
+        error => error,
+    })?;
+    let now = reach.check(found.header())?;
+    // All pages say what the first one's revision says.
+    let revision = if at == Revision(0) { now } else { at };
+    let items = found.kvs().iter().map(|found| key_value(found).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+    let left = found.count() - items.len() as i64;
+    let next = items.last().filter(|_| found.more()).map(|last| (format!("{}\0", last.key), left));
+    Ok(Page { listing: Listing { revision, items }, next })
+}
+
 impl EtcdMap {
-    /// The first keys of `from..end` as they were at a revision, or are if that is 0. Each page has the time that a request has; so a listing
-    /// may be as long as the map is.
-    fn page(&self, (from, end): (String, Vec<u8>), limit: i64, at: Revision) -> MapFuture<'_, Page> {
-        let reach = self.reach.clone();
-        self.ask(move |client| async move {
-            let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
-            let wanted = GetOptions::new().with_range(end).with_limit(limit).with_revision(at.0 as i64);
-            // If that is compacted meanwhile the listing is begun anew.
-            let found = kv.get(from, Some(wanted)).await.map_err(told).map_err(|error| match error {
-                MapError::Compacted { .. } => MapError::Unknown,
-                error => error,
-            })?;
-            let now = reach.check(found.header())?;
-            // All pages say what the first one's revision says.
-            let revision = if at == Revision(0) { now } else { at };
-            let items = found.kvs().iter().map(key_value).collect::<Result<Vec<_>, _>>()?;
-            let left = found.count() - items.len() as i64;
-            let next = items.last().filter(|_| found.more()).map(|last| (format!("{}\0", last.key), left));
-            Ok(Page { listing: Listing { revision, items }, next })
-        })
+    /// Pages of listings that were read of etcd: what is listed out of memory reads none.
+    pub fn pages_read(&self) -> u64 {
+        self.image.pages()
+    }
+
+    /// A listing of etcd itself. Each page has the time that a request has; so it may be as long as the map is.
+    async fn list_etcd(&self, prefix: &str) -> Result<Listing, MapError> {
+        let mut from = if prefix.is_empty() { "\0".to_owned() } else { prefix.to_owned() };
+        let (mut listing, mut limit) = (Listing::default(), next_limit(0));
+        loop {
+            let (reach, of, at) = (self.reach.clone(), (from, end_of(prefix)), listing.revision);
+            let page = self.ask(move |client| async move { read_page(&client, &reach, of, limit, at).await }).await?;
+            self.image.count_page();
+            listing.revision = page.listing.revision;
+            listing.items.extend(page.listing.items);
+            match page.next {
+                Some((next, left)) => (from, limit) = (next, next_limit(left)),
+                None => return Ok(listing),
+            }
+        }
     }
 }
 
@@ -171,17 +204,17 @@ impl MapStore for EtcdMap {
     }
 
     fn list(&self, prefix: &str) -> MapFuture<'_, Listing> {
-        let end = end_of(prefix);
-        let mut from = if prefix.is_empty() { "\0".to_owned() } else { prefix.to_owned() };
+        let prefix = prefix.to_owned();
         Box::pin(async move {
-            let (mut listing, mut limit) = (Listing::default(), PAGE_KEYS);
+            let mut read = None;
             loop {
-                let page = self.page((from, end.clone()), limit, listing.revision).await?;
-                listing.revision = page.listing.revision;
-                listing.items.extend(page.listing.items);
-                match page.next {
-                    Some((next, left)) => (from, limit) = (next, (left / PAGES).clamp(PAGE_KEYS, PAGE_KEYS_MAX)),
-                    None => return Ok(listing),
+                let (image, of) = (self.image.clone(), prefix.clone());
+                match self.ask(|client| image.find(client, of)).await? {
+                    Found::There(listing) => return Ok(listing),
+                    Found::Ask => return self.list_etcd(&prefix).await,
+                    Found::Reading(pages) if read.replace(pages) != Some(pages) => {}
+                    // Nothing more of it was read all the while.
+                    Found::Reading(_) => return Err(MapError::Unknown),
                 }
             }
         })
@@ -282,6 +315,10 @@ fn key_value(found: &etcd_client::KeyValue) -> Result<KeyValue, MapError> {
         key: text(found.key())?,
         value: found.value().to_vec(),
         modified: Revision(found.mod_revision() as u64),
-        lease: (found.lease() != 0).then(|| LeaseId(found.lease() as u64)),
+        lease: lease_of(found),
     })
+}
+
+fn lease_of(found: &etcd_client::KeyValue) -> Option<LeaseId> {
+    (found.lease() != 0).then(|| LeaseId(found.lease() as u64))
 }

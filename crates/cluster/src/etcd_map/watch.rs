@@ -5,8 +5,8 @@
 
 use super::errors::told;
 use super::reach::Reach;
-use super::{EtcdMap, text};
-use crate::map::{Event, MapError, MapFuture, REQUEST_DEADLINE, Revision, WATCH_SILENCE_MAX, Watch};
+use super::{EtcdMap, lease_of, text};
+use crate::map::{Event, LeaseId, MapError, MapFuture, REQUEST_DEADLINE, Revision, WATCH_SILENCE_MAX, Watch};
 use etcd_client::{Client, Error, EventType, WatchOptions, WatchResponse, WatchStream};
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl EtcdWatch {
         let Self { map, prefix, from, following } = self;
         let (heard, _) = following.get_or_insert_with(|| {
             let (tell, heard) = cross(WAITING_MAX);
-            let follower = Follower { reach: map.reach.clone(), prefix: prefix.clone(), from: *from, tell };
+            let follower = Follower::new(map.reach.clone(), prefix, *from, tell);
             (heard, map.tasks.spawn(follower.run()).abort_handle())
         });
         heard
@@ -92,23 +92,40 @@ impl Drop for EtcdWatch {
     }
 }
 
-/// The task.
-struct Follower {
-    reach: Arc<Reach>,
-    prefix: String,
-    /// What the core has not been told.
-    from: Revision,
-    tell: CrossSender<Heard>,
+/// Whoever is told what changes.
+pub(super) trait Hears {
+    /// What etcd has told, in order, each with the lease that its key lives under; nothing: a sign of life. False: it wants no more.
+    fn hear(&mut self, events: Vec<(Event, Option<LeaseId>)>) -> bool;
 }
 
-impl Follower {
+impl Hears for CrossSender<Heard> {
+    fn hear(&mut self, events: Vec<(Event, Option<LeaseId>)>) -> bool {
+        let is_alive = events.is_empty();
+        let told = self.try_send(Ok(events.into_iter().map(|(event, _)| event).collect()));
+        // Nobody waits here for a core that is slow: the connection, which others share, would seem deaf. A sign of life is one among
+        // others.
+        is_alive || told.is_ok()
+    }
+}
+
+/// Follows etcd, for who hears.
+pub(super) struct Follower<H> {
+    reach: Arc<Reach>,
+    prefix: String,
+    /// What was not told yet.
+    from: Revision,
+    hears: H,
+}
+
+impl Follower<CrossSender<Heard>> {
+    /// The task of a watch: connects again and again.
     async fn run(mut self) {
         loop {
             match self.follow().await {
                 Err(MapError::Unknown | MapError::Silent) => sleep(AGAIN_AFTER).await,
                 Err(error) => {
                     // Who is not there any more need not be told. Its stream has ended: nobody waits for this.
-                    let _ = self.tell.send(Err(error)).await;
+                    let _ = self.hears.send(Err(error)).await;
                     return;
                 }
                 // Nobody listens any more, or is too slow.
@@ -116,9 +133,15 @@ impl Follower {
             }
         }
     }
+}
 
-    /// Until the connection fails, or the core is told something that it has to act upon.
-    async fn follow(&mut self) -> Result<(), MapError> {
+impl<H: Hears> Follower<H> {
+    pub(super) fn new(reach: Arc<Reach>, prefix: &str, from: Revision, hears: H) -> Self {
+        Self { reach, prefix: prefix.to_owned(), from, hears }
+    }
+
+    /// Until the connection fails, or who hears wants no more, or has to be told something that it has to act upon.
+    pub(super) async fn follow(&mut self) -> Result<(), MapError> {
         let (turn, client) = self.reach.client().await?;
         let followed = self.follow_one(&client).await;
         if matches!(followed, Err(MapError::Unknown | MapError::Silent)) {
@@ -152,16 +175,11 @@ impl Follower {
             }
             self.reach.check(response.header())?;
             let events = self.events_of(&response)?;
-            match events.last().map(|event| event.revision) {
-                Some(last) => {
-                    self.from = Revision(last.0 + 1);
-                    // Nobody waits here for a core that is slow: the connection, which others share, would seem deaf.
-                    if self.tell.try_send(Ok(events)).is_err() {
-                        return Ok(());
-                    }
-                }
-                // A sign of life is one among others.
-                None => drop(self.tell.try_send(Ok(events))),
+            if let Some((last, _)) = events.last() {
+                self.from = Revision(last.revision.0 + 1);
+            }
+            if !self.hears.hear(events) {
+                return Ok(());
             }
         }
     }
@@ -193,13 +211,14 @@ impl Follower {
         watches.watch(self.prefix.as_str(), Some(options)).await.map_err(told)
     }
 
-    fn events_of(&self, response: &WatchResponse) -> Result<Vec<Event>, MapError> {
+    fn events_of(&self, response: &WatchResponse) -> Result<Vec<(Event, Option<LeaseId>)>, MapError> {
         let wanted =
             |event: &&etcd_client::Event| event.kv().is_some_and(|found| found.mod_revision() as u64 >= self.from.0);
         let event = |event: &etcd_client::Event| {
             let found = event.kv().ok_or(MapError::Unknown)?;
             let value = (event.event_type() == EventType::Put).then(|| found.value().to_vec());
-            Ok(Event { revision: Revision(found.mod_revision() as u64), key: text(found.key())?, value })
+            let event = Event { revision: Revision(found.mod_revision() as u64), key: text(found.key())?, value };
+            Ok((event, lease_of(found)))
         };
         response.events().iter().filter(wanted).map(event).collect()
     }

@@ -9,6 +9,7 @@ use crate::records::{
 };
 use crate::records::{ClusterRecord, DoorsRecord, NodeRelease, Versions};
 use crate::typed::{decode, encode};
+use std::sync::Arc;
 use types::{Epoch, GroupId, Incarnation};
 
 const SECOND: u64 = 1_000_000_000;
@@ -121,11 +122,8 @@ impl Scene {
     }
 
     fn known(&self) -> Known {
-        let item = |(key, value): (&String, &Vec<u8>)| KeyValue {
-            key: key.clone(),
-            value: value.clone(),
-            modified: Revision(1),
-            lease: None,
+        let item = |(key, value): (&String, &Vec<u8>)| {
+            Arc::new(KeyValue { key: key.clone(), value: value.clone(), modified: Revision(1), lease: None })
         };
         Known::of(&Listing { revision: Revision(1), items: self.0.iter().map(item).collect() }, [])
     }

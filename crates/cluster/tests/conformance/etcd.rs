@@ -2,7 +2,7 @@
 
 use crate::certificates::{PASSWORD, Trust, USER, set_password};
 use crate::suite::{self, Subject, answer, put, told};
-use cluster::{EtcdMap, EtcdOptions, Event, MapError, MapStore, Revision, Transaction, Watch};
+use cluster::{Change, EtcdMap, EtcdOptions, Event, MapError, MapStore, Outcome, Revision, Transaction, Watch};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -311,6 +311,48 @@ fn a_long_listing_is_of_one_revision() {
         let expected = (0..5000).map(|at| format!("many/{at:06}"));
         assert!(listing.items.iter().map(|item| item.key.clone()).eq(expected), "{} keys", listing.items.len());
         assert_eq!(answer(|| map.list("")).await.expect("it answers").items.len(), 5002);
+    });
+}
+
+/// What one node has written the other sees in its next listing of all, which is of what it keeps in memory: etcd is not listed again until
+/// the connection was lost.
+#[test]
+fn a_listing_out_of_memory_shows_all_that_was_written_before() {
+    let mut etcd = Etcd::start(1);
+    let (map, other) = (etcd.open(), etcd.open());
+    run(async move {
+        serves(&map).await;
+        serves(&other).await;
+        let lease = answer(|| other.grant(Duration::from_secs(60))).await.expect("granted");
+        answer(|| map.list("")).await.expect("it answers");
+        let pages = map.pages_read();
+        for at in 0..200 {
+            let (kept, gone) = (format!("kept/{at:03}"), format!("gone/{:03}", at - at % 2));
+            let changes = Transaction::new().put(&kept, vec![at as u8]);
+            let changes = if at % 2 == 0 { changes.put(&gone, Vec::new()) } else { changes.delete(&gone) };
+            let Ok(Outcome::Committed(revision)) = other.transact(changes).await else {
+                panic!("one node, no compare")
+            };
+            let all = map.list("").await.expect("it answers");
+            assert!(all.revision >= revision && all.items.iter().any(|item| item.key == kept), "{at}");
+            let of_prefix = map.list("gone/").await.expect("it answers").items;
+            assert_eq!(of_prefix.iter().any(|item| item.key == gone), at % 2 == 0, "{at}");
+            assert!(of_prefix.iter().all(|item| item.key.starts_with("gone/")));
+        }
+        let leased = Change::Put { key: "leased".to_owned(), value: vec![1], lease: Some(lease) };
+        other.transact(Transaction { changes: vec![leased], ..Transaction::new() }).await.expect("put");
+        let (of_memory, of_etcd) = (map.list("").await.expect("it answers"), other.list("").await.expect("it answers"));
+        assert_eq!(of_memory, of_etcd);
+        assert_eq!(of_memory.items.iter().find(|item| item.key == "leased").expect("put").lease, Some(lease));
+        assert_eq!(map.pages_read(), pages, "etcd was not listed again");
+        // Whatever it has come back with is read again.
+        etcd.kill(0);
+        etcd.run(0);
+        serves(&etcd.open()).await;
+        let last = put(&*other, "behind", "").await;
+        let listing = answer(|| map.list("")).await.expect("it answers");
+        assert!(listing.revision >= last && listing.items.iter().any(|item| item.key == "behind"));
+        assert!(map.pages_read() > pages, "it was listed");
     });
 }
 

@@ -100,7 +100,7 @@ fn requests_and_answers_get_lost() {
         assert_eq!(map.transact(make("b")).await, Err(MapError::Unknown));
         map.set_faults(MapFaults::NONE);
         runtime::sleep(SECOND * 60).await;
-        let keys: Vec<_> = list(&*map, "").await.items.into_iter().map(|item| item.key).collect();
+        let keys: Vec<_> = list(&*map, "").await.items.iter().map(|item| item.key.clone()).collect();
         assert_eq!(keys, ["b"], "never done, and done");
         assert_eq!((map.counts().requests_lost, map.counts().answers_lost), (1, 1));
     });
@@ -403,7 +403,7 @@ fn a_restored_map_has_gone_back_in_time() {
 async fn follow(map: Arc<SimMap>, known: Rc<RefCell<BTreeMap<String, Vec<u8>>>>) {
     loop {
         let Ok(listing) = map.list("").await else { continue };
-        *known.borrow_mut() = listing.items.into_iter().map(|item| (item.key, item.value)).collect();
+        *known.borrow_mut() = listing.items.iter().map(|item| (item.key.clone(), item.value.clone())).collect();
         let (mut watch, mut last) = (map.watch("", Revision(listing.revision.0 + 1)), listing.revision);
         loop {
             let events = match watch.next().await {
@@ -465,7 +465,7 @@ fn everything_goes_wrong(seed: u64) -> (u64, cluster::MapCounts) {
     cluster.map.set_faults(MapFaults::NONE);
     cluster.world.run_for(SECOND * 120);
     let is = cluster.on(1, async |map| list(&*map, "").await.items);
-    let is: BTreeMap<_, _> = is.into_iter().map(|item| (item.key, item.value)).collect();
+    let is: BTreeMap<_, _> = is.iter().map(|item| (item.key.clone(), item.value.clone())).collect();
     assert!(!is.is_empty(), "seed {seed}");
     for known in known {
         assert_eq!(*known.borrow(), is, "seed {seed}: who lists again when told to knows what the map holds");

@@ -55,14 +55,13 @@ pub(crate) fn without_secrets(listing: &Listing) -> Value {
 mod tests {
     use super::*;
     use cluster::{KeyValue, Revision};
+    use std::sync::Arc;
 
     #[test]
     fn keys_of_the_cluster_and_of_volumes_are_taken_out_and_what_is_not_known_too() {
-        let item = |key: &str| KeyValue {
-            key: key.to_owned(),
-            value: format!("{{\"secret\":\"MARKED-{key}\"}}").into_bytes(),
-            modified: Revision(1),
-            lease: None,
+        let item = |key: &str| {
+            let value = format!("{{\"secret\":\"MARKED-{key}\"}}").into_bytes();
+            Arc::new(KeyValue { key: key.to_owned(), value, modified: Revision(1), lease: None })
         };
         let data_key = keys::data_key(types::KeyId(7));
         let hidden = [keys::CLUSTER_KEY, &data_key, "something-new/1", "cluster-secret"];

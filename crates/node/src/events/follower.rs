@@ -15,7 +15,7 @@ const STOP_WAIT: Duration = Duration::from_millis(200);
 /// What was heard.
 #[derive(Default)]
 struct Heard {
-    entries: BTreeMap<String, KeyValue>,
+    entries: BTreeMap<String, Arc<KeyValue>>,
     revision: Revision,
     /// Grows with each change; 0: nothing was heard yet.
     version: u64,
@@ -151,8 +151,9 @@ impl Follower {
             heard.revision = heard.revision.max(*revision);
             match value {
                 Some(value) => {
-                    let item = KeyValue { key: key.clone(), value: value.clone(), modified: *revision, lease: None };
-                    heard.entries.insert(key.clone(), item);
+                    let (value, modified) = (value.clone(), *revision);
+                    let item = KeyValue { key: key.clone(), value, modified, lease: None };
+                    heard.entries.insert(key.clone(), Arc::new(item));
                 }
                 None => drop(heard.entries.remove(key)),
             }

@@ -17,9 +17,9 @@ use super::{Assembly, VolumeError};
 use crate::api::{Standing, VolumeInfo};
 use crate::spec::volume_info;
 use cluster::{
-    ClientsRecord, Compression, DEFAULT_SUBSYSTEM, DoorsRecord, FamilyRecord, KeyValue, MapError, NodeSetRecord,
-    PoolRecord, Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, go_on, keys, list,
-    take_families, take_head, take_heads,
+    ClientsRecord, Compression, DEFAULT_SUBSYSTEM, DoorsRecord, FamilyRecord, MapError, NodeSetRecord, PoolRecord,
+    Revision, SessionRecord, VolumeRecord, VolumeState as Life, decode, get, go_on, keys, list, take_families,
+    take_head, take_heads,
 };
 use runtime::{Instant, now};
 use std::cell::RefCell;
@@ -555,9 +555,9 @@ impl Assembly {
         };
         let mut due: BTreeSet<VolumeId> = self.0.heads.known.borrow().keys().copied().collect();
         due.extend(self.0.heads.far.borrow().keys().copied().filter(is_gone));
-        for (at, KeyValue { key, value, .. }) in listing.items.iter().enumerate() {
+        for (at, item) in listing.items.iter().enumerate() {
             go_on(at).await;
-            due.extend(self.hear(key, Some(value)));
+            due.extend(self.hear(&item.key, Some(&item.value)));
         }
         let stores = listing.items.iter().filter_map(|item| item.key.strip_prefix(keys::DEVICES));
         let stores = stores.filter_map(|store| u128::from_str_radix(store, 16).ok().map(StoreId));

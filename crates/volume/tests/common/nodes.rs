@@ -357,6 +357,6 @@ pub fn a_session_that_is_gone_is_said_again(seed: u64) {
     });
     cluster.pass(Duration::from_secs(8));
     let said =
-        |items: &[cluster::KeyValue]| items.iter().map(|item| (item.key.clone(), item.lease)).collect::<Vec<_>>();
+        |items: &[Arc<cluster::KeyValue>]| items.iter().map(|item| (item.key.clone(), item.lease)).collect::<Vec<_>>();
     assert_eq!(said(&sessions()), said(&before));
 }

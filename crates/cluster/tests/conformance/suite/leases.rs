@@ -29,7 +29,7 @@ pub async fn revoked(Subject { map, lease_time, .. }: &Subject<'_>) {
     assert_eq!(get(*map, "revoked/a").await.expect("there").lease, Some(lease));
     let ended = answer(|| map.revoke(lease)).await;
     assert!(matches!(ended, Ok(()) | Err(MapError::NoLease(_))), "{ended:?}");
-    let keys: Vec<_> = list(*map, "revoked/").await.items.into_iter().map(|item| item.key).collect();
+    let keys: Vec<_> = list(*map, "revoked/").await.items.iter().map(|item| item.key.clone()).collect();
     assert_eq!(keys, ["revoked/c"], "its keys went with it, and no other");
     assert_eq!(answer(|| map.keep_alive(lease)).await, Err(MapError::NoLease(lease)));
     let events = told(&mut *map.watch("revoked/", Revision(start.0 + 1)), 5).await;
@@ -85,6 +85,6 @@ pub async fn a_key_leaves_its_lease(subject: &Subject<'_>) {
     let moved = Transaction { changes: under("leaves/b", second).changes, ..Transaction::default() };
     commit(map, moved.expect("leaves/b", found.modified)).await;
     let _ = answer(|| map.revoke(first)).await;
-    let left: Vec<_> = list(map, "leaves/").await.items.into_iter().map(|item| (item.key, item.lease)).collect();
+    let left: Vec<_> = list(map, "leaves/").await.items.iter().map(|item| (item.key.clone(), item.lease)).collect();
     assert_eq!(left, [("leaves/a".to_owned(), None), ("leaves/b".to_owned(), Some(second))]);
 }
