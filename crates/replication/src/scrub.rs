@@ -16,7 +16,7 @@ const LEAVES_PER_STEP: u32 = 64;
 /// Slots that are looked through at once for the leaves of a group.
 const SLOTS_PER_STEP: u32 = 2048;
 /// Blocks that are read at once.
-const READ_BLOCKS: u32 = 64;
+const READ_BLOCKS: u32 = 16;
 
 /// What a member holds of a chunk in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -127,6 +127,8 @@ fn give_back(region: NonNull<Region>) {
 /// is dropped, on whatever thread.
 pub(crate) struct Budget {
     held: AtomicU32,
+    /// When so many are held, who keeps bytes for long keeps a copy.
+    kept_max: u32,
     /// Whether somebody was refused and is to be told of the next release.
     refused: AtomicBool,
     tell: fn(CoreKey),
@@ -134,8 +136,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) const fn new(core: CoreKey, tell: fn(CoreKey)) -> Self {
-        Self { held: AtomicU32::new(0), refused: AtomicBool::new(false), tell, core }
+    pub(crate) const fn new(core: CoreKey, tell: fn(CoreKey), kept_max: u32) -> Self {
+        Self { held: AtomicU32::new(0), kept_max, refused: AtomicBool::new(false), tell, core }
     }
 
     /// Whether fewer than `limit` regions are held. If not, the next release is told.
@@ -294,6 +296,19 @@ impl SharedBuf {
     /// If the range is not inside the buffer.
     pub fn slice(&self, range: Range<usize>) -> Self {
         Self(self.0.another(range))
+    }
+
+    /// The bytes for who keeps them longer than their sender waits for: a copy, where this is memory that a core receives into and much of
+    /// that is held. Four kilobytes may hold a receive buffer of many times their size, and a core that has too few of those reads
+    /// nothing more from its clients.
+    pub fn to_keep(&self) -> Self {
+        // SAFETY: the handle keeps the region alive.
+        let budget = unsafe { self.0.region.as_ref() }.budget.load(Ordering::Relaxed);
+        // SAFETY: a charged budget is `'static`.
+        match unsafe { budget.as_ref() } {
+            Some(budget) if budget.held.load(Ordering::Relaxed) >= budget.kept_max => IoBuf::copy_of(self).freeze(),
+            _ => self.clone(),
+        }
     }
 
     /// The buffer back for writing, if no other handle on its memory is left.

@@ -89,6 +89,15 @@ impl TcpStream {
         }
     }
 
+    /// From now on bytes are received however many received ones the core holds: for a connection by which it hears what lets it go of them.
+    pub fn receive_whatever_is_held(&self) {
+        match self {
+            Self::Uring(stream) => stream.receive_whatever_is_held(),
+            // There is no limit there.
+            Self::Sim(_) => {}
+        }
+    }
+
     /// What has arrived, at least one byte and at most one receive buffer (128 KiB) full; empty at the end of the
     /// stream. Waiting holds no memory: a thousand idle connections cost a thousand small structures.
     /// One receive at a time per connection. Dropping the future loses nothing: the next receive takes what came.

@@ -189,6 +189,13 @@ fn receives_wait_when_too_many_buffers_are_held_and_go_on_when_they_come_back() 
         }
         client.send(&mut vec![bytes(10, 77)]).await.expect("sends");
         timeout(Duration::from_millis(20), server.recv()).await.expect_err("the limit is reached");
+        // What lets the core go of them is heard all the same.
+        let (other, hears) = pair().await;
+        hears.receive_whatever_is_held();
+        for seed in 0..3 {
+            other.send(&mut vec![bytes(10, seed)]).await.expect("sends");
+            assert_eq!(&*hears.recv().await.expect("receives"), &*bytes(10, seed));
+        }
         let last = held.pop().expect("many are held");
         std::thread::spawn(move || drop(last)); // freed on another thread: this core is told
         assert_eq!(&*server.recv().await.expect("goes on"), &*bytes(10, 77));

@@ -25,7 +25,7 @@ const UNITS_UNDER_WAY: usize = 4;
 /// What is waited for is looked at again after so long: whether there is anything to wait for.
 const LOOK: Duration = Duration::from_millis(100);
 /// Blocks of one part.
-const PART_BLOCKS_MAX: u32 = 64;
+const PART_BLOCKS_MAX: u32 = 16;
 
 /// A leaf of a unit, and the key of what is new in its layer.
 type Taken = (LayerId, KeyId, LeafImage);

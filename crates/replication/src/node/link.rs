@@ -131,6 +131,8 @@ impl Link {
 
     pub(crate) fn set_stream(&self, stream: &TcpStream, agreed: Agreed) {
         self.agreed.set(agreed);
+        // By what comes here this node hears that what its clients have sent is done.
+        stream.receive_whatever_is_held();
         *self.stream.borrow_mut() = Some(stream.clone());
     }
 

@@ -3,6 +3,7 @@
 //! A message is a push under a short lock; the core's thread takes all of them at once, in its turn. A system call
 //! (one byte of an eventfd) is made only for a core that sleeps.
 
+use super::receive::{KEPT_PART, Size};
 use crate::buf::Budget;
 use crate::core::{CoreKey, LocalFuture};
 use crate::task::TaskKey;
@@ -82,7 +83,8 @@ impl Mailbox {
             sleeping: AtomicBool::new(false),
             bell,
             bell_count: AtomicU64::new(0),
-            receive_budgets: [Budget::new(key, nudge), Budget::new(key, nudge)],
+            receive_budgets: [Size::Small, Size::Large]
+                .map(|size| Budget::new(key, nudge, size.held_max() / KEPT_PART)),
         })
     }
 

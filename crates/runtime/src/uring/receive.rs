@@ -2,8 +2,9 @@
 //!
 //! Two rings of buffers are shared by all connections of a core: a receive names no buffer, so a connection that
 //! waits holds none. A buffer taken by the kernel leaves with the completion and a fresh one takes its place. What has
-//! left is counted until its last handle is dropped, wherever that is; at the limit no fresh one comes and receives
-//! wait, which is how a core stops reading when it can not keep up.
+//! left is counted until its last handle is dropped, wherever that is; at the limit receives wait, which is how a core stops
+//! reading when it can not keep up. A connection by which others say what is done goes on: what the core holds is held until it hears
+//! that. Who keeps bytes for longer keeps copies from a quarter of the limit on ([`SharedBuf::to_keep`](crate::SharedBuf::to_keep)).
 //!
 //! | ring | buffers | for |
 //! |---|---|---|
@@ -34,6 +35,8 @@ const LITTLE_BYTES: usize = SMALL_BUFFER_BYTES / 2 + (1 << 10);
 const OFFERED_MIN: u16 = 4;
 /// Turns after which more offered than needed are taken for too many.
 const TURNS_PER_LOOK: u32 = 1024;
+/// The part of what tasks may hold that is left to those who keep it for long.
+pub(super) const KEPT_PART: u32 = 4;
 /// Set in the ids of small buffers: a completion says which buffer it took, not of which ring.
 const SMALL_ID: u16 = 1 << 15;
 
@@ -74,9 +77,9 @@ impl Size {
         }
     }
 
-    /// Buffers that a core's tasks may hold: of large ones 64 MiB, as much as a door lets be in flight per core, and
-    /// half of that of small ones.
-    fn held_max(self) -> u32 {
+    /// Buffers that a core's tasks may hold, and a few more: receives that have begun end. Of large ones 64 MiB, as much as a door lets be
+    /// in flight per core, and half of that of small ones.
+    pub(super) fn held_max(self) -> u32 {
         match self {
             Self::Small => ((32 << 20) / SMALL_BUFFER_BYTES) as u32,
             Self::Large => ((64 << 20) / RECEIVE_BUFFER_BYTES) as u32,
@@ -122,13 +125,15 @@ impl ReceiveRings {
         self.small.demand.start_turn(Size::Small.entries());
         self.large.demand.start_turn(Size::Large.entries());
         self.refill();
-    }
-
-    /// Offers as many buffers as turns need, as far as the limits allow, and wakes who waits for one.
-    fn refill(&mut self) {
-        if self.small.refill() | self.large.refill() {
+        if !self.waiting.is_empty() && (self.small.has_room() || self.large.has_room()) {
             self.waiting.drain(..).for_each(Waker::wake);
         }
+    }
+
+    /// Offers as many buffers as turns need.
+    fn refill(&mut self) {
+        self.small.refill();
+        self.large.refill();
     }
 
     /// A receive found no buffer: offer more. Most often others took all within one turn, and there are some by now.
@@ -143,16 +148,17 @@ impl ReceiveRings {
         self.ring(size).take(id & !SMALL_ID, len)
     }
 
-    /// A large buffer to receive into without the ring, counted like one of the ring's; `None` at the limit.
-    pub(super) fn take_apart(&self) -> Option<IoBuf> {
-        self.large.take_apart()
+    /// A large buffer to receive into without the ring, counted like one of the ring's; `None` at the limit, for who waits there.
+    pub(super) fn take_apart(&self, goes_on: bool) -> Option<IoBuf> {
+        (goes_on || self.large.has_room()).then(|| self.large.take_apart())
     }
 
-    /// Which buffers there are to receive into: those wanted, or the others. If there are none, `waker` is told when one
-    /// comes.
-    pub(super) fn ready_or_wait(&mut self, wanted: Size, waker: &Waker) -> Option<Size> {
+    /// Which buffers there are to receive into: those wanted, or the others. At the limits `waker` is told when one comes back, of who
+    /// waits there.
+    pub(super) fn ready_or_wait(&mut self, wanted: Size, goes_on: bool, waker: &Waker) -> Option<Size> {
         self.refill();
-        let ready = [wanted, Size::Large, Size::Small].into_iter().find(|size| self.ring(*size).in_ring() > 0);
+        let is_ready = |ring: &ReceiveRing| ring.in_ring() > 0 && (goes_on || ring.has_room());
+        let ready = [wanted, Size::Large, Size::Small].into_iter().find(|size| is_ready(self.ring(*size)));
         if ready.is_none() {
             self.waiting.push(waker.clone());
         }
@@ -194,26 +200,24 @@ impl ReceiveRing {
         Ok(ring)
     }
 
-    /// Returns whether there are more buffers than before.
-    fn refill(&mut self) -> bool {
+    fn refill(&mut self) {
         let before = self.tail;
-        while self.in_ring() < self.demand.offered && self.has_room() {
+        while self.in_ring() < self.demand.offered {
             let id = self.missing.pop().expect("no more are offered than there are entries");
             self.offer(id, IoBuf::new(self.size.bytes()));
         }
         if self.tail != before {
             self.publish();
         }
-        self.tail != before
     }
 
     fn in_ring(&self) -> u16 {
         self.size.entries() - self.missing.len() as u16
     }
 
-    /// Whether there may be one more.
+    /// Whether tasks may hold one more.
     fn has_room(&self) -> bool {
-        self.budget.has_room(self.size.held_max() - u32::from(self.in_ring()))
+        self.budget.has_room(self.size.held_max())
     }
 
     fn offer(&mut self, id: u16, mut buffer: IoBuf) {
@@ -248,13 +252,10 @@ impl ReceiveRing {
         Some(buffer)
     }
 
-    fn take_apart(&self) -> Option<IoBuf> {
-        if !self.has_room() {
-            return None;
-        }
+    fn take_apart(&self) -> IoBuf {
         let mut buffer = IoBuf::new(self.size.bytes());
         buffer.charge(self.budget);
-        Some(buffer)
+        buffer
     }
 }
 

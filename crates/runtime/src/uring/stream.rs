@@ -43,6 +43,8 @@ struct Inner {
     receiving: RefCell<Option<Operation>>,
     /// Which buffers it takes, or the next one is to take.
     receive_size: Cell<Size>,
+    /// It receives whatever the core's tasks hold.
+    goes_on: Cell<bool>,
     /// Bytes received and not yet handed out.
     left_over: RefCell<Option<SharedBuf>>,
     /// Full buffers received one after the other without a look at anything else.
@@ -71,6 +73,7 @@ impl UringStream {
             local: detached.local,
             receiving: RefCell::default(),
             receive_size: Cell::default(),
+            goes_on: Cell::default(),
             left_over: RefCell::new(detached.left_over),
             in_a_row: Cell::new(0),
             sends_at_once: Cell::new(0),
@@ -118,6 +121,10 @@ impl UringStream {
         let owner = Owner::Socket(self.0.socket.clone());
         // SAFETY: vouched for by the caller.
         unsafe { self.0.reactor.start(entry, owner, Nature::Open, resources) }
+    }
+
+    pub(crate) fn receive_whatever_is_held(&self) {
+        self.0.goes_on.set(true);
     }
 
     pub(crate) async fn recv(&self) -> io::Result<SharedBuf> {
@@ -169,7 +176,7 @@ impl UringStream {
         if !(1..RECEIVES_IN_A_ROW_MAX).contains(&in_a_row) {
             return None;
         }
-        let mut buf = self.0.reactor.receive_rings().take_apart()?;
+        let mut buf = self.0.reactor.receive_rings().take_apart(self.0.goes_on.get())?;
         self.0.reactor.count(|counters| counters.inline_operations += 1);
         // SAFETY: pointer and length are of `buf`.
         let count = unsafe { libc::recv(self.fd().0, buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) };
@@ -186,7 +193,8 @@ impl UringStream {
 
     async fn start_receive(&self) {
         let wanted = self.0.receive_size.get();
-        let size = poll_fn(|cx| match self.0.reactor.receive_rings().ready_or_wait(wanted, cx.waker()) {
+        let goes_on = self.0.goes_on.get();
+        let size = poll_fn(|cx| match self.0.reactor.receive_rings().ready_or_wait(wanted, goes_on, cx.waker()) {
             Some(size) => Poll::Ready(size),
             None => Poll::Pending,
         })
