@@ -5,7 +5,7 @@
 //!                                                                               of as many as went at most before
 //! ```
 //!
-//! While clients are quiet nothing is held back. When the slow ones of their writes, one in twenty, take longer than they do without it, the
+//! While clients are quiet nothing is held back. When the slow ones of their writes, one in fifty, take longer than they do without it, the
 //! share falls by a third each period; when they do not, it rises again. It never falls below a tenth: a copy that is missing is a
 //! risk as well. How long they take without it is learnt while nothing goes: of clients that come when something does, or have changed
 //! since, in a pause that is made for it.
@@ -19,9 +19,14 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Least and most of what can go, in thousandths.
 const SHARE_MIN: u64 = 100;
 const SHARE_MAX: u64 = 1000;
+/// Blocks that go at a time, while clients are quiet and while they are not.
+const BLOCKS_AT_ONCE: u32 = 64;
+const BLOCKS_BESIDE_CLIENTS: u32 = 16;
 /// Clients are slowed down when the slow ones of their writes take so many times as long as without recovery, and this much longer: in tenths.
-const SLOWER_TENTHS: u64 = 15;
-const SLOWER_NS: u64 = 100_000;
+const SLOWER_TENTHS: u64 = 13;
+const SLOWER_NS: u64 = 50_000;
+/// The slow ones are one in so many.
+const SLOW_PART: u32 = 50;
 /// A wait is looked at again after so long.
 const LOOK: Duration = Duration::from_millis(2);
 /// How clients fare without recovery is learnt again after so long, in so many periods in which nothing goes: what was under way ends in
@@ -40,8 +45,9 @@ pub(crate) struct Pace {
     /// Something went in the period before: this one shows how much can.
     is_whole: Cell<bool>,
     share: Cell<u64>,
-    /// Commits of clients in this period.
+    /// Commits of clients in this period, and whether there were any in the one before.
     timed: RefCell<Took>,
+    has_clients: Cell<bool>,
     /// How long the slow ones take while nothing else goes, ns; 0: not known. When that was learnt.
     alone_ns: Cell<u64>,
     learnt: Cell<Instant>,
@@ -58,6 +64,7 @@ impl Default for Pace {
             is_whole: Cell::new(false),
             share: Cell::new(SHARE_MAX),
             timed: RefCell::default(),
+            has_clients: Cell::new(false),
             alone_ns: Cell::new(0),
             learnt: Cell::default(),
             pauses: Cell::new(0),
@@ -70,6 +77,11 @@ impl Pace {
     pub(crate) fn committed_after(&self, took: Duration, at: Instant) {
         self.look(at);
         self.timed.borrow_mut().note(took);
+    }
+
+    /// Blocks that go at a time: clients wait behind few.
+    pub(crate) fn blocks_at_once(&self) -> u32 {
+        if self.has_clients.get() { BLOCKS_BESIDE_CLIENTS } else { BLOCKS_AT_ONCE }
     }
 
     /// Waits until so many bytes may go.
@@ -104,6 +116,7 @@ impl Pace {
         }
         self.began.set(at);
         let (spent, took) = (self.spent.replace(0), self.timed.take().slow_ns());
+        self.has_clients.set(took.is_some());
         let (share, most) = (self.share.get(), self.most.get());
         let is_whole = self.is_whole.replace(spent > 0) && spent > 0;
         let pauses = self.pauses.replace(self.pauses.get().saturating_sub(1));
@@ -160,9 +173,9 @@ impl Took {
         self.all += 1;
     }
 
-    /// So long took all but one in twenty; none: nothing was timed.
+    /// So long took all but the slow ones; none: nothing was timed.
     fn slow_ns(&self) -> Option<u64> {
-        let mut left = self.all.checked_sub(1)? / 20 + 1;
+        let mut left = self.all.checked_sub(1)? / SLOW_PART + 1;
         let slow = self.counts.iter().rposition(|count| {
             left = left.saturating_sub(*count);
             left == 0
@@ -261,7 +274,7 @@ mod tests {
             took.note(Duration::from_micros(us));
         }
         let slow = took.slow_ns().expect("some were timed");
-        assert!((84_000..=95_000).contains(&slow), "{slow}");
+        assert!((87_000..=99_000).contains(&slow), "{slow}");
         took.note(Duration::ZERO);
         assert!(took.slow_ns().is_some());
     }
