@@ -6,7 +6,7 @@
 //! ```
 //!
 //! While clients are quiet nothing is held back. When the slow ones of their writes, one in fifty, take longer than they do without it, the
-//! share falls by a third each period; when they do not, it rises again. It never falls below a tenth: a copy that is missing is a
+//! share falls by a third each period; when they do not, it rises again, slowly. It never falls below a tenth: a copy that is missing is a
 //! risk as well. How long they take without it is learnt while nothing goes: of clients that come when something does, or have changed
 //! since, in a pause that is made for it.
 
@@ -19,6 +19,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Least and most of what can go, in thousandths.
 const SHARE_MIN: u64 = 100;
 const SHARE_MAX: u64 = 1000;
+/// What it rises by in a period: it takes seconds to be whole again.
+const RISE: u64 = 16;
 /// Blocks that go at a time, while clients are quiet and while they are not.
 const BLOCKS_AT_ONCE: u32 = 64;
 const BLOCKS_BESIDE_CLIENTS: u32 = 16;
@@ -147,7 +149,7 @@ impl Pace {
             self.share.set(match is_slower {
                 true if most == 0 => SHARE_MAX,
                 true => (share * 2 / 3).max(SHARE_MIN),
-                false => (share + share / 8).min(SHARE_MAX),
+                false => (share + RISE).min(SHARE_MAX),
             });
         }
     }

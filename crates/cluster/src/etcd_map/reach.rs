@@ -7,7 +7,9 @@ use super::EtcdOptions;
 use super::errors::told;
 use crate::map::{MapError, Revision};
 use crate::records::keys;
-use etcd_client::{Client, ConnectOptions, GetOptions, OpenSslClientConfig, ResponseHeader};
+use etcd_client::{
+    BalancedChannelBuilder, Channel, Client, ConnectOptions, GetOptions, OpenSslClientConfig, ResponseHeader,
+};
 use openssl::error::ErrorStack;
 use openssl::pkey::PKey;
 use openssl::x509::X509;
@@ -16,6 +18,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::sync::mpsc::Sender;
+use tonic::codegen::http::Uri;
+use tonic::transport::Endpoint;
+use tonic::transport::channel::Change;
 
 /// A member that takes no connection within this is left for another.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
@@ -25,12 +31,28 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// See the module.
 pub(super) struct Reach {
     endpoints: Vec<String>,
-    connect: ConnectOptions,
+    options: ConnectOptions,
     at: Mutex<At>,
     /// etcd's own id, as its first member said it; 0: none has.
     cluster: AtomicU64,
     /// A member was of another etcd: another is asked next.
     is_astray: AtomicBool,
+}
+
+/// A transport that sends each part of a request at once. The one for TLS that etcd's client brings, and takes without TLS as well, leaves
+/// parts to Nagle's algorithm: one waits up to 40 ms until the other end has acknowledged what was sent before.
+struct AtOnce;
+
+impl BalancedChannelBuilder for AtOnce {
+    type Error = etcd_client::Error;
+
+    fn balanced_channel(
+        self,
+        buffer_size: usize,
+    ) -> Result<(Channel, Sender<Change<Uri, Endpoint>>), etcd_client::Error> {
+        let (channel, endpoints) = tonic::transport::Channel::balance_channel(buffer_size);
+        Ok((Channel::Tonic(channel), endpoints))
+    }
 }
 
 #[derive(Default)]
@@ -51,11 +73,19 @@ impl Reach {
         }
         Ok(Self {
             endpoints: options.endpoints.clone(),
-            connect: connect_options(options)?,
+            options: connect_options(options)?,
             at: Mutex::default(),
             cluster: AtomicU64::new(0),
             is_astray: AtomicBool::new(false),
         })
+    }
+
+    async fn connect(&self, endpoint: &str) -> Result<Client, etcd_client::Error> {
+        let options = Some(self.options.clone());
+        match endpoint.starts_with("https://") {
+            true => Client::connect([endpoint], options).await,
+            false => Client::connect_with_balanced_channel([endpoint], options, AtOnce).await,
+        }
     }
 
     /// A connection, and its turn: to be told if it fails.
@@ -65,8 +95,7 @@ impl Reach {
             return Ok((at.turn, client.clone()));
         }
         let endpoint = &self.endpoints[at.turn % self.endpoints.len()];
-        let connected =
-            tokio::time::timeout(CONNECT_WAIT, Client::connect([endpoint], Some(self.connect.clone()))).await;
+        let connected = tokio::time::timeout(CONNECT_WAIT, self.connect(endpoint)).await;
         match connected.unwrap_or(Err(etcd_client::Error::Internal("no answer".to_owned()))) {
             Ok(client) => {
                 if let Err(error) = self.ask_which(&client).await {
@@ -122,7 +151,7 @@ impl Reach {
     /// Whether this one answers, over a connection of its own.
     pub(super) async fn answers(&self, endpoint: &str) -> bool {
         let ask = async {
-            let client = Client::connect([endpoint], Some(self.connect.clone())).await.ok()?;
+            let client = self.connect(endpoint).await.ok()?;
             // Answered by the member alone, whoever leads.
             let options = GetOptions::new().with_serializable().with_keys_only();
             client.kv_client().get(keys::CLUSTER, Some(options)).await.ok()
