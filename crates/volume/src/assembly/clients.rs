@@ -55,7 +55,7 @@ pub(super) struct Wishes {
     wanted: RefCell<BTreeMap<VolumeId, Instant>>,
     /// Volumes whose home is ready for them, since when and why.
     homesick: RefCell<BTreeMap<VolumeId, (Instant, Home)>>,
-    /// When this node has last tried to give one away, sent it home, or taken it from a silent head.
+    /// When this node has last tried to give one away, sent it home; or has taken it from a silent head.
     given: RefCell<BTreeMap<VolumeId, Instant>>,
     sent_home: RefCell<BTreeMap<VolumeId, Instant>>,
     taken: RefCell<BTreeMap<VolumeId, Instant>>,
@@ -225,7 +225,7 @@ impl Assembly {
         };
         let wanted: Vec<&Rc<VolumeRecord>> = volumes.iter().filter(is_wanted).collect();
         wishes.wanted.borrow_mut().retain(|id, _| wanted.iter().any(|volume| volume.id == *id));
-        let mut due = BTreeMap::new();
+        let (mut due, mut of_silent) = (BTreeMap::new(), Vec::new());
         for volume in wanted {
             let (is_alive, is_used) = (heads.is_alive(volume.head), wishes.uses(volume.head, volume));
             let is_silent = is_alive && self.is_silent_head(volume);
@@ -233,9 +233,7 @@ impl Assembly {
                 wishes.wanted.borrow_mut().remove(&volume.id);
             }
             let since = *wishes.wanted.borrow_mut().entry(volume.id).or_insert_with(now);
-            if is_silent {
-                wishes.taken.borrow_mut().insert(volume.id, now());
-            }
+            of_silent.extend(is_silent.then_some(volume.id));
             if !is_alive || is_silent || !is_used && now().since(since) >= GIVES_WITHIN {
                 due.insert(volume.id, volume.volume_epoch);
             }
@@ -248,8 +246,13 @@ impl Assembly {
             due.keys()
         );
         let is_due = |volume: &VolumeRecord| due.get(&volume.id) == Some(&volume.volume_epoch);
-        if let Err(error) = self.take(is_due, |_| false).await {
-            log::warn!("volumes that hosts wait for were not taken: {error}");
+        match self.take(is_due, |_| false).await {
+            // What was not taken is tried again, and not in a minute only: the map may be electing a leader.
+            Ok(taken) => {
+                let of_silent = taken.into_iter().filter(|id| of_silent.contains(id));
+                wishes.taken.borrow_mut().extend(of_silent.map(|id| (id, now())));
+            }
+            Err(error) => log::warn!("volumes that hosts wait for were not taken: {error}"),
         }
     }
 

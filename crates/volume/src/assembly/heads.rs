@@ -319,12 +319,12 @@ impl Assembly {
         Ok(())
     }
 
-    /// Makes this node the head of the volumes that are due, and serves them; and the keeper of families.
+    /// Makes this node the head of the volumes that are due, and serves them; and the keeper of families. Returns which volumes.
     pub(super) async fn take(
         &self,
         is_due: impl Fn(&VolumeRecord) -> bool,
         is_to_keep: impl Fn(&FamilyRecord) -> bool,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<Vec<VolumeId>, VolumeError> {
         let families = take_families(&*self.0.map, self.0.id, is_to_keep).await?;
         families.iter().for_each(|family| self.0.heads.have_kept(family));
         let taken = self.take_volumes(is_due).await;
@@ -334,13 +334,13 @@ impl Assembly {
     }
 
     /// One that is being changed waits for the next look.
-    async fn take_volumes(&self, is_due: impl Fn(&VolumeRecord) -> bool) -> Result<(), VolumeError> {
+    async fn take_volumes(&self, is_due: impl Fn(&VolumeRecord) -> bool) -> Result<Vec<VolumeId>, VolumeError> {
         let all = list::<VolumeRecord>(&*self.0.map, keys::VOLUMES).await?;
         let due = all.into_iter().map(|found| found.record).filter(&is_due).map(|volume| volume.id);
         let alone = self.0.changing.those_free(due);
         let taken = take_heads(&*self.0.map, self.0.id, |volume| alone.is_with(volume.id) && is_due(volume)).await?;
         self.serve_taken(&taken).await;
-        Ok(())
+        Ok(taken.into_iter().map(|volume| volume.id).collect())
     }
 
     /// This node is the head of these since now.
@@ -719,7 +719,7 @@ impl Assembly {
             if let Some((gone, due)) = self.whose_turn_it_is() {
                 let is_due = |volume: &VolumeRecord| due.get(&volume.id) == Some(&volume.head);
                 match self.take(is_due, |family: &FamilyRecord| gone.contains(&family.keeper)).await {
-                    Ok(()) => log::info!("this node takes over from nodes that are gone: {} volumes", due.len()),
+                    Ok(taken) => log::info!("this node takes over from nodes that are gone: {} volumes", taken.len()),
                     Err(error) => log::warn!("volumes of nodes that are gone were not taken over: {error}"),
                 }
             }
