@@ -1,17 +1,16 @@
 //! How fast goes what no client waits for: catch-up and scrub of a core share one budget.
 //!
 //! ```text
-//!   clients' commits ── how long the slow ones took ──► share: 10 % … 100 % ──► bytes that may go in this period, evenly,
-//!                                                                               of as many as went at most before
+//!   clients' commits ── how long each took ──► share: 10 % … 100 % ──► bytes that may go in this period
+//!                                                                      of as many as went at most before
 //! ```
 //!
-//! While clients are quiet nothing is held back. When the slow ones of their writes, one in fifty, take longer than they do without it, the
-//! share falls by a third each period; when they do not, it rises again, slowly. It never falls below a tenth: a copy that is missing is a
-//! risk as well. How long they take without it is learnt while nothing goes: of clients that come when something does, or have changed
-//! since, in a pause that is made for it.
+//! While clients are quiet nothing is held back. When their writes take longer than they do without it, the share falls
+//! by a third each period; when they do not, it rises again. It never falls below a tenth: a copy that is missing is a risk
+//! as well.
 
 use runtime::{Instant, now};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::time::Duration;
 
 /// The share is looked at so often.
@@ -19,22 +18,11 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Least and most of what can go, in thousandths.
 const SHARE_MIN: u64 = 100;
 const SHARE_MAX: u64 = 1000;
-/// What it rises by in a period: it takes seconds to be whole again.
-const RISE: u64 = 16;
-/// Blocks that go at a time, while clients are quiet and while they are not.
-const BLOCKS_AT_ONCE: u32 = 64;
-const BLOCKS_BESIDE_CLIENTS: u32 = 16;
-/// Clients are slowed down when the slow ones of their writes take so many times as long as without recovery, and this much longer: in tenths.
-const SLOWER_TENTHS: u64 = 13;
-const SLOWER_NS: u64 = 50_000;
-/// The slow ones are one in so many.
-const SLOW_PART: u32 = 50;
+/// Clients are slowed down when their writes take so many times as long as without recovery, and this much longer.
+const SLOWER: u64 = 2;
+const SLOWER_NS: u64 = 200_000;
 /// A wait is looked at again after so long.
-const LOOK: Duration = Duration::from_millis(2);
-/// How clients fare without recovery is learnt again after so long, in so many periods in which nothing goes: what was under way ends in
-/// the first.
-const LEARN_AFTER: Duration = Duration::from_secs(10);
-const LEARN_PERIODS: u32 = 2;
+const LOOK: Duration = Duration::from_millis(5);
 
 /// See the module.
 pub(crate) struct Pace {
@@ -47,14 +35,10 @@ pub(crate) struct Pace {
     /// Something went in the period before: this one shows how much can.
     is_whole: Cell<bool>,
     share: Cell<u64>,
-    /// Commits of clients in this period, and whether there were any in the one before.
-    timed: RefCell<Took>,
-    has_clients: Cell<bool>,
-    /// How long the slow ones take while nothing else goes, ns; 0: not known. When that was learnt.
+    /// Commits of clients in this period: how many were timed, and how long they took together.
+    timed: Cell<(u64, u64)>,
+    /// How long one takes while nothing else goes, ns; 0: not known.
     alone_ns: Cell<u64>,
-    learnt: Cell<Instant>,
-    /// Periods in which nothing goes, for that.
-    pauses: Cell<u32>,
 }
 
 impl Default for Pace {
@@ -65,11 +49,8 @@ impl Default for Pace {
             most: Cell::new(0),
             is_whole: Cell::new(false),
             share: Cell::new(SHARE_MAX),
-            timed: RefCell::default(),
-            has_clients: Cell::new(false),
+            timed: Cell::new((0, 0)),
             alone_ns: Cell::new(0),
-            learnt: Cell::default(),
-            pauses: Cell::new(0),
         }
     }
 }
@@ -78,12 +59,8 @@ impl Pace {
     /// A client's write was committed so long after it was given its place.
     pub(crate) fn committed_after(&self, took: Duration, at: Instant) {
         self.look(at);
-        self.timed.borrow_mut().note(took);
-    }
-
-    /// Blocks that go at a time: clients wait behind few.
-    pub(crate) fn blocks_at_once(&self) -> u32 {
-        if self.has_clients.get() { BLOCKS_BESIDE_CLIENTS } else { BLOCKS_AT_ONCE }
+        let (count, sum) = self.timed.get();
+        self.timed.set((count + 1, sum.saturating_add(took.as_nanos() as u64)));
     }
 
     /// Waits until so many bytes may go.
@@ -93,15 +70,11 @@ impl Pace {
         }
     }
 
-    /// Takes so many bytes out of the period's budget, if there is any left by now.
+    /// Takes so many bytes out of the period's budget, if there is any left.
     fn takes(&self, bytes: u64, at: Instant) -> bool {
         self.look(at);
-        if self.pauses.get() > 0 {
-            return false;
-        }
         let share = self.share.get();
-        let passed = at.since(self.began.get()).min(PERIOD).as_micros() as u64;
-        let may = self.most.get() * share / SHARE_MAX * passed / PERIOD.as_micros() as u64;
+        let may = self.most.get() * share / SHARE_MAX;
         // The first of a period always goes: however large a piece is, it is not held for ever.
         let goes = share == SHARE_MAX || self.spent.get() == 0 || self.spent.get() + bytes <= may;
         if goes {
@@ -117,72 +90,33 @@ impl Pace {
             return;
         }
         self.began.set(at);
-        let (spent, took) = (self.spent.replace(0), self.timed.take().slow_ns());
-        self.has_clients.set(took.is_some());
+        let (spent, (count, sum)) = (self.spent.replace(0), self.timed.replace((0, 0)));
         let (share, most) = (self.share.get(), self.most.get());
         let is_whole = self.is_whole.replace(spent > 0) && spent > 0;
-        let pauses = self.pauses.replace(self.pauses.get().saturating_sub(1));
         if passed >= 2 * PERIOD {
             // Nothing went for a while, and nobody was timed beside it.
             self.share.set(SHARE_MAX);
-            self.pauses.set(0);
             return;
         }
         if share == SHARE_MAX && is_whole {
             self.most.set(spent.max(most - most / 64));
         }
-        let Some(took) = took else {
+        let Some(mean) = sum.checked_div(count) else {
             self.share.set(SHARE_MAX);
-            self.pauses.set(0);
             return;
         };
         let alone = self.alone_ns.get();
-        if spent == 0 && pauses <= 1 {
-            // The mean of some periods: one alone is noise. Of pauses there are few.
-            let before = if pauses > 0 { 1 } else { 7 };
-            self.alone_ns.set(if alone == 0 { took } else { (before * alone + took) / (before + 1) });
-            self.learnt.set(at);
-        } else if spent > 0 && (alone == 0 || at.since(self.learnt.get()) >= LEARN_AFTER) {
-            self.pauses.set(LEARN_PERIODS);
-        } else if spent > 0 {
-            let is_slower = took > SLOWER_TENTHS * alone / 10 + SLOWER_NS;
-            self.share.set(match is_slower {
-                true if most == 0 => SHARE_MAX,
-                true => (share * 2 / 3).max(SHARE_MIN),
-                false => (share + RISE).min(SHARE_MAX),
-            });
+        if spent == 0 {
+            // The mean of some periods: one alone is noise.
+            self.alone_ns.set(if alone == 0 { mean } else { (7 * alone + mean) / 8 });
+            return;
         }
-    }
-}
-
-/// How long commits took: how many, by powers of two of ns in eighths.
-struct Took {
-    counts: [u32; 512],
-    all: u32,
-}
-
-impl Default for Took {
-    fn default() -> Self {
-        Self { counts: [0; 512], all: 0 }
-    }
-}
-
-impl Took {
-    fn note(&mut self, took: Duration) {
-        let ns = (took.as_nanos() as u64).max(8);
-        let power = ns.ilog2();
-        self.counts[(power * 8) as usize + (ns >> (power - 3) & 7) as usize] += 1;
-        self.all += 1;
-    }
-
-    /// So long took all but the slow ones; none: nothing was timed.
-    fn slow_ns(&self) -> Option<u64> {
-        let mut left = self.all.checked_sub(1)? / SLOW_PART + 1;
-        let slow = self.counts.iter().rposition(|count| {
-            left = left.saturating_sub(*count);
-            left == 0
-        })?;
-        Some((8 + slow as u64 % 8) << (slow / 8 - 3))
+        let is_slower = alone > 0 && mean > SLOWER * alone + SLOWER_NS;
+        self.share.set(match is_slower {
+            true if self.most.get() == 0 => SHARE_MAX,
+            true => (share * 2 / 3).max(SHARE_MIN),
+            false => (share + share / 8).min(SHARE_MAX),
+        });
     }
 }
 
@@ -237,48 +171,6 @@ mod tests {
         assert!((4 * PIECE..=7 * PIECE).contains(&went), "{went} bytes of {} per period", 50 * PIECE);
         // And all of it again when they are quiet.
         assert!(run(&pace, &mut clock, 4, |_| None) >= 40 * PIECE);
-    }
-
-    /// Most are as fast as ever.
-    #[test]
-    fn a_few_slow_writes_hold_it_back() {
-        let (pace, mut clock) = (Pace::default(), Instant(1_000_000_000));
-        for _ in 0..100 {
-            clock = Instant(clock.0 + 10_000_000);
-            pace.committed_after(Duration::from_micros(300), clock);
-        }
-        let at = Cell::new(0);
-        let went = run(&pace, &mut clock, 20, |_| {
-            at.set(at.get() + 1);
-            Some(Duration::from_micros(if at.get() % 10 == 0 { 5000 } else { 300 }))
-        });
-        assert!(went <= 7 * PIECE, "{went} bytes of {} per period", 50 * PIECE);
-    }
-
-    /// How they fare without it is learnt in a pause, again and again.
-    #[test]
-    fn clients_that_come_while_something_is_copied_are_not_slowed_down_for_long() {
-        let (pace, mut clock) = (Pace::default(), Instant(1_000_000_000));
-        run(&pace, &mut clock, 10, |_| None);
-        let slow = |went| Some(Duration::from_micros(if went > 0 { 9000 } else { 300 }));
-        let went = run(&pace, &mut clock, 25, slow);
-        assert!((4 * PIECE..=7 * PIECE).contains(&went), "{went} bytes of {} per period", 50 * PIECE);
-        // Others come, whose writes take as long with it as without.
-        let went = run(&pace, &mut clock, 450, |_| Some(Duration::from_millis(9)));
-        assert!(went >= 40 * PIECE, "{went} bytes of {} per period", 50 * PIECE);
-    }
-
-    #[test]
-    fn slow_commits_are_told_within_an_eighth() {
-        let mut took = Took::default();
-        assert_eq!(took.slow_ns(), None);
-        for us in 1..=100 {
-            took.note(Duration::from_micros(us));
-        }
-        let slow = took.slow_ns().expect("some were timed");
-        assert!((87_000..=99_000).contains(&slow), "{slow}");
-        took.note(Duration::ZERO);
-        assert!(took.slow_ns().is_some());
     }
 
     #[test]

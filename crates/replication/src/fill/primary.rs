@@ -24,6 +24,8 @@ use types::{BlockRange, ChunkId, Incarnation, KeyId, LayerId, Mutant, Seq, Store
 const UNITS_UNDER_WAY: usize = 4;
 /// What is waited for is looked at again after so long: whether there is anything to wait for.
 const LOOK: Duration = Duration::from_millis(100);
+/// Blocks of one part.
+const PART_BLOCKS_MAX: u32 = 64;
 
 /// A leaf of a unit, and the key of what is new in its layer.
 type Taken = (LayerId, KeyId, LeafImage);
@@ -371,7 +373,7 @@ impl Attempt {
                 ImageBlock::Stored => {
                     let mut first = u32::from(range.first);
                     while first < range.end() {
-                        let count = self.core.pace().blocks_at_once().min(range.end() - first);
+                        let count = PART_BLOCKS_MAX.min(range.end() - first);
                         let range = BlockRange::new(first, count);
                         self.core.pace().wait_for(range.bytes()).await;
                         let part = stored_part(&image, range, (unit, layer, key)).await;
