@@ -3,7 +3,6 @@
 # model, the simulator's workloads, and tests that are made for one bug each. A bug that nothing tries is not caught.
 #   tools/mutants.sh                all of them; two of them in clusters of processes, too
 #   tools/mutants.sh replication    those of replication and of catching up, in some minutes
-#   tools/mutants.sh build          builds what all of them need, and runs nothing
 # The last line says how many of how many.
 set -u
 cd "$(dirname "$0")/.."
@@ -18,7 +17,7 @@ tests=(protocol_mutants ways rules heads members_mutants)
 workloads=(cluster) processes=() about='Replication|Catch-up|Scrub'
 case ${1:-all} in
 replication) ;;
-all | build)
+all)
     tests+=(layers_mutants cleaning_mutants instant_mutants programs_mutants locks_mutants status_mutants limits_mutants heads_mutants joining upgrade stopped_mutants endings control pools ghost_mutant power_loss
         stopped_store)
     workloads+=(store volume hosts) about='[A-Z][A-Za-z -]*'
@@ -26,7 +25,7 @@ all | build)
     processes=(OlderHeadTaken:paused-head LastOneStanding:primary-killed OlderHeadTaken:ghost-write)
     ;;
 *)
-    echo "usage: tools/mutants.sh [replication | build]" >&2
+    echo "usage: tools/mutants.sh [replication]" >&2
     exit 2
     ;;
 esac
@@ -86,7 +85,6 @@ step simulator cargo build --workspace --features "$features" --bin cairn-sim --
 mkdir -p "$target/mutants"
 cp "$target/debug/cairn" "$target/debug/cairn-faults" "$target/mutants/"
 step tests cargo test --workspace --features "$features" --no-run $(printf -- '--test %s ' "${tests[@]}")
-[ "${1:-all}" != build ] || exit "$status"
 began=$SECONDS
 for test in "${tests[@]}"; do
     step "$test" cargo test --workspace --features "$features" --test "$test" -- --show-output

@@ -78,38 +78,29 @@ export CAIRN_BIN=$target/release/cairn
 # must stay within 90.
 stage build 900 cargo build --release --workspace
 stage unit 2300 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
+# Deliberate bugs, each until something that is made for it catches it.
+stage mutants 2400 tools/mutants.sh
 # Scripts, in seconds of their own. Those that say "Mostly waits" (for a node that is to be given up, for copies) run two at a
 # time, behind those that need the machine for themselves.
 time_of() { sed -n 's/^# Time: \([0-9]*\) s.*/\1/p' "$1" | grep . || echo 300; }
-waiting=() scripts=()
+waiting=()
 for script in e2e/*.sh; do
     name=e2e-$(basename "$script" .sh)
     if [ "$name" = e2e-lib ] || ! is_wanted "$name"; then continue; fi
     if grep -q '^# Mostly waits' "$script"; then waiting+=("$script"); else stage "$name" "$(time_of "$script")" "$script"; fi
 done
-# What they leave of the machine builds the mutants: idle priority, so that nobody waits for it.
-building=
-if is_wanted mutants; then
-    chrt --idle 0 timeout 2400 tools/mutants.sh build > "$logs/mutants-build.log" 2>&1 &
-    building=$!
-fi
 for script in ${waiting[@]+"${waiting[@]}"}; do
-    while [ "$(jobs -rp | grep -cvx "${building:-none}")" -ge 2 ]; do wait -n; done
+    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
     name=e2e-$(basename "$script" .sh)
     echo "== $name begins"
     begin "$name" "$(time_of "$script")" "$script" > "$logs/$name.shown" &
-    scripts+=($!)
 done
-for script in ${scripts[@]+"${scripts[@]}"}; do wait "$script"; done
+wait
 for script in ${waiting[@]+"${waiting[@]}"}; do
     name=e2e-$(basename "$script" .sh)
     cat "$logs/$name.shown"
     judge "$name"
 done
-# What is not built yet goes on with all of the machine.
-[ -z "$building" ] || kill "$building" 2> /dev/null; wait
-# Deliberate bugs, each until something that is made for it catches it.
-stage mutants 2400 tools/mutants.sh
 
 if [ $stages = 0 ]; then
     echo "there is no stage ${only[*]}: build, unit, mutants, e2e-NAME for each e2e/NAME.sh" >&2
