@@ -16,7 +16,7 @@ pub(crate) struct Recent {
     entries: VecDeque<Entry>,
     bytes: usize,
     /// Nobody waits for what is committed and here: through this, it holds no memory that clients' bytes are received into when that is
-    /// short ([`SharedBuf::to_keep`](runtime::SharedBuf::to_keep)).
+    /// short ([`SharedBuf::keep`](runtime::SharedBuf::keep)).
     kept: Seq,
     /// Of what is committed and acknowledged so much is kept: who was away for a moment gets what it lacks from here.
     kept_bytes: usize,
@@ -77,7 +77,7 @@ impl Recent {
         self.kept = self.kept.max(committed);
         for entry in self.entries.range_mut(before.min(now)..now) {
             if let EntryKind::Write { bytes, .. } = &mut entry.kind {
-                *bytes = bytes.to_keep();
+                bytes.keep();
             }
         }
     }

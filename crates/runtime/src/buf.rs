@@ -298,16 +298,15 @@ impl SharedBuf {
         Self(self.0.another(range))
     }
 
-    /// The bytes for who keeps them longer than their sender waits for: a copy, where this is memory that a core receives into and much of
-    /// that is held. Four kilobytes may hold a receive buffer of many times their size, and a core that has too few of those reads
-    /// nothing more from its clients.
-    pub fn to_keep(&self) -> Self {
+    /// They are kept longer than their sender waits for: becomes a copy, where this is memory that a core receives into and much of that is
+    /// held. Four kilobytes may hold a receive buffer of many times their size, and a core that has too few of those reads nothing
+    /// more from its clients.
+    pub fn keep(&mut self) {
         // SAFETY: the handle keeps the region alive.
         let budget = unsafe { self.0.region.as_ref() }.budget.load(Ordering::Relaxed);
         // SAFETY: a charged budget is `'static`.
-        match unsafe { budget.as_ref() } {
-            Some(budget) if budget.held.load(Ordering::Relaxed) >= budget.kept_max => IoBuf::copy_of(self).freeze(),
-            _ => self.clone(),
+        if unsafe { budget.as_ref() }.is_some_and(|budget| budget.held.load(Ordering::Relaxed) >= budget.kept_max) {
+            *self = IoBuf::copy_of(self).freeze();
         }
     }
 

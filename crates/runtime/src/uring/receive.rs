@@ -4,7 +4,7 @@
 //! waits holds none. A buffer taken by the kernel leaves with the completion and a fresh one takes its place. What has
 //! left is counted until its last handle is dropped, wherever that is; at the limit receives wait, which is how a core stops
 //! reading when it can not keep up. A connection by which others say what is done goes on: what the core holds is held until it hears
-//! that. Who keeps bytes for longer keeps copies from a quarter of the limit on ([`SharedBuf::to_keep`](crate::SharedBuf::to_keep)).
+//! that. Who keeps bytes for longer keeps copies from a quarter of the limit on ([`SharedBuf::keep`](crate::SharedBuf::keep)).
 //!
 //! | ring | buffers | for |
 //! |---|---|---|
