@@ -68,7 +68,9 @@ locked = [x for x in e if x["kind"] == "volume-locked"]
 assert len(locked) == 2 and all(len(x["seen_by"]) == 3 and x["subjects"] == ["secret"] for x in locked), locked
 assert e == sorted(e, key=lambda x: x["time"]), e'
 done
-check "the newest two are two, the newest last" is 'assert [x["kind"] for x in s["events"]][-1] == "volume-trashed" and len(s["events"]) == 2, s' events -n 2
+# That the cluster has become healthy may be told late: what is seen twice counts.
+check "the newest two are two, the newest last" is 'e = s["events"]; k = [x["kind"] for x in e]
+assert len(e) == 2 and e[0]["time"] <= e[1]["time"] and (k[1] == "volume-trashed" or k == ["volume-trashed", "health"]), s' events -n 2
 check "of the future there is nothing" is 'assert s["events"] == [], s' events --since 2200-01-01T00:00:00Z
 check "of the last hour there is all" is 'assert "node-started" in [x["kind"] for x in s["events"]], s' events --since 1h
 check "people are told when, how bad, who and what" sh -c '"$1" events | grep -Eq "^20[0-9-]+T[0-9:.]+Z  info     node-[123]   volume-trashed      volume c is in the trash until "' - "$cairn"
