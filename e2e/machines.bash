@@ -12,7 +12,18 @@
 #
 # NVMe and NBD ports are any, new at each start, unless nvme_ports and nbd_ports name some.
 
-free_port() { python3 -c 'import socket; s = socket.socket(socket.AF_INET6); s.bind(("::1", 0)); print(s.getsockname()[1])'; }
+# A port that nobody has, below those that the system deals out: until it is used no connection that somebody opens takes it.
+free_port() {
+    python3 -c 'import random, socket
+while True:
+    port = random.randrange(10000, int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0]))
+    try:
+        socket.socket(socket.AF_INET6).bind(("::1", port))
+        break
+    except OSError:
+        pass
+print(port)'
+}
 
 declare -A node_pid etcd_pid nvme_ports nbd_ports
 end_all() {

@@ -106,10 +106,11 @@ if [ $stages = 0 ]; then
     echo "there is no stage ${only[*]}: build, unit, mutants, e2e-NAME for each e2e/NAME.sh" >&2
     exit 2
 fi
+bad_count=$(wc -w <<< "$bad_stages")
 for name in $bad_stages; do
-    # Once more at the end, where it is found: what failed, of this stage.
+    # Once more at the end, where it is found: what failed first, of this stage.
     grep -hE -A 3 '^(FAIL|test .* FAILED$|error)|^seed [0-9]+ failed|panicked at|NOT CAUGHT' "$logs/$name.log" |
-        cut -c1-600 | head -n 40 | sed "s/^/$name: /"
+        cut -c1-600 | head -n $((bad_count > 2 ? 10 : 20)) | sed "s/^/$name: /"
 done
 [ -z "$bad_stages" ] || echo "failed stages:$bad_stages"
 echo "$passed passed, $failed failed, $skipped skipped"
