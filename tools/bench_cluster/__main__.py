@@ -5,6 +5,7 @@
     failover     how long a host waits when a node fails (crates/faults, needs root): ROUNDS=20
     throughput   three processes, three copies, in memory and on disk, beside Ceph: SECONDS=5 each, REPEATS=3
     cairn        the same without Ceph
+    goals        what Cairn is to be faster at than Ceph and Vitastor, by its own client and by NBD: by name only
     budget       CPU and time of a 4 KiB write and read, stage by stage
     recovery     a node that was away is made whole
     map          1,000 devices, 33,000 groups, 100,000 volumes in etcd
@@ -16,12 +17,14 @@ import signal
 import sys
 
 import budget
+import goals
 import recovery
 import throughput
 from clusters import PEER
 from machine import FAULTS, REPEATS, SECONDS, results, run, keep
 
-PARTS = ("failover", "throughput", "cairn", "budget", "recovery", "map")
+PARTS = ("failover", "throughput", "cairn", "goals", "budget", "recovery", "map")
+BY_NAME = ("cairn", "goals")
 MEDIA = os.environ.get("MEDIA", "memory disk").split()
 
 
@@ -43,20 +46,23 @@ def big_map():
 def main():
     # Told to end, it ends what it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    wanted = sys.argv[1:] or [part for part in PARTS if part != "cairn"]
+    wanted = sys.argv[1:] or [part for part in PARTS if part not in BY_NAME]
     unknown = set(wanted) - set(PARTS)
     if unknown:
         sys.exit(f"{__doc__}\nbench-cluster: there is no part {', '.join(sorted(unknown))}")
     os.makedirs("out", exist_ok=True)
     os.environ.setdefault("CAIRN_BIN", os.path.abspath(os.path.join(os.path.dirname(FAULTS), "cairn")))
     print(f"{SECONDS:g} s for each point, {REPEATS} repeats, {os.cpu_count()} cores, Linux {os.uname().release}.")
-    if "throughput" in wanted:
+    if {"throughput", "goals"} & set(wanted):
         print(run([sys.executable, PEER, "deps", "--install"], timeout=1800).splitlines()[0], file=sys.stderr)
     try:
         for part in wanted:
             if part in ("throughput", "cairn"):
                 for media in MEDIA:
                     throughput.measure(media, with_ceph=part == "throughput")
+            elif part == "goals":
+                for media in MEDIA:
+                    goals.measure(media)
             else:
                 {"failover": failover, "budget": budget.measure, "recovery": recovery.measure, "map": big_map}[part]()
     finally:

@@ -86,13 +86,22 @@ def fio(target, rw, block, depth, processes, size, seconds=None, extra=()):
     if child.returncode != 0:
         raise RuntimeError(f"fio {rw} {block} failed ({child.returncode}):\n{errors[-2000:]}")
     job = json.loads(out[out.index("{"):])["jobs"][0]
-    side = job["read" if "read" in rw else "write"]
+    side = both(job) if rw == "randrw" else job["read" if "read" in rw else "write"]
     ios = side["iops"] * (last[0] - first[0])
     cpu = {name: [(last[2][name][part] - first[2][name][part]) * 1e6 / ios for part in (0, 1)] for name in processes}
     percentile = side["clat_ns"]["percentile"]
     return {"iops": side["iops"], "mib_s": side["bw_bytes"] / MIB, "mean_us": side["lat_ns"]["mean"] / 1000,
             "p99_us": percentile["99.000000"] / 1000, "p999_us": percentile["99.900000"] / 1000,
             "machine_us": (last[1] - first[1]) * 1e6 / ios, "processes_us": sum(map(sum, cpu.values())), "cpu_us": cpu}
+
+
+def both(job):
+    """Reads and writes of a mix as one: of the percentiles the larger."""
+    sides = [job["read"], job["write"]]
+    mean = sum(side["lat_ns"]["mean"] * side["iops"] for side in sides) / sum(side["iops"] for side in sides)
+    percentiles = [side["clat_ns"]["percentile"] for side in sides]
+    return {"iops": sum(side["iops"] for side in sides), "bw_bytes": sum(side["bw_bytes"] for side in sides), "lat_ns": {"mean": mean},
+            "clat_ns": {"percentile": {share: max(one[share] for one in percentiles) for share in percentiles[0]}}}
 
 
 def ping_pong():
