@@ -14,6 +14,7 @@ use hashbrown::HashMap;
 use runtime::channel::WaitList;
 use runtime::{Instant, IoBuf, MAX_SEND_PARTS, SharedBuf, TaskHandle, TcpStream};
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,6 +31,10 @@ const HEADS_BYTES_QUEUED_MAX: usize = 4 << 20;
 const HELLO_FRAME_BYTES_MAX: usize = 4 << 10;
 /// Catch-up waits while so much waits.
 const RECOVERY_BYTES_MAX: usize = 1 << 20;
+/// Frames of so many bytes, behind which more of what was sent with them is on its way, are handed on together: what they bring then
+/// takes one record and one send, and not one for each segment that TCP delivers. Up to so many bytes.
+const LONG_FRAME_BYTES: usize = 32 << 10;
+const TOGETHER_BYTES_MAX: usize = 512 << 10;
 
 /// What waits to be sent: frames, each with where its head and its blocks end.
 #[derive(Default)]
@@ -342,6 +347,9 @@ pub(crate) struct Frames<'a> {
     rest: SharedBuf,
     /// No frame is longer.
     longest: usize,
+    /// Frames that came together and are handed on one by one; behind them the connection has ended, or what came is nonsense.
+    together: VecDeque<Frame>,
+    end: Option<Result<Option<Frame>, WireError>>,
 }
 
 impl<'a> Frames<'a> {
@@ -352,7 +360,8 @@ impl<'a> Frames<'a> {
 
     /// Those behind what has come already, where both sides have these features.
     pub(crate) fn behind(stream: &'a TcpStream, rest: SharedBuf, agreed: Features) -> Self {
-        Self { stream, receiver: Receiver::of(agreed), rest, longest: usize::MAX }
+        let receiver = Receiver::of(agreed);
+        Self { stream, receiver, rest, longest: usize::MAX, together: VecDeque::new(), end: None }
     }
 
     /// What has come and was not looked at.
@@ -370,6 +379,32 @@ impl<'a> Frames<'a> {
     /// # Errors
     /// What no node sends.
     pub(crate) async fn next(&mut self) -> Result<Option<Frame>, WireError> {
+        if let Some(frame) = self.together.pop_front() {
+            return Ok(Some(frame));
+        }
+        if let Some(end) = self.end.take() {
+            return end;
+        }
+        let Some(first) = self.one().await? else { return Ok(None) };
+        let mut bytes = first.header.frame_bytes();
+        let mut is_long = bytes >= LONG_FRAME_BYTES;
+        while is_long && !self.rest.is_empty() && bytes < TOGETHER_BYTES_MAX {
+            match self.one().await {
+                Ok(Some(frame)) => {
+                    is_long = frame.header.frame_bytes() >= LONG_FRAME_BYTES;
+                    bytes += frame.header.frame_bytes();
+                    self.together.push_back(frame);
+                }
+                end => {
+                    self.end = Some(end);
+                    break;
+                }
+            }
+        }
+        Ok(Some(first))
+    }
+
+    async fn one(&mut self) -> Result<Option<Frame>, WireError> {
         loop {
             if let Some(frame) = self.receiver.frame(&self.rest)? {
                 self.rest = self.rest.slice(frame.header.frame_bytes()..self.rest.len());
