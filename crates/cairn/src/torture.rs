@@ -15,13 +15,12 @@ use clap::{ArgGroup, Args};
 use node::size::ByteSize;
 use node::volume_spec::VolumeName;
 use nvme::host::HostIdentity;
-use runtime::wall_clock_ns;
 use serde::Serialize;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) const HELP: &str = "\
@@ -155,7 +154,7 @@ pub(crate) fn run(
             needs_flush: abilities.needs_flush,
             spares: !arguments.overwrite,
             keep,
-            ..Plan::new(target, host, arguments.seed.unwrap_or_else(wall_clock_ns))
+            ..Plan::new(target, host, arguments.seed.unwrap_or_else(another_seed))
         },
         schedule: arguments.schedule(),
         time: (!arguments.until_interrupted).then(|| Duration::from_secs(arguments.seconds)),
@@ -168,6 +167,10 @@ pub(crate) fn run(
     let report = report.map_err(|error| Failure::new(format!("{name}: {error}")))?;
     show(format, &report, |report| text(&name, report))?;
     verdict(&report.findings)
+}
+
+fn another_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::from(since.subsec_micros()))
 }
 
 /// The largest power of two of which it says that so much is written all or nothing.

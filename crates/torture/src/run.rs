@@ -252,6 +252,7 @@ impl Run {
         let resent = self.load.resent() - self.resent;
         let (reads, writes) = self.load.longest();
         let gap = self.load.longest_gap();
+        self.longest_wait = self.longest_wait.max(reads).max(writes);
         if let Some(hurt) = self.hurts.last_mut() {
             hurt.longest_read_ms = reads.as_millis() as u64;
             hurt.longest_write_ms = writes.as_millis() as u64;
