@@ -144,6 +144,7 @@ pub(crate) fn run(
     };
     let keep = arguments.keep.as_deref().map(new_file).transpose()?;
     let torture = Torture {
+        name: name.clone(),
         plan: Plan {
             layout,
             atomic_bytes: atomic_bytes(&abilities),
@@ -165,7 +166,7 @@ pub(crate) fn run(
     let report = torture.run(is_interrupted, |doing| progress.show(doing));
     progress.end();
     let report = report.map_err(|error| Failure::new(format!("{name}: {error}")))?;
-    show(format, &report, |report| text(&name, report))?;
+    show(format, &report, text)?;
     verdict(&report.findings)
 }
 
@@ -305,9 +306,10 @@ fn seconds(ms: u64) -> String {
     format!("{:.1} s", ms as f64 / 1000.0)
 }
 
-fn text(name: &str, report: &Report) -> String {
+fn text(report: &Report) -> String {
     let mut text = format!(
-        "{name}: {}, {} workers, {}, seed {}\n\n",
+        "{}: {}, {} workers, {}, seed {}\n\n",
+        report.target,
         seconds(report.ran_ms),
         report.workers,
         ByteSize(report.span_bytes),

@@ -12,6 +12,8 @@ const SAY_EVERY: Duration = Duration::from_secs(1);
 
 /// What a torture is.
 pub struct Torture {
+    /// What is tortured, as it is called.
+    pub name: String,
     /// The load.
     pub plan: Plan,
     /// What is hurt.
@@ -46,6 +48,8 @@ pub struct Hurt {
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
+    /// What was tortured.
+    pub target: String,
     /// Where everything that was drawn came from.
     pub seed: u64,
     /// How long commands ran.
@@ -122,7 +126,7 @@ impl Torture {
     /// # Errors
     /// If nothing was judged.
     pub fn run(self, is_interrupted: &AtomicBool, mut say: impl FnMut(&str)) -> Result<Report, TortureError> {
-        let Self { plan, schedule, time, hang_guard } = self;
+        let Self { name, plan, schedule, time, hang_guard } = self;
         let (layout, seed, workers) = (plan.layout, plan.seed, plan.workers);
         let spares = plan.spares;
         let load = Load::start(plan);
@@ -192,6 +196,7 @@ impl Torture {
         findings.extend(outcome.findings);
         let Counts { reads, writes, flushes, resent, ambiguous } = outcome.counts;
         Ok(Report {
+            target: name,
             seed,
             ran_ms,
             workers,
@@ -281,10 +286,10 @@ impl Run {
         let stage = match self.load.stage() {
             Stage::ReadsAgain => ", all is read again",
             Stage::Reads | Stage::Runs if self.faults.is_whole() => "",
-            Stage::Reads | Stage::Runs => ", hurt",
+            Stage::Reads | Stage::Runs => ", the last is not over",
         };
         say(&format!(
-            "{} s: {} answered, {} sent again, longest wait {:.1} s, {} faults{stage}",
+            "{} s: {} answered, {} sent again, longest wait {:.1} s, faults: {}{stage}",
             self.began.elapsed().as_secs(),
             self.load.completed(),
             self.load.resent(),
