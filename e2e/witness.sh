@@ -1,7 +1,7 @@
 #!/bin/bash
 # Two machines with data, and a witness: a third that runs nothing but an etcd member. Each of the three is lost while a volume is used,
 # and comes back; then two at once; then one after the other, so that the one which comes back first is the one that is behind. What
-# clients saw is judged by the simulator's checker (crates/faults).
+# clients saw is judged (crates/torture).
 # Mostly waits.
 # Time: 420 s (280 s measured beside other work).
 . "$(dirname "$0")/lib.sh"

@@ -21,8 +21,8 @@ all)
     tests+=(layers_mutants cleaning_mutants instant_mutants programs_mutants locks_mutants status_mutants limits_mutants heads_mutants joining upgrade stopped_mutants endings control pools ghost_mutant power_loss
         stopped_store)
     workloads+=(store volume hosts) about='[A-Z][A-Za-z -]*'
-    # Clusters of processes (crates/faults, and the hazard that is played against any target): the bug, and the scenario that it must fail.
-    processes=(OlderHeadTaken:paused-head LastOneStanding:primary-killed OlderHeadTaken:ghost-write)
+    # Clusters of processes (crates/faults, the hazard that is played against any target, and `cairn torture`): the bug, and the scenario that it must fail.
+    processes=(OlderHeadTaken:paused-head LastOneStanding:primary-killed OlderHeadTaken:ghost-write LastOneStanding:torture)
     ;;
 *)
     echo "usage: tools/mutants.sh [replication]" >&2
@@ -53,11 +53,12 @@ step() {
 }
 
 # What the scenario says that fails, in one line: the last panic is the verdict, or what the hazard ends with.
-verdict() { { grep -aA 1 '^thread .* panicked' "$1"; grep -a '^cairn: .* a ghost has written$' "$1"; } | tail -n 1 | cut -c 1-100; }
+verdict() { { grep -aA 1 '^thread .* panicked' "$1"; grep -aE '^cairn: (.* a ghost has written$|(lost|stale|torn): )' "$1"; } | tail -n 1 | cut -c 1-100; }
 
 run_scenario() {
     case $1 in
     ghost-write) CAIRN_BIN=$target/mutants/cairn e2e/hazard.sh ;;
+    torture) CAIRN_BIN=$target/mutants/cairn e2e/torture.sh ;;
     *) CAIRN_BIN=$target/mutants/cairn "$target/mutants/cairn-faults" "$1" ;;
     esac
 }
@@ -71,7 +72,7 @@ in_processes() {
     done
     if ! grep -q "^FAIL  $scenario" "$out"; then
         echo "mutant $bug NOT CAUGHT by $scenario: passes with it, $tries times"
-    elif ! verdict "$out" | grep -qE '^((linearizability|atomicity): |cairn: [0-9]+ reads showed )'; then
+    elif ! verdict "$out" | grep -qE '^((lost|stale|torn): |cairn: ([0-9]+ reads showed |(lost|stale|torn): ))'; then
         echo "mutant $bug NOT CAUGHT by $scenario: it fails otherwise: $(verdict "$out")"
     elif ! run_scenario "$scenario" > "$out.without" 2>&1; then
         echo "mutant $bug NOT CAUGHT by $scenario: fails without it, too: $(verdict "$out.without")"

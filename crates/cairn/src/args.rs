@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Measure block storage with fio, or play a hazard: eight, depth, mix, volumes, stress, report, hazard, ls
     #[command(subcommand, after_help = crate::bench::HELP)]
     Bench(crate::bench::BenchCommand),
+    /// Prove durability: kill what serves a volume while it is used, and judge every answer
+    #[command(after_help = crate::torture::HELP)]
+    Torture(Box<crate::torture::TortureArguments>),
     /// How the cluster is, why, what is being done, and when that ends
     #[command(after_help = help::STATUS)]
     Status {
@@ -183,6 +186,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Request
     };
     match &arguments.command {
         Command::Demo(demo) => check_distinct(&demo.volumes)?,
+        Command::Torture(torture) => torture.check().map_err(UsageError)?,
         Command::Volume(VolumeCommand::Set { limits, .. }) if limits.is_empty() => {
             return Err(UsageError("nothing is to be set: give --iops, --bandwidth or --burst".to_owned()));
         }

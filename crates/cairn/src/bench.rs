@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::bench_target::{self, Wish};
 use crate::client::Client;
-use crate::output::{Format, print, show, shown, table};
+use crate::output::{Format, Progress, print, show, shown, table};
 use clap::{Args, Subcommand};
 use measure::compare;
 use measure::fio::{Fio, Times};
@@ -15,7 +15,7 @@ use measure::{report, table as figures};
 use node::size::ByteSize;
 use serde::Serialize;
 use std::fs::{self, OpenOptions};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -169,7 +169,7 @@ fn measure(
         times: Times { warm_up, measured },
         repeats: arguments.repeats.unwrap_or(repeats).into(),
     };
-    let mut progress = Progress { is_terminal: std::io::stderr().is_terminal() };
+    let mut progress = Progress::new();
     let record = run::run(&plan, &fio, contestants, &mut |doing| progress.show(doing));
     progress.end();
     let record = record.map_err(Failure::of)?;
@@ -180,26 +180,6 @@ fn measure(
         format!("{}\n{}\n", figures::text(&compare::entries(&records)), names.join("\n"))
     };
     show(format, &record, |_| text())
-}
-
-/// One line that is written over, or a line each where nobody watches.
-struct Progress {
-    is_terminal: bool,
-}
-
-impl Progress {
-    fn show(&mut self, doing: &str) {
-        let mut stderr = std::io::stderr().lock();
-        // Nobody reading the progress is no reason not to measure.
-        let _ = if self.is_terminal { write!(stderr, "\r\x1b[K{doing}") } else { writeln!(stderr, "{doing}") };
-        let _ = stderr.flush();
-    }
-
-    fn end(&mut self) {
-        if self.is_terminal {
-            eprint!("\r\x1b[K");
-        }
-    }
 }
 
 /// Writes JSON, CSV and HTML under a name that no other result has.

@@ -36,6 +36,7 @@ mod relocation;
 mod serve;
 mod snapshot;
 mod status;
+mod torture;
 mod trash;
 mod upgrade;
 mod volume;
@@ -113,6 +114,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Device(command) => duty::device(&client()?, command, format),
         Command::Trash(command) => trash::run(&client()?, command, format),
         Command::Bench(command) => bench::run(command, client, format),
+        Command::Torture(arguments) => torture::run(*arguments, client, format),
         Command::Status { watch } => status::run(&client()?, watch, format),
         Command::Events(asked) => events::run(&client()?, &asked, format),
         Command::Debug(DebugCommand::Bundle { file }) => debug::bundle(&client()?, file, format),

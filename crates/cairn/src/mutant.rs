@@ -4,7 +4,7 @@
 use types::Mutant;
 
 const VARIABLE: &str = "CAIRN_MUTANT";
-/// Those that a scenario of `cairn-faults` catches.
+/// Those that a scenario of `cairn-faults` catches, or a torture.
 const KNOWN: [Mutant; 2] = [Mutant::OlderHeadTaken, Mutant::LastOneStanding];
 
 /// Switches the bug on that is named.

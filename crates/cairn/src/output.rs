@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 /// How to print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +67,30 @@ pub(crate) fn table<const COLUMNS: usize>(headings: [&str; COLUMNS], rows: &[[St
         text += &line(row.each_ref().map(String::as_str));
     }
     text
+}
+
+/// One line that is written over, or a line each where nobody watches.
+pub(crate) struct Progress {
+    is_terminal: bool,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self { is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    pub(crate) fn show(&mut self, doing: &str) {
+        let mut stderr = std::io::stderr().lock();
+        // Nobody reading the progress is no reason to stop.
+        let _ = if self.is_terminal { write!(stderr, "\r\x1b[K{doing}") } else { writeln!(stderr, "{doing}") };
+        let _ = stderr.flush();
+    }
+
+    pub(crate) fn end(&mut self) {
+        if self.is_terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
 }
 
 #[cfg(test)]

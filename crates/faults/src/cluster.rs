@@ -1,6 +1,6 @@
 //! `cairn demo --processes` in a directory of its own: what it says of itself, and how it is hurt.
 
-use crate::load::{self, Load, Target};
+use crate::load;
 use crate::medium::{Medium, MediumKind};
 use crate::network::{self, Network};
 use e2e::admin;
@@ -13,6 +13,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use torture::load::Load;
+use torture::target::Target;
 
 /// No command may be without an answer for so long, whatever fails.
 pub const HANG_MAX: Duration = Duration::from_secs(30);

@@ -5,10 +5,10 @@
 //!      │                                      ▲
 //!      └─ hang guard ◀── load: a multipath NVMe/TCP host to all nodes, an NBD client to one that is not hurt
 //!                          │
-//!                       history ── the simulator's checker ── verdict
+//!                       history ── judge (`torture`) ── verdict
 //! ```
 //!
-//! - [`load`]: writes, parts of blocks, several blocks, zeroes, discards and reads; every attempt is an operation of the history.
+//! - [`load`]: that of `torture`: writes, parts of blocks, several blocks, zeroes, discards and reads; every attempt is an operation of the history.
 //! - [`cluster`]: the processes, what they say of themselves, and how they are hurt.
 //! - [`medium`]: what a node's device lies on, where that is to fail.
 //! - [`network`]: nodes in networks of their own, that can be cut off.

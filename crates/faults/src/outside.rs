@@ -1,12 +1,14 @@
 //! The load and its judge alone, on a volume of a cluster that somebody else runs and hurts: what `e2e/witness.sh` does.
 
-use crate::load::{Load, Target};
+use crate::load;
 use e2e::admin;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use torture::load::Load;
+use torture::target::Target;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SAY_EVERY: Duration = Duration::from_millis(500);
@@ -41,7 +43,7 @@ pub fn run(wish: &Wish) {
         let _ = std::io::stdin().read(&mut [0]);
         said_over.store(true, Ordering::Relaxed);
     });
-    let load = Load::start(target, 1);
+    let load = Load::start(load::plan(target, 1));
     let (mut longest, mut said) = (Duration::ZERO, Instant::now());
     while !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_EVERY);
@@ -53,9 +55,8 @@ pub fn run(wish: &Wish) {
             say(&format!("answered {} longest_wait_ms {}", load.completed(), longest.as_millis()));
         }
     }
-    let outcome = load.finish();
-    outcome.judge();
-    say(&format!("judged: {}, none waited for longer than {:.1} s", outcome.counts(), longest.as_secs_f64()));
+    let outcome = load::passes(load);
+    say(&format!("judged: {outcome}, none waited for longer than {:.1} s", longest.as_secs_f64()));
 }
 
 fn target(wish: &Wish) -> Target {

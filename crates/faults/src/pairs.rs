@@ -9,10 +9,11 @@ mod wish;
 pub use wish::Wish;
 
 use crate::cluster::{Cluster, FIVE, HANG_MAX, Shape, StandsStill};
-use crate::load::Load;
+use crate::load;
 use crate::network::Cut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
+use torture::load::{Load, Plan};
 
 /// A failure by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,10 +235,7 @@ impl Field {
         self.turn += 1;
         self.cluster.use_volume(&format!("pair-{}", self.turn), SHAPE.placement);
         let target = self.cluster.target(Some(UNHURT));
-        let load = match self.has_small {
-            true => Load::start_on_what_is_full(target, self.turn),
-            false => Load::start(target, self.turn),
-        };
+        let load = Load::start(Plan { is_full: self.has_small, ..load::plan(target, self.turn) });
         self.cluster.until_answered("the load runs", &load);
         self.cluster.causes.take();
         let both = [(first, NODES[0]), (second, NODES[1])];
@@ -282,7 +280,7 @@ impl Field {
         }
         self.cluster.until_answered("the load goes on", &load);
         let ((reads, writes), resent) = (load.longest(), load.resent() - resent);
-        load.finish().judge();
+        load::passes(load);
         let unexplained = self.cluster.unexplained.take();
         assert!(unexplained.is_empty(), "{} findings do not explain themselves: {}", unexplained.len(), unexplained[0]);
         Seen { reads, writes, waits_until_healed, resent, status, whole_after }

@@ -1,6 +1,5 @@
 //! Light load of a multipath host that does what Linux does unless told otherwise, with a keep alive of 5 s: how long its commands wait.
 
-use crate::load::Target;
 use nvme::host::multipath::{Multipath, Options};
 use nvme::host::{HostIdentity, Namespace};
 use runtime::{IoBuf, sleep, spawn};
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use torture::target::Target;
 
 const WORKERS: usize = 8;
 /// Between two commands of a worker.

@@ -25,7 +25,7 @@ mod relay;
 mod round;
 mod stamp;
 
-pub use hook::Hooks;
+pub use hook::{Hooks, Running};
 
 use nvme::host::HostIdentity;
 use serde::Serialize;

@@ -19,8 +19,6 @@
 //!
 //! Main types: [`workload::Workload`], [`history`], [`runner::Plan`].
 
-pub mod checker;
-pub mod history;
 pub mod minimise;
 pub mod mutants;
 pub mod runner;

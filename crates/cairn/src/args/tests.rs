@@ -125,6 +125,14 @@ fn what_is_wrong_is_one_line_that_names_it() {
         ("volume rekey v --key-file a --remove --add", "--add"),
         ("pool set default --compression lzma", "lz4, zstd or off"),
         ("pool set default", "--compression"),
+        ("torture", "--volume"),
+        ("torture --volume v --judge f", "cannot be used with"),
+        ("torture --volume v --kill a --kill b --heal c", "2 --kill and 1 --heal"),
+        ("torture --volume v --heal c", "--kill"),
+        ("torture --volume v --until-interrupted --seconds 3", "--seconds"),
+        ("torture --target nvme-tcp://h:1/nqn", "nvme-tcp://HOST:PORT"),
+        ("torture --volume v --seconds 0", "0"),
+        ("torture --judge f --keep g", "--keep"),
     ] {
         let UsageError(text) = read(line).unwrap_err();
         assert!(text.contains(named) && !text.contains('\n'), "{line}: {text}");

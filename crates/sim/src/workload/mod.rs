@@ -5,9 +5,9 @@ pub mod hosts;
 pub mod store;
 pub mod volume;
 
-use crate::checker::Violation;
-use crate::history::History;
 use ::store::format::UNIT_BYTES;
+use checker::Violation;
+use checker::history::History;
 use runtime::sim::{Stopped, World};
 use std::collections::BTreeSet;
 use std::time::Duration;

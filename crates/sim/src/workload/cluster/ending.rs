@@ -3,7 +3,6 @@
 
 use super::watch::describe;
 use super::{Run, heal, lost, space};
-use crate::checker;
 use crate::workload::{Failure, Report};
 use std::cell::Cell;
 use std::rc::Rc;

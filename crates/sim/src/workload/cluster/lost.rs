@@ -3,8 +3,8 @@
 
 use super::control::Control;
 use super::layout::Layout;
-use crate::history::{Action, History, Operation, Value};
 use crate::workload::Failure;
+use checker::history::{Action, History, Operation, Value};
 use types::BLOCKS_PER_CHUNK;
 
 /// The group, by its index, that an operation was sent to.

@@ -5,7 +5,7 @@ use super::heads::{Head, SentBy};
 use super::heal::holds;
 use super::machine::Process;
 use super::space;
-use crate::history::{Action, History, OperationId, Value, fill_block, read_block};
+use checker::history::{Action, History, OperationId, Value, fill_block, read_block};
 use replication::{Group, GroupError, Place, Sought, Stamp};
 use runtime::channel::WaitList;
 use runtime::{IoBuf, SharedBuf};

@@ -4,8 +4,8 @@
 use super::ledger::{Ledger, Subject};
 use super::machine::Machine;
 use super::moves::Homes;
-use crate::history::{Action, OperationId, Value};
 use crate::workload::cluster::story::tell;
+use checker::history::{Action, OperationId, Value};
 use runtime::{now, random_u64, sleep};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

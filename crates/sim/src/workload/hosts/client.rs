@@ -5,8 +5,8 @@
 //! on writing to the same blocks then, and so do others.
 
 use super::ledger::{Ledger, Subject, Use};
-use crate::history::{Action, OperationId, Value};
 use crate::workload::volume::machine::{NBD_PORT, NQN, NVME_PORT};
+use checker::history::{Action, OperationId, Value};
 use nbd::client::{Client, ClientError};
 use nvme::host::multipath::{Multipath, Options, compare_and_write};
 use nvme::host::{HostError, HostIdentity, Namespace};

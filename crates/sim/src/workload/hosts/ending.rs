@@ -5,7 +5,6 @@ use super::administrator::{head_said, standing};
 use super::client::{HostVolume, options};
 use super::machine::Machine;
 use super::{Run, id_of, tell};
-use crate::checker;
 use crate::workload::volume::machine::NVME_PORT;
 use crate::workload::{Failure, Report, saved_units};
 use nvme::host::multipath::Multipath;

@@ -1,8 +1,8 @@
 //! What all clients of a run share: the history, and the volumes that there are.
 
 use super::profile::Profile;
-use crate::history::{Action, Changed, History, OperationId, Texture, Value, fill_textured, read_block};
 use crate::workload::{Failure, Report};
+use checker::history::{Action, Changed, History, OperationId, Texture, Value, fill_textured, read_block};
 use cluster::Compression;
 use nvme::host::multipath::Multipath;
 use runtime::{IoBuf, SharedBuf, random_u64};
@@ -173,7 +173,7 @@ impl Ledger {
     /// Blocks that are used, within 64 KiB, or now and then across borders of it.
     pub fn draw_range(&self) -> (u64, u64) {
         let Profile { first_block, blocks, block_bytes, .. } = self.profile;
-        let step = crate::history::ATOMIC_BYTES / block_bytes;
+        let step = checker::history::ATOMIC_BYTES / block_bytes;
         let at = random_u64() % blocks;
         let first = first_block + at;
         let most = match random_u64() % 8 {
@@ -187,14 +187,14 @@ impl Ledger {
     /// Blocks that are compared and written in one step, wherever they begin: as many as a target says that it may be (NACWU).
     pub fn draw_swap(&self) -> (u64, u64) {
         let Profile { first_block, blocks, block_bytes, .. } = self.profile;
-        let (at, most) = (random_u64() % blocks, crate::history::ATOMIC_BYTES / block_bytes);
+        let (at, most) = (random_u64() % blocks, checker::history::ATOMIC_BYTES / block_bytes);
         let count = if random_u64().is_multiple_of(2) { 1 } else { 1 + random_u64() % most };
         (first_block + at, count.min(blocks - at))
     }
 
     /// All that is used of a volume, 64 KiB at a time.
     pub fn units(&self) -> Vec<(u64, u64)> {
-        let step = crate::history::ATOMIC_BYTES / self.profile.block_bytes;
+        let step = checker::history::ATOMIC_BYTES / self.profile.block_bytes;
         let (mut first, end) = (self.profile.first_block, self.profile.first_block + self.profile.blocks);
         let mut units = Vec::new();
         while first < end {

@@ -1,8 +1,8 @@
 //! Snapshots of several volumes at one instant, whoever serves them: any node is asked, and all are taken or none.
 
 use super::administrator::{Administrator, Life, NotDone, Snapshot};
-use crate::history::Action;
 use crate::workload::cluster::story::tell;
+use checker::history::Action;
 use cluster::Wanted;
 use runtime::random_u64;
 use std::collections::BTreeSet;

@@ -3,8 +3,8 @@
 use super::forge;
 use super::member::{LAYER, group_of, layer_record};
 use super::profile::Profile;
-use crate::history::{Action, History, OperationId, Value, fill_block};
 use crate::workload::Failure;
+use checker::history::{Action, History, OperationId, Value, fill_block};
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use replication::{Group, GroupError, GroupShard, Place, Placed, Sought, Stamp};

@@ -3,7 +3,7 @@
 //! When a real record is lost under it, such a block may lie just where the scan looks for the next one. It is a
 //! record in everything but the keyed hash, and it claims the worst: that a thousand records before it were durable.
 
-use crate::history::{BadBlock, Value, read_block};
+use checker::history::{BadBlock, Value, read_block};
 use store::format::record::RECORD_MAGIC;
 use store::format::{Generation, HashKey, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, SegmentIndex};
 use types::{BLOCK_BYTES, Incarnation, ShardIndex, StoreId};

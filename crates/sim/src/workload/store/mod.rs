@@ -11,7 +11,6 @@ mod member;
 mod profile;
 
 use super::{Failure, Report, RunOptions, Workload};
-use crate::checker;
 use client::Clients;
 use member::{DISK, DISK_BYTES, Map, Member, Refusal};
 use profile::{Profile, Trouble};

@@ -10,7 +10,7 @@ use super::door::{Door, Trouble};
 use super::machine::{Serving, VOLUME};
 use super::model::{CloneVolume, Life, Size, Snapshot, Subject};
 use super::profile;
-use crate::history::{Action, Value};
+use checker::history::{Action, Value};
 use runtime::random_u64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,7 +197,7 @@ impl Administrator {
         }
     }
 
-    fn snapshot(&self, name: &str) -> Option<crate::history::OperationId> {
+    fn snapshot(&self, name: &str) -> Option<checker::history::OperationId> {
         Some(self.clients.ledger().model.snapshots.get(name)?.operation)
     }
 

@@ -6,8 +6,8 @@ use super::lock::Lock;
 use super::machine::Serving;
 use super::model::{Model, Subject};
 use super::profile::{self, Profile};
-use crate::history::{Action, History, OperationId, Texture, Value, fill_textured, read_block};
 use crate::workload::{Failure, Report};
+use checker::history::{Action, History, OperationId, Texture, Value, fill_textured, read_block};
 use cluster::Compression;
 use runtime::{Instant, IoBuf, random_u64};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -219,7 +219,7 @@ impl Clients {
 
     /// The blocks that are used of a volume of this size, in pieces of 64 KiB.
     pub fn units(&self, size_bytes: u64) -> Vec<(u64, u64)> {
-        let step = crate::history::ATOMIC_BYTES / self.profile.block_bytes;
+        let step = checker::history::ATOMIC_BYTES / self.profile.block_bytes;
         let (mut first, end) = (self.profile.first_block, self.profile.window().end);
         let end = end.min(size_bytes / self.profile.block_bytes);
         let mut units = Vec::new();
@@ -267,7 +267,7 @@ impl Clients {
         let sure_bytes = self.sure_bytes(door, subject);
         let there = (sure_bytes / block_bytes).clamp(first_block + 1, first_block + blocks) - first_block;
         let blocks = if random_u64().is_multiple_of(BEYOND_ONE_IN) { blocks } else { there };
-        let step = crate::history::ATOMIC_BYTES / block_bytes;
+        let step = checker::history::ATOMIC_BYTES / block_bytes;
         let at = random_u64() % blocks;
         let first = first_block + at;
         let kind = random_u64() % 16;
@@ -306,7 +306,7 @@ impl Clients {
     /// What changes blocks was answered.
     fn changed(&self, subject: &Subject, asked: Asked, id: OperationId, answer: &Result<(), Trouble>) {
         self.judge_end(subject, asked, answer);
-        let step = crate::history::ATOMIC_BYTES / self.profile.block_bytes;
+        let step = checker::history::ATOMIC_BYTES / self.profile.block_bytes;
         let is_one_entry = asked.first / step == (asked.first + asked.count - 1) / step;
         match answer {
             Ok(()) => self.ledger().history.done(id),

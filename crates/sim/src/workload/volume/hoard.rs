@@ -7,7 +7,7 @@ use super::door::{Door, Trouble};
 use super::machine::{Serving, TIGHT_NEW_BLOCKS_BYTES, new_volume};
 use super::model::Subject;
 use super::profile;
-use crate::history::ATOMIC_BYTES;
+use checker::history::ATOMIC_BYTES;
 use runtime::random_u64;
 use std::collections::BTreeSet;
 use std::sync::Arc;

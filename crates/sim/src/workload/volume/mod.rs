@@ -24,9 +24,8 @@ mod model;
 pub(super) mod profile;
 
 use super::{Failure, Report, RunOptions, Workload, saved_units};
-use crate::checker;
-use crate::history::{Action, History, Value};
 use administrator::Administrator;
+use checker::history::{Action, History, Value};
 use client::{Clients, Way, spawn_on_core};
 use cluster::{Compression, SimMap};
 use door::Door;
@@ -472,7 +471,7 @@ impl Run {
 
 /// How the sector of some block that was read not long ago begins.
 fn last_read(history: &History, random: &Random) -> Option<[u8; 16]> {
-    let read = |operation: &crate::history::Operation| match &operation.action {
+    let read = |operation: &checker::history::Operation| match &operation.action {
         Action::Read(values) if !values.is_empty() => Some((operation.first_block, values.clone())),
         _ => None,
     };
@@ -480,7 +479,7 @@ fn last_read(history: &History, random: &Random) -> Option<[u8; 16]> {
     let (first, values) = reads.get(random.below((reads.len() as u64).max(1)) as usize)?;
     let place = random.below(values.len() as u64);
     let value = values[place as usize];
-    (value != Value::ZERO).then(|| crate::history::beginning(value, Subject::block_at(first + place)))
+    (value != Value::ZERO).then(|| checker::history::beginning(value, Subject::block_at(first + place)))
 }
 
 /// A volume is made, written to and deleted, for good or into the trash and out of it, again and again; its space comes

@@ -7,8 +7,8 @@
 use super::client::Clients;
 use super::machine::{OTHER_VOLUME, VOLUME};
 use super::profile::VOLUME_BYTES;
-use crate::history::OperationId;
 use crate::workload::Failure;
+use checker::history::OperationId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::VolumeId;

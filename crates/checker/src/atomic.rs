@@ -1,4 +1,4 @@
-//! Writes that are all or nothing: at most 64 KiB that do not cross a 64 KiB boundary.
+//! Writes that are all or nothing: at most 64 KiB that do not cross a 64 KiB boundary, or what else the history says.
 //!
 //! A read of several blocks sees, in each 64 KiB, a number of writes. Whatever covers a block and is seen in another
 //! one has happened before what this block shows; whatever was answered before another was sent has happened before

@@ -111,7 +111,7 @@ pub struct History {
     moments: u64,
     /// Operations not ended yet, in the order of their start.
     open: Vec<OperationId>,
-    block_bytes: u64,
+    atomic_blocks: u64,
     /// Snapshots that are all of one instant, by each of them.
     together: BTreeMap<OperationId, Arc<[OperationId]>>,
 }
@@ -126,13 +126,58 @@ impl History {
     /// An empty history of operations that are whole blocks of this size.
     pub fn of_blocks(block_bytes: u64) -> Self {
         assert_eq!(ATOMIC_BYTES % block_bytes, 0, "a block crosses no boundary");
+        Self::of_atomic_blocks(ATOMIC_BYTES / block_bytes)
+    }
+
+    /// An empty history in which writes of at most so many blocks that cross no boundary of as many are all or nothing.
+    pub fn of_atomic_blocks(atomic_blocks: u64) -> Self {
+        assert!(atomic_blocks > 0, "a block is all or nothing");
         let together = BTreeMap::new();
-        Self { operations: Vec::new(), moments: 0, open: Vec::new(), block_bytes, together }
+        Self { operations: Vec::new(), moments: 0, open: Vec::new(), atomic_blocks, together }
+    }
+
+    /// A history that was recorded before, without snapshots: its operations by id.
+    ///
+    /// # Errors
+    /// The first operation that cannot have been recorded so.
+    pub fn of_operations(atomic_blocks: u64, operations: Vec<Operation>) -> Result<Self, Impossible> {
+        let mut history = Self::of_atomic_blocks(atomic_blocks);
+        for (id, operation) in (0..).map(OperationId).zip(&operations) {
+            let end = match operation.outcome {
+                Outcome::Open => operation.start,
+                Outcome::Done(moment) | Outcome::Unknown(moment) | Outcome::Refused(moment) => moment,
+            };
+            let values = match &operation.action {
+                Action::Read(_) if !operation.is_done() => None,
+                Action::Read(values) | Action::CompareAndWrite(values) | Action::Restore(values) => Some(values.len()),
+                Action::Write | Action::Zero => None,
+                Action::Snapshot(_) => return Err(Impossible { operation: id, why: "is a snapshot" }),
+            };
+            let is_wrong = [
+                (operation.block_count == 0, "is about no block"),
+                (operation.first_block.checked_add(u64::from(operation.block_count)).is_none(), "is about no place"),
+                (end < operation.start, "ends before it starts"),
+                (end == Moment::NEVER, "ends after everything"),
+                (
+                    values.is_some_and(|values| values != operation.block_count as usize),
+                    "has not a value for each block",
+                ),
+            ];
+            if let Some((_, why)) = is_wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+                return Err(Impossible { operation: id, why });
+            }
+            history.moments = history.moments.max(end.0);
+            if operation.outcome == Outcome::Open {
+                history.open.push(id);
+            }
+        }
+        history.operations = operations;
+        Ok(history)
     }
 
     /// Blocks of what is written all or nothing.
     pub fn atomic_blocks(&self) -> u64 {
-        ATOMIC_BYTES / self.block_bytes
+        self.atomic_blocks
     }
 
     fn moment(&mut self) -> Moment {
@@ -298,6 +343,16 @@ impl History {
         let operation = self.operations.get(usize::try_from(value.0.checked_sub(1)?).ok()?)?;
         matches!(operation.action, Action::Write | Action::CompareAndWrite(_)).then_some(operation)
     }
+}
+
+/// An operation that no history has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("operation {} {why}", operation.0)]
+pub struct Impossible {
+    /// Which.
+    pub operation: OperationId,
+    /// What is wrong with it.
+    pub why: &'static str,
 }
 
 /// A snapshot that is not what it was.

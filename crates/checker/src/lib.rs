@@ -1,18 +1,29 @@
-//! Judges a history.
+//! # checker: what clients saw of a block device, and whether it can be
 //!
-//! Two questions, each answered without knowing anything of what was tested:
+//! ```text
+//!   clients ── start, end, answer ──▶ history ── checkers ── verdict: the first operation that nothing explains
+//! ```
 //!
+//! - [`history`]: every operation with its start, its end and its answer, in one order; and blocks whose bytes say which write
+//!   they are of.
 //! - [`linearizable`]: is there, for each block, one order of its operations that agrees with what every read saw,
 //!   in which nothing comes before it was sent or after it was answered? Durability falls out of it: an acknowledged
 //!   write that a later read does not see has no place in any order.
 //! - [`atomic`]: did a read see half of a write that has to be all or nothing?
+//!
+//! **Promises.** A history that some order of its operations explains passes, any other does not; the time that takes is linear in
+//! its length.
+//!
+//! **Never.** Nothing is known here of what was tested: the simulator (`sim`), clusters of processes (`faults`) and
+//! `cairn torture` are judged by the same code.
 
 pub mod atomic;
+pub mod history;
 pub mod linearizable;
 #[cfg(test)]
 mod tests;
 
-use crate::history::History;
+use history::History;
 
 /// What is wrong with a history.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
