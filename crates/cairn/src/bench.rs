@@ -1,5 +1,12 @@
 //! `cairn bench`: measures with fio, keeps and draws what came of it; or plays a hazard.
 
+mod failure;
+mod interrupt;
+mod lab;
+mod layers;
+mod network;
+mod own;
+
 use crate::Failure;
 use crate::bench_target::{self, Wish};
 use crate::client::Client;
@@ -19,12 +26,17 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use failure::FailureArguments;
+use own::OwnArguments;
+
 pub(crate) const HELP: &str = "\
 Examples:
   cairn bench eight --target cairn:data                            a volume, by NBD
   cairn bench depth --target cairn:data --target rbd:rbd/image --overwrite   contestants, in turn
   cairn bench mix   --target file:/mnt/disk/test.img --size 8G     a file or /dev/…, past the page cache
   cairn bench volumes --target cairn:a --target cairn:b            all of them at once
+  cairn bench layers --dir /dev/shm                                what each layer costs; makes its own clusters
+  cairn bench failure --fault node-killed                          what a host sees of it; makes its own cluster
   cairn bench eight --target nbd://host/export --overwrite --setting copies=2 --process qemu-nbd
   cairn bench ls
   cairn bench report A.json B.json --html both.html
@@ -44,6 +56,9 @@ const QUICK_MEASURED: Duration = Duration::from_millis(700);
 const QUICK_WARM_UP: Duration = Duration::from_millis(200);
 const QUICK_REPEATS: u8 = 1;
 const QUICK_SPAN_BYTES: u64 = 64 << 20;
+/// The same of volumes of a cluster of its own.
+const OWN_QUICK_SPAN_BYTES: u64 = 16 << 20;
+const OWN_QUICK_MEASURED: Duration = Duration::from_millis(400);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -57,6 +72,10 @@ pub(crate) enum BenchCommand {
     Volumes(RunArguments),
     /// 4k 75/25 at depth 64 by 1 to 24 clients
     Stress(RunArguments),
+    /// What each layer costs, from the device's file to three copies; makes clusters of its own for that
+    Layers(OwnArguments),
+    /// What a host sees of a killed node, a pulled disk, a cut link, a full pool; makes a cluster of its own for each
+    Failure(FailureArguments),
     /// Put results side by side; those of unlike settings are refused, and the field that differs is named
     Report {
         /// Results of `cairn bench`, the one that the others are set in relation to first
@@ -129,6 +148,14 @@ pub(crate) fn run(
         BenchCommand::Mix(arguments) => ("mix", arguments),
         BenchCommand::Volumes(arguments) => ("volumes", arguments),
         BenchCommand::Stress(arguments) => ("stress", arguments),
+        BenchCommand::Layers(arguments) => return measure_layers(&arguments, format),
+        BenchCommand::Failure(arguments) => {
+            let mut progress = Progress::new();
+            make_room(&arguments.own.out)?;
+            let record = failure::measure(&arguments, &mut progress);
+            progress.end();
+            return tell(&record?, &arguments.own.out, format);
+        }
         BenchCommand::Report { files, context, html } => return side_by_side(&files, context, html.as_deref(), format),
         BenchCommand::Hazard(command) => return crate::hazard::run(command, format),
         BenchCommand::Ls { directory } => return list(&directory, format),
@@ -153,8 +180,7 @@ fn measure(
         processes: arguments.processes,
         engine: arguments.engine,
     };
-    fs::create_dir_all(&arguments.out)
-        .map_err(|error| Failure::new(format!("{}: {error}", arguments.out.display())))?;
+    make_room(&arguments.out)?;
     let (contestants, span_bytes) =
         bench_target::contestants(&arguments.targets, &wish, &fio, profile.together, client)?;
     let (measured, warm_up, repeats) = match arguments.quick {
@@ -169,17 +195,58 @@ fn measure(
         times: Times { warm_up, measured },
         repeats: arguments.repeats.unwrap_or(repeats).into(),
     };
-    let mut progress = Progress { is_terminal: std::io::stderr().is_terminal() };
+    let mut progress = Progress::new();
     let record = run::run(&plan, &fio, contestants, &mut |doing| progress.show(doing));
     progress.end();
-    let record = record.map_err(Failure::of)?;
-    let files = keep(&record, &arguments.out)?;
+    tell(&record.map_err(Failure::of)?, &arguments.out, format)
+}
+
+/// What is done where a profile sets up what it measures.
+fn own_plan(profile: &'static Profile, arguments: &OwnArguments) -> Plan {
+    let (span_bytes, warm_up, measured, repeats) = match arguments.quick {
+        true => (OWN_QUICK_SPAN_BYTES, QUICK_WARM_UP, OWN_QUICK_MEASURED, QUICK_REPEATS),
+        false => (profile.span_bytes, WARM_UP, MEASURED, REPEATS),
+    };
+    Plan {
+        profile,
+        quick: arguments.quick,
+        span_bytes: arguments.size.map_or(span_bytes, |size| size.0),
+        times: Times {
+            warm_up,
+            measured: arguments.seconds.map_or(measured, |seconds| Duration::from_secs(seconds.into())),
+        },
+        repeats: arguments.repeats.unwrap_or(repeats).into(),
+    }
+}
+
+fn measure_layers(arguments: &OwnArguments, format: Format) -> Result<(), Failure> {
+    let fio = Fio::find(&arguments.fio).map_err(Failure::of)?;
+    let plan = own_plan(Profile::named("layers").expect("it is one"), arguments);
+    make_room(&arguments.out)?;
+    let mut progress = Progress::new();
+    let made = layers::make(arguments, &plan, &fio, &mut |doing| progress.show(doing));
+    let measured = made.and_then(|(layers, contestants)| {
+        let record = run::run(&plan, &fio, contestants, &mut |doing| progress.show(doing)).map_err(Failure::of);
+        layers.end();
+        record
+    });
+    progress.end();
+    tell(&measured?, &arguments.out, format)
+}
+
+fn make_room(out: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(out).map_err(|error| Failure::new(format!("{}: {error}", out.display())))
+}
+
+/// Keeps a record, and says what came of it.
+fn tell(record: &Record, out: &Path, format: Format) -> Result<(), Failure> {
+    let files = keep(record, out)?;
     let text = || {
         let records = [(name_of(&files[0]), record.clone())];
         let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         format!("{}\n{}\n", figures::text(&compare::entries(&records)), names.join("\n"))
     };
-    show(format, &record, |_| text())
+    show(format, record, |_| text())
 }
 
 /// One line that is written over, or a line each where nobody watches.
@@ -188,6 +255,10 @@ struct Progress {
 }
 
 impl Progress {
+    fn new() -> Self {
+        Self { is_terminal: std::io::stderr().is_terminal() }
+    }
+
     fn show(&mut self, doing: &str) {
         let mut stderr = std::io::stderr().lock();
         // Nobody reading the progress is no reason not to measure.

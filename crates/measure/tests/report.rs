@@ -21,11 +21,12 @@ fn record(profile: &str, target: &str, speed: f64) -> Record {
             seconds: 1.0,
             machine_cores: 1.0,
             processes: vec![process],
+            client_cores: Some(0.25),
             device_write_bytes_per_second: Some(write.as_ref().unwrap().mib_per_second * 3.0 * f64::from(1 << 20)),
             device_read_bytes_per_second: None,
             loopback_bytes_per_second: None,
         };
-        Sample { all, read, write, sync, spent: Some(spent), ping_pong_per_second: 20_000.0 }
+        Sample { all, read, write, sync, spent: Some(spent), ping_pong_per_second: 20_000.0, moments: Vec::new() }
     };
     let cases = Profile::named(profile).unwrap().cases(false);
     let mut setting = Setting::default();
@@ -41,7 +42,15 @@ fn record(profile: &str, target: &str, speed: f64) -> Record {
         quick: false,
         started_unix_seconds: 1_795_610_781,
         repeats: 2,
-        targets: vec![TargetRecord { target: target.to_owned(), setting, about, cases }],
+        targets: vec![TargetRecord {
+            target: target.to_owned(),
+            setting,
+            about,
+            cases,
+            layer: None,
+            failure: None,
+            link_bits_per_second: None,
+        }],
     }
 }
 
@@ -185,5 +194,5 @@ fn a_file_holds_what_was_measured_and_what_is_none_is_refused() {
     // Commas outside of quotes.
     let columns = |line: &str| line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>();
     let csv = table::csv(&kept);
-    assert!(csv.lines().all(|line| columns(line) == 20), "{csv}");
+    assert!(csv.lines().all(|line| columns(line) == 21), "{csv}");
 }
