@@ -1,5 +1,6 @@
 //! `cairn bench`: measures with fio, keeps and draws what came of it; or plays a hazard.
 
+mod clusters;
 mod failure;
 mod interrupt;
 mod lab;
@@ -26,6 +27,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clusters::NetworkArguments;
 use failure::FailureArguments;
 use own::OwnArguments;
 
@@ -37,6 +39,8 @@ Examples:
   cairn bench volumes --target cairn:a --target cairn:b            all of them at once
   cairn bench layers --dir /dev/shm                                what each layer costs; makes its own clusters
   cairn bench failure --fault node-killed                          what a host sees of it; makes its own cluster
+  cairn bench network --mbit 1000                                  links of 1 Gbit/s, as root
+  cairn bench stress --dir /dev/shm                                gathered, spread and local volumes of its own clusters
   cairn bench eight --target nbd://host/export --overwrite --setting copies=2 --process qemu-nbd
   cairn bench ls
   cairn bench report A.json B.json --html both.html
@@ -76,6 +80,10 @@ pub(crate) enum BenchCommand {
     Layers(OwnArguments),
     /// What a host sees of a killed node, a pulled disk, a cut link, a full pool; makes a cluster of its own for each
     Failure(FailureArguments),
+    /// Three copies over links of 1 Gbit/s; makes a cluster of its own, each node in a network of its own; needs root
+    Network(NetworkArguments),
+    /// What an I/O costs on 3, 4 and 5 nodes, with 1 to 16 clients; makes clusters of its own, all on this machine
+    Scale(OwnArguments),
     /// Put results side by side; those of unlike settings are refused, and the field that differs is named
     Report {
         /// Results of `cairn bench`, the one that the others are set in relation to first
@@ -102,8 +110,11 @@ pub(crate) enum BenchCommand {
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// cairn:VOLUME, nbd://HOST:PORT/EXPORT, file:PATH, /dev/NAME or rbd:POOL/IMAGE[?conf=FILE]; may be given several times
-    #[arg(long = "target", required = true, value_name = "TARGET")]
+    #[arg(long = "target", required_unless_present = "dir", value_name = "TARGET")]
     targets: Vec<Target>,
+    /// `stress` alone, in place of targets: clusters of its own, with files of their devices here (/dev/shm: memory)
+    #[arg(long, value_name = "DIR", conflicts_with = "targets")]
+    dir: Option<PathBuf>,
     /// Directory for the results
     #[arg(long, default_value = DIRECTORY, value_name = "DIR")]
     out: PathBuf,
@@ -148,7 +159,21 @@ pub(crate) fn run(
         BenchCommand::Mix(arguments) => ("mix", arguments),
         BenchCommand::Volumes(arguments) => ("volumes", arguments),
         BenchCommand::Stress(arguments) => ("stress", arguments),
-        BenchCommand::Layers(arguments) => return measure_layers(&arguments, format),
+        BenchCommand::Layers(arguments) => {
+            return measure_own("layers", &arguments, format, |plan, fio, told| layers(&arguments, plan, fio, told));
+        }
+        BenchCommand::Network(arguments) => {
+            let own = arguments.own.clone();
+            return measure_own("network", &own, format, |plan, fio, told| {
+                clusters::network(&arguments, plan, fio, told)
+            });
+        }
+        BenchCommand::Scale(arguments) => {
+            let place = arguments.place();
+            return measure_own("scale", &arguments, format, |plan, fio, told| {
+                clusters::scale(&place, plan, fio, told)
+            });
+        }
         BenchCommand::Failure(arguments) => {
             let mut progress = Progress::new();
             make_room(&arguments.own.out)?;
@@ -170,6 +195,9 @@ fn measure(
     client: impl FnOnce() -> Result<Client, Failure>,
     format: Format,
 ) -> Result<(), Failure> {
+    if let Some(place) = &arguments.dir {
+        return stress_own(profile, place, &arguments, format);
+    }
     let fio = Fio::find(&arguments.fio).map_err(Failure::of)?;
     let default_span = if arguments.quick { QUICK_SPAN_BYTES.min(profile.span_bytes) } else { profile.span_bytes };
     let wish = Wish {
@@ -201,6 +229,24 @@ fn measure(
     tell(&record.map_err(Failure::of)?, &arguments.out, format)
 }
 
+/// `stress` against clusters of its own.
+fn stress_own(profile: &Profile, place: &Path, arguments: &RunArguments, format: Format) -> Result<(), Failure> {
+    if profile.name != "stress" {
+        return Err(Failure::new(format!("{} has no cluster of its own: name a target with --target", profile.name)));
+    }
+    let own = OwnArguments {
+        dir: Some(place.to_owned()),
+        out: arguments.out.clone(),
+        quick: arguments.quick,
+        repeats: arguments.repeats,
+        seconds: arguments.seconds,
+        size: arguments.size,
+        engine: arguments.engine.clone(),
+        fio: arguments.fio.clone(),
+    };
+    measure_own(profile.name, &own, format, |plan, fio, told| clusters::stress(place, plan, fio, told))
+}
+
 /// What is done where a profile sets up what it measures.
 fn own_plan(profile: &'static Profile, arguments: &OwnArguments) -> Plan {
     let (span_bytes, warm_up, measured, repeats) = match arguments.quick {
@@ -219,19 +265,27 @@ fn own_plan(profile: &'static Profile, arguments: &OwnArguments) -> Plan {
     }
 }
 
-fn measure_layers(arguments: &OwnArguments, format: Format) -> Result<(), Failure> {
+/// A profile that sets up what it measures, which `how` does.
+fn measure_own(
+    name: &str,
+    arguments: &OwnArguments,
+    format: Format,
+    how: impl FnOnce(&Plan, &Fio, &mut dyn FnMut(&str)) -> Result<Record, Failure>,
+) -> Result<(), Failure> {
     let fio = Fio::find(&arguments.fio).map_err(Failure::of)?;
-    let plan = own_plan(Profile::named("layers").expect("it is one"), arguments);
+    let plan = own_plan(Profile::named(name).expect("every command has its profile"), arguments);
     make_room(&arguments.out)?;
     let mut progress = Progress::new();
-    let made = layers::make(arguments, &plan, &fio, &mut |doing| progress.show(doing));
-    let measured = made.and_then(|(layers, contestants)| {
-        let record = run::run(&plan, &fio, contestants, &mut |doing| progress.show(doing)).map_err(Failure::of);
-        layers.end();
-        record
-    });
+    let record = how(&plan, &fio, &mut |doing| progress.show(doing));
     progress.end();
-    tell(&measured?, &arguments.out, format)
+    tell(&record?, &arguments.out, format)
+}
+
+fn layers(arguments: &OwnArguments, plan: &Plan, fio: &Fio, told: &mut dyn FnMut(&str)) -> Result<Record, Failure> {
+    let (layers, contestants) = layers::make(arguments, plan, fio, told)?;
+    let record = run::run(plan, fio, contestants, told).map_err(Failure::of);
+    layers.end();
+    record
 }
 
 fn make_room(out: &Path) -> Result<(), Failure> {

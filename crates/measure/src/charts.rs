@@ -17,7 +17,7 @@ const COLOURS: [RGBColor; 6] = [
 const BAR_HEIGHT: u32 = 26;
 const BARS_WIDTH: u32 = 420;
 const LINES: (u32, u32) = (560, 320);
-const OVER_TIME: (u32, u32) = (560, 260);
+const OVER_TIME: (u32, u32) = (440, 260);
 const FONT: &str = "sans-serif";
 
 /// A curve.

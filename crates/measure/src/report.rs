@@ -17,6 +17,7 @@ h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem;border-bottom:1px solid 
 svg{max-width:100%;height:auto}.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,21rem),1fr));gap:.6rem}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.82rem}td,th{padding:.15rem .45rem;text-align:right;\
 border-bottom:1px solid #ddd;white-space:nowrap}td.word,th.word{text-align:left}figure{margin:0;break-inside:avoid}\
+table.told td,table.told th{white-space:normal;overflow-wrap:anywhere}\
 .note{background:#f3f3ee;border-left:4px solid #999;padding:.4rem .7rem}\
 @media print{body{max-width:none;font-size:10pt}.wide{overflow:visible}table{font-size:6.5pt}}";
 
@@ -39,6 +40,10 @@ pub fn html(entries: &[Entry<'_>]) -> String {
     }
     draw_ladders(&mut page, entries);
     for group in &groups {
+        // What stands in a ladder is drawn there, unless there is more than one of it.
+        if group.entries[0].target.layer.is_some() && group.entries.len() == 1 && group.differences.is_empty() {
+            continue;
+        }
         if !group.differences.is_empty() {
             let told: Vec<String> = group.differences.iter().map(compare::told).collect();
             let _ = write!(
@@ -51,6 +56,7 @@ pub fn html(entries: &[Entry<'_>]) -> String {
             Some(_) => draw_failures(&mut page, group),
             None => draw_group(&mut page, group),
         }
+        draw_setting(&mut page, group, &names(group));
     }
     draw_published(&mut page, entries);
     page += "</body></html>\n";
@@ -84,11 +90,6 @@ fn draw_group(page: &mut String, group: &Likes<'_>) {
     let cases = &group.entries[0].target.cases;
     let at = |index: usize| group.entries.iter().map(move |entry| &entry.target.cases[index]);
     let _ = write!(page, "<h2>{}</h2>", escaped(&names.join(" · ")));
-    // What stands in a ladder is drawn there, unless there is more than one of it.
-    if group.entries[0].target.layer.is_some() && group.entries.len() == 1 {
-        draw_table(page, group, &names);
-        return draw_setting(page, group, &names);
-    }
     if group.entries.iter().any(|entry| entry.target.cases.iter().any(|measured| measured.iops_spread > 0.3)) {
         *page += "<p class=\"note\">Repeats of some cases differ by more than 30 % (column ±%): the machine was not quiet.</p>";
     }
@@ -122,7 +123,6 @@ fn draw_group(page: &mut String, group: &Likes<'_>) {
     draw_moments(page, group, &names);
     *page += "<h3>All figures (medians)</h3>";
     draw_table(page, group, &names);
-    draw_setting(page, group, &names);
 }
 
 /// What each layer adds, of each record that has layers.
@@ -173,24 +173,34 @@ fn draw_ladders(page: &mut String, entries: &[Entry<'_>]) {
             let _ = write!(page, "<li><b>{}</b>, other than {}: {}</li>", words[0], words[1], words[2]);
         }
         *page += "</ul>";
+        let its: Vec<Entry<'_>> = entries.iter().filter(|of| std::ptr::eq(of.record, entry.record)).copied().collect();
+        let all = Likes { entries: its, differences: Vec::new() };
+        let names = names(&all);
+        draw_curves(page, &all, &names);
+        *page += "<h3>All figures (medians)</h3>";
+        draw_table(page, &all, &names);
+        draw_setting(page, &Likes { entries: vec![all.entries[0]], differences: Vec::new() }, &names);
     }
 }
 
 /// A failure, or several alike: figures, and their course with what was done.
 fn draw_failures(page: &mut String, group: &Likes<'_>) {
     let names = names(group);
-    let _ = write!(page, "<h2>{}</h2><div class=\"wide\"><table><tr><th class=\"word\">fault</th>", escaped(&names[0]));
-    table::FAILURE_HEADINGS.iter().for_each(|heading| *page += &format!("<th>{}</th>", escaped(heading)));
-    *page += "</tr>";
-    let failures = || names.iter().zip(group.entries.iter().filter_map(|entry| entry.target.failure.as_ref()));
-    for (name, failure) in failures() {
-        let _ = write!(page, "<tr><td class=\"word\">{}</td>", escaped(name));
-        table::failure_cells(failure).iter().for_each(|cell| *page += &format!("<td>{}</td>", escaped(cell)));
+    let failures = || group.entries.iter().filter_map(|entry| entry.target.failure.as_ref());
+    let all: Vec<[String; table::FAILURE_HEADINGS.len()]> = failures().map(table::failure_cells).collect();
+    let _ = write!(page, "<h2>{}</h2><div class=\"wide\"><table>", escaped(&names[0]));
+    for (index, heading) in table::FAILURE_HEADINGS.iter().enumerate() {
+        let _ = write!(page, "<tr><th class=\"word\">{}</th>", escaped(heading));
+        all.iter().for_each(|cells| *page += &format!("<td>{}</td>", escaped(&cells[index])));
         *page += "</tr>";
     }
     *page += "</table></div>";
-    failures().for_each(|(_, failure)| draw_course(page, failure));
-    draw_setting(page, group, &names);
+    for (name, failure) in names.iter().zip(failures()) {
+        if names.len() > 1 {
+            *page += &format!("<h3>{}</h3>", escaped(name));
+        }
+        draw_course(page, failure);
+    }
 }
 
 fn draw_course(page: &mut String, failure: &Failure) {
@@ -319,7 +329,7 @@ fn draw_table(page: &mut String, group: &Likes<'_>, names: &[String]) {
 }
 
 fn draw_setting(page: &mut String, group: &Likes<'_>, names: &[String]) {
-    *page += "<h3>The setting</h3><div class=\"wide\"><table>";
+    *page += "<h3>The setting</h3><table class=\"told\">";
     let mut row = |name: &str, value: &str| {
         let _ = write!(
             page,
@@ -336,7 +346,7 @@ fn draw_setting(page: &mut String, group: &Likes<'_>, names: &[String]) {
             row(&format!("{name}: {what}"), value);
         }
     }
-    *page += "</table></div>";
+    *page += "</table>";
 }
 
 /// What others have published of loads like these.

@@ -2,11 +2,11 @@
 //! own.
 
 use super::Progress;
+use super::clusters::contestant;
 use super::lab::{Lab, Shape, device_file, runs, volume_of};
 use super::network;
 use super::own::OwnArguments;
 use crate::Failure;
-use crate::bench_target::{self, Wish};
 use clap::{Args, ValueEnum};
 use measure::fio::{self, Fio};
 use measure::host::{Host, Volume};
@@ -160,16 +160,10 @@ fn one_fault(
     let device_bytes = if plan.quick { QUICK_DEVICE_BYTES } else { DEVICE_BYTES.max(4 * plan.span_bytes) };
     let shape = Shape { nodes: NODES, replicas: 3, device_bytes, is_allocated: false };
     let mut lab = Lab::new(&own.place(), shape, fault == Fault::LinkCut)?;
-    let volume = lab.volume(&volume_of(VOLUME, plan.span_bytes, Some("default"), Some(&format!("node-{VICTIM}"))))?;
-    let wish = Wish {
-        span_bytes: plan.span_bytes,
-        is_span_asked: false,
-        overwrite: true,
-        settings: Vec::new(),
-        processes: Vec::new(),
-        engine: bench_target::DEFAULT_ENGINE.to_owned(),
-    };
-    let (mut known, _) = bench_target::cairn(VOLUME, None, &Rc::new(lab.client(VICTIM)), &wish)?;
+    let wanted = volume_of(VOLUME, plan.span_bytes, Some("default"), Some(&format!("node-{VICTIM}")));
+    let client = Rc::new(lab.client(VICTIM));
+    let mut known = contestant(&lab, &client, &wanted)?;
+    let volume = client.volume(VOLUME)?;
     let load = HostLoad {
         generator: "NVMe/TCP host with a path to each node".to_owned(),
         block_size_bytes: BLOCK_BYTES,
@@ -184,9 +178,6 @@ fn one_fault(
     setting.set("span", format!("1 x {}", plan.span_bytes));
     setting.set("times", format!("{} + {}", plan.around.as_secs_f64(), plan.away.as_secs_f64()));
     setting.set("fio", "none: a host with several paths");
-    if fault == Fault::LinkCut {
-        setting.set("locality", "same-machine, a network for each node");
-    }
     if plan.calibrates {
         tell("fio loads the volume by NBD");
         known.about.insert("fio by NBD just before".to_owned(), by_fio(fio, &known.doors, plan)?);

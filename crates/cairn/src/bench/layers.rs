@@ -1,5 +1,6 @@
 //! `cairn bench layers`: what each layer costs, from the device's file to three copies on the same medium, one difference at a time.
 
+use super::clusters::contestant;
 use super::lab::{Directory, Lab, Process, Shape, device_file, make_volume, program, volume_of, wait_until};
 use super::own::OwnArguments;
 use crate::Failure;
@@ -94,12 +95,8 @@ const VOLUME: &str = "bench";
 
 fn on_three_nodes(lab: &Lab, span: u64, all: &mut Vec<Contestant>) -> Result<(), Failure> {
     let client = Rc::new(lab.client(1));
-    let wish = wish(span);
     let mut add = |name: &str, over: &str, wanted: &CreateVolume| -> Result<usize, Failure> {
-        lab.volume(wanted)?;
-        let (mut contestant, _) = bench_target::cairn(&wanted.name, None, &client, &wish)?;
-        contestant.watch.processes = lab.processes();
-        all.push(layer(contestant, name, Some(over)));
+        all.push(layer(contestant(lab, &client, wanted)?, name, Some(over)));
         Ok(all.len() - 1)
     };
     let plain = |name: &str, pool: Option<&str>| volume_of(name, span, pool, Some(HOME));
