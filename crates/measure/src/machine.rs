@@ -26,9 +26,9 @@ pub enum DeviceCounter {
 /// Which processes of this machine are a target's.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
-    /// Their names, as `ps -o comm` shows them.
+    /// Their names, as `ps -o comm` shows them, whoever has started them.
     pub names: Vec<String>,
-    /// Only these processes and what they have started; none: all of the names, whoever has started them.
+    /// In place of names: these processes and whatever they have started.
     pub under: Option<Vec<u32>>,
 }
 
@@ -265,16 +265,24 @@ impl Processes {
         Self { names: names.iter().map(|name| (*name).to_owned()).collect(), under: None }
     }
 
+    /// These processes, and whatever they have started.
+    pub fn under(roots: Vec<u32>) -> Self {
+        Self { names: Vec::new(), under: Some(roots) }
+    }
+
     fn find(&self, all: &[Found]) -> BTreeMap<String, Ran> {
         let mut of: BTreeMap<_, Ran> = self.names.iter().map(|name| (name.clone(), Ran::new())).collect();
-        let mut add = |found: &Found| {
-            if let Some(of_name) = of.get_mut(&found.name) {
-                of_name.extend([found.ran()]);
-            }
-        };
         match &self.under {
-            None => all.iter().for_each(&mut add),
-            Some(roots) => descendants(all, roots).for_each(&mut add),
+            None => {
+                for found in all {
+                    of.entry(found.name.clone()).and_modify(|of_name| of_name.extend([found.ran()]));
+                }
+            }
+            Some(roots) => {
+                for found in descendants(all, roots) {
+                    of.entry(found.name.clone()).or_default().extend([found.ran()]);
+                }
+            }
         }
         of
     }
@@ -343,13 +351,14 @@ mod tests {
     fn only_what_a_target_has_started_is_its_own() {
         // A child may have a smaller number than its parent: they begin anew at the end.
         let all = [process(9, 1, "cairn"), process(4, 9, "cairn"), process(5, 4, "etcd"), process(7, 1, "cairn")];
-        let under = |under: Option<Vec<u32>>| {
-            let of = Processes { under, ..Processes::named(&["cairn"]) }.find(&all);
-            of["cairn"].keys().map(|(pid, _)| *pid).collect::<Vec<_>>()
+        let of = |processes: Processes| {
+            let found = processes.find(&all);
+            let pids = |of_name: &Ran| of_name.keys().map(|(pid, _)| *pid).collect::<Vec<_>>();
+            found.iter().map(|(name, its)| (name.clone(), pids(its))).collect::<Vec<_>>()
         };
-        assert_eq!(under(None), [4, 7, 9]);
-        assert_eq!(under(Some(vec![9])), [4, 9]);
-        assert_eq!(under(Some(vec![])), Vec::<u32>::new());
+        assert_eq!(of(Processes::named(&["cairn"])), [("cairn".to_owned(), vec![4, 7, 9])]);
+        assert_eq!(of(Processes::under(vec![9])), [("cairn".to_owned(), vec![4, 9]), ("etcd".to_owned(), vec![5])]);
+        assert_eq!(of(Processes::under(Vec::new())), []);
     }
 
     #[test]

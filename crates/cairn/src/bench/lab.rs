@@ -349,7 +349,7 @@ impl Lab {
     /// Nodes, supervisors and etcd, and whatever they have started.
     pub(super) fn processes(&self) -> Processes {
         let nodes = self.nodes.iter().filter_map(|node| Some(node.process.as_ref()?.id()));
-        Processes { under: Some(nodes.chain([self.etcd.id()]).collect()), ..Processes::named(&["cairn", "etcd"]) }
+        Processes::under(nodes.chain([self.etcd.id()]).collect())
     }
 
     /// Waits until it is.

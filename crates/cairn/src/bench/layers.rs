@@ -70,7 +70,7 @@ pub(super) fn make(
     let (one, client) = one_node(directory.path(), shape.device_bytes, plan)?;
     let wish = wish(span);
     let (mut contestant, _) = bench_target::cairn(VOLUME, None, &client, &wish)?;
-    contestant.watch.processes = Processes { under: Some(vec![one.id()]), ..Processes::named(&["cairn"]) };
+    contestant.watch.processes = Processes::under(vec![one.id()]);
     all.push(layer(contestant, "one node", Some(&under_node)));
     told("starting a cluster of three nodes");
     let lab = Lab::new(&place, shape, false)?;
