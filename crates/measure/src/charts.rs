@@ -140,7 +140,7 @@ pub fn over_time(y: &str, courses: &[Course], marks: &[f64], is_logarithmic: boo
     };
     {
         let area = SVGBackend::with_string(&mut svg, OVER_TIME).into_drawing_area();
-        let lines: Vec<(&str, Vec<Vec<(f64, f64)>>)> = courses
+        let lines: Vec<Pieces<'_>> = courses
             .iter()
             .map(|course| {
                 let scaled = |piece: Vec<(f64, f64)>| piece.into_iter().map(|(at, value)| (at, scale(value))).collect();

@@ -14,8 +14,10 @@ use crate::client::Client;
 use measure::machine::Processes;
 use node::admin::types::{CreateVolume, Health, Limits, NodeState, Volume};
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -28,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Tries to remove what processes that have just been killed may still write to.
 const REMOVALS: u32 = 50;
 const ZEROS_BYTES: usize = 4 << 20;
+/// Where nodes of 127.0.0.1 listen.
+const PORTS: Range<u16> = 20_000..32_000;
 
 /// What a cluster is made of.
 #[derive(Clone, Copy, Debug)]
@@ -175,17 +179,19 @@ pub(super) fn device_file(path: &Path, bytes: u64, is_allocated: bool) -> Result
     })
 }
 
-/// Ports that nobody listens on.
+/// Ports that nobody listens on, and that the kernel gives to no connection before they are used: it takes those from 32768 on.
 fn free_ports<const N: usize>() -> Result<[u16; N], Failure> {
-    let mut held = Vec::new();
-    for _ in 0..N {
-        held.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Failure::of)?);
+    let start = u64::from(PORTS.start) + RandomState::new().build_hasher().finish() % PORTS.len() as u64;
+    let mut held: Vec<TcpListener> = Vec::new();
+    for port in (start as u16..PORTS.end).chain(PORTS).take(PORTS.len()) {
+        if held.len() == N {
+            break;
+        }
+        held.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
     }
-    let mut ports = [0; N];
-    for (port, listener) in ports.iter_mut().zip(&held) {
-        *port = listener.local_addr().map_err(Failure::of)?.port();
-    }
-    Ok(ports)
+    let found: Result<Vec<u16>, std::io::Error> = held.iter().map(|held| Ok(held.local_addr()?.port())).collect();
+    let found = found.map_err(Failure::of)?;
+    found.try_into().map_err(|_| Failure::new(format!("no {N} ports from {} on are free", PORTS.start)))
 }
 
 /// This program.
@@ -354,8 +360,11 @@ impl Lab {
 
     /// Waits until it is.
     pub(super) fn wait_until_whole(&self) -> Result<(), Failure> {
-        let whole =
-            wait_until("the cluster is whole", START_MAX, || is_whole(&self.client(1), self.nodes.len()) == Some(true));
+        let client = self.client(1);
+        // A node that joins gets its share: that is not what is to be measured.
+        let is_at_rest = || client.status().is_ok_and(|status| status.doing.is_empty());
+        let is_so = || is_whole(&client, self.nodes.len()) == Some(true) && is_at_rest();
+        let whole = wait_until("the cluster is whole", START_MAX, is_so);
         whole.map_err(|failure| {
             let said = |number: usize| {
                 let mut log = String::new();
@@ -409,4 +418,27 @@ pub(super) fn make_volume(client: &Client, wanted: &CreateVolume) -> Result<Volu
 fn signal(pid: u32, signal: i32) {
     // SAFETY: kill takes two numbers; the process was started here.
     unsafe { libc::kill(pid as i32, signal) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_that_are_chosen_are_free_and_different() {
+        let mut ports = free_ports::<8>().unwrap();
+        ports.sort_unstable();
+        assert!(ports.windows(2).all(|pair| pair[0] != pair[1]) && ports.iter().all(|port| PORTS.contains(port)));
+    }
+
+    #[test]
+    fn a_directory_goes_with_its_owner() {
+        let directory = Directory::new(&std::env::temp_dir()).unwrap();
+        let path = directory.path().to_owned();
+        device_file(&path.join("device"), 8192, true).unwrap();
+        assert_eq!(fs::metadata(path.join("device")).unwrap().len(), 8192);
+        assert!(device_file(&path.join("device"), 8192, false).is_err(), "nobody's file is written over");
+        drop(directory);
+        assert!(!path.exists());
+    }
 }
