@@ -111,7 +111,7 @@ fn every_profile_is_drawn() {
 }
 
 fn failure(whole_seconds: Option<f64>) -> Record {
-    let io = |at: u32| Io { at_us: at * 10_000, latency_us: 700, writes: at % 2 == 0, failed: at % 100 == 3 };
+    let io = |at: u32| Io { at_us: at * 10_000, latency_us: 700, writes: at.is_multiple_of(2), failed: at % 100 == 3 };
     let answered = (0..200).chain(400..if whole_seconds.is_some() { 900 } else { 400 });
     let log = Log { ios: answered.map(io).collect(), seconds: 9.0, unanswered: vec![5.0; 4] };
     let times = Times { fault_seconds: 2.0, noticed_seconds: Some(2.5), mended_seconds: Some(4.0), whole_seconds };
