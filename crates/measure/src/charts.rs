@@ -164,6 +164,7 @@ fn draw_over_time(
     (marks, is_logarithmic): (&[f64], bool),
 ) -> Drawn {
     let (bottom, top) = (range.start, range.end);
+    let decimals = usize::from(over.end < 5.0);
     let mut chart =
         ChartBuilder::on(area).margin(8).x_label_area_size(38).y_label_area_size(66).build_cartesian_2d(over, range)?;
     let figure = |value: &f64| crate::table::figure(if is_logarithmic { 10_f64.powf(*value) } else { *value });
@@ -175,7 +176,7 @@ fn draw_over_time(
         .x_desc("s")
         .y_desc(y)
         .y_labels(if is_logarithmic { (top - bottom).round() as usize + 1 } else { 6 })
-        .x_label_formatter(&|at| format!("{at:.0}"))
+        .x_label_formatter(&|at| format!("{at:.decimals$}"))
         .y_label_formatter(&figure)
         .draw()?;
     for (index, (name, pieces)) in lines.iter().enumerate() {
