@@ -1,6 +1,7 @@
 #!/bin/bash
 # cairn bench: measures a volume by NBD and a file, keeps and draws it, and refuses to compare what is not alike.
-# Time: 120 s.
+# Profiles with clusters of their own say what each layer costs, and what a host sees of a fault.
+# Time: 210 s.
 . "$(dirname "$0")/lib.sh"
 
 need bench fio python3 || finish
@@ -82,4 +83,53 @@ check "a fio without the engine is told as such" refused "has no engine 'nbd'" "
 check "no fio is told as such" refused "install it" "$cairn" bench eight --quick --target cairn:b --overwrite --fio "$work/none" --out "$out"
 
 stop_demo
+
+# Clusters of its own. The medium is memory where there is some: the machine's disk is no matter here.
+memory=$work; [ -w /dev/shm ] && memory=/dev/shm
+left() { ls -d "$memory"/cairn-bench.*/ 2> /dev/null | wc -l; }
+before=$(left)
+check "layers are measured on clusters of its own" "$cairn" bench layers --quick --dir "$memory" --out "$work/layers"
+result=$(echo "$work"/layers/layers-*.json)
+check "each layer has its setting, and stands on another" json "$result" '
+layers = {target["layer"]["name"]: target for target in j["targets"]}
+wanted = ["device", "one node", "one copy", "two copies", "three copies", "remote head", "encrypted", "lz4", "fresh", "after a snapshot"]
+assert [name for name in layers if name != "store"] == wanted, list(layers)
+for name, target in layers.items():
+    assert name == "device" or target["layer"]["over"] in layers, target["layer"]
+    assert len(target["cases"]) == 2
+    for case in target["cases"]:
+        assert case["median"]["iops"] > 0 and case["median"]["latency"]["mean_us"] > 0, (name, case)
+setting = {name: target["setting"] for name, target in layers.items()}
+assert [setting[name]["copies"] for name in wanted] == ["1", "1", "1", "2", "3", "3", "3", "3", "3", "3"]
+base = setting["three copies"]
+differs = {name: {field for field in base if its.get(field) != base[field]} for name, its in setting.items()}
+assert differs["encrypted"] == {"encryption"} and differs["two copies"] == {"copies"} and differs["remote head"] == {"locality"}, differs
+assert differs["lz4"] == {"compression", "fill"} and differs["fresh"] == differs["after a snapshot"] == {"fill"}, differs
+assert len({its["media"] for its in setting.values()}) == 1
+written = layers["three copies"]["cases"][-1]["median"]
+assert written["device_write_bytes_per_client_byte"] is None or written["device_write_bytes_per_client_byte"] > 2, written
+'
+check "the report says what each adds" sh -c 'grep -q "What each layer adds" "$1" && grep -q "copies: 2 → 3" "$1"' - "${result%.json}.html"
+check "layers of one run are no contestants of each other" sh -c '"$1" bench report "$2" | grep -q "three copies, other than two copies: copies: 2 → 3"' - "$cairn" "$result"
+check "a fault is watched by a host" "$cairn" bench failure --quick --fault node-killed --dir "$memory" --out "$work/failure"
+result=$(echo "$work"/failure/failure-*.json)
+check "what it saw is told" json "$result" '
+target, = j["targets"]
+failure = target["failure"]
+times = failure["times"]
+assert failure["fault"] == "node-killed" and not target["cases"] and target["setting"]["copies"] == "3"
+assert times["fault_seconds"] < times["mended_seconds"] and times["fault_seconds"] <= times["noticed_seconds"] < times["whole_seconds"], times
+for field in ("first_read_seconds", "first_write_seconds", "to_whole_seconds"):
+    assert failure[field] is not None and 0 < failure[field] < failure["watched_seconds"], (field, failure[field])
+assert failure["longest_wait_seconds"] + 0.01 >= min(failure["first_read_seconds"], failure["first_write_seconds"])
+assert failure["before"]["ios"] > 0 and failure["after"]["ios"] > 0 and failure["before"]["errors"] == 0
+steps = failure["series"]
+phases = [failure[phase]["ios"] for phase in ("before", "meanwhile", "after")]
+assert abs(sum(step["ios"] for step in steps) - sum(phases)) <= failure["load"]["depth"], phases
+assert all((step["p99_us"] is None) == (step["ios"] == 0) for step in steps)
+assert len(failure["marks"]) == 4
+'
+check "its course is drawn, with what was done" grep -q "the node with the head is killed" "${result%.json}.html"
+check "its CSV has a line for each step" sh -c '[ "$(wc -l < "$1")" -gt 20 ] && head -1 "$1" | grep -q at_seconds' - "${result%.json}.csv"
+check "nothing is left of them" sh -c '[ "$1" = "$2" ]' - "$before" "$(left)"
 finish

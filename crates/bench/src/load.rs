@@ -35,6 +35,8 @@ pub struct LoadResult {
     pub mean_us: f64,
     /// Median.
     pub p50_us: f64,
+    /// 90 % were faster.
+    pub p90_us: f64,
     /// 99 % were faster.
     pub p99_us: f64,
     /// 99.9 % were faster.
@@ -120,6 +122,7 @@ where
         iops: histogram.len() as f64 / seconds,
         mean_us: histogram.mean() / 1000.0,
         p50_us: us(0.5),
+        p90_us: us(0.9),
         p99_us: us(0.99),
         p999_us: us(0.999),
         max_us: histogram.max() as f64 / 1000.0,

@@ -80,7 +80,7 @@ pub(crate) enum Command {
     /// Deleted volumes that can still be restored: ls, restore, empty
     #[command(subcommand, after_help = help::TRASH)]
     Trash(TrashCommand),
-    /// Measure block storage with fio, or play a hazard: eight, depth, mix, volumes, stress, report, hazard, ls
+    /// Measure block storage with fio, or play a hazard: eight, depth, mix, volumes, stress, layers, failure, network, scale, report, hazard, ls
     #[command(subcommand, after_help = crate::bench::HELP)]
     Bench(crate::bench::BenchCommand),
     /// Prove durability: kill what serves a volume while it is used, and judge every answer

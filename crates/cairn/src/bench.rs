@@ -1,5 +1,13 @@
 //! `cairn bench`: measures with fio, keeps and draws what came of it; or plays a hazard.
 
+mod clusters;
+mod failure;
+mod interrupt;
+mod lab;
+mod layers;
+mod network;
+mod own;
+
 use crate::Failure;
 use crate::bench_target::{self, Wish};
 use crate::client::Client;
@@ -19,12 +27,20 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clusters::NetworkArguments;
+use failure::FailureArguments;
+use own::OwnArguments;
+
 pub(crate) const HELP: &str = "\
 Examples:
   cairn bench eight --target cairn:data                            a volume, by NBD
   cairn bench depth --target cairn:data --target rbd:rbd/image --overwrite   contestants, in turn
   cairn bench mix   --target file:/mnt/disk/test.img --size 8G     a file or /dev/…, past the page cache
   cairn bench volumes --target cairn:a --target cairn:b            all of them at once
+  cairn bench layers --dir /dev/shm                                what each layer costs; makes its own clusters
+  cairn bench failure --fault node-killed                          what a host sees of it; makes its own cluster
+  cairn bench network --mbit 1000                                  links of 1 Gbit/s, as root
+  cairn bench stress --dir /dev/shm                                gathered, spread and local volumes of its own clusters
   cairn bench eight --target nbd://host/export --overwrite --setting copies=2 --process qemu-nbd
   cairn bench ls
   cairn bench report A.json B.json --html both.html
@@ -44,6 +60,9 @@ const QUICK_MEASURED: Duration = Duration::from_millis(700);
 const QUICK_WARM_UP: Duration = Duration::from_millis(200);
 const QUICK_REPEATS: u8 = 1;
 const QUICK_SPAN_BYTES: u64 = 64 << 20;
+/// The same of volumes of a cluster of its own.
+const OWN_QUICK_SPAN_BYTES: u64 = 16 << 20;
+const OWN_QUICK_MEASURED: Duration = Duration::from_millis(400);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -57,6 +76,14 @@ pub(crate) enum BenchCommand {
     Volumes(RunArguments),
     /// 4k 75/25 at depth 64 by 1 to 24 clients
     Stress(RunArguments),
+    /// What each layer costs, from the device's file to three copies; makes clusters of its own for that
+    Layers(OwnArguments),
+    /// What a host sees of a killed node, a pulled disk, a cut link, a full pool; makes a cluster of its own for each
+    Failure(FailureArguments),
+    /// Three copies over links of 1 Gbit/s; makes a cluster of its own, each node in a network of its own; needs root
+    Network(NetworkArguments),
+    /// What an I/O costs on 3, 4 and 5 nodes, with 1 to 16 clients; makes clusters of its own, all on this machine
+    Scale(OwnArguments),
     /// Put results side by side; those of unlike settings are refused, and the field that differs is named
     Report {
         /// Results of `cairn bench`, the one that the others are set in relation to first
@@ -83,8 +110,11 @@ pub(crate) enum BenchCommand {
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// cairn:VOLUME, nbd://HOST:PORT/EXPORT, file:PATH, /dev/NAME or rbd:POOL/IMAGE[?conf=FILE]; may be given several times
-    #[arg(long = "target", required = true, value_name = "TARGET")]
+    #[arg(long = "target", required_unless_present = "dir", value_name = "TARGET")]
     targets: Vec<Target>,
+    /// `stress` alone, in place of targets: clusters of its own, with files of their devices here (/dev/shm: memory)
+    #[arg(long, value_name = "DIR", conflicts_with = "targets")]
+    dir: Option<PathBuf>,
     /// Directory for the results
     #[arg(long, default_value = DIRECTORY, value_name = "DIR")]
     out: PathBuf,
@@ -129,6 +159,28 @@ pub(crate) fn run(
         BenchCommand::Mix(arguments) => ("mix", arguments),
         BenchCommand::Volumes(arguments) => ("volumes", arguments),
         BenchCommand::Stress(arguments) => ("stress", arguments),
+        BenchCommand::Layers(arguments) => {
+            return measure_own("layers", &arguments, format, |plan, fio, told| layers(&arguments, plan, fio, told));
+        }
+        BenchCommand::Network(arguments) => {
+            let own = arguments.own.clone();
+            return measure_own("network", &own, format, |plan, fio, told| {
+                clusters::network(&arguments, plan, fio, told)
+            });
+        }
+        BenchCommand::Scale(arguments) => {
+            let place = arguments.place();
+            return measure_own("scale", &arguments, format, |plan, fio, told| {
+                clusters::scale(&place, plan, fio, told)
+            });
+        }
+        BenchCommand::Failure(arguments) => {
+            let mut progress = Progress::new();
+            make_room(&arguments.own.out)?;
+            let record = failure::measure(&arguments, &mut progress);
+            progress.end();
+            return tell(&record?, &arguments.own.out, format);
+        }
         BenchCommand::Report { files, context, html } => return side_by_side(&files, context, html.as_deref(), format),
         BenchCommand::Hazard(command) => return crate::hazard::run(command, format),
         BenchCommand::Ls { directory } => return list(&directory, format),
@@ -143,6 +195,9 @@ fn measure(
     client: impl FnOnce() -> Result<Client, Failure>,
     format: Format,
 ) -> Result<(), Failure> {
+    if let Some(place) = &arguments.dir {
+        return stress_own(profile, place, &arguments, format);
+    }
     let fio = Fio::find(&arguments.fio).map_err(Failure::of)?;
     let default_span = if arguments.quick { QUICK_SPAN_BYTES.min(profile.span_bytes) } else { profile.span_bytes };
     let wish = Wish {
@@ -153,8 +208,7 @@ fn measure(
         processes: arguments.processes,
         engine: arguments.engine,
     };
-    fs::create_dir_all(&arguments.out)
-        .map_err(|error| Failure::new(format!("{}: {error}", arguments.out.display())))?;
+    make_room(&arguments.out)?;
     let (contestants, span_bytes) =
         bench_target::contestants(&arguments.targets, &wish, &fio, profile.together, client)?;
     let (measured, warm_up, repeats) = match arguments.quick {
@@ -172,14 +226,81 @@ fn measure(
     let mut progress = Progress::new();
     let record = run::run(&plan, &fio, contestants, &mut |doing| progress.show(doing));
     progress.end();
-    let record = record.map_err(Failure::of)?;
-    let files = keep(&record, &arguments.out)?;
+    tell(&record.map_err(Failure::of)?, &arguments.out, format)
+}
+
+/// `stress` against clusters of its own.
+fn stress_own(profile: &Profile, place: &Path, arguments: &RunArguments, format: Format) -> Result<(), Failure> {
+    if profile.name != "stress" {
+        return Err(Failure::new(format!("{} has no cluster of its own: name a target with --target", profile.name)));
+    }
+    let own = OwnArguments {
+        dir: Some(place.to_owned()),
+        out: arguments.out.clone(),
+        quick: arguments.quick,
+        repeats: arguments.repeats,
+        seconds: arguments.seconds,
+        size: arguments.size,
+        engine: arguments.engine.clone(),
+        fio: arguments.fio.clone(),
+    };
+    measure_own(profile.name, &own, format, |plan, fio, told| clusters::stress(place, plan, fio, told))
+}
+
+/// What is done where a profile sets up what it measures.
+fn own_plan(profile: &'static Profile, arguments: &OwnArguments) -> Plan {
+    let (span_bytes, warm_up, measured, repeats) = match arguments.quick {
+        true => (OWN_QUICK_SPAN_BYTES, QUICK_WARM_UP, OWN_QUICK_MEASURED, QUICK_REPEATS),
+        false => (profile.span_bytes, WARM_UP, MEASURED, REPEATS),
+    };
+    Plan {
+        profile,
+        quick: arguments.quick,
+        span_bytes: arguments.size.map_or(span_bytes, |size| size.0),
+        times: Times {
+            warm_up,
+            measured: arguments.seconds.map_or(measured, |seconds| Duration::from_secs(seconds.into())),
+        },
+        repeats: arguments.repeats.unwrap_or(repeats).into(),
+    }
+}
+
+/// A profile that sets up what it measures, which `how` does.
+fn measure_own(
+    name: &str,
+    arguments: &OwnArguments,
+    format: Format,
+    how: impl FnOnce(&Plan, &Fio, &mut dyn FnMut(&str)) -> Result<Record, Failure>,
+) -> Result<(), Failure> {
+    let fio = Fio::find(&arguments.fio).map_err(Failure::of)?;
+    let plan = own_plan(Profile::named(name).expect("every command has its profile"), arguments);
+    make_room(&arguments.out)?;
+    let mut progress = Progress::new();
+    let record = how(&plan, &fio, &mut |doing| progress.show(doing));
+    progress.end();
+    tell(&record?, &arguments.out, format)
+}
+
+fn layers(arguments: &OwnArguments, plan: &Plan, fio: &Fio, told: &mut dyn FnMut(&str)) -> Result<Record, Failure> {
+    let (layers, contestants) = layers::make(arguments, plan, fio, told)?;
+    let record = run::run(plan, fio, contestants, told).map_err(Failure::of);
+    layers.end();
+    record
+}
+
+fn make_room(out: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(out).map_err(|error| Failure::new(format!("{}: {error}", out.display())))
+}
+
+/// Keeps a record, and says what came of it.
+fn tell(record: &Record, out: &Path, format: Format) -> Result<(), Failure> {
+    let files = keep(record, out)?;
     let text = || {
         let records = [(name_of(&files[0]), record.clone())];
         let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
         format!("{}\n{}\n", figures::text(&compare::entries(&records)), names.join("\n"))
     };
-    show(format, &record, |_| text())
+    show(format, record, |_| text())
 }
 
 /// Writes JSON, CSV and HTML under a name that no other result has.

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::client::Client;
 use measure::fio::Fio;
-use measure::machine::DeviceCounter;
+use measure::machine::{DeviceCounter, NetworkCounter, Processes, Watch};
 use measure::run::Contestant;
 use measure::setting::{Setting, UNKNOWN};
 use measure::target::{Door, Target, media_of, prepare_path};
@@ -50,7 +50,7 @@ pub(crate) struct Wish {
 }
 
 /// A target and its size, if it tells.
-type Known = (Contestant, Option<u64>);
+pub(crate) type Known = (Contestant, Option<u64>);
 
 /// All targets, one contestant each or all of them together, and the bytes of each that the I/O goes to. No block is written
 /// here; a file that is not there is made.
@@ -146,7 +146,8 @@ fn door_of(name: &str, conf: Option<&str>, nbd_uri: String, wish: &Wish) -> Resu
     Ok(Door::Libcairn { uri, engine })
 }
 
-fn cairn(name: &str, conf: Option<&str>, client: &Rc<Client>, wish: &Wish) -> Result<Known, Failure> {
+/// A volume, as far as its cluster tells what it is. No block is written.
+pub(crate) fn cairn(name: &str, conf: Option<&str>, client: &Rc<Client>, wish: &Wish) -> Result<Known, Failure> {
     let volume = client.volume(name)?;
     if volume.locked {
         return Err(Failure::new(format!("{name} is locked: cairn volume unlock {name}")));
@@ -201,18 +202,18 @@ fn cairn(name: &str, conf: Option<&str>, client: &Rc<Client>, wish: &Wish) -> Re
         Some((sum(|device| device.device_bytes_written), sum(|device| device.device_bytes_read)))
     };
     let processes = if locality == "same-machine" { &["cairn", "etcd"][..] } else { &[] };
-    let contestant = Contestant {
-        name: format!("cairn:{name}"),
-        doors: vec![door],
-        setting,
-        about: about.into_iter().map(|(what, value)| (what.to_owned(), value)).collect(),
-        processes: processes.iter().map(|name| (*name).to_owned()).collect(),
-        counter: DeviceCounter::Target(Box::new(count)),
+    let watch = Watch {
+        processes: Processes::named(processes),
+        devices: DeviceCounter::Target(Box::new(count)),
+        network: NetworkCounter::Loopback,
     };
+    let about = about.into_iter().map(|(what, value)| (what.to_owned(), value)).collect();
+    let contestant = Contestant::new(format!("cairn:{name}"), vec![door], setting, about, watch);
     Ok((contestant, Some(volume.size_bytes)))
 }
 
-fn file(path: &Path, wish: &Wish, fio: &Fio) -> Result<Known, Failure> {
+/// A file or device, which is made or looked at.
+pub(crate) fn file(path: &Path, wish: &Wish, fio: &Fio) -> Result<Known, Failure> {
     let engine = if wish.engine == LIBCAIRN { DEFAULT_ENGINE } else { &wish.engine };
     let door = Door::Path { path: path.to_owned(), engine: engine.to_owned() };
     // Before a file is made that fio could not use.
@@ -228,14 +229,13 @@ fn file(path: &Path, wish: &Wish, fio: &Fio) -> Result<Known, Failure> {
     setting.set("cache", "none");
     setting.set("locality", "same-machine");
     setting.set("media", media);
-    let contestant = Contestant {
-        name: name(&Target::Path(path.to_owned())),
-        doors: vec![door],
-        setting,
-        about: BTreeMap::from([("engine".to_owned(), format!("{engine}, O_DIRECT"))]),
-        processes: wish.processes.clone(),
-        counter: device.map_or(DeviceCounter::None, DeviceCounter::Kernel),
+    let watch = Watch {
+        processes: Processes { names: wish.processes.clone(), under: None },
+        devices: device.map_or(DeviceCounter::None, DeviceCounter::Kernel),
+        network: NetworkCounter::Loopback,
     };
+    let about = BTreeMap::from([("engine".to_owned(), format!("{engine}, O_DIRECT"))]);
+    let contestant = Contestant::new(name(&Target::Path(path.to_owned())), vec![door], setting, about, watch);
     Ok((contestant, Some(size)))
 }
 
@@ -260,7 +260,8 @@ fn remote(target: &Target, wish: &Wish) -> Result<Known, Failure> {
         Target::Cairn { .. } | Target::Path(_) => unreachable!("these are known"),
     };
     let about = BTreeMap::from([("engine".to_owned(), door.engine().to_owned())]);
-    let contestant = Contestant { name, doors: vec![door], setting, about, processes, counter: DeviceCounter::None };
+    let watch = Watch { processes: Processes { names: processes, under: None }, ..Watch::default() };
+    let contestant = Contestant::new(name, vec![door], setting, about, watch);
     Ok((contestant, None))
 }
 

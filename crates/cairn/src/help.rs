@@ -30,7 +30,7 @@ The cluster:
   debug     What a report of a fault needs: bundle
   why       Where the time of a volume's I/O goes, and its slowest commands
   pool      Pools: create, ls, info, set
-  bench     Measure block storage with fio, or play a hazard: eight, depth, mix, volumes, stress, report, hazard, ls
+  bench     Measure block storage with fio, or play a hazard: eight, depth, mix, volumes, stress, layers, failure, network, scale, report, hazard, ls
   torture   Prove durability: kill what serves a volume while it is used, and judge every answer
 
   help      Explain a command: `cairn help volume create`

@@ -16,6 +16,12 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
+    /// The step of a ladder or the fault that it is about: others are another matter, and not held against it.
+    pub fn subject(&self) -> Option<&str> {
+        let layer = self.target.layer.as_ref().map(|layer| layer.name.as_str());
+        layer.or(self.target.failure.as_ref().map(|failure| failure.fault.as_str()))
+    }
+
     /// What differs from another one; none: they may be compared.
     pub fn differences(&self, other: &Entry<'_>) -> Vec<Difference> {
         let mut differences = Vec::new();
@@ -27,8 +33,9 @@ impl Entry<'_> {
         differ("profile", self.record.profile.clone(), other.record.profile.clone());
         differ("quick", self.record.quick.to_string(), other.record.quick.to_string());
         let outstanding = |entry: &Entry<'_>| {
-            let names: Vec<&str> = entry.target.cases.iter().map(|measured| measured.case.name.as_str()).collect();
-            names.join("; ")
+            let names = entry.target.cases.iter().map(|measured| measured.case.name.clone());
+            let load = entry.target.failure.as_ref().map(|failure| format!("{:?}", failure.load));
+            names.chain(load).collect::<Vec<String>>().join("; ")
         };
         differ("outstanding I/O", outstanding(self), outstanding(other));
         differences.extend(self.target.setting.differences(&other.target.setting));
@@ -47,18 +54,20 @@ pub fn entries<'a>(records: &'a [(String, Record)]) -> Vec<Entry<'a>> {
 pub struct Likes<'a> {
     /// Alike among themselves.
     pub entries: Vec<Entry<'a>>,
-    /// From the first group.
+    /// From the first group that is about the same; none: it is that.
     pub differences: Vec<Difference>,
 }
 
-/// Puts together what is alike.
+/// Puts together what is alike and about the same.
 pub fn groups<'a>(entries: &[Entry<'a>]) -> Vec<Likes<'a>> {
     let mut groups: Vec<Likes<'a>> = Vec::new();
     for entry in entries {
-        match groups.iter_mut().find(|group| group.entries[0].differences(entry).is_empty()) {
+        let is_alike = |first: &Entry<'_>| first.subject() == entry.subject() && first.differences(entry).is_empty();
+        match groups.iter_mut().find(|group| is_alike(&group.entries[0])) {
             Some(group) => group.entries.push(*entry),
             None => {
-                let differences = groups.first().map(|first| first.entries[0].differences(entry)).unwrap_or_default();
+                let first = groups.iter().find(|group| group.entries[0].subject() == entry.subject());
+                let differences = first.map(|first| first.entries[0].differences(entry)).unwrap_or_default();
                 groups.push(Likes { entries: vec![*entry], differences });
             }
         }
@@ -66,13 +75,13 @@ pub fn groups<'a>(entries: &[Entry<'a>]) -> Vec<Likes<'a>> {
     groups
 }
 
-/// Refuses unlike ones.
+/// Refuses unlike ones that are about the same.
 ///
 /// # Errors
 /// Names the first two that are not alike, and every field in which they differ.
 pub fn refuse_unlike(entries: &[Entry<'_>]) -> Result<(), MeasureError> {
-    let Some((first, others)) = entries.split_first() else { return Ok(()) };
-    for other in others {
+    for (at, other) in entries.iter().enumerate() {
+        let Some(first) = entries[..at].iter().find(|first| first.subject() == other.subject()) else { continue };
         let differences = first.differences(other);
         if differences.is_empty() {
             continue;

@@ -124,6 +124,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for an instant, or for fio's end if that comes first. Returns whether fio still runs.
     ///
     /// # Errors
@@ -185,11 +190,12 @@ impl Drop for Running {
     }
 }
 
-/// A job that writes all of the span of each door once.
-pub fn fill_job(doors: &[Door], span_bytes: u64) -> String {
+/// A job that writes all of the span of each door once. `lines`: what else is told to fio.
+pub fn fill_job(doors: &[Door], span_bytes: u64, lines: &[String]) -> String {
     let mut job = format!(
         "[global]\nrw=write\nbs=1M\niodepth=8\nsize={span_bytes}\nend_fsync=1\nrefill_buffers=1\ngroup_reporting=1\n"
     );
+    lines.iter().for_each(|line| job += &format!("{line}\n"));
     sections(&mut job, doors);
     job
 }
@@ -199,8 +205,8 @@ pub fn fill_deadline(doors: usize, span_bytes: u64) -> Instant {
     Instant::now() + GRACE + Duration::from_secs(doors as u64 * span_bytes / FILL_BYTES_PER_SECOND_MIN)
 }
 
-/// A job that does what the case says at all doors at once.
-pub fn case_job(case: &Case, doors: &[Door], span_bytes: u64, times: Times) -> String {
+/// A job that does what the case says at all doors at once. `lines`: what else is told to fio.
+pub fn case_job(case: &Case, doors: &[Door], span_bytes: u64, times: Times, lines: &[String]) -> String {
     let rw = match (case.random_percent > 0, case.read_percent) {
         (false, 0) => "write",
         (false, 100) => "read",
@@ -239,6 +245,7 @@ pub fn case_job(case: &Case, doors: &[Door], span_bytes: u64, times: Times) -> S
     if is_divided {
         line(format!("offset_increment={share}"));
     }
+    lines.iter().for_each(|text| line(text.clone()));
     sections(&mut job, doors);
     job
 }
@@ -493,7 +500,13 @@ mod tests {
         let door = Door::Nbd { uri: "nbd://h:1/x".to_owned() };
         let times = Times { warm_up: Duration::from_secs(2), measured: Duration::from_millis(1500) };
         let cases = Profile::named("mix").unwrap().cases(false);
-        let job = case_job(&cases[2], std::slice::from_ref(&door), 1 << 30, times);
+        let job = case_job(
+            &cases[2],
+            std::slice::from_ref(&door),
+            1 << 30,
+            times,
+            &["buffer_compress_percentage=50".to_owned()],
+        );
         for line in [
             "rw=randrw",
             "bs=8192",
@@ -505,11 +518,12 @@ mod tests {
             "uri=nbd://h:1/x",
             "ioengine=nbd",
             "size=1073741824",
+            "buffer_compress_percentage=50",
         ] {
             assert!(job.lines().any(|has| has == line), "{line} is not in\n{job}");
         }
         let cases = Profile::named("volumes").unwrap().cases(false);
-        let job = case_job(&cases[2], &[door.clone(), door], 3 << 30, times);
+        let job = case_job(&cases[2], &[door.clone(), door], 3 << 30, times, &[]);
         assert!(job.contains("offset_increment=1073741824\n") && job.contains("[target-1]"), "{job}");
     }
 }

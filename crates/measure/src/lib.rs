@@ -10,15 +10,19 @@
 //!   machine   what the machine spent meanwhile: CPU, memory, device and network bytes
 //!   run       fill, warm up, measure, repeat; contestants in turn
 //!   setting   what must be alike for two runs to be compared
+//!   ladder    what each of several layers adds to the one below
+//!   host      a host with several paths, for what fio cannot reach; series: what it saw of a failure
 //!   record    what is kept (docs/bench.md has the schema); table, csv and report draw it
 //!   published the field's published figures: context, never opponents
 //! ```
 //!
-//! It knows nothing of Cairn: who serves the blocks is asked by its callers.
+//! It knows nothing of Cairn but its NVMe/TCP host: who serves the blocks is asked by its callers.
 
 pub mod charts;
 pub mod compare;
 pub mod fio;
+pub mod host;
+pub mod ladder;
 pub mod machine;
 pub mod ping_pong;
 pub mod profile;
@@ -26,6 +30,7 @@ pub mod published;
 pub mod record;
 pub mod report;
 pub mod run;
+pub mod series;
 pub mod setting;
 pub mod table;
 pub mod target;

@@ -12,8 +12,10 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const SECTOR_BYTES: u64 = 512;
 
 /// Where bytes written to the target's devices are counted.
+#[derive(Default)]
 pub enum DeviceCounter {
     /// Nobody counts them.
+    #[default]
     None,
     /// The kernel does, for the device of this number.
     Kernel(u64),
@@ -21,14 +23,54 @@ pub enum DeviceCounter {
     Target(Box<dyn Fn() -> Option<(u64, u64)>>),
 }
 
+/// Which processes of this machine are a target's.
+#[derive(Clone, Debug, Default)]
+pub struct Processes {
+    /// Their names, as `ps -o comm` shows them, whoever has started them.
+    pub names: Vec<String>,
+    /// In place of names: these processes and whatever they have started.
+    pub under: Option<Vec<u32>>,
+}
+
+/// Where bytes on the network are counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NetworkCounter {
+    /// What the loopback interface sends.
+    #[default]
+    Loopback,
+    /// What this bridge sends itself, and what comes in at its ports: each byte once, whoever it is for.
+    Bridge {
+        /// Its name.
+        bridge: String,
+        /// What names of its ports begin with.
+        ports: String,
+    },
+}
+
+/// What is looked at.
+#[derive(Default)]
+pub struct Watch {
+    /// The target's processes.
+    pub processes: Processes,
+    /// Who counts its device bytes.
+    pub devices: DeviceCounter,
+    /// Who counts bytes on the network.
+    pub network: NetworkCounter,
+}
+
+/// By id and start.
+type Ran = BTreeMap<(u32, u64), Process>;
+
 /// The machine at one instant.
 pub struct Look {
     at: Instant,
     busy_seconds: f64,
-    /// By name: CPU seconds of each process, by id and start.
-    processes: BTreeMap<String, BTreeMap<(u32, u64), Process>>,
+    /// By name.
+    processes: BTreeMap<String, Ran>,
+    /// The load generator, with what it has started.
+    client: Option<Ran>,
     device_bytes: Option<(u64, u64)>,
-    loopback_bytes: Option<u64>,
+    network_bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -59,28 +101,48 @@ pub struct Use {
     pub machine_cores: f64,
     /// The target's processes.
     pub processes: Vec<ProcessUse>,
+    /// CPU cores that the load generator kept busy.
+    #[serde(default)]
+    pub client_cores: Option<f64>,
     /// Bytes per second written to the target's devices.
     pub device_write_bytes_per_second: Option<f64>,
     /// Bytes per second read from them.
     pub device_read_bytes_per_second: Option<f64>,
-    /// Bytes per second over the loopback interface, payload and headers.
+    /// Bytes per second over the loopback interface, or over the bridge of a network of its own; payload and headers.
     pub loopback_bytes_per_second: Option<f64>,
 }
 
-/// Looks at the machine and at the processes of these names.
+/// Looks at the machine, the target and the load generator, which is the process of this id.
 ///
 /// # Errors
 /// If /proc/stat is not as proc(5) says.
-pub fn look(names: &[String], counter: &DeviceCounter) -> Result<Look, MeasureError> {
+pub fn look(watch: &Watch, client: Option<u32>) -> Result<Look, MeasureError> {
     let stat = read("/proc/stat")?;
     let busy_seconds = busy_seconds(&stat).ok_or_else(|| MeasureError::Machine("/proc/stat".to_owned()))?;
-    let device_bytes = match counter {
+    let device_bytes = match &watch.devices {
         DeviceCounter::None => None,
         DeviceCounter::Kernel(device) => device_bytes(&read("/proc/diskstats")?, *device),
         DeviceCounter::Target(ask) => ask(),
     };
-    let loopback_bytes = loopback_bytes(&read("/proc/net/dev")?);
-    Ok(Look { at: Instant::now(), busy_seconds, processes: processes(names), device_bytes, loopback_bytes })
+    // Of this thread, which may have a network of its own.
+    let dev = read("/proc/thread-self/net/dev")?;
+    let network_bytes = match &watch.network {
+        NetworkCounter::Loopback => sent_bytes(&dev, "lo"),
+        NetworkCounter::Bridge { bridge, ports } => bridge_bytes(&dev, bridge, ports),
+    };
+    let all = all_processes();
+    let processes = watch.processes.find(&all);
+    let client = client.map(|client| descendants(&all, &[client]).map(Found::ran).collect());
+    Ok(Look { at: Instant::now(), busy_seconds, processes, client, device_bytes, network_bytes })
+}
+
+/// CPU cores of all of these that are there now; one that began meanwhile has used all of its time meanwhile.
+fn cores(before: Option<&Ran>, after: &Ran, seconds: f64) -> f64 {
+    let used = |(id, process): (&(u32, u64), &Process)| {
+        let earlier = before.and_then(|before| before.get(id)).map_or(0.0, |process| process.cpu_seconds);
+        process.cpu_seconds - earlier
+    };
+    after.iter().map(used).sum::<f64>() / seconds
 }
 
 impl Look {
@@ -89,28 +151,26 @@ impl Look {
         let seconds = later.at.duration_since(self.at).as_secs_f64().max(f64::MIN_POSITIVE);
         let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
         let devices = self.device_bytes.zip(later.device_bytes);
-        let processes = later.processes.iter().map(|(name, after)| {
-            let before = self.processes.get(name);
-            // A process that began meanwhile has used all of its time meanwhile.
-            let used = |(id, process): (&(u32, u64), &Process)| {
-                let earlier = before.and_then(|before| before.get(id)).map_or(0.0, |process| process.cpu_seconds);
-                process.cpu_seconds - earlier
-            };
-            ProcessUse {
-                name: name.clone(),
-                count: after.len(),
-                cores: after.iter().map(used).sum::<f64>() / seconds,
-                resident_bytes: after.values().map(|process| process.resident_bytes).sum(),
-            }
+        let processes = later.processes.iter().map(|(name, after)| ProcessUse {
+            name: name.clone(),
+            count: after.len(),
+            cores: cores(self.processes.get(name), after, seconds),
+            resident_bytes: after.values().map(|process| process.resident_bytes).sum(),
         });
         Use {
             seconds,
             machine_cores: (later.busy_seconds - self.busy_seconds) / seconds,
             processes: processes.filter(|process| process.count > 0).collect(),
+            client_cores: later.client.as_ref().map(|after| cores(self.client.as_ref(), after, seconds)),
             device_write_bytes_per_second: devices.map(|(before, after)| rate(before.0, after.0)),
             device_read_bytes_per_second: devices.map(|(before, after)| rate(before.1, after.1)),
-            loopback_bytes_per_second: self.loopback_bytes.zip(later.loopback_bytes).map(|(a, b)| rate(a, b)),
+            loopback_bytes_per_second: self.network_bytes.zip(later.network_bytes).map(|(a, b)| rate(a, b)),
         }
+    }
+
+    /// Seconds between this look and an instant before it.
+    pub fn seconds_since(&self, instant: Instant) -> f64 {
+        self.at.saturating_duration_since(instant).as_secs_f64()
     }
 }
 
@@ -140,32 +200,96 @@ fn device_bytes(diskstats: &str, device: u64) -> Option<(u64, u64)> {
     })
 }
 
-fn loopback_bytes(dev: &str) -> Option<u64> {
-    let line = dev.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
-    line.split_whitespace().nth(8)?.parse().ok()
+/// A column of an interface's line in /proc/net/dev.
+fn column(dev: &str, interface: impl Fn(&str) -> bool, column: usize) -> impl Iterator<Item = u64> {
+    dev.lines().filter_map(move |line| {
+        let (name, figures) = line.trim_start().split_once(':')?;
+        if interface(name) { figures.split_whitespace().nth(column)?.parse().ok() } else { None }
+    })
 }
 
-/// The processes of these names, without this one, which may have the name of its target.
-fn processes(names: &[String]) -> BTreeMap<String, BTreeMap<(u32, u64), Process>> {
-    let mut found: BTreeMap<_, BTreeMap<_, _>> = names.iter().map(|name| (name.clone(), BTreeMap::new())).collect();
-    let Ok(entries) = fs::read_dir("/proc") else { return found };
-    for entry in entries.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        if pid == std::process::id() {
-            continue;
-        }
-        // A process that has ended meanwhile is none.
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        let Some((name, started, process)) = process_of(&stat) else { continue };
-        if let Some(of_name) = found.get_mut(name) {
-            of_name.insert((pid, started), process);
-        }
+const RECEIVED: usize = 0;
+const SENT: usize = 8;
+
+fn sent_bytes(dev: &str, interface: &str) -> Option<u64> {
+    column(dev, |name| name == interface, SENT).next()
+}
+
+fn bridge_bytes(dev: &str, bridge: &str, ports: &str) -> Option<u64> {
+    Some(sent_bytes(dev, bridge)? + column(dev, |name| name.starts_with(ports), RECEIVED).sum::<u64>())
+}
+
+/// A process that was found.
+struct Found {
+    pid: u32,
+    parent: u32,
+    name: String,
+    started: u64,
+    process: Process,
+}
+
+impl Found {
+    fn ran(&self) -> ((u32, u64), Process) {
+        ((self.pid, self.started), self.process)
     }
-    found
 }
 
-/// Name, start and use, of /proc/PID/stat.
-fn process_of(stat: &str) -> Option<(&str, u64, Process)> {
+/// All processes but this one, which may have the name of its target.
+fn all_processes() -> Vec<Found> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let found = |entry: fs::DirEntry| {
+        let pid = entry.file_name().to_str()?.parse::<u32>().ok().filter(|pid| *pid != std::process::id())?;
+        // A process that has ended meanwhile is none.
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (name, parent, started, process) = process_of(&stat)?;
+        Some(Found { pid, parent, name: name.to_owned(), started, process })
+    };
+    entries.flatten().filter_map(found).collect()
+}
+
+/// These processes, and whatever descends from them.
+fn descendants<'a>(all: &'a [Found], roots: &[u32]) -> impl Iterator<Item = &'a Found> {
+    let mut known: Vec<u32> = roots.to_vec();
+    let mut seen = 0;
+    while seen < known.len() {
+        let parent = known[seen];
+        known.extend(all.iter().filter(|found| found.parent == parent && found.pid != parent).map(|found| found.pid));
+        seen += 1;
+    }
+    all.iter().filter(move |found| known.contains(&found.pid))
+}
+
+impl Processes {
+    /// All of these names.
+    pub fn named(names: &[&str]) -> Self {
+        Self { names: names.iter().map(|name| (*name).to_owned()).collect(), under: None }
+    }
+
+    /// These processes, and whatever they have started.
+    pub fn under(roots: Vec<u32>) -> Self {
+        Self { names: Vec::new(), under: Some(roots) }
+    }
+
+    fn find(&self, all: &[Found]) -> BTreeMap<String, Ran> {
+        let mut of: BTreeMap<_, Ran> = self.names.iter().map(|name| (name.clone(), Ran::new())).collect();
+        match &self.under {
+            None => {
+                for found in all {
+                    of.entry(found.name.clone()).and_modify(|of_name| of_name.extend([found.ran()]));
+                }
+            }
+            Some(roots) => {
+                for found in descendants(all, roots) {
+                    of.entry(found.name.clone()).or_default().extend([found.ran()]);
+                }
+            }
+        }
+        of
+    }
+}
+
+/// Name, parent, start and use, of /proc/PID/stat.
+fn process_of(stat: &str) -> Option<(&str, u32, u64, Process)> {
     // The second field is the name in parentheses and may hold anything: count from its end.
     let (before, after) = stat.rsplit_once(") ")?;
     let name = before.split_once('(')?.1;
@@ -174,7 +298,8 @@ fn process_of(stat: &str) -> Option<(&str, u64, Process)> {
     // SAFETY: sysconf takes a number and returns one.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
     let cpu_seconds = (number(11)? + number(12)?) as f64 / TICKS_PER_SECOND;
-    Some((name, number(19)?, Process { cpu_seconds, resident_bytes: number(21)? * page_bytes }))
+    let parent = number(1)?.try_into().ok()?;
+    Some((name, parent, number(19)?, Process { cpu_seconds, resident_bytes: number(21)? * page_bytes }))
 }
 
 #[cfg(test)]
@@ -190,8 +315,8 @@ mod tests {
     #[test]
     fn a_process_is_read_whatever_its_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 0 0 0 0 0 150 50 0 0 20 0 4 0 777 9999 3 0";
-        let (name, started, process) = process_of(stat).unwrap();
-        assert_eq!((name, started, process.cpu_seconds), ("a) b (c", 777, 2.0));
+        let (name, parent, started, process) = process_of(stat).unwrap();
+        assert_eq!((name, parent, started, process.cpu_seconds), ("a) b (c", 1, 777, 2.0));
         assert_eq!(process.resident_bytes % 3, 0);
     }
 
@@ -202,16 +327,55 @@ mod tests {
         assert_eq!(device_bytes(diskstats, libc::makedev(254, 2)), None);
     }
 
+    const DEV: &str = "Inter-|   Receive\n face |bytes\n    lo: 11 2 0 0 0 0 0 0 99 2 0 0 0 0 0 0\n   hub: 7 2 0 0 0 0 0 0 50 2 0 0 0 0 0 0\n\
+                       node-1: 3 1 0 0 0 0 0 0 1000 1 0 0 0 0 0 0\nnode-2: 4 1 0 0 0 0 0 0 1000 1 0 0 0 0 0 0\n";
+
     #[test]
     fn loopback_counts_what_is_sent() {
-        let dev = "Inter-|   Receive\n face |bytes\n    lo: 11 2 0 0 0 0 0 0 99 2 0 0 0 0 0 0\n";
-        assert_eq!(loopback_bytes(dev), Some(99));
+        assert_eq!(sent_bytes(DEV, "lo"), Some(99));
+        assert_eq!(sent_bytes(DEV, "eth0"), None);
+    }
+
+    #[test]
+    fn a_byte_that_crosses_a_bridge_counts_once() {
+        assert_eq!(bridge_bytes(DEV, "hub", "node-"), Some(50 + 3 + 4));
+        assert_eq!(bridge_bytes(DEV, "none", "node-"), None);
+    }
+
+    fn process(pid: u32, parent: u32, name: &str) -> Found {
+        let process = Process { cpu_seconds: f64::from(pid), resident_bytes: 0 };
+        Found { pid, parent, name: name.to_owned(), started: 1, process }
+    }
+
+    #[test]
+    fn only_what_a_target_has_started_is_its_own() {
+        // A child may have a smaller number than its parent: they begin anew at the end.
+        let all = [process(9, 1, "cairn"), process(4, 9, "cairn"), process(5, 4, "etcd"), process(7, 1, "cairn")];
+        let of = |processes: Processes| {
+            let found = processes.find(&all);
+            let pids = |of_name: &Ran| of_name.keys().map(|(pid, _)| *pid).collect::<Vec<_>>();
+            found.iter().map(|(name, its)| (name.clone(), pids(its))).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Processes::named(&["cairn"])), [("cairn".to_owned(), vec![4, 7, 9])]);
+        assert_eq!(of(Processes::under(vec![9])), [("cairn".to_owned(), vec![4, 9]), ("etcd".to_owned(), vec![5])]);
+        assert_eq!(of(Processes::under(Vec::new())), []);
+    }
+
+    #[test]
+    fn the_load_generator_counts_with_what_it_has_started() {
+        let child = std::process::Command::new("sleep").arg("10").spawn();
+        let mut child = child.unwrap();
+        let looked = look(&Watch::default(), Some(child.id())).unwrap();
+        assert_eq!(looked.client.unwrap().len(), 1);
+        child.kill().and_then(|()| child.wait()).unwrap();
     }
 
     #[test]
     fn this_process_is_not_among_the_targets() {
         let own = fs::read_to_string("/proc/self/comm").unwrap().trim().to_owned();
-        let looked = look(std::slice::from_ref(&own), &DeviceCounter::None).unwrap();
+        let watch = Watch { processes: Processes::named(&[&own]), ..Watch::default() };
+        let looked = look(&watch, None).unwrap();
         assert!(!looked.processes[&own].keys().any(|(pid, _)| *pid == std::process::id()));
+        assert!(looked.client.is_none());
     }
 }

@@ -82,6 +82,8 @@ pub struct Profile {
     pub together: bool,
     /// Bytes of each target that the I/O goes to, unless said otherwise.
     pub span_bytes: u64,
+    /// Whether CPU and memory are looked at over time.
+    pub looks_at_moments: bool,
     cases: fn(quick: bool) -> Vec<Case>,
 }
 
@@ -96,6 +98,7 @@ pub const PROFILES: &[Profile] = &[
         about: "4k random at depth 1, 4 x 128 and 128, 4M sequential at 16: writes and reads",
         together: false,
         span_bytes: 4 * G,
+        looks_at_moments: false,
         cases: eight,
     },
     Profile {
@@ -103,6 +106,7 @@ pub const PROFILES: &[Profile] = &[
         about: "4k random and 512k sequential, each at depths from 1 to 256",
         together: false,
         span_bytes: 4 * G,
+        looks_at_moments: false,
         cases: depth,
     },
     Profile {
@@ -110,6 +114,7 @@ pub const PROFILES: &[Profile] = &[
         about: "4k reads, 4k writes, and mixes 8k 80/20, 16k 70/30, 32k 50/50 at depth 64",
         together: false,
         span_bytes: 4 * G,
+        looks_at_moments: false,
         cases: mix,
     },
     Profile {
@@ -117,6 +122,7 @@ pub const PROFILES: &[Profile] = &[
         about: "3 clients on each of the targets, all targets at once: name five",
         together: true,
         span_bytes: G,
+        looks_at_moments: false,
         cases: volumes,
     },
     Profile {
@@ -124,7 +130,40 @@ pub const PROFILES: &[Profile] = &[
         about: "4k 75/25 at depth 64 by 1 to 24 clients",
         together: false,
         span_bytes: 4 * G,
+        looks_at_moments: true,
         cases: stress,
+    },
+    Profile {
+        name: "layers",
+        about: "4k random at depth 1 and 128, on each layer from the device to three copies",
+        together: false,
+        span_bytes: 256 * M,
+        looks_at_moments: false,
+        cases: layers,
+    },
+    Profile {
+        name: "failure",
+        about: "4k random while a node, a disk or a link fails, or a pool is full",
+        together: false,
+        span_bytes: 128 * M,
+        looks_at_moments: false,
+        cases: |_| Vec::new(),
+    },
+    Profile {
+        name: "network",
+        about: "4k random at depth 32 and 4M sequential at 4, over links of 1 Gbit/s",
+        together: false,
+        span_bytes: 512 * M,
+        looks_at_moments: false,
+        cases: network,
+    },
+    Profile {
+        name: "scale",
+        about: "4k random at depth 8 by 1 to 16 clients, on 3, 4 and 5 nodes",
+        together: false,
+        span_bytes: 512 * M,
+        looks_at_moments: false,
+        cases: scale,
     },
 ];
 
@@ -173,6 +212,26 @@ fn volumes(_quick: bool) -> Vec<Case> {
 fn stress(quick: bool) -> Vec<Case> {
     let clients: &[u32] = if quick { &[1, 4] } else { &[1, 2, 4, 8, 12, 16, 24] };
     clients.iter().map(|clients| Case::new(4 * K, 75, 100, 64).jobs(*clients)).collect()
+}
+
+fn layers(quick: bool) -> Vec<Case> {
+    if quick {
+        return vec![Case::new(4 * K, 100, 100, 128), Case::new(4 * K, 0, 100, 1)];
+    }
+    // Reads first: they leave what was filled as it is.
+    let of = |reads| [1, 128].map(|depth| Case::new(4 * K, reads, 100, depth));
+    [of(100), of(0)].concat()
+}
+
+fn network(_quick: bool) -> Vec<Case> {
+    let of = |reads| [Case::new(4 * K, reads, 100, 32), Case::new(4 * M, reads, 0, 4)];
+    [of(100), of(0)].concat()
+}
+
+fn scale(quick: bool) -> Vec<Case> {
+    let clients: &[u32] = if quick { &[1, 4] } else { &[1, 2, 4, 8, 16] };
+    let of = |reads| clients.iter().map(move |clients| Case::new(4 * K, reads, 100, 8).jobs(*clients));
+    [100, 0].into_iter().flat_map(of).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::MeasureError;
 use crate::fio::{Flow, Latency};
 use crate::machine::Use;
 use crate::profile::Case;
+use crate::series::Failure;
 use crate::setting::Setting;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,6 +46,53 @@ pub struct TargetRecord {
     pub about: BTreeMap<String, String>,
     /// What was measured, in order.
     pub cases: Vec<CaseRecord>,
+    /// Which step of a ladder it is: set in relation to the step that it stands on, and compared with the same step alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<Layer>,
+    /// What came of a failure, in place of cases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// Bits per second of each node's link, each way, if it was limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_bits_per_second: Option<u64>,
+}
+
+/// A step of a ladder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// What it is called.
+    pub name: String,
+    /// The step that it stands on; none: the first.
+    pub over: Option<String>,
+}
+
+/// What the machine spent over one moment of a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// When it ended, seconds since the warm-up was over.
+    pub at_seconds: f64,
+    /// CPU cores busy on the whole machine.
+    pub machine_cores: f64,
+    /// CPU cores of the target's processes, if they are known.
+    pub target_cores: Option<f64>,
+    /// CPU cores of the load generator.
+    pub client_cores: Option<f64>,
+    /// Memory of the target's processes, if they are known.
+    pub resident_bytes: Option<u64>,
+}
+
+impl Moment {
+    /// Of what was spent until then.
+    pub fn new(at_seconds: f64, spent: &Use) -> Self {
+        let is_known = !spent.processes.is_empty();
+        Self {
+            at_seconds,
+            machine_cores: spent.machine_cores,
+            target_cores: is_known.then(|| spent.processes.iter().map(|process| process.cores).sum()),
+            client_cores: spent.client_cores,
+            resident_bytes: is_known.then(|| spent.processes.iter().map(|process| process.resident_bytes).sum()),
+        }
+    }
 }
 
 /// One case's.
@@ -75,6 +123,9 @@ pub struct Sample {
     pub spent: Option<Use>,
     /// Loopback round trips per second just before: how fast the machine was.
     pub ping_pong_per_second: f64,
+    /// What was spent moment by moment, of profiles that look at it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moments: Vec<Moment>,
 }
 
 /// The figures that are compared.
@@ -92,6 +143,9 @@ pub struct Summary {
     pub machine_cpu_us_per_io: Option<f64>,
     /// CPU of the target's processes per I/O, by name.
     pub process_cpu_us_per_io: BTreeMap<String, f64>,
+    /// CPU of the load generator per I/O.
+    #[serde(default)]
+    pub client_cpu_us_per_io: Option<f64>,
     /// I/Os per second and core that the target's processes kept busy.
     pub iops_per_storage_core: Option<f64>,
     /// Memory of the target's processes.
@@ -102,6 +156,19 @@ pub struct Summary {
     pub device_read_bytes_per_client_byte: Option<f64>,
     /// Bytes over loopback per client byte.
     pub network_bytes_per_client_byte: Option<f64>,
+}
+
+impl Summary {
+    /// CPU of the target's processes per I/O, if they are known.
+    pub fn target_cpu_us_per_io(&self) -> Option<f64> {
+        let processes = &self.process_cpu_us_per_io;
+        (!processes.is_empty()).then(|| processes.values().sum())
+    }
+
+    /// CPU of load generator and target per I/O: what others did meanwhile is not in it.
+    pub fn both_cpu_us_per_io(&self) -> Option<f64> {
+        Some(self.client_cpu_us_per_io? + self.target_cpu_us_per_io().unwrap_or(0.0))
+    }
 }
 
 impl Sample {
@@ -121,6 +188,7 @@ impl Sample {
             sync_mean_us: self.sync.map(|sync| sync.mean_us),
             machine_cpu_us_per_io: spent.map(|spent| us_per_io(spent.machine_cores)),
             process_cpu_us_per_io: processes.iter().map(|p| (p.name.clone(), us_per_io(p.cores))).collect(),
+            client_cpu_us_per_io: spent.and_then(|spent| spent.client_cores).map(us_per_io),
             iops_per_storage_core: (storage_cores > 0.0).then(|| self.all.iops / storage_cores),
             resident_bytes: (!processes.is_empty()).then_some(resident as f64),
             device_write_bytes_per_client_byte: per(
@@ -168,6 +236,7 @@ impl CaseRecord {
             sync_mean_us: maybe(|s| s.sync_mean_us),
             machine_cpu_us_per_io: maybe(|s| s.machine_cpu_us_per_io),
             process_cpu_us_per_io: names.into_iter().filter_map(process).collect(),
+            client_cpu_us_per_io: maybe(|s| s.client_cpu_us_per_io),
             iops_per_storage_core: maybe(|s| s.iops_per_storage_core),
             resident_bytes: maybe(|s| s.resident_bytes),
             device_write_bytes_per_client_byte: maybe(|s| s.device_write_bytes_per_client_byte),

@@ -1,9 +1,11 @@
 //! One HTML file with charts and nothing outside it: no script, no font, no image, no style from elsewhere.
 
-use crate::charts::{self, Line};
+use crate::charts::{self, Course, Line};
 use crate::compare::{self, Entry, Likes};
+use crate::ladder;
 use crate::published;
-use crate::record::{CaseRecord, Record};
+use crate::record::{CaseRecord, Moment, Record};
+use crate::series::Failure;
 use crate::setting::FIELDS;
 use crate::table;
 use std::fmt::Write;
@@ -15,6 +17,7 @@ h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem;border-bottom:1px solid 
 svg{max-width:100%;height:auto}.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,21rem),1fr));gap:.6rem}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.82rem}td,th{padding:.15rem .45rem;text-align:right;\
 border-bottom:1px solid #ddd;white-space:nowrap}td.word,th.word{text-align:left}figure{margin:0;break-inside:avoid}\
+table.told td,table.told th{white-space:normal;overflow-wrap:anywhere}\
 .note{background:#f3f3ee;border-left:4px solid #999;padding:.4rem .7rem}\
 @media print{body{max-width:none;font-size:10pt}.wide{overflow:visible}table{font-size:6.5pt}}";
 
@@ -35,8 +38,13 @@ pub fn html(entries: &[Entry<'_>]) -> String {
     if entries.iter().any(|entry| entry.record.quick) {
         page += "<p class=\"note\">Quick: times and sizes were shortened. These figures show that it works, not how fast it is.</p>";
     }
-    for (number, group) in groups.iter().enumerate() {
-        if number > 0 {
+    draw_ladders(&mut page, entries);
+    for group in &groups {
+        // What stands in a ladder is drawn there, unless there is more than one of it.
+        if group.entries[0].target.layer.is_some() && group.entries.len() == 1 && group.differences.is_empty() {
+            continue;
+        }
+        if !group.differences.is_empty() {
             let told: Vec<String> = group.differences.iter().map(compare::told).collect();
             let _ = write!(
                 page,
@@ -44,7 +52,11 @@ pub fn html(entries: &[Entry<'_>]) -> String {
                 escaped(&told.join(", "))
             );
         }
-        draw_group(&mut page, group);
+        match group.entries[0].target.failure {
+            Some(_) => draw_failures(&mut page, group),
+            None => draw_group(&mut page, group),
+        }
+        draw_setting(&mut page, group, &names(group));
     }
     draw_published(&mut page, entries);
     page += "</body></html>\n";
@@ -107,9 +119,144 @@ fn draw_group(page: &mut String, group: &Likes<'_>) {
         let chart = charts::histogram(&named);
         let _ = write!(page, "<figure><figcaption>{}</figcaption>{chart}</figure>", escaped(&measured.case.name));
     }
-    *page += "</div><h3>All figures (medians)</h3>";
+    *page += "</div>";
+    draw_moments(page, group, &names);
+    *page += "<h3>All figures (medians)</h3>";
     draw_table(page, group, &names);
-    draw_setting(page, group, &names);
+}
+
+/// What each layer adds, of each record that has layers.
+fn draw_ladders(page: &mut String, entries: &[Entry<'_>]) {
+    let mut drawn: Vec<&Record> = Vec::new();
+    for entry in entries {
+        if drawn.iter().any(|known| std::ptr::eq(*known, entry.record)) {
+            continue;
+        }
+        drawn.push(entry.record);
+        let steps = ladder::steps(entry.record);
+        let Some(first) = steps.first() else { continue };
+        let _ = write!(page, "<h2>What each layer adds: {}</h2>", escaped(entry.from));
+        *page += "<p>Each layer stands on the one that is named beside it; what differs between the two is below. CPU is that of load \
+                  generator and target, for each I/O.</p>";
+        for (index, figures) in first.figures.iter().enumerate() {
+            let bars = |of: fn(&ladder::Figures<'_>) -> Option<f64>| {
+                let bar = |step: &ladder::Step<'_>| Some((step.name.to_owned(), of(&step.figures[index])?));
+                charts::bars(&steps.iter().filter_map(bar).collect::<Vec<_>>())
+            };
+            let _ = write!(
+                page,
+                "<h3>{}</h3><div class=\"charts\"><figure><figcaption>mean latency, µs</figcaption>{}</figure><figure><figcaption>CPU \
+                 of an I/O, µs</figcaption>{}</figure></div>",
+                escaped(figures.case),
+                bars(|figures| Some(figures.mean_us)),
+                bars(|figures| figures.cpu_us)
+            );
+            *page += "<div class=\"wide\"><table><tr><th class=\"word\">layer</th><th class=\"word\">over</th>";
+            table::LADDER_HEADINGS.iter().for_each(|heading| *page += &format!("<th>{}</th>", escaped(heading)));
+            *page += "</tr>";
+            for step in &steps {
+                let over = step.over.unwrap_or("-");
+                let _ = write!(
+                    page,
+                    "<tr><td class=\"word\">{}</td><td class=\"word\">{}</td>",
+                    escaped(step.name),
+                    escaped(over)
+                );
+                table::ladder_cells(step)[index].iter().for_each(|cell| *page += &format!("<td>{cell}</td>"));
+                *page += "</tr>";
+            }
+            *page += "</table></div>";
+        }
+        *page += "<h3>What differs</h3><ul>";
+        for (step, over) in steps.iter().filter_map(|step| Some((step, step.over?))) {
+            let words = [step.name, over, &step.told()].map(escaped);
+            let _ = write!(page, "<li><b>{}</b>, other than {}: {}</li>", words[0], words[1], words[2]);
+        }
+        *page += "</ul>";
+        let its: Vec<Entry<'_>> = entries.iter().filter(|of| std::ptr::eq(of.record, entry.record)).copied().collect();
+        let all = Likes { entries: its, differences: Vec::new() };
+        let names = names(&all);
+        draw_curves(page, &all, &names);
+        *page += "<h3>All figures (medians)</h3>";
+        draw_table(page, &all, &names);
+        draw_setting(page, &Likes { entries: vec![all.entries[0]], differences: Vec::new() }, &names);
+    }
+}
+
+/// A failure, or several alike: figures, and their course with what was done.
+fn draw_failures(page: &mut String, group: &Likes<'_>) {
+    let names = names(group);
+    let failures = || group.entries.iter().filter_map(|entry| entry.target.failure.as_ref());
+    let all: Vec<[String; table::FAILURE_HEADINGS.len()]> = failures().map(table::failure_cells).collect();
+    let _ = write!(page, "<h2>{}</h2><div class=\"wide\"><table>", escaped(&names[0]));
+    for (index, heading) in table::FAILURE_HEADINGS.iter().enumerate() {
+        let _ = write!(page, "<tr><th class=\"word\">{}</th>", escaped(heading));
+        all.iter().for_each(|cells| *page += &format!("<td>{}</td>", escaped(&cells[index])));
+        *page += "</tr>";
+    }
+    *page += "</table></div>";
+    for (name, failure) in names.iter().zip(failures()) {
+        if names.len() > 1 {
+            *page += &format!("<h3>{}</h3>", escaped(name));
+        }
+        draw_course(page, failure);
+    }
+}
+
+fn draw_course(page: &mut String, failure: &Failure) {
+    let course = |name: &str, of: &dyn Fn(&crate::series::Step) -> Option<f64>| Course {
+        name: name.to_owned(),
+        points: failure.series.iter().map(|step| (step.at_seconds, of(step))).collect(),
+    };
+    let marks: Vec<f64> = failure.marks.iter().map(|mark| mark.at_seconds).collect();
+    let rate = |ios: u64| Some(ios as f64 / failure.step_seconds);
+    let mut rates = vec![course("IOPS", &|step| rate(step.ios))];
+    if failure.series.iter().any(|step| step.errors > 0) {
+        rates.push(course("errors a second", &|step| rate(step.errors)));
+    }
+    let latencies = [course("p99", &|step| step.p99_us), course("longest", &|step| step.longest_us)];
+    let _ = write!(
+        page,
+        "<div class=\"charts\"><figure><figcaption>I/Os a second</figcaption>{}</figure><figure><figcaption>Latency of what was answered, \
+         µs: nothing where nothing was</figcaption>{}</figure></div><ol>",
+        charts::over_time("IOPS", &rates, &marks, false),
+        charts::over_time("µs", &latencies, &marks, true)
+    );
+    for mark in &failure.marks {
+        let _ = write!(page, "<li>{:.2} s: {}</li>", mark.at_seconds, escaped(&mark.what));
+    }
+    *page += "</ol>";
+}
+
+/// CPU and memory over time, of the first repeat, where they were looked at.
+fn draw_moments(page: &mut String, group: &Likes<'_>, names: &[String]) {
+    let cases = &group.entries[0].target.cases;
+    let moments = |entry: &Entry<'_>, index: usize| -> Vec<Moment> {
+        entry.target.cases[index].samples.first().map(|sample| sample.moments.clone()).unwrap_or_default()
+    };
+    if !group.entries.iter().any(|entry| (0..cases.len()).any(|index| !moments(entry, index).is_empty())) {
+        return;
+    }
+    *page += "<h3>CPU and memory over time (first repeat)</h3><div class=\"charts\">";
+    for (index, measured) in cases.iter().enumerate() {
+        let courses = |of: fn(&Moment) -> Option<f64>| -> Vec<Course> {
+            let course = |(name, entry): (&String, &Entry<'_>)| Course {
+                name: name.clone(),
+                points: moments(entry, index).iter().map(|moment| (moment.at_seconds, of(moment))).collect(),
+            };
+            names.iter().zip(&group.entries).map(course).collect()
+        };
+        let cores = charts::over_time("cores", &courses(|moment| moment.target_cores), &[], false);
+        let memory = courses(|moment| moment.resident_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)));
+        let memory = charts::over_time("MiB", &memory, &[], false);
+        let _ = write!(
+            page,
+            "<figure><figcaption>{0}: cores of the target</figcaption>{cores}</figure><figure><figcaption>{0}: its \
+             memory</figcaption>{memory}</figure>",
+            escaped(&measured.case.name)
+        );
+    }
+    *page += "</div>";
 }
 
 /// Mean latency and IOPS over the outstanding I/Os, for each kind that was measured with several.
@@ -155,6 +302,10 @@ fn draw_table(page: &mut String, group: &Likes<'_>, names: &[String]) {
     for heading in table::HEADINGS {
         let _ = write!(page, "<th>{}</th>", escaped(heading));
     }
+    let link = group.entries[0].target.link_bits_per_second;
+    if link.is_some() {
+        *page += "<th>of the link</th>";
+    }
     *page += "<th>to the first</th></tr>";
     for (index, first) in group.entries[0].target.cases.iter().enumerate() {
         for (name, entry) in names.iter().zip(&group.entries) {
@@ -168,6 +319,9 @@ fn draw_table(page: &mut String, group: &Likes<'_>, names: &[String]) {
             for cell in table::cells(&measured.median, measured.iops_spread) {
                 let _ = write!(page, "<td>{}</td>", escaped(&cell));
             }
+            if let Some(bits) = link {
+                let _ = write!(page, "<td>{}</td>", table::link_share(&measured.median, bits));
+            }
             let _ = write!(page, "<td>×{:.2}</td></tr>", measured.median.iops / first.median.iops);
         }
     }
@@ -175,7 +329,7 @@ fn draw_table(page: &mut String, group: &Likes<'_>, names: &[String]) {
 }
 
 fn draw_setting(page: &mut String, group: &Likes<'_>, names: &[String]) {
-    *page += "<h3>The setting</h3><div class=\"wide\"><table>";
+    *page += "<h3>The setting</h3><table class=\"told\">";
     let mut row = |name: &str, value: &str| {
         let _ = write!(
             page,
@@ -192,7 +346,7 @@ fn draw_setting(page: &mut String, group: &Likes<'_>, names: &[String]) {
             row(&format!("{name}: {what}"), value);
         }
     }
-    *page += "</table></div>";
+    *page += "</table>";
 }
 
 /// What others have published of loads like these.

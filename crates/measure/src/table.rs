@@ -1,7 +1,9 @@
 //! The figures as a table for people and as CSV for programs.
 
 use crate::compare::{self, Entry};
+use crate::ladder::{self, Step};
 use crate::record::{Record, Summary};
+use crate::series::Failure;
 
 /// A figure of five digits or fewer, as people read it.
 pub fn figure(value: f64) -> String {
@@ -28,7 +30,7 @@ pub fn maybe(value: Option<f64>) -> String {
 }
 
 /// The headings of [`cells`].
-pub const HEADINGS: [&str; 16] = [
+pub const HEADINGS: [&str; 17] = [
     "IOPS",
     "±%",
     "MiB/s",
@@ -41,6 +43,7 @@ pub const HEADINGS: [&str; 16] = [
     "flush µs",
     "CPU µs/IO",
     "target µs/IO",
+    "client µs/IO",
     "IOPS/core",
     "RSS MiB",
     "dev B/B",
@@ -48,10 +51,8 @@ pub const HEADINGS: [&str; 16] = [
 ];
 
 /// A case's figures.
-pub fn cells(summary: &Summary, spread: f64) -> [String; 16] {
+pub fn cells(summary: &Summary, spread: f64) -> [String; 17] {
     let latency = &summary.latency;
-    let processes = &summary.process_cpu_us_per_io;
-    let target = (!processes.is_empty()).then(|| processes.values().sum());
     let device = summary.device_write_bytes_per_client_byte.or(summary.device_read_bytes_per_client_byte);
     [
         figure(summary.iops),
@@ -65,7 +66,8 @@ pub fn cells(summary: &Summary, spread: f64) -> [String; 16] {
         figure(latency.max_us),
         maybe(summary.sync_mean_us),
         maybe(summary.machine_cpu_us_per_io),
-        maybe(target),
+        maybe(summary.target_cpu_us_per_io()),
+        maybe(summary.client_cpu_us_per_io),
         maybe(summary.iops_per_storage_core),
         maybe(summary.resident_bytes.map(|bytes| bytes / f64::from(1 << 20))),
         maybe(device),
@@ -73,28 +75,145 @@ pub fn cells(summary: &Summary, spread: f64) -> [String; 16] {
     ]
 }
 
-/// One table per group of results that are alike.
+/// The headings of [`failure_cells`].
+pub const FAILURE_HEADINGS: [&str; 12] = [
+    "first read s",
+    "first write s",
+    "silence s",
+    "longest wait s",
+    "seen by status s",
+    "all copies s",
+    "p99 µs before",
+    "meanwhile",
+    "after",
+    "errors",
+    "unanswered",
+    "IOPS before",
+];
+
+/// What a failure came to; times are from the fault on. What never came about is told as that.
+pub fn failure_cells(failure: &Failure) -> [String; 12] {
+    let fault = failure.times.fault_seconds;
+    let watched = failure.watched_seconds - fault;
+    let time = |seconds: Option<f64>| seconds.map_or_else(|| format!("never in {watched:.0}"), |s| format!("{s:.2}"));
+    let noticed = failure.times.noticed_seconds.map(|at| at - fault);
+    let whole = match (noticed, failure.to_whole_seconds) {
+        (None, _) => "not lost".to_owned(),
+        (Some(_), whole) => time(whole),
+    };
+    let phases = [Some(&failure.before), Some(&failure.meanwhile), failure.after.as_ref()];
+    let [before, meanwhile, after] = phases.map(|phase| maybe(phase.and_then(|phase| phase.p99_us)));
+    let errors: u64 = phases.iter().flatten().map(|phase| phase.errors).sum();
+    [
+        time(failure.first_read_seconds),
+        time(failure.first_write_seconds),
+        format!("{:.2}", failure.longest_silence_seconds),
+        format!("{:.2}", failure.longest_wait_seconds),
+        noticed.map_or_else(|| "not".to_owned(), |seconds| format!("{seconds:.2}")),
+        whole,
+        before,
+        meanwhile,
+        after,
+        errors.to_string(),
+        failure.unanswered.to_string(),
+        figure(failure.before.iops),
+    ]
+}
+
+/// The headings of [`ladder_cells`] for a case, behind its name.
+pub const LADDER_HEADINGS: [&str; 6] = ["mean µs", "adds", "CPU µs/IO", "adds", "IOPS", "of those below"];
+
+/// What a step of a ladder costs in each case, and adds.
+pub fn ladder_cells(step: &Step<'_>) -> Vec<[String; 6]> {
+    let cells = |figures: &ladder::Figures<'_>| {
+        [
+            figure(figures.mean_us),
+            ladder::signed(figures.added_us),
+            maybe(figures.cpu_us),
+            ladder::signed(figures.added_cpu_us),
+            figure(figures.iops),
+            figures.iops_share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
+        ]
+    };
+    step.figures.iter().map(cells).collect()
+}
+
+/// One table per group of results that are alike; before them what each layer adds, where there are layers, and what came of failures.
 pub fn text(entries: &[Entry<'_>]) -> String {
     let mut text = String::new();
-    for (number, group) in compare::groups(entries).iter().enumerate() {
-        if number > 0 {
+    let failed: Vec<_> = entries.iter().filter_map(|entry| Some((entry, entry.target.failure.as_ref()?))).collect();
+    if !failed.is_empty() {
+        let mut rows = vec![["fault", "result"].into_iter().chain(FAILURE_HEADINGS).map(str::to_owned).collect()];
+        for (entry, failure) in failed {
+            rows.push(
+                [failure.fault.clone(), entry.from.to_owned()].into_iter().chain(failure_cells(failure)).collect(),
+            );
+        }
+        text += &aligned(&rows);
+    }
+    let mut records: Vec<(&str, &Record)> = Vec::new();
+    for entry in entries {
+        if !records.iter().any(|(_, known)| std::ptr::eq(*known, entry.record)) {
+            records.push((entry.from, entry.record));
+        }
+    }
+    records.iter().for_each(|(from, record)| text += &ladder_text(from, record));
+    for group in &compare::groups(entries) {
+        if !group.differences.is_empty() {
             let told: Vec<String> = group.differences.iter().map(compare::told).collect();
             text += &format!("\nnot to be compared with the first: {}\n", told.join(", "));
         }
-        let mut rows = vec![["case", "target"].into_iter().chain(HEADINGS).map(str::to_owned).collect::<Vec<String>>()];
         let cases = &group.entries[0].target.cases;
-        for (index, measured) in cases.iter().enumerate() {
-            for entry in &group.entries {
-                let measured_there = &entry.target.cases[index];
-                let mut row = vec![measured.case.name.clone(), entry.target.target.clone()];
-                row.extend(cells(&measured_there.median, measured_there.iops_spread));
-                if group.entries.len() > 1 {
-                    row.push(format!("x{:.2}", measured_there.median.iops / measured.median.iops));
-                }
-                rows.push(row);
-            }
+        // What stands in a ladder is told there, unless there is more than one of it.
+        if cases.is_empty() || group.entries[0].target.layer.is_some() && group.entries.len() == 1 {
+            continue;
         }
-        text += &aligned(&rows);
+        text += &group_text(group);
+    }
+    text
+}
+
+fn group_text(group: &compare::Likes<'_>) -> String {
+    let mut rows = vec![["case", "target"].into_iter().chain(HEADINGS).map(str::to_owned).collect::<Vec<String>>()];
+    let link = group.entries[0].target.link_bits_per_second;
+    if link.is_some() {
+        rows[0].push("of the link".to_owned());
+    }
+    for (index, measured) in group.entries[0].target.cases.iter().enumerate() {
+        for entry in &group.entries {
+            let measured_there = &entry.target.cases[index];
+            let mut row = vec![measured.case.name.clone(), entry.target.target.clone()];
+            row.extend(cells(&measured_there.median, measured_there.iops_spread));
+            row.extend(link.map(|bits| link_share(&measured_there.median, bits)));
+            if group.entries.len() > 1 {
+                row.push(format!("x{:.2}", measured_there.median.iops / measured.median.iops));
+            }
+            rows.push(row);
+        }
+    }
+    aligned(&rows)
+}
+
+/// Clients' bytes in relation to what a node's link carries.
+pub fn link_share(summary: &Summary, bits_per_second: u64) -> String {
+    format!("{:.0} %", summary.mib_per_second * f64::from(1 << 20) * 8.0 * 100.0 / bits_per_second as f64)
+}
+
+fn ladder_text(from: &str, record: &Record) -> String {
+    let steps = ladder::steps(record);
+    let Some(first) = steps.first() else { return String::new() };
+    let mut text = String::new();
+    for (index, figures) in first.figures.iter().enumerate() {
+        let heading = ["layer", "over"].into_iter().chain(LADDER_HEADINGS).map(str::to_owned).collect();
+        let row = |step: &Step<'_>| {
+            let words = [step.name.to_owned(), step.over.unwrap_or("-").to_owned()];
+            words.into_iter().chain(ladder_cells(step)[index].clone()).collect()
+        };
+        let rows: Vec<Vec<String>> = std::iter::once(heading).chain(steps.iter().map(row)).collect();
+        text += &format!("{} ({from})\n{}\n", figures.case, aligned(&rows));
+    }
+    for (step, over) in steps.iter().filter_map(|step| Some((step, step.over?))) {
+        text += &format!("{}, other than {over}: {}\n", step.name, step.told());
     }
     text
 }
@@ -116,11 +235,37 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// One line per target, case and repeat; docs/bench.md has the columns.
+/// One line per fault and step of time.
+fn failures_csv(record: &Record) -> String {
+    let mut csv = "profile,fault,number,at_seconds,ios,errors,p99_us,longest_us\n".to_owned();
+    let failures = record.targets.iter().filter_map(|target| target.failure.as_ref());
+    for (number, failure) in failures.enumerate() {
+        for step in &failure.series {
+            let figure = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3}"));
+            csv += &format!(
+                "{},{},{},{:.3},{},{},{},{}\n",
+                quoted(&record.profile),
+                quoted(&failure.fault),
+                number + 1,
+                step.at_seconds,
+                step.ios,
+                step.errors,
+                figure(step.p99_us),
+                figure(step.longest_us)
+            );
+        }
+    }
+    csv
+}
+
+/// One line per target, case and repeat, or per fault and step of time; docs/bench.md has the columns.
 pub fn csv(record: &Record) -> String {
+    if record.targets.iter().any(|target| target.failure.is_some()) {
+        return failures_csv(record);
+    }
     let mut csv =
         "profile,target,case,repeat,iops,mib_per_second,mean_us,p50_us,p90_us,p99_us,p999_us,max_us,sync_mean_us,\
-                   machine_cpu_us_per_io,target_cpu_us_per_io,iops_per_storage_core,resident_bytes,\
+                   machine_cpu_us_per_io,target_cpu_us_per_io,client_cpu_us_per_io,iops_per_storage_core,resident_bytes,\
                    device_write_bytes_per_client_byte,device_read_bytes_per_client_byte,network_bytes_per_client_byte,\
                    ping_pong_per_second\n"
             .to_owned();
@@ -129,7 +274,6 @@ pub fn csv(record: &Record) -> String {
             for (repeat, sample) in measured.samples.iter().enumerate() {
                 let summary = sample.summary();
                 let latency = &summary.latency;
-                let processes = &summary.process_cpu_us_per_io;
                 let figures = [
                     Some(summary.iops),
                     Some(summary.mib_per_second),
@@ -141,7 +285,8 @@ pub fn csv(record: &Record) -> String {
                     Some(latency.max_us),
                     summary.sync_mean_us,
                     summary.machine_cpu_us_per_io,
-                    (!processes.is_empty()).then(|| processes.values().sum()),
+                    summary.target_cpu_us_per_io(),
+                    summary.client_cpu_us_per_io,
                     summary.iops_per_storage_core,
                     summary.resident_bytes,
                     summary.device_write_bytes_per_client_byte,

@@ -4,7 +4,8 @@ use measure::compare;
 use measure::fio::{self, FioResult};
 use measure::machine::{ProcessUse, Use};
 use measure::profile::Profile;
-use measure::record::{CaseRecord, FORMAT, Record, Sample, TargetRecord, VERSION};
+use measure::record::{CaseRecord, FORMAT, Layer, Moment, Record, Sample, TargetRecord, VERSION};
+use measure::series::{Failure, HostLoad, Io, Log, Mark, Times};
 use measure::setting::{FIELDS, Setting};
 use measure::{report, table};
 use std::collections::BTreeMap;
@@ -21,11 +22,12 @@ fn record(profile: &str, target: &str, speed: f64) -> Record {
             seconds: 1.0,
             machine_cores: 1.0,
             processes: vec![process],
+            client_cores: Some(0.25),
             device_write_bytes_per_second: Some(write.as_ref().unwrap().mib_per_second * 3.0 * f64::from(1 << 20)),
             device_read_bytes_per_second: None,
             loopback_bytes_per_second: None,
         };
-        Sample { all, read, write, sync, spent: Some(spent), ping_pong_per_second: 20_000.0 }
+        Sample { all, read, write, sync, spent: Some(spent), ping_pong_per_second: 20_000.0, moments: Vec::new() }
     };
     let cases = Profile::named(profile).unwrap().cases(false);
     let mut setting = Setting::default();
@@ -41,7 +43,15 @@ fn record(profile: &str, target: &str, speed: f64) -> Record {
         quick: false,
         started_unix_seconds: 1_795_610_781,
         repeats: 2,
-        targets: vec![TargetRecord { target: target.to_owned(), setting, about, cases }],
+        targets: vec![TargetRecord {
+            target: target.to_owned(),
+            setting,
+            about,
+            cases,
+            layer: None,
+            failure: None,
+            link_bits_per_second: None,
+        }],
     }
 }
 
@@ -98,6 +108,96 @@ fn every_profile_is_drawn() {
     for profile in measure::profile::PROFILES {
         assert_well_formed(&page(&[("a.json".to_owned(), record(profile.name, "cairn:data", 1.0))]));
     }
+}
+
+fn failure(whole_seconds: Option<f64>) -> Record {
+    let io = |at: u32| Io { at_us: at * 10_000, latency_us: 700, writes: at.is_multiple_of(2), failed: at % 100 == 3 };
+    let answered = (0..200).chain(400..if whole_seconds.is_some() { 900 } else { 400 });
+    let log = Log { ios: answered.map(io).collect(), seconds: 9.0, unanswered: vec![5.0; 4] };
+    let times = Times { fault_seconds: 2.0, noticed_seconds: Some(2.5), mended_seconds: Some(4.0), whole_seconds };
+    let marks = vec![Mark { at_seconds: 2.0, what: "a <node> is killed".to_owned() }];
+    let load = HostLoad { generator: "x".to_owned(), block_size_bytes: 4096, read_percent: 50, depth: 4 };
+    let mut record = record("failure", "node-killed", 1.0);
+    record.targets[0].failure = Some(Failure::new("node-killed", load, times, marks, &log));
+    record
+}
+
+#[test]
+fn a_failure_that_never_ends_is_told_as_that() {
+    let records = [("a.json".to_owned(), failure(None))];
+    let entries = compare::entries(&records);
+    let (text, page) = (table::text(&entries), page(&records));
+    for told in [&text, &page] {
+        // First read, first write, all copies.
+        assert_eq!(told.matches("never in 7").count(), 3, "{told}");
+    }
+    assert_well_formed(&page);
+    assert!(page.contains("2.00 s: a &lt;node&gt; is killed") && page.contains("<svg"));
+    let ended = [("a.json".to_owned(), failure(Some(6.0)))];
+    let text = table::text(&compare::entries(&ended));
+    assert!(!text.contains("never") && text.contains("4.00"), "{text}");
+}
+
+#[test]
+fn a_failure_is_kept_as_it_was_and_its_csv_has_every_step() {
+    let kept = failure(None);
+    let read: Record = serde_json::from_str(&kept.to_json()).unwrap();
+    assert_eq!(read, kept);
+    assert_eq!(table::csv(&kept).lines().count(), 1 + 90);
+    // Nothing was answered then, and so took no time that could be told.
+    assert!(table::csv(&kept).lines().any(|line| line.ends_with(",3.000,0,0,,")), "{}", table::csv(&kept));
+}
+
+#[test]
+fn only_the_same_fault_or_layer_is_held_against_another() {
+    let mut other = failure(Some(6.0));
+    other.targets[0].failure.as_mut().unwrap().fault = "link-cut".to_owned();
+    other.targets[0].setting.set("locality", "elsewhere");
+    let records = [("a.json".to_owned(), failure(Some(6.0))), ("b.json".to_owned(), other)];
+    compare::refuse_unlike(&compare::entries(&records)).unwrap();
+    assert!(!table::text(&compare::entries(&records)).contains("not to be compared"));
+    let mut deeper = failure(Some(6.0));
+    deeper.targets[0].failure.as_mut().unwrap().load.depth = 8;
+    let records = [("a.json".to_owned(), failure(Some(6.0))), ("b.json".to_owned(), deeper)];
+    assert!(compare::refuse_unlike(&compare::entries(&records)).unwrap_err().to_string().contains("outstanding I/O"));
+    let layers = |copies: &str| {
+        let mut record = record("layers", "three copies", 1.0);
+        record.targets[0].layer = Some(Layer { name: "three copies".to_owned(), over: None });
+        record.targets[0].setting.set("copies", copies);
+        record
+    };
+    let records = [("a.json".to_owned(), layers("3")), ("b.json".to_owned(), layers("2"))];
+    assert!(compare::refuse_unlike(&compare::entries(&records)).is_err());
+    assert!(page(&records).contains("Apart: another setting"));
+    assert_well_formed(&page(&records));
+}
+
+#[test]
+fn cpu_and_memory_over_time_are_drawn() {
+    let mut with = record("stress", "cairn:data", 1.0);
+    let moment = |at_seconds| Moment {
+        at_seconds,
+        machine_cores: 1.5,
+        target_cores: Some(0.5),
+        client_cores: None,
+        resident_bytes: Some(9 << 20),
+    };
+    with.targets[0].cases[0].samples[0].moments = (0..10).map(|at| moment(f64::from(at))).collect();
+    let page = page(&[("a.json".to_owned(), with.clone())]);
+    assert_well_formed(&page);
+    assert!(page.contains("CPU and memory over time"));
+    assert_eq!(
+        serde_json::from_str::<Record>(&with.to_json()).unwrap().targets[0].cases[0].samples[0].moments.len(),
+        10
+    );
+}
+
+#[test]
+fn what_a_slow_link_carries_is_told() {
+    let mut slow = record("network", "gathered", 1.0);
+    slow.targets[0].link_bits_per_second = Some(8 << 20);
+    let text = table::text(&compare::entries(&[("a.json".to_owned(), slow)]));
+    assert!(text.contains("of the link") && text.contains(" %"), "{text}");
 }
 
 #[test]
@@ -185,5 +285,5 @@ fn a_file_holds_what_was_measured_and_what_is_none_is_refused() {
     // Commas outside of quotes.
     let columns = |line: &str| line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>();
     let csv = table::csv(&kept);
-    assert!(csv.lines().all(|line| columns(line) == 20), "{csv}");
+    assert!(csv.lines().all(|line| columns(line) == 21), "{csv}");
 }
