@@ -63,6 +63,9 @@ run_scenario() {
     esac
 }
 
+# Scripts that are stages of `make test` are seen there to pass without a bug.
+is_a_stage() { [ "$1" = torture ]; }
+
 # in_processes BUG SCENARIO: three times until it fails with the bug; then it must pass without. What failed for another reason
 # than what clients saw is not caught.
 in_processes() {
@@ -74,7 +77,7 @@ in_processes() {
         echo "mutant $bug NOT CAUGHT by $scenario: passes with it, $tries times"
     elif ! verdict "$out" | grep -qE '^((lost|stale|torn): |cairn: ([0-9]+ reads showed |(lost|stale|torn): ))'; then
         echo "mutant $bug NOT CAUGHT by $scenario: it fails otherwise: $(verdict "$out")"
-    elif ! run_scenario "$scenario" > "$out.without" 2>&1; then
+    elif ! { is_a_stage "$scenario" || run_scenario "$scenario" > "$out.without" 2>&1; }; then
         echo "mutant $bug NOT CAUGHT by $scenario: fails without it, too: $(verdict "$out.without")"
     else
         echo "mutant $bug caught by $scenario: $(verdict "$out")"
