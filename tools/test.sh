@@ -74,7 +74,7 @@ only=("$@")
 target=${CARGO_TARGET_DIR:-$PWD/target}
 export CAIRN_BIN=$target/release/cairn
 
-# Each time is a limit with room for a busy machine. All stages together take about 80 minutes on two cores, and
+# Each time is a limit with room for a busy machine. All stages together take about 85 minutes on two cores, and
 # must stay within 90.
 stage build 900 cargo build --release --workspace
 stage unit 2300 cargo test --workspace --no-fail-fast -- --test-threads="$threads"
