@@ -16,6 +16,8 @@
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cairn=${CAIRN_BIN:-$root/target/release/cairn}
+# What only tests run is built as the unit tests are: with the release's optimisation across crates each of them takes minutes.
+tools=${CARGO_TARGET_DIR:-$root/target}/debug
 work=$(mktemp -d "${TMPDIR:-/tmp}/cairn-e2e.XXXXXX")
 passed=0 failed=0 skipped=0 demo_pid=
 

@@ -45,7 +45,8 @@ traces() {
         "$1" run cluster --seeds 1..7 && "$1" run heads --seeds 1..4 && "$1" run hosts --seeds 1..4
 }
 
-cargo build -q --release --workspace --bin cairn-sim && cargo build -q --workspace --bin cairn-sim || exit 1
+# Both as the stages before have built them, the one without optimisation with the deliberate bugs, all off.
+cargo build -q --release --package cairn --package libcairn --package cairn-sim && cargo build -q --workspace --features mutants --bin cairn-sim || exit 1
 simulator=$target/release/cairn-sim
 
 crashes store 1..96 8000 "segments cleaned"

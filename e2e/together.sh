@@ -5,8 +5,8 @@
 # Time: 300 s (half a minute; the first run builds the guest from Debian packages)
 . "$(dirname "$0")/lib.sh"
 need together nbdcopy qemu-img qemu-io qemu-nbd nbdkit fio nbdsh qemu-system-x86_64 mkfs.ext4 dpkg-deb apt-get || finish
-load=$(dirname "$cairn")/verified-load
-[ -x "$load" ] || { fail "$load is there: 'cargo build --release --workspace' makes it"; finish; }
+load=$tools/verified-load
+[ -x "$load" ] || { fail "$load is there: 'cargo build --workspace' makes it"; finish; }
 
 names="nbdcopy connections qemu-img qcow2 qemu-io model multi fio fio-two shared nbdkit qemu-nbd"
 volumes=()

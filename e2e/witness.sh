@@ -7,8 +7,8 @@
 . "$(dirname "$0")/lib.sh"
 
 need witness etcd pgrep python3 || finish
-faults=$(dirname "$cairn")/cairn-faults
-[ -x "$faults" ] || { fail "no $faults: build it with 'cargo build --release --workspace'"; finish; }
+faults=$tools/cairn-faults
+[ -x "$faults" ] || { fail "no $faults: build it with 'cargo build --workspace'"; finish; }
 etcd_members=3
 . "$(dirname "$0")/machines.bash"
 # Clients come back to where they were.
