@@ -6,6 +6,7 @@
 #     seeds all that is to happen does;
 #   - nor does anything in five minutes of seeds that nobody has seen, of all workloads;
 #   - the same seeds give the same trace, to the bit, with and without optimisation.
+# Mostly computes.
 # Time: 1800 s (20 minutes beside other work). Last line: how many of these held.
 set -u
 cd "$(dirname "$0")/.."

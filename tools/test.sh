@@ -84,22 +84,37 @@ stage unit 2300 cargo test --workspace --features mutants --no-fail-fast -- --te
 # The bugs that take the simulator, or clusters of processes; and whether each that there is was caught.
 stage mutants 2400 tools/mutants.sh all $(! is_wanted unit || echo "$logs/unit.log")
 # Scripts, in seconds of their own. Those that say "Mostly waits" (for a node that is to be given up, for copies) run two at a
-# time, behind those that need the machine for themselves.
+# time, behind those that need the machine for themselves. Beside them the simulator has what they leave.
 time_of() { sed -n 's/^# Time: \([0-9]*\) s.*/\1/p' "$1" | grep . || echo 300; }
-waiting=()
+waiting=() beside=()
 for script in e2e/*.sh; do
     name=e2e-$(basename "$script" .sh)
     if [ "$name" = e2e-lib ] || ! is_wanted "$name"; then continue; fi
-    if grep -q '^# Mostly waits' "$script"; then waiting+=("$script"); else stage "$name" "$(time_of "$script")" "$script"; fi
+    if grep -q '^# Mostly waits' "$script"; then
+        waiting+=("$script")
+    elif grep -q '^# Mostly computes' "$script"; then
+        beside+=("$script")
+    else
+        stage "$name" "$(time_of "$script")" "$script"
+    fi
 done
+simulators=
+for script in ${beside[@]+"${beside[@]}"}; do
+    name=e2e-$(basename "$script" .sh)
+    echo "== $name begins"
+    begin "$name" "$(time_of "$script")" chrt --idle 0 "$script" > "$logs/$name.shown" &
+    simulators+=" $!"
+done
+# other_jobs: how many run that are none of those.
+other_jobs() { jobs -rp | grep -vcxF "$(tr ' ' '\n' <<< "${simulators# }")"; }
 for script in ${waiting[@]+"${waiting[@]}"}; do
-    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+    while [ "$(other_jobs)" -ge 2 ]; do wait -n; done
     name=e2e-$(basename "$script" .sh)
     echo "== $name begins"
     begin "$name" "$(time_of "$script")" "$script" > "$logs/$name.shown" &
 done
 wait
-for script in ${waiting[@]+"${waiting[@]}"}; do
+for script in ${beside[@]+"${beside[@]}"} ${waiting[@]+"${waiting[@]}"}; do
     name=e2e-$(basename "$script" .sh)
     cat "$logs/$name.shown"
     judge "$name"

@@ -413,6 +413,7 @@ mod active {
     use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
     use std::any::Any;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{Mutex, PoisonError};
 
     /// So much of what a failed check says is told.
     const TOLD_CHARS: usize = 100;
@@ -424,6 +425,8 @@ mod active {
     }
 
     static ACTIVE: AtomicU16 = AtomicU16::new(0);
+    /// One check at a time has its bug: the bug is on for the whole process.
+    static ALONE: Mutex<()> = Mutex::new(());
     /// Whether [`AssertionFails`](super::Mutant::AssertionFails) is on: it may be so beside a bug that shows only then.
     static ASSERTION_FAILS: AtomicBool = AtomicBool::new(false);
 
@@ -450,8 +453,9 @@ mod active {
 
         /// Runs a check with this bug, for one seed after the other until it fails, and then with that seed without the
         /// bug: only if it passes there has it caught anything. Says so in a line that `tools/mutants.sh` counts. The bug
-        /// is on for the whole process meanwhile.
+        /// is on for the whole process meanwhile; other checks by this wait.
         pub fn is_caught(self, check: &str, seeds: Range<u64>, run: impl Fn(u64)) -> bool {
+            let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
             let failure = |seed| {
                 let failed = catch_unwind(AssertUnwindSafe(|| run(seed))).err();
                 Self::activate(None);

@@ -1,10 +1,6 @@
-//! Deliberate bugs of volumes whose groups do not serve: the test that is made for each notices. A process of its own: a
-//! bug is on for all of it.
-#![cfg(feature = "mutants")]
+//! Deliberate bugs of volumes whose groups do not serve: the test that is made for each notices.
 
-mod common;
-
-use common::stopped::{
+use crate::common::stopped::{
     one_volumes_change_is_no_others_business, what_has_no_outcome_is_in_no_snapshot, what_is_gone_is_not_waited_for,
 };
 use std::ops::Range;

@@ -1,10 +1,6 @@
-//! A compare-and-write that is two commands, for other commands or for a rollback: the test of it notices. A process of
-//! its own: a bug is on for all of it.
-#![cfg(feature = "mutants")]
+//! A compare-and-write that is two commands, for other commands or for a rollback: the test of it notices.
 
-mod common;
-
-use common::locks::{a_snapshot_takes_nothing_back, is_before_or_after_a_rollback, no_raise_is_lost};
+use crate::common::locks::{a_snapshot_takes_nothing_back, is_before_or_after_a_rollback, no_raise_is_lost};
 use std::ops::Range;
 use types::Mutant;
 

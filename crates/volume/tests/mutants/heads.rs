@@ -1,26 +1,24 @@
-//! Deliberate bugs of heads and of layers that are left: the test that is made for each notices. A process of its own: a bug is
-//! on for all of it.
-#![cfg(feature = "mutants")]
+//! Deliberate bugs of heads and of layers that are left: the test that is made for each notices.
 
-mod common;
-
-use common::failing::{what_is_written_after_a_snapshot_that_failed_stays, what_is_written_behind_a_lost_answer_stays};
-use common::forwards::{
+use crate::common::failing::{
+    what_is_written_after_a_snapshot_that_failed_stays, what_is_written_behind_a_lost_answer_stays,
+};
+use crate::common::forwards::{
     what_comes_of_a_session_that_was_ended_is_refused, what_is_on_its_way_is_done_before_the_next_session,
     what_waits_for_a_client_that_is_gone_is_not_sent,
 };
-use common::growth::a_volume_lies_where_the_table_of_its_record_says;
-use common::hanging::one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones;
-use common::hosts::a_host_that_has_left_keeps_nothing;
-use common::keys::who_has_the_key_takes_over;
-use common::nodes::{
+use crate::common::growth::a_volume_lies_where_the_table_of_its_record_says;
+use crate::common::hanging::one_volume_whose_commands_have_ended_does_not_end_a_layer_of_its_clones;
+use crate::common::hosts::a_host_that_has_left_keeps_nothing;
+use crate::common::keys::who_has_the_key_takes_over;
+use crate::common::nodes::{
     a_head_that_slept_decides_nothing, a_host_that_goes_back_keeps_what_it_wrote_there,
     a_session_that_is_gone_is_said_again, a_snapshot_is_an_instant_for_a_head_that_slept,
     nothing_is_done_for_a_host_that_was_denied, what_two_volumes_are_built_on_stays,
     who_slept_reads_no_snapshot_that_is_gone,
 };
-use common::relocating::a_volume_moves_while_it_is_used;
-use common::untold::a_snapshot_can_be_read_once_the_map_answers;
+use crate::common::relocating::a_volume_moves_while_it_is_used;
+use crate::common::untold::a_snapshot_can_be_read_once_the_map_answers;
 use std::ops::Range;
 use types::Mutant;
 

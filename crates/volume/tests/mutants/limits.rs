@@ -1,9 +1,6 @@
 //! The check of limits that change finds the bug that it is there for.
-#![cfg(feature = "mutants")]
 
-mod common;
-
-use common::limits::check_live_change;
+use crate::common::limits::check_live_change;
 use types::Mutant;
 
 #[test]

@@ -1,12 +1,8 @@
-//! Deliberate bugs of block status, of snapshots that are read, of what status counts, and of copies that are compared: the test that is made for each notices. A process of
-//! its own: a bug is on for all of it.
-#![cfg(feature = "mutants")]
+//! Deliberate bugs of block status, of snapshots that are read, of what status counts, and of copies that are compared: the test that is made for each notices.
 
-mod common;
-
-use common::copies::what_differs_is_told;
-use common::silent::a_group_that_answers_nobody_is_not_counted;
-use common::status::{a_deleted_snapshot_is_right_or_gone, told_blocks_are_the_stored_ones};
+use crate::common::copies::what_differs_is_told;
+use crate::common::silent::a_group_that_answers_nobody_is_not_counted;
+use crate::common::status::{a_deleted_snapshot_is_right_or_gone, told_blocks_are_the_stored_ones};
 use std::ops::Range;
 use types::Mutant;
 

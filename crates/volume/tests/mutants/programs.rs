@@ -1,9 +1,6 @@
-//! Deliberate bugs of clients: the test that is made for each notices. A process of its own: a bug is on for all of it.
-#![cfg(feature = "mutants")]
+//! Deliberate bugs of clients: the test that is made for each notices.
 
-mod common;
-
-use common::programs::{
+use crate::common::programs::{
     a_program_that_slept_is_refused, what_a_program_opens_is_its_own, what_others_use_is_not_taken,
 };
 use std::ops::Range;

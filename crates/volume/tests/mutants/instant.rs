@@ -1,11 +1,7 @@
-//! Each rule of one instant, broken: the test that is made for it notices. A process of its own: a bug is on for all of
-//! it.
-#![cfg(feature = "mutants")]
+//! Each rule of one instant, broken: the test that is made for it notices.
 
-mod common;
-
-use common::instant::{is_one_on_all_cores, waits_for_every_earlier_term};
-use common::together::is_one_over_nodes;
+use crate::common::instant::{is_one_on_all_cores, waits_for_every_earlier_term};
+use crate::common::together::is_one_over_nodes;
 use std::ops::Range;
 use types::Mutant;
 
