@@ -354,6 +354,41 @@ impl GroupShard {
         self.intake_changed.wake_all();
     }
 
+    /// Offers the store what it has not taken. The entries of a group stay in their order; those of others pass one that finds no
+    /// room, as they may be what makes some.
+    ///
+    /// # Errors
+    /// What the store said of one that is left.
+    fn offer_intake(&self) -> Result<(), AppendError> {
+        let mut without_room = Vec::new();
+        let mut refused = Ok(());
+        let mut at = 0;
+        while let Some((index, entry)) = self.next_of_others(&mut at, &without_room) {
+            match self.queue(index, entry) {
+                Ok(()) => drop(self.intake.borrow_mut().remove(at)),
+                Err(error @ AppendError::NoSpace { .. }) => {
+                    without_room.push(index);
+                    refused = Err(error);
+                }
+                Err(error) => {
+                    refused = Err(error);
+                    break;
+                }
+            }
+        }
+        if self.intake.borrow().is_empty() {
+            self.intake_changed.wake_all();
+        }
+        refused
+    }
+
+    /// The first entry of the intake from `at` on, where it then stands, that is of none of these groups.
+    fn next_of_others(&self, at: &mut usize, groups: &[u32]) -> Option<(u32, Entry)> {
+        let intake = self.intake.borrow();
+        *at += intake.range(*at..).position(|(index, _)| !groups.contains(index))?;
+        intake.get(*at).cloned()
+    }
+
     /// Entries of the group behind `through` are not in its order any more.
     pub(crate) fn forget_queued(&self, index: u32, through: Seq) {
         self.queued.borrow_mut().retain(|queued| queued.group != index || queued.place.1 <= through);
@@ -466,18 +501,14 @@ async fn commit_loop(shard: Rc<GroupShard>) {
 async fn take_in_loop(shard: Rc<GroupShard>) {
     loop {
         let next = || match shard.has_ended.get() {
-            true => Some(None),
-            false => shard.intake.borrow().front().cloned().map(Some),
+            true => Some(false),
+            false => (!shard.intake.borrow().is_empty()).then_some(true),
         };
-        let Some((index, entry)) = shard.intake_changed.until(next).await else { return };
-        let queued = shard.queue(index, entry);
-        match queued {
-            Ok(()) => {
-                shard.intake.borrow_mut().pop_front();
-                if shard.intake.borrow().is_empty() {
-                    shard.intake_changed.wake_all();
-                }
-            }
+        if !shard.intake_changed.until(next).await {
+            return;
+        }
+        match shard.offer_intake() {
+            Ok(()) => {}
             Err(AppendError::Busy) => {
                 if shard.shard.room().await.is_err() {
                     return;
