@@ -4,7 +4,7 @@
 #   tools/libcairn.sh engine           those, and libcairn-fio.so for the fio of this machine
 #   tools/libcairn.sh headers          fio's headers alone
 #   tools/libcairn.sh install          puts the library to $DESTDIR$PREFIX
-# LIBCAIRN_BUILT=1: `cargo build --release --workspace` has just been there.
+# LIBCAIRN_BUILT=1: a release build with libcairn in it has just been there.
 # fio's headers are of no package: they come from Debian's source of the fio that is installed, and are kept in target/fio-headers.
 set -eu
 cd "$(dirname "$0")/.."

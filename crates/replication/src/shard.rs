@@ -385,8 +385,9 @@ impl GroupShard {
     /// The first entry of the intake from `at` on, where it then stands, that is of none of these groups.
     fn next_of_others(&self, at: &mut usize, groups: &[u32]) -> Option<(u32, Entry)> {
         let intake = self.intake.borrow();
-        *at += intake.range(*at..).position(|(index, _)| !groups.contains(index))?;
-        intake.get(*at).cloned()
+        let (found, next) = intake.iter().enumerate().skip(*at).find(|(_, (index, _))| !groups.contains(index))?;
+        *at = found;
+        Some(next.clone())
     }
 
     /// Entries of the group behind `through` are not in its order any more.
