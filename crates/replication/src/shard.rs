@@ -365,8 +365,13 @@ impl GroupShard {
         let mut at = 0;
         while let Some((index, entry)) = self.next_of_others(&mut at, &without_room) {
             match self.queue(index, entry) {
-                Ok(()) => drop(self.intake.borrow_mut().remove(at)),
-                Err(error @ AppendError::NoSpace { .. }) => {
+                Ok(()) => {
+                    self.intake.borrow_mut().remove(at);
+                    self.group_at(index).finds_no_room_since.set(None);
+                }
+                Err(error @ AppendError::NoSpace { .. }) if !mutant(Mutant::NobodyPassesFull) => {
+                    let since = &self.group_at(index).finds_no_room_since;
+                    since.set(since.get().or(Some(now())));
                     without_room.push(index);
                     refused = Err(error);
                 }
@@ -394,6 +399,7 @@ impl GroupShard {
     pub(crate) fn forget_queued(&self, index: u32, through: Seq) {
         self.queued.borrow_mut().retain(|queued| queued.group != index || queued.place.1 <= through);
         self.intake.borrow_mut().retain(|(group, entry)| *group != index || entry.seq <= through);
+        self.group_at(index).finds_no_room_since.set(None);
         if self.intake.borrow().is_empty() {
             self.intake_changed.wake_all();
         }

@@ -12,6 +12,8 @@ mod old_maps;
 mod one_member;
 #[path = "common/releases.rs"]
 mod releases;
+#[path = "common/room.rs"]
+mod room;
 #[path = "common/rules.rs"]
 mod rules;
 
@@ -80,7 +82,22 @@ fn three_slow_members_stay() {
 
 #[test]
 fn a_full_member_is_not_written_to() {
-    holds(rules::a_full_member_is_not_written_to, &[Mutant::FullMemberIgnored]);
+    holds(room::a_full_member_is_not_written_to, &[Mutant::FullMemberIgnored]);
+}
+
+#[test]
+fn a_full_member_that_was_away_first_gives_back() {
+    holds(room::a_full_member_that_was_away_first_gives_back, &[Mutant::UnitsByNumber]);
+}
+
+#[test]
+fn what_gives_back_passes_what_finds_no_room() {
+    holds(room::what_gives_back_passes_what_finds_no_room, &[Mutant::NobodyPassesFull]);
+}
+
+#[test]
+fn what_gives_back_is_not_waited_for_behind_what_finds_no_room() {
+    holds(room::what_gives_back_is_not_waited_for_behind_what_finds_no_room, &[Mutant::OrderStandsWhileFull]);
 }
 
 #[test]

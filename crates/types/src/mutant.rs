@@ -281,6 +281,10 @@ pub enum Mutant {
     SlowRemovedAlways,
     /// Replication: a primary takes new blocks whatever room the other members have.
     FullMemberIgnored,
+    /// Replication: an entry that finds no room on a full member stands before those of all other groups.
+    NobodyPassesFull,
+    /// Replication: a member waits for ever for the room for its next entry, which those behind that one would make.
+    OrderStandsWhileFull,
     /// Replication: beats and their answers speak for all cores, also for those that hang.
     HungCoreSpokenFor,
     /// Replication: that one life of a store is over is believed of its others, too.
@@ -293,6 +297,8 @@ pub enum Mutant {
     KindSentUnasked,
     /// Catch-up: leaves that both sides have are taken for equal, whatever was written to them last.
     LastSeqIgnored,
+    /// Catch-up: units are sent in the order of their chunks' numbers, however much each brings.
+    UnitsByNumber,
     /// Catch-up: blocks that the primary cannot read are left out of their unit.
     UnreadableLeftOut,
     /// Catch-up: a member tells of a damaged leaf as if it had it.

@@ -19,8 +19,9 @@ static ALLOCATOR: counting::CountingAllocator = counting::CountingAllocator;
 const BLOCKS: u64 = 8192;
 const DEPTH: usize = 32;
 const COUNTS: usize = 41;
-/// So few that most counts lie between two beats of the node, which take memory.
+/// So few that a count lies between two beats of the node, which take memory, or beside one of them where the machine is slow.
 const OPERATIONS: u64 = 200;
+const BEATS_ALLOCATIONS_MAX: u64 = 10;
 /// A pass of the store's checkpoint may fall into a count: it takes memory for each index leaf that it writes, 32 here.
 const PASS_ALLOCATIONS_MAX: u64 = 400;
 
@@ -131,7 +132,12 @@ fn a_block_read_or_written_takes_no_memory_once_warm() {
     cores.stop();
     for mut counts in counted {
         counts.sort_unstable();
-        assert_eq!(counts[COUNTS / 2], 0, "memory taken per {OPERATIONS} writes or reads: {counts:?}");
+        // What takes memory in each operation, or in one of a few, does so in every count.
+        assert_eq!(counts[0], 0, "memory taken per {OPERATIONS} writes or reads: {counts:?}");
+        assert!(
+            counts[COUNTS / 2] <= BEATS_ALLOCATIONS_MAX,
+            "memory taken per {OPERATIONS} writes or reads: {counts:?}"
+        );
         assert!(counts[COUNTS - 1] <= PASS_ALLOCATIONS_MAX, "memory taken beside a pass: {counts:?}");
     }
 }

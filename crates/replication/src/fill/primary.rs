@@ -24,6 +24,8 @@ use types::{BlockRange, ChunkId, Incarnation, KeyId, LayerId, Mutant, Seq, Store
 const UNITS_UNDER_WAY: usize = 4;
 /// What is waited for is looked at again after so long: whether there is anything to wait for.
 const LOOK: Duration = Duration::from_millis(100);
+/// Chunks looked at in one step.
+const CHUNKS_PER_STEP: usize = 256;
 /// Blocks of one part.
 const PART_BLOCKS_MAX: u32 = 64;
 
@@ -171,9 +173,7 @@ impl Attempt {
             // It would be sent entries, of what is pending as no-ops.
             return Err("that it is not whole was not heard".to_owned());
         }
-        let mut chunks: Vec<_> = self.filling.units.borrow().keys().copied().collect();
-        chunks.sort_unstable();
-        for (number, chunk) in (1..).zip(chunks) {
+        for (number, chunk) in (1..).zip(self.in_order().await) {
             self.until(|filling| filling.under_way.borrow().len() < UNITS_UNDER_WAY).await?;
             self.send_unit((number, chunk), stands, owner).await?;
         }
@@ -276,6 +276,22 @@ impl Attempt {
             self.part(Fill::Layers { records: records.to_vec() }).await?;
         }
         Ok(())
+    }
+
+    /// The chunks that differ, in the order in which their units are sent: those of which less is stored come first. Each gives
+    /// back all that the member has of its chunk, and where that is full what comes behind may need that room.
+    async fn in_order(&self) -> Vec<ChunkId> {
+        let chunks: Vec<_> = self.filling.units.borrow().keys().copied().collect();
+        let mut by_blocks = Vec::with_capacity(chunks.len());
+        for chunks in chunks.chunks(CHUNKS_PER_STEP) {
+            let store = self.shard.store();
+            let blocks = |chunk| store.live_blocks(store.layers_of(chunk).into_iter().map(|layer| (layer, chunk)));
+            let are_alike = mutant(Mutant::UnitsByNumber);
+            by_blocks.extend(chunks.iter().map(|chunk| (if are_alike { 0 } else { blocks(*chunk) }, *chunk)));
+            runtime::background_step().await;
+        }
+        by_blocks.sort_unstable();
+        by_blocks.into_iter().map(|(_, chunk)| chunk).collect()
     }
 
     /// All of a chunk, as it is at one moment: nothing that was asked of it before is on its way then.

@@ -134,6 +134,8 @@ pub struct Group {
     pub(crate) is_dirty: Cell<bool>,
     /// Something found no room on a connection.
     pub(crate) waits_for_room: Cell<bool>,
+    /// The store has no room for its next entry, and had none since then.
+    pub(crate) finds_no_room_since: Cell<Option<Instant>>,
     /// The entry that nobody can apply, as it is written down.
     poison_noted: Cell<Option<Seq>>,
     /// Of the newest record that is written down outside the log.
@@ -185,6 +187,7 @@ impl Group {
             told_to: RefCell::default(),
             is_dirty: Cell::new(false),
             waits_for_room: Cell::new(false),
+            finds_no_room_since: Cell::default(),
             poison_noted: Cell::new(poison),
             heard_noted: Cell::default(),
             forced_by: Cell::default(),

@@ -41,6 +41,8 @@ struct PeerTimer {
 const HEARD_WAIT: Duration = Duration::from_millis(500);
 /// Longest until a member that does not keep its group is given it again by order.
 const ORDER_WAIT_MAX: Duration = Duration::from_secs(60);
+/// A member that counts for nothing waits so long for the room for its next entry.
+const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Of one group.
 #[derive(Default)]
@@ -476,7 +478,7 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
         let (member, view) = (group.member(), core.view.borrow());
         is_headless(&member, &view, group, at, timing)
     };
-    if !is_headless && group.is_to_be_mended() && group.member().is_whole() {
+    if !is_headless && group.member().is_whole() && (group.is_to_be_mended() || stands_without_room(group, at)) {
         // Its primary makes it whole.
         group.with(Member::begins_to_fill);
     }
@@ -559,6 +561,14 @@ fn say_given_up(group: &Group, at: Instant, timing: &Timing) {
     if is_due {
         group.with(Member::say_given_up);
     }
+}
+
+/// Whether what comes next in the order finds no room here, while the member counts for nothing: what lies behind it may give back
+/// what it lacks. As units, the smallest first, there is room (R17).
+fn stands_without_room(group: &Group, at: Instant) -> bool {
+    let stands = group.finds_no_room_since.get().is_some_and(|since| at.since(since) >= ROOM_PATIENCE);
+    let member = group.member();
+    stands && member.record().joining.contains(&member.store()) && !mutant(Mutant::OrderStandsWhileFull)
 }
 
 /// Whether nobody leads, as far as can be known here: the primary is silent, has started anew, or is this store, which

@@ -280,6 +280,29 @@ impl Cluster {
         })
     }
 
+    /// Writes all of a chunk of the other group's.
+    pub fn fill_other(&self, index: usize, chunk: u32) -> Option<Result<(), GroupError>> {
+        self.ask_of(index, OTHER, move |group| async move {
+            for first in (0..BLOCKS_PER_CHUNK).step_by(32) {
+                let place = Place { layer: OTHER_LAYER, chunk: ChunkId(chunk), range: BlockRange::new(first, 32) };
+                let mut bytes = IoBuf::new(place.range.bytes());
+                bytes.fill(9);
+                let placed = group.write(stamp(), place, bytes.freeze(), BlockCoding::PLAIN).await?;
+                group.wait_committed(placed).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Deletes chunks of the other group's layer.
+    pub fn delete_other(&self, index: usize, chunks: Range<u32>) -> Option<Result<(), GroupError>> {
+        self.ask_of(index, OTHER, move |group| async move {
+            let keeper = Stamp::of_keeper(OTHER_FAMILY, VolumeEpoch(1));
+            let placed = group.delete_chunks(keeper, OTHER_LAYER, chunks.map(ChunkId).collect()).await?;
+            group.wait_committed(placed).await.map(drop)
+        })
+    }
+
     pub fn write_blocks(
         &self,
         index: usize,

@@ -1,6 +1,6 @@
 //! What [rules](super) of docs/replication.md promise, each looked at where it shows at once: whole nodes, one fault.
 
-use super::common::{CLUSTER, Cluster, GROUP, KEY, LAYER, MIB, OTHER, SOON, spare_of, store_of, three};
+use super::common::{CLUSTER, Cluster, GROUP, KEY, LAYER, OTHER, SOON, spare_of, store_of, three};
 #[cfg(feature = "mutants")]
 use super::common::{block_of, stamp};
 use cluster::WantedRecord;
@@ -238,26 +238,6 @@ pub fn three_slow_members_stay() {
     }
     cluster.disks.iter().for_each(|disk| disk.set_delay(Duration::ZERO));
     cluster.wait_for_all(3 * SOON);
-}
-
-/// R17: when a member is full new blocks are refused, and it stays.
-pub fn a_full_member_is_not_written_to() {
-    let cluster = Cluster::with_disks(1, &[512 * MIB, 256 * MIB, 512 * MIB], 2);
-    (0..3).for_each(|index| cluster.start(index));
-    cluster.wait_for_primary(&[0], SOON);
-    let mut written = Vec::new();
-    let refused = (0..400).find_map(|chunk| {
-        let write = |part: u32| cluster.write_blocks(0, chunk, part * 32, 32, 9).expect("it is up");
-        let error = (0..8).find_map(|part| write(part).err());
-        written.push(chunk);
-        cluster.world.run_for(50 * MILLISECOND);
-        error
-    });
-    assert_eq!(refused, Some(GroupError::MemberFull { group: GROUP, store: store_of(1) }));
-    let first = cluster.write(0, written[0], 10).expect("it is up");
-    first.expect("what is there already may be written over");
-    cluster.world.run_for(5 * SOON / 10);
-    assert_eq!(cluster.record().in_sync.len(), 3, "it was not asked to take what it cannot");
 }
 
 /// R19: a primary on a core that hangs is followed by another, although its node answers.
