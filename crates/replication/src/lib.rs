@@ -50,3 +50,4 @@ pub use lengths::{CoreLengths, GroupLengths, PREPARED_BYTES_MAX, PREPARED_ENTRIE
 pub use record::newest_record;
 pub use scrub::HeldLeaf;
 pub use shard::GroupShard;
+pub use wire::Piece;

@@ -1,56 +1,70 @@
-//! How fast goes what no client waits for: catch-up and scrub of a core share one budget.
+//! How fast goes what no client waits for: catch-up and scrub of a core share one rate.
 //!
 //! ```text
-//!   clients' commits ── how long each took ──► share: 10 % … 100 % ──► bytes that may go in this period
-//!                                                                      of as many as went at most before
+//!   clients' commits ── how long each took ──► beside nothing else: what 99 of 100 take at most (usual)
+//!                                         └──► beside it: longer than twice that ──► the rate falls by an eighth
+//!                                                         not                   ──► it rises by an eight-hundredth
 //! ```
 //!
-//! While clients are quiet nothing is held back. When their writes take longer than they do without it, the share falls
-//! by a third each period; when they do not, it rises again. It never falls below a tenth: a copy that is missing is a risk
-//! as well.
+//! So it settles where about one commit of a hundred takes longer than twice what one of a hundred takes without. While clients are
+//! quiet nothing is held back. It never falls below [`RATE_MIN`]: a copy that is missing is a risk as well.
 
 use runtime::{Instant, now};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// The share is looked at so often.
-const PERIOD: Duration = Duration::from_millis(100);
-/// Least and most of what can go, in thousandths.
-const SHARE_MIN: u64 = 100;
-const SHARE_MAX: u64 = 1000;
-/// Clients are slowed down when their writes take so many times as long as without recovery, and this much longer.
-const SLOWER: u64 = 2;
-const SLOWER_NS: u64 = 200_000;
-/// A wait is looked at again after so long.
-const LOOK: Duration = Duration::from_millis(5);
+/// Bytes a second: the least, the most that is of any interest, and the first.
+const RATE_MIN: u64 = 8 << 20;
+const RATE_MAX: u64 = 8 << 30;
+const RATE_FIRST: u64 = 64 << 20;
+/// One part of these: how far a commit that took too long lets the rate fall, and one that did not lets it rise.
+const FALLS: u64 = 8;
+const RISES: u64 = 800;
+/// The same of how long commits take: one in a hundred takes longer.
+const USUAL_RISES: u64 = 8;
+const USUAL_FALLS: u64 = 800;
+/// A commit takes too long if it takes so many times as long as is usual.
+const TOO_LONG: u64 = 2;
+/// Commits of which it is learnt what is usual, where that is not known.
+const LEARNT: u32 = 64;
+/// It is waited for them for so long at most; and again so often, for load and devices change.
+const LEARNING: Duration = Duration::from_millis(200);
+const LEARN_EVERY: Duration = Duration::from_secs(10);
+/// Clients are quiet if no commit of theirs was seen for so long; and a commit was beside nothing else if nothing went for so long.
+const QUIET: Duration = Duration::from_millis(100);
+const SETTLED: Duration = Duration::from_millis(20);
+/// Blocks that go in one piece, with and without clients: how long who comes in between waits.
+const PIECE_BLOCKS: u32 = 16;
+const PIECE_BLOCKS_QUIET: u32 = 64;
 
 /// See the module.
 pub(crate) struct Pace {
-    began: Cell<Instant>,
-    /// Bytes that went in this period.
-    spent: Cell<u64>,
-    /// The most that went in a period in which nothing was held back; it sinks slowly then, for devices and networks become
-    /// slower, too.
-    most: Cell<u64>,
-    /// Something went in the period before: this one shows how much can.
-    is_whole: Cell<bool>,
-    share: Cell<u64>,
-    /// Commits of clients in this period: how many were timed, and how long they took together.
-    timed: Cell<(u64, u64)>,
-    /// How long one takes while nothing else goes, ns; 0: not known.
-    alone_ns: Cell<u64>,
+    /// Bytes a second beside clients.
+    rate: Cell<u64>,
+    /// What 99 of 100 commits took at most with nothing beside them, ns; 0: not known.
+    usual_ns: Cell<u64>,
+    /// When something went last, and when the next may go.
+    went_at: Cell<Option<Instant>>,
+    next_at: Cell<Instant>,
+    /// When a client's write was committed last.
+    committed_at: Cell<Option<Instant>>,
+    /// Until when nothing goes, so that it is learnt how clients fare without; how many commits were timed since; and when next.
+    learns_until: Cell<Option<Instant>>,
+    learnt: Cell<u32>,
+    learn_next: Cell<Option<Instant>>,
 }
 
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            began: Cell::default(),
-            spent: Cell::new(0),
-            most: Cell::new(0),
-            is_whole: Cell::new(false),
-            share: Cell::new(SHARE_MAX),
-            timed: Cell::new((0, 0)),
-            alone_ns: Cell::new(0),
+            rate: Cell::new(RATE_FIRST),
+            usual_ns: Cell::new(0),
+            went_at: Cell::default(),
+            next_at: Cell::default(),
+            committed_at: Cell::default(),
+            learns_until: Cell::default(),
+            learnt: Cell::new(0),
+            learn_next: Cell::default(),
         }
     }
 }
@@ -58,66 +72,85 @@ impl Default for Pace {
 impl Pace {
     /// A client's write was committed so long after it was given its place.
     pub(crate) fn committed_after(&self, took: Duration, at: Instant) {
-        self.look(at);
-        let (count, sum) = self.timed.get();
-        self.timed.set((count + 1, sum.saturating_add(took.as_nanos() as u64)));
+        self.committed_at.set(Some(at));
+        let (took, usual) = (took.as_nanos() as u64, self.usual_ns.get());
+        if !is_within(self.went_at.get(), SETTLED, at) {
+            self.learnt.set(self.learnt.get().saturating_add(1));
+            self.usual_ns.set(match () {
+                () if usual == 0 => took,
+                () if took > usual => usual + usual / USUAL_RISES,
+                () => usual - usual / USUAL_FALLS,
+            });
+        } else if usual > 0 {
+            let rate = self.rate.get();
+            let next = if took > TOO_LONG * usual { rate - rate / FALLS } else { rate + rate / RISES };
+            self.rate.set(next.clamp(RATE_MIN, RATE_MAX));
+        }
+    }
+
+    /// So many blocks go in one piece.
+    pub(crate) fn piece_blocks(&self) -> u32 {
+        self.piece_blocks_at(now())
+    }
+
+    fn piece_blocks_at(&self, at: Instant) -> u32 {
+        if self.are_clients_quiet(at) { PIECE_BLOCKS_QUIET } else { PIECE_BLOCKS }
     }
 
     /// Waits until so many bytes may go.
     pub(crate) async fn wait_for(&self, bytes: usize) {
-        while !self.takes(bytes as u64, now()) {
-            runtime::sleep(LOOK).await;
+        loop {
+            let at = now();
+            let Some(until) = self.go(bytes as u64, at) else { return };
+            runtime::sleep(until.since(at)).await;
         }
     }
 
-    /// Takes so many bytes out of the period's budget, if there is any left.
-    fn takes(&self, bytes: u64, at: Instant) -> bool {
-        self.look(at);
-        let share = self.share.get();
-        let may = self.most.get() * share / SHARE_MAX;
-        // The first of a period always goes: however large a piece is, it is not held for ever.
-        let goes = share == SHARE_MAX || self.spent.get() == 0 || self.spent.get() + bytes <= may;
-        if goes {
-            self.spent.set(self.spent.get() + bytes);
+    /// Lets a piece go now; or says when to ask again.
+    fn go(&self, bytes: u64, at: Instant) -> Option<Instant> {
+        if !self.are_clients_quiet(at) {
+            if let Some(until) = self.learns(at) {
+                return Some(until);
+            }
+            let next = self.next_at.get();
+            if next > at {
+                return Some(next);
+            }
+            let takes_ns = bytes * 1_000_000_000 / self.rate.get();
+            self.next_at.set(at + Duration::from_nanos(takes_ns));
         }
-        goes
+        self.went_at.set(Some(at));
+        None
     }
 
-    /// Ends the period, if it is over.
-    fn look(&self, at: Instant) {
-        let passed = at.since(self.began.get());
-        if passed < PERIOD {
-            return;
-        }
-        self.began.set(at);
-        let (spent, (count, sum)) = (self.spent.replace(0), self.timed.replace((0, 0)));
-        let (share, most) = (self.share.get(), self.most.get());
-        let is_whole = self.is_whole.replace(spent > 0) && spent > 0;
-        if passed >= 2 * PERIOD {
-            // Nothing went for a while, and nobody was timed beside it.
-            self.share.set(SHARE_MAX);
-            return;
-        }
-        if share == SHARE_MAX && is_whole {
-            self.most.set(spent.max(most - most / 64));
-        }
-        let Some(mean) = sum.checked_div(count) else {
-            self.share.set(SHARE_MAX);
-            return;
+    /// When to ask again, while it is being learnt how clients fare with nothing beside them.
+    fn learns(&self, at: Instant) -> Option<Instant> {
+        let Some(until) = self.learns_until.get() else {
+            let is_due = self.usual_ns.get() == 0 || self.learn_next.get().is_some_and(|next| next <= at);
+            self.learn_next.set(self.learn_next.get().or(Some(at + LEARN_EVERY)));
+            if !is_due {
+                return None;
+            }
+            self.learnt.set(0);
+            self.learns_until.set(Some(at + LEARNING));
+            return Some(at + SETTLED);
         };
-        let alone = self.alone_ns.get();
-        if spent == 0 {
-            // The mean of some periods: one alone is noise.
-            self.alone_ns.set(if alone == 0 { mean } else { (7 * alone + mean) / 8 });
-            return;
+        if at < until && self.learnt.get() < LEARNT {
+            return Some(until.min(at + SETTLED));
         }
-        let is_slower = alone > 0 && mean > SLOWER * alone + SLOWER_NS;
-        self.share.set(match is_slower {
-            true if self.most.get() == 0 => SHARE_MAX,
-            true => (share * 2 / 3).max(SHARE_MIN),
-            false => (share + share / 8).min(SHARE_MAX),
-        });
+        self.learns_until.set(None);
+        self.learn_next.set(Some(at + LEARN_EVERY));
+        None
     }
+
+    fn are_clients_quiet(&self, at: Instant) -> bool {
+        !is_within(self.committed_at.get(), QUIET, at)
+    }
+}
+
+/// Whether that was less than so long ago.
+fn is_within(that: Option<Instant>, time: Duration, at: Instant) -> bool {
+    that.is_some_and(|that| at.since(that) < time)
 }
 
 #[cfg(test)]
@@ -125,68 +158,127 @@ mod tests {
     use super::*;
 
     const PIECE: u64 = 64 << 10;
+    const STEP: Duration = Duration::from_micros(500);
+    const USUAL: Duration = Duration::from_micros(300);
 
-    /// Periods in which a commit takes what `takes` says, by how much went in it; returns the bytes of the last ones.
-    fn run(pace: &Pace, clock: &mut Instant, periods: u32, takes: impl Fn(u64) -> Option<Duration>) -> u64 {
-        let mut of_last = 0;
-        for _ in 0..periods {
-            let mut went = 0;
-            // A disk that does 50 pieces in a period.
-            for _ in 0..50 {
-                *clock = Instant(clock.0 + PERIOD.as_nanos() as u64 / 50);
-                if let Some(took) = takes(went) {
-                    pace.committed_after(took, *clock);
-                }
-                went += if pace.takes(PIECE, *clock) { PIECE } else { 0 };
-            }
-            of_last = (of_last + went) / 2;
+    /// A core: its clock, and one waiting piece after the other.
+    struct Core {
+        pace: Pace,
+        clock: Instant,
+        wakes_at: Instant,
+        commits: u64,
+    }
+
+    impl Core {
+        fn new() -> Self {
+            let clock = Instant(1_000_000_000);
+            Self { pace: Pace::default(), clock, wakes_at: clock, commits: 0 }
         }
-        of_last
+
+        /// Two thousand commits a second, one in 200 of which takes thrice as long as others, and nothing beside them.
+        fn clients_alone(&mut self, seconds: u64) {
+            for _ in 0..2000 * seconds {
+                self.clock = self.clock + STEP;
+                self.commits += 1;
+                let took = if self.commits.is_multiple_of(200) { 3 * USUAL } else { USUAL };
+                self.pace.committed_after(took, self.clock);
+            }
+            self.wakes_at = self.clock;
+        }
+
+        /// Bytes that go in so many seconds, as many as may, at most one piece in half a millisecond. What a commit takes depends
+        /// on how many went in the hundredth of a second before; `None`: no client writes.
+        fn recover(&mut self, seconds: u64, takes: impl Fn(u64, u64) -> Option<Duration>) -> u64 {
+            let (mut all, mut before) = (0, std::collections::VecDeque::from([0; 20]));
+            for _ in 0..2000 * seconds {
+                self.clock = self.clock + STEP;
+                self.commits += 1;
+                if let Some(took) = takes(before.iter().sum(), self.commits) {
+                    self.pace.committed_after(took, self.clock);
+                }
+                let mut went = 0;
+                if self.wakes_at <= self.clock {
+                    match self.pace.go(PIECE, self.clock) {
+                        None => went = PIECE,
+                        Some(until) => self.wakes_at = until,
+                    }
+                }
+                before.pop_front();
+                before.push_back(went);
+                all += went;
+            }
+            all
+        }
     }
 
     #[test]
     fn all_goes_while_clients_are_quiet() {
-        let (pace, mut clock) = (Pace::default(), Instant(1_000_000_000));
-        assert!(run(&pace, &mut clock, 20, |_| None) >= 49 * PIECE);
+        let mut core = Core::new();
+        assert_eq!(core.recover(1, |_, _| None), 2000 * PIECE);
+        assert_eq!(core.pace.piece_blocks_at(core.clock), PIECE_BLOCKS_QUIET);
     }
 
     #[test]
-    fn clients_that_are_not_slowed_down_hold_nothing_back() {
-        let (pace, mut clock) = (Pace::default(), Instant(1_000_000_000));
-        for _ in 0..100 {
-            clock = Instant(clock.0 + 10_000_000);
-            pace.committed_after(Duration::from_micros(300), clock);
-        }
-        assert!(run(&pace, &mut clock, 20, |_| Some(Duration::from_micros(400))) >= 49 * PIECE);
+    fn clients_that_are_not_slowed_down_hold_little_back() {
+        let mut core = Core::new();
+        core.clients_alone(2);
+        core.recover(5, |_, _| Some(USUAL));
+        let went = core.recover(10, |_, _| Some(USUAL));
+        assert!(went > 10 * 1900 * PIECE, "{went} bytes in ten seconds, a fiftieth of which it learns");
+        assert_eq!(core.pace.piece_blocks_at(core.clock), PIECE_BLOCKS);
     }
 
     #[test]
-    fn clients_that_are_slowed_down_leave_a_tenth() {
-        let (pace, mut clock) = (Pace::default(), Instant(1_000_000_000));
-        for _ in 0..100 {
-            clock = Instant(clock.0 + 10_000_000);
-            pace.committed_after(Duration::from_micros(300), clock);
-        }
-        let went = run(&pace, &mut clock, 20, |_| Some(Duration::from_millis(9)));
-        assert!((4 * PIECE..=7 * PIECE).contains(&went), "{went} bytes of {} per period", 50 * PIECE);
-        // And all of it again when they are quiet.
-        assert!(run(&pace, &mut clock, 4, |_| None) >= 40 * PIECE);
-    }
-
-    #[test]
-    fn a_piece_that_is_larger_than_the_budget_goes_in_the_end() {
-        let (pace, mut clock) = (Pace::default(), Instant(1_000_000_000));
-        run(&pace, &mut clock, 10, |_| None);
-        for _ in 0..40 {
-            clock = Instant(clock.0 + 10_000_000);
-            pace.committed_after(Duration::from_micros(300), clock);
-        }
-        run(&pace, &mut clock, 20, |_| Some(Duration::from_millis(9)));
-        let goes = |clock: &mut Instant| {
-            *clock = Instant(clock.0 + PERIOD.as_nanos() as u64);
-            pace.committed_after(Duration::from_millis(9), *clock);
-            pace.takes(1 << 30, *clock)
+    fn it_settles_where_one_commit_in_a_hundred_is_slowed_down() {
+        let mut core = Core::new();
+        core.clients_alone(10);
+        // One in fifty as soon as six pieces go in a hundredth of a second, all from twelve on.
+        let takes = |went: u64, number: u64| match went / PIECE {
+            12.. => Some(10 * USUAL),
+            6.. if number.is_multiple_of(50) => Some(10 * USUAL),
+            _ => Some(USUAL),
         };
-        assert!((0..3).any(|_| goes(&mut clock)));
+        core.recover(10, takes);
+        let rate = core.recover(20, takes) / 20;
+        assert!((30 << 20..=60 << 20).contains(&rate), "{} MiB/s", rate >> 20);
+    }
+
+    #[test]
+    fn clients_that_are_always_slowed_down_leave_the_least() {
+        let mut core = Core::new();
+        core.clients_alone(2);
+        let takes = |went, _| Some(if went > 0 { 20 * USUAL } else { USUAL });
+        core.recover(5, takes);
+        let went = core.recover(10, takes) / 10;
+        assert!((RATE_MIN * 9 / 10..=RATE_MIN * 11 / 10).contains(&went), "{went} bytes a second");
+        // And all of it again when they are quiet.
+        assert!(core.recover(2, |_, _| None) > 1800 * 2 * PIECE);
+    }
+
+    #[test]
+    fn what_is_usual_is_learnt_first_where_it_is_not_known() {
+        let mut core = Core::new();
+        // Slow from the first piece on: taken for usual, it would hold nothing back.
+        let takes = |went, _| Some(if went > 0 { 20 * USUAL } else { USUAL });
+        core.recover(5, takes);
+        assert!((USUAL..2 * USUAL).contains(&Duration::from_nanos(core.pace.usual_ns.get())));
+        assert!(core.recover(1, takes) <= 2 * RATE_MIN);
+    }
+
+    #[test]
+    fn it_is_learnt_again_as_times_change() {
+        let mut core = Core::new();
+        core.clients_alone(2);
+        // A device that has become slower for all.
+        core.recover(60, |_, _| Some(4 * USUAL));
+        assert!(core.pace.usual_ns.get() > 3 * USUAL.as_nanos() as u64, "{}", core.pace.usual_ns.get());
+        assert!(core.recover(5, |_, _| Some(4 * USUAL)) > 5 * 1000 * PIECE);
+    }
+
+    #[test]
+    fn a_piece_of_any_length_goes() {
+        let mut core = Core::new();
+        core.clients_alone(2);
+        assert_eq!(core.pace.go(u64::MAX / 2_000_000_000, core.clock), None);
     }
 }

@@ -15,8 +15,6 @@ use types::{BlockRange, ChunkId, FamilyId, GroupId, LayerId, Mutant, Seq, StoreI
 const LEAVES_PER_STEP: u32 = 64;
 /// Slots that are looked through at once for the leaves of a group.
 const SLOTS_PER_STEP: u32 = 2048;
-/// Blocks that are read at once.
-const READ_BLOCKS: u32 = 64;
 
 /// What a member holds of a chunk in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +127,7 @@ async fn read(core: &CoreGroups, image: &LeafImage) -> Result<(), ReadError> {
     for range in stored(image).collect::<Vec<_>>() {
         let mut first = u32::from(range.first);
         while first < range.end() {
-            let count = READ_BLOCKS.min(range.end() - first);
+            let count = core.pace().piece_blocks().min(range.end() - first);
             let range = BlockRange::new(first, count);
             core.pace().wait_for(range.bytes()).await;
             image.read(range).await?;

@@ -13,6 +13,11 @@ fn a_group_led_elsewhere_does_what_it_is_asked() {
 }
 
 #[test]
+fn several_pieces_are_one_request() {
+    holds(heads::several_pieces_are_one_request, &[Mutant::PiecesAnsweredEarly]);
+}
+
+#[test]
 fn an_older_head_is_refused() {
     holds(heads::an_older_head_is_refused, &[Mutant::OlderHeadTaken]);
 }

@@ -220,6 +220,8 @@ pub enum Mutant {
     OldRequestTaken,
     /// Replication: what a head has asked again since is done all the same.
     OvertakenDone,
+    /// Replication: a write of several pieces is answered before they are committed.
+    PiecesAnsweredEarly,
     /// Replication: a head that a group refused goes on, under the epoch that it was refused for.
     RefusedHeadGoesOn,
     /// Replication: a head does a write at a group that does not know of it yet, for a client that may have gone meanwhile.

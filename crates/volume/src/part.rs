@@ -13,7 +13,7 @@ use crate::head::Head;
 use crate::patience::{self, GROUP_PATIENCE};
 use crate::spec::VolumeSpec;
 use crate::status::{BlockExtent, extents_of};
-use replication::{Access, Blocks, Found, GroupError, Place, Sought};
+use replication::{Access, Blocks, Found, GroupError, Piece, Place, Sought};
 use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -309,6 +309,11 @@ impl Runner<'_> {
     async fn write_once(&self, offset: u32, bytes: &SharedBuf, hold: &mut Admitted) -> Result<(), Failed> {
         let end = offset + bytes.len() as u32;
         let unit = if mutant(Mutant::UntornSplit) { BLOCK } else { UNTORN_BYTES };
+        let is_one = end <= (offset / unit + 1) * unit;
+        if !is_one && self.group.here().is_none() && !mutant(Mutant::UntornSplit) {
+            let queued = Box::pin(self.write_there(offset, bytes, hold)).await;
+            return all_of(queued, hold).await;
+        }
         let (mut at, mut queued) = (offset, Ok(()));
         while at < end && queued.is_ok() {
             let cut = end.min((at / unit + 1) * unit);
@@ -323,24 +328,56 @@ impl Runner<'_> {
         all_of(queued, hold).await
     }
 
+    /// Queues bytes of several pieces at who leads elsewhere: in one request.
+    async fn write_there(&self, offset: u32, bytes: &SharedBuf, hold: &mut Admitted) -> Result<(), Failed> {
+        let end = offset + bytes.len() as u32;
+        let (mut at, mut pieces, mut are_whole) = (offset, Vec::new(), true);
+        while at < end {
+            let cut = end.min((at / UNTORN_BYTES + 1) * UNTORN_BYTES);
+            let piece = bytes.slice((at - offset) as usize..(cut - offset) as usize);
+            if let Some((piece, is_whole)) = self.piece(at, piece, hold).await? {
+                pieces.push(piece);
+                are_whole &= is_whole;
+            }
+            at = cut;
+        }
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let change = self.group.write_there(self.spec.stamp(), self.spec.top(), self.chunk, pieces).await?;
+        hold.on_its_way(self.group, change);
+        if !are_whole {
+            hold.filled_up();
+        }
+        Ok(())
+    }
+
     /// Queues one entry: bytes that do not cross a multiple of 64 KiB.
     async fn write_piece(&self, offset: u32, bytes: SharedBuf, hold: &mut Admitted) -> Result<(), Failed> {
-        let range = blocks_around(offset, bytes.len() as u32);
-        let is_whole = bytes.len() == range.bytes();
-        let bytes = if is_whole { bytes } else { Box::pin(self.fill_up(range, offset, &bytes)).await? };
-        if !self.stores_zeroes && is_zero(&bytes) {
-            return Box::pin(self.zero_blocks(range, hold)).await;
-        }
+        let Some((Piece { range, bytes, coding }, is_whole)) = self.piece(offset, bytes, hold).await? else {
+            return Ok(());
+        };
         let place = Place { layer: self.spec.top(), chunk: self.chunk, range };
-        let encoded = self.head.coder.borrow_mut().encode(&self.spec.coding, self.at(range), bytes);
-        let (bytes, coding) =
-            encoded.map_err(|why| Failed::Io(IoError::Unavailable(format!("a block was not encrypted: {why}"))))?;
         let change = self.group.write(self.spec.stamp(), place, bytes, coding).await?;
         hold.on_its_way(self.group, change);
         if !is_whole {
             hold.filled_up();
         }
         Ok(())
+    }
+
+    /// Such bytes as they are to be stored, and whether they are whole blocks; nothing where they are zeroes, which are queued.
+    async fn piece(&self, offset: u32, bytes: SharedBuf, hold: &mut Admitted) -> Result<Option<(Piece, bool)>, Failed> {
+        let range = blocks_around(offset, bytes.len() as u32);
+        let is_whole = bytes.len() == range.bytes();
+        let bytes = if is_whole { bytes } else { Box::pin(self.fill_up(range, offset, &bytes)).await? };
+        if !self.stores_zeroes && is_zero(&bytes) {
+            return Box::pin(self.zero_blocks(range, hold)).await.map(|()| None);
+        }
+        let encoded = self.head.coder.borrow_mut().encode(&self.spec.coding, self.at(range), bytes);
+        let (bytes, coding) =
+            encoded.map_err(|why| Failed::Io(IoError::Unavailable(format!("a block was not encrypted: {why}"))))?;
+        Ok(Some((Piece { range, bytes, coding }, is_whole)))
     }
 
     /// The whole blocks of `range`, with `bytes` at `offset` and around them what is stored.

@@ -20,7 +20,7 @@ use crate::group::{Group, GroupRef, Place, Placed, Sought, Stamp};
 use crate::layers::LayerEnd;
 use crate::node::CoreGroups;
 use crate::protocol::{Asker, Outcome, next_attempt};
-use crate::wire::{Answer, AnsweredBlock, Envelope, HeadMessage, Refusal, Request, RequestId, Wants};
+use crate::wire::{Answer, AnsweredBlock, Envelope, HeadMessage, Piece, Refusal, Request, RequestId, Wants};
 use calls::Call;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -210,7 +210,21 @@ impl Access {
             return Ok(OnItsWay(Way::Here(group, placed)));
         }
         let Place { layer, chunk, range } = place;
-        self.change(stamp, Wants::Write { layer, chunk, range, bytes, coding })
+        self.change(stamp, Wants::Write { layer, chunk, range, bytes, coding }).await
+    }
+
+    /// The same of several pieces of a chunk, in one request to who leads elsewhere.
+    ///
+    /// # Errors
+    /// As of [`write`](Self::write); also if the group is led here by now.
+    pub async fn write_there(
+        &self,
+        stamp: Stamp<'_>,
+        layer: LayerId,
+        chunk: ChunkId,
+        pieces: Vec<Piece>,
+    ) -> Result<OnItsWay, GroupError> {
+        self.change(stamp, Wants::WriteAll { layer, chunk, pieces }).await
     }
 
     /// Has the blocks read as zeroes. Nothing is to be done where none of the layers, newest first, holds anything.
@@ -228,7 +242,7 @@ impl Access {
             let placed = zero(&group, stamp, layers, chunk, range).await?;
             return Ok(placed.map(|placed| OnItsWay(Way::Here(group, placed))));
         }
-        self.change(stamp, Wants::Zero { layers: layers.to_vec(), chunk, range }).map(Some)
+        self.change(stamp, Wants::Zero { layers: layers.to_vec(), chunk, range }).await.map(Some)
     }
 
     /// Whether the group has answered this head over a connection, which it does when the raise of the epoch is committed.
@@ -245,7 +259,7 @@ impl Access {
             return meet(&group, stamp).await;
         }
         self.told.borrow_mut().remove(&stamp.volume);
-        self.wait(&mut self.change(stamp, Wants::Nothing)?).await.map(drop)
+        self.wait(&mut self.change(stamp, Wants::Nothing).await?).await.map(drop)
     }
 
     /// Has all that the group holds of a layer merged into its only child, or deleted if that has none. `told`: the child
@@ -272,6 +286,7 @@ impl Access {
     }
 
     async fn have_done(&self, keeper: Stamp<'_>, told: &[LayerRecord], wants: Wants) -> Result<(), GroupError> {
+        self.room().await?;
         let mut call = self.send_told(keeper.into(), told.to_vec(), wants)?;
         match self.heard(&mut call, keeper.into()).await? {
             Answer::Done => Ok(()),
@@ -279,7 +294,8 @@ impl Access {
         }
     }
 
-    fn change(&self, stamp: Stamp<'_>, wants: Wants) -> Result<OnItsWay, GroupError> {
+    async fn change(&self, stamp: Stamp<'_>, wants: Wants) -> Result<OnItsWay, GroupError> {
+        self.room().await?;
         let call = self.send(stamp, wants)?;
         Ok(OnItsWay(Way::There(call, stamp.into())))
     }
@@ -355,6 +371,7 @@ impl Access {
         checksums: &mut Vec<u32>,
     ) -> Result<Found, GroupError> {
         let Sought { layers, chunk, range, want } = sought;
+        self.room().await?;
         let mut call = self.send(stamp, Wants::Read { layers: layers.to_vec(), chunk, range })?;
         let (blocks, bytes) = match self.heard(&mut call, stamp.into()).await? {
             Answer::Read(blocks, bytes) if blocks.len() == usize::from(range.count) => (blocks, bytes),
@@ -397,6 +414,7 @@ impl Access {
             return reader.known_blocks(sought, known);
         }
         let Sought { layers, chunk, range, .. } = sought;
+        self.room().await?;
         let mut call = self.send(stamp, Wants::Status { layers: layers.to_vec(), chunk, range })?;
         match self.heard(&mut call, stamp.into()).await? {
             Answer::Known(blocks) if blocks.len() == usize::from(range.count) => {
@@ -459,6 +477,18 @@ impl Access {
     }
 
     // ---- messages ------------------------------------------------------------------------------------------------
+
+    /// Waits as long as what was asked before fills the connection to who leads the group.
+    async fn room(&self) -> Result<(), GroupError> {
+        loop {
+            let core = self.core()?;
+            let link = core.led(self.group).and_then(|led| core.link_to(led.primary, self.group));
+            let Some(link) = link.filter(|link| !link.is_closed() && !link.has_room_for_heads()) else { return Ok(()) };
+            drop(core);
+            // Somebody else may lead by then.
+            let _ = runtime::timeout(AGAIN_AFTER, link.room_for_heads()).await;
+        }
+    }
 
     fn send(&self, stamp: Stamp<'_>, wants: Wants) -> Result<Call, GroupError> {
         let told = Told::from(stamp);

@@ -2,19 +2,16 @@
 
 use super::{Sent, meet, zero};
 use crate::error::GroupError;
-use crate::group::{Group, Place, Reader, Sought, Stamp};
+use crate::group::{Group, Place, Placed, Reader, Sought, Stamp};
 use crate::node::{CoreGroups, Link};
 use crate::protocol::Asker;
-use crate::wire::{Answer, AnsweredBlock, Envelope, HeadMessage, Refusal, Request, Wants};
+use crate::wire::{Answer, AnsweredBlock, Envelope, HeadMessage, Piece, Refusal, Request, Wants};
 use runtime::IoBuf;
 use std::rc::Rc;
-use std::time::Duration;
 use store::format::{Crc32c, LayerRecord, StoredLength};
 use store::{Content, Want, ZERO_BLOCK_CHECKSUM};
 use types::{BLOCK_BYTES, BlockRange, ChunkId, Epoch, LayerId, Mutant, VolumeEpoch, VolumeId, mutant};
 
-/// An answer that finds no room on its connection is offered again after this.
-const ROOM_WAIT: Duration = Duration::from_millis(5);
 /// A request has come.
 pub(crate) fn request(core: &Rc<CoreGroups>, link: &Rc<Link>, envelope: Envelope, request: Request) {
     let Some(group) = core.group(envelope.receiver, envelope.group) else {
@@ -47,6 +44,7 @@ pub(crate) fn request(core: &Rc<CoreGroups>, link: &Rc<Link>, envelope: Envelope
 fn bytes_of(wants: &Wants) -> usize {
     match wants {
         Wants::Write { bytes, .. } => bytes.len(),
+        Wants::WriteAll { pieces, .. } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
         Wants::Read { range, .. } => range.bytes(),
         _ => 0,
     }
@@ -62,11 +60,9 @@ fn refuse(link: &Rc<Link>, envelope: Envelope, refusal: Refusal) {
 async fn respond(link: &Rc<Link>, envelope: &Envelope, answer: Answer) {
     let Envelope { receiver, group, request, .. } = *envelope;
     let back = Envelope { sender: receiver, group, request, ..Envelope::default() };
-    while !link.has_room_for_heads() {
-        if link.is_closed() {
-            return;
-        }
-        runtime::sleep(ROOM_WAIT).await;
+    link.room_for_heads().await;
+    if link.is_closed() {
+        return;
     }
     if !link.push_head(&back, &HeadMessage::Answer(answer)) {
         link.push_head(&back, &HeadMessage::Answer(Answer::Refused(Refusal::Unknown)));
@@ -79,7 +75,7 @@ fn check(core: &CoreGroups, group: &Group, request: &Request) -> Result<(), Grou
         return Err(GroupError::Stopped { group: group.id(), reason: reason.to_owned() });
     }
     let (layer, chunk) = match &request.wants {
-        Wants::Write { layer, chunk, .. } => (*layer, *chunk),
+        Wants::Write { layer, chunk, .. } | Wants::WriteAll { layer, chunk, .. } => (*layer, *chunk),
         Wants::Zero { layers, chunk, .. } | Wants::Read { layers, chunk, .. } | Wants::Status { layers, chunk, .. } => {
             (layers[0], *chunk)
         }
@@ -121,6 +117,7 @@ async fn answer_rarer(
     let stamp = Stamp::of_another(volume, epoch, told, sent);
     match wants {
         Wants::Nothing => meet(group, stamp).await?,
+        Wants::WriteAll { layer, chunk, pieces } => write_all(group, stamp, (layer, chunk), pieces).await?,
         Wants::Zero { layers, chunk, range } => {
             if let Some(placed) = zero(group, stamp, &layers, chunk, range).await? {
                 group.wait_committed(placed).await?;
@@ -137,6 +134,30 @@ async fn answer_rarer(
         Wants::Write { .. } | Wants::Read { .. } => unreachable!("these are answered above"),
     }
     Ok(Answer::Done)
+}
+
+/// All of them get their places; whatever comes of one, what becomes of those before it is known at the end.
+async fn write_all(
+    group: &Group,
+    stamp: Stamp<'_>,
+    (layer, chunk): (LayerId, ChunkId),
+    pieces: Vec<Piece>,
+) -> Result<(), GroupError> {
+    let (mut placed, mut refused) = (None::<Placed>, Ok(()));
+    for Piece { range, bytes, coding } in pieces {
+        match group.write(stamp, Place { layer, chunk, range }, bytes, coding).await {
+            // Who led in between is not known: what becomes of the first, becomes of all.
+            Ok(last) => placed = Some(placed.filter(|first| !last.is_of_reign_of(*first)).unwrap_or(last)),
+            Err(error) => {
+                refused = Err(error);
+                break;
+            }
+        }
+    }
+    if let Some(placed) = placed.filter(|_| !mutant(Mutant::PiecesAnsweredEarly)) {
+        group.wait_committed(placed).await?;
+    }
+    refused
 }
 
 async fn let_in<'a>(group: &'a Group, stamp: Stamp<'_>) -> Result<Reader<'a>, GroupError> {

@@ -26,8 +26,6 @@ const UNITS_UNDER_WAY: usize = 4;
 const LOOK: Duration = Duration::from_millis(100);
 /// Chunks looked at in one step.
 const CHUNKS_PER_STEP: usize = 256;
-/// Blocks of one part.
-const PART_BLOCKS_MAX: u32 = 64;
 
 /// A leaf of a unit, and the key of what is new in its layer.
 type Taken = (LayerId, KeyId, LeafImage);
@@ -389,7 +387,7 @@ impl Attempt {
                 ImageBlock::Stored => {
                     let mut first = u32::from(range.first);
                     while first < range.end() {
-                        let count = PART_BLOCKS_MAX.min(range.end() - first);
+                        let count = self.core.pace().piece_blocks().min(range.end() - first);
                         let range = BlockRange::new(first, count);
                         self.core.pace().wait_for(range.bytes()).await;
                         let part = stored_part(&image, range, (unit, layer, key)).await;

@@ -65,6 +65,8 @@ pub(crate) struct Link {
     /// Plain calls over it that have no answer yet.
     pub(super) calls_out: Outstanding,
     pub(super) calls_in: Outstanding,
+    /// What gathered has been taken to be sent.
+    emptied: WaitList,
     ended: WaitList,
 }
 
@@ -94,6 +96,7 @@ impl Link {
             serving: RefCell::new(HashMap::with_hasher(FixedState::default())),
             calls_out: Outstanding::default(),
             calls_in: Outstanding::default(),
+            emptied: WaitList::default(),
             ended: WaitList::default(),
         }
     }
@@ -122,6 +125,7 @@ impl Link {
             stream.shutdown();
         }
         self.filled.wake_all();
+        self.emptied.wake_all();
         self.ended.wake_all();
         let mut serving: Vec<_> = self.serving.take().into_iter().collect();
         // The map's order is nobody's.
@@ -207,6 +211,11 @@ impl Link {
     /// Whether what volumes' heads and groups say to each other leaves room for beats, and for what members say.
     pub(crate) fn has_room_for_heads(&self) -> bool {
         self.has_room() && self.outgoing.borrow().bytes < HEADS_BYTES_QUEUED_MAX
+    }
+
+    /// Resolves when there is that room, or nothing goes through it any more.
+    pub(crate) async fn room_for_heads(&self) {
+        self.emptied.until(|| (self.is_closed() || self.has_room_for_heads()).then_some(())).await;
     }
 
     /// Whether it is idle enough for what no client waits for.
@@ -336,6 +345,8 @@ impl Link {
         blocks.clear();
         frames.clear();
         *bytes = 0;
+        drop(outgoing);
+        self.emptied.wake_all();
     }
 }
 

@@ -350,6 +350,13 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
     let coding = BlockCoding::new(KeyId(2), Some(&lengths));
     let write = Wants::Write { layer: LayerId(11), chunk, range, bytes: bytes.clone(), coding };
     let plain_bytes = bytes.slice(0..BLOCK_BYTES);
+    let piece = |first, bytes: &SharedBuf, lengths: &[StoredLength]| Piece {
+        range: BlockRange::new(first, lengths.len() as u32),
+        bytes: bytes.clone(),
+        coding: BlockCoding::new(KeyId(2), (lengths[0] != StoredLength::RAW || lengths.len() > 1).then_some(lengths)),
+    };
+    let pieces = vec![piece(3, &plain_bytes, &lengths[..1]), piece(16, &bytes, &lengths)];
+    let write_all = Wants::WriteAll { layer: LayerId(11), chunk, pieces };
     let plain = Wants::Write {
         layer: LayerId(11),
         chunk,
@@ -379,6 +386,7 @@ fn head_samples() -> Vec<(&'static str, HeadMessage)> {
         ),
         ("request-delete", request(&[], Wants::End(LayerEnd { layer: LayerId(11), into: None, hides_below: false }))),
         ("request-forget", request(&[], Wants::Forget { layer: LayerId(11) })),
+        ("request-write-all", request(&[], write_all)),
         ("answer-done", HeadMessage::Answer(Answer::Done)),
         ("answer-read", HeadMessage::Answer(Answer::Read(read, bytes))),
         ("answer-known", HeadMessage::Answer(Answer::Known(known))),

@@ -5,7 +5,7 @@
 //!
 //! | body | lists, in this order |
 //! |---|---|
-//! | `request` | layers told, 64 bytes as a store has them; layers, 8 bytes; of a write its blocks, 8 bytes: crc32c (4), stored length and codec as the store has them (1), zero (3) |
+//! | `request` | layers told, 64 bytes as a store has them; layers, 8 bytes; of a write of several pieces these, 4 bytes: first block (2), number of blocks (2); of a write its blocks, of several pieces a list for each, 8 bytes: crc32c (4), stored length and codec as the store has them (1), zero (3) |
 //! | `answer` | of a read its blocks as of a write, with stored length 0: zeroes; of a status its blocks, 4 bytes: depth (2), 1 stored, 2 known (1), zero (1); the reason, UTF-8 |
 
 use super::body::{Body, begin_fixed, end_list};
@@ -20,6 +20,7 @@ use store::{BlockCoding, KnownBlock, MAX_ENTRY_BLOCKS};
 use types::{BLOCKS_PER_CHUNK, BlockRange, ChunkId, Epoch, KeyId, LayerId, StoreId, VolumeEpoch, VolumeId};
 
 const SUM_BYTES: usize = 8;
+const RANGE_BYTES: usize = 4;
 const KNOWN_BYTES: usize = 4;
 
 /// Sum and length of a block that is stored; nothing of one that is zeroes.
@@ -58,6 +59,15 @@ pub enum Wants {
         /// What was done to them.
         coding: BlockCoding,
     },
+    /// The same of several pieces of a chunk, each stored as a whole or not at all.
+    WriteAll {
+        /// To this layer.
+        layer: LayerId,
+        /// The chunk.
+        chunk: ChunkId,
+        /// At least one; no more blocks than a chunk has, all with one key.
+        pieces: Vec<Piece>,
+    },
     /// Blocks read as zeroes.
     Zero {
         /// In the first of these; nothing is done where none holds anything.
@@ -92,6 +102,17 @@ pub enum Wants {
         /// The layer.
         layer: LayerId,
     },
+}
+
+/// A piece of what is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which blocks: at most [`MAX_ENTRY_BLOCKS`].
+    pub range: BlockRange,
+    /// As they are to be stored.
+    pub bytes: SharedBuf,
+    /// What was done to them.
+    pub coding: BlockCoding,
 }
 
 /// What came of a request.
@@ -189,11 +210,11 @@ impl HeadMessage {
 /// | at | bytes | field |
 /// |---|---|---|
 /// | 0 | 2 | length of the fixed part: 48 |
-/// | 2 | 1 | 0 nothing, 1 write, 2 zero, 3 read, 4 status, 5 end of a layer, 6 forget |
+/// | 2 | 1 | 0 nothing, 1 write, 2 zero, 3 read, 4 status, 5 end of a layer, 6 forget, 7 write of several pieces |
 /// | 3 | 1 | of an end 1: zeroes hide what lies below |
 /// | 4 | 4 | volume epoch |
 /// | 8 | 8 | volume |
-/// | 16 | 8 | of an end the child; 0 none |
+/// | 16 | 8 | of an end the child; 0 none; of a write of several pieces how many |
 /// | 24 | 4 | chunk |
 /// | 28 | 2 | first block |
 /// | 30 | 2 | number of blocks |
@@ -211,6 +232,7 @@ impl Request {
         let (number, layers, chunk, range): (u8, &[LayerId], ChunkId, BlockRange) = match &self.wants {
             Wants::Nothing => (0, &[], ChunkId(0), NONE),
             Wants::Write { layer, chunk, range, .. } => (1, one(layer), *chunk, *range),
+            Wants::WriteAll { layer, chunk, .. } => (7, one(layer), *chunk, NONE),
             Wants::Zero { layers, chunk, range } => (2, layers, *chunk, *range),
             Wants::Read { layers, chunk, range } => (3, layers, *chunk, *range),
             Wants::Status { layers, chunk, range } => (4, layers, *chunk, *range),
@@ -231,29 +253,30 @@ impl Request {
             fixed[3] = u8::from(*hides_below);
             put_u64(fixed, 16, into.map_or(0, |into| into.0));
         }
-        if let Wants::Write { coding, .. } = &self.wants {
-            put_u32(fixed, 32, coding.key().0);
+        match &self.wants {
+            Wants::Write { coding, .. } => put_u32(fixed, 32, coding.key().0),
+            Wants::WriteAll { pieces, .. } => {
+                let blocks = pieces.iter().map(|piece| usize::from(piece.range.count)).sum();
+                put_u64(fixed, 16, pieces.len() as u64);
+                put_u16(fixed, 30, checked(Self::WHAT, blocks, BLOCKS_PER_CHUNK as usize)? as u16);
+                put_u32(fixed, 32, pieces.first().map_or(0, |first| first.coding.key().0));
+            }
+            _ => {}
         }
         put_list(out, self.told.iter().map(LayerRecord::encode));
         put_list(out, layers.iter().map(|layer| layer.0.to_le_bytes()));
-        let Wants::Write { range, bytes, coding, .. } = &self.wants else { return Ok(0) };
-        let (blocks_of, expected) = (usize::from(range.count), coding.bytes(range.count));
-        checked(Self::WHAT, blocks_of, MAX_ENTRY_BLOCKS.into())?;
-        if bytes.len() != expected {
-            return Err(WireError::Short { what: "blocks of a request", expected, found: bytes.len() });
+        match &self.wants {
+            Wants::Write { range, bytes, coding, .. } => put_piece(*range, bytes, coding, out, blocks),
+            Wants::WriteAll { pieces, .. } => {
+                put_list(out, pieces.iter().map(|piece| range_bytes(piece.range)));
+                let mut all = 0;
+                for Piece { range, bytes, coding } in pieces {
+                    all += put_piece(*range, bytes, coding, out, blocks)?;
+                }
+                Ok(all)
+            }
+            _ => Ok(0),
         }
-        let mut rest = &bytes[..];
-        put_list(
-            out,
-            (0..blocks_of).map(|number| {
-                let length = coding.length(number);
-                let (block, behind) = rest.split_at(length.bytes());
-                rest = behind;
-                sum_bytes(Some((Crc32c::of(block), length)))
-            }),
-        );
-        blocks.push(bytes.clone());
-        Ok(bytes.len() as u32)
     }
 
     fn decode(meta_bytes: usize, body: &SharedBuf) -> Result<Self, WireError> {
@@ -270,11 +293,8 @@ impl Request {
             return Err(field("layer told", bad.layer.0));
         }
         let chunk = ChunkId(u32_at(fixed, 24));
-        let (first, count) = (u32::from(u16_at(fixed, 28)), u32::from(u16_at(fixed, 30)));
-        let range = || match count > 0 && first + count <= BLOCKS_PER_CHUNK {
-            true => Ok(BlockRange::new(first, count)),
-            false => Err(field("number of blocks", count.into())),
-        };
+        let count = u32::from(u16_at(fixed, 30));
+        let range = || range_of(&fixed[28..32]);
         let only = || match &layers[..] {
             [layer] => Ok(*layer),
             _ => Err(field("number of layers", layers.len() as u64)),
@@ -288,18 +308,9 @@ impl Request {
             0 => Wants::Nothing,
             1 => {
                 let (layer, range) = (only()?, range()?);
-                if range.count > MAX_ENTRY_BLOCKS {
-                    return Err(field("blocks of a write", range.count.into()));
-                }
-                let sums = lists.list(usize::from(range.count) * SUM_BYTES)?;
-                let (blocks, end) = blocks_of("block of a request", sums, body, meta_bytes)?;
-                let lengths = blocks.into_iter().map(|block| block.map(|(_, length)| length));
-                let lengths: Option<Vec<_>> = lengths.collect();
-                let lengths = lengths.ok_or_else(|| field("stored length", 0))?;
-                let is_plain = lengths.iter().all(|length| *length == StoredLength::RAW);
-                let coding = BlockCoding::new(KeyId(u32_at(fixed, 32)), (!is_plain).then_some(&lengths[..]));
-                blocks_end = end;
-                Wants::Write { layer, chunk, range, bytes: body.slice(meta_bytes..end), coding }
+                let key = KeyId(u32_at(fixed, 32));
+                let Piece { range, bytes, coding } = piece_of(range, key, &mut lists, (body, &mut blocks_end))?;
+                Wants::Write { layer, chunk, range, bytes, coding }
             }
             2 => Wants::Zero { layers: some(layers)?, chunk, range: range()? },
             3 => Wants::Read { layers: some(layers)?, chunk, range: range()? },
@@ -313,6 +324,19 @@ impl Request {
                 Wants::End(LayerEnd { layer, into, hides_below: fixed[3] == 1 })
             }
             6 => Wants::Forget { layer: only()? },
+            7 => {
+                let (layer, key, number) = (only()?, KeyId(u32_at(fixed, 32)), u64_at(fixed, 16));
+                if number == 0 || number > u64::from(count) || count > BLOCKS_PER_CHUNK {
+                    return Err(field("number of pieces", number));
+                }
+                let ranges = lists.list(number as usize * RANGE_BYTES)?;
+                let ranges: Vec<_> = ranges.chunks_exact(RANGE_BYTES).map(range_of).collect::<Result<_, _>>()?;
+                if ranges.iter().map(|range| u32::from(range.count)).sum::<u32>() != count {
+                    return Err(field("number of blocks", count.into()));
+                }
+                let pieces = ranges.into_iter().map(|range| piece_of(range, key, &mut lists, (body, &mut blocks_end)));
+                Wants::WriteAll { layer, chunk, pieces: pieces.collect::<Result<_, _>>()? }
+            }
             other => return Err(field("what is wanted", other.into())),
         };
         ends_at(blocks_end, body)?;
@@ -465,6 +489,69 @@ fn list_of<'a>(
 ) -> Result<&'a [u8], WireError> {
     checked(what, count as usize, most)?;
     lists.list(count as usize * bytes)
+}
+
+fn range_bytes(range: BlockRange) -> [u8; RANGE_BYTES] {
+    let mut item = [0; RANGE_BYTES];
+    put_u16(&mut item, 0, range.first);
+    put_u16(&mut item, 2, range.count);
+    item
+}
+
+fn range_of(item: &[u8]) -> Result<BlockRange, WireError> {
+    let (first, count) = (u32::from(u16_at(item, 0)), u32::from(u16_at(item, 2)));
+    match count > 0 && first + count <= BLOCKS_PER_CHUNK {
+        true => Ok(BlockRange::new(first, count)),
+        false => Err(WireError::field(Request::WHAT, "number of blocks", u64::from(count))),
+    }
+}
+
+/// Appends the sums of a piece's blocks, and has the blocks go to `blocks`. Returns their bytes.
+fn put_piece(
+    range: BlockRange,
+    bytes: &SharedBuf,
+    coding: &BlockCoding,
+    out: &mut Vec<u8>,
+    blocks: &mut Vec<SharedBuf>,
+) -> Result<u32, WireError> {
+    let (count, expected) = (usize::from(range.count), coding.bytes(range.count));
+    checked(Request::WHAT, count, MAX_ENTRY_BLOCKS.into())?;
+    if bytes.len() != expected {
+        return Err(WireError::Short { what: "blocks of a request", expected, found: bytes.len() });
+    }
+    let mut rest = &bytes[..];
+    put_list(
+        out,
+        (0..count).map(|number| {
+            let length = coding.length(number);
+            let (block, behind) = rest.split_at(length.bytes());
+            rest = behind;
+            sum_bytes(Some((Crc32c::of(block), length)))
+        }),
+    );
+    blocks.push(bytes.clone());
+    Ok(bytes.len() as u32)
+}
+
+/// A piece of these blocks: its sums are the next list, and its blocks lie in the body from `at` on, which is moved behind them.
+fn piece_of(
+    range: BlockRange,
+    key: KeyId,
+    lists: &mut Body<'_>,
+    (body, at): (&SharedBuf, &mut usize),
+) -> Result<Piece, WireError> {
+    let field = |field, found: u64| WireError::field(Request::WHAT, field, found);
+    if range.count > MAX_ENTRY_BLOCKS {
+        return Err(field("blocks of a write", range.count.into()));
+    }
+    let sums = lists.list(usize::from(range.count) * SUM_BYTES)?;
+    let (blocks, end) = blocks_of("block of a request", sums, body, *at)?;
+    let lengths: Option<Vec<_>> = blocks.into_iter().map(|block| block.map(|(_, length)| length)).collect();
+    let lengths = lengths.ok_or_else(|| field("stored length", 0))?;
+    let is_plain = lengths.iter().all(|length| *length == StoredLength::RAW);
+    let coding = BlockCoding::new(key, (!is_plain).then_some(&lengths[..]));
+    let bytes = body.slice(std::mem::replace(at, end)..end);
+    Ok(Piece { range, bytes, coding })
 }
 
 fn sum_bytes(block: AnsweredBlock) -> [u8; SUM_BYTES] {

@@ -66,7 +66,7 @@ pub use fill::{Fill, FillMessage, LeafLine, MAX_CHUNKS, MAX_LAYERS, MAX_LEAVES, 
 pub use frame::{
     Class, Envelope, FRAME_HEADER_BYTES, FrameHeader, Kind, MAX_BODY_BYTES, RequestId, TraceId, WIRE_VERSION,
 };
-pub use head::{Answer, AnsweredBlock, HeadMessage, Refusal, Request, Wants};
+pub use head::{Answer, AnsweredBlock, HeadMessage, Piece, Refusal, Request, Wants};
 pub use hello::{Hello, HelloRefused, MAX_REASON_BYTES, NodeMessage, Rehearsed};
 pub use history::MAX_HISTORY_EPOCHS;
 pub use key::{ClusterKey, NONCE_BYTES, PROOF_BYTES, same_proof};

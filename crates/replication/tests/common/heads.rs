@@ -3,7 +3,7 @@
 use super::common::{
     Cluster, GROUP, LAYER, OTHER_FAMILY, OTHER_LAYER, SOON, VOLUME, block_of, layer_record, store_of, three,
 };
-use replication::{Access, Found, GroupError, LayerEnd, Place, Sought, Stamp};
+use replication::{Access, Found, GroupError, LayerEnd, Piece, Place, Sought, Stamp};
 use runtime::IoBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -98,6 +98,44 @@ pub fn a_group_led_elsewhere_does_what_it_is_asked() {
         let found = cluster.at_head(index, |access| async move { read(&access, 1, BlockRange::new(3, 1)).await });
         assert_eq!(found.expect("it is up"), Ok(vec![7]), "at node {index}");
     }
+}
+
+/// Pieces of a chunk that are sent in one request are all committed when it is answered, or refused.
+pub fn several_pieces_are_one_request() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    let pieces = || -> Vec<Piece> {
+        let piece = |(first, count, byte): (u32, u32, u8)| {
+            let mut bytes = IoBuf::new(count as usize * BLOCK_BYTES);
+            bytes.fill(byte);
+            Piece { range: BlockRange::new(first, count), bytes: bytes.freeze(), coding: BlockCoding::PLAIN }
+        };
+        [(3, 13, 7), (16, 16, 8), (40, 1, 9)].map(piece).into()
+    };
+    cluster
+        .at_head(1, |access| async move { access.tell(stamp(1, &layers())).await })
+        .expect("it is up")
+        .expect("told");
+    cluster.disks.iter().for_each(|disk| disk.set_delay(Duration::from_millis(200)));
+    let read_at_once = cluster.at_head(1, move |access| async move {
+        let layers = layers();
+        let stamp = stamp(1, &layers);
+        let mut change = access.write_there(stamp, LAYER, CHUNK, pieces()).await?;
+        access.wait(&mut change).await?;
+        let mut found = read(&access, 1, BlockRange::new(2, 3)).await?;
+        found.extend(read(&access, 1, BlockRange::new(31, 2)).await?);
+        found.extend(read(&access, 1, BlockRange::new(40, 1)).await?);
+        Ok::<_, GroupError>(found)
+    });
+    assert_eq!(read_at_once.expect("it is up"), Ok(vec![0, 7, 7, 8, 0, 9]));
+    cluster.disks.iter().for_each(|disk| disk.set_delay(Duration::ZERO));
+    let newer = cluster.at_head(2, |access| async move { write(&access, 2, 3, 1).await });
+    newer.expect("it is up").expect("it is written");
+    let older = cluster.at_head(1, move |access| async move {
+        let mut change = access.write_there(stamp(1, &layers()), LAYER, CHUNK, pieces()).await?;
+        access.wait(&mut change).await
+    });
+    assert!(matches!(older, Some(Err(GroupError::OldHead { .. }))), "{older:?}");
 }
 
 /// H3: who was followed by another head is refused.
