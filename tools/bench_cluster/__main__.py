@@ -6,6 +6,7 @@
     throughput   three processes, three copies, in memory and on disk, beside Ceph: SECONDS=5 each, REPEATS=3
     cairn        the same without Ceph
     goals        what Cairn is to be faster at than Ceph and Vitastor, by its own client and by NBD: by name only
+    flat         what an I/O costs with more volumes, connections and data
     budget       CPU and time of a 4 KiB write and read, stage by stage
     recovery     a node that was away is made whole
     map          1,000 devices, 33,000 groups, 100,000 volumes in etcd
@@ -17,13 +18,14 @@ import signal
 import sys
 
 import budget
+import flat
 import goals
 import recovery
 import throughput
 from clusters import PEER
 from machine import FAULTS, REPEATS, SECONDS, results, run, keep
 
-PARTS = ("failover", "throughput", "cairn", "goals", "budget", "recovery", "map")
+PARTS = ("failover", "throughput", "cairn", "goals", "flat", "budget", "recovery", "map")
 BY_NAME = ("cairn", "goals")
 MEDIA = os.environ.get("MEDIA", "memory disk").split()
 
@@ -64,7 +66,7 @@ def main():
                 for media in MEDIA:
                     goals.measure(media)
             else:
-                {"failover": failover, "budget": budget.measure, "recovery": recovery.measure, "map": big_map}[part]()
+                {"failover": failover, "flat": flat.measure, "budget": budget.measure, "recovery": recovery.measure, "map": big_map}[part]()
     finally:
         with open("out/bench-cluster.json", "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)

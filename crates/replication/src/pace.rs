@@ -1,12 +1,14 @@
 //! How fast goes what no client waits for: catch-up and scrub of a core share one rate.
 //!
 //! ```text
-//!   clients' commits ── how long each took ──► beside nothing else: what 99 of 100 take at most (usual)
-//!                                         └──► beside it: longer than twice that ──► the rate falls by an eighth
-//!                                                         not                   ──► it rises by an eight-hundredth
+//!   clients' commits ── how long each took ──► beside nothing else: the longest but a tenth of 64 (usual)
+//!                                         └──► beside it: longer than thrice that ──► the rate falls by an eighth
+//!                                                         not                   ──► it rises by a thousandth
 //! ```
 //!
-//! So it settles where about one commit of a hundred takes longer than twice what one of a hundred takes without. While clients are
+//! So it settles where about one commit of a hundred takes longer than three times what one of ten takes without, which is about twice
+//! what one of a hundred takes. What is usual is learnt anew whenever
+//! something begins to go, and in between. While clients are
 //! quiet nothing is held back. It never falls below [`RATE_MIN`]: a copy that is missing is a risk as well.
 
 use runtime::{Instant, now};
@@ -19,16 +21,17 @@ const RATE_MAX: u64 = 8 << 30;
 const RATE_FIRST: u64 = 64 << 20;
 /// One part of these: how far a commit that took too long lets the rate fall, and one that did not lets it rise.
 const FALLS: u64 = 8;
-const RISES: u64 = 800;
-/// The same of how long commits take: one in a hundred takes longer.
-const USUAL_RISES: u64 = 8;
-const USUAL_FALLS: u64 = 800;
+const RISES: u64 = 1000;
 /// A commit takes too long if it takes so many times as long as is usual.
-const TOO_LONG: u64 = 2;
-/// Commits of which it is learnt what is usual, where that is not known.
+const TOO_LONG: u64 = 3;
+/// Commits of which it is learnt what is usual, and of how many of them the shortest is it, of those that took longest.
 const LEARNT: u32 = 64;
-/// It is waited for them for so long at most; and again so often, for load and devices change.
+const LONGEST: usize = 7;
+/// A piece costs as much as so many bytes before its first.
+const PIECE_BYTES: u64 = 16 << 10;
+/// It is waited for them for so long at most: when nothing went for a while, and again so often, for load and devices change.
 const LEARNING: Duration = Duration::from_millis(200);
+const LEARN_AFTER: Duration = Duration::from_secs(1);
 const LEARN_EVERY: Duration = Duration::from_secs(10);
 /// Clients are quiet if no commit of theirs was seen for so long; and a commit was beside nothing else if nothing went for so long.
 const QUIET: Duration = Duration::from_millis(100);
@@ -41,17 +44,18 @@ const PIECE_BLOCKS_QUIET: u32 = 64;
 pub(crate) struct Pace {
     /// Bytes a second beside clients.
     rate: Cell<u64>,
-    /// What 99 of 100 commits took at most with nothing beside them, ns; 0: not known.
+    /// What a commit takes at most, as a rule, with nothing beside it, ns; 0: not known.
     usual_ns: Cell<u64>,
+    /// Commits with nothing beside them, the last few: how many, and how long the longest took, falling.
+    alone: Cell<(u32, [u64; LONGEST])>,
     /// When something went last, and when the next may go.
     went_at: Cell<Option<Instant>>,
     next_at: Cell<Instant>,
     /// When a client's write was committed last.
     committed_at: Cell<Option<Instant>>,
-    /// Until when nothing goes, so that it is learnt how clients fare without; how many commits were timed since; and when next.
+    /// Until when nothing goes, so that it is learnt how clients fare without; and when next.
     learns_until: Cell<Option<Instant>>,
-    learnt: Cell<u32>,
-    learn_next: Cell<Option<Instant>>,
+    learn_next: Cell<Instant>,
 }
 
 impl Default for Pace {
@@ -59,11 +63,11 @@ impl Default for Pace {
         Self {
             rate: Cell::new(RATE_FIRST),
             usual_ns: Cell::new(0),
+            alone: Cell::default(),
             went_at: Cell::default(),
             next_at: Cell::default(),
             committed_at: Cell::default(),
             learns_until: Cell::default(),
-            learnt: Cell::new(0),
             learn_next: Cell::default(),
         }
     }
@@ -75,12 +79,16 @@ impl Pace {
         self.committed_at.set(Some(at));
         let (took, usual) = (took.as_nanos() as u64, self.usual_ns.get());
         if !is_within(self.went_at.get(), SETTLED, at) {
-            self.learnt.set(self.learnt.get().saturating_add(1));
-            self.usual_ns.set(match () {
-                () if usual == 0 => took,
-                () if took > usual => usual + usual / USUAL_RISES,
-                () => usual - usual / USUAL_FALLS,
-            });
+            let (count, mut longest) = self.alone.get();
+            let place = longest.partition_point(|longer| *longer >= took);
+            if place < LONGEST {
+                longest[place..].rotate_right(1);
+                longest[place] = took;
+            }
+            self.alone.set((count + 1, longest));
+            if count + 1 == LEARNT {
+                self.has_learnt();
+            }
         } else if usual > 0 {
             let rate = self.rate.get();
             let next = if took > TOO_LONG * usual { rate - rate / FALLS } else { rate + rate / RISES };
@@ -116,7 +124,7 @@ impl Pace {
             if next > at {
                 return Some(next);
             }
-            let takes_ns = bytes * 1_000_000_000 / self.rate.get();
+            let takes_ns = (bytes + PIECE_BYTES) * 1_000_000_000 / self.rate.get();
             self.next_at.set(at + Duration::from_nanos(takes_ns));
         }
         self.went_at.set(Some(at));
@@ -126,21 +134,35 @@ impl Pace {
     /// When to ask again, while it is being learnt how clients fare with nothing beside them.
     fn learns(&self, at: Instant) -> Option<Instant> {
         let Some(until) = self.learns_until.get() else {
-            let is_due = self.usual_ns.get() == 0 || self.learn_next.get().is_some_and(|next| next <= at);
-            self.learn_next.set(self.learn_next.get().or(Some(at + LEARN_EVERY)));
-            if !is_due {
+            if is_within(self.went_at.get(), LEARN_AFTER, at) && at < self.learn_next.get() {
                 return None;
             }
-            self.learnt.set(0);
+            self.alone.set((0, [0; LONGEST]));
+            self.usual_ns.set(0);
             self.learns_until.set(Some(at + LEARNING));
             return Some(at + SETTLED);
         };
-        if at < until && self.learnt.get() < LEARNT {
+        if at < until && self.usual_ns.get() == 0 {
             return Some(until.min(at + SETTLED));
         }
+        if self.usual_ns.get() == 0 {
+            self.has_learnt();
+        }
         self.learns_until.set(None);
-        self.learn_next.set(Some(at + LEARN_EVERY));
+        self.learn_next.set(at + LEARN_EVERY);
         None
+    }
+
+    fn has_learnt(&self) {
+        let (count, longest) = self.alone.replace((0, [0; LONGEST]));
+        // A tenth of them; of few the longest.
+        let place = (count as usize * LONGEST / LEARNT as usize).saturating_sub(1);
+        self.usual_ns.set(longest[place]);
+        log::trace!(
+            "commits take {} µs as a rule; {} MiB may go in a second",
+            longest[place] / 1000,
+            self.rate.get() >> 20
+        );
     }
 
     fn are_clients_quiet(&self, at: Instant) -> bool {
@@ -250,7 +272,8 @@ mod tests {
         let takes = |went, _| Some(if went > 0 { 20 * USUAL } else { USUAL });
         core.recover(5, takes);
         let went = core.recover(10, takes) / 10;
-        assert!((RATE_MIN * 9 / 10..=RATE_MIN * 11 / 10).contains(&went), "{went} bytes a second");
+        let least = RATE_MIN * PIECE / (PIECE + PIECE_BYTES);
+        assert!((least * 9 / 10..=least * 11 / 10).contains(&went), "{went} bytes a second");
         // And all of it again when they are quiet.
         assert!(core.recover(2, |_, _| None) > 1800 * 2 * PIECE);
     }
@@ -279,6 +302,12 @@ mod tests {
     fn a_piece_of_any_length_goes() {
         let mut core = Core::new();
         core.clients_alone(2);
-        assert_eq!(core.pace.go(u64::MAX / 2_000_000_000, core.clock), None);
+        core.recover(1, |_, _| Some(USUAL));
+        let mut goes = || {
+            core.clock = core.clock + STEP;
+            core.pace.committed_after(USUAL, core.clock);
+            core.pace.go(u64::MAX / 2_000_000_000, core.clock).is_none()
+        };
+        assert!((0..100).any(|_| goes()));
     }
 }
