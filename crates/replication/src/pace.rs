@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   clients' commits ── how long each took ──► beside nothing else: the longest but a tenth of 64 (usual)
-//!                                         └──► beside it: longer than thrice that ──► the rate falls by an eighth
-//!                                                         not                   ──► it rises by a thousandth
+//!                                         └──► beside it: longer than four times that ──► the rate falls by an eighth
+//!                                                         not                   ──► it rises by an eight-hundredth
 //! ```
 //!
-//! So it settles where about one commit of a hundred takes longer than three times what one of ten takes without, which is about twice
+//! So it settles where about one commit of a hundred takes longer than four times what one of ten takes without, which is about twice
 //! what one of a hundred takes. What is usual is learnt anew whenever something begins to go, and in between. While clients are quiet
 //! nothing is held back. It never falls below [`RATE_MIN`]: a copy that is missing is a risk as well.
 
@@ -15,14 +15,14 @@ use std::cell::Cell;
 use std::time::Duration;
 
 /// Bytes a second: the least, the most that is of any interest, and the first.
-const RATE_MIN: u64 = 8 << 20;
+const RATE_MIN: u64 = 32 << 20;
 const RATE_MAX: u64 = 8 << 30;
 const RATE_FIRST: u64 = 64 << 20;
 /// One part of these: how far a commit that took too long lets the rate fall, and one that did not lets it rise.
 const FALLS: u64 = 8;
-const RISES: u64 = 1000;
+const RISES: u64 = 800;
 /// A commit takes too long if it takes so many times as long as is usual.
-const TOO_LONG: u64 = 3;
+const TOO_LONG: u64 = 4;
 /// Commits of which it is learnt what is usual, and of how many of them the shortest is it, of those that took longest.
 const LEARNT: u32 = 64;
 const LONGEST: usize = 7;
