@@ -109,7 +109,10 @@ fn assert_cost(door: Door, kind: Kind, system_calls: u64) {
          {found} system calls ({enters} of io_uring_enter)"
     );
     assert_eq!(allocations, 0, "{door:?} {kind:?}: allocations per 1,000");
-    assert!(allocations_usual <= PASS_ALLOCATIONS_MAX, "{door:?} {kind:?}: {allocations_usual} allocations in two of 1,000");
+    assert!(
+        allocations_usual <= PASS_ALLOCATIONS_MAX,
+        "{door:?} {kind:?}: {allocations_usual} allocations in two of 1,000"
+    );
     assert!(allocations_most <= ODD_ALLOCATIONS_MAX, "{door:?} {kind:?}: {allocations_most} allocations in one 1,000");
     let most = (system_calls as f64 * TOLERANCE) as u64;
     assert!(found <= most, "{door:?} {kind:?}: {found} system calls per 1,000, stated are {system_calls}");
