@@ -27,7 +27,7 @@ def measure():
         rows.append([pattern, *map(str, shape), f"{one['iops']:,.0f}", f"{one['p99_us']:,.0f}", f"{one['cpu_us']:.1f}",
                      f"{one['per_core']:,.0f}", f"{share:.0%}{'' if share >= GOAL else ' (missed)'}"])
     table(f"The cost of an I/O, 4 KiB at random over NVMe/TCP, {DEPTH} under way, three copies, memory",
-          ["", "volumes", "connections", "GiB", "IOPS", "p99 µs", "CPU µs, machine", "IOPS per core", "of the first"], sorted(rows, key=lambda row: row[0]))
+          ["", "volumes", "connections", "GiB", "IOPS", "p99 µs", "CPU µs, all processes", "IOPS per core", "of the first"], sorted(rows, key=lambda row: row[0]))
     print(f"\nMedians of {REPEATS}. Ping-pong over loopback before each repeat: {', '.join(f'{state:.0f}k' for state in states)} a second.")
 
 
