@@ -78,7 +78,9 @@ pub(crate) fn run(client: &Client, asked: &EventsArguments, format: Format) -> R
     let began_ns = now_ns();
     let events = client.events(&query(asked, began_ns))?;
     if asked.follow {
-        return follow(client, events, began_ns, format);
+        let earlier =
+            client.events(&format!("?since={}", utc_of_ns(began_ns.saturating_sub(FOLLOW_BACK.as_nanos() as u64))))?;
+        return follow(client, events, &earlier.events, began_ns, format);
     }
     show(format, &events, text)?;
     if format == Format::Text {
@@ -107,9 +109,10 @@ fn tell_missing(missing: &[String]) {
     }
 }
 
-/// Until nobody reads any more or the process is ended. A cluster that does not answer is no reason to end.
-fn follow(client: &Client, first: Events, began_ns: u64, format: Format) -> Result<(), Failure> {
-    let mut shown = Shown::new(began_ns, &first.events);
+/// Until nobody reads any more or the process is ended. A cluster that does not answer is no reason to end. What is in
+/// `earlier` and older than all of `first` was not asked for.
+fn follow(client: &Client, first: Events, earlier: &[Event], began_ns: u64, format: Format) -> Result<(), Failure> {
+    let mut shown = Shown::new(began_ns, &first.events, earlier);
     let (mut missing, mut failed) = (Vec::new(), String::new());
     let mut next: Result<Events, Failure> = Ok(first);
     let mut is_first = true;
@@ -163,13 +166,16 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(began_ns: u64, first: &[Event]) -> Self {
+    fn new(began_ns: u64, first: &[Event], earlier: &[Event]) -> Self {
         let mut this = Self { newest_ns: began_ns, events: Vec::new() };
         this.add(first);
+        let at = |event: &Event| ns_of_utc(&event.time).unwrap_or(0);
+        let oldest_ns = first.iter().map(at).min().unwrap_or(began_ns);
+        this.add(earlier.iter().filter(|event| at(event) < oldest_ns));
         this
     }
 
-    fn add(&mut self, events: &[Event]) {
+    fn add<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
         for event in events {
             let at_ns = ns_of_utc(&event.time).unwrap_or(0);
             self.newest_ns = self.newest_ns.max(at_ns);
@@ -243,7 +249,7 @@ mod tests {
 
     #[test]
     fn who_follows_is_shown_each_event_once_and_one_that_happens_again_again() {
-        let mut shown = Shown::new(100_000_000_000, &[event(100, "away")]);
+        let mut shown = Shown::new(100_000_000_000, &[event(100, "away")], &[]);
         let kinds = |events: Vec<Event>| events.into_iter().map(|event| event.text).collect::<Vec<_>>();
         assert!(shown.new_of(vec![event(100, "away")]).is_empty());
         // Another node had seen it earlier: it is the same.
@@ -259,5 +265,14 @@ mod tests {
             Some("at 500")
         );
         assert_eq!((shown.since_ns(), shown.events.len()), (440_000_000_000, 1));
+    }
+
+    #[test]
+    fn who_follows_is_not_shown_later_what_is_older_than_the_first() {
+        let earlier = [event(98, "away"), event(99, "back"), event(100, "away"), event(101, "back")];
+        let after = |first: &[Event]| Shown::new(101_000_000_000, first, &earlier).new_of(earlier.to_vec()).len();
+        assert_eq!(after(&earlier[2..3]), 1, "what came between the two answers is new");
+        assert_eq!(after(&earlier[3..]), 0);
+        assert_eq!(after(&[]), 1);
     }
 }
