@@ -5,11 +5,13 @@
  *                                     3: the volume was lost, and from then on each request was refused with ESTALE
  *   libcairn verify URI FILE SECONDS  each block is as the notes allow, and so long later still the same
  *   libcairn poll URI                 the descriptor, the calls that wait, zeroes and discards
+ *   libcairn threads URI              each way to wait, alone and on four threads at a time
  */
 #include <cairn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +231,88 @@ static int polled(void)
 	return 0;
 }
 
+enum { TOGETHER = 8, ROUNDS = 40 };
+
+/* How a thread hears of what is done. */
+enum way { WAITS, SPINS, BY_DESCRIPTOR, COMES_BACK, WAYS };
+static const char *const names[WAYS] = {"cairn_wait", "cairn_poll", "cairn_arm", "cairn_poll now and then"};
+
+static int next_of(struct cairn_queue *its, enum way way, struct cairn_completion *completions, int max)
+{
+	struct pollfd fd = {.fd = cairn_fd(its), .events = POLLIN};
+	int found = 0;
+	for (double end = seconds() + 30; !found && seconds() < end;) {
+		if (way == COMES_BACK)
+			usleep(3000);
+		found = way == WAITS ? cairn_wait(its, completions, 1, max, 30000) : cairn_poll(its, completions, max);
+		if (!found && way == BY_DESCRIPTOR && cairn_arm(its) == 1 && poll(&fd, 1, 30000) != 1)
+			break;
+	}
+	return found;
+}
+
+/* Writes its own blocks some at a time, kicked one by one, and reads them back. */
+static void *works(void *argument)
+{
+	enum way way = (enum way)(intptr_t)argument;
+	struct cairn_queue *its = cairn_queue_begin(volume, TOGETHER);
+	struct cairn_completion completions[TOGETHER];
+	uint64_t *blocks = aligned_alloc(BLOCK, TOGETHER * BLOCK);
+	if (!its || !blocks)
+		fail(names[way], 0, "there is no queue");
+	for (int round = 0; round < 2 * ROUNDS; round++) {
+		int writes = round % 2 == 0;
+		for (int i = 0; i < TOGETHER; i++) {
+			uint64_t *block = blocks + i * BLOCK / 8, place = way * TOGETHER + i;
+			if (writes)
+				stamp(block, place, round + 1);
+			else
+				memset(block, 0, BLOCK);
+			if (cairn_submit(its, writes ? CAIRN_WRITE : CAIRN_READ, place * BLOCK, BLOCK, block, i))
+				fail(names[way], round, "is refused");
+			cairn_kick(its);
+		}
+		for (int left = TOGETHER; left > 0;) {
+			int found = next_of(its, way, completions, TOGETHER);
+			if (found <= 0)
+				fail(names[way], round, "nothing is done in 30 s");
+			for (int i = 0; i < found; i++)
+				if (completions[i].result)
+					fail(names[way], completions[i].result, "is an error");
+			left -= found;
+		}
+		for (int i = 0; !writes && i < TOGETHER; i++)
+			if (version_of(blocks + i * BLOCK / 8, way * TOGETHER + i) != (uint64_t)round)
+				fail(names[way], round, "reads another version than was written");
+	}
+	cairn_queue_end(its);
+	free(blocks);
+	return NULL;
+}
+
+static int threads(void)
+{
+	pthread_t all[WAYS];
+	pthread_attr_t small;
+	for (intptr_t way = 0; way < WAYS; way++)
+		works((void *)way);
+	/* Its stack is no place for the client. */
+	if (pthread_attr_init(&small) || pthread_attr_setstacksize(&small, 128 << 10))
+		fail("a small stack", 0, "is not to be had");
+	for (int is_small = 0; is_small < 2; is_small++) {
+		for (intptr_t way = 0; way < WAYS; way++)
+			if (pthread_create(&all[way], is_small ? &small : NULL, works, (void *)way))
+				fail("a thread", way, "is not to be had");
+		for (int way = 0; way < WAYS; way++)
+			pthread_join(all[way], NULL);
+	}
+	if (cairn_discard(queue, 0, WAYS * TOGETHER * BLOCK))
+		fail("a discard", 0, "is not done");
+	close_all();
+	printf("each way is served\n");
+	return 0;
+}
+
 int main(int count, char **words)
 {
 	if (count == 5 && !strcmp(words[1], "load")) {
@@ -243,6 +327,10 @@ int main(int count, char **words)
 		open_all(words[2], NULL);
 		return polled();
 	}
-	fprintf(stderr, "usage: libcairn load|verify URI FILE SECONDS, libcairn poll URI\n");
+	if (count == 3 && !strcmp(words[1], "threads")) {
+		open_all(words[2], NULL);
+		return threads();
+	}
+	fprintf(stderr, "usage: libcairn load|verify URI FILE SECONDS, libcairn poll|threads URI\n");
 	return 2;
 }

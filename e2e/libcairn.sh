@@ -40,6 +40,7 @@ ends_with() {
 }
 
 check "polled, waited for, zeroed, discarded; nonsense is refused" "$work/program" poll "$a"
+check "each way to wait is served, alone and beside others" timeout 120 "$work/program" threads "$a"
 begin 22
 check "the program is the volume's head" until_it_is 5 'assert s["head"].startswith("client-"), s["head"]' volume info a
 check "it is no node" is 'assert [n["name"] for n in s] == ["node-1", "node-2", "node-3"], s' node ls

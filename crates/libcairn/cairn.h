@@ -82,14 +82,19 @@ void cairn_queue_end(struct cairn_queue *queue);
  */
 int cairn_submit(struct cairn_queue *queue, int operation, uint64_t offset, uint64_t length, void *buffer, uint64_t tag);
 
-/* Has what was submitted looked at. Cheap where it is already. */
+/*
+ * Has what was submitted looked at: at once if nothing else is under way, else by the next cairn_wait() or cairn_poll(), with others that
+ * are submitted, or within some 2 ms.
+ */
 void cairn_kick(struct cairn_queue *queue);
 
-/* Takes up to `max` completions, and returns how many there were. No system call. */
+/* Takes up to `max` completions, and returns how many there were. Looks for what has come if there are none, and does not sleep. */
 int cairn_poll(struct cairn_queue *queue, struct cairn_completion *completions, int max);
 
 /*
- * The same, and sleeps until there are `min`, nothing is under way, or `timeout_ms` have passed (-1: for ever).
+ * The same, and waits until there are `min`, nothing is under way, or `timeout_ms` have passed (-1: for ever). The calling thread does the
+ * client's work meanwhile, as it does in cairn_poll() and cairn_kick(); where less than 256 KiB of the thread's stack are left, as on that of a
+ * coroutine, the client's own thread does it.
  */
 int cairn_wait(struct cairn_queue *queue, struct cairn_completion *completions, int min, int max, int timeout_ms);
 

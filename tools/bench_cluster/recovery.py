@@ -16,6 +16,8 @@ PATTERNS = {"1 MiB in order": ("write", "1M", 4), "4 KiB at random": ("randwrite
 # Light: what a client notices, not who gets the core.
 CLIENT_IOPS, CLIENT_DEPTH = 1500, 8
 AWAY = 3
+# How often the cluster is asked whether it is whole. That costs the client something, too, so it is asked as often while nothing is made whole.
+ASK_EVERY = 0.5
 
 
 def measure():
@@ -27,7 +29,8 @@ def measure():
             size = SIZE if rw == "write" else SIZE // 4
             quiet = recover(cluster, target, (rw, block, depth), size)
             alone = Client(target)
-            time.sleep(2 * SECONDS)
+            until = time.monotonic() + 2 * SECONDS
+            wait_until("the client was seen alone", lambda: cluster.is_whole() and time.monotonic() > until, every=ASK_EVERY)
             base = alone.stop()
             busy_client = None
             def start():
@@ -58,7 +61,7 @@ def recover(cluster, target, load, size, before_start=None):
     cluster.start(AWAY, waits=False)
     cluster.ready(AWAY)
     began = time.time()
-    wait_until("it is whole", cluster.is_whole, seconds=600)
+    wait_until("it is whole", cluster.is_whole, seconds=600, every=ASK_EVERY)
     ended = time.time()
     say(f"{load}: whole after {ended - began:.1f} s")
     return {"began": began, "ended": ended, "seconds": ended - began}

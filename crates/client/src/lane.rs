@@ -131,6 +131,11 @@ impl Lane {
         unsafe { self.completions.take() }
     }
 
+    /// Whether there is a completion.
+    pub(crate) fn has_completion(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
     /// Sleeps until there is a completion, or the time has passed.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) {
         self.waits.store(ON_WORD, Ordering::SeqCst);
@@ -173,7 +178,7 @@ impl Lane {
     /// Takes the next request; `None`: there is none, and the next kick wakes.
     ///
     /// # Safety
-    /// The reactor's thread alone calls it.
+    /// Whoever has the core alone calls it.
     pub(crate) unsafe fn next(&self, pump: &Waker) -> Option<Request> {
         // SAFETY: as asked of the caller.
         if let Some(request) = unsafe { self.requests.take() } {
@@ -192,7 +197,7 @@ impl Lane {
     /// Hands a completion over; [`tell`](Self::tell) wakes a program that waits.
     ///
     /// # Safety
-    /// The reactor's thread alone calls it.
+    /// Whoever has the core alone calls it.
     pub(crate) unsafe fn complete(&self, completion: Completion) {
         // SAFETY: as asked of the caller.
         let has_room = unsafe { self.completions.put(completion) };

@@ -3,7 +3,8 @@
 //! ```text
 //!   Client ── open ──► Volume ── queue ──► Queue: submit, poll, wait        any thread, one at a time per queue
 //!     │                                      │ a ring each way
-//!     └──────────── one reactor thread ◄─────┘ volume::Assembly, as of a node without devices
+//!     └──────────── one core ◄───────────────┘ volume::Assembly, as of a node without devices; it runs on the
+//!                                              thread that waits, else on its own
 //! ```
 //!
 //! **Promises.** A write that is completed is durable on every in-sync copy. Requests of a queue that overlap are done in the order
@@ -38,7 +39,7 @@ pub enum ClientError {
     /// The map cannot be reached.
     #[error("the cluster's map cannot be used: {0}")]
     Map(Box<node::StartError>),
-    /// The system gives no thread, no ring or no descriptor.
+    /// The system gives no thread or no descriptor.
     #[error("the client cannot run here: {0}")]
     System(#[from] io::Error),
     /// The cluster.
@@ -57,7 +58,7 @@ pub enum ClientError {
 pub struct Client(Arc<Reactor>);
 
 impl Client {
-    /// Connects to the cluster that the configuration names, with a thread of its own.
+    /// Connects to the cluster that the configuration names, with a core of its own.
     ///
     /// # Errors
     /// A map that does not answer, or holds no cluster.

@@ -1,17 +1,18 @@
-//! The thread that is the head: orders of the program, and what goes through its lanes.
+//! The core that is the head: orders of the program, and what goes through its lanes. It runs on whichever thread of the program waits for
+//! it, or its own ([`Lent`]).
 
 use crate::ClientError;
 use crate::lane::{Completion, Lane, Operation, Request};
 use cluster::MapStore;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
-use runtime::uring::{Cores, Options};
+use runtime::uring::Lent;
 use runtime::{IoBuf, turn_end};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
 use volume::{
     Assembly, Attached, ClientOptions, Cost, Held, IoError, MAX_TRANSFER_BYTES, OpenVolume, Payload, ReadData,
@@ -46,18 +47,17 @@ pub(crate) struct Opened {
 pub(crate) struct Reactor {
     pub(crate) name: String,
     orders: CrossSender<Order>,
-    /// Taken when it ends.
-    cores: Mutex<Option<Cores>>,
+    pub(crate) core: Lent,
 }
 
 impl Reactor {
-    /// Starts the thread, and a client on it.
+    /// Starts the core, and a client on it.
     pub(crate) fn start(map: Arc<dyn MapStore>) -> Result<Self, ClientError> {
-        let cores = Cores::start(1, &Options::default())?;
+        let core = Lent::start()?;
         let (orders, receiver) = cross(ORDERS);
         let (tell, told) = mpsc::channel();
-        let handles = cores.handles().to_vec();
-        cores.handles()[0].spawn_on(move || async move {
+        let handles = vec![core.handle()];
+        core.handle().spawn_on(move || async move {
             match Assembly::start_client(ClientOptions { cores: handles, map }).await {
                 Ok(assembly) => {
                     let _ = tell.send(Ok(assembly.node_id()));
@@ -69,13 +69,14 @@ impl Reactor {
         let node = told.recv().map_err(|_| ClientError::Ended)?;
         let node = node.map_err(|error| ClientError::Start(Box::new(error)))?;
         let name = format!("client-{}", node.client_number().unwrap_or_default());
-        Ok(Self { name, orders, cores: Mutex::new(Some(cores)) })
+        Ok(Self { name, orders, core })
     }
 
     /// Gives an order, and waits for the answer.
     pub(crate) fn ask<T>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, ClientError> {
         let (reply, answer) = mpsc::channel();
         self.orders.try_send(order(reply)).map_err(|_| ClientError::Ended)?;
+        self.core.see_to_it();
         answer.recv().map_err(|_| ClientError::Ended)
     }
 }
@@ -83,8 +84,6 @@ impl Reactor {
 impl Drop for Reactor {
     fn drop(&mut self) {
         let _ = self.ask(Order::Stop);
-        let cores = self.cores.get_mut().unwrap_or_else(|poison| poison.into_inner()).take();
-        drop(cores);
     }
 }
 
@@ -165,7 +164,7 @@ async fn pump(serves: Rc<Serves>) {
             // Whatever is left has no buffer any more.
             return Poll::Ready(());
         }
-        // SAFETY: a lane has one pump, which stays on its thread.
+        // SAFETY: a lane has one pump, and the core is one thread's at a time.
         while let Some(request) = unsafe { serves.lane.next(cx.waker()) } {
             serves.clone().begin(request);
         }
@@ -288,7 +287,7 @@ impl Serves {
 
     /// What is completed in one turn is told together.
     fn complete(self: Rc<Self>, Request { tag, .. }: Request, result: i32) {
-        // SAFETY: this is the reactor's thread.
+        // SAFETY: the core is one thread's at a time.
         unsafe { self.lane.complete(Completion { tag, result }) };
         if !self.is_to_tell.replace(true) {
             runtime::spawn(async move {

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// See `cairn.h`.
 #[repr(C)]
@@ -273,9 +273,15 @@ pub unsafe extern "C" fn cairn_wait(
         return -libc::EINVAL;
     }
     let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    let until = timeout.filter(|_| min > 0).and_then(|timeout| Instant::now().checked_add(timeout));
+    let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
     let mut found = 0;
     while found < max {
-        let next = queue.poll().or_else(|| if found < min { queue.wait(timeout) } else { None });
+        let next = match found {
+            _ if found < min => queue.wait(left()),
+            0 => queue.poll(),
+            _ => queue.take(),
+        };
         let Some(Completion { tag, result }) = next else { break };
         // SAFETY: there is room for `max`.
         unsafe { completions.add(found as usize).write(CairnCompletion { tag, result, unused: 0 }) };

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! So it settles where about one commit of a hundred takes longer than four times what one of ten takes without, which is about twice
-//! what one of a hundred takes. What is usual is learnt anew whenever something begins to go, and in between. While clients are quiet
+//! what one of a hundred takes. What is usual is learnt anew whenever something begins to go, at a low rate then, and in between. While clients are quiet
 //! nothing is held back. It never falls below [`RATE_MIN`]: a copy that is missing is a risk as well.
 
 use runtime::{Instant, now};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Bytes a second: the least, the most that is of any interest, and the first.
 const RATE_MIN: u64 = 32 << 20;
-const RATE_MAX: u64 = 8 << 30;
+const RATE_MAX: u64 = 1 << 30;
 const RATE_FIRST: u64 = 64 << 20;
 /// One part of these: how far a commit that took too long lets the rate fall, and one that did not lets it rise.
 const FALLS: u64 = 8;
@@ -133,8 +133,13 @@ impl Pace {
     /// When to ask again, while it is being learnt how clients fare with nothing beside them.
     fn learns(&self, at: Instant) -> Option<Instant> {
         let Some(until) = self.learns_until.get() else {
-            if is_within(self.went_at.get(), LEARN_AFTER, at) && at < self.learn_next.get() {
+            let goes_on = is_within(self.went_at.get(), LEARN_AFTER, at);
+            if goes_on && at < self.learn_next.get() {
                 return None;
+            }
+            if !goes_on {
+                // What was right for the last time may be far too much now, and each step down is a client's that waited.
+                self.rate.set(RATE_FIRST);
             }
             self.alone.set((0, [0; LONGEST]));
             self.usual_ns.set(0);
@@ -275,6 +280,17 @@ mod tests {
         assert!((least * 9 / 10..=least * 11 / 10).contains(&went), "{went} bytes a second");
         // And all of it again when they are quiet.
         assert!(core.recover(2, |_, _| None) > 1800 * 2 * PIECE);
+    }
+
+    #[test]
+    fn it_begins_slowly_whatever_was_right_before() {
+        let mut core = Core::new();
+        core.clients_alone(2);
+        core.recover(20, |_, _| Some(USUAL));
+        assert_eq!(core.pace.rate.get(), RATE_MAX);
+        core.clients_alone(2);
+        let went = core.recover(1, |_, _| Some(USUAL));
+        assert!(went < 6 * RATE_FIRST, "{went} bytes in the first second");
     }
 
     #[test]

@@ -37,11 +37,16 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(key: CoreKey, backend: Backend) -> Rc<Self> {
         let core = Rc::new(Self { key, executor: Executor::new(key), timers: RefCell::default(), backend });
-        LOCAL.with_borrow_mut(|local| {
-            let index = local.partition_point(|(k, _)| *k < key);
-            local.insert(index, (key, core.clone()));
-        });
+        core.settle();
         core
+    }
+
+    /// Puts the core into its thread's list.
+    pub(crate) fn settle(self: &Rc<Self>) {
+        LOCAL.with_borrow_mut(|local| {
+            let index = local.partition_point(|(k, _)| *k < self.key);
+            local.insert(index, (self.key, self.clone()));
+        });
     }
 
     /// Takes the core out of its thread's list: wakers of its tasks wake nobody from now on.
@@ -78,6 +83,11 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
     /// The cores that live on this thread, by key: one with uring, all of them in a simulation.
     static LOCAL: RefCell<Vec<(CoreKey, Rc<Core>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether this thread can have a core: one that ends may have none any more.
+pub(crate) fn is_there() -> bool {
+    CURRENT.try_with(|_| ()).is_ok() && LOCAL.try_with(|_| ()).is_ok()
 }
 
 /// The core that the calling task runs on.

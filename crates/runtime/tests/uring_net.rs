@@ -1,11 +1,34 @@
 //! TCP on the uring backend.
 
-use runtime::uring::{block_on, counters};
+use runtime::uring::{Lent, block_on, counters};
 use runtime::{IoBuf, SharedBuf, TcpListener, TcpStream, sleep, spawn, timeout};
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+
+/// Runs it on a core with a ring, on one that is lent, and on one that its own thread runs.
+fn on_each<F: Future<Output = ()> + 'static>(body: impl Fn() -> F + Copy + Send + 'static) {
+    block_on(body()).expect("a ring");
+    let core = Lent::start().expect("a poller");
+    for is_lent in [true, false] {
+        let done = Arc::new(AtomicBool::new(false));
+        let tells = done.clone();
+        core.handle().spawn_on(move || async move {
+            body().await;
+            tells.store(true, SeqCst);
+        });
+        while !done.load(SeqCst) {
+            if is_lent {
+                assert!(core.lend(Some(Duration::from_secs(30)), || done.load(SeqCst)), "nobody else has it");
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
 
 fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0".parse().expect("an address")).expect("listens")
@@ -37,7 +60,7 @@ async fn echo(stream: TcpStream) {
 
 #[test]
 fn an_echo_gives_back_every_size() {
-    block_on(async {
+    on_each(|| async {
         let (client, server) = pair().await;
         spawn(echo(server));
         for len in [1, 2, 71, 72, 511, 4095, 4096, 4120, 65_537, 131_072, 131_073, 1 << 20, 3_000_001] {
@@ -52,13 +75,12 @@ fn an_echo_gives_back_every_size() {
             result.expect("receives all");
             assert_eq!(&*back, &*message, "{len} bytes");
         }
-    })
-    .expect("a ring");
+    });
 }
 
 #[test]
 fn who_only_sends_lets_others_run() {
-    block_on(async {
+    on_each(|| async {
         let (client, server) = pair().await;
         let over = std::rc::Rc::new(std::cell::Cell::new(false));
         let until = over.clone();
@@ -90,13 +112,12 @@ fn who_only_sends_lets_others_run() {
         })
         .await
         .expect("the reader sees the end");
-    })
-    .expect("a ring");
+    });
 }
 
 #[test]
 fn a_half_closed_stream_delivers_its_bytes_and_then_its_end() {
-    block_on(async {
+    on_each(|| async {
         let (client, server) = pair().await;
         client.send(&mut vec![bytes(1000, 1)]).await.expect("sends");
         client.shutdown();
@@ -111,13 +132,12 @@ fn a_half_closed_stream_delivers_its_bytes_and_then_its_end() {
         assert_eq!(got, 1000);
         let (result, _) = server.recv_exact(IoBuf::new(1)).await;
         assert_eq!(result.expect_err("the end").kind(), ErrorKind::UnexpectedEof);
-    })
-    .expect("a ring");
+    });
 }
 
 #[test]
 fn the_end_shows_behind_unread_bytes() {
-    block_on(async {
+    on_each(|| async {
         let (client, server) = pair().await;
         assert!(!server.has_ended());
         client.send(&mut vec![bytes(100_000, 1)]).await.expect("sends");
@@ -128,13 +148,12 @@ fn the_end_shows_behind_unread_bytes() {
         }
         let first = server.recv().await.expect("the bytes are still there");
         assert_eq!(first[..], bytes(100_000, 1)[..first.len()]);
-    })
-    .expect("a ring");
+    });
 }
 
 #[test]
 fn a_receive_given_up_loses_no_bytes() {
-    block_on(async {
+    on_each(|| async {
         let (client, server) = pair().await;
         for round in 0..20u8 {
             timeout(Duration::from_millis(1), server.recv()).await.expect_err("nothing was sent");
@@ -145,13 +164,12 @@ fn a_receive_given_up_loses_no_bytes() {
             result.expect("receives");
             assert_eq!([&got[..], &rest[..]].concat(), &bytes(5000, round)[..]);
         }
-    })
-    .expect("a ring");
+    });
 }
 
 #[test]
 fn dropping_a_stream_ends_its_pending_receive_and_the_connection() {
-    block_on(async {
+    on_each(|| async {
         let (client, server) = pair().await;
         let reader = {
             let server = server.clone();
@@ -162,25 +180,23 @@ fn dropping_a_stream_ends_its_pending_receive_and_the_connection() {
         drop(server);
         let end = client.recv().await.expect("a clean end");
         assert!(end.is_empty(), "the peer sees the end although a receive was pending");
-    })
-    .expect("a ring");
+    });
 }
 
 #[test]
 fn a_refused_connect_is_an_error() {
-    block_on(async {
+    on_each(|| async {
         let address = listen().local_address(); // the listener is gone: nobody listens there
         sleep(Duration::from_millis(1)).await;
         let error = TcpStream::connect(address).await.expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-    })
-    .expect("a ring");
+    });
 }
 
 #[test]
 fn receives_wait_when_too_many_buffers_are_held_and_go_on_when_they_come_back() {
     const HELD: usize = 2048 + 512; // 32 MiB of small buffers, 16 KiB each, then 64 MiB of large ones, 128 KiB each
-    block_on(async {
+    on_each(|| async {
         let (client, server) = pair().await;
         let mut held = Vec::new();
         for round in 0..HELD {
@@ -199,8 +215,7 @@ fn receives_wait_when_too_many_buffers_are_held_and_go_on_when_they_come_back() 
         let last = held.pop().expect("many are held");
         std::thread::spawn(move || drop(last)); // freed on another thread: this core is told
         assert_eq!(&*server.recv().await.expect("goes on"), &*bytes(10, 77));
-    })
-    .expect("a ring");
+    });
 }
 
 #[test]
@@ -208,7 +223,7 @@ fn many_connections_that_receive_at_once_find_a_buffer_each() {
     const CONNECTIONS: u32 = 128;
     const WARM_UP_ROUNDS: u32 = 8;
     const ROUNDS: u32 = 24;
-    block_on(async {
+    on_each(|| async {
         let received = Rc::new(Cell::new(0));
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -234,6 +249,5 @@ fn many_connections_that_receive_at_once_find_a_buffer_each() {
             }
         }
         assert_eq!(counters().receives_without_buffer, warm, "once as many are offered as are taken in a turn");
-    })
-    .expect("a ring");
+    });
 }

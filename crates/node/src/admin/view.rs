@@ -44,6 +44,10 @@ pub struct Addresses {
 const WATCH: &str = "cairn status --watch";
 /// What is to be done about damage of which there is another copy.
 const COMPARE: &str = "what is missing is copied from others; nothing is lost if all copies agree:";
+/// And where it has no room for that: what is damaged is kept until all is there.
+const REPLACE: &str = "too full for what it lacks to be copied to it, so it stays damaged until it is made anew, from a device that holds nothing:";
+/// From how full on that is said, in percent of what can be stored: new blocks are refused then.
+const TOO_FULL_PERCENT: u64 = 90;
 /// Damaged places of a device that stand among the reasons; `damaged` of the device lists more.
 const DAMAGED_NAMED_MAX: usize = 3;
 
@@ -183,8 +187,15 @@ fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Find
         let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
         let finding = Finding::new(Severity::Stopped, cause);
         let mut advice: Vec<&str> = device.damaged.iter().take(DAMAGED_NAMED_MAX).map(String::as_str).collect();
-        advice.push(if has_others { COMPARE } else { "what lies there is lost, unless there is a backup of it:" });
-        found.push(finding.advise(advice.join("; "), if has_others { "cairn check" } else { "cairn volume ls" }));
+        let is_too_full =
+            device.live_bytes.saturating_mul(100) >= device.capacity_bytes.saturating_mul(TOO_FULL_PERCENT);
+        let (what, command) = match (has_others, is_too_full) {
+            (true, false) => (COMPARE, "cairn check".to_owned()),
+            (true, true) => (REPLACE, format!("cairn device replace {} PATH", device.store)),
+            (false, _) => ("what lies there is lost, unless there is a backup of it:", "cairn volume ls".to_owned()),
+        };
+        advice.push(what);
+        found.push(finding.advise(advice.join("; "), command));
     }
     found.extend(node.relocations.iter().map(|(name, relocation)| relocating(name, relocation)));
     if node.groups_serving < node.groups_total {
@@ -324,6 +335,22 @@ mod tests {
         sick.node.devices[0].damage = 1;
         assert_eq!(status(&sick, &[], &[], None).health, Health::Damaged);
         assert_eq!(status(&sick, &[], &[], None).reasons.len(), 3);
+    }
+
+    #[test]
+    fn damage_is_to_be_compared_and_on_a_full_device_to_be_replaced() {
+        let mut sick = healthy();
+        sick.node.devices[0].damage = 1;
+        sick.node.devices[0].live_bytes = 899;
+        let of_damage = |sick: &ClusterStatus| {
+            let found = status(sick, &[], &[], None).findings;
+            found.into_iter().find(|one| one.cause.contains("damaged")).expect("it is told").command
+        };
+        assert_eq!(of_damage(&sick), "cairn check");
+        sick.node.devices[0].live_bytes = 900;
+        assert_eq!(of_damage(&sick), format!("cairn device replace {} PATH", sick.node.devices[0].store));
+        sick.node.devices[0].damage = 0;
+        assert!(status(&sick, &[], &[], None).findings.iter().all(|one| !one.command.contains("replace")));
     }
 
     #[test]

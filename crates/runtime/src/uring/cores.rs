@@ -27,7 +27,7 @@ pub struct Options {
 /// A core of this process.
 #[derive(Clone, Debug)]
 pub struct UringCoreHandle {
-    key: CoreKey,
+    pub(super) key: CoreKey,
 }
 
 impl UringCoreHandle {
@@ -101,12 +101,12 @@ fn make_recorder(options: &Options) -> io::Result<Option<Arc<Recorder>>> {
 }
 
 /// Runs `body`; if it panics, the hook has said why and the process ends here.
-fn end_process_on_panic(body: impl FnOnce()) {
-    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
+pub(super) fn end_process_on_panic<T>(body: impl FnOnce() -> T) -> T {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(|_| {
         let name = std::thread::current().name().unwrap_or("a core").to_owned();
         eprintln!("{name} has panicked (see above): the process ends, nothing unfinished is acknowledged");
-        std::process::abort();
-    }
+        std::process::abort()
+    })
 }
 
 fn run_core(recorder: Option<Arc<Recorder>>, tell: &mpsc::Sender<io::Result<CoreKey>>) {
@@ -118,7 +118,7 @@ fn run_core(recorder: Option<Arc<Recorder>>, tell: &mpsc::Sender<io::Result<Core
         }
     };
     let _ = tell.send(Ok(running.core.key));
-    running.core.enter(|| Loop::new(running.core.clone(), running.reactor.clone()).run(|| false));
+    running.core.enter(|| Loop::new(running.core.clone(), running.reactor.clone()).run(None, || false));
 }
 
 /// Runs a reactor on this thread until `future` ends; its other tasks end with it.
@@ -148,7 +148,7 @@ where
             let value = future.await;
             *place.borrow_mut() = Some(value);
         });
-        Loop::new(running.core.clone(), running.reactor.clone()).run(|| output.borrow().is_some());
+        Loop::new(running.core.clone(), running.reactor.clone()).run(None, || output.borrow().is_some());
     });
     drop(running);
     let value = output.take();
@@ -156,15 +156,19 @@ where
 }
 
 /// A core with its reactor; dropping it ends the tasks, then the operations, then the ring.
-struct Running {
-    core: Rc<Core>,
-    reactor: Reactor,
+pub(super) struct Running {
+    pub(super) core: Rc<Core>,
+    pub(super) reactor: Reactor,
 }
 
 impl Running {
     fn start(recorder: Option<Arc<Recorder>>) -> io::Result<Self> {
+        Self::with(|mailbox| Reactor::by_ring(mailbox, recorder))
+    }
+
+    pub(super) fn with(make: impl FnOnce(&'static Mailbox) -> io::Result<Reactor>) -> io::Result<Self> {
         let mailbox = Mailbox::take()?;
-        let reactor = Reactor::new(mailbox, recorder).inspect_err(|_| mailbox.close())?;
+        let reactor = make(mailbox).inspect_err(|_| mailbox.close())?;
         let core = Core::new(mailbox.key(), Backend::Uring(reactor.clone()));
         Ok(Self { core, reactor })
     }

@@ -5,6 +5,7 @@
 //! not block: a plain `pread`/`pwritev` is done at once, in the poll that issues it. A task that only reads would never
 //! wait then, so every few reads the others have their turn.
 
+use super::call::Call;
 use super::gather::Gather;
 use super::open::{self, OpenFile};
 use super::operation::{Completion, Nature, Owner, Resources};
@@ -56,6 +57,9 @@ struct Recording {
 impl UringDevice {
     pub(crate) async fn open(path: &Path) -> io::Result<Self> {
         let reactor = Reactor::current();
+        if !reactor.has_devices() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this core serves connections alone"));
+        }
         let open = open_when_free(path).await?;
         let recording = reactor.recorder().map(|recorder| {
             let info = &open.info;
@@ -88,7 +92,7 @@ impl UringDevice {
     async unsafe fn run(&self, entry: squeue::Entry, resources: Resources) -> Completion {
         let owner = Owner::Device(self.0.clone());
         // SAFETY: vouched for by the caller.
-        unsafe { self.0.reactor.start(entry, owner, Nature::Prompt, resources) }.await
+        unsafe { self.0.reactor.start(Call::Device(entry), owner, Nature::Prompt, resources) }.await
     }
 
     pub(crate) async fn read(&self, offset_bytes: u64, mut buf: IoBuf) -> (io::Result<()>, IoBuf) {

@@ -1,10 +1,9 @@
 //! Listening sockets.
 
+use super::call::Call;
 use super::operation::{Nature, Operation, Owner, Resources};
 use super::reactor::Reactor;
 use super::stream::UringStream;
-use io_uring::opcode;
-use io_uring::types::Fd;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -61,12 +60,10 @@ impl UringListener {
     }
 
     fn start(&self) -> Operation {
-        let entry = opcode::Accept::new(Fd(self.socket.as_raw_fd()), std::ptr::null_mut(), std::ptr::null_mut())
-            .flags(libc::SOCK_CLOEXEC)
-            .build();
+        let call = Call::Accept { listener: self.socket.as_raw_fd() };
         let owner = Owner::Socket(self.socket.clone());
-        // SAFETY: the entry points to nothing.
-        unsafe { self.reactor.start(entry, owner, Nature::Open, Resources::Accept) }
+        // SAFETY: the call points to nothing.
+        unsafe { self.reactor.start(call, owner, Nature::Open, Resources::Accept) }
     }
 }
 

@@ -150,7 +150,7 @@ impl Mailbox {
     }
 
     pub(super) fn has_letters(&self) -> bool {
-        self.pending.load(Ordering::Relaxed)
+        self.pending.load(Ordering::SeqCst)
     }
 
     /// Moves all letters into `to`, which is empty and keeps its room.

@@ -7,27 +7,33 @@
 //!   (eventfd only if it sleeps)                  → one io_uring_enter: submit all, reap all, sleep
 //! ```
 //!
-//! - `reactor`: the ring, and its one system call. `turn`: the loop that makes it.
-//! - `operation`: what is under way; owns the buffers until the kernel is done with them.
+//! - `reactor`: what is with the kernel, and the one system call of a turn. `turn`: the loop that makes it.
+//! - `call`: what is asked of the kernel. `operation`: what is under way; owns the buffers until the kernel is done with them.
 //! - `receive`: the buffers that the kernel picks from when bytes arrive, so that idle connections hold none.
+//! - `ring`, `poller`: how the kernel is asked, by io_uring; by epoll of a core that is [lent](Lent) to the threads that wait for it.
 //! - `mailbox`: what others ask of a core. `cores`: threads, `block_on`. `device`, `stream`, `listener`: the surface.
 //! - [`record`]: device writes and syncs as a file, for the power-loss proof.
 
+mod call;
 mod cores;
 mod device;
 mod gather;
+mod lent;
 mod listener;
 mod mailbox;
 mod open;
 mod operation;
+mod poller;
 mod reactor;
 mod receive;
 pub mod record;
+mod ring;
 mod stream;
 mod turn;
 
 pub use cores::{Cores, Options, UringCoreHandle, block_on, block_on_with};
 pub use device::UringDevice;
+pub use lent::Lent;
 pub use listener::UringListener;
 pub(crate) use mailbox::wake_remote;
 pub(crate) use reactor::Reactor;

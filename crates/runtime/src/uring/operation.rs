@@ -56,7 +56,16 @@ pub(super) enum Nature {
 /// a closed one could be somebody else's.
 pub(super) enum Owner {
     Device(#[expect(dead_code, reason = "held for the kernel")] Rc<device::Inner>),
-    Socket(#[expect(dead_code, reason = "held for the kernel")] Rc<OwnedFd>),
+    Socket(Rc<OwnedFd>),
+}
+
+impl Owner {
+    pub(super) fn socket(&self) -> Option<Rc<OwnedFd>> {
+        match self {
+            Self::Socket(socket) => Some(socket.clone()),
+            Self::Device(_) => None,
+        }
+    }
 }
 
 enum State {

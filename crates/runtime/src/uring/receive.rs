@@ -103,6 +103,16 @@ pub(super) struct ReceiveRings {
 }
 
 impl ReceiveRings {
+    /// Nothing is offered to the kernel: whoever receives takes a buffer.
+    pub(super) fn without_kernel(mailbox: &'static Mailbox) -> Self {
+        let [small, large] = mailbox.receive_budgets();
+        Self {
+            small: ReceiveRing::without_kernel(Size::Small, small),
+            large: ReceiveRing::without_kernel(Size::Large, large),
+            waiting: Vec::new(),
+        }
+    }
+
     /// Registers them with the kernel and fills them.
     pub(super) fn register(submitter: &Submitter<'_>, mailbox: &'static Mailbox) -> io::Result<Self> {
         let [small, large] = mailbox.receive_budgets();
@@ -148,6 +158,14 @@ impl ReceiveRings {
         self.ring(size).take(id & !SMALL_ID, len)
     }
 
+    /// A buffer to receive into where there is no ring, counted like one of a ring's.
+    pub(super) fn take_of(&self, size: Size) -> IoBuf {
+        match size {
+            Size::Small => self.small.take_apart(),
+            Size::Large => self.large.take_apart(),
+        }
+    }
+
     /// A large buffer to receive into without the ring, counted like one of the ring's; `None` at the limit, for who waits there.
     pub(super) fn take_apart(&self, goes_on: bool) -> Option<IoBuf> {
         (goes_on || self.large.has_room()).then(|| self.large.take_apart())
@@ -157,7 +175,7 @@ impl ReceiveRings {
     /// waits there.
     pub(super) fn ready_or_wait(&mut self, wanted: Size, goes_on: bool, waker: &Waker) -> Option<Size> {
         self.refill();
-        let is_ready = |ring: &ReceiveRing| ring.in_ring() > 0 && (goes_on || ring.has_room());
+        let is_ready = |ring: &ReceiveRing| (ring.in_ring() > 0 || !ring.is_offered()) && (goes_on || ring.has_room());
         let ready = [wanted, Size::Large, Size::Small].into_iter().find(|size| is_ready(self.ring(*size)));
         if ready.is_none() {
             self.waiting.push(waker.clone());
@@ -200,6 +218,16 @@ impl ReceiveRing {
         Ok(ring)
     }
 
+    fn without_kernel(size: Size, budget: &'static Budget) -> Self {
+        let demand = Demand { offered: 0, ..Demand::default() };
+        let (memory, buffers) = (IoBuf::new(0), Box::default());
+        Self { size, memory, tail: 0, buffers, missing: Vec::new(), demand, budget }
+    }
+
+    fn is_offered(&self) -> bool {
+        !self.buffers.is_empty()
+    }
+
     fn refill(&mut self) {
         let before = self.tail;
         while self.in_ring() < self.demand.offered {
@@ -212,7 +240,7 @@ impl ReceiveRing {
     }
 
     fn in_ring(&self) -> u16 {
-        self.size.entries() - self.missing.len() as u16
+        (self.buffers.len() - self.missing.len()) as u16
     }
 
     /// Whether tasks may hold one more.

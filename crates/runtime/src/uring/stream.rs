@@ -1,18 +1,17 @@
 //! Connections.
 
+use super::call::Call;
 use super::gather::Gather;
 use super::operation::{Completion, Nature, Operation, Owner, Resources};
 use super::reactor::Reactor;
 use super::receive::Size;
 use crate::buf::{IoBuf, SharedBuf};
 use crate::task::yield_now;
-use io_uring::types::Fd;
-use io_uring::{opcode, squeue};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -94,10 +93,10 @@ impl UringStream {
         };
         let (storage, len) = encode_address(address);
         let pointer: *const libc::sockaddr = std::ptr::from_ref(&*storage).cast();
-        let entry = opcode::Connect::new(Fd(socket.as_raw_fd()), pointer, len).build();
+        let call = Call::Connect { socket: socket.as_raw_fd(), address: pointer, len };
         let owner = Owner::Socket(socket.clone());
         // SAFETY: the address is in a box that the operation owns.
-        let operation = unsafe { Reactor::current().start(entry, owner, Nature::Open, Resources::Address(storage)) };
+        let operation = unsafe { Reactor::current().start(call, owner, Nature::Open, Resources::Address(storage)) };
         operation.await.value()?;
         let socket = Rc::into_inner(socket).expect("the operation has let go of it");
         Self::new(socket)
@@ -111,16 +110,16 @@ impl UringStream {
         self.0.local
     }
 
-    fn fd(&self) -> Fd {
-        Fd(self.0.socket.as_raw_fd())
+    fn fd(&self) -> RawFd {
+        self.0.socket.as_raw_fd()
     }
 
     /// # Safety
     /// As [`Reactor::start`], for this connection's descriptor.
-    unsafe fn start(&self, entry: squeue::Entry, resources: Resources) -> Operation {
+    unsafe fn start(&self, call: Call, resources: Resources) -> Operation {
         let owner = Owner::Socket(self.0.socket.clone());
         // SAFETY: vouched for by the caller.
-        unsafe { self.0.reactor.start(entry, owner, Nature::Open, resources) }
+        unsafe { self.0.reactor.start(call, owner, Nature::Open, resources) }
     }
 
     pub(crate) fn receive_whatever_is_held(&self) {
@@ -179,7 +178,7 @@ impl UringStream {
         let mut buf = self.0.reactor.receive_rings().take_apart(self.0.goes_on.get())?;
         self.0.reactor.count(|counters| counters.inline_operations += 1);
         // SAFETY: pointer and length are of `buf`.
-        let count = unsafe { libc::recv(self.fd().0, buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) };
+        let count = unsafe { libc::recv(self.fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) };
         let Ok(count) = usize::try_from(count) else {
             let error = io::Error::last_os_error();
             return if is_passing(&error) { None } else { Some(Err(error)) };
@@ -200,12 +199,9 @@ impl UringStream {
         })
         .await;
         self.0.receive_size.set(size);
-        let entry = opcode::Recv::new(self.fd(), std::ptr::null_mut(), 0)
-            .buf_group(size.group())
-            .build()
-            .flags(squeue::Flags::BUFFER_SELECT);
-        // SAFETY: the entry points to nothing: the kernel picks a buffer of the ring's.
-        let operation = unsafe { self.start(entry, Resources::Receive) };
+        let call = Call::Receive { socket: self.fd(), size };
+        // SAFETY: the call points to nothing: the kernel picks a buffer of the ring's.
+        let operation = unsafe { self.start(call, Resources::Receive) };
         *self.0.receiving.borrow_mut() = Some(operation);
     }
 
@@ -241,10 +237,9 @@ impl UringStream {
                 continue;
             }
             let left = &mut buf[done..];
-            let entry =
-                opcode::Recv::new(self.fd(), left.as_mut_ptr(), left.len() as u32).flags(libc::MSG_WAITALL).build();
-            // SAFETY: the entry points into the buffer that the operation owns.
-            let completion = unsafe { self.start(entry, Resources::Buffer(buf)) }.await;
+            let call = Call::ReceiveInto { socket: self.fd(), to: left.as_mut_ptr(), len: left.len() as u32 };
+            // SAFETY: the call points into the buffer that the operation owns.
+            let completion = unsafe { self.start(call, Resources::Buffer(buf)) }.await;
             let value = completion.value();
             let Resources::Buffer(back) = completion.resources else { unreachable!("as it was given") };
             buf = back;
@@ -268,14 +263,10 @@ impl UringStream {
         gather.load(parts);
         let mut result = self.send_now(&mut gather);
         while result.is_ok() && gather.left_bytes() > 0 {
-            let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-            let entry = match gather.vectors() {
-                [one] => opcode::Send::new(self.fd(), one.iov_base.cast(), one.iov_len as u32).flags(flags).build(),
-                _ => opcode::SendMsg::new(self.fd(), gather.header()).flags(flags as u32).build(),
-            };
-            // SAFETY: the entry points to parts, vectors and a header that the operation owns, in a box that does
+            let call = Call::Send { socket: self.fd(), header: gather.header() };
+            // SAFETY: the call points to parts, vectors and a header that the operation owns, in a box that does
             // not move.
-            let completion = unsafe { self.start(entry, Resources::Gather(gather)) }.await;
+            let completion = unsafe { self.start(call, Resources::Gather(gather)) }.await;
             let value = completion.value();
             let Resources::Gather(back) = completion.resources else { unreachable!("as it was given") };
             gather = back;
@@ -299,7 +290,7 @@ impl UringStream {
         }
         self.0.reactor.count(|counters| counters.inline_operations += 1);
         // SAFETY: the header names vectors and parts that the gather owns.
-        let count = unsafe { libc::sendmsg(self.fd().0, gather.header(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+        let count = unsafe { libc::sendmsg(self.fd(), gather.header(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
         match usize::try_from(count) {
             Ok(count) => gather.advance(count),
             Err(_) => {

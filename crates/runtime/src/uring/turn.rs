@@ -22,6 +22,9 @@ const TURN_ENDS_MAX: usize = 3;
 /// random has about twice their work with it.
 const BACKGROUND_PER_TURN: u32 = 2;
 
+/// Runs that may end before a look at the kernel: what is done without it is not all there is to do.
+const UNLOOKED_MAX: u32 = 64;
+
 /// The loop of one core.
 pub(super) struct Loop {
     core: Rc<Core>,
@@ -29,33 +32,57 @@ pub(super) struct Loop {
     messages: Vec<Message>,
     stopping: bool,
     vain_spins: u32,
+    /// Runs in a row that ended before a look at the kernel.
+    unlooked: u32,
 }
 
 impl Loop {
     pub(super) fn new(core: Rc<Core>, reactor: Reactor) -> Self {
-        Self { core, reactor, messages: Vec::new(), stopping: false, vain_spins: 0 }
+        Self { core, reactor, messages: Vec::new(), stopping: false, vain_spins: 0, unlooked: 0 }
     }
 
-    /// Takes turns until `done` or until told to stop. Call it with the core entered.
-    pub(super) fn run(&mut self, mut done: impl FnMut() -> bool) {
+    /// Whether it was told to stop.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Takes turns until `done` or until told to stop; from that time on one more, behind a last look at the kernel. Call it with the core
+    /// entered.
+    pub(super) fn run(&mut self, until: Option<Instant>, mut done: impl FnMut() -> bool) {
         loop {
-            let began = self.core.now();
-            self.read_letters();
-            self.reactor.receive_rings().start_turn(); // may wake: never between the last task and a sleep
-            self.wake_sleepers();
-            self.run_ready();
-            for _ in 0..TURN_ENDS_MAX {
-                if !self.core.executor.end_turn() {
-                    break;
-                }
-                self.run_ready(); // what gathered leaves with this turn's enter
-            }
-            self.run_background(began);
-            if self.stopping || done() {
+            self.turn();
+            if self.stopping {
                 return;
             }
-            self.rest();
+            if done() {
+                self.unlooked += 1;
+                if self.unlooked < UNLOOKED_MAX {
+                    return;
+                }
+                self.rest(Some(self.core.now()));
+                return self.turn();
+            }
+            let is_time = until.is_some_and(|until| self.core.now() >= until);
+            self.rest(until);
+            if is_time {
+                return self.turn();
+            }
         }
+    }
+
+    fn turn(&mut self) {
+        let began = self.core.now();
+        self.read_letters();
+        self.reactor.receive_rings().start_turn(); // may wake: never between the last task and a sleep
+        self.wake_sleepers();
+        self.run_ready();
+        for _ in 0..TURN_ENDS_MAX {
+            if !self.core.executor.end_turn() {
+                break;
+            }
+            self.run_ready(); // what gathered leaves with this turn's enter
+        }
+        self.run_background(began);
     }
 
     fn read_letters(&mut self) {
@@ -104,12 +131,18 @@ impl Loop {
         }
     }
 
+    /// Whether something is left to do that nothing else will come for.
+    pub(super) fn has_more(&self) -> bool {
+        self.core.executor.has_work() || self.reactor.is_due()
+    }
+
     fn has_work(&self) -> bool {
         self.core.executor.has_work() || self.reactor.mailbox().has_letters()
     }
 
     /// Hands the kernel what gathered, and sleeps if there is nothing else to do.
-    fn rest(&mut self) {
+    fn rest(&mut self, until: Option<Instant>) {
+        self.unlooked = 0;
         if self.has_work() {
             if self.reactor.needs_enter() {
                 self.reactor.enter(Wait::No);
@@ -117,6 +150,7 @@ impl Loop {
             return;
         }
         let deadline = self.core.timers.borrow().next_deadline();
+        let deadline = [deadline, until].into_iter().flatten().min();
         let worth_a_spin = self.reactor.operations().prompt() > 0 && self.may_spin();
         if worth_a_spin && (self.reactor.enter(Wait::No) > 0 || self.spin(deadline)) {
             return;
