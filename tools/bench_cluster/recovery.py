@@ -16,7 +16,7 @@ PATTERNS = {"1 MiB in order": ("write", "1M", 4), "4 KiB at random": ("randwrite
 # Light: what a client notices, not who gets the core.
 CLIENT_IOPS, CLIENT_DEPTH = 1500, 8
 AWAY = 3
-# How often the cluster is asked whether it is whole. That costs the client something, too, so it is asked as often while nothing is made whole.
+# How often the cluster is asked whether it is whole: as often while nothing is made whole, for that costs the client something, too.
 ASK_EVERY = 0.5
 
 

@@ -56,6 +56,7 @@ pub(super) enum Wait {
 }
 
 /// How a core asks the kernel.
+#[expect(clippy::large_enum_variant, reason = "there is one for each core")]
 enum Kernel {
     /// For this thread alone.
     Ring(Ring),
