@@ -95,8 +95,8 @@ impl Lent {
         CoreHandle::Uring(UringCoreHandle { key: self.shared.key })
     }
 
-    /// Runs the core on this thread until `done`, for `timeout` at most; with none left, it is looked once what has come. `false`: it does not, as somebody else has it or waits, too, or the thread
-    /// is no place for it: wait as one of the [others](Self::as_other).
+    /// Runs the core on this thread until `done`, for `timeout` at most; with none left, it is looked once what has come. `false`: it does
+    /// not, as somebody else has it or waits, too, or the thread is no place for it: wait as one of the [others](Self::as_other).
     pub fn lend(&self, timeout: Option<Duration>, done: impl Fn() -> bool) -> bool {
         let shared = &*self.shared;
         if !is_place() || shared.is_crowded() {
