@@ -186,11 +186,6 @@ fn a_part_that_is_lost_with_its_connection_is_not_missed() {
 }
 
 #[test]
-fn what_rots_as_it_comes_is_brought_again() {
-    holds(mending::what_rots_as_it_comes_is_brought_again, &[Mutant::UnitNotReadBack]);
-}
-
-#[test]
 fn nobody_is_made_whole_from_a_damaged_copy() {
     holds(mending::nobody_is_made_whole_from_a_damaged_copy, &[Mutant::UnreadableLeftOut, Mutant::ChecksumSkipped]);
 }

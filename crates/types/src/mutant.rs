@@ -301,8 +301,6 @@ pub enum Mutant {
     LastSeqIgnored,
     /// Catch-up: units are sent in the order of their chunks' numbers, however much each brings.
     UnitsByNumber,
-    /// Catch-up: what a unit brought is not read back.
-    UnitNotReadBack,
     /// Catch-up: blocks that the primary cannot read are left out of their unit.
     UnreadableLeftOut,
     /// Catch-up: a member tells of a damaged leaf as if it had it.
