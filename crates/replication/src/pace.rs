@@ -7,8 +7,8 @@
 //! ```
 //!
 //! So it settles where about one commit of a hundred takes longer than four times what one of ten takes without, which is about twice
-//! what one of a hundred takes. What is usual is learnt anew whenever something begins to go, at a low rate then, and in between. While clients are quiet
-//! nothing is held back. It never falls below [`RATE_MIN`]: a copy that is missing is a risk as well.
+//! what one of a hundred takes. What is usual is learnt anew whenever something begins to go, at a low rate then, and in between. While
+//! clients are quiet nothing is held back. It never falls below [`RATE_MIN`]: a copy that is missing is a risk as well.
 
 use runtime::{Instant, now};
 use std::cell::Cell;

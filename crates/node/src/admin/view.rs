@@ -46,8 +46,6 @@ const WATCH: &str = "cairn status --watch";
 const COMPARE: &str = "what is missing is copied from others; nothing is lost if all copies agree:";
 /// And where it has no room for that: what is damaged is kept until all is there.
 const REPLACE: &str = "too full for what it lacks to be copied to it, so it stays damaged until it is made anew, from a device that holds nothing:";
-/// From how full on that is said, in percent of what can be stored: new blocks are refused then.
-const TOO_FULL_PERCENT: u64 = 90;
 /// Damaged places of a device that stand among the reasons; `damaged` of the device lists more.
 const DAMAGED_NAMED_MAX: usize = 3;
 
@@ -187,9 +185,7 @@ fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Find
         let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
         let finding = Finding::new(Severity::Stopped, cause);
         let mut advice: Vec<&str> = device.damaged.iter().take(DAMAGED_NAMED_MAX).map(String::as_str).collect();
-        let is_too_full =
-            device.live_bytes.saturating_mul(100) >= device.capacity_bytes.saturating_mul(TOO_FULL_PERCENT);
-        let (what, command) = match (has_others, is_too_full) {
+        let (what, command) = match (has_others, device.fill() == volume::Fill::Full) {
             (true, false) => (COMPARE, "cairn check".to_owned()),
             (true, true) => (REPLACE, format!("cairn device replace {} PATH", device.store)),
             (false, _) => ("what lies there is lost, unless there is a backup of it:", "cairn volume ls".to_owned()),

@@ -101,12 +101,12 @@ fn make_recorder(options: &Options) -> io::Result<Option<Arc<Recorder>>> {
 }
 
 /// Runs `body`; if it panics, the hook has said why and the process ends here.
-pub(super) fn end_process_on_panic<T>(body: impl FnOnce() -> T) -> T {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or_else(|_| {
+pub(super) fn end_process_on_panic(body: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
         let name = std::thread::current().name().unwrap_or("a core").to_owned();
         eprintln!("{name} has panicked (see above): the process ends, nothing unfinished is acknowledged");
-        std::process::abort()
-    })
+        std::process::abort();
+    }
 }
 
 fn run_core(recorder: Option<Arc<Recorder>>, tell: &mpsc::Sender<io::Result<CoreKey>>) {

@@ -172,13 +172,20 @@ impl Reactor {
     /// # Safety
     /// All that `call` points to is owned by `resources`, or outlives the reactor; its descriptor is `owner`'s.
     pub(super) unsafe fn start(&self, call: Call, owner: Owner, nature: Nature, resources: Resources) -> Operation {
-        let socket = owner.socket();
-        let index = self.operations().start(owner, nature, resources);
-        match &self.0.kernel {
-            // SAFETY: vouched for by the caller; what it points to is owned until the completion has come.
-            Kernel::Ring(ring) => unsafe { ring.start(call.entry(), index) },
-            Kernel::Poller(poller) => poller.borrow_mut().start(call, index, &socket.expect("it opens no devices")),
-        }
+        let index = match &self.0.kernel {
+            Kernel::Ring(ring) => {
+                let index = self.operations().start(owner, nature, resources);
+                // SAFETY: vouched for by the caller; what it points to is owned until the completion has come.
+                unsafe { ring.start(call.entry(), index) };
+                index
+            }
+            Kernel::Poller(poller) => {
+                let socket = owner.socket().expect("it opens no devices");
+                let index = self.operations().start(owner, nature, resources);
+                poller.borrow_mut().start(call, index, &socket);
+                index
+            }
+        };
         self.count(|counters| counters.submitted += 1);
         Operation::new(self.clone(), index)
     }
