@@ -86,6 +86,11 @@ fn a_full_member_is_not_written_to() {
 }
 
 #[test]
+fn a_full_member_says_so_at_once() {
+    holds(room::a_full_member_says_so_at_once, &[Mutant::FullToldByTheClock]);
+}
+
+#[test]
 fn a_full_member_that_was_away_first_gives_back() {
     holds(room::a_full_member_that_was_away_first_gives_back, &[Mutant::UnitsByNumber]);
 }
@@ -183,6 +188,11 @@ fn writes_go_on_while_a_member_is_made_whole() {
 #[test]
 fn a_part_that_is_lost_with_its_connection_is_not_missed() {
     holds(rules::a_part_that_is_lost_with_its_connection_is_not_missed, &[Mutant::LostPartMissed]);
+}
+
+#[test]
+fn what_rots_as_it_comes_is_brought_again() {
+    holds(mending::what_rots_as_it_comes_is_brought_again, &[Mutant::UnitNotReadBack]);
 }
 
 #[test]

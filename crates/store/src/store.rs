@@ -240,6 +240,11 @@ impl Store {
         self.is_far_from_full(free) || self.usage().has_room_for(bytes) && !waits_in_vain
     }
 
+    /// Whether it takes new blocks has to be looked at: little is free.
+    pub fn is_nearly_full(&self) -> bool {
+        !self.is_far_from_full(self.pool.free_count())
+    }
+
     /// Where so many segments are free, there cannot be too much that lives.
     pub(crate) fn is_far_from_full(&self, free: u32) -> bool {
         free > self.geometry.segment_count / 4

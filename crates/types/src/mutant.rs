@@ -283,6 +283,8 @@ pub enum Mutant {
     SlowRemovedAlways,
     /// Replication: a primary takes new blocks whatever room the other members have.
     FullMemberIgnored,
+    /// Replication: that a member is full is told with its next beat.
+    FullToldByTheClock,
     /// Replication: an entry that finds no room on a full member stands before those of all other groups.
     NobodyPassesFull,
     /// Replication: a member waits for ever for the room for its next entry, which those behind that one would make.
@@ -301,6 +303,8 @@ pub enum Mutant {
     LastSeqIgnored,
     /// Catch-up: units are sent in the order of their chunks' numbers, however much each brings.
     UnitsByNumber,
+    /// Catch-up: what a unit brought is not read back.
+    UnitNotReadBack,
     /// Catch-up: blocks that the primary cannot read are left out of their unit.
     UnreadableLeftOut,
     /// Catch-up: a member tells of a damaged leaf as if it had it.

@@ -15,9 +15,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
-use store::format::{LayerRecord, StoredLength};
+use store::format::{Crc32c, LayerRecord, StoredLength};
 use store::{BlockCoding, Entry, EntryKind, ReadError};
-use types::{ChunkId, KeyId, LayerId, Mutant, Seq, StoreId, Term, VolumeEpoch, VolumeId, mutant};
+use types::{BlockRange, ChunkId, KeyId, LayerId, Mutant, Seq, StoreId, Term, VolumeEpoch, VolumeId, mutant};
 
 /// A connection may have room again.
 const ROOM_WAIT: Duration = Duration::from_millis(10);
@@ -117,6 +117,21 @@ pub(crate) async fn run(
     filler.end();
 }
 
+/// A unit under way.
+struct Unit {
+    number: u64,
+    leaves: Vec<LeafLine>,
+    /// What it has brought so far that is stored.
+    brought: Vec<Brought>,
+}
+
+/// Blocks of a leaf that are stored: their checksums and lengths, as the primary has them.
+struct Brought {
+    leaf: (LayerId, ChunkId),
+    range: BlockRange,
+    blocks: Vec<(Crc32c, StoredLength)>,
+}
+
 struct Attempt {
     core: Rc<CoreGroups>,
     shard: Rc<GroupShard>,
@@ -169,16 +184,19 @@ impl Attempt {
                 Fill::Layers { records } => self.know(records).await?,
                 Fill::UnitBegin { unit: number, chunk, leaves, is_change, .. } => {
                     self.begin_unit(chunk, &leaves, is_change, owner).await?;
-                    unit = Some((number, leaves));
+                    unit = Some(Unit { number, leaves, brought: Vec::new() });
                 }
                 Fill::UnitPart { unit: number, layer, key, runs, blocks } => {
-                    let (_, leaves) = unit.as_ref().filter(|(known, _)| *known == number).ok_or("a part of no unit")?;
+                    let Unit { leaves, brought, .. } =
+                        unit.as_mut().filter(|unit| unit.number == number).ok_or("a part of no unit")?;
                     let chunk = leaves.iter().find(|leaf| leaf.layer == layer).ok_or("a part of no leaf")?.chunk;
-                    self.install((layer, chunk), key, runs, &blocks).await?;
+                    self.install((layer, chunk), key, runs, &blocks, brought).await?;
                 }
                 Fill::UnitEnd { unit: number } => {
-                    let (_, leaves) = unit.take().filter(|(known, _)| *known == number).ok_or("the end of no unit")?;
-                    self.end_unit(&leaves).await?;
+                    let unit = unit.take().filter(|unit| unit.number == number).ok_or("the end of no unit")?;
+                    self.end_unit(&unit.leaves).await?;
+                    self.read_back(&unit.brought).await?;
+                    self.go_on()?;
                     self.filler.under_way.borrow_mut().retain(|(under_way, _)| *under_way != number);
                     self.group.apply_deferred();
                     self.say(Fill::UnitTaken { unit: number })?;
@@ -350,6 +368,7 @@ impl Attempt {
         key: KeyId,
         runs: Vec<Run>,
         blocks: &SharedBuf,
+        brought: &mut Vec<Brought>,
     ) -> Result<(), String> {
         let mut at = 0;
         for run in runs {
@@ -361,6 +380,7 @@ impl Attempt {
                     let end = at + lengths.iter().map(|length| length.bytes()).sum::<usize>();
                     let bytes = blocks.slice(at..end);
                     at = end;
+                    brought.push(Brought { leaf: (layer, chunk), range, blocks: sums });
                     EntryKind::Install { range, bytes, coding: coding_of(key, &lengths) }
                 }
             };
@@ -377,6 +397,39 @@ impl Attempt {
             self.put(leaf.layer, leaf.chunk, EntryKind::InstallEnd { last_seq: leaf.last_seq }).await?;
         }
         self.outside.durable().await
+    }
+
+    /// What a unit has brought stands on the device as the primary has it. If not, the next attempt brings all of that chunk, to
+    /// another place.
+    async fn read_back(&self, brought: &[Brought]) -> Result<(), String> {
+        if mutant(Mutant::UnitNotReadBack) {
+            return Ok(());
+        }
+        for Brought { leaf: (layer, chunk), range, blocks } in brought {
+            let is_it = match self.shard.store().image(*layer, *chunk) {
+                Ok(image) => image.read(*range).await.map(|mut stored| {
+                    let mut expected = blocks.iter();
+                    let mut are_same = true;
+                    stored.for_each(|block| {
+                        let found = block.map(|(length, sum, _)| (sum, length));
+                        are_same &= found.as_ref() == expected.next();
+                    });
+                    are_same && expected.next().is_none()
+                }),
+                Err(error) => Err(error),
+            };
+            let error = match is_it {
+                Ok(true) => {
+                    runtime::background_step().await;
+                    continue;
+                }
+                Ok(false) => ReadError::Untrusted { layer: *layer, chunk: *chunk },
+                Err(error) => error,
+            };
+            self.group.note_damage(&error);
+            return Err(format!("chunk {chunk} is not on the device as it was brought: {error}"));
+        }
+        Ok(())
     }
 
     async fn put(&self, layer: LayerId, chunk: ChunkId, kind: EntryKind) -> Result<(), String> {

@@ -7,7 +7,11 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use types::{Epoch, GroupId, Mutant, NodeId, StoreId, mutant};
+
+/// Whether a store takes new blocks is looked at so often where it is nearly full.
+const LOOK_WHERE_FULL: Duration = Duration::from_millis(10);
 
 /// Beats, for ever.
 pub(super) async fn run(core: Rc<CoreGroups>) {
@@ -21,7 +25,18 @@ pub(super) async fn run(core: Rc<CoreGroups>) {
             }
         }
         core.beat(moved);
-        runtime::sleep(core.shared.timing.beat).await;
+        until_due(&core).await;
+    }
+}
+
+/// The next beat is due after its time, or when another of the node's stores takes no new blocks, or does again: primaries are to
+/// know it before what is kept for overwrites is used up (R17).
+async fn until_due(core: &CoreGroups) {
+    let full = || core.store_lines().into_iter().filter(|line| line.is_full).map(|line| line.store).collect::<Vec<_>>();
+    let (told, due) = (full(), now() + core.shared.timing.beat);
+    while now() < due && (full() == told || mutant(Mutant::FullToldByTheClock)) {
+        let is_near = core.map_side.get().is_some_and(|side| side.is_nearly_full());
+        runtime::sleep(if is_near { LOOK_WHERE_FULL } else { core.shared.timing.tick }).await;
     }
 }
 
@@ -70,8 +85,9 @@ impl CoreGroups {
         });
     }
 
-    /// Members of this core that grant the beat's node nothing, as a primary of an epoch below this one.
+    /// Hears of the node's stores. Returns members of this core that grant it nothing, as a primary of an epoch below this one.
     fn grant(&self, beat: &Beat) -> Vec<(GroupId, StoreId, Epoch)> {
+        self.view.borrow_mut().asked(&beat.stores);
         let mut refused = Vec::new();
         let at = now();
         for group in self.shards.borrow().iter().flat_map(|shard| shard.groups()) {

@@ -56,8 +56,7 @@ async fn greet(core: Rc<CoreGroups>, stream: TcpStream) {
     };
     if let Some(reason) = refuse(&core, &hello) {
         log::error!("{peer}: {reason}");
-        let _ = say(&stream, &NodeMessage::HelloRefused(HelloRefused { reason })).await;
-        return;
+        return part(&stream, reason).await;
     }
     let shared = &core.shared;
     let mut answer = Hello { core: hello.to_core, to_core: hello.core, ..shared.hello() };
@@ -75,8 +74,7 @@ async fn greet(core: Rc<CoreGroups>, stream: TcpStream) {
     if !knows_key {
         let reason = format!("{peer} says that it is node {} and does not know this cluster's key", hello.node);
         log::error!("{reason}");
-        let _ = say(&stream, &NodeMessage::HelloRefused(HelloRefused { reason })).await;
-        return;
+        return part(&stream, reason).await;
     }
     let Some(agreed) = core.agree(hello.node, &hello.speaks) else { return };
     // What came together with the proof.
@@ -88,6 +86,14 @@ async fn greet(core: Rc<CoreGroups>, stream: TcpStream) {
     core.tell(hello.to_core, move |core| {
         core.adopt((detached.attach(), IoBuf::copy_of(&rest).freeze()), (hello.node, hello.core), agreed);
     });
+}
+
+/// Says why there is nothing to say to each other, and leaves the end to the other side: a connection that is ended while something
+/// that came on it is unread is reset, and what was said last may be lost with it.
+async fn part(stream: &TcpStream, reason: String) {
+    if say(stream, &NodeMessage::HelloRefused(HelloRefused { reason })).await.is_ok() {
+        while stream.recv().await.is_ok_and(|more| !more.is_empty()) {}
+    }
 }
 
 /// Sends what begins a connection.

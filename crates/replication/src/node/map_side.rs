@@ -173,6 +173,11 @@ impl MapSide {
         serves.map(line).collect()
     }
 
+    /// Whether a store of the node may be full soon, or is.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.stores.borrow().iter().any(|(store, _)| store.is_nearly_full())
+    }
+
     /// Looks at all groups, and tells the members here. One at a time.
     pub(super) async fn look_at_all(&self, core: &Rc<CoreGroups>) -> Result<(), CatalogError> {
         let cores = core.shared.lines.len();

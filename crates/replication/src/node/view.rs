@@ -58,6 +58,15 @@ impl View {
         }
     }
 
+    /// A beat of another node has come, which says of its stores whether they take new blocks; all else counts when it answers.
+    pub(crate) fn asked(&mut self, stores: &[StoreLine]) {
+        for line in stores {
+            if let Some(known) = self.stores.get_mut(&line.store).filter(|known| known.line.life == line.life) {
+                known.line.is_full = line.is_full;
+            }
+        }
+    }
+
     /// A beat of a client came, which nobody asks. Those that are gone for long are forgotten when a new one comes.
     pub(crate) fn was_heard(&mut self, client: NodeId, at: Instant) {
         if self.heard.insert((client, 0), at).is_none() {

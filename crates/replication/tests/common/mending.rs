@@ -3,6 +3,7 @@
 use super::common::{Cluster, LAYER, OTHER, SOON, store_of, three};
 use super::rules::{MANY_WRITES, MILLISECOND, SECOND, assert_alike, two_of_three};
 use replication::GroupError;
+use std::time::Duration;
 use types::{BLOCK_BYTES, ChunkId, FamilyId, LayerId};
 
 /// R15: a member is not made whole from a block that is damaged, neither with what lies there nor without it.
@@ -21,6 +22,29 @@ pub fn nobody_is_made_whole_from_a_damaged_copy() {
         assert_alike(&cluster, 1, 2);
         cluster.wait_for_all(6 * SOON);
     }
+}
+
+/// R15: what a member is brought is read back before it counts: it may rot on the way to the disk.
+pub fn what_rots_as_it_comes_is_brought_again() {
+    let cluster = two_of_three();
+    for chunk in 0..4 {
+        cluster.write(0, u32::from(chunk), 0xc0 + chunk).expect("it is up").expect("it is written");
+    }
+    cluster.start(2);
+    let end = cluster.world.now() + 6 * SOON;
+    while cluster.disks[2].rot_sector(&[0xc2; 32]).is_none() {
+        assert!(cluster.world.now() < end, "nothing comes");
+        cluster.world.run_for(Duration::from_micros(50));
+    }
+    let is_in_sync = |cluster: &Cluster| cluster.record().in_sync.contains(&store_of(2));
+    assert!(!is_in_sync(&cluster), "it counts before its disk has all of it");
+    cluster.wait_until("it does not come back", 6 * SOON, is_in_sync);
+    // Everything is read several times in so long.
+    for _ in 0..50 {
+        cluster.world.run_for(200 * MILLISECOND);
+        assert!(is_in_sync(&cluster), "it counted with what is damaged");
+    }
+    assert_alike(&cluster, 1, 2);
 }
 
 /// R15: a primary that finds damage gives the group up; whoever follows it mends that.

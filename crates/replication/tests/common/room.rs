@@ -39,6 +39,33 @@ pub fn a_full_member_is_not_written_to() {
     assert_eq!(cluster.record().in_sync.len(), 3, "it was not asked to take what it cannot");
 }
 
+/// What is kept for overwrites is not used up before primaries know that a member is full: it says so at once.
+pub fn a_full_member_says_so_at_once() {
+    let cluster = one_is_smaller();
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.tell_layer(0).expect("it is up").expect("it has a place");
+    let (mut last, _) = fill(&cluster, 0..400).expect("it is full some day");
+    for _ in 0..4 {
+        delete_all(last - DELETED..last, |chunks| cluster.delete(0, chunks));
+        let is_full = || cluster.of_shards(1, |shard| !shard.store().takes_new_blocks(0)).contains(&true);
+        cluster.wait_until("there is room again", SOON, |_| !is_full());
+        cluster.world.run_for(SOON / 10);
+        let mut since = None;
+        let pieces = |chunk| (0..BLOCKS_PER_CHUNK).step_by(PIECE_BLOCKS as usize).map(move |first| (chunk, first));
+        for (chunk, first) in (last - DELETED..).flat_map(pieces) {
+            last = chunk;
+            if cluster.write_blocks(0, chunk, first, PIECE_BLOCKS, 9).expect("it is up").is_err() {
+                break;
+            }
+            cluster.world.run_for(Duration::from_millis(1));
+            since = since.or(is_full().then(|| cluster.world.now()));
+        }
+        let late = cluster.world.now() - since.expect("it is full before others know it");
+        assert!(late < Duration::from_millis(30), "others know only after {late:?}");
+    }
+}
+
 /// While a full member was away half of what it has was deleted, and as much was written elsewhere: there is room for all of it,
 /// once what is gone has been given back.
 pub fn a_full_member_that_was_away_first_gives_back() {
