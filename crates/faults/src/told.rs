@@ -2,9 +2,17 @@
 
 use serde_json::Value;
 
-/// Words of a cause that say what is out of service, or how far what is left serves.
-const SERVICE: [&str; 6] =
-    ["serve", "failed", "damaged", "carries out orders", "does not say how it is", "reaches volume"];
+/// Words of a cause that say what is out of service, or how many copies are left of groups in which no volume lies.
+const SERVICE: [&str; 8] = [
+    "serve",
+    "failed",
+    "damaged",
+    " copies",
+    "not been heard of",
+    "carries out orders",
+    "does not say how it is",
+    "reaches volume",
+];
 /// What copies something may not know yet when it ends.
 const COPYING: [&str; 3] = ["copy", "drain", "lost"];
 
