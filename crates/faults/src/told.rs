@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 /// Words of a cause that say what is out of service, or how many copies are left of groups in which no volume lies.
-const SERVICE: [&str; 8] = [
+const SERVICE: [&str; 9] = [
     "serve",
     "failed",
     "damaged",
+    "lacks committed entries",
     " copies",
     "not been heard of",
     "carries out orders",
