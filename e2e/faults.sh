@@ -6,7 +6,7 @@
 # Time: 1200 s.
 . "$(dirname "$0")/lib.sh"
 
-need faults etcd mkfs.ext4 fsfreeze nsenter ip || finish
+need faults etcd nsenter ip || finish
 export CAIRN_BIN=$cairn
 faults=$tools/cairn-faults
 [ -x "$faults" ] || { fail "no $faults: build it with 'cargo build --workspace'"; finish; }

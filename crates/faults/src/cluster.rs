@@ -1,8 +1,10 @@
 //! `cairn demo --processes` in a directory of its own: what it says of itself, and how it is hurt.
 
+use crate::faulty::{Fault, Faulty};
 use crate::load;
-use crate::medium::{Medium, MediumKind};
+use crate::medium::Medium;
 use crate::network::{self, Network};
+use crate::told;
 use e2e::admin;
 use e2e::demo::{Demo, binary};
 use e2e::directory::TemporaryDirectory;
@@ -29,6 +31,8 @@ pub struct Cluster {
     demo: Option<Demo>,
     network: Option<Network>,
     media: Vec<(usize, Medium)>,
+    /// Devices that fail when told so.
+    faulty: Vec<(usize, Faulty)>,
     directory: TemporaryDirectory,
     nodes: usize,
     device_bytes: u64,
@@ -88,11 +92,11 @@ impl Cluster {
         this
     }
 
-    /// The same, each node of which is in a network of its own, with three etcds; devices of `on_media` lie on a disk of their own.
-    pub fn in_networks(shape: Shape, on_media: &[usize]) -> Self {
+    /// The same, each node of which is in a network of its own, with three etcds; devices of `faulty` can be made to fail.
+    pub fn in_networks(shape: Shape, faulty: &[usize]) -> Self {
         let mut this = Self::nothing(shape);
-        let (network, media) = Network::new(this.directory.path(), shape, on_media);
-        (this.network, this.media) = (Some(network), media);
+        let (network, faulty) = Network::new(this.directory.path(), shape, faulty);
+        (this.network, this.faulty) = (Some(network), faulty);
         this.admins = (1..=shape.nodes).map(network::admin_of).collect();
         this.device_bytes = std::fs::metadata(this.device(1)).expect("it is a file").len();
         this.begin(shape);
@@ -136,6 +140,7 @@ impl Cluster {
             demo: None,
             network: None,
             media: Vec::new(),
+            faulty: Vec::new(),
             directory: TemporaryDirectory::on_disk(),
             nodes: shape.nodes,
             device_bytes: 0,
@@ -220,12 +225,23 @@ impl Cluster {
         device.set_len(size_bytes).expect("it can be cut");
     }
 
-    /// A node's files are on a medium of their own from now on; nothing runs meanwhile.
-    pub fn put_on(&mut self, node: usize, kind: MediumKind) {
+    /// A node's files are in memory from now on; nothing runs meanwhile.
+    pub fn put_in_memory(&mut self, node: usize) {
         assert!(self.demo.is_none(), "files of a process that runs are not moved");
-        let place = self.path(&format!("d/node-{node}"));
-        let medium = Medium::under(kind, &place, &self.path(&format!("medium-{node}.img")));
+        let medium = Medium::under(&self.path(&format!("d/node-{node}")));
         self.media.push((node, medium));
+    }
+
+    /// A node's device can be made to [fail](Self::fault) from now on; nothing runs meanwhile.
+    pub fn make_faulty(&mut self, node: usize) {
+        assert!(self.demo.is_none(), "who has the device open would go on with the file itself");
+        let faulty = Faulty::over(&self.device(node));
+        self.faulty.push((node, faulty));
+    }
+
+    /// This is wrong with a node's device from now on, and nothing else.
+    pub fn fault(&self, node: usize, fault: Fault) {
+        self.faulty.iter().find(|(of, _)| *of == node).expect("it was made faulty").1.is(fault);
     }
 
     /// The medium that a node's files were put on.
@@ -358,11 +374,16 @@ impl Cluster {
                 }
                 // The worst that was found is told last. Noise over what nobody has read since is found now.
                 Err(why) if why.lines().last().is_some_and(|advice| advice.contains("compared")) => false,
-                Err(why) if why.contains("it is being mended") && !cluster.written_over.is_empty() => false,
+                Err(why) if why.contains("it is being mended") && cluster.may_be_damaged() => false,
                 Err(why) => panic!("copies do not agree: {why}"),
             }
         });
         said.into_inner()
+    }
+
+    /// Whether a device holds noise, or may have failed to read.
+    fn may_be_damaged(&self) -> bool {
+        !self.written_over.is_empty() || !self.faulty.is_empty()
     }
 
     /// Runs `cairn` against it, which refuses that; what it says.
@@ -383,14 +404,19 @@ impl Cluster {
 
     /// Writes another volume until that is refused as there is no space left.
     pub fn fills(&self, volume: &str) {
-        self.cairn(&["volume", "create", volume, "--size", "4G"]);
+        assert!(!self.takes(volume, 4 << 30), "a volume larger than all devices is written to its end");
+    }
+
+    /// Writes another volume of this size; whether there was space for all of it.
+    pub fn takes(&self, volume: &str, size_bytes: u64) -> bool {
+        self.cairn(&["volume", "create", volume, "--size", &size_bytes.to_string()]);
         let info = self.ask(&format!("/v1/volumes/{volume}")).expect("it was made");
         self.cairn(&["host", "allow", volume, "any"]);
         let nodes = self.ask("/v1/nodes").expect("nodes are told");
         let head = info["head"].as_str().unwrap_or_default();
         let its = nodes.as_array().and_then(|all| all.iter().find(|node| node["name"] == head));
         let address = its.and_then(|node| node["nbd_address"].as_str()?.parse().ok()).expect("an address");
-        load::fill(address, volume);
+        load::fill(address, volume, size_bytes)
     }
 
     fn cairn_at(&self, admin: SocketAddr, arguments: &[&str]) -> String {
@@ -414,7 +440,14 @@ impl Cluster {
             && nodes.as_array().is_some_and(|all| all.iter().all(|node| node["state"] == "up"))
     }
 
-    /// A status that is not green says why, what is at risk or out of service, what is done and until when, and what to do.
+    /// What status finds, the most urgent first; each of it explains itself.
+    pub fn findings(&self) -> Vec<Value> {
+        let Some(status) = self.ask("/v1/status") else { return Vec::new() };
+        self.explains(&status);
+        status["findings"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Notes causes, and what findings leave open of what they must say.
     fn explains(&self, status: &Value) {
         let findings = status["findings"].as_array().map_or(&[][..], Vec::as_slice);
         let not_green: Vec<_> = findings.iter().filter(|one| one["severity"] != "ok").collect();
@@ -428,20 +461,7 @@ impl Cluster {
             if !causes.iter().any(|known| known == cause) {
                 causes.push(cause.to_owned());
             }
-            let said = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-            let doing = &finding["doing"];
-            let names_risk = finding["at_risk"].as_array().is_some_and(|all| all.iter().any(|one| said(&one["text"])));
-            let missing = [
-                (cause.is_empty(), "a cause"),
-                (finding["severity"] == "at-risk" && !names_risk, "what is at risk"),
-                (said(&doing["text"]) && !said(&doing["ends"]), "when it ends"),
-                (
-                    ![&doing["text"], &finding["advice"], &finding["command"]].into_iter().any(said),
-                    "what is being or to be done",
-                ),
-            ];
-            let missing = missing.into_iter().filter_map(|(is_missing, what)| is_missing.then_some(what));
-            unexplained.extend(missing.map(|what| format!("a finding lacks {what}: {finding}")));
+            unexplained.extend(told::lacks(finding).map(|what| format!("a finding lacks {what}: {finding}")));
         }
     }
 

@@ -10,11 +10,14 @@
 //!
 //! - [`load`]: that of `torture`: writes, parts of blocks, several blocks, zeroes, discards and reads; every attempt is an operation of the history.
 //! - [`cluster`]: the processes, what they say of themselves, and how they are hurt.
-//! - [`medium`]: what a node's device lies on, where that is to fail.
+//! - [`faulty`]: a device that fails: errors, no answers, slow ones, not there.
+//! - [`medium`]: what a node's files lie on, where that is to have no room.
 //! - [`network`]: nodes in networks of their own, that can be cut off.
 //! - [`scenario`]: one fault each, with what has to be seen of it.
+//! - `devices`: scenarios of a device that fails while its node serves.
 //! - `moves`: scenarios in which copies move because somebody said so.
 //! - [`pairs`]: two failures at once.
+//! - `told`: what a status that is not green must say.
 //! - [`outside`]: the load alone, on a cluster that a script runs and hurts.
 //! - [`failover`]: how long a host waits when a node fails, round after round: figures for docs/performance.md.
 //!
@@ -25,7 +28,9 @@
 //! a scenario started are hurt.
 
 pub mod cluster;
+mod devices;
 pub mod failover;
+pub mod faulty;
 pub mod load;
 pub mod medium;
 mod moves;
@@ -34,3 +39,4 @@ pub mod outside;
 pub mod pairs;
 mod probe;
 pub mod scenario;
+mod told;

@@ -11,6 +11,9 @@ use torture::target::Target;
 /// What is on its way has an answer by then, and all that is used was read.
 const FINISH_MAX: Duration = Duration::from_secs(90);
 
+/// No space left (NBD `doc/proto.md`, error values).
+const NBD_ENOSPC: u32 = 28;
+
 /// What a load on this volume is.
 pub fn plan(target: Target, seed: u64) -> Plan {
     let process = std::process::id();
@@ -31,23 +34,30 @@ pub fn passes(load: Load) -> Outcome {
     outcome
 }
 
-/// Writes a volume from its beginning until there is no space left.
-pub fn fill(address: SocketAddr, volume: &str) {
+/// Writes so many bytes of a volume from its beginning, or until there is no space left; whether there was.
+///
+/// # Panics
+/// Of any other answer.
+pub fn fill(address: SocketAddr, volume: &str, length: u64) -> bool {
     const PIECE: usize = 512 << 10;
     let volume = volume.to_owned();
     let run = move || async move {
         let client = Client::connect(address, &volume, true).await.expect("it is served");
-        for piece in 0_u64.. {
+        for piece in 0..length / PIECE as u64 {
             let mut buf = IoBuf::new(PIECE);
             buf.fill(piece as u8 | 1);
             match client.write(piece * PIECE as u64, buf.freeze(), false).await {
                 Ok(()) => {}
-                Err(ClientError::Lost(why)) => panic!("after {piece} pieces: {why}"),
-                Err(_) => break,
+                Err(ClientError::Refused { number: NBD_ENOSPC, .. }) => {
+                    client.abort();
+                    return false;
+                }
+                Err(why) => panic!("after {piece} pieces: {why}"),
             }
         }
         client.abort();
+        true
     };
     let filled = std::thread::spawn(move || runtime::uring::block_on(run()).expect("io_uring works here")).join();
-    filled.unwrap_or_else(|_| panic!("see above"));
+    filled.unwrap_or_else(|_| panic!("see above"))
 }

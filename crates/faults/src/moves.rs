@@ -1,6 +1,6 @@
 //! What an operator has moved under load: a device that is drained as another is added, a machine that is lost and replaced.
 
-use crate::cluster::{Cluster, SPREAD, signal};
+use crate::cluster::{Cluster, GATHERED, SPREAD, signal};
 use crate::scenario::{Run, returns};
 use libc::SIGKILL;
 use serde_json::Value;
@@ -45,7 +45,7 @@ pub fn device_swapped() {
 /// A machine is gone with all that it had. Another, with a blank device, joins where it was; the lost one is given up, and all
 /// copies that it had are made anew.
 pub fn node_replaced() {
-    let mut run = Run::in_networks();
+    let mut run = Run::in_networks(GATHERED);
     run.cluster.network().wipe(3);
     run.cluster.until_answered("the load has answers without it", &run.load);
     run.cluster.until("status says that it is away, and that another is needed", Some(&run.load), |cluster| {
@@ -98,7 +98,7 @@ fn work(cluster: &Cluster, kind: &str) -> Option<Value> {
 }
 
 /// Groups of a device that the cluster has.
-fn groups_of(cluster: &Cluster, path: &str) -> Option<u64> {
+pub(crate) fn groups_of(cluster: &Cluster, path: &str) -> Option<u64> {
     let devices = cluster.ask("/v1/devices")?;
     devices.as_array()?.iter().find(|device| device["path"] == path)?["groups"].as_u64()
 }

@@ -9,7 +9,7 @@
 //! alone. Nothing of the machine's own network is touched; all of it goes with the processes. Needs root, as namespaces do.
 
 use crate::cluster::{Shape, children, signal};
-use crate::medium::{Medium, MediumKind};
+use crate::faulty::Faulty;
 use e2e::demo::binary;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -88,8 +88,8 @@ pub fn admin_of(node: usize) -> SocketAddr {
 
 impl Network {
     /// Namespaces, etcd, and a cluster of nodes of which each has a device of this size, in a directory. The calling thread, and
-    /// whatever it starts, is in a network of its own from now on. Devices of `on_media` (nodes from 1) lie on a disk of their own.
-    pub fn new(directory: &Path, shape: Shape, on_media: &[usize]) -> (Self, Vec<(usize, Medium)>) {
+    /// whatever it starts, is in a network of its own from now on. Devices of `faulty` (nodes from 1) can be made to fail.
+    pub fn new(directory: &Path, shape: Shape, faulty: &[usize]) -> (Self, Vec<(usize, Faulty)>) {
         // SAFETY: unshare takes a number; only this thread has another network from then on.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(result, 0, "a network of its own: {} (this needs root)", std::io::Error::last_os_error());
@@ -103,13 +103,13 @@ impl Network {
         let namespaces = (1..=shape.nodes).map(namespace).collect();
         let mut this =
             Self { namespaces, nodes: Vec::new(), etcds, cuts: RefCell::default(), directory: directory.to_owned() };
-        let mut media = Vec::new();
+        let mut devices = Vec::new();
         for node in 1..=shape.nodes {
-            let disk = this.disk_of(node);
-            std::fs::create_dir_all(&disk).expect("a directory can be made");
-            if on_media.contains(&node) {
-                let image = directory.join(format!("medium-{node}.img"));
-                media.push((node, Medium::under(MediumKind::Disk, &disk, &image)));
+            std::fs::create_dir_all(this.disk_of(node)).expect("a directory can be made");
+            if faulty.contains(&node) {
+                let device = this.device(node);
+                make_file(&device, shape.device_size);
+                devices.push((node, Faulty::over(&device)));
             }
             this.enter(if node == 1 { "init" } else { "join" }, node, shape.device_size, PEERS_PORT);
         }
@@ -117,13 +117,13 @@ impl Network {
             this.nodes.push(None);
             this.start_node(node);
         }
-        (this, media)
+        (this, devices)
     }
 
     /// A node with a device of this size, neither of which was there before, begins a cluster or joins it.
     fn enter(&self, verb: &str, node: usize, device_size: &str, peers_port: u16) {
         let device = self.device(node);
-        runs("truncate", [OsStr::new("-s"), device_size.as_ref(), device.as_os_str()]);
+        make_file(&device, device_size);
         let endpoints = [0, 1, 2].map(|index| self.etcd_name(index)).join(",");
         let mut command = self.within(node, binary());
         command.args([verb, "--etcd", &endpoints, "--listen", &address_of(node).to_string(), "--cores", "1"]);
@@ -344,6 +344,11 @@ fn namespace(node: usize) -> Process {
         runs("nsenter", [net.as_str(), "--", "ip"].iter().chain(command));
     }
     holder
+}
+
+/// A file of this size, in the words of `truncate`.
+fn make_file(path: &Path, size: &str) {
+    runs("truncate", [OsStr::new("-s"), size.as_ref(), path.as_os_str()]);
 }
 
 fn runs<T: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = T>) {

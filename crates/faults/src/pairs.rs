@@ -9,6 +9,7 @@ mod wish;
 pub use wish::Wish;
 
 use crate::cluster::{Cluster, FIVE, HANG_MAX, Shape, StandsStill};
+use crate::faulty::Fault;
 use crate::load;
 use crate::network::Cut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +27,7 @@ enum Failure {
     CutOff,
     /// A node is stopped in order, as for a restart.
     Stopped,
-    /// Each write of a device to a new place is an error.
+    /// Each write and each sync of a device is an error.
     Erring,
     /// A device answers no write.
     Hanging,
@@ -53,20 +54,20 @@ use Failure::{CutOff, Damaged, Draining, Erring, Etcd, EtcdMember, Frozen, Full,
 const FAILURES: [Failure; 12] =
     [Draining, Full, Killed, Frozen, CutOff, Stopped, Erring, Hanging, Gone, Damaged, EtcdMember, Etcd];
 
-/// Each failure but a full device twice at least, in little time.
+/// Each failure twice, in little time; those that need small devices last.
 const CHOSEN: [Pair; 12] = [
     (Draining, Killed),
     (Draining, Damaged),
-    (Killed, Killed),
     (Killed, Etcd),
     (Frozen, CutOff),
     (Frozen, Erring),
     (CutOff, EtcdMember),
     (Stopped, Hanging),
     (Stopped, Damaged),
-    (Erring, Gone),
-    (Hanging, EtcdMember),
-    (Gone, Etcd),
+    (Hanging, Gone),
+    (EtcdMember, Etcd),
+    (Full, Erring),
+    (Full, Gone),
 ];
 
 /// Nodes on which failures come: the first has the head.
@@ -77,7 +78,7 @@ const SHAPE: Shape = Shape { device_size: "1G", placement: "local:node-1", ..FIV
 /// Size of devices that are to be full soon.
 const SMALL: &str = "320M";
 const MIB: u64 = 1 << 20;
-/// So many pairs in one cluster: what they write is less than its devices hold, so that there is always a place that is new.
+/// So many pairs in one cluster: what they write is less than its devices hold.
 const IN_ONE_CLUSTER: usize = 12;
 /// So long both stand at least, and commands wait where nothing can be served.
 const STAND: Duration = Duration::from_secs(3);
@@ -331,11 +332,10 @@ impl Field {
             Frozen => standing.still = Some(StandsStill::new(worker(cluster, node))),
             CutOff => cluster.network().cut(node, Cut::All),
             Stopped => cluster.network().stop_node(node),
-            Erring => cluster.medium(node).fills(),
-            Hanging => cluster.medium(node).freeze(),
+            Erring => cluster.fault(node, Fault::WritesFail),
+            Hanging => cluster.fault(node, Fault::WritesHang),
             Gone => {
-                let device = cluster.device(node);
-                std::fs::rename(&device, device.with_extension("away")).expect("it is there");
+                cluster.fault(node, Fault::Gone);
                 cluster.network().restart_node(node);
             }
             Damaged => {
@@ -359,17 +359,8 @@ impl Field {
             Frozen => drop(standing),
             CutOff => cluster.network().heal(node, Cut::All),
             // A device that has failed is used again when its node starts anew.
-            Erring => {
-                cluster.medium(node).empties();
-                cluster.network().restart_node(node);
-            }
-            Hanging => {
-                cluster.medium(node).thaw();
-                cluster.network().restart_node(node);
-            }
-            Gone => {
-                let device = cluster.device(node);
-                std::fs::rename(device.with_extension("away"), &device).expect("it is there");
+            Erring | Hanging | Gone => {
+                cluster.fault(node, Fault::None);
                 cluster.network().restart_node(node);
             }
             // All that it lacks comes from others.

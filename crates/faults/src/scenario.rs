@@ -2,19 +2,20 @@
 //! clients saw is judged.
 
 use crate::cluster::{Cluster, FIVE, GATHERED, SPREAD, Shape, StandsStill, signal};
+use crate::devices;
 use crate::load;
-use crate::medium::{Medium, MediumKind};
 use crate::moves;
 use crate::network::Cut;
+use crate::told;
 use libc::SIGKILL;
 use std::time::{Duration, Instant};
-use torture::load::Load;
+use torture::load::{Load, Plan};
 
 /// Name and fault.
 pub type Scenario = (&'static str, fn());
 
 /// All of them.
-pub const ALL: [Scenario; 21] = [
+pub const ALL: [Scenario; 27] = [
     ("paused-head", paused_head),
     ("primary-killed", primary_killed),
     ("head-killed", head_killed),
@@ -25,10 +26,16 @@ pub const ALL: [Scenario; 21] = [
     ("device-garbage", device_garbage),
     ("device-truncated", device_truncated),
     ("device-wiped", device_wiped),
-    ("device-erring", device_erring),
-    ("device-hanging", device_hanging),
+    ("device-erring", devices::erring),
+    ("device-unreadable", devices::unreadable),
+    ("device-slow", devices::slow),
+    ("device-hanging", devices::hanging),
+    ("device-no-places", devices::no_places),
+    ("device-full", devices::full),
     ("node-replaced", moves::node_replaced),
     ("five-nodes", five_nodes),
+    ("five-paused", five_paused),
+    ("five-cut", five_cut),
     ("device-swapped", moves::device_swapped),
     ("cut-from-nodes", cut_from_nodes),
     ("cut-one-way", cut_one_way),
@@ -38,9 +45,9 @@ pub const ALL: [Scenario; 21] = [
     ("etcd-members", etcd_members),
 ];
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 /// Load before the fault.
-const BEFORE: Duration = Duration::from_secs(2);
+pub(crate) const BEFORE: Duration = Duration::from_secs(2);
 /// Longer than a lease and a session last, than a host waits for an answer, than it takes others to go on, and than a node waits
 /// for a group that does not serve.
 const PAUSED: Duration = Duration::from_secs(20);
@@ -49,6 +56,9 @@ const PAUSED: Duration = Duration::from_secs(20);
 const DEAF: Duration = Duration::from_millis(400);
 /// So long one node is alone: longer than it takes it to see that the others are silent, and to have that written down.
 const ALONE: Duration = Duration::from_secs(8);
+
+/// So long etcd does not answer: longer than the 10 s of a session.
+const SILENT: Duration = Duration::from_secs(15);
 
 /// A cut lasts so long at least: longer than leases and sessions.
 const CUT: Duration = Duration::from_secs(10);
@@ -65,12 +75,18 @@ impl Run {
     }
 
     /// The same of nodes in networks of their own, the first of which has the head and leads.
-    pub(crate) fn in_networks() -> Self {
-        Self::of(Cluster::in_networks(GATHERED, &[]), Some(2))
+    pub(crate) fn in_networks(shape: Shape) -> Self {
+        Self::of(Cluster::in_networks(shape, &[]), Some(2))
     }
 
     fn of(cluster: Cluster, nbd_node: Option<usize>) -> Self {
-        let load = Load::start(load::plan(cluster.target(nbd_node), 1));
+        let plan = load::plan(cluster.target(nbd_node), 1);
+        Self::with(cluster, plan)
+    }
+
+    /// This load on a cluster.
+    pub(crate) fn with(cluster: Cluster, plan: Plan) -> Self {
+        let load = Load::start(plan);
         cluster.until_answered("the load runs", &load);
         cluster.pause(BEFORE, &load);
         Self { cluster, load }
@@ -191,7 +207,7 @@ fn kill_and_return(run: &Run, node: usize) {
 }
 
 /// The same of one that may not be heard of.
-fn end_and_return(run: &Run, node: usize, before: i32) {
+pub(crate) fn end_and_return(run: &Run, node: usize, before: i32) {
     signal(before, SIGKILL);
     returns(run, node, before);
 }
@@ -256,12 +272,20 @@ fn rolling_restart() {
     run.judge();
 }
 
-/// kill -9 of the map: I/O goes on without it, and it comes again.
+/// The map does not answer for longer than a session lasts, and is killed then; then kill -9 of it at once: I/O goes on without it,
+/// and it comes again.
 fn etcd_killed() {
     let run = Run::new(GATHERED, Some(2));
-    for _ in 0..2 {
+    for silent in [SILENT, Duration::ZERO] {
         let before = run.cluster.etcd();
+        let still = StandsStill::new(before);
+        let began = Instant::now();
+        while began.elapsed() < silent {
+            run.cluster.until_answered("the load has answers without a map", &run.load);
+            run.cluster.pause(BEFORE, &run.load);
+        }
         signal(before, SIGKILL);
+        drop(still);
         run.cluster.until_answered("the load has answers", &run.load);
         run.cluster.until("the cluster is whole", Some(&run.load), Cluster::is_whole);
         assert_ne!(run.cluster.etcd(), before, "another etcd was started");
@@ -292,10 +316,7 @@ fn device_truncated() {
     run.cluster.truncate(3, 48 * MIB);
     run.cluster.until_answered("the load has answers without it", &run.load);
     signal(run.cluster.node(3).worker, SIGKILL);
-    run.cluster.until("its node says what is wrong", Some(&run.load), |cluster| {
-        cluster.is_whole();
-        cluster.has_said("device-1.img")
-    });
+    devices::is_told(&run, "has failed: ");
     is_replaced(run, 3);
 }
 
@@ -305,42 +326,8 @@ fn device_wiped() {
     run.cluster.truncate(3, 0);
     run.cluster.truncate(3, 512 * MIB);
     signal(run.cluster.node(3).worker, SIGKILL);
-    run.cluster.until("its node says what is wrong", Some(&run.load), |cluster| {
-        cluster.is_whole();
-        cluster.has_said("device-1.img")
-    });
+    devices::is_told(&run, "has failed: ");
     is_replaced(run, 3);
-}
-
-/// Each write of a device to a new place is an error.
-fn device_erring() {
-    device_fails(MediumKind::Memory, Medium::is_full, Medium::has_room);
-}
-
-/// A device takes writes and answers none.
-fn device_hanging() {
-    device_fails(MediumKind::Disk, Medium::freeze, Medium::thaw);
-}
-
-/// The device of the third node lies on such a medium, which fails: status says so, and the others go on. When the medium is as it
-/// was the node starts anew, and the device is used as before.
-fn device_fails(kind: MediumKind, fail: impl Fn(&Medium), mend: impl Fn(&Medium)) {
-    let mut run = Run::new(SPREAD, Some(2));
-    run.cluster.cut();
-    run.cluster.put_on(3, kind);
-    run.cluster.start_again();
-    run.cluster.until("the cluster is whole", Some(&run.load), Cluster::is_whole);
-    run.cluster.until_answered("the load goes on", &run.load);
-    let worker = run.cluster.node(3).worker;
-    fail(run.cluster.medium(3));
-    run.cluster.until("status says which device does not work", Some(&run.load), |cluster| {
-        cluster.is_whole();
-        cluster.has_said("device-1.img")
-    });
-    run.cluster.until_answered("the load has answers without it", &run.load);
-    mend(run.cluster.medium(3));
-    end_and_return(&run, 3, worker);
-    run.judge();
 }
 
 /// Three of five nodes hold a group, others hold others: two nodes at once, the head, and all of them are killed.
@@ -353,16 +340,32 @@ fn five_nodes() {
     run.judge();
 }
 
+/// The node with the head of one of five stands still: some groups have it, and others do not.
+fn five_paused() {
+    let run = Run::new(FIVE, Some(2));
+    serves(&run, 1);
+    stands_still(&run, PAUSED, || {});
+    assert!(run.cluster.has_said("node-1 has not been heard of"), "{:?}", run.cluster.causes);
+    run.judge();
+}
+
+/// The same is cut off from the other four, and leads all groups that it has.
+fn five_cut() {
+    let mut run = Run::in_networks(Shape { placement: GATHERED.placement, ..FIVE });
+    run.is_cut(Cut::Nodes);
+    run.judge();
+}
+
 /// The node with the head hears no other node and is not heard; it has etcd and clients.
 fn cut_from_nodes() {
-    let mut run = Run::in_networks();
+    let mut run = Run::in_networks(GATHERED);
     run.is_cut(Cut::Nodes);
     run.judge();
 }
 
 /// What it says to others is lost, and it hears them; then the other way round.
 fn cut_one_way() {
-    let mut run = Run::in_networks();
+    let mut run = Run::in_networks(GATHERED);
     run.is_cut(Cut::ToNodes);
     serves(&run, 1);
     run.is_cut(Cut::FromNodes);
@@ -371,7 +374,7 @@ fn cut_one_way() {
 
 /// It reaches no etcd; then nothing at all.
 fn cut_from_etcd() {
-    let mut run = Run::in_networks();
+    let mut run = Run::in_networks(GATHERED);
     run.is_cut(Cut::Etcd);
     serves(&run, 1);
     run.is_cut(Cut::All);
@@ -380,14 +383,14 @@ fn cut_from_etcd() {
 
 /// No client reaches it.
 fn cut_from_clients() {
-    let mut run = Run::in_networks();
+    let mut run = Run::in_networks(GATHERED);
     run.is_cut(Cut::Clients);
     run.judge();
 }
 
 /// It is cut off and heard again, over and over, for about as long as it takes others to notice.
 fn cut_flapping() {
-    let mut run = Run::in_networks();
+    let mut run = Run::in_networks(GATHERED);
     for turn in 0..8_u64 {
         run.cluster.network().cut(1, Cut::Nodes);
         run.cluster.pause(Duration::from_millis(400 + 300 * turn), &run.load);
@@ -400,21 +403,23 @@ fn cut_flapping() {
 
 /// One of three etcds is killed, and the one that leads; then all of them.
 fn etcd_members() {
-    let mut run = Run::in_networks();
+    let mut run = Run::in_networks(GATHERED);
     let leader = run.cluster.network().etcd_leader().expect("one leads");
     for killed in [(leader + 1) % 3, leader] {
         run.cluster.network().kill_etcd(killed);
         run.cluster.until_answered("the load has answers", &run.load);
         let lost = run.cluster.network().etcd_name(killed);
         run.cluster.until("status says which is lost, what is at risk, and what to do", Some(&run.load), |cluster| {
-            cluster.is_whole();
-            cluster.has_said(&format!("lost a member: etcd at {lost} does not answer, 2 of 3 do"))
+            cluster.findings().iter().any(|one| told::of_map_member(one, &lost))
         });
         run.cluster.network().start_etcd(killed);
         run.cluster.until("status is green with it", Some(&run.load), Cluster::is_whole);
     }
     (0..3).for_each(|member| run.cluster.network().kill_etcd(member));
     run.cluster.until_answered("the load has answers without a map", &run.load);
+    run.cluster.until("status says what goes on, what is at risk, and what to do", Some(&run.load), |cluster| {
+        cluster.findings().iter().any(told::of_silent_map)
+    });
     (0..3).for_each(|member| run.cluster.network().start_etcd(member));
     run.judge();
 }

@@ -1,9 +1,9 @@
 //! Devices: those that are away, failed, slow, full, emptied or given up.
 
-use super::losses::{self, Harm};
+use super::losses::Harm;
 use super::work::Left;
-use super::{Finding, Known, Looks, Severity, Work, WorkKind, ago, named, node_name, nodes};
-use crate::placement::duty::Subject;
+use super::{End, Finding, Known, Looks, Severity, Work, WorkKind, ago, losses, named, node_name, nodes, words};
+use crate::placement::duty::{Request, Subject, foretell};
 use crate::records::{DeviceDuty, DeviceState, DeviceTrouble, StoreUsageRecord, VolumeState};
 use types::StoreId;
 
@@ -83,7 +83,7 @@ fn full(name: &str, look: &DeviceLook, trash: &Trash) -> Option<Finding> {
 fn refusing(known: &Known, finding: Finding, store: StoreId) -> Finding {
     let is_full = finding.severity == Severity::AtRisk;
     let harm = if is_full { Harm::RefusesNew } else { Harm::WillRefuseNew };
-    let at_risk: Vec<_> = losses::of_full(known, store, harm).into_iter().collect();
+    let at_risk: Vec<_> = losses::on(known, store, harm).into_iter().collect();
     let severity = if at_risk.is_empty() { Severity::Degraded } else { finding.severity };
     Finding { severity, at_risk, ..finding }
 }
@@ -119,7 +119,7 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
         if is_there {
             found.extend(troubled(&name, &look).map(|finding| match failed {
                 Some(_) => copied_elsewhere(known, finding, device.store),
-                None => finding,
+                None => waited_for(known, finding, device.store),
             }));
             filling.extend(full(&name, &look, &trash).map(|finding| refusing(known, finding, device.store)));
         }
@@ -146,12 +146,8 @@ fn away(known: &Known, looks: &Looks, (name, store): (&str, StoreId), failed: Op
     if let Some(why) = failed {
         let heard = format!("{name} has failed: {why}");
         let finding = nodes::missing_until(known, looks, (&heard, name), &[store], (Subject::Device(store), since));
-        let advice = format!(
-            "{}; or have another device take its place: `cairn device format PATH`, `cairn device add PATH`, `cairn device \
-             replace {store} PATH`; if it is lost for good:",
-            finding.advice
-        );
-        return Finding { advice, ..finding };
+        let advice = finding.advice.clone();
+        return replaceable(known, finding, &advice, store);
     }
     let heard = match since {
         Some(since) => format!("{name} has been away for {}, and its node is there", ago(since, looks.now_ns)),
@@ -168,15 +164,47 @@ fn copied_elsewhere(known: &Known, finding: Finding, store: StoreId) -> Finding 
         others >= known.copies_of(group).1
     };
     let stopped: Vec<_> = on.iter().copied().filter(|group| !serves_without(&group)).collect();
-    let command = format!("cairn device rm {store} --lost");
     if stopped.is_empty() {
         let finding = Finding { severity: Severity::Degraded, ..finding };
         let finding = finding.risking(losses::of_groups(known, &known.lacking_on(&[store])));
-        let advice = format!("{}; if it is lost for good:", finding.advice);
-        return finding.advise(advice, command);
+        let advice = finding.advice.clone();
+        return replaceable(known, finding, &advice, store);
     }
     let cause = format!("{}; {}", finding.cause, nodes::stopped_text(known, &stopped));
     Finding { cause, ..finding }
+}
+
+/// What helps if a device that has failed cannot be put right: another one, or that others copy what was on it, if they can.
+fn replaceable(known: &Known, finding: Finding, advice: &str, store: StoreId) -> Finding {
+    let advice = advice.trim_end_matches("; if it is lost for good:");
+    let another = "have another device take its place: `cairn device format PATH`, `cairn device add PATH`";
+    let replace = format!("cairn device replace {store} PATH");
+    match foretell(&known.view, &Request::GiveUp(Subject::Device(store))) {
+        Ok(_) => finding.advise(
+            format!("{advice}; or {another}, `{replace}`; if it is lost for good:"),
+            format!("cairn device rm {store} --lost"),
+        ),
+        Err(_) => finding.advise(format!("{advice}; if it is lost for good, {another}, and:"), replace),
+    }
+}
+
+/// A device that is slow is waited for, or done without where enough others have a copy; it catches up by itself.
+fn waited_for(known: &Known, finding: Finding, store: StoreId) -> Finding {
+    let lacking = known.lacking_on(&[store]);
+    let text = match lacking.len() {
+        0 => "writes wait for it; where enough others have a copy they go on without it if it stays slow".to_owned(),
+        count => format!("{} go on without it", words::groups(count)),
+    };
+    let end = End::When("it answers in time again, and has caught up".to_owned());
+    let work = Work { groups_left: lacking.len(), ..Work::plain(WorkKind::Wait, "", text, end) };
+    let finding = match losses::of_groups(known, &lacking) {
+        losses if losses.is_empty() => {
+            Finding { at_risk: losses::on(known, store, Harm::Waits).into_iter().collect(), ..finding }
+        }
+        losses => finding.risking(losses),
+    };
+    let advice = format!("{}; if it stays slow, have another device take its place:", finding.advice);
+    finding.doing(work).advise(advice, format!("cairn device replace {store} PATH"))
 }
 
 /// It is lost, somebody said so or nobody heard of it for too long: what was on it is copied from others.
@@ -187,7 +215,7 @@ fn given_up(
     device: &crate::control::DeviceStanding,
 ) -> Finding {
     if device.groups == 0 {
-        let end = super::End::When("it is removed, or taken back".to_owned());
+        let end = End::When("it is removed, or taken back".to_owned());
         let work = Work::plain(WorkKind::Lost, &device.path, "nothing is on it any more", end);
         let finding = Finding::new(Severity::Ok, format!("{name} is given up")).doing(work);
         return finding.advise("it may leave:", format!("cairn device rm {store}"));

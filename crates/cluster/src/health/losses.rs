@@ -24,6 +24,10 @@ pub enum Harm {
     RefusesNew,
     /// The same, as soon as a device is full.
     WillRefuseNew,
+    /// Their writes wait for a device that is slow.
+    Waits,
+    /// What is damaged on a device has a copy less.
+    LacksCopy,
     /// They have a copy less, and no device has room for another one.
     StaysShort,
 }
@@ -52,6 +56,8 @@ impl Loss {
                 format!("new blocks of {volumes} are refused; what is written already can be written over")
             }
             Harm::WillRefuseNew => format!("when it is full, new blocks of {volumes} are refused"),
+            Harm::Waits => format!("writes of {volumes} wait for it while it is slow"),
+            Harm::LacksCopy => format!("what is damaged there, of {volumes}, has a copy less"),
             Harm::StaysShort => {
                 format!("one more loss of {of} leaves {volumes} a copy short: no device has room for what was there")
             }
@@ -109,12 +115,17 @@ pub(super) fn of_groups(known: &Known, groups: &[&GroupRecord]) -> Vec<Loss> {
     losses
 }
 
-/// What a device does that is full, or soon is.
-pub(super) fn of_full(known: &Known, store: StoreId, harm: Harm) -> Option<Loss> {
+/// What becomes of a device by itself does this to volumes that lie there.
+pub(super) fn on(known: &Known, store: StoreId, harm: Harm) -> Option<Loss> {
     let on = known.view.groups.values().filter(|group| group.members.contains(&store));
     let groups: BTreeSet<GroupId> = on.map(|group| group.id).collect();
     let volumes = known.volumes_in(&groups);
     (!volumes.is_empty()).then(|| Loss { harm, of: Vec::new(), groups: groups.len(), volumes })
+}
+
+/// What damage on a device means for volumes that lie there.
+pub fn of_damage(known: &Known, store: StoreId) -> Option<Loss> {
+    on(known, store, Harm::LacksCopy)
 }
 
 /// Nodes of whose loss is thought: those that hold most.

@@ -26,7 +26,7 @@ mod work;
 
 pub use devices::{DeviceLook, REFUSED_PERCENT, Trash, WARNING_PERCENT, of_device};
 pub use known::Known;
-pub use losses::{Harm, Loss};
+pub use losses::{Harm, Loss, of_damage};
 pub use words::{ago, named};
 pub use work::{End, Rate, Seen, Work, WorkKind};
 

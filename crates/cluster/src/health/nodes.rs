@@ -111,7 +111,8 @@ pub(super) fn missing_until(
                     format!("nothing is copied yet: what is away for {minutes} min is given up, and copied from others")
                 }
             };
-            let work = Work::plain(WorkKind::Wait, name, text, End::Unknown);
+            let is_over = End::When(format!("{name} is back, or given up"));
+            let work = Work::plain(WorkKind::Wait, name, text, is_over);
             finding.doing(work).advise("start it again; if it is lost for good:", removed)
         }
         Err(refusal) => {

@@ -418,12 +418,29 @@ fn slow_and_full_devices_are_told_by_what_nodes_say_or_by_a_closer_look() {
             "  risk: new blocks of 2 volumes (a, c) are refused; what is written already can be written over",
             "  run: b lies in the trash, and still takes space: `cairn trash empty`",
             "Degraded: device /dev/nvme0n1 of node-1 is slow (an append took 3.0 s)",
-            "  run: look at the device and what else uses it",
+            "  risk: writes of 2 volumes (a, c) wait for it while it is slow",
+            "  doing: writes wait for it; where enough others have a copy they go on without it if it stays slow",
+            "  ends: when it answers in time again, and has caught up",
+            &format!(
+                "  run: look at the device and what else uses it; if it stays slow, have another device take its place: \
+                 `cairn device replace {} PATH`",
+                StoreId(1)
+            ),
             "Degraded: device /dev/nvme0n1 of node-1 is 76 % full",
             "  risk: when it is full, new blocks of 2 volumes (a, c) are refused",
             "  run: b lies in the trash, and still takes space: `cairn trash empty`",
         ],
     );
+    let mut without = Scene::of(3, 3, 2);
+    without.used(1, MIB, Some(DeviceTrouble::Slow("an append took 3.0 s".to_owned())));
+    without.change_groups(|group| GroupRecord {
+        in_sync: group.in_sync.iter().copied().filter(|store| *store != StoreId(1)).collect(),
+        ..group
+    });
+    let told = without.findings(&looks());
+    let slow = told.iter().find(|one| one.cause.contains("is slow")).expect("it is told");
+    assert_eq!((slow.severity, slow.at_risk[0].harm), (Severity::AtRisk, Harm::Stops));
+    assert!(slow.doing.as_ref().is_some_and(|work| work.text == "4 placement groups go on without it"), "{slow:?}");
     let look = DeviceLook { used_percent: 89, is_throttling: true, ..DeviceLook::default() };
     let looks = Looks { devices: BTreeMap::from([(StoreId(3), look)]), ..looks() };
     let told = scene.told(&looks);

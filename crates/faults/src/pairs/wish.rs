@@ -93,6 +93,15 @@ mod tests {
     }
 
     #[test]
+    fn of_those_that_are_chosen_each_failure_comes_twice() {
+        for failure in FAILURES {
+            let times =
+                CHOSEN.iter().flat_map(|(first, second)| [first, second]).filter(|one| **one == failure).count();
+            assert_eq!(times, 2, "{failure:?}");
+        }
+    }
+
+    #[test]
     fn pairs_are_named_by_one_or_by_both() {
         assert_eq!(count(&["node-killed"]), Ok(12));
         assert_eq!(count(&["node-killed+device-gone", "device-gone+node-killed"]), Ok(2));

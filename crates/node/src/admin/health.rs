@@ -66,6 +66,12 @@ impl Look {
         Some(found.into_iter().map(as_it_was).collect())
     }
 
+    /// What damage on a device of this process means for volumes.
+    pub(super) fn damage(&self) -> BTreeMap<StoreId, health::Loss> {
+        let of = |store: &StoreId| Some((*store, health::of_damage(&self.known, *store)?));
+        self.looks.devices.keys().filter_map(of).collect()
+    }
+
     /// All that is found, the most urgent first.
     pub(super) fn findings(&self) -> Vec<health::Finding> {
         health::findings(&self.known, &self.looks)

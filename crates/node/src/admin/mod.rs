@@ -40,5 +40,5 @@ pub use elsewhere::{ASKED_MAX, Asked};
 pub use health::Looked;
 pub(crate) use health::{is_of_failed, now_ns};
 pub use server::{ADMIN_PATHS, Admin};
-pub(crate) use view::status as status_of;
 pub use view::{Addresses, NodeAddresses};
+pub(crate) use view::{Found, status as status_of};

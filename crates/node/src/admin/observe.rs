@@ -93,7 +93,8 @@ async fn explained(
     match Look::take(admin, Some(&cluster.node)).await {
         Ok(look) => {
             let found = if is_part { Vec::new() } else { look.findings() };
-            let mut status = view::status(cluster, volumes, pools, Some((found, look.known.standing.orders)));
+            let found = view::Found { findings: found, orders: look.known.standing.orders, damage: look.damage() };
+            let mut status = view::status(cluster, volumes, pools, Some(found));
             super::duties::tell_devices(&mut status.devices, &look.known.standing);
             if !is_part {
                 super::map_members::tell(&mut status, &look.map_members);
@@ -103,7 +104,12 @@ async fn explained(
         Err(error) => {
             // Of a part the node tells that asked for it.
             let remembered = if is_part { Some(Vec::new()) } else { Look::remembered(admin, &cluster.node) };
-            let mut status = view::status(cluster, volumes, pools, remembered.map(|found| (found, 0)));
+            let mut status = view::status(
+                cluster,
+                volumes,
+                pools,
+                remembered.map(|findings| view::Found { findings, ..view::Found::default() }),
+            );
             super::map_members::tell_silence(&mut status, &error);
             status
         }

@@ -9,9 +9,10 @@ use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
 use crate::node_name::NodeName;
 use cluster::health;
+use std::collections::BTreeMap;
 use std::iter;
 use std::net::SocketAddr;
-use types::NodeId;
+use types::{NodeId, StoreId};
 use volume::{DeviceStatus, Encryption, NodeStatus, Placed, PoolInfo, VolumeInfo, VolumeUsage};
 
 /// Where a client reaches a node.
@@ -126,18 +127,28 @@ pub(super) fn trashed(volume: &volume::TrashedVolume) -> TrashedVolume {
     }
 }
 
-/// The cluster at one glance. `found`: what the map says, and the orders that stand in it; without it each device is told by itself,
-/// as if nobody else had a copy.
+/// What the map says.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Of the whole cluster; nothing of a part of it.
+    pub(crate) findings: Vec<health::Finding>,
+    /// Orders that stand in it.
+    pub(crate) orders: usize,
+    /// What damage on a device of this process means for volumes.
+    pub(crate) damage: BTreeMap<StoreId, health::Loss>,
+}
+
+/// The cluster at one glance. Without `found` each device is told by itself, as if nobody else had a copy.
 pub(crate) fn status(
     status: &ClusterStatus,
     volumes: &[VolumeInfo],
     pools: &[PoolInfo],
-    found: Option<(Vec<health::Finding>, usize)>,
+    found: Option<Found>,
 ) -> Status {
     let node = &status.node;
-    let (found, orders) = found.unwrap_or_else(|| (of_devices(node), 0));
-    let mut findings = own(node, pools, orders);
-    findings.extend(found);
+    let found = found.unwrap_or_else(|| Found { findings: of_devices(node), ..Found::default() });
+    let mut findings = own(node, pools, &found);
+    findings.extend(found.findings);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let worst = findings.first().map_or(Health::Healthy, |finding| health_of(finding.severity));
     let is_damaged = node.devices.iter().any(|device| device.damage > 0);
@@ -173,7 +184,7 @@ pub(crate) fn status(
 }
 
 /// What the nodes of this process know and no record of the map says.
-fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Finding> {
+fn own(node: &NodeStatus, pools: &[PoolInfo], of_map: &Found) -> Vec<health::Finding> {
     use health::{Finding, Severity};
     let said = node.reasons.iter().filter(|reason| !is_of_failed(reason, node));
     let see = |reason| Finding::new(Severity::Degraded, reason).advise("if it stays, see this node's log:", WATCH);
@@ -183,7 +194,8 @@ fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Find
         let has_others = pools.is_empty() || pools.iter().any(|pool| pool.record.replicas > 1);
         let alone = if has_others { "" } else { " and there is no other copy" };
         let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
-        let finding = Finding::new(Severity::Stopped, cause);
+        let at_risk = of_map.damage.get(&device.store).filter(|_| has_others).cloned().into_iter().collect();
+        let finding = Finding { at_risk, ..Finding::new(Severity::Stopped, cause) };
         let mut advice: Vec<&str> = device.damaged.iter().take(DAMAGED_NAMED_MAX).map(String::as_str).collect();
         let (what, command) = match (has_others, device.fill() == volume::Fill::Full) {
             (true, false) => (COMPARE, "cairn check".to_owned()),
@@ -196,7 +208,7 @@ fn own(node: &NodeStatus, pools: &[PoolInfo], orders: usize) -> Vec<health::Find
     found.extend(node.relocations.iter().map(|(name, relocation)| relocating(name, relocation)));
     if node.groups_serving < node.groups_total {
         let silent = node.groups_total - node.groups_serving;
-        found.push(not_serving(silent, node.groups_total, silent <= orders));
+        found.push(not_serving(silent, node.groups_total, silent <= of_map.orders));
     }
     found
 }
@@ -295,7 +307,7 @@ pub(super) fn device(device: &DeviceStatus) -> Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{ClusterId, StoreId};
+    use types::ClusterId;
 
     fn healthy() -> ClusterStatus {
         let device = DeviceStatus {
@@ -345,6 +357,11 @@ mod tests {
         assert_eq!(of_damage(&sick), "cairn check");
         sick.node.devices[0].live_bytes = 900;
         assert_eq!(of_damage(&sick), format!("cairn device replace {} PATH", sick.node.devices[0].store));
+        let loss =
+            health::Loss { harm: health::Harm::LacksCopy, of: Vec::new(), groups: 1, volumes: vec!["v".to_owned()] };
+        let damage = BTreeMap::from([(sick.node.devices[0].store, loss)]);
+        let told = status(&sick, &[], &[], Some(Found { damage, ..Found::default() }));
+        assert_eq!(told.at_risk[0].text, "what is damaged there, of 1 volume (v), has a copy less");
         sick.node.devices[0].damage = 0;
         assert!(status(&sick, &[], &[], None).findings.iter().all(|one| !one.command.contains("replace")));
     }
@@ -353,7 +370,7 @@ mod tests {
     fn groups_that_change_hands_by_order_are_not_told_as_stopped() {
         let mut moving = healthy();
         moving.node.groups_serving = 98;
-        let told = |orders| status(&moving, &[], &[], Some((Vec::new(), orders)));
+        let told = |orders| status(&moving, &[], &[], Some(Found { orders, ..Found::default() }));
         assert_eq!((told(2).health, told(1).health), (Health::Degraded, Health::Unavailable));
         let said = "2 of 100 placement groups change hands, and serve again in a moment: ";
         assert!(told(2).reasons[0].starts_with(said) && told(2).findings.len() == 1, "{:?}", told(2).reasons);
@@ -365,7 +382,7 @@ mod tests {
         sick.node.groups_serving = 98;
         sick.node.reasons = vec!["volume v: group 7 serves nobody, and hosts are told to wait".to_owned()];
         for orders in [2, 1] {
-            let findings = status(&sick, &[], &[], Some((Vec::new(), orders))).findings;
+            let findings = status(&sick, &[], &[], Some(Found { orders, ..Found::default() })).findings;
             assert_eq!(findings.len(), 2);
             assert!(findings.iter().all(|one| !one.advice.is_empty() && one.command == WATCH), "{findings:?}");
             let doing: Vec<_> = findings.iter().filter_map(|one| one.doing.as_ref()).collect();

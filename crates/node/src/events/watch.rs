@@ -4,7 +4,7 @@ use super::changes::{Change, HealthChanges, MapChanges, MapLook, OwnChanges};
 use super::follower::{Follower, MapState};
 use super::{Events, kind};
 use crate::admin::types::Health;
-use crate::admin::{is_of_failed, now_ns, status_of};
+use crate::admin::{Found, is_of_failed, now_ns, status_of};
 use crate::control::{ClusterStatus, ControlError, ControlHandle};
 use cluster::health::{self, Finding, Known, Looks};
 use std::collections::BTreeSet;
@@ -154,7 +154,9 @@ impl Watcher {
             true => self.control.pool_infos().await.unwrap_or_default(),
             false => Vec::new(),
         };
-        let status = status_of(cluster, &[], &pools, Some((seen.findings.clone(), seen.orders)));
+        // Only causes are told of.
+        let found = Found { findings: seen.findings.clone(), orders: seen.orders, ..Found::default() };
+        let status = status_of(cluster, &[], &pools, Some(found));
         let first = status.findings.first().filter(|_| status.health != Health::Healthy);
         let cause = first.map_or("", |finding| finding.cause.as_str());
         let found = match &mut seen.health {
