@@ -6,6 +6,7 @@
 
 need bench fio python3 || finish
 
+check "of what make bench-cluster measures each part is kept" python3 "$root/tools/bench_cluster/tests.py"
 start_demo --device-size 2G --volume a:128M --volume b:128M --volume small:1M
 
 # json FILE STATEMENTS: about what FILE holds, in Python.

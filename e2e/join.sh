@@ -42,7 +42,8 @@ for number in 1 2 3; do check "machine $number serves" serves $number; done
 export CAIRN_ADMIN=$(admin_of 1)
 check "three nodes are up" is 'assert [n["state"] for n in s] == ["up"] * 3, s' node ls
 check "the cluster is whole" until_it_is 30 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s' status
-"$cairn" volume create a --size 256M > /dev/null
+# What is foretold takes bytes for spread over all groups.
+"$cairn" volume create a --size 256M --placement spread > /dev/null
 check "a volume is written over IPv6" load --do_verify=1
 
 foretold() {
@@ -55,23 +56,29 @@ assert s['node'] == 4 and 70 <= s['groups'] <= 80 and s['bytes'] > 20 << 20 and 
 until_foretold() { local tries; for tries in $(seq 20); do foretold 2> /dev/null && return 0; sleep 1; done; foretold; }
 check "what a fourth would get is told" until_foretold
 check "and nothing is done" test ! -e "$work/m4"
-check "the fourth joins" machine 4 join
+"$cairn" device ls -o json > "$work/join.before"
+check "the fourth joins" machine 4 join -o json
+cp "$work/check.out" "$work/join.order"
 check "it is no fault that it was not started yet" is 'assert s["health"] == "healthy", s' status
 load --time_based --runtime=15 --rate_iops=1000 --do_verify=0 > "$work/fio.out" 2>&1 &
 fio_pid=$!
+date +%s.%N > "$work/join.at"
 start 4
 check "it serves" serves 4
 check "what is brought there is told" until_it_is 20 'd = [d for d in s["devices"] if d["node"] == "node-4"]
 assert d and d[0]["groups"] + d[0]["groups_coming"] > 0 and s["doing"], s' status
 check "it has its share, without any order" until_it_is 240 'assert all(71 <= d["groups"] <= 79 and d["groups_coming"] == 0 for d in s) and len(s) == 4, s' device ls
+check "so much, in so long" as_foretold join
 check "fio goes on all the time" wait "$fio_pid"
 check "what was written before is there" load --verify_only=1
 
 check "a node that holds copies is not removed" refused "drain" "$cairn" node rm node-1
-check "a node is drained" "$cairn" node drain node-1
+check "what was copied away is dropped" until_it_is 60 'assert sum(d["live_bytes"] for d in s) < 150 << 20, s' device ls
+check "a node is drained" order drain node drain node-1
 export CAIRN_ADMIN=$(admin_of 4)
 check "in the end nothing is on it" until_it_is 240 'n = [n for n in s if n["name"] == "node-1"]
 assert n[0]["groups"] == 0 and n[0]["state"] == "drained", s' node ls
+check "as much, in as long as was told" as_foretold drain
 check "while it runs it is not removed" refused "still runs" "$cairn" node rm node-1
 check "it is stopped" stop 1
 removed() { local tries; for tries in $(seq 30); do "$cairn" node rm node-1 && return 0; sleep 1; done; return 1; }

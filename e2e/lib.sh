@@ -7,6 +7,7 @@
 #   is ASSERTION COMMAND... of cairn's answer as JSON, s: holds now; until_it_is SECONDS ...: or within so many
 #   within SECONDS COMMAND... it succeeds within so many, tried again and again
 #   refused WHAT COMMAND... it fails, and says WHAT
+#   order NAME ARGUMENTS... a command that foretells what it moves and begins it; as_foretold NAME: when that has ended, it was so, by and large
 #   need NAME TOOL...       without one of the tools the proof NAME is skipped, which is a failure unless
 #                           CAIRN_ALLOW_SKIP (a list of names) names it
 #   finish                  prints the totals; the exit status is 1 if anything failed
@@ -14,6 +15,8 @@
 # Every script has a directory of its own and ends only the processes that it started.
 
 set -u
+# What is told beside the checks.
+exec 3>&1
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cairn=${CAIRN_BIN:-$root/target/release/cairn}
 # What only tests run is built as the unit tests are: with the release's optimisation across crates each of them takes minutes.
@@ -97,6 +100,17 @@ refused() {
     ! "$@" > "$work/refused.out" 2>&1 < /dev/null && grep -qF -- "$what" "$work/refused.out" && return 0
     cat "$work/refused.out"
     return 1
+}
+
+order() {
+    "$cairn" device ls -o json > "$work/$1.before" && date +%s.%N > "$work/$1.at" && "$cairn" "${@:2}" -o json > "$work/$1.order"
+}
+as_foretold() {
+    local told
+    told=$("$cairn" device ls -o json | python3 "$root/e2e/foretold.py" "$work/$1.before" "$work/$1.order" "$work/$1.at")
+    local status=$?
+    echo "      $1: $told" >&3
+    return $status
 }
 
 # field NAME FIELD: one field of `cairn volume info`.

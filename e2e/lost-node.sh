@@ -13,7 +13,9 @@ check "a fourth joins" machine 4 join
 start 4
 check "it serves" serves 4
 check "and has its share" until_it_is 120 'assert len(s) == 4 and all(71 <= d["groups"] <= 79 and d["groups_coming"] == 0 for d in s), s' device ls
-"$cairn" volume create a --size 256M --placement local:node-1 > /dev/null
+# What is foretold takes bytes for spread over all groups.
+"$cairn" volume create a --size 256M --placement spread > /dev/null
+check "it is served by a node that stays" "$cairn" volume move a node-1
 check "a volume is written" load --do_verify=1
 moves=$("$cairn" device ls -o json | python3 -c 'import json, sys; print(next(d["groups"] for d in json.load(sys.stdin) if d["node"] == "node-2"))')
 
@@ -35,11 +37,16 @@ not_begun() {
         is "assert [n['groups'] for n in s if n['name'] == '$1'] == [$2], s" node ls
 }
 check "that was all" not_begun node-2 "$moves"
-check "it is given up" is "$is_foretold
-assert s['begun'], s" node rm node-2 --lost
+check "it is given up" order lost node rm node-2 --lost
+check "as was told before" python3 -c "
+import json
+s = json.load(open('$work/lost.order'))
+$is_foretold
+assert s['begun'], s"
 check "status says that its copies are made anew" until_it_is 20 'd = [d for d in s["doing"] if d["kind"] == "lost"]
 assert d and d[0]["ends_at"] or all(g["groups"] == 0 for g in s["devices"] if g["node"] == "node-2"), s' status
 check "in the end nothing is said to be on it" until_it_is 120 'assert [n["groups"] for n in s if n["name"] == "node-2"] == [0], s' node ls
+check "so much was copied, in so long" as_foretold lost
 check "and status says to remove it" until_it_is 20 'd = [d for d in s["doing"] if d["kind"] == "lost"]
 assert d and d[0]["groups_left"] == 0 and d[0]["command"].startswith("cairn device rm "), s' status
 check "each group has three copies on the others" is 'assert {d["node"]: d["groups"] for d in s if d["node"] != "node-2"} == {f"node-{n}": 100 for n in (1, 3, 4)}, s' device ls
@@ -62,6 +69,7 @@ assert f and f[0]["severity"] == "stopped", s' status
 "$cairn" status | sed -n '/node-3 has not/,/run /s/^/      status: /p'
 check "it is not given up: groups are named that have no other copy" refused "no other member in sync" "$cairn" node rm node-3 --lost
 sed 's/^/      refused: /' "$work/refused.out"
+check "nor is its device" refused "no other member in sync" "$cairn" device rm "$work/m3.img" --lost
 check "nor in thought" refused "no other member in sync" "$cairn" node rm node-3 --lost --dry-run
 check "and nothing has begun" not_begun node-3 200
 check "what has other copies is served" load --verify_only=1

@@ -10,7 +10,8 @@
 #   start_member N; kill_member N   one member of it, of which there are $etcd_members (1, unless it was set before); kill -9, what it had stays
 #   load OPTIONS...         fio writes volume a at random, and compares
 #
-# NVMe and NBD ports are any, new at each start, unless nvme_ports and nbd_ports name some.
+# NVMe and NBD ports are any, new at each start, unless nvme_ports and nbd_ports name some. Nodes reach each other at ::1, unless peers_at
+# names another address for one; each has one core, unless machine_cores says more.
 
 # A port that nobody has, below those that the system deals out: until it is used no connection that somebody opens takes it.
 free_port() {
@@ -25,7 +26,7 @@ while True:
 print(port)'
 }
 
-declare -A node_pid etcd_pid nvme_ports nbd_ports
+declare -A node_pid etcd_pid nvme_ports nbd_ports peers_at
 end_all() {
     local pid
     for pid in "${node_pid[@]}" "${etcd_pid[@]}"; do kill -TERM "$pid" 2> /dev/null; done
@@ -37,7 +38,8 @@ trap end_all EXIT
 machine() {
     local number=$1; shift
     "$cairn" "$@" --etcd "$etcd" --listen ::1 --device "$work/m$number.img" --dir "$work/m$number" \
-        --nvme-port "${nvme_ports[$number]:-0}" --nbd-port "${nbd_ports[$number]:-0}" --admin-port 0 --peers-port "${peers[$number]}" --cores 1
+        --nvme-port "${nvme_ports[$number]:-0}" --nbd-port "${nbd_ports[$number]:-0}" --admin-port 0 --peers-port "${peers[$number]}" \
+        --cores "${machine_cores:-1}" ${peers_at[$number]:+--peers "${peers_at[$number]}"}
 }
 start() {
     : > "$work/ready$1"

@@ -1,4 +1,5 @@
-"""The figures of a cluster of processes: `make bench-cluster`. Tables in Markdown; all single results in out/bench-cluster.json.
+"""The figures of a cluster of processes: `make bench-cluster`. Tables in Markdown; all single results in out/bench-cluster.json, where
+each part has what was measured of it last (record.py).
 
     tools/bench-cluster.sh [PART...]       default: all, in this order
 
@@ -20,14 +21,16 @@ import sys
 import budget
 import flat
 import goals
+import record
 import recovery
 import throughput
 from clusters import PEER
-from machine import FAULTS, REPEATS, SECONDS, results, run, keep
+from machine import CAIRN, FAULTS, REPEATS, SECONDS, results, run, keep
 
 PARTS = ("failover", "throughput", "cairn", "goals", "flat", "budget", "recovery", "map")
 BY_NAME = ("cairn", "goals")
 MEDIA = os.environ.get("MEDIA", "memory disk").split()
+RECORD = "out/bench-cluster.json"
 
 
 def failover():
@@ -57,19 +60,22 @@ def main():
     print(f"{SECONDS:g} s for each point, {REPEATS} repeats, {os.cpu_count()} cores, Linux {os.uname().release}.")
     if {"throughput", "goals"} & set(wanted):
         print(run([sys.executable, PEER, "deps", "--install"], timeout=1800).splitlines()[0], file=sys.stderr)
-    try:
-        for part in wanted:
-            if part in ("throughput", "cairn"):
-                for media in MEDIA:
-                    throughput.measure(media, with_ceph=part == "throughput")
-            elif part == "goals":
-                for media in MEDIA:
-                    goals.measure(media)
-            else:
-                {"failover": failover, "flat": flat.measure, "budget": budget.measure, "recovery": recovery.measure, "map": big_map}[part]()
-    finally:
-        with open("out/bench-cluster.json", "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
+    rounds = int(os.environ.get("ROUNDS", "20"))
+    prints = record.fingerprint(CAIRN, seconds=SECONDS, repeats=REPEATS, rounds=rounds, media=MEDIA)
+    for part in wanted:
+        with record.recorded(RECORD, part, results, prints):
+            measure(part)
+
+
+def measure(part):
+    if part in ("throughput", "cairn"):
+        for media in MEDIA:
+            throughput.measure(media, with_ceph=part == "throughput")
+    elif part == "goals":
+        for media in MEDIA:
+            goals.measure(media)
+    else:
+        {"failover": failover, "flat": flat.measure, "budget": budget.measure, "recovery": recovery.measure, "map": big_map}[part]()
 
 
 main()

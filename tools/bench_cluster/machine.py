@@ -21,7 +21,7 @@ results = []
 
 
 def keep(what, **figures):
-    """Into out/bench-cluster.json."""
+    """Into out/bench-cluster.json, once the part has ended."""
     results.append({"what": what, "at": time.time(), **figures})
     return figures
 

@@ -68,7 +68,7 @@ fn text(report: &CheckReport) -> String {
 fn line(found: &CheckFinding) -> String {
     let mut line = format!("  group {}", found.group);
     if let Some(store) = &found.store {
-        line += &format!(", store {store}");
+        line += &format!(", {}", place(store, found.node.as_ref()));
     }
     match (&found.volumes[..], found.offset_bytes) {
         ([], None) => {}
@@ -77,9 +77,14 @@ fn line(found: &CheckFinding) -> String {
     }
     line += &format!(": {}", found.message);
     for copy in &found.copies {
-        line += &format!("\n    store {}: entry {}, digest {}", copy.store, copy.last_entry, copy.digest);
+        let place = place(&copy.store, copy.node.as_ref());
+        line += &format!("\n    {place}: entry {}, digest {}", copy.last_entry, copy.digest);
     }
     line + "\n"
+}
+
+fn place(store: &str, node: Option<&String>) -> String {
+    node.map_or_else(|| format!("store {store}"), |node| format!("store {store} of {node}"))
 }
 
 /// What to do about what was found, the worst first.
@@ -103,6 +108,7 @@ fn advice(report: &CheckReport) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use node::admin::check_types::CopyState;
 
     fn found(kind: &str) -> CheckFinding {
         CheckFinding {
@@ -112,6 +118,7 @@ mod tests {
             layer: Some(3),
             offset_bytes: Some(1 << 20),
             store: None,
+            node: None,
             copies: Vec::new(),
             message: "the copies are not the same".to_owned(),
         }
@@ -123,6 +130,16 @@ mod tests {
         report.findings = vec![found("not-compared"), found("differs")];
         assert!(text(&report).contains("  group 7, a b at byte 1048576: the copies are not the same\n"));
         assert!(!text(&report).contains("all copies agree") && advice(&report).starts_with("copies differ"));
+        let copy = |store: &str, node: Option<&str>| CopyState {
+            store: store.to_owned(),
+            node: node.map(str::to_owned),
+            last_entry: 5,
+            digest: "ab".to_owned(),
+        };
+        report.findings[1].copies = vec![copy("1f", Some("node-2")), copy("2f", None)];
+        assert!(
+            text(&report).contains("\n    store 1f of node-2: entry 5, digest ab\n    store 2f: entry 5, digest ab\n")
+        );
         report.findings.pop();
         assert!(advice(&report).starts_with("not all copies"));
         report = CheckReport { agree: true, ..CheckReport::default() };

@@ -7,9 +7,9 @@ use node::admin::event_types::Events;
 use node::admin::group_types::{ForceGroups, Forced, Group};
 use node::admin::pool_types::{ChangePool, CreatePool, PoolDetails};
 use node::admin::types::{
-    AddDevice, AllowHost, ChangeVolume, ChangedRange, CloneSnapshot, CreateSnapshot, CreateSnapshots, CreateVolume,
-    Device, ErrorBody, Hosts, MoveVolume, Moving, Node, RekeyVolume, RelocateVolume, RestoreVolume, Snapshot,
-    SnapshotOf, Status, TrashedVolume, UnlockVolume, Volume, VolumeLatency,
+    AddDevice, AddedDevice, AllowHost, ChangeVolume, ChangedRange, CloneSnapshot, CreateSnapshot, CreateSnapshots,
+    CreateVolume, Device, ErrorBody, Hosts, MoveVolume, Moving, Node, RekeyVolume, RelocateVolume, RestoreVolume,
+    Snapshot, SnapshotOf, Status, TrashedVolume, UnlockVolume, Volume, VolumeLatency,
 };
 use node::admin::upgrade_types::{FinishUpgrade, Upgrade};
 use node::volume_spec::SnapshotPath;
@@ -67,8 +67,9 @@ impl Client {
         self.read(self.agent.get(self.url("/v1/devices")).call())
     }
 
-    pub(crate) fn add_device(&self, path: &str) -> Result<Device, Failure> {
-        self.read(self.agent.post(self.url("/v1/devices")).send_json(AddDevice { path: path.to_owned() }))
+    /// Gives the node a device; or asks what it would get.
+    pub(crate) fn add_device(&self, path: &str, dry_run: bool) -> Result<AddedDevice, Failure> {
+        self.read(self.agent.post(self.url("/v1/devices")).send_json(AddDevice { path: path.to_owned(), dry_run }))
     }
 
     pub(crate) fn trash_volume(&self, name: &str) -> Result<TrashedVolume, Failure> {

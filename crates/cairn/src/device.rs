@@ -2,10 +2,10 @@
 
 use crate::Failure;
 use crate::client::Client;
-use crate::duty::duty_of;
+use crate::duty::{duty_of, moved};
 use crate::output::{Format, show, table};
 use crate::status::{percent, state_of};
-use node::admin::duty_types::Duty;
+use node::admin::duty_types::{Duty, Foretold};
 use node::admin::types::Device as DeviceInfo;
 use node::size::ByteSize;
 use runtime::Device;
@@ -55,10 +55,27 @@ pub(crate) fn list(client: &Client, format: Format) -> Result<(), Failure> {
     show(format, &client.devices()?, |devices| rows(devices))
 }
 
-pub(crate) fn add(client: &Client, path: &Path, format: Format) -> Result<(), Failure> {
+pub(crate) fn add(client: &Client, path: &Path, dry_run: bool, format: Format) -> Result<(), Failure> {
     // The node has another working directory.
     let path = std::path::absolute(path).map_err(Failure::of)?;
-    show(format, &client.add_device(&path.display().to_string())?, |device| rows(std::slice::from_ref(device)))
+    show(format, &client.add_device(&path.display().to_string(), dry_run)?, |added| {
+        rows(added.device.as_slice()) + &share(added.share.as_ref(), dry_run)
+    })
+}
+
+fn share(share: Option<&Foretold>, dry_run: bool) -> String {
+    let told = match share {
+        None => {
+            "nothing is copied there as long as a pool's copies have no place: `cairn status` says why\n".to_owned()
+        }
+        Some(share) if share.groups == 0 => "nothing is copied there: what is new uses it\n".to_owned(),
+        Some(share) => moved(share),
+    };
+    told + match (dry_run, share) {
+        (true, _) => "nothing was begun: say it without --dry-run\n",
+        (false, Some(share)) if share.groups > 0 => "it has begun: `cairn status` says how far it is\n",
+        (false, _) => "",
+    }
 }
 
 fn rows(devices: &[DeviceInfo]) -> String {

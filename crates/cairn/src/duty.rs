@@ -39,7 +39,8 @@ fn order(client: &Client, order: &DutyOrder, format: Format) -> Result<(), Failu
     show(format, &client.order(order)?, |told| text(order, told))
 }
 
-fn text(order: &DutyOrder, told: &Foretold) -> String {
+/// What is copied, to and from where, and how long that takes.
+pub(crate) fn moved(told: &Foretold) -> String {
     let size = |bytes: u64| ByteSize(bytes).rounded();
     let mut text = format!(
         "{} placement groups get another member, about {} in about {} s ({} a second to each device, assumed)\n",
@@ -53,6 +54,11 @@ fn text(order: &DutyOrder, told: &Foretold) -> String {
     text.extend(told.gets.iter().map(|of| line("gets", of)));
     text +=
         &format!("  {} groups are led from elsewhere, {} tables get another home\n", told.led_elsewhere, told.homes);
+    text
+}
+
+fn text(order: &DutyOrder, told: &Foretold) -> String {
+    let mut text = moved(told);
     let subject = &order.subject;
     text += &match (told.begun, order.action) {
         (false, _) => "nothing was begun: say it without --dry-run\n".to_owned(),

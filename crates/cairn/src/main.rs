@@ -109,7 +109,7 @@ fn run(request: Request) -> Result<(), Failure> {
         Command::Host(command) => host::run(&client()?, command, format),
         Command::Device(DeviceCommand::Format { path, force }) => format::run(&path, force, format),
         Command::Device(DeviceCommand::Check { path, repair }) => device::check(&path, repair, format),
-        Command::Device(DeviceCommand::Add { path }) => device::add(&client()?, &path, format),
+        Command::Device(DeviceCommand::Add { path, dry_run }) => device::add(&client()?, &path, dry_run, format),
         Command::Device(DeviceCommand::Ls) => device::list(&client()?, format),
         Command::Device(command) => duty::device(&client()?, command, format),
         Command::Trash(command) => trash::run(&client()?, command, format),

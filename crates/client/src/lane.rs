@@ -10,6 +10,7 @@
 //! No lock and no allocation per request. A system call is made only for a side that sleeps.
 
 use crate::ring::Ring;
+use runtime::futex;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -141,16 +142,7 @@ impl Lane {
         self.waits.store(ON_WORD, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if self.completions.is_empty() {
-            let time = timeout.map(|time| libc::timespec {
-                tv_sec: time.as_secs().min(i64::MAX as u64) as libc::time_t,
-                tv_nsec: time.subsec_nanos().into(),
-            });
-            let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-            // SAFETY: the word and the time live through the call.
-            unsafe {
-                let flags = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-                libc::syscall(libc::SYS_futex, self.waits.as_ptr(), flags, ON_WORD, time);
-            }
+            futex::sleep_on(&self.waits, ON_WORD, timeout);
         }
         self.waits.store(NOT, Ordering::SeqCst);
     }
@@ -211,13 +203,7 @@ impl Lane {
             return;
         }
         match self.waits.swap(NOT, Ordering::SeqCst) {
-            ON_WORD => {
-                // SAFETY: the word lives through the call.
-                unsafe {
-                    let flags = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-                    libc::syscall(libc::SYS_futex, self.waits.as_ptr(), flags, 1);
-                }
-            }
+            ON_WORD => futex::wake(&self.waits, 1),
             BY_DESCRIPTOR => {
                 let one = 1u64.to_ne_bytes();
                 // SAFETY: pointer and length are of `one`. A full counter is readable already.

@@ -73,7 +73,7 @@ pub enum Request {
     /// Something about pools, or where volumes are to lie.
     Pools(PoolRequest),
     /// Whether the node would take this device.
-    CheckDevice(PathBuf, Answer<()>),
+    CheckDevice(PathBuf, Answer<Option<Decided>>),
     /// Take it.
     AddDevice(PathBuf, Answer<()>),
     /// What a request about nodes and devices would do, and unless that is all that is asked: begin it.
@@ -521,8 +521,9 @@ impl ControlHandle {
         self.ask(|reply| Request::Snapshots(SnapshotRequest::Usage(reply))).await?
     }
 
-    /// Whether the node would take this device: nothing is changed.
-    pub async fn check_device(&self, path: PathBuf) -> Result<(), ControlError> {
+    /// Whether the node would take this device, and what would be copied there; `None`: nothing, as long as something stands
+    /// against it, which the log says. Nothing is changed.
+    pub async fn check_device(&self, path: PathBuf) -> Result<Option<Decided>, ControlError> {
         self.ask(|reply| Request::CheckDevice(path, reply)).await?
     }
 

@@ -406,7 +406,15 @@ impl LocalNode {
                 }
                 Request::CheckDevice(path, reply) => {
                     let assembly = self.assembly.clone();
-                    runtime::spawn(async move { tell_start(reply, assembly.check_device(&path).await) });
+                    runtime::spawn(async move {
+                        let foretold = match assembly.check_device(&path).await {
+                            Ok(device) => Ok(assembly.foretell_device(device).await.map_err(|error| {
+                                log::warn!("device {} would get nothing yet: {error}", path.display());
+                            })),
+                            Err(error) => Err(error),
+                        };
+                        tell_start(reply, foretold.map(Result::ok));
+                    });
                 }
                 Request::AddDevice(path, reply) => {
                     let assembly = self.assembly.clone();
@@ -508,7 +516,7 @@ fn upgrade_error(error: UpgradeError) -> ControlError {
     }
 }
 
-fn tell_start(reply: Answer<()>, outcome: Result<(), volume::StartError>) {
+fn tell_start<T>(reply: Answer<T>, outcome: Result<T, volume::StartError>) {
     use volume::StartError::{CoreEnded, Map};
     let _ = reply.send(outcome.map_err(|error| match error {
         Map(_) | CoreEnded => ControlError::Unavailable(error.to_string()),

@@ -30,6 +30,7 @@ pub mod buf;
 pub mod channel;
 mod core;
 mod device;
+pub mod futex;
 mod net;
 pub mod sim;
 mod task;

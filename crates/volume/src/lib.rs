@@ -62,7 +62,7 @@ pub use coding::{
 pub use forward::{Attached, fuzz as fuzz_forwards};
 pub use hold::Held;
 pub use limit::Cost;
-pub use replication::node::SpokenCounts;
+pub use replication::node::{PeerTraffic, SpokenCounts};
 pub use replication::wire::ClusterKey;
 pub use snapshot::SnapshotInfo;
 pub use status::{BlockExtent, MARKS_MAX, SnapshotMark};

@@ -314,32 +314,28 @@ impl Runner<'_> {
             let queued = Box::pin(self.write_there(offset, bytes, hold)).await;
             return all_of(queued, hold).await;
         }
-        let (mut at, mut queued) = (offset, Ok(()));
-        while at < end && queued.is_ok() {
-            let cut = end.min((at / unit + 1) * unit);
-            let piece = bytes.slice((at - offset) as usize..(cut - offset) as usize);
+        let mut queued = Ok(());
+        for (at, piece) in cut_at(unit, offset, bytes) {
             queued = self.write_piece(at, piece, hold).await;
             if mutant(Mutant::UntornSplit) && queued.is_ok() {
                 // Entries that are queued at once mostly share a record, and are all or nothing by that.
                 queued = hold.wait_committed().await.map_err(Failed::Group);
             }
-            at = cut;
+            if queued.is_err() {
+                break;
+            }
         }
         all_of(queued, hold).await
     }
 
     /// Queues bytes of several pieces at who leads elsewhere: in one request.
     async fn write_there(&self, offset: u32, bytes: &SharedBuf, hold: &mut Admitted) -> Result<(), Failed> {
-        let end = offset + bytes.len() as u32;
-        let (mut at, mut pieces, mut are_whole) = (offset, Vec::new(), true);
-        while at < end {
-            let cut = end.min((at / UNTORN_BYTES + 1) * UNTORN_BYTES);
-            let piece = bytes.slice((at - offset) as usize..(cut - offset) as usize);
+        let (mut pieces, mut are_whole) = (Vec::new(), true);
+        for (at, piece) in cut_at(UNTORN_BYTES, offset, bytes) {
             if let Some((piece, is_whole)) = self.piece(at, piece, hold).await? {
                 pieces.push(piece);
                 are_whole &= is_whole;
             }
-            at = cut;
         }
         if pieces.is_empty() {
             return Ok(());
@@ -480,6 +476,14 @@ impl Runner<'_> {
             Err(error) => Ok(Done::NotCompared(error)),
         }
     }
+}
+
+/// Bytes at an offset, cut at the multiples of `unit`, each piece with its own offset.
+fn cut_at(unit: u32, offset: u32, bytes: &SharedBuf) -> impl Iterator<Item = (u32, SharedBuf)> {
+    let end = offset + bytes.len() as u32;
+    let next = move |at: u32| end.min((at / unit + 1) * unit);
+    let starts = std::iter::successors(Some(offset), move |&at| Some(next(at))).take_while(move |&at| at < end);
+    starts.map(move |at| (at, bytes.slice((at - offset) as usize..(next(at) - offset) as usize)))
 }
 
 /// What came of an attempt, when all that it queued has an outcome, also after an error: nothing overlapping may start before.

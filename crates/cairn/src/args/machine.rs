@@ -81,6 +81,9 @@ pub(crate) enum DeviceCommand {
     Add {
         /// Where the node finds it
         path: PathBuf,
+        /// Only say what it would get
+        #[arg(long)]
+        dry_run: bool,
     },
     /// List the devices of the cluster
     Ls,

@@ -387,7 +387,7 @@ fn replace_device(lab: &Lab) -> Result<(), Failure> {
     let name = |path: &std::path::Path| path.display().to_string();
     let at_node = lab.client(VICTIM);
     super::lab::wait_until("the node takes another device", super::lab::START_MAX, || {
-        at_node.add_device(&name(&new)).is_ok()
+        at_node.add_device(&name(&new), false).is_ok()
     })?;
     let (subject, with) = (name(&old), Some(name(&new)));
     let order = DutyOrder { subject, action: DutyAction::Replace, with, minutes: None, dry_run: false };

@@ -4,7 +4,7 @@ use super::{Followed, is_done};
 use crate::catalog::CatalogError;
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::placement::duty::{Forecast, RecordChange, Refusal, Request, Subject, View, foretell};
-use crate::records::{DeviceDuty, DevicePlaceRecord, DutiesRecord, keys};
+use crate::records::{DeviceDuty, DevicePlaceRecord, DeviceRecord, DeviceState, DutiesRecord, keys};
 use crate::typed::encode;
 use types::{Mutant, StoreId, mutant};
 
@@ -45,6 +45,19 @@ pub async fn foretold(map: &dyn MapStore, request: &Request) -> Result<Decided, 
     let mut known = Followed::of(&map.list("").await.map_err(CatalogError::from)?);
     let before = known.view().map_err(DutyError::Unreadable)?.clone();
     let forecast = foretell(&before, request)?;
+    Ok(Decided { forecast, before })
+}
+
+/// What a device would get that is not in the map yet.
+///
+/// # Errors
+/// Why it would get nothing.
+pub async fn foretold_device(map: &dyn MapStore, device: DeviceRecord) -> Result<Decided, DutyError> {
+    let mut known = Followed::of(&map.list("").await.map_err(CatalogError::from)?);
+    let mut before = known.view().map_err(DutyError::Unreadable)?.clone();
+    let store = device.store;
+    before.devices.insert(store, DeviceRecord { state: DeviceState::Active, ..device });
+    let forecast = foretell(&before, &Request::Add { store, class: String::new(), weight: None })?;
     Ok(Decided { forecast, before })
 }
 

@@ -14,7 +14,7 @@ mod followed;
 mod reign;
 mod standing;
 
-pub use decisions::{Decided, DutyError, decide, foretold};
+pub use decisions::{Decided, DutyError, decide, foretold, foretold_device};
 pub use followed::{Followed, Heard};
 pub use reign::{GIVE_UP_AFTER, HISTORY_KEPT, Reigning, Turned};
 pub use standing::{ClusterStanding, DeviceStanding, NodeStanding};

@@ -1,7 +1,9 @@
 //! The routes about the comparison of copies.
 
 use super::check_types::{BeginCheck, CheckFinding, CheckReport, CopyState};
+use super::duties::node_name;
 use super::error::ApiError;
+use super::health::Look;
 use super::server::Shared;
 use super::types::ErrorBody;
 use crate::events::kind;
@@ -9,6 +11,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
+use cluster::control::ClusterStanding;
 use types::{BLOCK_BYTES, CHUNK_BYTES};
 use volume::{Check, CheckFault};
 
@@ -49,7 +52,26 @@ pub(super) async fn last_check(State(admin): Shared) -> Result<Json<CheckReport>
             "begin with `cairn check`",
         )
     };
-    last.map(|check| Json(report(&check))).ok_or_else(none)
+    let last = last.ok_or_else(none)?;
+    let mut report = report(&last);
+    if !report.findings.is_empty()
+        && let Ok(look) = Look::take(&admin, None).await
+    {
+        name_nodes(&mut report, &look.known.standing);
+    }
+    Ok(Json(report))
+}
+
+/// On which node each copy is, as far as that is known.
+fn name_nodes(report: &mut CheckReport, cluster: &ClusterStanding) {
+    let node_of = |store: &str| {
+        let device = cluster.devices.iter().find(|device| device.store.to_string() == store);
+        device.map(|device| node_name(device.node))
+    };
+    for found in &mut report.findings {
+        found.node = found.store.as_deref().and_then(node_of);
+        found.copies.iter_mut().for_each(|copy| copy.node = node_of(&copy.store));
+    }
 }
 
 fn report(check: &Check) -> CheckReport {
@@ -81,6 +103,7 @@ fn finding(found: &volume::CheckFinding) -> CheckFinding {
     };
     let state = |(store, last_entry, digest): &(types::StoreId, u64, u128)| CopyState {
         store: store.to_string(),
+        node: None,
         last_entry: *last_entry,
         digest: format!("{digest:032x}"),
     };
@@ -91,6 +114,7 @@ fn finding(found: &volume::CheckFinding) -> CheckFinding {
         layer: found.leaf.map(|(layer, _)| layer.0),
         offset_bytes: found.leaf.map(|(_, chunk)| u64::from(chunk.0) * CHUNK_BYTES),
         store: found.store.map(|store| store.to_string()),
+        node: None,
         copies: copies.iter().map(state).collect(),
         message,
     }

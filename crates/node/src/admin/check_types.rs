@@ -55,6 +55,9 @@ pub struct CheckFinding {
     pub offset_bytes: Option<u64>,
     /// The store whose copy it is, if it is one.
     pub store: Option<String>,
+    /// On which node that is, if it is known.
+    #[serde(default)]
+    pub node: Option<String>,
     /// Of those that differ: what each has.
     pub copies: Vec<CopyState>,
     /// In words.
@@ -66,6 +69,9 @@ pub struct CheckFinding {
 pub struct CopyState {
     /// Its store.
     pub store: String,
+    /// On which node, if that is known.
+    #[serde(default)]
+    pub node: Option<String>,
     /// The last entry of the group's log in it.
     pub last_entry: u64,
     /// Of its contents.

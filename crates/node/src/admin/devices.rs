@@ -4,7 +4,7 @@ use super::elsewhere;
 use super::error::ApiError;
 use super::health::Look;
 use super::server::{Admin, Shared};
-use super::types::{AddDevice, Device, ErrorBody};
+use super::types::{AddDevice, AddedDevice, Device, ErrorBody, ForgetDevice};
 use super::view;
 use crate::config::{self, ConfigError};
 use crate::control::ControlError;
@@ -42,22 +42,26 @@ async fn change_file<T: Send + 'static>(
 }
 
 /// Gives a formatted device to the node: it is named in the node's file, so that the next start knows it, and volumes
-/// that are made from now on use it.
+/// that are made from now on use it. What is copied there is told, with `dry_run` only that.
 #[utoipa::path(post, path = "/v1/devices", request_body = AddDevice, responses(
-    (status = 201, body = Device), (status = 400, body = ErrorBody), (status = 422, body = ErrorBody),
+    (status = 200, body = AddedDevice, description = "only asked"), (status = 201, body = AddedDevice), (status = 400, body = ErrorBody), (status = 422, body = ErrorBody),
     (status = 503, body = ErrorBody)))]
 pub(super) async fn add_device(
     State(admin): Shared,
     body: Result<Json<AddDevice>, JsonRejection>,
-) -> Result<(StatusCode, Json<Device>), ApiError> {
-    let Json(AddDevice { path }) = body?;
+) -> Result<(StatusCode, Json<AddedDevice>), ApiError> {
+    let Json(AddDevice { path, dry_run }) = body?;
     let path = PathBuf::from(path);
     if !path.is_absolute() {
         let what = format!("{} is no absolute path: write where the node finds it, from / on", path.display());
         return Err(ControlError::Refused(what).into());
     }
     let _alone = ADDING.lock().await;
-    admin.control.check_device(path.clone()).await?;
+    let decided = admin.control.check_device(path.clone()).await?;
+    let share = decided.map(|decided| super::duties::foretold(&decided, !dry_run));
+    if dry_run {
+        return Ok((StatusCode::OK, Json(AddedDevice { device: None, share })));
+    }
     // First the file: a device that volumes are on must be there after the next start.
     let (file, named) = (admin.config_path.clone(), path.clone());
     let before = change_file(move || config::append_device(&file, &named)).await?;
@@ -72,7 +76,8 @@ pub(super) async fn add_device(
     let devices = admin.control.status().await?.node.devices;
     let added = devices.iter().find(|device| device.path == path).map(view::device);
     let gone = || ControlError::Unavailable("the device was added and is not listed: look at `cairn status`".into());
-    Ok((StatusCode::CREATED, Json(added.ok_or_else(gone)?)))
+    let device = Some(added.ok_or_else(gone)?);
+    Ok((StatusCode::CREATED, Json(AddedDevice { device, share })))
 }
 
 /// A device is in the cluster no more: its node's file does not name it from now on, so that the next start does without it.
@@ -83,7 +88,7 @@ pub(super) async fn forget(admin: &Arc<Admin>, node: NodeId, path: &str) {
             forget_in(file, path.into()).await.map_err(|error| error.to_string())
         }
         false => {
-            let body = serde_json::to_vec(&AddDevice { path: path.to_owned() }).unwrap_or_default();
+            let body = serde_json::to_vec(&ForgetDevice { path: path.to_owned() }).unwrap_or_default();
             elsewhere::have(admin, node, "/v1/devices/forget", &body).await
         }
     };
@@ -98,14 +103,14 @@ async fn forget_in(file: PathBuf, path: PathBuf) -> Result<(), ControlError> {
 }
 
 /// Takes a device that is in the cluster no more out of this node's file: asked by other nodes.
-#[utoipa::path(post, path = "/v1/devices/forget", request_body = AddDevice, responses(
+#[utoipa::path(post, path = "/v1/devices/forget", request_body = ForgetDevice, responses(
     (status = 204, description = "the file does not name it"), (status = 400, body = ErrorBody), (status = 422, body = ErrorBody),
     (status = 503, body = ErrorBody)))]
 pub(super) async fn forget_device(
     State(admin): Shared,
-    body: Result<Json<AddDevice>, JsonRejection>,
+    body: Result<Json<ForgetDevice>, JsonRejection>,
 ) -> Result<StatusCode, ApiError> {
-    let Json(AddDevice { path }) = body?;
+    let Json(ForgetDevice { path }) = body?;
     let known = Look::take(&admin, None).await?.known.standing;
     if known.devices.iter().any(|device| admin.control.is_here(device.node) && device.path == path) {
         let what = format!("{path} is a device of the cluster: remove it first, with `cairn device rm {path}`");

@@ -140,7 +140,8 @@ fn subject_of(name: &str, cluster: &ClusterStanding) -> Result<Subject, ApiError
     }
 }
 
-fn foretold(decided: &Decided, begun: bool) -> Foretold {
+/// What was decided, or would be, as it is told.
+pub(super) fn foretold(decided: &Decided, begun: bool) -> Foretold {
     let Decided { forecast, before } = decided;
     let told = |of: &BTreeMap<StoreId, u64>| {
         let one = |(store, bytes): (&StoreId, &u64)| {

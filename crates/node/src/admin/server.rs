@@ -25,10 +25,10 @@ use super::pool_types::{ChangePool, CreatePool, FailureDomain, Placement, PoolDe
 use super::pools;
 use super::snapshots;
 use super::types::{
-    AddDevice, AllowHost, Capacity, ChangeLimits, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
-    CreateSnapshot, CreateSnapshots, CreateVolume, Device, ErrorBody, ErrorDetail, Health, Hosts, Limits, MoveVolume,
-    Moving, MovingState, Node, NodeState, OperationLatency, RekeyVolume, RelocateVolume, RestoreVolume, Secret,
-    SecretKind, SlowIo, Snapshot, SnapshotOf, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume,
+    AddDevice, AddedDevice, AllowHost, Capacity, ChangeLimits, ChangeVolume, ChangedRange, CloneSnapshot, Compression,
+    CreateSnapshot, CreateSnapshots, CreateVolume, Device, ErrorBody, ErrorDetail, ForgetDevice, Health, Hosts, Limits,
+    MoveVolume, Moving, MovingState, Node, NodeState, OperationLatency, RekeyVolume, RelocateVolume, RestoreVolume,
+    Secret, SecretKind, SlowIo, Snapshot, SnapshotOf, StageTimes, Status, TrashedVolume, UnlockVolume, Usage, Volume,
     VolumeLatency,
 };
 use super::upgrade;
@@ -235,6 +235,8 @@ pub(super) fn name_of(path: NamePath) -> Result<VolumeName, ApiError> {
         Health,
         Device,
         AddDevice,
+        AddedDevice,
+        ForgetDevice,
         BeginCheck,
         CheckReport,
         CheckFinding,

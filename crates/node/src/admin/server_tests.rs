@@ -186,7 +186,9 @@ async fn control_core(mut requests: CrossReceiver<Request>) {
             Request::Keys(request) => keys.answer(request, &mut volumes),
             Request::CheckDevice(path, reply) => {
                 let is_blank = path.ends_with("blank");
-                let _ = reply.send(if is_blank { Err(ControlError::Refused("blank".to_owned())) } else { Ok(()) });
+                let refused = || ControlError::Refused("blank".to_owned());
+                let _ =
+                    reply.send(if is_blank { Err(refused()) } else { Ok(Some(cluster::control::Decided::default())) });
             }
             Request::AddDevice(path, reply) => {
                 devices.push(DeviceStatus { path, ..DeviceStatus::default() });
@@ -284,9 +286,12 @@ fn a_device_is_named_in_the_nodes_file_before_it_is_added() {
             let (found, answer) = ask(at, "POST", "/v1/devices", Some(json!({"path": path}))).await;
             assert_eq!(found, status, "{path}: {answer}");
         }
-        assert_eq!(read(), before, "nothing is named that is refused");
+        let asked = json!({"path": "/dev/b", "dry_run": true});
+        let (status, answer) = ask(at, "POST", "/v1/devices", Some(asked)).await;
+        assert_eq!((status, &answer["path"], &answer["share"]["begun"]), (200, &Value::Null, &json!(false)));
+        assert_eq!(read(), before, "nothing is named that is refused, or only asked about");
         let (status, device) = ask(at, "POST", "/v1/devices", Some(json!({"path": "/dev/b"}))).await;
-        assert_eq!((status, &device["path"]), (201, &json!("/dev/b")));
+        assert_eq!((status, &device["path"], &device["share"]["begun"]), (201, &json!("/dev/b"), &json!(true)));
         assert!(read().starts_with(&before) && read().contains("path = \"/dev/b\""), "{}", read());
         let (status, devices) = ask(at, "GET", "/v1/devices", None).await;
         assert_eq!((status, devices.as_array().map(Vec::len)), (200, Some(1)));

@@ -1,6 +1,6 @@
 //! What the admin API says and takes, as JSON. The CLI uses these very types.
 
-use super::duty_types::Duty;
+use super::duty_types::{Duty, Foretold};
 use super::health_types::{AtRisk, Doing, Finding};
 use super::pool_types::{Placement, PoolDetails};
 use crate::secret::{from_hex, to_hex};
@@ -696,6 +696,28 @@ pub struct Capacity {
 #[serde(deny_unknown_fields)]
 pub struct AddDevice {
     /// Where the node finds it: an absolute path of a formatted block device or file.
+    pub path: String,
+    /// Only say what it would get.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+/// A device that was added, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AddedDevice {
+    /// The device; not there if it was only asked what it would get.
+    #[serde(flatten)]
+    pub device: Option<Device>,
+    /// What is copied there; not there as long as something stands against that, which the node's log says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Foretold>,
+}
+
+/// A device that has left the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetDevice {
+    /// Where the node's file says it is.
     pub path: String,
 }
 

@@ -3,7 +3,7 @@
 use super::Scrape;
 use super::family::Families;
 use crate::admin::types::Health;
-use volume::{DeviceStatus, Encryption, VolumeUsage};
+use volume::{DeviceStatus, Encryption, PeerTraffic, VolumeUsage};
 
 pub(super) fn tell(scrape: &Scrape, families: &mut Families) {
     let Scrape { status, .. } = scrape;
@@ -42,8 +42,36 @@ pub(super) fn tell(scrape: &Scrape, families: &mut Families) {
         tell(&[("what", "frames-received")], spoken.received as f64);
         tell(&[("what", "fields-received")], spoken.fields_received as f64);
     });
+    peers(scrape, families);
     devices(scrape, families);
     volumes(scrape, families);
+}
+
+/// What goes on between this node and each one of the cluster.
+fn peers(scrape: &Scrape, families: &mut Families) {
+    let each = |of: &mut dyn FnMut(&str, &str, &PeerTraffic)| {
+        for ((node, peer), its) in &scrape.node.peers {
+            of(&format!("node-{node}"), &format!("node-{peer}"), its);
+        }
+    };
+    let help =
+        "Connections with another node. More than pairs of cores: some are left over, and closed after a minute.";
+    families.gauge("cairn_peer_connections", help, |tell| {
+        each(&mut |node, peer, its| tell(&[("node", node), ("peer", peer)], its.connections.into()));
+    });
+    families.gauge(
+        "cairn_peer_core_pairs",
+        "Pairs of a core here and one of another node that have a connection.",
+        |tell| {
+            each(&mut |node, peer, its| tell(&[("node", node), ("peer", peer)], its.core_pairs.into()));
+        },
+    );
+    families.counter("cairn_peer_beats_total", "Beats to another node: sent, and answered by it.", |tell| {
+        each(&mut |node, peer, its| {
+            tell(&[("node", node), ("peer", peer), ("what", "sent")], its.beats_sent as f64);
+            tell(&[("node", node), ("peer", peer), ("what", "answered")], its.beats_answered as f64);
+        });
+    });
 }
 
 fn flag(is_set: bool) -> f64 {

@@ -3,7 +3,7 @@ use crate::admin::types::Health;
 use crate::testing::pool;
 use std::path::PathBuf;
 use types::{ClusterId, LayerId, StoreId};
-use volume::{DeviceStatus, Encryption, HostAccess};
+use volume::{DeviceStatus, Encryption, HostAccess, PeerTraffic};
 
 fn scrape() -> Scrape {
     let device = DeviceStatus {
@@ -14,7 +14,9 @@ fn scrape() -> Scrape {
         throttling: true,
         ..DeviceStatus::default()
     };
-    let node = NodeStatus { devices: vec![device], groups_total: 2, groups_serving: 1, ..NodeStatus::default() };
+    let its = PeerTraffic { connections: 3, core_pairs: 2, beats_sent: 9, beats_answered: 8 };
+    let peers = BTreeMap::from([((types::NodeId(1), types::NodeId(2)), its)]);
+    let node = NodeStatus { devices: vec![device], groups_total: 2, groups_serving: 1, peers, ..NodeStatus::default() };
     let info = VolumeInfo {
         id: VolumeId(1),
         name: "v".into(),
@@ -50,6 +52,9 @@ fn what_the_node_says_is_told_under_its_names() {
     has(r#"cairn_health{state="unavailable"} 1"#);
     has(r#"cairn_health{state="healthy"} 0"#);
     has("cairn_groups_serving 1");
+    has(r#"cairn_peer_connections{node="node-1",peer="node-2"} 3"#);
+    has(r#"cairn_peer_core_pairs{node="node-1",peer="node-2"} 2"#);
+    has(r#"cairn_peer_beats_total{node="node-1",peer="node-2",what="answered"} 8"#);
     has(r#"cairn_volume_unique_bytes{volume="v"} 4096"#);
     has(r#"cairn_volume_locked{volume="v"} 1"#);
     has(r#"cairn_volume_operations_total{volume="v",operation="write"} 0"#);

@@ -117,6 +117,7 @@ impl CoreGroups {
 
     /// Another node has answered a beat: all cores of this one hear of it.
     pub(super) fn answered(self: &Rc<Self>, node: NodeId, answer: BeatAnswer) {
+        self.beats.borrow_mut().entry(node).or_default().1 += 1;
         let answer = Arc::new(answer);
         for core in 0..self.shared.lines.len() as u16 {
             let answer = answer.clone();
@@ -173,6 +174,7 @@ impl CoreGroups {
         for node in self.nodes() {
             let Some(link) = self.link(node, 0) else { continue };
             link.push_node(&message);
+            self.beats.borrow_mut().entry(node).or_default().0 += 1;
             if rehearses && link.may_send(Kind::Rehearsed) {
                 let count = spoken.sent.fetch_add(1, Relaxed) + 1;
                 link.push_node(&NodeMessage::Rehearsed(Rehearsed { count }));

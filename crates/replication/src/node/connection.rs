@@ -1,4 +1,7 @@
 //! A core's connections to the cores of other nodes: made when there is something to say, served to their end.
+//!
+//! Two cores that begin to talk at the same time make two. Both then say what they have to say over the one that the lower of them
+//! has made, or made last; on the other nothing comes any more, and it is closed.
 
 use super::CoreGroups;
 use super::hello::{HELLO_PATIENCE, introduce};
@@ -23,7 +26,7 @@ impl CoreGroups {
             return Some(link.clone());
         }
         let address = *self.addresses.borrow().get(&node)?;
-        let link = Rc::new(Link::new(node, core));
+        let link = Rc::new(Link::dialled(node, core));
         self.links.borrow_mut().insert((node, core), link.clone());
         runtime::spawn(dial(self.clone(), link.clone(), address));
         Some(link)
@@ -52,9 +55,7 @@ impl CoreGroups {
             return;
         }
         self.looked_at_links.set(at);
-        let mut links = self.links.borrow().values().cloned().collect::<Vec<_>>();
-        links.sort_unstable_by_key(|link| (link.node, link.core));
-        links.iter().for_each(|link| link.look(at, self.shared.timing.silent));
+        self.all_links().iter().for_each(|link| link.look(at, self.shared.timing.silent));
     }
 
     pub(super) fn nodes(&self) -> Vec<NodeId> {
@@ -65,9 +66,16 @@ impl CoreGroups {
 
     /// Ends the connections to a node.
     pub(super) fn close_links(&self, node: NodeId) {
-        let mut links: Vec<_> = self.links.borrow().values().filter(|link| link.node == node).cloned().collect();
-        links.sort_unstable_by_key(|link| link.core);
-        links.iter().for_each(|link| link.close());
+        let links = self.all_links();
+        links.iter().filter(|link| link.node == node).for_each(|link| link.close());
+    }
+
+    /// Those that are used and those that were, in an order that is always the same.
+    pub(super) fn all_links(&self) -> Vec<Rc<Link>> {
+        let mut links: Vec<_> = self.links.borrow().values().cloned().collect();
+        links.sort_unstable_by_key(|link| (link.node, link.core));
+        links.extend(self.links_left.borrow().iter().cloned());
+        links
     }
 
     /// A connection that another node made, and that is meant for this core.
@@ -79,12 +87,18 @@ impl CoreGroups {
     ) {
         let link = Rc::new(Link::new(node, core));
         link.set_stream(&stream, agreed);
-        // It serves for answers where there is no other.
-        let mut links = self.links.borrow_mut();
-        if links.get(&(node, core)).is_none_or(|known| known.is_closed()) {
-            links.insert((node, core), link.clone());
+        // The other side comes to the same: this one is used if there is no other, or whoever made it is the lower of both.
+        let known = self.links.borrow().get(&(node, core)).filter(|known| !known.is_closed()).cloned();
+        let is_left = known.as_ref().is_some_and(|known| {
+            let (this, other) = ((self.shared.node, self.core), (node, core));
+            this < other && known.is_dialled || this == other
+        });
+        if is_left {
+            self.links_left.borrow_mut().push(link.clone());
+        } else {
+            self.links.borrow_mut().insert((node, core), link.clone());
+            self.links_left.borrow_mut().extend(known);
         }
-        drop(links);
         runtime::spawn(serve(self.clone(), link, (stream, rest), agreed));
     }
 
@@ -94,7 +108,13 @@ impl CoreGroups {
         let mut links = self.links.borrow_mut();
         if links.get(&(link.node, link.core)).is_some_and(|known| Rc::ptr_eq(known, link)) {
             links.remove(&(link.node, link.core));
+            // The other side may have come through where this one has not.
+            let left = self.links_left.borrow();
+            let other = left.iter().rfind(|left| (left.node, left.core) == (link.node, link.core) && !left.is_closed());
+            other.map(|other| links.insert((other.node, other.core), other.clone()));
         }
+        let is_used = |left: &Rc<Link>| links.get(&(left.node, left.core)).is_some_and(|used| Rc::ptr_eq(used, left));
+        self.links_left.borrow_mut().retain(|left| !Rc::ptr_eq(left, link) && !is_used(left));
     }
 }
 
@@ -118,6 +138,7 @@ async fn dial(core: Rc<CoreGroups>, link: Rc<Link>, address: SocketAddr) {
 
 /// Sends and receives on a connection, to its end.
 async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, (stream, rest): (TcpStream, SharedBuf), agreed: Agreed) {
+    core.shared.count_connection((link.node, core.core, link.core), true);
     let (sender, of_sender, of_link) = (core.clone(), stream.clone(), link.clone());
     runtime::spawn(async move {
         let patience = sender.shared.timing.send;
@@ -143,4 +164,5 @@ async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, (stream, rest): (TcpStream,
     }
     link.close();
     core.forget(&link);
+    core.shared.count_connection((link.node, core.core, link.core), false);
 }

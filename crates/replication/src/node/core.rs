@@ -43,7 +43,12 @@ pub struct CoreGroups {
     pub(super) view: RefCell<View>,
     /// Where other nodes are reached.
     pub(super) addresses: RefCell<HashMap<NodeId, SocketAddr, FixedState>>,
+    /// What is said to a core of another node goes over this one.
     pub(super) links: RefCell<HashMap<(NodeId, u16), Rc<Link>, FixedState>>,
+    /// Other connections to the same cores, on which only answers go, until they are closed.
+    pub(super) links_left: RefCell<Vec<Rc<Link>>>,
+    /// Beats to each node that were sent, and answered; on the first core.
+    pub(super) beats: RefCell<BTreeMap<NodeId, (u64, u64)>>,
     /// Nodes that speak no version of the protocol that this one does, and what to do; on the first core.
     pub(super) apart: RefCell<BTreeMap<NodeId, String>>,
     /// Groups that had no room on a connection: shard, and where it keeps them.
@@ -84,6 +89,8 @@ impl CoreGroups {
             view,
             addresses: RefCell::new(HashMap::with_hasher(FixedState::default())),
             links: RefCell::new(HashMap::with_hasher(FixedState::default())),
+            links_left: RefCell::default(),
+            beats: RefCell::default(),
             apart: RefCell::default(),
             waiting: RefCell::default(),
             known: RefCell::new(HashMap::with_hasher(FixedState::default())),
@@ -117,9 +124,7 @@ impl CoreGroups {
     pub(super) fn end(&self) {
         let tasks = self.tasks.take().unwrap_or_default();
         tasks.into_iter().for_each(TaskHandle::cancel);
-        let mut links: Vec<_> = self.links.borrow().values().cloned().collect();
-        links.sort_unstable_by_key(|link| (link.node, link.core));
-        links.iter().for_each(|link| link.close());
+        self.all_links().iter().for_each(|link| link.close());
     }
 
     /// Takes a shard in; its groups follow when the node [begins](super::Node::begin).

@@ -50,6 +50,8 @@ struct Outgoing {
 pub(crate) struct Link {
     pub(crate) node: NodeId,
     pub(crate) core: u16,
+    /// This core made the connection.
+    pub(super) is_dialled: bool,
     outgoing: RefCell<Outgoing>,
     filled: WaitList,
     is_closed: Cell<bool>,
@@ -82,10 +84,17 @@ impl Line {
 }
 
 impl Link {
+    /// One that this core makes.
+    pub(super) fn dialled(node: NodeId, core: u16) -> Self {
+        Self { is_dialled: true, ..Self::new(node, core) }
+    }
+
+    /// One that the other side has made.
     pub(crate) fn new(node: NodeId, core: u16) -> Self {
         Self {
             node,
             core,
+            is_dialled: false,
             outgoing: RefCell::default(),
             filled: WaitList::default(),
             is_closed: Cell::new(false),

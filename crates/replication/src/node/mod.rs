@@ -43,14 +43,15 @@ use hello::accept;
 use map_side::MapSide;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use runtime::{CoreHandle, TcpListener};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::Store;
 use types::{ClusterId, Incarnation, NodeId, StoreId};
@@ -80,6 +81,33 @@ pub(crate) struct Shared {
     pub(crate) wants_families: AtomicBool,
     /// Per core: goes up as long as it moves.
     pub(crate) turned: Vec<AtomicU64>,
+    /// Connections by node, core here and core there: changed when one begins or ends.
+    connections: Mutex<BTreeMap<(NodeId, u16, u16), u32>>,
+}
+
+impl Shared {
+    /// A connection between these cores begins to be served, or is served no more.
+    pub(crate) fn count_connection(&self, cores: (NodeId, u16, u16), is_begun: bool) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = connections.entry(cores).or_default();
+        *count = if is_begun { *count + 1 } else { count.checked_sub(1).expect("it had begun") };
+        if *count == 0 {
+            connections.remove(&cores);
+        }
+    }
+}
+
+/// How much goes on between this node and another, see [`Node::traffic`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerTraffic {
+    /// Connections between cores of both; of this node with itself both ends count.
+    pub connections: u32,
+    /// Pairs of cores between which there are any.
+    pub core_pairs: u32,
+    /// Beats sent to it since the start.
+    pub beats_sent: u64,
+    /// Of these, those that it has answered.
+    pub beats_answered: u64,
 }
 
 /// What was said and heard of what only a [rehearsed](Protocol::rehearsal) release has, and what should not have come.
@@ -160,6 +188,7 @@ impl Node {
             owner,
             wants_families: AtomicBool::new(false),
             turned: cores.iter().map(|_| AtomicU64::new(0)).collect(),
+            connections: Mutex::default(),
         });
         let mut first = None;
         for (index, receiver) in receivers.into_iter().enumerate() {
@@ -216,6 +245,21 @@ impl Node {
             fields_received: spoken.fields_received.load(Relaxed),
             refused: spoken.refused.load(Relaxed),
         }
+    }
+
+    /// Connections with each node, this one too, and beats.
+    pub fn traffic(&self) -> BTreeMap<NodeId, PeerTraffic> {
+        let mut all: BTreeMap<NodeId, PeerTraffic> = BTreeMap::new();
+        let connections = self.first.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        for ((node, ..), count) in &*connections {
+            let its = all.entry(*node).or_default();
+            (its.connections, its.core_pairs) = (its.connections + count, its.core_pairs + 1);
+        }
+        for (node, (sent, answered)) in &*self.first.beats.borrow() {
+            let its = all.entry(*node).or_default();
+            (its.beats_sent, its.beats_answered) = (*sent, *answered);
+        }
+        all
     }
 
     /// The lease of the node's session in the map: what is put under it goes with the session. It may have just ended.

@@ -15,12 +15,14 @@
 //! ([`see_to_it`](Lent::see_to_it)). Left alone it is taken up within twice [`GRACE`].
 
 use super::cores::{Running, UringCoreHandle, end_process_on_panic};
+use super::fit::{Uncancelled, is_place};
 use super::mailbox::{Mailbox, Message};
 use super::reactor::Reactor;
 use super::turn::Loop;
-use crate::core::{self, CoreHandle, CoreKey};
+use crate::core::{CoreHandle, CoreKey};
+use crate::futex::{sleep_on, wake};
 use crate::time::Instant;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -31,8 +33,6 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_millis(1);
 /// Where two threads wait at a time, nobody lends for so long: the own thread serves them all.
 const CROWDED: Duration = Duration::from_millis(100);
-/// A thread with less left of its stack does not lend: a core's tasks are at home on large ones.
-const STACK_MIN_BYTES: usize = 256 << 10;
 
 /// Who has the core.
 const FREE: u32 = 0;
@@ -210,7 +210,7 @@ impl Shared {
                 return;
             }
             self.leave();
-            wake(&self.who);
+            wake(&self.who, i32::MAX);
             self.wait_for_turn();
         }
     }
@@ -260,7 +260,7 @@ impl Shared {
 
     fn call_own(&self) {
         if self.call.swap(1, Ordering::SeqCst) == 0 {
-            wake(&self.call);
+            wake(&self.call, i32::MAX);
         }
     }
 
@@ -281,76 +281,5 @@ impl Shared {
             }
             seen = times;
         }
-    }
-}
-
-/// Sleeps while the word has this value, for `time` at most.
-fn sleep_on(word: &AtomicU32, value: u32, time: Option<Duration>) {
-    let time = time.map(|time| libc::timespec {
-        tv_sec: time.as_secs().min(i64::MAX as u64) as libc::time_t,
-        tv_nsec: time.subsec_nanos().into(),
-    });
-    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word and the time live through the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
-}
-
-/// Wakes all who sleep on the word.
-fn wake(word: &AtomicU32) {
-    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word lives through the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
-}
-
-/// A thread that is to be cancelled goes on meanwhile: it would end with the core in its hands.
-struct Uncancelled(libc::c_int);
-
-unsafe extern "C" {
-    fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
-}
-
-impl Uncancelled {
-    fn begin() -> Self {
-        const DISABLE: libc::c_int = 1; // PTHREAD_CANCEL_DISABLE
-        let mut before = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
-        Self(before)
-    }
-}
-
-impl Drop for Uncancelled {
-    fn drop(&mut self) {
-        // SAFETY: no pointer.
-        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
-    }
-}
-
-/// Whether the core's tasks may run here: enough is left of the stack, which is the thread's (and not a coroutine's), and the thread does not
-/// end just now.
-fn is_place() -> bool {
-    thread_local! { static STACK: Cell<Option<(usize, usize)>> = const { Cell::new(None) } }
-    let (low, high) = STACK.get().unwrap_or_else(|| {
-        let found = stack().unwrap_or_default();
-        STACK.set(Some(found));
-        found
-    });
-    let here = std::ptr::from_ref(&low).addr();
-    (low.saturating_add(STACK_MIN_BYTES)..high).contains(&here) && core::is_there()
-}
-
-/// From where to where this thread's stack is.
-fn stack() -> Option<(usize, usize)> {
-    // SAFETY: the attributes are made by the first call and ended by the last; the pointers are to locals.
-    unsafe {
-        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
-        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
-            return None;
-        }
-        let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
-        let found = libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut bytes);
-        libc::pthread_attr_destroy(&raw mut attributes);
-        (found == 0).then_some((start.addr(), start.addr() + bytes))
     }
 }

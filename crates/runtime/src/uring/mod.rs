@@ -10,13 +10,14 @@
 //! - `reactor`: what is with the kernel, and the one system call of a turn. `turn`: the loop that makes it.
 //! - `call`: what is asked of the kernel. `operation`: what is under way; owns the buffers until the kernel is done with them.
 //! - `receive`: the buffers that the kernel picks from when bytes arrive, so that idle connections hold none.
-//! - `ring`, `poller`: how the kernel is asked, by io_uring; by epoll of a core that is [lent](Lent) to the threads that wait for it.
+//! - `ring`, `poller`: how the kernel is asked, by io_uring; by epoll of a core that is [lent](Lent) to the threads that wait for it. `fit`: which of those may have it.
 //! - `mailbox`: what others ask of a core. `cores`: threads, `block_on`. `device`, `stream`, `listener`: the surface.
 //! - [`record`]: device writes and syncs as a file, for the power-loss proof.
 
 mod call;
 mod cores;
 mod device;
+mod fit;
 mod gather;
 mod lent;
 mod listener;

@@ -8,7 +8,7 @@
 use super::status::in_words;
 use super::{Assembly, VolumeError};
 use crate::head::Head;
-use cluster::control::{Control, Decided, DutyError, Followed, Reigning, decide, foretold};
+use cluster::control::{Control, Decided, DutyError, Followed, Reigning, decide, foretold, foretold_device};
 use cluster::placement::duty::Request;
 use cluster::{
     CatalogError, ControlRecord, DeviceRecord, DeviceTrouble, MapError, Revision, SessionRecord, StoreUsageRecord,
@@ -54,6 +54,14 @@ impl Assembly {
     /// Why it cannot be.
     pub async fn foretell(&self, request: &Request) -> Result<Decided, DutyError> {
         foretold(&*self.0.map, request).await
+    }
+
+    /// What a device would get, as [`check_device`](Self::check_device) says it is, if it were added.
+    ///
+    /// # Errors
+    /// Why it would get nothing.
+    pub async fn foretell_device(&self, device: DeviceRecord) -> Result<Decided, DutyError> {
+        foretold_device(&*self.0.map, device).await
     }
 
     /// Begins what a request says; the node that controls sees to the rest.

@@ -119,13 +119,14 @@ impl<'a> Opener<'a> {
         store::identify(&device).await.ok()?.map(|(_, store)| store)
     }
 
-    /// Which store is there, without opening it: the cluster's or nobody's.
-    pub(super) async fn look(&self, path: &Path) -> Result<StoreId, StartError> {
+    /// Which store is there, without opening it: the cluster's or nobody's. As the map would have it if it came now.
+    pub(super) async fn look(&self, path: &Path) -> Result<DeviceRecord, StartError> {
         let failed = |error| not_opened(path, &error);
         let device = Device::open(path).await.map_err(failed)?;
+        let record = |store| self.new_record(store, path.display().to_string(), &device);
         match store::identify(&device).await {
-            Ok(Some((store::UNCLAIMED, store))) => Ok(store),
-            Ok(Some((cluster, store))) => self.check(path, cluster, store).map(|()| store),
+            Ok(Some((store::UNCLAIMED, store))) => Ok(record(store)),
+            Ok(Some((cluster, store))) => self.check(path, cluster, store).map(|()| record(store)),
             Ok(None) => Err(StartError::NotFormatted { path: path.to_owned() }),
             Err(error) => Err(StartError::Store { path: path.to_owned(), error }),
         }

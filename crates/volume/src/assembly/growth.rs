@@ -7,8 +7,8 @@ use super::{Assembly, Blank, StartError, those_alone_have_begun};
 use crate::spec::TableLayout;
 use cluster::placement::duty::Request;
 use cluster::{
-    DEFAULT_POOL, GroupRecord, MapStore, NewPool, PoolRecord, VolumeRecord, add_groups, deal_again, ensure_pool, get,
-    keys, list,
+    DEFAULT_POOL, DeviceRecord, GroupRecord, MapStore, NewPool, PoolRecord, VolumeRecord, add_groups, deal_again,
+    ensure_pool, get, keys, list,
 };
 use runtime::channel::cross;
 use std::collections::BTreeSet;
@@ -58,13 +58,14 @@ async fn groups_of_all(map: &dyn MapStore) -> Result<impl Iterator<Item = GroupR
 }
 
 impl Assembly {
-    /// Whether [`add_device`](Self::add_device) would take the device: nothing is changed.
+    /// Whether [`add_device`](Self::add_device) would take the device, and as what: nothing is changed.
     ///
     /// # Errors
     /// A device that is not formatted, another cluster's, served already, or that volumes have been on already.
-    pub async fn check_device(&self, path: &Path) -> Result<(), StartError> {
+    pub async fn check_device(&self, path: &Path) -> Result<DeviceRecord, StartError> {
         let map = &self.0.map;
-        let store = Opener::new(map, self.0.cluster, self.0.id, Blank::Refuse).await?.look(path).await?;
+        let device = Opener::new(map, self.0.cluster, self.0.id, Blank::Refuse).await?.look(path).await?;
+        let store = device.store;
         if self.0.devices.borrow().iter().any(|there| there.store.store_id() == store) {
             return Err(StartError::AlreadyServed { path: path.to_owned(), store });
         }
@@ -74,7 +75,7 @@ impl Assembly {
         if self.0.tables.borrow().iter().any(is_dealt) {
             return Err(StartError::NeedsStart { path: path.to_owned(), store });
         }
-        Ok(())
+        Ok(device)
     }
 
     /// Takes another device into the node while it serves. When this returns, new volumes of a pool of one copy use it, and

@@ -4,8 +4,8 @@ use super::devices::Unusable;
 use super::{Assembly, Reason, Relocation, TrashedVolume};
 use crate::api::VolumeInfo;
 use crate::head::Head;
-use replication::node::SpokenCounts;
-use std::collections::BTreeSet;
+use replication::node::{PeerTraffic, SpokenCounts};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,12 +36,15 @@ pub struct NodeStatus {
     pub relocations: Vec<(String, Relocation)>,
     /// What was said and heard of what only a later release has, and connections that were closed over what no node sends.
     pub spoken: SpokenCounts,
+    /// What goes on between a node (the first) and each node of the cluster, itself too.
+    pub peers: BTreeMap<(NodeId, NodeId), PeerTraffic>,
 }
 
 impl NodeStatus {
     /// That of another node of the same cluster, too.
     pub fn add(&mut self, other: Self) {
         self.devices.extend(other.devices);
+        self.peers.extend(other.peers);
         self.groups_total += other.groups_total;
         self.groups_serving += other.groups_serving;
         self.reasons.extend(other.reasons);
@@ -159,6 +162,7 @@ impl Assembly {
             relocations: self.relocations(),
             trash: self.trash(),
             spoken: node.groups.spoken(),
+            peers: node.groups.traffic().into_iter().map(|(peer, its)| ((node.id, peer), its)).collect(),
             devices: node.devices.borrow().iter().map(device_status).collect(),
             ..NodeStatus::default()
         };
