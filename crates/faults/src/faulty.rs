@@ -379,17 +379,13 @@ mod tests {
 
     const BLOCK: usize = 4096;
 
-    /// A device with one block of sevens behind zeroes; nothing where there are no mounts.
-    fn device() -> Option<(TemporaryDirectory, PathBuf, Faulty)> {
-        // SAFETY: geteuid takes nothing.
-        if unsafe { libc::geteuid() } != 0 || !std::fs::exists("/dev/fuse").unwrap_or(false) {
-            return None;
-        }
+    /// A device with one block of sevens behind zeroes.
+    fn device() -> (TemporaryDirectory, PathBuf, Faulty) {
         let directory = TemporaryDirectory::on_disk();
         let place = directory.path().join("device.img");
         std::fs::write(&place, [vec![0; BLOCK], vec![7; BLOCK]].concat()).expect("it can be written");
         let faulty = Faulty::over(&place);
-        Some((directory, place, faulty))
+        (directory, place, faulty)
     }
 
     fn opened(place: &Path) -> File {
@@ -404,7 +400,7 @@ mod tests {
 
     #[test]
     fn without_a_fault_it_is_the_file_that_it_was() {
-        let Some((_directory, place, faulty)) = device() else { return };
+        let (_directory, place, faulty) = device();
         let file = opened(&place);
         assert_eq!((read(&file, 0).ok(), read(&file, 1).ok()), (Some(0), Some(7)));
         file.write_all_at(&[9; BLOCK], 0).and_then(|()| file.sync_data()).expect("it can be written");
@@ -415,7 +411,7 @@ mod tests {
 
     #[test]
     fn writes_fail_or_reads_of_a_part() {
-        let Some((_directory, place, faulty)) = device() else { return };
+        let (_directory, place, faulty) = device();
         let file = opened(&place);
         let is_eio = |result: io::Result<()>| result.is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
         faulty.is(Fault::WritesFail);
@@ -434,7 +430,7 @@ mod tests {
 
     #[test]
     fn what_hangs_is_answered_when_that_is_over() {
-        let Some((_directory, place, faulty)) = device() else { return };
+        let (_directory, place, faulty) = device();
         let file = opened(&place);
         faulty.is(Fault::WritesHang);
         let (done, is_done) = mpsc::channel();
@@ -451,7 +447,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_not_found() {
-        let Some((_directory, place, faulty)) = device() else { return };
+        let (_directory, place, faulty) = device();
         faulty.is(Fault::Gone);
         let kind = |result: io::Result<()>| result.err().map(|error| error.kind());
         assert_eq!(kind(std::fs::metadata(&place).map(drop)), Some(io::ErrorKind::NotFound));
