@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_finding_says_why_what_is_at_risk_and_until_when_or_what_to_do() {
-        let risk = json!([{"text": "one more loss of node-1 stops 1 volume (a)"}]);
+        let risk = json!([{"text": "one more loss of node-1 stops volume a"}]);
         let full = json!({
             "severity": "at-risk", "cause": "node-2 is away", "at_risk": risk, "advice": "start it again", "command": "",
             "doing": {"kind": "wait", "text": "nothing is copied yet", "ends": "when it is back"},
