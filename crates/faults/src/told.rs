@@ -2,18 +2,21 @@
 
 use serde_json::Value;
 
-/// Words of a cause that say what is out of service, or how many copies are left of groups in which no volume lies.
-const SERVICE: [&str; 9] = [
+/// Words of a cause that say what is out of service, or how things are where no volume lies: how many copies
+/// are left of groups, and how full a device is.
+const SERVICE: [&str; 10] = [
     "serve",
     "failed",
     "damaged",
     "lacks committed entries",
     " copies",
+    " % full",
     "not been heard of",
     "carries out orders",
     "does not say how it is",
     "reaches volume",
 ];
+
 /// What copies something may not know yet when it ends.
 const COPYING: [&str; 3] = ["copy", "drain", "lost"];
 
@@ -82,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_finding_says_why_what_is_at_risk_and_until_when_or_what_to_do() {
-        let risk = json!([{"text": "one more loss of node-1 stops 1 volume (a)"}]);
+        let risk = json!([{"text": "one more loss of node-1 stops volume a"}]);
         let full = json!({
             "severity": "at-risk", "cause": "node-2 is away", "at_risk": risk, "advice": "start it again", "command": "",
             "doing": {"kind": "wait", "text": "nothing is copied yet", "ends": "when it is back"},

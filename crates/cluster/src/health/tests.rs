@@ -387,7 +387,11 @@ fn a_device_that_failed_stops_only_what_has_no_other_copy() {
     let found = scene.findings(&looks());
     let said = (found.len(), found[0].severity, &found[0].cause[..]);
     assert_eq!(said, (1, Severity::Degraded, "device /dev/nvme0n1 of node-2 has failed: a flush failed"));
-    assert_eq!(found[0].command, format!("cairn device rm {} --lost", StoreId(2)));
+    // Three copies need three devices: nobody can stand in for it.
+    assert_eq!(found[0].command, format!("cairn device replace {} PATH", StoreId(2)));
+    let mut scene = Scene::of(5, 3, 2);
+    scene.used(2, 120 * MIB, failed());
+    assert_eq!(scene.findings(&looks())[0].command, format!("cairn device rm {} --lost", StoreId(2)));
     let mut scene = Scene::of(3, 1, 1);
     scene.used(2, 120 * MIB, failed());
     assert_told(
@@ -440,7 +444,7 @@ fn slow_and_full_devices_are_told_by_what_nodes_say_or_by_a_closer_look() {
     let told = without.findings(&looks());
     let slow = told.iter().find(|one| one.cause.contains("is slow")).expect("it is told");
     assert_eq!((slow.severity, slow.at_risk[0].harm), (Severity::AtRisk, Harm::Stops));
-    assert!(slow.doing.as_ref().is_some_and(|work| work.text == "4 placement groups go on without it"), "{slow:?}");
+    assert!(slow.doing.as_ref().is_some_and(|work| work.text == "12 placement groups go on without it"), "{slow:?}");
     let look = DeviceLook { used_percent: 89, is_throttling: true, ..DeviceLook::default() };
     let looks = Looks { devices: BTreeMap::from([(StoreId(3), look)]), ..looks() };
     let told = scene.told(&looks);

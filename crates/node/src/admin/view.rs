@@ -361,7 +361,7 @@ mod tests {
             health::Loss { harm: health::Harm::LacksCopy, of: Vec::new(), groups: 1, volumes: vec!["v".to_owned()] };
         let damage = BTreeMap::from([(sick.node.devices[0].store, loss)]);
         let told = status(&sick, &[], &[], Some(Found { damage, ..Found::default() }));
-        assert_eq!(told.at_risk[0].text, "what is damaged there, of 1 volume (v), has a copy less");
+        assert_eq!(told.at_risk[0].text, "what is damaged there, of volume v, has a copy less");
         sick.node.devices[0].damage = 0;
         assert!(status(&sick, &[], &[], None).findings.iter().all(|one| !one.command.contains("replace")));
     }
