@@ -4,11 +4,10 @@ use serde_json::Value;
 
 /// Words of a cause that say what is out of service, or how things are where no volume lies: how many copies
 /// are left of groups, and how full a device is.
-const SERVICE: [&str; 10] = [
+const SERVICE: [&str; 9] = [
     "serve",
     "failed",
     "damaged",
-    "lacks committed entries",
     " copies",
     " % full",
     "not been heard of",

@@ -186,16 +186,23 @@ pub(crate) fn status(
 /// What the nodes of this process know and no record of the map says.
 fn own(node: &NodeStatus, pools: &[PoolInfo], of_map: &Found) -> Vec<health::Finding> {
     use health::{Finding, Severity};
+    // Nothing is known of pools while the map does not answer.
+    let has_others = pools.is_empty() || pools.iter().any(|pool| pool.record.replicas > 1);
+    let at_risk = |device: &DeviceStatus| -> Vec<_> {
+        of_map.damage.get(&device.store).filter(|_| has_others).cloned().into_iter().collect()
+    };
     let said = node.reasons.iter().filter(|reason| !is_of_failed(reason, node));
-    let see = |reason| Finding::new(Severity::Degraded, reason).advise("if it stays, see this node's log:", WATCH);
+    let see = |reason: &String| {
+        let device = node.devices.iter().find(|device| reason.starts_with(&format!("{}: ", device.path.display())));
+        let finding =
+            Finding { at_risk: device.map(at_risk).unwrap_or_default(), ..Finding::new(Severity::Degraded, reason) };
+        finding.advise("if it stays, see this node's log:", WATCH)
+    };
     let mut found: Vec<Finding> = said.map(see).collect();
     for device in node.devices.iter().filter(|device| device.damage > 0) {
-        // Nothing is known of pools while the map does not answer.
-        let has_others = pools.is_empty() || pools.iter().any(|pool| pool.record.replicas > 1);
         let alone = if has_others { "" } else { " and there is no other copy" };
         let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
-        let at_risk = of_map.damage.get(&device.store).filter(|_| has_others).cloned().into_iter().collect();
-        let finding = Finding { at_risk, ..Finding::new(Severity::Stopped, cause) };
+        let finding = Finding { at_risk: at_risk(device), ..Finding::new(Severity::Stopped, cause) };
         let mut advice: Vec<&str> = device.damaged.iter().take(DAMAGED_NAMED_MAX).map(String::as_str).collect();
         let (what, command) = match (has_others, device.fill() == volume::Fill::Full) {
             (true, false) => (COMPARE, "cairn check".to_owned()),
@@ -360,7 +367,15 @@ mod tests {
         let loss =
             health::Loss { harm: health::Harm::LacksCopy, of: Vec::new(), groups: 1, volumes: vec!["v".to_owned()] };
         let damage = BTreeMap::from([(sick.node.devices[0].store, loss)]);
+        sick.node.reasons =
+            vec![format!("{}: shard 1: group 9 lacks committed entries", sick.node.devices[0].path.display())];
         let told = status(&sick, &[], &[], Some(Found { damage, ..Found::default() }));
+        assert_eq!(
+            told.findings.iter().filter(|one| one.at_risk.len() == 1).count(),
+            2,
+            "what lacks entries says it, too"
+        );
+        sick.node.reasons.clear();
         assert_eq!(told.at_risk[0].text, "what is damaged there, of volume v, has a copy less");
         sick.node.devices[0].damage = 0;
         assert!(status(&sick, &[], &[], None).findings.iter().all(|one| !one.command.contains("replace")));
