@@ -3,7 +3,8 @@
     python3 e2e/foretold.py BEFORE ORDER BEGUN     devices before and what the order said, as JSON; when it was given, s since 1970
 
 Devices as they are by now are read from standard input. Bytes are compared by what devices hold more that give nothing away: half
-to twice as many as were foretold. It may take a tenth to ten times as long: the machine may be busy.
+to twice as many as were foretold. It may take a tenth to ten times as long, and a minute in any case: the machine may be busy, and
+who looks whether it is over does so now and then.
 """
 
 import json
@@ -27,7 +28,7 @@ def main():
     print(f"{order['groups']} groups; {len(stores)} devices get {moved >> 20} MiB, foretold {said >> 20}; {took:.1f} s, foretold {order['seconds']}")
     assert order["groups"] > 0 and stores and sum(gets.values()) == order["bytes"], order
     assert moved <= 2 * said and said <= 2 * moved, "bytes"
-    assert took <= 10 * order["seconds"] and order["seconds"] <= 10 * took, "seconds"
+    assert took <= max(10 * order["seconds"], 60) and order["seconds"] <= 10 * took, "seconds"
 
 
 main()

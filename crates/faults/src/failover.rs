@@ -138,6 +138,8 @@ pub fn run(wish: &Wish) {
         // Whatever ends the run later, what was seen is there.
         wish.json.as_ref().inspect(|path| write(path, &kinds, failed));
     }
+    // What was started last is told to stop only when it hears that.
+    cluster.until("all is whole", None, Cluster::is_whole);
     cluster.stop();
     print_table(&kinds);
     println!("\nCommands that failed: {failed}.");

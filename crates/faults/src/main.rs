@@ -5,7 +5,7 @@
 //! `cairn-faults --load ADMIN VOLUME SECONDS`: the load alone, until standard input says anything; no command may wait for so long.
 
 use faults::scenario::{ALL, Scenario};
-use faults::{failover, outside, pairs};
+use faults::{failover, medium, outside, pairs};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         };
     }
     if let Some((_, words)) = names.split_first().filter(|(first, _)| *first == "pairs") {
+        medium::keep_mounts();
         return match pairs::Wish::of(words) {
             // On a thread of its own: it makes itself another network.
             Ok(wish) => match std::thread::spawn(move || pairs::play(&wish)).join() {
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
 
 fn run(scenarios: &[Scenario]) -> ExitCode {
     let mut failed = false;
+    medium::keep_mounts();
     for (name, run) in scenarios {
         let began = Instant::now();
         // On a thread of its own: some make themselves another network.

@@ -66,3 +66,15 @@ fn runs<T: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = T>, 
     command.args(arguments).arg(place);
     succeeds(command, |_| true);
 }
+
+/// What this process mounts from now on goes with it and what it started, however it ends. Before there is another thread. Where
+/// that cannot be done, nothing can be mounted either, which is told then.
+pub fn keep_mounts() {
+    let (none, root) = (std::ptr::null(), c"/".as_ptr());
+    // SAFETY: both take numbers and strings that outlive the call.
+    unsafe {
+        if libc::unshare(libc::CLONE_NEWNS) == 0 {
+            libc::mount(none, root, none, libc::MS_REC | libc::MS_PRIVATE, none.cast());
+        }
+    }
+}

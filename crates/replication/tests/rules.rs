@@ -91,6 +91,11 @@ fn a_full_member_says_so_at_once() {
 }
 
 #[test]
+fn who_says_that_it_is_full_leads_on() {
+    holds(room::who_says_that_it_is_full_leads_on, &[Mutant::EarlyBeatTakesLeases]);
+}
+
+#[test]
 fn a_full_member_that_was_away_first_gives_back() {
     holds(room::a_full_member_that_was_away_first_gives_back, &[Mutant::UnitsByNumber]);
 }

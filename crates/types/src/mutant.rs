@@ -285,6 +285,8 @@ pub enum Mutant {
     FullMemberIgnored,
     /// Replication: that a member is full is told with its next beat.
     FullToldByTheClock,
+    /// Replication: a beat between two of the clock speaks for those cores alone that have moved since the last.
+    EarlyBeatTakesLeases,
     /// Replication: an entry that finds no room on a full member stands before those of all other groups.
     NobodyPassesFull,
     /// Replication: a member waits for ever for the room for its next entry, which those behind that one would make.

@@ -117,15 +117,18 @@ pub(super) fn of_groups(known: &Known, groups: &[&GroupRecord]) -> Vec<Loss> {
 
 /// What becomes of a device by itself does this to volumes that lie there.
 pub(super) fn on(known: &Known, store: StoreId, harm: Harm) -> Option<Loss> {
-    let on = known.view.groups.values().filter(|group| group.members.contains(&store));
-    let groups: BTreeSet<GroupId> = on.map(|group| group.id).collect();
+    in_those(known, |group| group.members.contains(&store), harm)
+}
+
+fn in_those(known: &Known, are: impl Fn(&&GroupRecord) -> bool, harm: Harm) -> Option<Loss> {
+    let groups: BTreeSet<GroupId> = known.view.groups.values().filter(are).map(|group| group.id).collect();
     let volumes = known.volumes_in(&groups);
     (!volumes.is_empty()).then(|| Loss { harm, of: Vec::new(), groups: groups.len(), volumes })
 }
 
-/// What damage on a device means for volumes that lie there.
+/// What damage on a device means for volumes of which there are other copies.
 pub fn of_damage(known: &Known, store: StoreId) -> Option<Loss> {
-    on(known, store, Harm::LacksCopy)
+    in_those(known, |group| group.members.contains(&store) && group.members.len() > 1, Harm::LacksCopy)
 }
 
 /// Nodes of whose loss is thought: those that hold most.

@@ -13,31 +13,48 @@ use types::{Epoch, GroupId, Mutant, NodeId, StoreId, mutant};
 /// Whether a store takes new blocks is looked at so often where it is nearly full.
 const LOOK_WHERE_FULL: Duration = Duration::from_millis(10);
 
-/// Beats, for ever.
+/// Beats, for ever: by the clock, and when another of the node's stores takes no new blocks, as primaries are to know that before
+/// what is kept for overwrites is used up (R17).
 pub(super) async fn run(core: Rc<CoreGroups>) {
     let mut before: Vec<u64> = core.shared.turned.iter().map(|_| u64::MAX).collect();
     loop {
-        let mut moved = Cores::default();
-        for (index, (turned, before)) in core.shared.turned.iter().zip(&mut before).enumerate() {
-            let turned = turned.load(Relaxed);
-            if std::mem::replace(before, turned) != turned || mutant(Mutant::HungCoreSpokenFor) {
-                moved.insert(index);
+        let moved = moved_since(&core, &before, Cores::default());
+        before = turns(&core);
+        core.beat(moved);
+        let (mut told, due) = (full_stores(&core), now() + core.shared.timing.beat);
+        while now() < due {
+            let is_near = core.map_side.get().is_some_and(|side| side.is_nearly_full());
+            let look = if is_near { LOOK_WHERE_FULL } else { core.shared.timing.tick };
+            runtime::sleep(look.min(due.since(now()))).await;
+            let full = full_stores(&core);
+            // Once for each until the clock's next.
+            if full.iter().any(|store| !told.contains(store)) && !mutant(Mutant::FullToldByTheClock) {
+                told.extend(full);
+                // Of a core that has not moved since it is not said that it does not: its groups would not be led any more.
+                let known = if mutant(Mutant::EarlyBeatTakesLeases) { Cores::default() } else { moved };
+                core.beat(moved_since(&core, &before, known));
             }
         }
-        core.beat(moved);
-        until_due(&core).await;
     }
 }
 
-/// The next beat is due after its time, or when another of the node's stores takes no new blocks, or does again: primaries are to
-/// know it before what is kept for overwrites is used up (R17).
-async fn until_due(core: &CoreGroups) {
-    let full = || core.store_lines().into_iter().filter(|line| line.is_full).map(|line| line.store).collect::<Vec<_>>();
-    let (told, due) = (full(), now() + core.shared.timing.beat);
-    while now() < due && (full() == told || mutant(Mutant::FullToldByTheClock)) {
-        let is_near = core.map_side.get().is_some_and(|side| side.is_nearly_full());
-        runtime::sleep(if is_near { LOOK_WHERE_FULL } else { core.shared.timing.tick }).await;
+fn turns(core: &CoreGroups) -> Vec<u64> {
+    core.shared.turned.iter().map(|turned| turned.load(Relaxed)).collect()
+}
+
+/// These cores, and those that have moved since they had moved so often.
+fn moved_since(core: &CoreGroups, before: &[u64], mut cores: Cores) -> Cores {
+    for (index, (turned, before)) in turns(core).into_iter().zip(before).enumerate() {
+        if turned != *before || mutant(Mutant::HungCoreSpokenFor) {
+            cores.insert(index);
+        }
     }
+    cores
+}
+
+/// Those of the node that take no new blocks.
+fn full_stores(core: &CoreGroups) -> Vec<StoreId> {
+    core.store_lines().into_iter().filter(|line| line.is_full).map(|line| line.store).collect()
 }
 
 impl CoreGroups {
@@ -50,12 +67,12 @@ impl CoreGroups {
             // Nobody connects to it to ask.
             self.view.borrow_mut().was_heard(link.node, now());
         }
-        let cores = self.shared.lines.len() as u16;
+        let (cores, node) = (self.shared.lines.len() as u16, link.node);
         let (told, mut all_told) = runtime::channel::cross(usize::from(cores));
         let beat = Arc::new(beat);
         for core in 0..cores {
             let (told, beat) = (told.clone(), beat.clone());
-            self.tell_if_it_keeps_up(core, move |core| drop(told.try_send((core.core, core.grant(&beat)))));
+            self.tell_if_it_keeps_up(core, move |core| drop(told.try_send((core.core, core.grant(node, &beat)))));
         }
         drop(told);
         let (this, link) = (self.clone(), link.clone());
@@ -86,8 +103,8 @@ impl CoreGroups {
     }
 
     /// Hears of the node's stores. Returns members of this core that grant it nothing, as a primary of an epoch below this one.
-    fn grant(&self, beat: &Beat) -> Vec<(GroupId, StoreId, Epoch)> {
-        self.view.borrow_mut().asked(&beat.stores);
+    fn grant(&self, node: NodeId, beat: &Beat) -> Vec<(GroupId, StoreId, Epoch)> {
+        self.view.borrow_mut().asked(node, &beat.stores);
         let mut refused = Vec::new();
         let at = now();
         for group in self.shards.borrow().iter().flat_map(|shard| shard.groups()) {

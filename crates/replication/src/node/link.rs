@@ -293,8 +293,8 @@ impl Link {
                 self.close();
             }
             Some(_) => {}
-            // Who waits for an answer keeps the connection, however long that takes.
-            None if self.is_used.replace(false) || self.calls_out.is_any() => {
+            // Who waits for an answer keeps the connection, however long that takes, and who has something that ends with it.
+            None if self.is_used.replace(false) || self.calls_out.is_any() || self.ended.count() > 0 => {
                 self.pinged_at.set(Some(at));
                 self.push_node(&NodeMessage::Ping);
             }

@@ -59,9 +59,10 @@ impl View {
     }
 
     /// A beat of another node has come, which says of its stores whether they take new blocks; all else counts when it answers.
-    pub(crate) fn asked(&mut self, stores: &[StoreLine]) {
+    pub(crate) fn asked(&mut self, node: NodeId, stores: &[StoreLine]) {
         for line in stores {
-            if let Some(known) = self.stores.get_mut(&line.store).filter(|known| known.line.life == line.life) {
+            let known = self.stores.get_mut(&line.store);
+            if let Some(known) = known.filter(|known| known.node == node && known.line.life == line.life) {
                 known.line.is_full = line.is_full;
             }
         }

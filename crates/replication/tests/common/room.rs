@@ -43,12 +43,32 @@ pub fn a_full_member_is_not_written_to() {
 pub fn a_full_member_says_so_at_once() {
     let cluster = one_is_smaller();
     (0..3).for_each(|index| cluster.start(index));
+    gets_full_again_and_again(&cluster, 1, |since| {
+        let late = cluster.world.now() - since;
+        assert!(late < Duration::from_millis(30), "others know only after {late:?}");
+    });
+}
+
+/// A primary that says so at once does not lose what it was granted.
+pub fn who_says_that_it_is_full_leads_on() {
+    let cluster = Cluster::with_disks(1, &[256 * MIB, 512 * MIB, 512 * MIB], 2);
+    (0..3).for_each(|index| cluster.start(index));
+    gets_full_again_and_again(&cluster, 0, |_| {
+        for _ in 0..100 {
+            cluster.world.run_for(Duration::from_millis(3));
+            assert!(cluster.standing(0).is_some_and(|standing| standing.serves), "it would not serve a read");
+        }
+    });
+}
+
+/// The store of this node is filled several times, by writes at the first; `refused` hears each time since when it was full.
+fn gets_full_again_and_again(cluster: &Cluster, small: usize, refused: impl Fn(Duration)) {
     cluster.wait_for_primary(&[0], SOON);
     cluster.tell_layer(0).expect("it is up").expect("it has a place");
-    let (mut last, _) = fill(&cluster, 0..400).expect("it is full some day");
-    for _ in 0..4 {
+    let (mut last, _) = fill(cluster, 0..400).expect("it is full some day");
+    let is_full = || cluster.of_shards(small, |shard| !shard.store().takes_new_blocks(0)).contains(&true);
+    for _ in 0..6 {
         delete_all(last - DELETED..last, |chunks| cluster.delete(0, chunks));
-        let is_full = || cluster.of_shards(1, |shard| !shard.store().takes_new_blocks(0)).contains(&true);
         cluster.wait_until("there is room again", SOON, |_| !is_full());
         cluster.world.run_for(SOON / 10);
         let mut since = None;
@@ -61,8 +81,7 @@ pub fn a_full_member_says_so_at_once() {
             cluster.world.run_for(Duration::from_millis(1));
             since = since.or(is_full().then(|| cluster.world.now()));
         }
-        let late = cluster.world.now() - since.expect("it is full before others know it");
-        assert!(late < Duration::from_millis(30), "others know only after {late:?}");
+        refused(since.unwrap_or_else(|| cluster.world.now()));
     }
 }
 
