@@ -4,8 +4,9 @@ use serde_json::Value;
 
 /// Words of a cause that say what is out of service, or how things are where no volume lies: how many copies
 /// are left of groups, and how full a device is.
-const SERVICE: [&str; 9] = [
+const SERVICE: [&str; 10] = [
     "serve",
+    "is given up",
     "failed",
     "damaged",
     " copies",
