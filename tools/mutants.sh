@@ -83,7 +83,7 @@ in_processes() {
     elif ! is_seen "$out"; then
         echo "mutant $bug NOT CAUGHT by $scenario: it fails otherwise: $(verdict "$out")"
     elif ! { is_a_stage "$scenario" || run_scenario "$scenario" > "$out.without" 2>&1; }; then
-        echo "mutant $bug NOT CAUGHT by $scenario: fails without it, too: $(verdict "$out.without")"
+        echo "mutant $bug NOT CAUGHT by $scenario: fails without it, too: $(verdict "$out.without") $(grep -a '^FAIL' "$out.without" | head -n 3 | paste -sd ';')"
     else
         echo "mutant $bug caught by $scenario: $(verdict "$out")"
     fi

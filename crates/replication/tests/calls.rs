@@ -15,6 +15,7 @@ use types::NodeId;
 const SERVICE: Service = Service(900);
 const TO: usize = 2;
 static ENDED: AtomicBool = AtomicBool::new(false);
+static KEPT_ENDED: AtomicBool = AtomicBool::new(false);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 fn node(index: usize) -> NodeId {
@@ -158,4 +159,35 @@ fn calls_are_bounded_and_end_with_their_connection() {
     });
     cluster.crash(TO);
     cluster.wait_until("its calls have ended", SOON, |_| ENDED.load(Relaxed));
+}
+
+#[test]
+fn a_connection_is_kept_for_who_asks_for_it_and_not_for_longer() {
+    let cluster = up();
+    // Longer than an idle connection lives.
+    const LONG: Duration = Duration::from_secs(90);
+    on(&cluster, 0, 1, |core| async move {
+        let peer = core.peer(node(TO), 1).expect("it is known");
+        let kept = peer.keep();
+        runtime::sleep(LONG).await;
+        assert!(!peer.is_over(), "it is kept");
+        drop(kept);
+        runtime::sleep(LONG).await;
+        assert!(peer.is_over(), "nobody keeps it");
+        let gone = core.peer(node(TO), 1).expect("it is known");
+        let _kept = gone.keep();
+        runtime::sleep(MILLISECOND * 100).await;
+        assert!(!gone.is_over());
+    });
+    // Who keeps one to a node that is gone hears that it is over.
+    on(&cluster, 0, 1, |core| async move {
+        let peer = core.peer(node(TO), 1).expect("it is known");
+        runtime::spawn(async move {
+            let _kept = peer.keep();
+            peer.over().await;
+            KEPT_ENDED.store(true, Relaxed);
+        });
+    });
+    cluster.crash(TO);
+    cluster.wait_until("what was kept is over", SOON, |_| KEPT_ENDED.load(Relaxed));
 }

@@ -299,6 +299,8 @@ pub enum Mutant {
     StrangerHeard,
     /// Replication: the proofs at the begin of a connection leave out what a node speaks, so that who is on the way can change it.
     DowngradeUnseen,
+    /// Replication: of two connections between the same cores each goes on over the one that it has made.
+    EachSaysItOverItsOwn,
     /// Replication: a kind of frame that needs a feature is sent to who does not have it.
     KindSentUnasked,
     /// Catch-up: leaves that both sides have are taken for equal, whatever was written to them last.

@@ -5,7 +5,7 @@
 //! was done nobody knows. Nothing is sent again.
 
 use super::core::CoreGroups;
-use super::link::Link;
+use super::link::{Kept, Link};
 use crate::wire::{CallMessage, Envelope, MAX_CALL_BYTES, MAX_CALL_HEAD_BYTES, Parcel, RequestId, Service};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -227,7 +227,7 @@ impl CoreGroups {
     }
 }
 
-/// A connection to a core of another node, for calls. It does not keep the connection.
+/// A connection to a core of another node, for calls. It does not [keep](Self::keep) the connection.
 #[derive(Clone)]
 pub struct Peer {
     calls_of: Rc<CoreGroups>,
@@ -255,6 +255,11 @@ impl Peer {
     /// Whether the connection has ended.
     pub fn is_over(&self) -> bool {
         self.link.is_closed()
+    }
+
+    /// Keeps the connection for what ends with it.
+    pub fn keep(&self) -> Kept {
+        self.link.keep()
     }
 
     /// Resolves when it has.

@@ -1,14 +1,15 @@
 //! A core's connections to the cores of other nodes: made when there is something to say, served to their end.
 //!
-//! Two cores that begin to talk at the same time make two. Both then say what they have to say over the one that the lower of them
-//! has made, or made last; on the other nothing comes any more, and it is closed.
+//! Two cores that begin to talk at the same time make two; over which of them both go on, [`Links`](super::links::Links) says.
 
 use super::CoreGroups;
 use super::hello::{HELLO_PATIENCE, introduce};
 use super::link::{Frames, Link};
 use crate::wire::Agreed;
 use runtime::{SharedBuf, TcpStream, now};
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,18 +17,20 @@ use types::NodeId;
 
 /// A connection on which nothing comes for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+/// The same of one beside the one that is used. Who waits for an answer there asks each second whether it lives.
+const LEFT_IDLE_MAX: Duration = Duration::from_secs(5);
 /// Before the next attempt to connect.
 const DIAL_WAIT: Duration = Duration::from_millis(100);
 
 impl CoreGroups {
     /// The connection to a core of a node; made if there is none.
     pub(super) fn link(self: &Rc<Self>, node: NodeId, core: u16) -> Option<Rc<Link>> {
-        if let Some(link) = self.links.borrow().get(&(node, core)).filter(|link| !link.is_closed()) {
-            return Some(link.clone());
+        if let Some(link) = self.links.used((node, core)) {
+            return Some(link);
         }
         let address = *self.addresses.borrow().get(&node)?;
         let link = Rc::new(Link::dialled(node, core));
-        self.links.borrow_mut().insert((node, core), link.clone());
+        self.links.add(&link);
         runtime::spawn(dial(self.clone(), link.clone(), address));
         Some(link)
     }
@@ -44,8 +47,8 @@ impl CoreGroups {
 
     /// Connections, and the bytes that wait on the one on which most do.
     pub(crate) fn link_lengths(&self) -> (usize, usize) {
-        let links = self.links.borrow();
-        (links.len(), links.values().map(|link| link.queued_bytes()).max().unwrap_or_default())
+        let links = self.links.all();
+        (links.len(), links.iter().map(|link| link.queued_bytes()).max().unwrap_or_default())
     }
 
     /// Looks whether connections live that were used.
@@ -55,7 +58,7 @@ impl CoreGroups {
             return;
         }
         self.looked_at_links.set(at);
-        self.all_links().iter().for_each(|link| link.look(at, self.shared.timing.silent));
+        self.links.all().iter().for_each(|link| link.look(at, self.shared.timing.silent));
     }
 
     pub(super) fn nodes(&self) -> Vec<NodeId> {
@@ -66,16 +69,8 @@ impl CoreGroups {
 
     /// Ends the connections to a node.
     pub(super) fn close_links(&self, node: NodeId) {
-        let links = self.all_links();
+        let links = self.links.all();
         links.iter().filter(|link| link.node == node).for_each(|link| link.close());
-    }
-
-    /// Those that are used and those that were, in an order that is always the same.
-    pub(super) fn all_links(&self) -> Vec<Rc<Link>> {
-        let mut links: Vec<_> = self.links.borrow().values().cloned().collect();
-        links.sort_unstable_by_key(|link| (link.node, link.core));
-        links.extend(self.links_left.borrow().iter().cloned());
-        links
     }
 
     /// A connection that another node made, and that is meant for this core.
@@ -87,34 +82,14 @@ impl CoreGroups {
     ) {
         let link = Rc::new(Link::new(node, core));
         link.set_stream(&stream, agreed);
-        // The other side comes to the same: this one is used if there is no other, or whoever made it is the lower of both.
-        let known = self.links.borrow().get(&(node, core)).filter(|known| !known.is_closed()).cloned();
-        let is_left = known.as_ref().is_some_and(|known| {
-            let (this, other) = ((self.shared.node, self.core), (node, core));
-            this < other && known.is_dialled || this == other
-        });
-        if is_left {
-            self.links_left.borrow_mut().push(link.clone());
-        } else {
-            self.links.borrow_mut().insert((node, core), link.clone());
-            self.links_left.borrow_mut().extend(known);
-        }
+        self.links.add(&link);
         runtime::spawn(serve(self.clone(), link, (stream, rest), agreed));
     }
 
     fn forget(&self, link: &Rc<Link>) {
         self.calls().lost(link);
         self.plain_calls.lost(link);
-        let mut links = self.links.borrow_mut();
-        if links.get(&(link.node, link.core)).is_some_and(|known| Rc::ptr_eq(known, link)) {
-            links.remove(&(link.node, link.core));
-            // The other side may have come through where this one has not.
-            let left = self.links_left.borrow();
-            let other = left.iter().rfind(|left| (left.node, left.core) == (link.node, link.core) && !left.is_closed());
-            other.map(|other| links.insert((other.node, other.core), other.clone()));
-        }
-        let is_used = |left: &Rc<Link>| links.get(&(left.node, left.core)).is_some_and(|used| Rc::ptr_eq(used, left));
-        self.links_left.borrow_mut().retain(|left| !Rc::ptr_eq(left, link) && !is_used(left));
+        self.links.remove(link);
     }
 }
 
@@ -146,8 +121,7 @@ async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, (stream, rest): (TcpStream,
     });
     let mut frames = Frames::behind(&stream, rest, agreed.features);
     while !link.is_closed() {
-        // Who has nothing to say for long connects again when it has.
-        let Ok(next) = runtime::timeout(IDLE_MAX, frames.next()).await else { break };
+        let Some(next) = unless_idle(&core, &link, frames.next()).await else { break };
         match next {
             Ok(Some(frame)) => {
                 if let Some(entries) = core.dispatch(&link, frame) {
@@ -165,4 +139,16 @@ async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, (stream, rest): (TcpStream,
     link.close();
     core.forget(&link);
     core.shared.count_connection((link.node, core.core, link.core), false);
+}
+
+/// What comes next on a connection; nothing, if it does not come for long: who has something to say connects again.
+async fn unless_idle<T>(core: &CoreGroups, link: &Rc<Link>, next: impl Future<Output = T>) -> Option<T> {
+    let (mut next, mut quiet) = (pin!(next), Duration::ZERO);
+    while quiet < if core.links.is_used(link) { IDLE_MAX } else { LEFT_IDLE_MAX } {
+        match runtime::timeout(LEFT_IDLE_MAX, next.as_mut()).await {
+            Ok(next) => return Some(next),
+            Err(_) => quiet += LEFT_IDLE_MAX,
+        }
+    }
+    None
 }

@@ -3,6 +3,7 @@
 use super::calls::PlainCalls;
 use super::heads::Heads;
 use super::link::{Line, Link};
+use super::links::Links;
 use super::map_side::{MapSide, Says};
 use super::orders::Orders;
 use super::view::View;
@@ -43,10 +44,7 @@ pub struct CoreGroups {
     pub(super) view: RefCell<View>,
     /// Where other nodes are reached.
     pub(super) addresses: RefCell<HashMap<NodeId, SocketAddr, FixedState>>,
-    /// What is said to a core of another node goes over this one.
-    pub(super) links: RefCell<HashMap<(NodeId, u16), Rc<Link>, FixedState>>,
-    /// Other connections to the same cores, on which only answers go, until they are closed.
-    pub(super) links_left: RefCell<Vec<Rc<Link>>>,
+    pub(super) links: Links,
     /// Beats to each node that were sent, and answered; on the first core.
     pub(super) beats: RefCell<BTreeMap<NodeId, (u64, u64)>>,
     /// Nodes that speak no version of the protocol that this one does, and what to do; on the first core.
@@ -82,14 +80,14 @@ impl CoreGroups {
     pub(super) fn new(shared: Arc<Shared>, core: u16) -> Rc<Self> {
         let view = RefCell::new(View::new(now()));
         let behind = shared.lines.iter().map(|_| Behind::default()).collect();
+        let links = Links::new((shared.node, core));
         Rc::new(Self {
             shared,
             core,
             shards: RefCell::default(),
             view,
             addresses: RefCell::new(HashMap::with_hasher(FixedState::default())),
-            links: RefCell::new(HashMap::with_hasher(FixedState::default())),
-            links_left: RefCell::default(),
+            links,
             beats: RefCell::default(),
             apart: RefCell::default(),
             waiting: RefCell::default(),
@@ -124,7 +122,7 @@ impl CoreGroups {
     pub(super) fn end(&self) {
         let tasks = self.tasks.take().unwrap_or_default();
         tasks.into_iter().for_each(TaskHandle::cancel);
-        self.all_links().iter().for_each(|link| link.close());
+        self.links.all().iter().for_each(|link| link.close());
     }
 
     /// Takes a shard in; its groups follow when the node [begins](super::Node::begin).

@@ -70,6 +70,17 @@ pub(crate) struct Link {
     /// What gathered has been taken to be sent.
     emptied: WaitList,
     ended: WaitList,
+    /// What ends with it, and is to go on for long: see [`Kept`].
+    kept: Cell<usize>,
+}
+
+/// As long as this is there, a connection is kept although nothing is said on it; unless it does not live any more.
+pub struct Kept(Rc<Link>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.kept.set(self.0.kept.get() - 1);
+    }
 }
 
 /// The connection that all of an attempt to catch up goes over: nothing may come behind what was lost.
@@ -107,7 +118,13 @@ impl Link {
             calls_in: Outstanding::default(),
             emptied: WaitList::default(),
             ended: WaitList::default(),
+            kept: Cell::new(0),
         }
+    }
+
+    pub(super) fn keep(self: &Rc<Self>) -> Kept {
+        self.kept.set(self.kept.get() + 1);
+        Kept(self.clone())
     }
 
     /// Has a request done; that ends with the connection.
@@ -293,8 +310,8 @@ impl Link {
                 self.close();
             }
             Some(_) => {}
-            // Who waits for an answer keeps the connection, however long that takes, and who has something that ends with it.
-            None if self.is_used.replace(false) || self.calls_out.is_any() || self.ended.count() > 0 => {
+            // Who waits for an answer keeps the connection, however long that takes.
+            None if self.is_used.replace(false) || self.calls_out.is_any() || self.kept.get() > 0 => {
                 self.pinged_at.set(Some(at));
                 self.push_node(&NodeMessage::Ping);
             }

@@ -23,6 +23,7 @@ mod cut_off;
 mod heads;
 mod hello;
 mod link;
+mod links;
 mod map_side;
 mod orders;
 mod policy;
@@ -31,6 +32,7 @@ mod view;
 
 pub use self::calls::{CALL_BYTES_MAX, CALLS_MAX, CallError, Called, Handler, Peer};
 pub use self::core::CoreGroups;
+pub use self::link::Kept;
 pub use crate::wire::{MAX_CALL_BYTES, MAX_CALL_HEAD_BYTES, Parcel, Service};
 pub(crate) use link::{Line, Link};
 pub(crate) use policy::Timers;

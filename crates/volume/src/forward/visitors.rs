@@ -9,7 +9,7 @@ use crate::head::Head;
 use crate::limit::Cost;
 use crate::session::Session;
 use crate::status::{BlockExtent, SnapshotMark};
-use replication::node::{Parcel, Peer};
+use replication::node::{Kept, Parcel, Peer};
 use runtime::{SharedBuf, now};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -28,6 +28,8 @@ struct Visitor {
     session: Session,
     /// Once it is sure that the volume stays here.
     opening: RefCell<Option<Opening>>,
+    /// A client that says nothing for long is still there.
+    _kept: Kept,
 }
 
 /// Those that come over one connection.
@@ -131,9 +133,10 @@ async fn open(head: Rc<Head>, peer: Peer, number: u64, (id, layer): (VolumeId, L
         return Answer::Failed(IoError::Unavailable("its head has too many clients of this node".to_owned()));
     }
     let session = Session::that_waits();
+    let (volume_of_session, _kept) = (volume.of_session(&session), peer.keep());
     session.lives_if(move || Box::pin(lives(peer.clone(), number)));
-    let visitor =
-        Rc::new(Visitor { volume: volume.of_session(&session), session: session.clone(), opening: RefCell::default() });
+    let (session_of_visitor, opening) = (session.clone(), RefCell::default());
+    let visitor = Rc::new(Visitor { volume: volume_of_session, session: session_of_visitor, opening, _kept });
     // At once: its end may come while it is being opened.
     visiting.sessions.borrow_mut().insert(number, visitor.clone());
     let is_given = head.directory.clients().gives(id, visiting.peer.node()).await;
