@@ -281,7 +281,7 @@ impl Run {
     fn rot(&mut self, serving: &Serving) -> Result<(), Failure> {
         self.world.run_for(IDLE);
         self.read_all(serving)?;
-        let target = self.random.one_in(4).then(|| last_read(&self.clients.ledger().history, &self.random)).flatten();
+        let target = self.random.one_in(2).then(|| last_read(&self.clients.ledger().history, &self.random)).flatten();
         // What is compressed or encrypted is not found by what it says.
         let hit = target.and_then(|sector| self.disk.rot_sector(&sector)).or_else(|| self.disk.rot());
         if hit.is_some() {

@@ -90,7 +90,7 @@ impl Profile {
             tight,
             longest_log2_ns: if tight { 27 } else { 24 + random.below(4) },
             map_latency: if random.one_in(3) { Duration::from_micros(500) } else { Duration::ZERO },
-            trouble: match random.below(8) {
+            trouble: match random.below(9) {
                 0..4 => Trouble::None,
                 4 => Trouble::Network,
                 5 | 6 => Trouble::Disk,
