@@ -5,6 +5,7 @@ use crate::common::nodes::{
     a_host_that_goes_back_keeps_what_it_wrote_there, a_snapshot_is_an_instant_for_a_head_that_slept, asleep, check,
     fill, made, node_id, of, served, who_slept_reads_no_snapshot_that_is_gone,
 };
+use crate::common::unknown::what_has_no_outcome_is_read_by_nobody;
 use crate::common::{new_volume, payload};
 use cluster::{Record, Transaction, VolumeRecord, encode, keys, list, settle};
 use runtime::channel::cross;
@@ -164,6 +165,11 @@ fn a_snapshot_is_an_instant_for_all_heads() {
 fn what_a_host_sent_to_another_head_is_not_done_later() {
     let kept: usize = (1..7).map(a_host_that_goes_back_keeps_what_it_wrote_there).sum();
     assert!(kept > 0, "no older head was asked in time");
+}
+
+#[test]
+fn what_has_no_outcome_stands_in_the_way() {
+    (1..5).for_each(what_has_no_outcome_is_read_by_nobody);
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub mod silent;
 pub mod status;
 pub mod stopped;
 pub mod together;
+pub mod unknown;
 pub mod untold;
 
 use cluster::{Limits, MapStore, SimMap};

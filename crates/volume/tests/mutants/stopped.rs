@@ -3,6 +3,7 @@
 use crate::common::stopped::{
     one_volumes_change_is_no_others_business, what_has_no_outcome_is_in_no_snapshot, what_is_gone_is_not_waited_for,
 };
+use crate::common::unknown::what_has_no_outcome_is_read_by_nobody;
 use std::ops::Range;
 use types::Mutant;
 
@@ -11,6 +12,11 @@ const SEEDS: Range<u64> = 1..3;
 
 #[test]
 fn what_waits_for_a_stopped_group_is_noticed() {
+    assert!(Mutant::UnknownBlocksNothing.is_caught(
+        "what_has_no_outcome_is_read_by_nobody",
+        SEEDS,
+        what_has_no_outcome_is_read_by_nobody
+    ));
     assert!(Mutant::GoneWaitedFor.is_caught("what_is_gone_is_not_waited_for", SEEDS, what_is_gone_is_not_waited_for));
     assert!(Mutant::OneChangeAtATime.is_caught(
         "one_volumes_change_is_no_others_business",

@@ -62,7 +62,6 @@ pub const WORKLOAD: Workload = Workload {
     mutants: &[
         Mutant::SectorsAdmitted,
         Mutant::PartLeavesEarly,
-        Mutant::UnknownBlocksNothing,
         Mutant::ComparedAgain,
         Mutant::PartBeforeAll,
         Mutant::CompareAndWriteSplit,
