@@ -16,8 +16,7 @@ says() { local what=$1; shift; "$@" > "$work/says.out" 2>&1 && grep -q -- "$what
 order_says() { python3 -c 'import json, sys; o = json.load(open(sys.argv[1])); exec(sys.argv[2])' "$work/$1.order" "$2"; }
 
 start_demo --nodes 3 --replicas 2 --device-size 1G
-# What is foretold takes bytes for spread over all groups.
-"$cairn" volume create a --size 256M --placement spread > /dev/null
+"$cairn" volume create a --size 256M > /dev/null
 check "the volume is written" load --do_verify=1
 # Leads are spread over the nodes in the first seconds.
 check "nothing is being done, and every device holds its share" until_it_is 30 'assert s["doing"] == [] and s["at_risk"] == [], s

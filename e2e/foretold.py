@@ -3,13 +3,16 @@
     python3 e2e/foretold.py BEFORE ORDER BEGUN     devices before and what the order said, as JSON; when it was given, s since 1970
 
 Devices as they are by now are read from standard input. Bytes are compared by what devices hold more that give nothing away: half
-to twice as many as were foretold. It may take a tenth to ten times as long, and a minute in any case: the machine may be busy, and
+to twice as many as were foretold, within 8 MiB (what was written in the last seconds was not counted). It may take a tenth to ten times as long, and a minute in any case: the machine may be busy, and
 who looks whether it is over does so now and then.
 """
 
 import json
 import sys
 import time
+
+
+NOT_COUNTED = 8 << 20
 
 
 def live(devices):
@@ -27,7 +30,7 @@ def main():
     said, moved = sum(gets[store] for store in stores), sum(after[store] - before.get(store, 0) for store in stores)
     print(f"{order['groups']} groups; {len(stores)} devices get {moved >> 20} MiB, foretold {said >> 20}; {took:.1f} s, foretold {order['seconds']}")
     assert order["groups"] > 0 and stores and sum(gets.values()) == order["bytes"], order
-    assert moved <= 2 * said and said <= 2 * moved, "bytes"
+    assert moved <= 2 * said + NOT_COUNTED and said <= 2 * moved + NOT_COUNTED, "bytes"
     assert took <= max(10 * order["seconds"], 60) and order["seconds"] <= 10 * took, "seconds"
 
 

@@ -30,7 +30,7 @@
 //! | `splits/G`                   | [`SplitRecord`]: group G began as half of another |
 //! | `control`                    | [`ControlRecord`]: the node that sees to it that all this is done |
 //! | `duties`                     | [`DutiesRecord`]: changes with each order about nodes and devices |
-//! | `store-usage/STORE`          | [`StoreUsageRecord`]: how full the device is |
+//! | `store-usage/STORE`          | [`StoreUsageRecord`]: how full the device is, and with what |
 //!
 //! Numbers in keys are hexadecimal of full width, so that keys sort as their numbers do.
 
@@ -49,7 +49,7 @@ pub use key::{Cipher, KeyRecord, KeyWrap, ScryptCost, SecretKind};
 pub use limits::{LimitChange, Limits};
 pub use members::MembersError;
 pub use place::{
-    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceTrouble, DutiesRecord, FailureDomain, NodeDuty,
+    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceTrouble, DutiesRecord, FailureDomain, GroupBytes, NodeDuty,
     NodePlaceRecord, NodeSetRecord, PoolDraftRecord, PoolRulesRecord, SplitRecord, StoreUsageRecord,
     UnknownFailureDomain, VolumePlacement, WantedRecord,
 };

@@ -4,9 +4,9 @@
 use cluster::control::{Control, DutyError, Followed, GIVE_UP_AFTER, HISTORY_KEPT, Reigning, decide};
 use cluster::placement::duty::{RecordChange, Request, Subject};
 use cluster::{
-    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceRecord, DeviceState, GroupRecord, KeyValue, LeaseId, Listing,
-    MapError, MapFuture, MapStore, NodeRecord, Outcome, PoolRecord, Record, Revision, SessionRecord, SimMap,
-    Transaction, WantedRecord, Watch, encode, get, keys, list,
+    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceRecord, DeviceState, GroupBytes, GroupRecord, KeyValue,
+    LeaseId, Listing, MapError, MapFuture, MapStore, NodeRecord, Outcome, PoolRecord, Record, Revision, SessionRecord,
+    SimMap, StoreUsageRecord, Transaction, WantedRecord, Watch, encode, get, keys, list,
 };
 use runtime::Instant;
 use runtime::sim::{NodeOptions, World};
@@ -373,5 +373,41 @@ fn the_maps_history_is_forgotten_in_long_runs() {
         let kept =
             map.watch("", Revision(known[1].0 + 1)).next().await.expect("of the last ten minutes nothing is forgotten");
         assert_eq!(kept.last().expect("one").revision, known[2]);
+    });
+}
+
+#[test]
+fn what_is_foretold_is_what_was_counted() {
+    let _alone = ALONE.lock();
+    what_a_group_holds_is_what_was_counted_or_an_even_share();
+    #[cfg(feature = "mutants")]
+    assert!(types::Mutant::GroupsTakenForEven.is_caught(
+        "what_a_group_holds_is_what_was_counted_or_an_even_share",
+        0..1,
+        |_| what_a_group_holds_is_what_was_counted_or_an_even_share()
+    ));
+}
+
+fn what_a_group_holds_is_what_was_counted_or_an_even_share() {
+    in_a_world(|map| async move {
+        made(&map).await;
+        let usage = |id: u128, of_groups| StoreUsageRecord {
+            store: StoreId(id),
+            live_bytes: 800,
+            usable_bytes: 1 << 30,
+            trouble: None,
+            of_groups,
+        };
+        // Groups 3, 6, 9 and 12 are on the first two; groups 1, 4, 7 and 10 on the second and the third.
+        put(&map, &usage(1, Some(vec![GroupBytes(GroupId(3), 700), GroupBytes(GroupId(9), 100)]))).await;
+        put(&map, &usage(2, Some(vec![GroupBytes(GroupId(3), 690)]))).await;
+        put(&map, &usage(3, None)).await;
+        let mut known = known(&*map).await;
+        let held = known.view().expect("readable").held.clone();
+        let of = |group: u32| held[&GroupId(group)];
+        assert_eq!((of(3), of(6), of(9)), (700, 0, 100));
+        assert_eq!(of(1), 100, "nobody has counted what the third holds: an eighth");
+        let drain = decide(&*map, &Request::Drain(Subject::Device(StoreId(1)))).await.expect("it may be");
+        assert_eq!(drain.forecast.goes[&StoreId(1)], 800 + 4 * 100, "what it holds, and what the third is taken for");
     });
 }

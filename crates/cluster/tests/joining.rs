@@ -219,8 +219,13 @@ fn a_newcomer_is_told_its_share_before() {
         .await;
         for number in [1, 2] {
             cluster::activate_device(&*map, store(number)).await.expect("it answers");
-            let usage =
-                StoreUsageRecord { store: store(number), live_bytes: 60 << 30, usable_bytes: 1 << 40, trouble: None };
+            let usage = StoreUsageRecord {
+                store: store(number),
+                live_bytes: 60 << 30,
+                usable_bytes: 1 << 40,
+                trouble: None,
+                of_groups: None,
+            };
             put(&map, &usage).await;
         }
         for id in 1..=60u32 {

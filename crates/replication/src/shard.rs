@@ -1,6 +1,7 @@
 //! The groups of one shard: what they queue becomes durable together and is committed together.
 
 use crate::error::StartError;
+use crate::fill::blocks_of_groups;
 use crate::group::{Group, GroupRef, MemberState};
 use crate::left::Left;
 use crate::node::{CoreGroups, Timing};
@@ -12,7 +13,7 @@ use hashbrown::{HashMap, HashSet};
 use runtime::channel::WaitList;
 use runtime::now;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -303,6 +304,15 @@ impl GroupShard {
     /// The shard of the store below.
     pub fn store(&self) -> &Rc<Shard> {
         &self.shard
+    }
+
+    /// Blocks that have bytes here, by the group that they are of, as far as that is known. Takes time in the number of chunks,
+    /// between the turns in which clients are served.
+    pub async fn blocks_of_groups(&self) -> BTreeMap<GroupId, u64> {
+        match self.outside() {
+            Some(outside) => blocks_of_groups(self, &outside.owner()).await,
+            None => BTreeMap::new(),
+        }
     }
 
     /// Where the other members are.

@@ -228,6 +228,8 @@ pub enum Mutant {
     DoneBeforeRaise,
     /// Control: who another has followed goes on writing orders.
     OlderControlWrites,
+    /// Control: what groups hold is taken for an even share of their devices, whatever was counted.
+    GroupsTakenForEven,
     /// Replication: what is left of a group on a store that it left refuses leases for its member on another store of the node.
     RefusedForNeighbour,
     /// Control: a reign goes on although the map's record of it is another.

@@ -120,8 +120,8 @@ impl Followed {
         !self.unreadable.contains_key(key) || mutant(Mutant::UnreadableOverwritten)
     }
 
-    /// What is decided by. What groups hold is not known of each: a device's data is taken to be spread evenly over those
-    /// that it holds.
+    /// What is decided by. Where nobody has counted what groups hold on a device, its data is taken to be spread evenly over
+    /// them.
     ///
     /// # Errors
     /// If a record cannot be read: without it something may look empty that is not.
@@ -133,15 +133,16 @@ impl Followed {
         for group in self.view.groups.values() {
             group.members.iter().for_each(|store| *counts.entry(*store).or_default() += 1);
         }
-        let held = |store: &StoreId| {
-            let live = self.usage.get(store).map_or(0, |usage| usage.live_bytes);
-            live / counts.get(store).copied().unwrap_or(1).max(1)
+        let held = |store: &StoreId, group: GroupId| {
+            let Some(usage) = self.usage.get(store) else { return 0 };
+            let counted = usage.bytes_of(group).filter(|_| !mutant(Mutant::GroupsTakenForEven));
+            counted.unwrap_or_else(|| usage.live_bytes / counts.get(store).copied().unwrap_or(1).max(1))
         };
         self.view.held = self
             .view
             .groups
             .values()
-            .map(|group| (group.id, group.in_sync.iter().map(held).max().unwrap_or(0)))
+            .map(|group| (group.id, group.in_sync.iter().map(|store| held(store, group.id)).max().unwrap_or(0)))
             .collect();
         Ok(&self.view)
     }

@@ -110,7 +110,13 @@ impl Scene {
     }
 
     fn used(&mut self, node: u32, live_bytes: u64, trouble: Option<DeviceTrouble>) {
-        self.put(&StoreUsageRecord { store: StoreId(node.into()), live_bytes, usable_bytes: 900 * MIB, trouble });
+        self.put(&StoreUsageRecord {
+            store: StoreId(node.into()),
+            live_bytes,
+            usable_bytes: 900 * MIB,
+            trouble,
+            of_groups: None,
+        });
     }
 
     fn node_duty(&mut self, node: u32, duty: NodeDuty) {

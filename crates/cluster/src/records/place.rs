@@ -272,9 +272,22 @@ pub struct StoreUsageRecord {
     /// What is wrong with it. Only told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<DeviceTrouble>,
+    /// How much of that is of which group, of those that hold anything, by their numbers; not counted yet, if it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_groups: Option<Vec<GroupBytes>>,
 }
 
+/// Bytes of a group on a device, in JSON `[group, bytes]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupBytes(#[serde(with = "number")] pub GroupId, pub u64);
+
 impl StoreUsageRecord {
+    /// What it holds of a group, if that was counted.
+    pub fn bytes_of(&self, group: GroupId) -> Option<u64> {
+        let all = self.of_groups.as_ref()?;
+        Some(all.binary_search_by_key(&group, |GroupBytes(of, _)| *of).map_or(0, |at| all[at].1))
+    }
+
     /// What it can still take.
     pub fn free_bytes(&self) -> u64 {
         self.usable_bytes.saturating_sub(self.live_bytes)
@@ -383,7 +396,7 @@ mod tests {
         golden(&ControlRecord { node: NodeId(2), epoch: 7 }, "control", r#"{"schema":1,"node":2,"epoch":7}"#);
         golden(&DutiesRecord { orders: 3 }, "duties", r#"{"schema":1,"orders":3}"#);
         golden(
-            &StoreUsageRecord { store: StoreId(11), live_bytes: 3, usable_bytes: 9, trouble: None },
+            &StoreUsageRecord { store: StoreId(11), live_bytes: 3, usable_bytes: 9, trouble: None, of_groups: None },
             &format!("store-usage/{store}"),
             &format!(r#"{{"schema":1,"store":"{store}","live_bytes":3,"usable_bytes":9}}"#),
         );
@@ -393,10 +406,11 @@ mod tests {
                 live_bytes: 3,
                 usable_bytes: 9,
                 trouble: Some(DeviceTrouble::Slow("an append took 3.0 s".to_owned())),
+                of_groups: Some(vec![GroupBytes(GroupId(3), 1), GroupBytes(GroupId(4), 2)]),
             },
             &format!("store-usage/{store}"),
             &format!(
-                r#"{{"schema":1,"store":"{store}","live_bytes":3,"usable_bytes":9,"trouble":{{"slow":"an append took 3.0 s"}}}}"#
+                r#"{{"schema":1,"store":"{store}","live_bytes":3,"usable_bytes":9,"trouble":{{"slow":"an append took 3.0 s"}},"of_groups":[[3,1],[4,2]]}}"#
             ),
         );
         golden(

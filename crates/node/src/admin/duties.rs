@@ -20,7 +20,7 @@ use types::{NodeId, StoreId};
 /// What a device is taken to be filled with in a second, where nobody has measured it: what is copied makes room for clients.
 const ASSUMED_BYTES_PER_SECOND: u64 = 100 << 20;
 /// A group takes this long besides its bytes: it joins, is compared, leads and leaves. Eight at a time for each device.
-const GROUP_SECONDS: f64 = 0.4;
+const GROUP_SECONDS: f64 = 0.15;
 /// How long maintenance lasts if nobody says.
 const MAINTENANCE_MINUTES: u64 = 30;
 /// The longest, a week: meanwhile nothing is copied elsewhere.

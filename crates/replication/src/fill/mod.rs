@@ -16,6 +16,7 @@ use crate::wire::LeafLine;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use runtime::background_step;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{EntryKind, LeafCursor};
@@ -58,6 +59,29 @@ pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner)
     leaves.sort_unstable();
     leaves.dedup_by_key(|leaf| (leaf.chunk, leaf.layer));
     Ok(leaves)
+}
+
+/// Blocks that have bytes in a shard, by the group that they are of, as far as that is known. Walked like [`leaves_of`].
+pub(crate) async fn blocks_of_groups(shard: &GroupShard, owner: &Owner) -> BTreeMap<GroupId, u64> {
+    let store = shard.store();
+    let families: HashMap<LayerId, FamilyId, FixedState> =
+        store.layers_held().iter().map(|record| (record.layer, record.family)).collect();
+    let (mut blocks, mut found) = (BTreeMap::new(), Vec::new());
+    let mut cursor = LeafCursor::default();
+    loop {
+        let more = store.walk_leaves(&mut cursor, LEAVES_PER_STEP, &mut found);
+        for (layer, chunk, _) in found.drain(..) {
+            let stored = store.live_blocks([(layer, chunk)]);
+            let group = families.get(&layer).and_then(|family| owner(*family, chunk));
+            if let Some(group) = group.filter(|_| stored > 0) {
+                *blocks.entry(group).or_default() += stored;
+            }
+        }
+        if !more {
+            return blocks;
+        }
+        background_step().await;
+    }
 }
 
 /// The chunks that an entry is about, if any of them is one of `these`; other kinds are about none.

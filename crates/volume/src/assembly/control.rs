@@ -11,15 +11,15 @@ use crate::head::Head;
 use cluster::control::{Control, Decided, DutyError, Followed, Reigning, decide, foretold, foretold_device};
 use cluster::placement::duty::Request;
 use cluster::{
-    CatalogError, ControlRecord, DeviceRecord, DeviceTrouble, MapError, Revision, SessionRecord, StoreUsageRecord,
-    Transaction, encode, get, keys, settle,
+    CatalogError, ControlRecord, DeviceRecord, DeviceTrouble, GroupBytes, MapError, Revision, SessionRecord,
+    StoreUsageRecord, Transaction, encode, get, keys, settle,
 };
 use runtime::{Instant, now};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use types::StoreId;
+use types::{GroupId, StoreId};
 
 /// After an error of the map.
 const RETRY_WAIT: Duration = Duration::from_millis(200);
@@ -35,6 +35,11 @@ const PLAN_SHARE: u32 = 20;
 /// How often a node looks how full its devices are; it says so where that has changed by this part of the device.
 const USAGE_EVERY: Duration = Duration::from_secs(5);
 const USAGE_PART: u64 = 64;
+/// How often it counts at least how much of that each group holds.
+const COUNT_EVERY: Duration = Duration::from_secs(600);
+
+/// Blocks of groups on devices.
+type Counted = BTreeMap<StoreId, BTreeMap<GroupId, u64>>;
 
 /// What a node knows of who controls.
 #[derive(Default)]
@@ -45,6 +50,9 @@ pub(super) struct Controls {
     nobody_since: Cell<Option<Instant>>,
     /// What was said of devices here.
     said: RefCell<BTreeMap<StoreId, StoreUsageRecord>>,
+    /// What was counted last, and when.
+    counted: RefCell<Counted>,
+    counted_at: Cell<Option<Instant>>,
 }
 
 impl Assembly {
@@ -168,26 +176,51 @@ impl Assembly {
     async fn say_usage(&self) {
         loop {
             let slow = self.slow_stores().await;
-            let usages: Vec<StoreUsageRecord> = {
+            let mut usages: Vec<StoreUsageRecord> = {
                 let devices = self.0.devices.borrow();
                 let usage = |device: &super::OpenDevice| {
                     let (store, usage) = (device.store.store_id(), device.store.usage());
                     let (live_bytes, usable_bytes) = (usage.live_bytes, usage.new_blocks_until_bytes);
                     let failed = device.store.failed().map(|error| DeviceTrouble::Failed(error.to_string()));
                     let trouble = failed.or_else(|| slow.get(&store).map(|took| DeviceTrouble::Slow(in_words(*took))));
-                    StoreUsageRecord { store, live_bytes, usable_bytes, trouble }
+                    StoreUsageRecord { store, live_bytes, usable_bytes, trouble, of_groups: None }
                 };
                 devices.iter().map(usage).collect()
             };
             self.say_unusable().await;
-            for usage in usages {
-                let is_said = self.0.controls.said.borrow().get(&usage.store).is_some_and(|said| is_near(said, &usage));
+            let is_said = |usage: &StoreUsageRecord| {
+                self.0.controls.said.borrow().get(&usage.store).is_some_and(|said| is_near(said, usage))
+            };
+            let is_due = self.0.controls.counted_at.get().is_none_or(|at| now().since(at) >= COUNT_EVERY);
+            if is_due || !usages.iter().all(is_said) {
+                self.count_groups().await;
+            }
+            for mut usage in usages.drain(..) {
+                usage.of_groups = self.0.controls.of_groups(&usage);
+                let is_said = is_said(&usage);
                 if !is_said && self.say_one(&usage).await.is_ok() {
                     self.0.controls.said.borrow_mut().insert(usage.store, usage);
                 }
             }
             runtime::sleep(USAGE_EVERY).await;
         }
+    }
+
+    async fn count_groups(&self) {
+        let on_core = |head: Rc<Head>| async move {
+            let mut counted = Counted::new();
+            for shard in head.shards() {
+                let of_shard = shard.groups.blocks_of_groups().await;
+                counted.entry(shard.store).or_default().extend(of_shard);
+            }
+            counted
+        };
+        let mut counted = Counted::new();
+        for (store, of_shard) in self.on_each_core(move |head| Box::pin(on_core(head))).await.into_iter().flatten() {
+            counted.entry(store).or_default().extend(of_shard);
+        }
+        self.0.controls.counted.replace(counted);
+        self.0.controls.counted_at.set(Some(now()));
     }
 
     /// Of devices that the node serves without: how full they were stays as it was said last.
@@ -207,7 +240,7 @@ impl Assembly {
             }
             let said = get::<StoreUsageRecord>(map, &keys::store_usage(store)).await;
             let Ok(said) = said else { continue };
-            let nothing = StoreUsageRecord { store, live_bytes: 0, usable_bytes: 0, trouble: None };
+            let nothing = StoreUsageRecord { store, live_bytes: 0, usable_bytes: 0, trouble: None, of_groups: None };
             let said = said.map_or(nothing, |found| found.record);
             let trouble = Some(DeviceTrouble::Failed(why));
             if said.trouble != trouble {
@@ -237,11 +270,28 @@ impl Assembly {
     }
 }
 
+impl Controls {
+    /// What a device holds of each group: its bytes are shared out by blocks, whatever they are compressed to.
+    fn of_groups(&self, usage: &StoreUsageRecord) -> Option<Vec<GroupBytes>> {
+        let counted = self.counted.borrow();
+        let blocks = counted.get(&usage.store)?;
+        let all: u64 = blocks.values().sum();
+        let share = |of: u64| (u128::from(usage.live_bytes) * u128::from(of) / u128::from(all.max(1))) as u64;
+        Some(blocks.iter().map(|(group, of)| GroupBytes(*group, share(*of))).collect())
+    }
+}
+
 /// Whether it is not worth telling. How long an append took matters once: it may be longer each time.
 fn is_near(said: &StoreUsageRecord, is: &StoreUsageRecord) -> bool {
     let part = is.usable_bytes / USAGE_PART;
     let kind = |usage: &StoreUsageRecord| usage.trouble.as_ref().map(std::mem::discriminant);
+    let is_near_of = |GroupBytes(group, bytes): &GroupBytes, of: &StoreUsageRecord| {
+        of.bytes_of(*group).is_some_and(|said| said.abs_diff(*bytes) <= part)
+    };
+    let all_near = |of: &StoreUsageRecord, to| of.of_groups.iter().flatten().all(|group| is_near_of(group, to));
+    let are_groups_near = is.of_groups.is_none() || all_near(is, said) && all_near(said, is);
     kind(said) == kind(is)
+        && are_groups_near
         && said.usable_bytes.abs_diff(is.usable_bytes) <= part
         && said.live_bytes.abs_diff(is.live_bytes) <= part
 }

@@ -3,6 +3,7 @@
 use crate::common::duties::{
     a_device_is_emptied_under_writes, a_last_copy_stays, a_node_is_emptied_under_writes_and_leaves,
     a_node_that_rests_leads_nothing_and_nothing_is_copied, another_node_goes_on_where_one_died,
+    what_groups_hold_is_said,
 };
 
 #[test]
@@ -28,4 +29,9 @@ fn in_maintenance_a_node_leads_nothing() {
 #[test]
 fn the_last_copy_is_not_given_up() {
     a_last_copy_stays(5);
+}
+
+#[test]
+fn what_is_on_a_device_is_said_by_group() {
+    what_groups_hold_is_said(6);
 }

@@ -4,11 +4,12 @@ use super::nodes::{Cluster, check, node_id, of};
 use super::{new_volume, payload};
 use cluster::control::DutyError;
 use cluster::placement::duty::{Refusal, Request, Subject};
-use cluster::{GroupRecord, WantedRecord, keys, list};
+use cluster::{GroupBytes, GroupRecord, StoreUsageRecord, VolumePlacement, WantedRecord, keys, list};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{CHUNK_BYTES, NodeId, StoreId};
+use types::{CHUNK_BYTES, GroupId, NodeId, StoreId};
 use volume::Assembly;
 
 const NODES: usize = 4;
@@ -206,4 +207,50 @@ pub fn a_last_copy_stays(seed: u64) {
     are_whole(&cluster);
     say(&cluster, 2, Request::Remove(Subject::Device(gone))).expect("nothing is on it");
     cluster.at(3, |assembly| async move { check(&of(&assembly), 1).await });
+}
+
+/// What is on a device is said by group: all of it, of groups that it is a member of, and what one member of a group says the
+/// other says, too.
+pub fn what_groups_hold_is_said(seed: u64) {
+    const WRITTEN_BYTES: u64 = 1 << 20;
+    const PIECE_BYTES: u64 = 128 << 10;
+    const CHUNKS_WRITTEN: u64 = 12;
+    let cluster = Cluster::placed(seed, 2, (NODES, 2), VolumePlacement::Gathered);
+    cluster.pass(Duration::from_secs(3));
+    made(&cluster, 0);
+    cluster.at(0, |assembly| async move {
+        let volume = of(&assembly);
+        for chunk in 0..CHUNKS_WRITTEN {
+            for piece in 0..WRITTEN_BYTES / PIECE_BYTES {
+                let at = chunk * CHUNK_BYTES + piece * PIECE_BYTES;
+                volume.write(at, payload(&[7; PIECE_BYTES as usize])).await.expect("written");
+            }
+        }
+    });
+    cluster.pass(Duration::from_secs(30));
+    let map = cluster.map();
+    let said =
+        cluster.run(3, async move { list::<StoreUsageRecord>(&*map, keys::STORE_USAGE).await.expect("readable") });
+    assert_eq!(said.len(), NODES);
+    let mut of_groups: BTreeMap<GroupId, Vec<u64>> = BTreeMap::new();
+    for usage in said.into_iter().map(|found| found.record) {
+        let counted = usage.of_groups.clone().expect("it was counted");
+        let all: u64 = counted.iter().map(|GroupBytes(_, bytes)| bytes).sum();
+        assert!(counted.is_empty() || usage.live_bytes - all <= counted.len() as u64, "{usage:?}");
+        for GroupBytes(group, bytes) in counted {
+            of_groups.entry(group).or_default().push(bytes);
+            let groups = groups(&cluster);
+            let record = groups.iter().find(|record| record.id == group).expect("there is one");
+            assert!(record.members.contains(&usage.store), "{usage:?} is no member of group {group}");
+        }
+    }
+    for (group, copies) in &of_groups {
+        assert_eq!(copies.len(), 2, "group {group}: {copies:?}");
+        // The heads of records are shared out, too, and are not as many on each.
+        assert!(copies[0].abs_diff(copies[1]) <= copies[0] / 8, "group {group}: {copies:?}");
+    }
+    let (all, most) = of_groups.values().fold((0, 0), |(all, most), copies| (all + copies[0], most.max(copies[0])));
+    let written = CHUNKS_WRITTEN * WRITTEN_BYTES;
+    assert!(all >= written && all <= written + written / 8, "{all} bytes of {written}");
+    assert!(most >= WRITTEN_BYTES, "a chunk is of one group: {of_groups:?}");
 }
