@@ -3,7 +3,7 @@
     python3 e2e/foretold.py BEFORE ORDER BEGUN     devices before and what the order said, as JSON; when it was given, s since 1970
 
 Devices as they are by now are read from standard input. Bytes are compared by what devices hold more that give nothing away: half
-to twice as many as were foretold, within 8 MiB (what was written in the last seconds was not counted). It may take a tenth to ten times as long, and a minute in any case: the machine may be busy, and
+to twice as many as were foretold, within 16 MiB (a 64th of a device is not said). It may take a tenth to ten times as long, and a minute in any case: the machine may be busy, and
 who looks whether it is over does so now and then.
 """
 
@@ -12,7 +12,7 @@ import sys
 import time
 
 
-NOT_COUNTED = 8 << 20
+NOT_COUNTED = 16 << 20
 
 
 def live(devices):

@@ -399,15 +399,17 @@ fn what_a_group_holds_is_what_was_counted_or_an_even_share() {
             of_groups,
         };
         // Groups 3, 6, 9 and 12 are on the first two; groups 1, 4, 7 and 10 on the second and the third.
-        put(&map, &usage(1, Some(vec![GroupBytes(GroupId(3), 700), GroupBytes(GroupId(9), 100)]))).await;
-        put(&map, &usage(2, Some(vec![GroupBytes(GroupId(3), 690)]))).await;
+        let counted =
+            |of: &[(u32, u64)]| Some(of.iter().map(|(group, bytes)| GroupBytes(GroupId(*group), *bytes)).collect());
+        put(&map, &usage(1, counted(&[(3, 700), (6, 0), (9, 90)]))).await;
+        put(&map, &usage(2, counted(&[(3, 690), (6, 0)]))).await;
         put(&map, &usage(3, None)).await;
         let mut known = known(&*map).await;
         let held = known.view().expect("readable").held.clone();
         let of = |group: u32| held[&GroupId(group)];
-        assert_eq!((of(3), of(6), of(9)), (700, 0, 100));
-        assert_eq!(of(1), 100, "nobody has counted what the third holds: an eighth");
+        assert_eq!((of(3), of(6), of(9)), (700, 0, 90));
+        assert_eq!((of(1), of(12)), (100, 100), "what nobody has counted is an eighth");
         let drain = decide(&*map, &Request::Drain(Subject::Device(StoreId(1)))).await.expect("it may be");
-        assert_eq!(drain.forecast.goes[&StoreId(1)], 800 + 4 * 100, "what it holds, and what the third is taken for");
+        assert_eq!(drain.forecast.goes[&StoreId(1)], 790 + 5 * 100, "what was counted, and five that were not");
     });
 }

@@ -1,7 +1,7 @@
 //! The groups of one shard: what they queue becomes durable together and is committed together.
 
 use crate::error::StartError;
-use crate::fill::blocks_of_groups;
+use crate::fill::bytes_of_groups;
 use crate::group::{Group, GroupRef, MemberState};
 use crate::left::Left;
 use crate::node::{CoreGroups, Timing};
@@ -306,13 +306,10 @@ impl GroupShard {
         &self.shard
     }
 
-    /// Blocks that have bytes here, by the group that they are of, as far as that is known. Takes time in the number of chunks,
-    /// between the turns in which clients are served.
-    pub async fn blocks_of_groups(&self) -> BTreeMap<GroupId, u64> {
-        match self.outside() {
-            Some(outside) => blocks_of_groups(self, &outside.owner()).await,
-            None => BTreeMap::new(),
-        }
+    /// Bytes that are held here of each group; nothing, if it is not known yet whose all chunks are. Takes time in the number of
+    /// chunks, between the turns in which clients are served.
+    pub async fn bytes_of_groups(&self) -> Option<BTreeMap<GroupId, u64>> {
+        bytes_of_groups(self, &self.outside()?.owner()).await
     }
 
     /// Where the other members are.

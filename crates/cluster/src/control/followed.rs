@@ -120,8 +120,8 @@ impl Followed {
         !self.unreadable.contains_key(key) || mutant(Mutant::UnreadableOverwritten)
     }
 
-    /// What is decided by. Where nobody has counted what groups hold on a device, its data is taken to be spread evenly over
-    /// them.
+    /// What is decided by. What a group holds is what was counted on one of its members; where nobody has, what devices hold is
+    /// taken to be spread evenly over their groups.
     ///
     /// # Errors
     /// If a record cannot be read: without it something may look empty that is not.
@@ -133,17 +133,19 @@ impl Followed {
         for group in self.view.groups.values() {
             group.members.iter().for_each(|store| *counts.entry(*store).or_default() += 1);
         }
-        let held = |store: &StoreId, group: GroupId| {
-            let Some(usage) = self.usage.get(store) else { return 0 };
-            let counted = usage.bytes_of(group).filter(|_| !mutant(Mutant::GroupsTakenForEven));
-            counted.unwrap_or_else(|| usage.live_bytes / counts.get(store).copied().unwrap_or(1).max(1))
+        let counted = |store: &StoreId, group: GroupId| {
+            let of_store = self.usage.get(store).and_then(|usage| usage.bytes_of(group));
+            of_store.filter(|_| !mutant(Mutant::GroupsTakenForEven))
         };
-        self.view.held = self
-            .view
-            .groups
-            .values()
-            .map(|group| (group.id, group.in_sync.iter().map(|store| held(store, group.id)).max().unwrap_or(0)))
-            .collect();
+        let even_share = |store: &StoreId| {
+            let live = self.usage.get(store).map_or(0, |usage| usage.live_bytes);
+            live / counts.get(store).copied().unwrap_or(1).max(1)
+        };
+        let held = |group: &GroupRecord| {
+            let counted = group.in_sync.iter().filter_map(|store| counted(store, group.id)).max();
+            counted.or_else(|| group.in_sync.iter().map(even_share).max()).unwrap_or(0)
+        };
+        self.view.held = self.view.groups.values().map(|group| (group.id, held(group))).collect();
         Ok(&self.view)
     }
 

@@ -272,7 +272,7 @@ pub struct StoreUsageRecord {
     /// What is wrong with it. Only told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<DeviceTrouble>,
-    /// How much of that is of which group, of those that hold anything, by their numbers; not counted yet, if it is not there.
+    /// How much of that is of which group, by their numbers, as far as it was counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_groups: Option<Vec<GroupBytes>>,
 }
@@ -285,7 +285,7 @@ impl StoreUsageRecord {
     /// What it holds of a group, if that was counted.
     pub fn bytes_of(&self, group: GroupId) -> Option<u64> {
         let all = self.of_groups.as_ref()?;
-        Some(all.binary_search_by_key(&group, |GroupBytes(of, _)| *of).map_or(0, |at| all[at].1))
+        all.binary_search_by_key(&group, |GroupBytes(of, _)| *of).ok().map(|at| all[at].1)
     }
 
     /// What it can still take.

@@ -19,7 +19,8 @@ use runtime::background_step;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{EntryKind, LeafCursor};
+use store::format::UNIT_BYTES;
+use store::{EntryKind, LayerUsage, LeafCursor};
 use types::{ChunkId, FamilyId, GroupId, LayerId};
 
 /// Says which group holds a chunk of a family; nothing of a family that is not known.
@@ -29,6 +30,8 @@ pub type Owner = Arc<dyn Fn(FamilyId, ChunkId) -> Option<GroupId> + Send + Sync>
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Leaves looked at in one step.
 const LEAVES_PER_STEP: u32 = 2048;
+/// The same where each is counted.
+const COUNTED_PER_STEP: u32 = 256;
 
 /// All leaves of a group in a shard, by chunk and layer, walked in steps between the turns in which clients are served. A
 /// leaf that changes meanwhile is as it was when it was looked at.
@@ -36,8 +39,7 @@ const LEAVES_PER_STEP: u32 = 2048;
 /// # Errors
 /// One of a family that is not known, and may be one: whose it is nobody can say before the map has told of it.
 pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner) -> Result<Vec<LeafLine>, String> {
-    let families: HashMap<LayerId, FamilyId, FixedState> =
-        shard.store().layers_held().iter().map(|record| (record.layer, record.family)).collect();
+    let families = families_of(shard);
     let (mut leaves, mut found) = (Vec::new(), Vec::new());
     let mut cursor = LeafCursor::default();
     loop {
@@ -61,27 +63,36 @@ pub(crate) async fn leaves_of(shard: &GroupShard, group: GroupId, owner: &Owner)
     Ok(leaves)
 }
 
-/// Blocks that have bytes in a shard, by the group that they are of, as far as that is known. Walked like [`leaves_of`].
-pub(crate) async fn blocks_of_groups(shard: &GroupShard, owner: &Owner) -> BTreeMap<GroupId, u64> {
+/// Bytes that a shard holds of each of its groups; nothing, where a family is not known yet. Walked like [`leaves_of`]; what a layer
+/// holds is shared out by blocks, whatever each is compressed to.
+pub(crate) async fn bytes_of_groups(shard: &GroupShard, owner: &Owner) -> Option<BTreeMap<GroupId, u64>> {
     let store = shard.store();
-    let families: HashMap<LayerId, FamilyId, FixedState> =
-        store.layers_held().iter().map(|record| (record.layer, record.family)).collect();
-    let (mut blocks, mut found) = (BTreeMap::new(), Vec::new());
-    let mut cursor = LeafCursor::default();
-    loop {
-        let more = store.walk_leaves(&mut cursor, LEAVES_PER_STEP, &mut found);
-        for (layer, chunk, _) in found.drain(..) {
-            let stored = store.live_blocks([(layer, chunk)]);
-            let group = families.get(&layer).and_then(|family| owner(*family, chunk));
-            if let Some(group) = group.filter(|_| stored > 0) {
-                *blocks.entry(group).or_default() += stored;
+    let families = families_of(shard);
+    let mut blocks: BTreeMap<(LayerId, GroupId), u64> = BTreeMap::new();
+    let (mut cursor, mut found, mut goes_on) = (LeafCursor::default(), Vec::new(), true);
+    while goes_on {
+        goes_on = store.walk_stored(&mut cursor, COUNTED_PER_STEP, &mut found);
+        for (layer, chunk, stored) in found.drain(..) {
+            let family = families.get(&layer).copied();
+            match owner(family.unwrap_or_default(), chunk) {
+                Some(group) => *blocks.entry((layer, group)).or_default() += u64::from(stored),
+                None if family.is_none_or(|family| shard.is_nobodys(family)) => {}
+                None => return None,
             }
-        }
-        if !more {
-            return blocks;
         }
         background_step().await;
     }
+    let mut bytes: BTreeMap<GroupId, u64> = shard.groups().iter().map(|group| (group.id(), 0)).collect();
+    for ((layer, group), of_group) in blocks {
+        let LayerUsage { stored_blocks, stored_units, .. } = store.layer_usage(layer);
+        let share = u128::from(stored_units * UNIT_BYTES as u64) * u128::from(of_group);
+        *bytes.entry(group).or_default() += (share / u128::from(stored_blocks.max(of_group))) as u64;
+    }
+    Some(bytes)
+}
+
+fn families_of(shard: &GroupShard) -> HashMap<LayerId, FamilyId, FixedState> {
+    shard.store().layers_held().iter().map(|record| (record.layer, record.family)).collect()
 }
 
 /// The chunks that an entry is about, if any of them is one of `these`; other kinds are about none.

@@ -17,7 +17,8 @@ use types::NodeId;
 
 /// A connection on which nothing comes for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// The same of one beside the one that is used. Who waits for an answer there asks each second whether it lives.
+/// The same of one beside the one that is used. Whose call waits for its answer there asks each second whether it lives; what a
+/// volume's head asked there for so long in vain it asks again.
 const LEFT_IDLE_MAX: Duration = Duration::from_secs(5);
 /// Before the next attempt to connect.
 const DIAL_WAIT: Duration = Duration::from_millis(100);
@@ -144,11 +145,13 @@ async fn serve(core: Rc<CoreGroups>, link: Rc<Link>, (stream, rest): (TcpStream,
 /// What comes next on a connection; nothing, if it does not come for long: who has something to say connects again.
 async fn unless_idle<T>(core: &CoreGroups, link: &Rc<Link>, next: impl Future<Output = T>) -> Option<T> {
     let (mut next, mut quiet) = (pin!(next), Duration::ZERO);
-    while quiet < if core.links.is_used(link) { IDLE_MAX } else { LEFT_IDLE_MAX } {
+    loop {
         match runtime::timeout(LEFT_IDLE_MAX, next.as_mut()).await {
             Ok(next) => return Some(next),
             Err(_) => quiet += LEFT_IDLE_MAX,
         }
+        if quiet >= IDLE_MAX || core.links.is_left(link) {
+            return None;
+        }
     }
-    None
 }

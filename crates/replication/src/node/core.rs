@@ -469,7 +469,7 @@ impl CoreGroups {
             Said::Call(message) => PlainCalls::heard(self, link, header.envelope.request, message),
             Said::Node(NodeMessage::Beat(beat)) => self.beaten(link, beat),
             Said::Node(NodeMessage::BeatAnswer(answer)) => self.answered(link.node, answer),
-            Said::Node(NodeMessage::Ping) => link.push_node(&NodeMessage::Pong),
+            Said::Node(NodeMessage::Ping) => drop(link.push_node(&NodeMessage::Pong)),
             Said::Node(NodeMessage::Pong) => link.lives(),
             Said::Node(NodeMessage::Dead(dead)) => self.have_died(link.node, dead),
             Said::Node(NodeMessage::Rehearsed(_)) => drop(self.shared.spoken.received.fetch_add(1, Relaxed)),

@@ -56,6 +56,7 @@ pub(crate) struct Link {
     filled: WaitList,
     is_closed: Cell<bool>,
     stream: RefCell<Option<TcpStream>>,
+    is_made: Cell<bool>,
     /// What both sides have; nothing, before that is known.
     agreed: Cell<Agreed>,
     /// Something was sent since it was last asked whether it lives.
@@ -110,6 +111,7 @@ impl Link {
             filled: WaitList::default(),
             is_closed: Cell::new(false),
             stream: RefCell::default(),
+            is_made: Cell::new(false),
             agreed: Cell::default(),
             is_used: Cell::new(false),
             pinged_at: Cell::new(None),
@@ -169,6 +171,12 @@ impl Link {
         // By what comes here this node hears that what its clients have sent is done.
         stream.receive_whatever_is_held();
         *self.stream.borrow_mut() = Some(stream.clone());
+        self.is_made.set(true);
+    }
+
+    /// What is said on it leaves: both sides know each other.
+    pub(super) fn is_made(&self) -> bool {
+        self.is_made.get()
     }
 
     /// Bytes that wait to be sent.
@@ -283,19 +291,20 @@ impl Link {
         queued.is_ok()
     }
 
-    /// Queues a message between nodes; it is dropped if there is no room.
-    pub(crate) fn push_node(&self, message: &NodeMessage) {
+    /// Queues a message between nodes; it is dropped if there is no room. Returns whether it leaves.
+    pub(crate) fn push_node(&self, message: &NodeMessage) -> bool {
         if !self.has_room() {
-            return;
+            return false;
         }
         let encode = |Outgoing { heads, .. }: &mut Outgoing| encode_node(&Envelope::default(), message, heads);
         let queued = self.queue(message.kind(), encode);
-        if let Err(error) = queued {
+        if let Err(error) = &queued {
             log::error!("a message to node {} was not sent: {error}", self.node);
         }
         if !matches!(message, NodeMessage::Ping | NodeMessage::Pong) {
             self.is_used.set(true);
         }
+        queued.is_ok()
     }
 
     /// Asks whether it lives, if it was used, and ends it if it does not answer: a connection whose other end is gone takes
@@ -304,18 +313,19 @@ impl Link {
         if self.stream.borrow().is_none() {
             return;
         }
-        match self.pinged_at.get() {
-            Some(pinged) if at.since(pinged) >= patience => {
+        if let Some(pinged) = self.pinged_at.get() {
+            if at.since(pinged) >= patience {
                 log::debug!("node {} core {}: the connection does not answer", self.node, self.core);
                 self.close();
             }
-            Some(_) => {}
-            // Who waits for an answer keeps the connection, however long that takes.
-            None if self.is_used.replace(false) || self.calls_out.is_any() || self.kept.get() > 0 => {
-                self.pinged_at.set(Some(at));
-                self.push_node(&NodeMessage::Ping);
-            }
-            None => {}
+            return;
+        }
+        // Who waits for an answer keeps the connection, however long that takes. Where a ping finds no room, the end of what is
+        // sent is seen.
+        let is_asked = self.is_used.get() || self.calls_out.is_any() || self.kept.get() > 0;
+        if is_asked && self.push_node(&NodeMessage::Ping) {
+            self.pinged_at.set(Some(at));
+            self.is_used.set(false);
         }
     }
 

@@ -435,6 +435,14 @@ impl Index {
         self.stored_blocks
     }
 
+    /// The leaves in slots `from..from + count`, each with its blocks that have bytes on the device.
+    pub fn stored_in_slots(&self, from: u32, count: u32) -> impl Iterator<Item = (LeafKey, u16)> + '_ {
+        let slots = from..self.slot_count.min(from.saturating_add(count));
+        let slot =
+            |number: u32| self.pages[number as usize / SLOTS_PER_PAGE][number as usize % SLOTS_PER_PAGE].as_ref();
+        slots.filter_map(slot).map(|slot| (slot.key, slot.leaf.stored_count()))
+    }
+
     /// Blocks of a leaf that have bytes on the device.
     pub fn stored_in(&self, key: LeafKey) -> u64 {
         self.find(key).map_or(0, |slot| u64::from(slot.leaf.stored_count()))

@@ -110,6 +110,15 @@ impl Shard {
         goes_on
     }
 
+    /// The same, of leaves that have blocks with bytes on the device, each with how many.
+    pub fn walk_stored(&self, cursor: &mut LeafCursor, budget: u32, out: &mut Vec<(LayerId, ChunkId, u16)>) -> bool {
+        let index = &self.core.state.borrow().index;
+        let (first, count, goes_on) = cursor.step(budget, index.slot_count());
+        let stored = index.stored_in_slots(first, count).filter(|(_, blocks)| *blocks > 0);
+        out.extend(stored.map(|(key, blocks)| (key.layer, key.chunk, blocks)));
+        goes_on
+    }
+
     /// Blocks of a chunk of which any of `layers` says something: what was written or zeroed in them. Added to `out`,
     /// in order, neighbours joined.
     pub fn changed_blocks(&self, layers: &[LayerId], chunk: ChunkId, out: &mut Vec<BlockRange>) {

@@ -35,11 +35,17 @@ const PLAN_SHARE: u32 = 20;
 /// How often a node looks how full its devices are; it says so where that has changed by this part of the device.
 const USAGE_EVERY: Duration = Duration::from_secs(5);
 const USAGE_PART: u64 = 64;
-/// How often it counts at least how much of that each group holds.
+/// How often it counts how much of that each group holds: when a device's fill has changed by that part since, and at least so often.
 const COUNT_EVERY: Duration = Duration::from_secs(600);
+/// Of so many groups on one device it is said. The map takes records of 256 KiB.
+const GROUPS_SAID_MAX: usize = 8192;
 
-/// Blocks of groups on devices.
-type Counted = BTreeMap<StoreId, BTreeMap<GroupId, u64>>;
+/// What groups held when it was counted, and how full devices were. Not in it: what could not be counted.
+struct Counted {
+    at: Instant,
+    live_bytes: BTreeMap<StoreId, u64>,
+    of_groups: BTreeMap<StoreId, BTreeMap<GroupId, u64>>,
+}
 
 /// What a node knows of who controls.
 #[derive(Default)]
@@ -50,9 +56,7 @@ pub(super) struct Controls {
     nobody_since: Cell<Option<Instant>>,
     /// What was said of devices here.
     said: RefCell<BTreeMap<StoreId, StoreUsageRecord>>,
-    /// What was counted last, and when.
-    counted: RefCell<Counted>,
-    counted_at: Cell<Option<Instant>>,
+    counted: RefCell<Option<Counted>>,
 }
 
 impl Assembly {
@@ -176,7 +180,7 @@ impl Assembly {
     async fn say_usage(&self) {
         loop {
             let slow = self.slow_stores().await;
-            let mut usages: Vec<StoreUsageRecord> = {
+            let usages: Vec<StoreUsageRecord> = {
                 let devices = self.0.devices.borrow();
                 let usage = |device: &super::OpenDevice| {
                     let (store, usage) = (device.store.store_id(), device.store.usage());
@@ -188,16 +192,12 @@ impl Assembly {
                 devices.iter().map(usage).collect()
             };
             self.say_unusable().await;
-            let is_said = |usage: &StoreUsageRecord| {
-                self.0.controls.said.borrow().get(&usage.store).is_some_and(|said| is_near(said, usage))
-            };
-            let is_due = self.0.controls.counted_at.get().is_none_or(|at| now().since(at) >= COUNT_EVERY);
-            if is_due || !usages.iter().all(is_said) {
-                self.count_groups().await;
+            if !self.0.controls.has_counted(&usages) {
+                self.count_groups(&usages).await;
             }
-            for mut usage in usages.drain(..) {
-                usage.of_groups = self.0.controls.of_groups(&usage);
-                let is_said = is_said(&usage);
+            for mut usage in usages {
+                usage.of_groups = self.0.controls.of_groups(usage.store);
+                let is_said = self.0.controls.said.borrow().get(&usage.store).is_some_and(|said| is_near(said, &usage));
                 if !is_said && self.say_one(&usage).await.is_ok() {
                     self.0.controls.said.borrow_mut().insert(usage.store, usage);
                 }
@@ -206,21 +206,26 @@ impl Assembly {
         }
     }
 
-    async fn count_groups(&self) {
+    async fn count_groups(&self, usages: &[StoreUsageRecord]) {
         let on_core = |head: Rc<Head>| async move {
-            let mut counted = Counted::new();
+            let mut told = Vec::new();
             for shard in head.shards() {
-                let of_shard = shard.groups.blocks_of_groups().await;
-                counted.entry(shard.store).or_default().extend(of_shard);
+                told.push((shard.store, shard.groups.bytes_of_groups().await));
             }
-            counted
+            told
         };
-        let mut counted = Counted::new();
+        let live_bytes = usages.iter().map(|usage| (usage.store, usage.live_bytes)).collect();
+        let mut counted = Counted { at: now(), live_bytes, of_groups: BTreeMap::new() };
         for (store, of_shard) in self.on_each_core(move |head| Box::pin(on_core(head))).await.into_iter().flatten() {
-            counted.entry(store).or_default().extend(of_shard);
+            match of_shard {
+                Some(of_shard) => counted.of_groups.entry(store).or_default().extend(of_shard),
+                // The next time.
+                None => drop(counted.live_bytes.remove(&store)),
+            }
         }
-        self.0.controls.counted.replace(counted);
-        self.0.controls.counted_at.set(Some(now()));
+        let is_whole = |store: &StoreId, _: &mut BTreeMap<GroupId, u64>| counted.live_bytes.contains_key(store);
+        counted.of_groups.retain(is_whole);
+        self.0.controls.counted.replace(Some(counted));
     }
 
     /// Of devices that the node serves without: how full they were stays as it was said last.
@@ -271,13 +276,23 @@ impl Assembly {
 }
 
 impl Controls {
-    /// What a device holds of each group: its bytes are shared out by blocks, whatever they are compressed to.
-    fn of_groups(&self, usage: &StoreUsageRecord) -> Option<Vec<GroupBytes>> {
+    /// Whether what was counted will do.
+    fn has_counted(&self, usages: &[StoreUsageRecord]) -> bool {
         let counted = self.counted.borrow();
-        let blocks = counted.get(&usage.store)?;
-        let all: u64 = blocks.values().sum();
-        let share = |of: u64| (u128::from(usage.live_bytes) * u128::from(of) / u128::from(all.max(1))) as u64;
-        Some(blocks.iter().map(|(group, of)| GroupBytes(*group, share(*of))).collect())
+        let Some(counted) = counted.as_ref().filter(|counted| now().since(counted.at) < COUNT_EVERY) else {
+            return false;
+        };
+        usages.iter().all(|usage| {
+            let then = counted.live_bytes.get(&usage.store);
+            then.is_some_and(|then| then.abs_diff(usage.live_bytes) <= usage.usable_bytes / USAGE_PART)
+        })
+    }
+
+    /// What a device holds of each group.
+    fn of_groups(&self, store: StoreId) -> Option<Vec<GroupBytes>> {
+        let counted = self.counted.borrow();
+        let of_store = counted.as_ref()?.of_groups.get(&store).filter(|groups| groups.len() <= GROUPS_SAID_MAX)?;
+        Some(of_store.iter().map(|(group, bytes)| GroupBytes(*group, *bytes)).collect())
     }
 }
 
@@ -285,13 +300,13 @@ impl Controls {
 fn is_near(said: &StoreUsageRecord, is: &StoreUsageRecord) -> bool {
     let part = is.usable_bytes / USAGE_PART;
     let kind = |usage: &StoreUsageRecord| usage.trouble.as_ref().map(std::mem::discriminant);
-    let is_near_of = |GroupBytes(group, bytes): &GroupBytes, of: &StoreUsageRecord| {
-        of.bytes_of(*group).is_some_and(|said| said.abs_diff(*bytes) <= part)
+    let moved = || {
+        let of_is = is.of_groups.iter().flatten();
+        of_is.map(|GroupBytes(group, bytes)| said.bytes_of(*group).unwrap_or(0).abs_diff(*bytes)).sum::<u64>()
     };
-    let all_near = |of: &StoreUsageRecord, to| of.of_groups.iter().flatten().all(|group| is_near_of(group, to));
-    let are_groups_near = is.of_groups.is_none() || all_near(is, said) && all_near(said, is);
     kind(said) == kind(is)
-        && are_groups_near
         && said.usable_bytes.abs_diff(is.usable_bytes) <= part
         && said.live_bytes.abs_diff(is.live_bytes) <= part
+        && said.of_groups.is_some() == is.of_groups.is_some()
+        && moved() <= part
 }

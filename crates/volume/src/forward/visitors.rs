@@ -102,8 +102,13 @@ pub(super) fn respond(head: &Rc<Head>, peer: &Peer, question: Question, bytes: S
     let Question { session: number, asked } = question;
     match asked {
         Asked::Open { volume, snapshot } => {
-            let (head, peer) = (head.clone(), peer.clone());
-            Box::pin(async move { words(open(head, peer, number, (volume, snapshot)).await) })
+            let (entered, head) = (enter(head, peer, number, (volume, snapshot)), head.clone());
+            Box::pin(async move {
+                words(match entered {
+                    Ok((visiting, visitor)) => open(head, visiting, number, visitor).await,
+                    Err(answer) => answer,
+                })
+            })
         }
         Asked::End => {
             head.visitors.find(peer).inspect(|visiting| visiting.end(number));
@@ -122,31 +127,41 @@ fn words(answer: Answer) -> Parcel {
     Parcel::of(answer.encode())
 }
 
-/// A client wants to use a volume, or a snapshot of it.
-async fn open(head: Rc<Head>, peer: Peer, number: u64, (id, layer): (VolumeId, LayerId)) -> Answer {
-    let Some(volume) = head.directory.by_id(id).filter(is_served) else { return Answer::Elsewhere };
+/// A client wants to use a volume, or a snapshot of it. It is known at once: its end may come while it is being let in.
+fn enter(
+    head: &Rc<Head>,
+    peer: &Peer,
+    number: u64,
+    (id, layer): (VolumeId, LayerId),
+) -> Result<(Rc<Visiting>, Rc<Visitor>), Answer> {
+    let volume = head.directory.by_id(id).filter(is_served).ok_or(Answer::Elsewhere)?;
     let Some(volume) = of_layer(&volume, layer) else {
-        return Answer::Failed(IoError::Gone(format!("a snapshot of volume {} was deleted", volume.name())));
+        return Err(Answer::Failed(IoError::Gone(format!("a snapshot of volume {} was deleted", volume.name()))));
     };
-    let visiting = head.visitors.over(&head, &peer);
+    let visiting = head.visitors.over(head, peer);
     if visiting.sessions.borrow().len() >= SESSIONS_MAX || visiting.sessions.borrow().contains_key(&number) {
-        return Answer::Failed(IoError::Unavailable("its head has too many clients of this node".to_owned()));
+        return Err(Answer::Failed(IoError::Unavailable("its head has too many clients of this node".to_owned())));
     }
-    let session = Session::that_waits();
-    let (volume_of_session, _kept) = (volume.of_session(&session), peer.keep());
+    let (session, _kept, opening) = (Session::that_waits(), peer.keep(), RefCell::default());
+    let peer = peer.clone();
     session.lives_if(move || Box::pin(lives(peer.clone(), number)));
-    let (session_of_visitor, opening) = (session.clone(), RefCell::default());
-    let visitor = Rc::new(Visitor { volume: volume_of_session, session: session_of_visitor, opening, _kept });
-    // At once: its end may come while it is being opened.
+    let visitor = Rc::new(Visitor { volume: volume.of_session(&session), session, opening, _kept });
     visiting.sessions.borrow_mut().insert(number, visitor.clone());
+    Ok((visiting, visitor))
+}
+
+/// It is let in, if the volume stays here.
+async fn open(head: Rc<Head>, visiting: Rc<Visiting>, number: u64, visitor: Rc<Visitor>) -> Answer {
+    let (volume, session) = (&visitor.volume, &visitor.session);
+    let id = volume.id();
     let is_given = head.directory.clients().gives(id, visiting.peer.node()).await;
     let reign = volume.state.gate.term().spec.epoch;
-    if !is_given && is_served(&volume) && !session.has_ended() {
+    if !is_given && is_served(volume) && !session.has_ended() {
         session.belongs_to(reign);
         visitor.opening.replace(volume.open());
         settle(&head, id).await;
     }
-    let is_same = volume.state.gate.term().spec.epoch == reign && is_served(&volume);
+    let is_same = volume.state.gate.term().spec.epoch == reign && is_served(volume);
     if is_given || !is_same || session.has_ended() || visiting.peer.is_over() {
         visiting.end(number);
         return Answer::Elsewhere;
