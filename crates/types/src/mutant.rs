@@ -263,6 +263,8 @@ pub enum Mutant {
     /// Volume: a write of a part of a block leaves the order when it is on its way, and the next one reads the rest of the block
     /// as it was before.
     PartLeavesEarly,
+    /// Volume: a snapshot is read through the layers that it had where its volume lay before.
+    OldPlaceRead,
     /// Volume: a part of unknown outcome stands in nobody's way any more.
     UnknownBlocksNothing,
     /// Volume: a compare-and-write that is sent again is compared again, perhaps with what it has written itself.

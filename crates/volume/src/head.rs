@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use store::ReadError;
 use store::format::LayerRecord;
-use types::{GroupId, LayerId, StoreId, VolumeEpoch, VolumeId};
+use types::{GroupId, LayerId, Mutant, StoreId, VolumeEpoch, VolumeId, mutant};
 
 /// Messages between two cores before the sender's own queue takes over.
 const LINE_MESSAGES: usize = 4096;
@@ -647,8 +647,13 @@ impl VolumeState {
             Standing::Elsewhere => return Err(self.elsewhere()),
         }
         let reading = snapshot.map(|snapshot| snapshot.let_in(|| self.name())).transpose()?;
-        let size_bytes =
-            snapshot.map_or_else(|| self.gate.term().spec.info.size_bytes, |snapshot| snapshot.info.size_bytes);
+        let term = self.gate.term();
+        let spec = &term.spec;
+        // It lies elsewhere since, and this core has not been told of its snapshots there.
+        if snapshot.is_some_and(|snapshot| !spec.is_of(snapshot.info.family)) && !mutant(Mutant::OldPlaceRead) {
+            return Err(self.changing());
+        }
+        let size_bytes = snapshot.map_or(spec.info.size_bytes, |snapshot| snapshot.info.size_bytes);
         if offset_bytes.checked_add(len_bytes).is_none_or(|end| end > size_bytes) {
             return Err(IoError::OutOfRange { offset_bytes, len_bytes, size_bytes });
         }

@@ -4,6 +4,9 @@
 //! list ends meanwhile is merged into the layer above it in the same list, and ids are never used again. That holds as
 //! long as the snapshot has its name in the map; so who deletes it first takes it away from all cores, and waits for
 //! those who read.
+//!
+//! A volume that has come to lie elsewhere has other layers, in other groups, and so have its snapshots. Until a core has
+//! been told of those, nothing is read of them there.
 
 use crate::api::IoError;
 use crate::head::VolumeState;
@@ -12,7 +15,7 @@ use runtime::channel::WaitList;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{LayerId, Mutant, mutant};
+use types::{FamilyId, LayerId, Mutant, mutant};
 
 /// What a client is told of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct SnapshotInfo {
     pub created_at_ns: u64,
     /// What it is read through, newest first; the first is the layer that it names.
     pub layers: Arc<[LayerId]>,
+    /// Whose they are. Elsewhere there are none of these.
+    pub family: FamilyId,
 }
 
 impl SnapshotInfo {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use store::format::LayerRecord;
-use types::{ChunkId, GroupId, LayerId, NodeId, VolumeEpoch};
+use types::{ChunkId, FamilyId, GroupId, LayerId, NodeId, VolumeEpoch};
 
 /// A slot table and the core of each of its groups.
 pub(crate) struct TableLayout {
@@ -106,6 +106,11 @@ impl VolumeSpec {
     /// The same, after so many rollbacks.
     pub(crate) fn after(self, rollbacks: u64) -> Self {
         Self { rollbacks, ..self }
+    }
+
+    /// Whether these are layers of the family that lies where the volume does.
+    pub(crate) fn is_of(&self, family: FamilyId) -> bool {
+        self.layer_records.first().is_some_and(|record| record.family == family)
     }
 
     /// Where in the table the chunk's group is.

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{LayerId, Mutant, VolumeId, mutant};
+use types::{FamilyId, LayerId, Mutant, VolumeId, mutant};
 
 /// A new top that finds the volume changed is made anew, so often in all.
 const TOPS_MAX: u32 = 8;
@@ -106,29 +106,29 @@ impl Assembly {
     }
 
     async fn tell_snapshots_now(&self, id: VolumeId, leaving: Option<&str>) -> Result<(), VolumeError> {
-        let mut parents: BTreeMap<LayerId, LayerId> = BTreeMap::new();
+        let mut known: BTreeMap<LayerId, (LayerId, FamilyId)> = BTreeMap::new();
         let mut infos = Vec::new();
         for found in snapshots(&*self.0.map, id).await? {
             if leaving == Some(found.name.as_str()) {
                 continue;
             }
             // Snapshots of one history share most of their layers: each record is fetched once.
-            let (mut layers, mut next) = (Vec::new(), found.layer);
+            let (mut layers, mut next, mut family) = (Vec::new(), found.layer, FamilyId::default());
             while next != LayerId(0) {
                 layers.push(next);
-                next = match parents.get(&next) {
-                    Some(parent) => *parent,
+                (next, family) = match known.get(&next) {
+                    Some(known) => *known,
                     None => {
                         let record = cluster::get::<LayerRecord>(&*self.0.map, &keys::layer(next)).await?;
                         let missing = || VolumeError::NoLayer { volume: found.name.clone(), layer: next };
-                        let parent = record.ok_or_else(missing)?.record.parent;
-                        parents.insert(next, parent);
-                        parent
+                        let record = record.ok_or_else(missing)?.record;
+                        known.insert(next, (record.parent, record.family));
+                        (record.parent, record.family)
                     }
                 };
             }
             let SnapshotRecord { name, size_bytes, created_at_ns, .. } = found;
-            infos.push(SnapshotInfo { name, size_bytes, created_at_ns, layers: layers.into() });
+            infos.push(SnapshotInfo { name, size_bytes, created_at_ns, layers: layers.into(), family });
         }
         let infos: Arc<[SnapshotInfo]> = infos.into();
         self.on_all_cores(move |head| {

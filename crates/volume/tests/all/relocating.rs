@@ -1,7 +1,8 @@
 //! A volume that moves to other groups while it is used: see `common/relocating.rs`.
 
 use crate::common::relocating::{
-    a_move_under_a_failing_map_loses_nothing, a_move_whose_head_dies_is_given_up, a_volume_moves_while_it_is_used,
+    a_move_under_a_failing_map_loses_nothing, a_move_whose_head_dies_is_given_up,
+    a_snapshot_that_is_open_holds_what_it_held, a_volume_moves_while_it_is_used,
     an_encrypted_volume_moves_and_its_clone_stays, who_slept_writes_nothing_where_the_volume_was,
 };
 
@@ -28,4 +29,9 @@ fn an_older_head_is_refused() {
 #[test]
 fn an_encrypted_one_keeps_its_key_and_its_clone_stays() {
     an_encrypted_volume_moves_and_its_clone_stays(1);
+}
+
+#[test]
+fn a_snapshot_is_read_while_its_volume_moves() {
+    (1..4).for_each(a_snapshot_that_is_open_holds_what_it_held);
 }

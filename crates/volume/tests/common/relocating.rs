@@ -100,6 +100,47 @@ async fn holds(assembly: Assembly, written: Rc<Written>) {
     }
 }
 
+/// Whoever has a snapshot open while its volume comes to lie elsewhere reads what it holds, or is told to ask again.
+pub fn a_snapshot_that_is_open_holds_what_it_held(seed: u64) {
+    let cluster = Cluster::placed(seed, 2, (NODES, 3), VolumePlacement::Spread);
+    cluster.at(0, |assembly| async move {
+        drop(assembly.create_volume(new_volume("v", CHUNKS * CHUNK_BYTES)).await.expect("made"));
+        for chunk in 0..CHUNKS {
+            of(&assembly).write(chunk * CHUNK_BYTES, payload(&[7; BLOCK as usize])).await.expect("written");
+        }
+        assembly.create_snapshot("v", "s").await.expect("taken");
+    });
+    cluster.pass(Duration::from_secs(1));
+    let at = head(&cluster);
+    // What is told of snapshots is read in the map, and that takes a while.
+    cluster.map.set_faults(MapFaults { latency_max: Duration::from_millis(20), ..MapFaults::NONE });
+    let (is_over, read, wrong) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+    let (ends, counts, finds) = (is_over.clone(), read.clone(), wrong.clone());
+    let assembly = cluster.assemblies.borrow()[at].clone().expect("it is up");
+    cluster.nodes[at].spawn(0, async move {
+        let (random, mut open) = (Random::new(seed), None);
+        while !ends.get() {
+            runtime::sleep(Duration::from_micros(300)).await;
+            open = open.or_else(|| of(&assembly).snapshot("s"));
+            let Some(snapshot) = &open else { continue };
+            let chunk = random.below(CHUNKS);
+            match snapshot.read(chunk * CHUNK_BYTES, BLOCK as u32).await {
+                Ok(found) if found.bytes.iter().all(|byte| *byte == 7) => counts.set(counts.get() + 1),
+                Ok(found) => finds.borrow_mut().push((chunk, found.bytes[0])),
+                Err(_) => open = None,
+            }
+        }
+    });
+    for wanted in [gathered_at(at), spread()] {
+        let failed = cluster.at(at, move |assembly| relocated(assembly, wanted));
+        assert_eq!(failed, None);
+    }
+    is_over.set(true);
+    cluster.pass(Duration::from_secs(1));
+    assert!(read.get() > 100, "{} reads", read.get());
+    assert!(wrong.borrow().is_empty(), "a snapshot is read where it lay before: chunk and what it held {wrong:?}");
+}
+
 /// What the volume holds is the same before and behind a move, whoever writes meanwhile, and so is what its snapshots hold; what it
 /// leaves ends; and back.
 pub fn a_volume_moves_while_it_is_used(seed: u64) {
