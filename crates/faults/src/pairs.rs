@@ -128,7 +128,7 @@ impl Failure {
     /// What some risk says while it stands, whatever else does.
     fn risks(self) -> &'static [&'static str] {
         match self {
-            Full => &["new blocks of ", NO_ROOM],
+            Full => &["new blocks of "],
             EtcdMember | Etcd => &["one more loss of"],
             _ => &[],
         }
@@ -263,7 +263,7 @@ impl Field {
         let status = self.is_said(&both, &load);
         let waits_until_healed = load.longest_wait() > WENT_ON;
         if both.iter().any(|(failure, _)| *failure == Full) && !both.iter().any(|(failure, _)| *failure == Etcd) {
-            self.has_no_room();
+            self.has_room_or_says_so();
         }
 
         let healed = Instant::now();
@@ -315,12 +315,12 @@ impl Field {
         said
     }
 
-    /// What a node holds that status names has room nowhere: to drain it is refused.
-    fn has_no_room(&self) {
+    /// Where status names a node of which what it holds has room nowhere, to drain it is refused.
+    fn has_room_or_says_so(&self) {
         let status = self.cluster.ask("/v1/status").unwrap_or_default();
         let mut risks = status["at_risk"].as_array().into_iter().flatten();
         let short = risks.find(|risk| risk["text"].as_str().is_some_and(|text| text.contains(NO_ROOM)));
-        let node = short.and_then(|risk| risk["of"][0].as_str()).unwrap_or_else(|| panic!("nobody has room: {status}"));
+        let Some(node) = short.and_then(|risk| risk["of"][0].as_str()) else { return };
         let refused = self.cluster.is_refused(&["node", "drain", node]);
         assert!(refused.contains("add devices first"), "{node} cannot be drained: {refused}");
     }
