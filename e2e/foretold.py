@@ -3,16 +3,16 @@
     python3 e2e/foretold.py BEFORE ORDER BEGUN     devices before and what the order said, as JSON; when it was given, s since 1970
 
 Devices as they are by now are read from standard input. Bytes are compared by what devices hold more that give nothing away: half
-to twice as many as were foretold, within 16 MiB (a 64th of a device is not said). It may take a tenth to ten times as long, and a minute in any case: the machine may be busy, and
-who looks whether it is over does so now and then.
+to twice as many as were foretold, and NOT_SAID. It may take a tenth to ten times as long, and a minute in any case: the machine may
+be busy, and who looks whether it is over does so now and then.
 """
 
 import json
 import sys
 import time
 
-
-NOT_COUNTED = 16 << 20
+# A node says what groups hold within a 64th of a device, here of 1 GiB.
+NOT_SAID = 16 << 20
 
 
 def live(devices):
@@ -30,7 +30,7 @@ def main():
     said, moved = sum(gets[store] for store in stores), sum(after[store] - before.get(store, 0) for store in stores)
     print(f"{order['groups']} groups; {len(stores)} devices get {moved >> 20} MiB, foretold {said >> 20}; {took:.1f} s, foretold {order['seconds']}")
     assert order["groups"] > 0 and stores and sum(gets.values()) == order["bytes"], order
-    assert moved <= 2 * said + NOT_COUNTED and said <= 2 * moved + NOT_COUNTED, "bytes"
+    assert moved <= 2 * said + NOT_SAID and said <= 2 * moved + NOT_SAID, "bytes"
     assert took <= max(10 * order["seconds"], 60) and order["seconds"] <= 10 * took, "seconds"
 
 
