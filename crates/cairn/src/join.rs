@@ -7,7 +7,7 @@ use crate::args::{InitArguments, JoinArguments, MachineArguments};
 use crate::format::{self as devices, Usable};
 use crate::output::{Format, print, show};
 use node::admin::cost_of;
-use node::config::{MapConfig, NodeConfig, default_cores};
+use node::config::{MapConfig, NodeConfig, default_busy_poll_us, default_cores};
 use node::joining::{self, Around, ClusterRecord, Joined, NODE_FILE, NewDevice, Purpose};
 use node::size::ByteSize;
 use serde::Serialize;
@@ -170,6 +170,7 @@ fn described(machine: &MachineArguments) -> Result<(NodeConfig, PathBuf), Failur
         peers_port: Some(machine.peers_port),
         replicas: None,
         cores: machine.cores.unwrap_or_else(default_cores),
+        busy_poll_us: default_busy_poll_us(),
         map: MapConfig {
             redb: None,
             etcd: machine.etcd.clone(),

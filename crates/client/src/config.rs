@@ -1,8 +1,9 @@
 //! Where the cluster is: a file with a `[map]`, as a node's has one. A node's file will do.
 
-use node::config::MapConfig;
+use node::config::{MapConfig, check_busy_poll, default_busy_poll_us};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Names the file, where no other is named.
 pub const FILE_VARIABLE: &str = "CAIRN_CONF";
@@ -14,6 +15,8 @@ pub const DEFAULT_FILES: [&str; 2] = ["/etc/cairn/client.toml", "/etc/cairn/node
 pub struct Config {
     /// The cluster's map, in etcd.
     pub map: MapConfig,
+    /// How long who waits looks for answers before it sleeps, where they come as soon; zero: it always sleeps.
+    pub busy_poll: Duration,
 }
 
 /// What is wrong with the file.
@@ -37,6 +40,8 @@ pub enum ConfigError {
 struct File {
     #[serde(default)]
     map: MapConfig,
+    #[serde(default = "default_busy_poll_us")]
+    busy_poll_us: u32,
 }
 
 impl Config {
@@ -58,13 +63,14 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let wrong = |why: String| ConfigError::File { path: path.to_owned(), why };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let File { mut map } = toml::from_str(&text).map_err(|error| wrong(error.message().to_owned()))?;
-        map.check().map_err(wrong)?;
+        let File { mut map, busy_poll_us } =
+            toml::from_str(&text).map_err(|error| wrong(error.message().to_owned()))?;
+        map.check().and_then(|()| check_busy_poll(busy_poll_us)).map_err(wrong)?;
         if !map.is_shared() {
             return Err(wrong("its [map] names no etcd: write etcd = [\"http://HOST:2379\"]".to_owned()));
         }
         map.paths_from(path.parent().unwrap_or(Path::new("")));
-        Ok(Self { map })
+        Ok(Self { map, busy_poll: Duration::from_micros(busy_poll_us.into()) })
     }
 }
 

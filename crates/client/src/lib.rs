@@ -64,7 +64,7 @@ impl Client {
     /// A map that does not answer, or holds no cluster.
     pub fn connect(config: &Config) -> Result<Self, ClientError> {
         let map = node::open_shared_map(&config.map).map_err(|error| ClientError::Map(Box::new(error)))?;
-        Ok(Self(Arc::new(Reactor::start(map)?)))
+        Ok(Self(Arc::new(Reactor::start(map, config.busy_poll)?)))
     }
 
     /// What the cluster calls this client: `client-7`.

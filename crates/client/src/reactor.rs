@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use volume::{
     Assembly, Attached, ClientOptions, Cost, Held, IoError, MAX_TRANSFER_BYTES, OpenVolume, Payload, ReadData,
     VolumeError,
@@ -52,8 +53,8 @@ pub(crate) struct Reactor {
 
 impl Reactor {
     /// Starts the core, and a client on it.
-    pub(crate) fn start(map: Arc<dyn MapStore>) -> Result<Self, ClientError> {
-        let core = Lent::start()?;
+    pub(crate) fn start(map: Arc<dyn MapStore>, busy_poll: Duration) -> Result<Self, ClientError> {
+        let core = Lent::start(busy_poll)?;
         let (orders, receiver) = cross(ORDERS);
         let (tell, told) = mpsc::channel();
         let handles = vec![core.handle()];

@@ -37,7 +37,8 @@ pub fn open_and_read(
     name: &str,
     ranges: Vec<(u64, u32)>,
 ) -> Result<Vec<SharedBuf>, String> {
-    let cores = Cores::start(1, &Options { record: Some(record.to_owned()) }).map_err(|error| error.to_string())?;
+    let cores = Cores::start(1, &Options { record: Some(record.to_owned()), ..Options::default() })
+        .map_err(|error| error.to_string())?;
     let options = options(cores.handles(), image.to_owned(), map);
     let (sender, receiver) = mpsc::channel();
     let name = name.to_owned();
@@ -111,7 +112,7 @@ impl Node {
     ) -> Self {
         let file = std::fs::File::create_new(device).expect("a new device file");
         file.set_len(device_bytes).expect("room for a sparse file");
-        let cores = Cores::start(1, &Options { record }).expect("io_uring works here");
+        let cores = Cores::start(1, &Options { record, ..Options::default() }).expect("io_uring works here");
         let options = options(cores.handles(), device.to_owned(), map);
         let new = NewVolume {
             name: name.into(),

@@ -43,7 +43,7 @@ fn on_a_core<T: Send + 'static, F>(record: &Path, work: impl FnOnce() -> F + Sen
 where
     F: Future<Output = T> + 'static,
 {
-    let options = Options { record: Some(record.to_owned()) };
+    let options = Options { record: Some(record.to_owned()), ..Options::default() };
     let cores = Cores::start(1, &options).map_err(|error| error.to_string())?;
     let (sender, receiver) = mpsc::channel();
     cores.handles()[0].spawn_on(move || async move {

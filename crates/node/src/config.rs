@@ -24,6 +24,8 @@ pub const DEFAULT_REPLICAS: u16 = 3;
 pub const REPLICAS_MAX: u16 = 5;
 /// Most cores of one node: more than any machine that this was tried on has, and few enough for all tables.
 pub const CORES_MAX: u16 = 256;
+/// Longest look for requests before a sleep, µs: whoever wants more wants a core that never sleeps.
+pub const BUSY_POLL_MAX_US: u32 = 10_000;
 
 /// What a node is told by its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +72,9 @@ pub struct NodeConfig {
     /// Cores of the data path; all of the machine if the file does not say.
     #[serde(default = "default_cores")]
     pub cores: u16,
+    /// How long a core looks for requests before it sleeps, µs, where they come as close to each other; 0: it always sleeps.
+    #[serde(default = "default_busy_poll_us", skip_serializing_if = "is_default_busy_poll")]
+    pub busy_poll_us: u32,
     /// Where the cluster map is.
     #[serde(default)]
     pub map: MapConfig,
@@ -191,6 +196,26 @@ fn default_admin_port() -> u16 {
     DEFAULT_ADMIN_PORT
 }
 
+/// What the runtime looks for by itself.
+pub fn default_busy_poll_us() -> u32 {
+    runtime::uring::BUSY_POLL.as_micros() as u32
+}
+
+fn is_default_busy_poll(busy_poll_us: &u32) -> bool {
+    *busy_poll_us == default_busy_poll_us()
+}
+
+/// Whether a core may look for so long.
+///
+/// # Errors
+/// It is longer than [`BUSY_POLL_MAX_US`].
+pub fn check_busy_poll(busy_poll_us: u32) -> Result<(), String> {
+    match busy_poll_us {
+        0..=BUSY_POLL_MAX_US => Ok(()),
+        _ => Err(format!("busy_poll_us is {busy_poll_us}: choose 0 (always sleep) to {BUSY_POLL_MAX_US}")),
+    }
+}
+
 /// All cores of the machine.
 pub fn default_cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(usize::from(CORES_MAX)) as u16)
@@ -281,6 +306,7 @@ impl NodeConfig {
         if self.cores == 0 || self.cores > CORES_MAX {
             return Err(format!("cores is {}: choose 1 to {CORES_MAX}", self.cores));
         }
+        check_busy_poll(self.busy_poll_us)?;
         self.map.check()?;
         self.check_addresses()?;
         match self.replicas {
@@ -532,6 +558,7 @@ mod tests {
     fn what_cannot_be_is_refused_with_the_field_named() {
         for (from, to, named) in [
             ("cores = 2", "cores = 0", "cores"),
+            ("cores = 2", "busy_poll_us = 10001", "busy_poll_us"),
             ("node = 1", "node = 0", "node"),
             ("node = 1", "node = 1\nshelf = 3", "shelf"),
             ("nvme_port = 0", "nvme_port = 70000", "line 5: invalid value: integer `70000`"),

@@ -14,7 +14,7 @@
 //! call begins anew. From then on nothing that is missing is ever made again: a missing device is an error.
 
 use crate::config::{ConfigError, DEFAULT_ADMIN_PORT, DEFAULT_NBD_PORT, DEFAULT_NVME_PORT};
-use crate::config::{DeviceConfig, MapConfig, NodeConfig};
+use crate::config::{DeviceConfig, MapConfig, NodeConfig, default_busy_poll_us};
 use crate::demo_processes::{Ports, Processes, settle_ports, write_node_file};
 use crate::files::{self, FileError, Lock, during};
 use crate::fleet::EtcdPlace;
@@ -418,6 +418,7 @@ fn make_node(options: &DemoOptions, number: u16, file: &DemoFile) -> Result<(), 
         peers_port: None,
         replicas: file.processes.as_ref().map(|_| file.replicas),
         cores: 1,
+        busy_poll_us: default_busy_poll_us(),
         any_host: true,
         map,
         key_files: Vec::new(),

@@ -236,7 +236,8 @@ async fn start_all(
     let map = local_node::open_map(&nodes[0].config)?;
     for (index, node) in nodes.iter().enumerate() {
         let record = record.clone().filter(|_| index == 0);
-        cores.push(Cores::start(usize::from(node.config.cores), &Options { record }).map_err(ServiceError::Cores)?);
+        let options = Options { record, busy_poll: Duration::from_micros(node.config.busy_poll_us.into()) };
+        cores.push(Cores::start(usize::from(node.config.cores), &options).map_err(ServiceError::Cores)?);
     }
     if nodes.len() > 1 {
         let devices = |node: &NodePlace| node.config.devices.iter().map(|device| device.path.clone()).collect();

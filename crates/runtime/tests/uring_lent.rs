@@ -1,6 +1,6 @@
 //! A core that goes from thread to thread.
 
-use runtime::uring::Lent;
+use runtime::uring::{BUSY_POLL, Lent};
 use runtime::{IoBuf, TcpListener, TcpStream, sleep, spawn};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ fn thread_of(core: &Lent) -> Arc<Mutex<Option<ThreadId>>> {
 
 #[test]
 fn who_waits_runs_it_and_else_its_own_thread_does() {
-    let core = Lent::start().expect("a core");
+    let core = Lent::start(BUSY_POLL).expect("a core");
     let here = std::thread::current().id();
     for _ in 0..3 {
         let found = thread_of(&core);
@@ -56,7 +56,7 @@ fn who_waits_runs_it_and_else_its_own_thread_does() {
 
 #[test]
 fn what_waits_for_time_goes_on_whoever_has_it() {
-    let core = Lent::start().expect("a core");
+    let core = Lent::start(BUSY_POLL).expect("a core");
     let beats = Arc::new(AtomicU32::new(0));
     let counts = beats.clone();
     core.handle().spawn_on(move || async move {
@@ -73,7 +73,7 @@ fn what_waits_for_time_goes_on_whoever_has_it() {
 
 #[test]
 fn it_is_lent_for_a_time_at_most() {
-    let core = Lent::start().expect("a core");
+    let core = Lent::start(BUSY_POLL).expect("a core");
     let began = Instant::now();
     assert!(core.lend(Some(Duration::from_millis(30)), || false));
     assert!(began.elapsed() >= Duration::from_millis(30));
@@ -82,7 +82,7 @@ fn it_is_lent_for_a_time_at_most() {
 /// A connection that is begun by one thread, used by others, and closed by another.
 #[test]
 fn connections_go_along() {
-    let core = Lent::start().expect("a core");
+    let core = Lent::start(BUSY_POLL).expect("a core");
     let rounds = Arc::new(AtomicUsize::new(0));
     let counts = rounds.clone();
     core.handle().spawn_on(move || async move {
@@ -125,7 +125,7 @@ fn connections_go_along() {
 /// Each thread waits for a word of its own, that a task sets some time after it was asked to.
 #[test]
 fn of_many_who_wait_all_are_served() {
-    let core = Lent::start().expect("a core");
+    let core = Lent::start(BUSY_POLL).expect("a core");
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let core = &core;
@@ -150,7 +150,7 @@ fn of_many_who_wait_all_are_served() {
 
 #[test]
 fn where_others_wait_it_is_not_lent() {
-    let core = Lent::start().expect("a core");
+    let core = Lent::start(BUSY_POLL).expect("a core");
     core.as_other(|| {
         assert!(!core.lend(Some(LONG), || false));
         let found = thread_of(&core);
@@ -161,7 +161,7 @@ fn where_others_wait_it_is_not_lent() {
 
 #[test]
 fn a_small_stack_is_no_place_for_it() {
-    let core = Lent::start().expect("a core");
+    let core = Lent::start(BUSY_POLL).expect("a core");
     let small = std::thread::Builder::new().stack_size(256 << 10);
     std::thread::scope(|scope| {
         let lends = small.spawn_scoped(scope, || core.lend(Some(LONG), || true)).expect("a thread");
@@ -173,7 +173,7 @@ fn a_small_stack_is_no_place_for_it() {
 #[test]
 fn it_ends_with_its_tasks_also_when_nobody_has_it() {
     for is_lent in [false, true] {
-        let core = Lent::start().expect("a core");
+        let core = Lent::start(BUSY_POLL).expect("a core");
         let alive = Arc::new(());
         let held = alive.clone();
         core.handle().spawn_on(move || async move {

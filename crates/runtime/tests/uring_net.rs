@@ -1,6 +1,6 @@
 //! TCP on the uring backend.
 
-use runtime::uring::{Lent, block_on, counters};
+use runtime::uring::{BUSY_POLL, Lent, block_on, counters};
 use runtime::{IoBuf, SharedBuf, TcpListener, TcpStream, sleep, spawn, timeout};
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Runs it on a core with a ring, on one that is lent, and on one that its own thread runs.
 fn on_each<F: Future<Output = ()> + 'static>(body: impl Fn() -> F + Copy + Send + 'static) {
     block_on(body()).expect("a ring");
-    let core = Lent::start().expect("a poller");
+    let core = Lent::start(BUSY_POLL).expect("a poller");
     for is_lent in [true, false] {
         let done = Arc::new(AtomicBool::new(false));
         let tells = done.clone();

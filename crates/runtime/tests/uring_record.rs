@@ -25,7 +25,7 @@ impl Drop for TemporaryDirectory {
 fn record_a_run(directory: &TemporaryDirectory) -> PathBuf {
     let (path, record) = (directory.0.join("device.img"), directory.0.join("record"));
     std::fs::File::create(&path).and_then(|file| file.set_len(1 << 20)).expect("a sparse file");
-    let options = Options { record: Some(record.clone()) };
+    let options = Options { record: Some(record.clone()), ..Options::default() };
     block_on_with(&options, async move {
         let device = Device::open(&path).await.expect("opens");
         device.write(4096, &mut vec![IoBuf::copy_of(&[1; 4096]).freeze(), IoBuf::copy_of(&[2; 4096]).freeze()]).await?;

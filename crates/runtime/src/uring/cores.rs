@@ -1,5 +1,6 @@
 //! Cores: threads that run a reactor each, and `block_on` for tools and tests.
 
+use super::busy_poll::BUSY_POLL;
 use super::mailbox::{Mailbox, MakeTask, Message, mailbox_of};
 use super::reactor::Reactor;
 use super::record::Recorder;
@@ -18,10 +19,18 @@ use std::time::Duration;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How cores are started.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Record every device write and sync into this file (made, or emptied): see [`super::record`].
     pub record: Option<PathBuf>,
+    /// How long a core looks for requests before it sleeps, where it expects some as soon; zero: it always sleeps.
+    pub busy_poll: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { record: None, busy_poll: BUSY_POLL }
+    }
 }
 
 /// A core of this process.
@@ -60,11 +69,11 @@ impl Cores {
         let recorder = make_recorder(options)?;
         let mut cores = Self { handles: Vec::new(), threads: Vec::new() };
         for index in 0..count {
-            let recorder = recorder.clone();
+            let (recorder, busy_poll) = (recorder.clone(), options.busy_poll);
             let (tell, told) = mpsc::channel();
             let thread = std::thread::Builder::new()
                 .name(format!("cairn-core-{index}"))
-                .spawn(move || end_process_on_panic(|| run_core(recorder, &tell)))?;
+                .spawn(move || end_process_on_panic(|| run_core(recorder, busy_poll, &tell)))?;
             cores.threads.push(thread);
             let key = told.recv().map_err(|_| io::Error::other("a core's thread ended at once"))??;
             cores.handles.push(CoreHandle::Uring(UringCoreHandle { key }));
@@ -109,7 +118,7 @@ pub(super) fn end_process_on_panic(body: impl FnOnce()) {
     }
 }
 
-fn run_core(recorder: Option<Arc<Recorder>>, tell: &mpsc::Sender<io::Result<CoreKey>>) {
+fn run_core(recorder: Option<Arc<Recorder>>, busy_poll: Duration, tell: &mpsc::Sender<io::Result<CoreKey>>) {
     let running = match Running::start(recorder) {
         Ok(running) => running,
         Err(error) => {
@@ -118,7 +127,7 @@ fn run_core(recorder: Option<Arc<Recorder>>, tell: &mpsc::Sender<io::Result<Core
         }
     };
     let _ = tell.send(Ok(running.core.key));
-    running.core.enter(|| Loop::new(running.core.clone(), running.reactor.clone()).run(None, || false));
+    running.core.enter(|| running.turns(busy_poll).run(None, || false));
 }
 
 /// Runs a reactor on this thread until `future` ends; its other tasks end with it.
@@ -148,7 +157,7 @@ where
             let value = future.await;
             *place.borrow_mut() = Some(value);
         });
-        Loop::new(running.core.clone(), running.reactor.clone()).run(None, || output.borrow().is_some());
+        running.turns(options.busy_poll).run(None, || output.borrow().is_some());
     });
     drop(running);
     let value = output.take();
@@ -171,6 +180,10 @@ impl Running {
         let reactor = make(mailbox).inspect_err(|_| mailbox.close())?;
         let core = Core::new(mailbox.key(), Backend::Uring(reactor.clone()));
         Ok(Self { core, reactor })
+    }
+
+    pub(super) fn turns(&self, busy_poll: Duration) -> Loop {
+        Loop::new(self.core.clone(), self.reactor.clone(), busy_poll)
     }
 }
 

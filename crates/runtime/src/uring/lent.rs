@@ -71,13 +71,13 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Lent {
-    /// Starts the core, with its own thread.
+    /// Starts the core, with its own thread. Whoever has it looks for what comes for so long before he sleeps, where he expects it as soon.
     ///
     /// # Errors
     /// Where the kernel is too old, or the system gives no thread or descriptor.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(busy_poll: Duration) -> io::Result<Self> {
         let (tell, told) = mpsc::channel();
-        let body = move || match make() {
+        let body = move || match make(busy_poll) {
             Ok(shared) => {
                 let shared = Arc::new(shared);
                 let _ = tell.send(Ok(shared.clone()));
@@ -177,7 +177,7 @@ impl std::fmt::Debug for Lent {
 }
 
 /// The core, in the hands of this thread.
-fn make() -> io::Result<Shared> {
+fn make(busy_poll: Duration) -> io::Result<Shared> {
     let running = Running::with(Reactor::by_poller)?;
     running.core.forget();
     Ok(Shared {
@@ -190,7 +190,7 @@ fn make() -> io::Result<Shared> {
         times: AtomicU32::new(0),
         crowded_at_ns: AtomicU64::new(0),
         call: AtomicU32::new(0),
-        turns: UnsafeCell::new(Some((Loop::new(running.core.clone(), running.reactor.clone()), running))),
+        turns: UnsafeCell::new(Some((running.turns(busy_poll), running))),
     })
 }
 

@@ -11,9 +11,11 @@
 //! - `call`: what is asked of the kernel. `operation`: what is under way; owns the buffers until the kernel is done with them.
 //! - `receive`: the buffers that the kernel picks from when bytes arrive, so that idle connections hold none.
 //! - `ring`, `poller`: how the kernel is asked, by io_uring; by epoll of a core that is [lent](Lent) to the threads that wait for it. `fit`: which of those may have it.
+//! - `busy_poll`: whether a core looks before it sleeps.
 //! - `mailbox`: what others ask of a core. `cores`: threads, `block_on`. `device`, `stream`, `listener`: the surface.
 //! - [`record`]: device writes and syncs as a file, for the power-loss proof.
 
+mod busy_poll;
 mod call;
 mod cores;
 mod device;
@@ -32,6 +34,7 @@ mod ring;
 mod stream;
 mod turn;
 
+pub use busy_poll::BUSY_POLL;
 pub use cores::{Cores, Options, UringCoreHandle, block_on, block_on_with};
 pub use device::UringDevice;
 pub use lent::Lent;

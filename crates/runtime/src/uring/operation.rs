@@ -46,9 +46,9 @@ impl Completion {
 /// What is known of an operation's nature when it is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nature {
-    /// Ends by itself soon: a device's. Worth a short spin.
+    /// Ends by itself soon: a device's.
     Prompt,
-    /// Ends when somebody else does something: a network's. Not worth one; cancelled when nobody waits.
+    /// Ends when somebody else does something: a network's. Cancelled when nobody waits.
     Open,
 }
 
@@ -88,13 +88,11 @@ pub(super) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
     under_way: usize,
-    prompt: usize,
 }
 
 impl Operations {
     pub(super) fn start(&mut self, owner: Owner, nature: Nature, resources: Resources) -> u32 {
         self.under_way += 1;
-        self.prompt += usize::from(nature == Nature::Prompt);
         let slot = Slot { state: State::UnderWay { waker: None, resources }, nature, owner: Some(owner) };
         match self.free.pop() {
             Some(index) => {
@@ -113,17 +111,11 @@ impl Operations {
         self.under_way
     }
 
-    /// Those among them that end by themselves soon.
-    pub(super) fn prompt(&self) -> usize {
-        self.prompt
-    }
-
     /// The completion has come. `received` is the buffer the kernel picked for a receive.
     /// Returns who waits for it; what nobody waits for is dropped by the caller.
     pub(super) fn complete(&mut self, index: u32, result: i32, received: Option<IoBuf>) -> Completed {
         let slot = &mut self.slots[index as usize];
         self.under_way -= 1;
-        self.prompt -= usize::from(slot.nature == Nature::Prompt);
         slot.owner = None;
         match std::mem::replace(&mut slot.state, State::Free) {
             State::UnderWay { waker, resources } => {

@@ -219,14 +219,6 @@ impl Reactor {
         }
     }
 
-    /// Whether the kernel has completions for us, seen without a system call.
-    pub(super) fn has_completions(&self) -> bool {
-        match &self.0.kernel {
-            Kernel::Ring(ring) => ring.has_completions(),
-            Kernel::Poller(_) => false,
-        }
-    }
-
     /// Submits all, sleeps as `wait` says, reaps all. Returns how many operations ended.
     pub(super) fn enter(&self, wait: Wait) -> usize {
         self.count(|counters| {

@@ -106,12 +106,6 @@ impl Ring {
         !ring.completion().is_empty()
     }
 
-    /// Whether the kernel has completions for us, seen without a system call.
-    pub(super) fn has_completions(&self) -> bool {
-        let mut ring = self.ring.borrow_mut();
-        ring.submission().taskrun() || !ring.completion().is_empty()
-    }
-
     /// Submits all, and sleeps as `wait` says.
     pub(super) fn enter(&self, wait: Wait) {
         self.arm_bell();

@@ -1,5 +1,6 @@
 //! One turn of a core's loop: letters, timers, ready tasks, the end of the turn, and then the kernel, once.
 
+use super::busy_poll::BusyPoll;
 use super::mailbox::Message;
 use super::reactor::{Reactor, Wait};
 use crate::core::Core;
@@ -9,10 +10,6 @@ use std::time::Duration;
 
 /// Tasks polled between two looks at the kernel: bounds what a task that keeps waking itself can hold up.
 const POLLS_MAX: usize = 4096;
-/// Longest spin before a sleep, and only with requests outstanding: about what sleeping and waking cost.
-const SPIN_MAX: Duration = Duration::from_micros(20);
-/// After this many spins in vain in a row only every 64th is tried: on a slow disk they only burn.
-const VAIN_SPINS_MAX: u32 = 4;
 
 /// Ends of one turn: an append that gathered and was done at once (tmpfs) lets its answers gather, and they leave with
 /// the same enter. Without this a write at depth 1 costs an enter more.
@@ -31,14 +28,15 @@ pub(super) struct Loop {
     reactor: Reactor,
     messages: Vec<Message>,
     stopping: bool,
-    vain_spins: u32,
     /// Runs in a row that ended before a look at the kernel.
     unlooked: u32,
+    busy_poll: BusyPoll,
 }
 
 impl Loop {
-    pub(super) fn new(core: Rc<Core>, reactor: Reactor) -> Self {
-        Self { core, reactor, messages: Vec::new(), stopping: false, vain_spins: 0, unlooked: 0 }
+    pub(super) fn new(core: Rc<Core>, reactor: Reactor, busy_poll: Duration) -> Self {
+        let busy_poll = BusyPoll::new(busy_poll);
+        Self { core, reactor, messages: Vec::new(), stopping: false, unlooked: 0, busy_poll }
     }
 
     /// Whether it was told to stop.
@@ -151,43 +149,26 @@ impl Loop {
         }
         let deadline = self.core.timers.borrow().next_deadline();
         let deadline = [deadline, until].into_iter().flatten().min();
-        let worth_a_spin = self.reactor.operations().prompt() > 0 && self.may_spin();
-        if worth_a_spin && (self.reactor.enter(Wait::No) > 0 || self.spin(deadline)) {
+        let began = self.core.now();
+        if let Some(end) = self.busy_poll.until(began)
+            && deadline.is_none_or(|deadline| deadline > began)
+            && self.look(deadline.map_or(end, |deadline| deadline.min(end)))
+        {
             return;
         }
         self.sleep(deadline);
+        self.busy_poll.was_idle(self.core.now().since(began));
     }
 
-    fn may_spin(&mut self) -> bool {
-        if self.vain_spins < VAIN_SPINS_MAX {
-            return true;
-        }
-        self.vain_spins += 1;
-        self.vain_spins.is_multiple_of(64)
-    }
-
-    /// Looks for completions and letters without a system call. Returns whether there is something to do.
-    fn spin(&mut self, deadline: Option<Instant>) -> bool {
-        if self.reactor.operations().prompt() == 0 {
-            return false;
-        }
-        let start = self.core.now();
-        let end = deadline.map_or(start + SPIN_MAX, |deadline| deadline.min(start + SPIN_MAX));
+    /// Looks for what comes, without sleep. Returns whether there is something to do.
+    fn look(&mut self, end: Instant) -> bool {
         loop {
-            if self.reactor.has_completions() {
-                self.vain_spins = 0;
-                self.reactor.enter(Wait::No);
+            if self.reactor.needs_enter() && self.reactor.enter(Wait::No) > 0 || self.has_work() {
                 return true;
             }
-            if self.has_work() {
-                return true;
-            }
-            if self.core.now() >= end {
-                self.vain_spins = self.vain_spins.saturating_add(1);
+            let (now, goes_on) = self.busy_poll.offer(|| self.core.now());
+            if !goes_on || now >= end {
                 return false;
-            }
-            for _ in 0..16 {
-                std::hint::spin_loop();
             }
         }
     }
