@@ -34,20 +34,20 @@ impl BusyPoll {
         (self.is_brief && now >= self.away_until).then(|| now + self.longest)
     }
 
-    /// Offers the processor to whoever waits for it. Returns the time, and whether to look on.
-    pub(super) fn offer(&mut self, now: impl Fn() -> Instant) -> (Instant, bool) {
+    /// Offers the processor to whoever waits for it, behind a look that began at `last`. Returns the time, and whether to look on:
+    /// nobody had the processor for long since then, asked or not.
+    pub(super) fn offer(&mut self, last: Instant, now: impl Fn() -> Instant) -> (Instant, bool) {
         for _ in 0..16 {
             std::hint::spin_loop();
         }
-        let before = now();
         // SAFETY: no pointers.
         unsafe { libc::sched_yield() };
-        let after = now();
-        let goes_on = after.since(before) < OTHERS_WORK;
+        let now = now();
+        let goes_on = now.since(last) < OTHERS_WORK;
         if !goes_on {
-            self.away_until = after + AWAY;
+            self.away_until = now + AWAY;
         }
-        (after, goes_on)
+        (now, goes_on)
     }
 
     /// The core has been idle for so long, looking and asleep.
@@ -82,16 +82,12 @@ mod tests {
 
     #[test]
     fn it_sleeps_where_others_work() {
-        let clock = std::cell::Cell::new(5_000_000);
-        let passes = |time: Duration| {
-            let clock = &clock;
-            move || Instant(clock.replace(clock.get() + time.as_nanos() as u64))
-        };
+        let last = Instant(5_000_000);
         let mut poll = BusyPoll::new(BUSY_POLL);
         poll.was_idle(BUSY_POLL / 2);
-        let (after, goes_on) = poll.offer(passes(OTHERS_WORK / 2));
+        let (after, goes_on) = poll.offer(last, || last + OTHERS_WORK / 2);
         assert!(goes_on && poll.until(after).is_some());
-        let (after, goes_on) = poll.offer(passes(LONG));
+        let (after, goes_on) = poll.offer(last, || last + LONG);
         assert!(!goes_on);
         assert_eq!(poll.until(after), None);
         assert!(poll.until(after + AWAY).is_some());

@@ -152,7 +152,7 @@ impl Loop {
         let began = self.core.now();
         if let Some(end) = self.busy_poll.until(began)
             && deadline.is_none_or(|deadline| deadline > began)
-            && self.look(deadline.map_or(end, |deadline| deadline.min(end)))
+            && self.look(began, deadline.map_or(end, |deadline| deadline.min(end)))
         {
             return;
         }
@@ -160,16 +160,18 @@ impl Loop {
         self.busy_poll.was_idle(self.core.now().since(began));
     }
 
-    /// Looks for what comes, without sleep. Returns whether there is something to do.
-    fn look(&mut self, end: Instant) -> bool {
+    /// Looks for what comes, without sleep, from now until the end. Returns whether there is something to do.
+    fn look(&mut self, now: Instant, end: Instant) -> bool {
+        let mut last = now;
         loop {
             if self.reactor.needs_enter() && self.reactor.enter(Wait::No) > 0 || self.has_work() {
                 return true;
             }
-            let (now, goes_on) = self.busy_poll.offer(|| self.core.now());
+            let (now, goes_on) = self.busy_poll.offer(last, || self.core.now());
             if !goes_on || now >= end {
                 return false;
             }
+            last = now;
         }
     }
 
