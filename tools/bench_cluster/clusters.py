@@ -142,10 +142,25 @@ class Cairn:
             return False
         return status["health"] == "healthy" and status["groups_serving"] == status["groups"] >= 100
 
+    def create(self, name, size, placement):
+        """For any NVMe host, too."""
+        self.ask("volume", "create", name, "--size", str(size), "--placement", placement, "--any-host")
+
+    def head(self, name):
+        """The node that serves it; None as long as none does, or a program has it."""
+        head = self.ask("volume", "info", name, "-o", "json").get("head") or ""
+        return head if head.startswith("node-") else None
+
+    def namespace(self, name):
+        """It as `cairn-bench nvme` names it, at its head, once a node is that: after a program had it, that takes a moment."""
+        wait_until("a node is the volume's head", lambda: self.head(name))
+        info = self.ask("volume", "info", name, "-o", "json")
+        return ["nvme", info["nvme_addresses"][0], info["nqn"], info["nsid"]]
+
     def volume(self, name, size, placement):
         """Its target for fio, written from end to end; its head."""
-        self.ask("volume", "create", name, "--size", str(size), "--placement", placement)
-        wait_until("the volume has a head", lambda: self.ask("volume", "info", name, "-o", "json").get("head"))
+        self.create(name, size, placement)
+        wait_until("the volume has a head", lambda: self.head(name))
         info = self.ask("volume", "info", name, "-o", "json")
         target = ["--ioengine=nbd", f"--uri={info['nbd_uri']}"]
         run(["fio", "--name=fill", *target, "--rw=write", "--bs=256k", "--iodepth=8", f"--size={size}"])

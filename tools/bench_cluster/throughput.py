@@ -1,9 +1,7 @@
 """Three copies, processes that talk TCP, beside Ceph on the same kind of file: rates, latencies, CPU."""
 
-import os
-
 from clusters import Cairn, Ceph
-from machine import GIB, REPEATS, fio, keep, medians, ping_pong, say, table
+from machine import GIB, REPEATS, chosen, fio, keep, medians, ping_pong, say, table
 
 SIZE = GIB
 # In memory all of it is there before anything is measured.
@@ -20,7 +18,7 @@ WORDS = {"randread": "random read", "randwrite": "random write", "read": "sequen
 def measure(media, with_ceph):
     """Contestants in turn, one at a time, as often as wanted; returns medians by contestant and case."""
     seen, states = {}, []
-    contestants = os.environ.get("CONTESTANTS", " ".join((*PLACEMENTS, PROGRAM))).split()
+    contestants = chosen((*PLACEMENTS, PROGRAM))
     for repeat in range(REPEATS):
         states.append(ping_pong())
         say(f"{media}, repeat {repeat + 1} of {REPEATS}: ping-pong {states[-1]:.0f}k")

@@ -16,14 +16,16 @@
 //! **Never.** No threshold: a figure that must not change is asserted by the tests that count (`tests/cost.rs` of the
 //! crates); a figure that depends on the machine stands in `docs/performance.md` with what it was measured on.
 //!
-//! Main types: [`load::LoadOptions`] and [`load::LoadResult`], [`cpu::CpuMeter`], [`store_load::StoreLoad`].
+//! Main types: [`load::LoadOptions`] and [`load::LoadResult`], [`pattern::Pattern`], [`cpu::CpuMeter`], [`store_load::StoreLoad`].
 
 pub mod cpu;
 pub mod hosts;
 pub mod large_map;
 pub mod life;
 pub mod load;
+pub mod pattern;
 pub mod ping_pong;
+pub mod protocols;
 pub mod simulated_nodes;
 pub mod store_load;
 pub mod zipf;

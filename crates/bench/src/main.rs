@@ -1,14 +1,15 @@
 //! `cairn-bench`: one measurement per call; `tools/bench.sh` makes the tables of `docs/performance.md` of them.
 
 use bench::cpu::CpuMeter;
-use bench::hosts::{Hosts, HostsOptions};
+use bench::hosts::HostsOptions;
 use bench::large_map::LargeMap;
 use bench::life::LifeOptions;
 use bench::load::{self, LoadOptions, LoadResult};
+use bench::pattern::Pattern;
+use bench::protocols;
 use bench::store_load::StoreLoad;
 use clap::{Parser, Subcommand, ValueEnum};
 use runtime::sim::Random;
-use runtime::{IoBuf, SharedBuf};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,20 +31,52 @@ struct Arguments {
     /// Processes whose CPU is told apart (the target's); this one's comes behind them.
     #[arg(long)]
     pid: Vec<u32>,
+    /// Cores that the machine keeps busy by itself, if that is known; else it is looked at for up to three seconds.
+    #[arg(long)]
+    idle_cores: Option<f64>,
     /// What to do.
     #[arg(long, value_enum, default_value = "read")]
-    pattern: Pattern,
+    pattern: Direction,
+    /// Of 100 operations of a mix so many read.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=100))]
+    read_percent: u64,
+    /// Of 100 operations so many go anywhere, the others follow the last of their direction; 0 is in order (protocols only).
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=100))]
+    random_percent: u64,
     /// Bytes of one operation (protocols only).
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(512..=4 << 20))]
     bytes: u32,
     #[command(subcommand)]
     target: Target,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Pattern {
+enum Direction {
     Read,
     Write,
+    Mix,
+}
+
+impl Arguments {
+    fn pattern(&self) -> Pattern {
+        let read_percent = match self.pattern {
+            Direction::Read => 100,
+            Direction::Write => 0,
+            Direction::Mix => self.read_percent,
+        };
+        Pattern { read_percent, random_percent: self.random_percent, block_size_bytes: self.bytes }
+    }
+
+    /// Whether the store alone is to be read, or written: it has no other load.
+    fn reads_store(&self) -> io::Result<bool> {
+        match (self.pattern, self.random_percent) {
+            (Direction::Read, 100) => Ok(true),
+            (Direction::Write, 100) => Ok(false),
+            _ => {
+                Err(io::Error::other("the store alone is read or written at random: mixes and order are for protocols"))
+            }
+        }
+    }
 }
 
 #[derive(Subcommand)]
@@ -114,12 +147,19 @@ enum Target {
         #[arg(long)]
         digests: bool,
     },
-    /// An NBD export. Its contents are overwritten.
+    /// NBD exports, one or many of one size. Their contents are overwritten.
     Nbd {
         /// HOST:PORT.
         address: SocketAddr,
-        /// The export.
-        name: String,
+        /// The exports, over which the load is spread.
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// Connections, over which the exports are dealt; each export has one at least.
+        #[arg(long, default_value_t = 1)]
+        connections: u32,
+        /// Write all exports from end to end before.
+        #[arg(long)]
+        fill: bool,
     },
     /// The map of a large cluster whose nodes are simulated, in an etcd that has a cluster of at most three nodes.
     LargeMap {
@@ -142,7 +182,7 @@ enum Target {
 
 fn main() -> io::Result<()> {
     let arguments = Arguments::parse();
-    let idle_cores = CpuMeter::idle_cores()?;
+    let idle_cores = arguments.idle_cores.map_or_else(CpuMeter::idle_cores, Ok)?;
     let options = LoadOptions {
         depth: arguments.depth,
         warm_up: Duration::from_secs_f64(arguments.warm_up),
@@ -156,9 +196,10 @@ fn main() -> io::Result<()> {
 }
 
 async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde_json::Value> {
-    let (pattern, bytes) = (arguments.pattern, arguments.bytes);
+    let (pattern, reads_store) = (arguments.pattern(), arguments.reads_store());
     match arguments.target {
         Target::Store { file, span } => {
+            let reads = reads_store?;
             options.pids.push(std::process::id());
             let store = Rc::new(StoreLoad::create(&file, span / 4096).await?);
             store.begin().await?;
@@ -168,9 +209,9 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
             let result = load::run(options, move |_, random| {
                 let (store, random) = (loaded.clone(), draw(random));
                 async move {
-                    match pattern {
-                        Pattern::Read => store.read_random(&random).await,
-                        Pattern::Write => store.write_random(&random).await,
+                    match reads {
+                        true => store.read_random(&random).await,
+                        false => store.write_random(&random).await,
                     }
                 }
             })
@@ -195,41 +236,11 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
             options.pids.push(std::process::id());
             let depth = options.depth;
             let wanted = HostsOptions { address, nqn, nsid, namespaces, controllers, queues, digests, depth };
-            let hosts = Hosts::connect(&wanted).await?;
-            if fill {
-                hosts.fill(payload).await?;
-            }
-            let (blocks, payload) = (hosts.namespace_bytes() / u64::from(bytes), payload(bytes));
-            let result = load::run(options, move |worker, random| {
-                let (namespace, payload) = (hosts.namespace(worker, random).clone(), payload.clone());
-                let offset = random.below(blocks) * u64::from(bytes);
-                async move {
-                    match pattern {
-                        Pattern::Read => namespace.read(offset, bytes).await.map(drop).map_err(io::Error::other),
-                        Pattern::Write => namespace.write(offset, payload).await.map_err(io::Error::other),
-                    }
-                }
-            })
-            .await?;
-            Ok(to_json(&result))
+            Ok(to_json(&protocols::nvme(&wanted, fill, pattern, options).await?))
         }
-        Target::Nbd { address, name } => {
+        Target::Nbd { address, names, connections, fill } => {
             options.pids.push(std::process::id());
-            let client = nbd::client::Client::connect(address, &name, true).await.map_err(io::Error::other)?;
-            let (client, payload) = (Rc::new(client), payload(bytes));
-            let blocks = client.info().size.size_bytes / u64::from(bytes);
-            let result = load::run(options, move |_, random| {
-                let (client, payload) = (client.clone(), payload.clone());
-                let offset = random.below(blocks) * u64::from(bytes);
-                async move {
-                    match pattern {
-                        Pattern::Read => client.read(offset, bytes).await.map(drop).map_err(io::Error::other),
-                        Pattern::Write => client.write(offset, payload, false).await.map_err(io::Error::other),
-                    }
-                }
-            })
-            .await?;
-            Ok(to_json(&result))
+            Ok(to_json(&protocols::nbd(address, (&names, connections), fill, pattern, options).await?))
         }
         Target::LargeMap { etcd, nodes, devices, volumes } => {
             bench::large_map::run(&LargeMap { etcd, nodes, devices, volumes }).await
@@ -241,12 +252,6 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
 /// A generator of its own for one operation, drawn from the worker's.
 fn draw(random: &Random) -> Random {
     Random::new(random.next_u64())
-}
-
-fn payload(bytes: u32) -> SharedBuf {
-    let (random, mut buf) = (Random::new(7), IoBuf::zeroed(bytes as usize));
-    buf.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
-    buf.freeze()
 }
 
 fn to_json(result: &LoadResult) -> serde_json::Value {

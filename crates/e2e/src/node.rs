@@ -77,6 +77,8 @@ pub struct Spent {
     pub appends: u64,
     /// Bytes written to the device.
     pub device_bytes_written: u64,
+    /// Syncs that the device has done: none where it has no volatile cache.
+    pub syncs: u64,
 }
 
 impl std::ops::Sub for Spent {
@@ -87,6 +89,7 @@ impl std::ops::Sub for Spent {
             inline_operations: self.inline_operations - before.inline_operations,
             appends: self.appends - before.appends,
             device_bytes_written: self.device_bytes_written - before.device_bytes_written,
+            syncs: self.syncs - before.syncs,
         }
     }
 }
@@ -198,5 +201,6 @@ async fn spent(assembly: &Assembly) -> Spent {
         inline_operations: counters.inline_operations,
         appends: status.devices.iter().map(|device| device.appends).sum(),
         device_bytes_written: status.devices.iter().map(|device| device.device_bytes_written).sum(),
+        syncs: counters.syncs,
     }
 }

@@ -114,6 +114,8 @@ fn assert_cost(door: Door, kind: Kind, system_calls: u64) {
         "{door:?} {kind:?}: {allocations_usual} allocations in two of 1,000"
     );
     assert!(allocations_most <= ODD_ALLOCATIONS_MAX, "{door:?} {kind:?}: {allocations_most} allocations in one 1,000");
+    // Memory needs none: `cost_syncs.rs` counts them where they are needed.
+    assert_eq!(counts.sorted(|cost| cost.spent.syncs), [0; COUNTS], "{door:?} {kind:?}: syncs per 1,000");
     let most = (system_calls as f64 * TOLERANCE) as u64;
     assert!(found <= most, "{door:?} {kind:?}: {found} system calls per 1,000, stated are {system_calls}");
 }

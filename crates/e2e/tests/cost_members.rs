@@ -57,6 +57,8 @@ struct Spent {
     system_calls: u64,
     /// Written to all three devices.
     device_bytes: u64,
+    /// Done by all three devices.
+    syncs: u64,
 }
 
 /// Three nodes that have a member each of one group.
@@ -129,6 +131,7 @@ impl Members {
             allocations: counting::on_this_thread(),
             system_calls: counted.enters + counted.inline_operations,
             device_bytes: shards.map(|shard| shard.store().statistics().appended_bytes).sum(),
+            syncs: counted.syncs,
         }
     }
 
@@ -214,17 +217,21 @@ async fn serving(node: &Node) -> GroupRef {
 
 /// Several counts of 1,000 requests each, once everything is warm.
 fn count(kind: Kind, depth: u64) -> Vec<Spent> {
+    count_in(&TemporaryDirectory::in_memory(), kind, depth, WARM_UP, COUNTS)
+}
+
+/// So many counts, with the devices there.
+fn count_in(directory: &TemporaryDirectory, kind: Kind, depth: u64, warm_up: u64, counts: usize) -> Vec<Spent> {
     let _alone = ALONE.lock().unwrap_or_else(|poison| poison.into_inner());
-    let directory = TemporaryDirectory::in_memory();
     let cores = Cores::start(1, &Options::default()).expect("io_uring works here");
     let (told, answer) = mpsc::channel();
     let (core, path) = (cores.handles()[0].clone(), directory.path().to_owned());
     cores.handles()[0].spawn_on(move || async move {
         let members = Members::start(path, core).await;
-        members.run(Kind::Write, 32, WARM_UP).await;
+        members.run(Kind::Write, 32, warm_up).await;
         members.run(kind, depth, 2 * COUNT).await;
         let mut all = Vec::new();
-        for _ in 0..COUNTS {
+        for _ in 0..counts {
             let before = members.spent();
             members.run(kind, depth, COUNT).await;
             let after = members.spent();
@@ -233,6 +240,7 @@ fn count(kind: Kind, depth: u64) -> Vec<Spent> {
                 allocations: after.allocations - before.allocations,
                 system_calls: after.system_calls - before.system_calls,
                 device_bytes: after.device_bytes - before.device_bytes,
+                syncs: after.syncs - before.syncs,
             });
         }
         told.send(all).expect("the test waits");
@@ -269,6 +277,7 @@ fn assert_cost(kind: Kind, depth: u64, stated: &Stated) {
         "{kind:?}, depth {depth}, per 1,000: {messages} messages, {system_calls} system calls, {allocations} allocations, \
          {amplification:.3} device bytes per byte"
     );
+    assert!(all.iter().all(|spent| spent.syncs == 0), "memory needs no syncs");
     let most = |stated: u64| (stated as f64 * TOLERANCE) as u64;
     assert!(messages <= most(stated.messages), "{messages} messages, stated are {}", stated.messages);
     assert!(system_calls <= most(stated.system_calls), "{system_calls} calls, stated are {}", stated.system_calls);
@@ -298,4 +307,29 @@ fn reads_ask_no_other_member() {
     let stated = Stated { messages: 0, system_calls: 1000, device_bytes_per_byte: 0.0 };
     assert_cost(Kind::Read, 1, &stated);
     assert_cost(Kind::Read, 32, &stated);
+}
+
+/// Until leaves have their final size; on a disk each of these waits for it.
+const WARM_UP_ON_DISK: u64 = 2_000;
+
+/// Syncs per 1,000 writes of all three devices, where a completed write may be lost with the power. The median of three counts.
+fn syncs_on_disk(depth: u64) -> u64 {
+    let all = count_in(&TemporaryDirectory::on_disk(), Kind::Write, depth, WARM_UP_ON_DISK, 3);
+    let syncs = sorted(&all, |spent| spent.syncs)[1];
+    eprintln!("Write, depth {depth}, per 1,000: {syncs} syncs of three devices");
+    syncs
+}
+
+/// Each of the three syncs before it answers, and what comes together shares a record and its sync.
+#[test]
+fn each_member_syncs_what_it_answers_for() {
+    let one = syncs_on_disk(1);
+    assert!(one >= 3 * COUNT, "{one} syncs of 1,000 writes one by one to three members: each is behind three");
+    assert!(one <= 3 * COUNT * 11 / 10, "{one} syncs of 1,000 writes to three members, stated are 3,000");
+    let many = syncs_on_disk(32);
+    assert!(
+        many >= 3 * COUNT / 32,
+        "{many} syncs of 1,000 writes, 32 at a time: those that come together are behind three"
+    );
+    assert!(many <= 3 * COUNT / 4, "{many} syncs of 1,000 writes, 32 at a time: nothing shares them");
 }

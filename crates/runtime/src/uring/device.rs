@@ -178,6 +178,7 @@ impl UringDevice {
         let entry = opcode::Fsync::new(Fd(self.fd())).flags(FsyncFlags::DATASYNC).build();
         // SAFETY: the entry points to nothing.
         let result = unsafe { self.run(entry, Resources::None) }.await.value().map(drop);
+        self.0.reactor.count(|counters| counters.syncs += u64::from(result.is_ok()));
         if let (Some(recording), Some(operation)) = (&self.0.recording, recorded) {
             recording.recorder.sync_completed(recording.device, operation, &result);
         }

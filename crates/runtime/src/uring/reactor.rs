@@ -34,6 +34,8 @@ pub struct Counters {
     pub inline_operations: u64,
     /// Receives that found no buffer and were asked for again.
     pub receives_without_buffer: u64,
+    /// Syncs of devices that have ended well; a device without a volatile cache is asked for none.
+    pub syncs: u64,
 }
 
 /// What the current core's reactor did since it started.
