@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const PERCENTILES: &str = "50:90:99:99.9";
 /// What fio may take beyond its time: to open targets, and to end I/O that is under way.
 const GRACE: Duration = Duration::from_secs(120);
-/// A fill that is slower than this is not waited for.
+/// What is slower than this is not waited for.
 const FILL_BYTES_PER_SECOND_MIN: u64 = 4 << 20;
 /// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -298,9 +298,11 @@ pub fn case_job(ask: &Ask, doors: &[Door], lines: &[String]) -> String {
     job
 }
 
-/// When a case must have ended that begins now.
-pub fn case_deadline(times: Times) -> Instant {
-    Instant::now() + times.warm_up + times.measured + GRACE
+/// When a case must have ended that begins now: what is under way at its end is waited for.
+pub fn case_deadline(ask: &Ask, doors: usize) -> Instant {
+    let Ask { case, times, .. } = ask;
+    let under_way = case.block_size_bytes * u64::from(case.depth * case.jobs) * doors as u64;
+    Instant::now() + times.warm_up + times.measured + GRACE + Duration::from_secs(under_way / FILL_BYTES_PER_SECOND_MIN)
 }
 
 fn sections(job: &mut String, doors: &[Door]) {

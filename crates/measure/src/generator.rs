@@ -1,7 +1,7 @@
 //! A load generator of our own: what fio does with a case, through our NVMe/TCP host, which fio has not, or our NBD client.
 //!
 //! ```text
-//!   one thread, one ring ── a connection for each job ── `depth` workers on it: draw, send, wait, count
+//!   one thread, one ring ── a connection or queue for each job ── `depth` workers on it: draw, send, wait, count
 //! ```
 //!
 //! Jobs of fio are processes, and each may have a core of its own; all jobs here share one. docs/bench.md says how figures of the
@@ -72,7 +72,7 @@ pub fn fill(reached: &Reached, span_bytes: u64) -> Result<(), MeasureError> {
     let reached = reached.clone();
     in_ring(move || async move {
         let payload = payload();
-        let link = Link::open(&reached, FILL_DEPTH).await?;
+        let link = Link::of_jobs(&reached, FILL_DEPTH, 1).await?.remove(0);
         let (next, failed) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(None)));
         let work = |_| {
             let (link, next, failed, payload) = (link.clone(), next.clone(), failed.clone(), payload.clone());
@@ -189,10 +189,7 @@ struct Measured {
 }
 
 async fn run(reached: Reached, ask: Ask, tell: mpsc::Sender<Instant>) -> Result<Measured, String> {
-    let mut links = Vec::new();
-    for _ in 0..ask.case.jobs {
-        links.push(Link::open(&reached, ask.case.depth).await?);
-    }
+    let links = Link::of_jobs(&reached, ask.case.depth, ask.case.jobs).await?;
     let work = Rc::new(Work {
         payload: payload(),
         phase: Cell::new(Phase::WarmUp),

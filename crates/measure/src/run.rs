@@ -250,7 +250,7 @@ fn measure(
     }
     let times = ask.times;
     let job = fio::case_job(ask, &contestant.doors, &contestant.job_lines);
-    let deadline = fio::case_deadline(times);
+    let deadline = fio::case_deadline(ask, contestant.doors.len());
     let began = Instant::now() + times.warm_up;
     let mut running = fio.start(directory, &job, &contestant.doors)?;
     let margin = times.measured / MARGIN_SHARE;

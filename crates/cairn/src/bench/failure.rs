@@ -215,7 +215,7 @@ fn by_fio(fio: &Fio, door: &[Door], plan: Plan) -> Result<String, Failure> {
     };
     let ask = fio::Ask { case, span_bytes: plan.span_bytes, times, seed: 1, rate: None };
     let job = fio::case_job(&ask, door, &[]);
-    let all = run(&job, fio::case_deadline(times)).map_err(Failure::of)?.all;
+    let all = run(&job, fio::case_deadline(&ask, door.len())).map_err(Failure::of)?.all;
     let figure = measure::table::figure;
     let latency = &all.latency;
     Ok(format!("{} IOPS, p50 {} µs, p99 {} µs", figure(all.iops), figure(latency.p50_us), figure(latency.p99_us)))

@@ -30,8 +30,21 @@ enum Protocol {
 }
 
 impl Link {
-    /// Connects, for so many I/Os at once.
-    pub(super) async fn open(reached: &Reached, depth: u32) -> Result<Self, String> {
+    /// Connects each of so many jobs, for `depth` I/Os at once. Jobs by NVMe/TCP are of one host, with a queue for each of them, as the
+    /// kernel has one for each core: a target takes two controllers of one name for a host that has connected anew.
+    pub(super) async fn of_jobs(reached: &Reached, depth: u32, jobs: u32) -> Result<Vec<Self>, String> {
+        if let Reached::Nvme { .. } = reached {
+            let link = Self::open(reached, depth, jobs).await?;
+            return Ok(vec![link; jobs as usize]);
+        }
+        let mut links = Vec::new();
+        for _ in 0..jobs {
+            links.push(Self::open(reached, depth, 1).await?);
+        }
+        Ok(links)
+    }
+
+    async fn open(reached: &Reached, depth: u32, queues: u32) -> Result<Self, String> {
         let whom = match reached {
             Reached::Nvme { paths, nqn, nsid } => {
                 let paths: Vec<String> = paths.iter().map(SocketAddr::to_string).collect();
@@ -41,7 +54,7 @@ impl Link {
         };
         let opened = async {
             match reached {
-                Reached::Nvme { paths, nqn, nsid } => open_nvme(paths, nqn, *nsid, depth).await,
+                Reached::Nvme { paths, nqn, nsid } => open_nvme(paths, nqn, *nsid, depth, queues).await,
                 Reached::Nbd { address, export } => {
                     let client = nbd::client::Client::connect(*address, export, true).await;
                     let client = client.map_err(|error| error.to_string())?;
@@ -136,13 +149,23 @@ impl Link {
     }
 }
 
-async fn open_nvme(paths: &[SocketAddr], nqn: &str, nsid: u32, depth: u32) -> Result<(Protocol, u64), String> {
+async fn open_nvme(
+    paths: &[SocketAddr],
+    nqn: &str,
+    nsid: u32,
+    depth: u32,
+    queues: u32,
+) -> Result<(Protocol, u64), String> {
     let process = std::process::id();
     let mut id = *b"cairn-bench-----";
     id[12..].copy_from_slice(&process.to_le_bytes());
     let identity = HostIdentity { nqn: format!("nqn.2026-01.io.cairn:bench-{process}"), id };
-    let entries = u16::try_from(depth + QUEUE_SPARE).unwrap_or(u16::MAX);
-    let controller = nvme::host::Options { queue_depth: entries, ..nvme::host::Options::new(identity, nqn) };
+    let number = |wanted: u32| u16::try_from(wanted).unwrap_or(u16::MAX);
+    let controller = nvme::host::Options {
+        queue_depth: number(depth + QUEUE_SPARE),
+        io_queues: number(queues),
+        ..nvme::host::Options::new(identity, nqn)
+    };
     let host = Multipath::new(paths, Options::new(controller));
     let most = host.command(nsid, |namespace| async move { Ok(namespace.max_transfer_bytes()) }).await;
     match most {
