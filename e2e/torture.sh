@@ -31,6 +31,7 @@ check "a short one passes" torture --volume small --seconds 1 --span 1M
 check "its volume is full now, and is refused" refused "which would be written over" torture --volume small --seconds 1
 nqn=$(field small nqn) nsid=$(field small nsid)
 check "by its address, too" refused "hold something" torture --target "nvme-tcp://127.0.0.1:$nvme_port/$nqn?nsid=$nsid" --seconds 1 --span 1M
+check "any namespace passes by its address alone" torture --target "nvme-tcp://127.0.0.1:$nvme_port/$nqn?nsid=$nsid" --seconds 2 --span 1M --overwrite
 check "what is there is read first, and overwritten if that was said" torture --volume small --seconds 1 --span 1M --overwrite
 check "a kill that fails shows nothing" refused "without it nothing is shown" torture --volume small --overwrite --seconds 9 --every 1 --kill false
 check "a command without an answer is found" refused "no answer for" torture --volume small --overwrite --seconds 9 --every 1 --hang-guard 2 \

@@ -36,11 +36,12 @@ Examples:
   cairn bench eight --target cairn:data                            a volume, by NBD
   cairn bench depth --target cairn:data --target rbd:rbd/image --overwrite   contestants, in turn
   cairn bench mix   --target file:/mnt/disk/test.img --size 8G     a file or /dev/…, past the page cache
-  cairn bench volumes --target cairn:a --target cairn:b            all of them at once
+  cairn bench volumes --dir /dev/shm                               3 clients with 5 volumes each, all at once
   cairn bench layers --dir /dev/shm                                what each layer costs; makes its own clusters
   cairn bench failure --fault node-killed                          what a host sees of it; makes its own cluster
   cairn bench network --mbit 1000                                  links of 1 Gbit/s, as root
   cairn bench stress --dir /dev/shm                                gathered, spread and local volumes of its own clusters
+  cairn bench mix   --target cairn:data --rate 20000               how long an I/O takes at an offered load
   cairn bench eight --target nbd://host/export --overwrite --setting copies=2 --process qemu-nbd
   cairn bench ls
   cairn bench report A.json B.json --html both.html
@@ -68,11 +69,11 @@ const OWN_QUICK_MEASURED: Duration = Duration::from_millis(400);
 pub(crate) enum BenchCommand {
     /// 4k random at depth 1, 4 x 128 and 128, 4M sequential at 16: writes, then reads
     Eight(RunArguments),
-    /// 4k random and 512k sequential, each at depths from 1 to 256
+    /// 4k random and 512k sequential, each at depths from 1 to 256; with --dir on a plain and a striped volume
     Depth(RunArguments),
     /// 4k reads, 4k writes, and mixes 8k 80/20, 16k 70/30 and 32k 50/50, at depth 64
     Mix(RunArguments),
-    /// 3 clients on each of the targets, all of them at once
+    /// 4k random and 512k sequential at depth 128 on all of the targets at once: 15, 5 of each of 3 clients
     Volumes(RunArguments),
     /// 4k 75/25 at depth 64 by 1 to 24 clients
     Stress(RunArguments),
@@ -109,10 +110,11 @@ pub(crate) enum BenchCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// cairn:VOLUME, nbd://HOST:PORT/EXPORT, file:PATH, /dev/NAME or rbd:POOL/IMAGE[?conf=FILE]; may be given several times
+    /// cairn:VOLUME, nbd://HOST:PORT/EXPORT, file:PATH, /dev/NAME, rbd:POOL/IMAGE, vitastor:IMAGE or nvme-tcp://…; docs/bench.md has
+    /// all forms; may be given several times
     #[arg(long = "target", required_unless_present = "dir", value_name = "TARGET")]
     targets: Vec<Target>,
-    /// `stress` alone, in place of targets: clusters of its own, with files of their devices here (/dev/shm: memory)
+    /// `depth`, `volumes`, `stress`, in place of targets: clusters of its own, with files of their devices here (/dev/shm: memory)
     #[arg(long, value_name = "DIR", conflicts_with = "targets")]
     dir: Option<PathBuf>,
     /// Directory for the results
@@ -124,12 +126,16 @@ pub(crate) struct RunArguments {
     /// Times each case is measured [default: 3; quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     repeats: Option<u8>,
-    /// Seconds that each is measured [default: 10; quick: 0.7]
+    /// Seconds that each is measured [default: 10; quick: 0.7, with --dir 0.4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: Option<u32>,
-    /// Bytes of each target that the I/O goes to, written once before [default: 4G, volumes 1G, or all; quick: 64M]
+    /// Bytes of each target that the I/O goes to, written once before [default: 4G, volumes 1G, or all; quick: 64M. With --dir:
+    /// stress 4G, depth 1G, volumes 128M; quick: 16M]
     #[arg(long)]
     size: Option<ByteSize>,
+    /// I/Os per second that each case offers, all jobs together [default: as many as there can be]
+    #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    rate: Option<u64>,
     /// Nobody needs what is on the targets
     #[arg(long)]
     overwrite: bool,
@@ -139,8 +145,12 @@ pub(crate) struct RunArguments {
     /// Names of processes of targets that are not known (`ps -o comm`), for CPU and memory
     #[arg(long = "process", value_name = "NAME")]
     processes: Vec<String>,
-    /// Engine for files and devices; libcairn: fio is the head of volumes, in place of NBD (docs/libcairn.md)
-    #[arg(long, default_value = bench_target::DEFAULT_ENGINE, value_parser = ["libaio", "io_uring", bench_target::LIBCAIRN])]
+    /// Where targets that do not tell it have their blocks on this machine, a device or a directory: the kernel counts its bytes
+    #[arg(long = "storage", value_name = "PATH")]
+    storage: Vec<PathBuf>,
+    /// libaio, io_uring: for files and devices; others: how volumes are reached, by NBD if nothing is said. libcairn: fio is their head
+    /// (docs/libcairn.md); own-nvme, own-nbd: no fio, but cairn's own generator
+    #[arg(long, default_value = bench_target::DEFAULT_ENGINE, value_parser = ["libaio", "io_uring", "libcairn", "own-nvme", "own-nbd"])]
     engine: String,
     /// The load generator
     #[arg(long, default_value = "fio", value_name = "PROGRAM")]
@@ -196,7 +206,7 @@ fn measure(
     format: Format,
 ) -> Result<(), Failure> {
     if let Some(place) = &arguments.dir {
-        return stress_own(profile, place, &arguments, format);
+        return in_own_cluster(profile, place, &arguments, format);
     }
     let fio = Fio::find(&arguments.fio).map_err(Failure::of)?;
     let default_span = if arguments.quick { QUICK_SPAN_BYTES.min(profile.span_bytes) } else { profile.span_bytes };
@@ -206,6 +216,7 @@ fn measure(
         overwrite: arguments.overwrite,
         settings: arguments.settings,
         processes: arguments.processes,
+        storage: arguments.storage,
         engine: arguments.engine,
     };
     make_room(&arguments.out)?;
@@ -222,6 +233,7 @@ fn measure(
         span_bytes,
         times: Times { warm_up, measured },
         repeats: arguments.repeats.unwrap_or(repeats).into(),
+        rate: arguments.rate,
     };
     let mut progress = Progress::new();
     let record = run::run(&plan, &fio, contestants, &mut |doing| progress.show(doing));
@@ -229,11 +241,15 @@ fn measure(
     tell(&record.map_err(Failure::of)?, &arguments.out, format)
 }
 
-/// `stress` against clusters of its own.
-fn stress_own(profile: &Profile, place: &Path, arguments: &RunArguments, format: Format) -> Result<(), Failure> {
-    if profile.name != "stress" {
-        return Err(Failure::new(format!("{} has no cluster of its own: name a target with --target", profile.name)));
-    }
+/// A profile of targets against clusters of its own.
+fn in_own_cluster(profile: &Profile, place: &Path, arguments: &RunArguments, format: Format) -> Result<(), Failure> {
+    let how = match profile.name {
+        "depth" => clusters::depth,
+        "volumes" => clusters::volumes,
+        "stress" => clusters::stress,
+        name => return Err(Failure::new(format!("{name} has no cluster of its own: name a target with --target"))),
+    };
+    refuse_of_targets(arguments)?;
     let own = OwnArguments {
         dir: Some(place.to_owned()),
         out: arguments.out.clone(),
@@ -241,17 +257,43 @@ fn stress_own(profile: &Profile, place: &Path, arguments: &RunArguments, format:
         repeats: arguments.repeats,
         seconds: arguments.seconds,
         size: arguments.size,
+        rate: arguments.rate,
         engine: arguments.engine.clone(),
         fio: arguments.fio.clone(),
     };
-    measure_own(profile.name, &own, format, |plan, fio, told| clusters::stress(place, plan, fio, told))
+    measure_own(profile.name, &own, format, |plan, fio, told| how(place, plan, fio, told))
+}
+
+/// What is said of targets says nothing of a cluster that is made.
+fn refuse_of_targets(arguments: &RunArguments) -> Result<(), Failure> {
+    let said = [
+        ("--setting", !arguments.settings.is_empty()),
+        ("--process", !arguments.processes.is_empty()),
+        ("--storage", !arguments.storage.is_empty()),
+        ("--engine", arguments.engine != bench_target::DEFAULT_ENGINE),
+    ];
+    match said.iter().find(|(_, is_said)| *is_said) {
+        Some((what, _)) => {
+            Err(Failure::new(format!("{what} is about targets, and --dir makes what is measured: leave one out")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Bytes of each volume of a cluster of its own: memory holds three copies of all of them.
+fn own_span_bytes(profile: &Profile) -> u64 {
+    match profile.name {
+        "depth" => 1 << 30,
+        "volumes" => 128 << 20,
+        _ => profile.span_bytes,
+    }
 }
 
 /// What is done where a profile sets up what it measures.
 fn own_plan(profile: &'static Profile, arguments: &OwnArguments) -> Plan {
     let (span_bytes, warm_up, measured, repeats) = match arguments.quick {
         true => (OWN_QUICK_SPAN_BYTES, QUICK_WARM_UP, OWN_QUICK_MEASURED, QUICK_REPEATS),
-        false => (profile.span_bytes, WARM_UP, MEASURED, REPEATS),
+        false => (own_span_bytes(profile), WARM_UP, MEASURED, REPEATS),
     };
     Plan {
         profile,
@@ -262,6 +304,7 @@ fn own_plan(profile: &'static Profile, arguments: &OwnArguments) -> Plan {
             measured: arguments.seconds.map_or(measured, |seconds| Duration::from_secs(seconds.into())),
         },
         repeats: arguments.repeats.unwrap_or(repeats).into(),
+        rate: arguments.rate,
     }
 }
 

@@ -1,27 +1,59 @@
 //! Whom `cairn bench` measures: what each target is, as far as it can tell.
+//!
+//! ```text
+//!   volume   a volume of the cluster, which tells all of it
+//!   path     a file or device of this machine: sysfs tells what that is
+//!   remote   NBD and NVMe/TCP of somebody else's, Ceph, Vitastor: nothing tells, --setting says
+//! ```
+
+mod path;
+mod remote;
+mod volume;
 
 use crate::Failure;
 use crate::client::Client;
 use measure::fio::Fio;
-use measure::machine::{DeviceCounter, NetworkCounter, Processes, Watch};
+use measure::generator::{self, Reached};
+use measure::machine::{NetworkCounter, Watch, interface_to};
 use measure::run::Contestant;
 use measure::setting::{Setting, UNKNOWN};
-use measure::target::{Door, Target, media_of, prepare_path};
-use node::admin::pool_types::Placement;
-use node::admin::types::Compression;
+use measure::target::Target;
 use node::size::ByteSize;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::PathBuf;
 use std::rc::Rc;
 
-/// The engine by which fio is a volume's head, and the one for files and devices.
-pub(crate) const LIBCAIRN: &str = "libcairn";
+pub(crate) use path::file;
+pub(crate) use volume::cairn;
+
+/// The engine for files and devices.
 pub(crate) const DEFAULT_ENGINE: &str = "libaio";
 
+/// Where NBD servers listen that do not say it.
+const NBD_PORT: u16 = 10809;
+/// Client and storage share a machine.
+const SAME_MACHINE: &str = "same-machine";
+const REMOTE: &str = "remote";
+/// Of what a target has none of.
+const NONE: &str = "none";
+
 /// Fields that somebody may have to say of a target; the others are looked up.
-const SAID: [&str; 8] =
-    ["copies", "durability", "checksums", "encryption", "compression", "cache", "locality", "media"];
+const SAID: [&str; 13] = [
+    "copies",
+    "min-in-sync",
+    "nodes",
+    "node-cores",
+    "placement",
+    "limits",
+    "durability",
+    "checksums",
+    "encryption",
+    "compression",
+    "cache",
+    "locality",
+    "media",
+];
 
 /// Reads `FIELD=VALUE`.
 pub(crate) fn said(text: &str) -> Result<(String, String), String> {
@@ -34,6 +66,7 @@ pub(crate) fn said(text: &str) -> Result<(String, String), String> {
 }
 
 /// What the command line says of all targets.
+#[derive(Clone, Default)]
 pub(crate) struct Wish {
     /// Bytes that the I/O goes to.
     pub(crate) span_bytes: u64,
@@ -45,8 +78,22 @@ pub(crate) struct Wish {
     pub(crate) settings: Vec<(String, String)>,
     /// Of targets whose processes are not known.
     pub(crate) processes: Vec<String>,
-    /// For files and devices; for volumes `libcairn`, or they are reached by NBD.
+    /// Of targets that do not tell it: where their blocks lie, on this machine.
+    pub(crate) storage: Vec<PathBuf>,
+    /// For files and devices, or how volumes are reached that do not say it.
     pub(crate) engine: String,
+}
+
+impl Wish {
+    /// For what a profile has made itself.
+    pub(crate) fn of_own(span_bytes: u64, engine: &str) -> Self {
+        Self { span_bytes, overwrite: true, engine: engine.to_owned(), ..Self::default() }
+    }
+
+    /// What somebody has said of a field.
+    fn said(&self, field: &str) -> Option<&str> {
+        self.settings.iter().find(|(said, _)| said == field).map(|(_, value)| value.as_str())
+    }
 }
 
 /// A target and its size, if it tells.
@@ -64,17 +111,16 @@ pub(crate) fn contestants(
     if let Some(twice) = targets.iter().enumerate().find(|(at, target)| targets[..*at].contains(target)) {
         return Err(Failure::new(format!("--target names {} twice: name each once", name(twice.1))));
     }
-    let needs_cluster = targets.iter().any(|target| matches!(target, Target::Cairn { .. }));
-    let client = if needs_cluster { Some(Rc::new(client()?)) } else { None };
+    let client = if targets.iter().any(may_be_ours) { Some(Rc::new(client()?)) } else { None };
     let mut known: Vec<Known> = Vec::new();
     for target in targets {
         known.push(match (target, &client) {
-            (Target::Cairn { volume, conf }, Some(client)) => cairn(volume, conf.as_deref(), client, wish)?,
-            (Target::Path(path), _) => file(path, wish, fio)?,
-            _ => remote(target, wish)?,
+            (Target::Cairn { volume, conf, by }, Some(client)) => cairn(volume, conf.as_deref(), *by, client, wish)?,
+            (Target::Path(path), client) => file(path, wish, fio, client.as_ref())?,
+            _ => remote::remote(target, wish)?,
         });
         let (contestant, _) = &known[known.len() - 1];
-        fio.check(&contestant.doors[0]).map_err(Failure::of)?;
+        contestant.doors.iter().try_for_each(|door| fio.check(door)).map_err(Failure::of)?;
     }
     let smallest = known.iter().filter_map(|(contestant, size)| Some(((*size)?, &contestant.name))).min();
     let mut span_bytes = wish.span_bytes;
@@ -88,35 +134,75 @@ pub(crate) fn contestants(
         span_bytes = size;
     }
     let mut contestants: Vec<Contestant> = known.into_iter().map(|(contestant, _)| contestant).collect();
-    for contestant in &mut contestants {
-        for (field, value) in &wish.settings {
-            if contestant.setting.get(field) == UNKNOWN {
-                contestant.setting.set(field, value.as_str());
-            }
-        }
-    }
+    contestants.iter_mut().for_each(|contestant| add_said(&mut contestant.setting, wish));
     if together {
         contestants = vec![joined(contestants)?];
     }
     Ok((contestants, span_bytes))
 }
 
+/// What somebody has said of what is not known; what a target tells stays.
+fn add_said(setting: &mut Setting, wish: &Wish) {
+    for (field, value) in &wish.settings {
+        if setting.get(field) == UNKNOWN {
+            setting.set(field, value.as_str());
+        }
+    }
+}
+
+/// Whether a cluster could tell what it is.
+fn may_be_ours(target: &Target) -> bool {
+    match target {
+        Target::Cairn { .. } => true,
+        Target::Path(path) => path::is_over_fabrics(path),
+        _ => false,
+    }
+}
+
 /// As the command line names it.
 fn name(target: &Target) -> String {
     match target {
-        Target::Cairn { volume, .. } => format!("cairn:{volume}"),
-        Target::Nbd(uri) => uri.clone(),
+        Target::Cairn { volume, by: None, .. } => format!("cairn:{volume}"),
+        Target::Cairn { volume, by: Some(by), .. } => format!("cairn:{volume}?by={}", by.name()),
+        Target::Nbd(uri) | Target::OwnNvme(uri) => uri.clone(),
+        Target::OwnNbd(rest) => format!("own-nbd://{rest}"),
+        Target::Vitastor { image, .. } => format!("vitastor:{image}"),
         Target::Path(path) if path.starts_with("/dev/") => path.display().to_string(),
         Target::Path(path) => format!("file:{}", path.display()),
         Target::Rbd { pool, image, .. } => format!("rbd:{pool}/{image}"),
     }
 }
 
+/// One that the load generator of our own loads.
+fn own(name: String, reached: Reached, setting: Setting, about: BTreeMap<String, String>, watch: Watch) -> Contestant {
+    let mut contestant = Contestant::new(name, Vec::new(), setting, about, watch);
+    contestant.setting.set("fio", generator::NAME);
+    let (to_fill, to_load) = (reached.clone(), reached);
+    contestant.own_fill = Some(Box::new(move |span_bytes| generator::fill(&to_fill, span_bytes)));
+    contestant.own_load = Some(Box::new(move |ask, watch| generator::load(&to_load, ask, watch)));
+    contestant
+}
+
+/// The address of HOST:PORT, or of HOST with this port.
+fn address_of(authority: &str, port: u16) -> Result<SocketAddr, Failure> {
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let whole = if has_port { authority.to_owned() } else { format!("{authority}:{port}") };
+    let found = whole.to_socket_addrs().map_err(|error| Failure::new(format!("{whole}: {error}")))?.next();
+    found.ok_or_else(|| Failure::new(format!("{whole} has no address: name another host, or write its address")))
+}
+
 /// Targets that are loaded at once, as one: they must be of one kind, or nothing could be said of what is measured.
-fn joined(contestants: Vec<Contestant>) -> Result<Contestant, Failure> {
+pub(crate) fn joined(contestants: Vec<Contestant>) -> Result<Contestant, Failure> {
     let mut all = contestants.into_iter();
     let mut first = all.next().expect("there is at least one target");
     for other in all {
+        if let Some(own) = [&first, &other].into_iter().find(|one| one.own_load.is_some()) {
+            return Err(Failure::new(format!(
+                "{} is loaded by cairn's own generator, which loads one target at a time: name those that are loaded at once \
+                 by NBD",
+                own.name
+            )));
+        }
         let differences = first.setting.differences(&other.setting);
         if let Some(difference) = differences.into_iter().find(|difference| difference.first != difference.second) {
             return Err(Failure::new(format!(
@@ -132,158 +218,50 @@ fn joined(contestants: Vec<Contestant>) -> Result<Contestant, Failure> {
     Ok(first)
 }
 
-/// How fio reaches a volume.
-fn door_of(name: &str, conf: Option<&str>, nbd_uri: String, wish: &Wish) -> Result<Door, Failure> {
-    if wish.engine != LIBCAIRN {
-        return Ok(Door::Nbd { uri: nbd_uri });
+/// HOST of HOST:PORT, without a port and without brackets.
+fn host_of(authority: &str) -> &str {
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    match authority.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
     }
-    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("libcairn-fio.so"));
-    let engine = std::env::var_os("CAIRN_FIO_ENGINE").map(PathBuf::from).or_else(beside).unwrap_or_default();
-    // fio runs elsewhere.
-    let conf = conf.map(|conf| std::path::absolute(conf).map(|path| path.display().to_string())).transpose();
-    let conf = conf.map_err(|error| Failure::new(format!("{name}: {error}")))?;
-    let uri = conf.map_or_else(|| format!("cairn:{name}"), |conf| format!("cairn:{name}?conf={conf}"));
-    Ok(Door::Libcairn { uri, engine })
 }
 
-/// A volume, as far as its cluster tells what it is. No block is written.
-pub(crate) fn cairn(name: &str, conf: Option<&str>, client: &Rc<Client>, wish: &Wish) -> Result<Known, Failure> {
-    let volume = client.volume(name)?;
-    if volume.locked {
-        return Err(Failure::new(format!("{name} is locked: cairn volume unlock {name}")));
+/// Whether the host of HOST:PORT is this machine.
+fn locality_of_host(authority: &str) -> &'static str {
+    let host = host_of(authority);
+    match host.parse::<IpAddr>() {
+        // An address that can be listened on is this machine's.
+        Ok(address) if address.is_loopback() || TcpListener::bind((address, 0)).is_ok() => SAME_MACHINE,
+        Ok(_) => REMOTE,
+        Err(_) if host == "localhost" => SAME_MACHINE,
+        Err(_) => UNKNOWN,
     }
-    let held = volume.usage.map_or(0, |usage| usage.unique_bytes + usage.shared_bytes);
-    if held > 0 && !wish.overwrite {
-        let held = ByteSize(held);
-        return Err(Failure::new(format!(
-            "{name} holds {held}, which would be written over: measure a new volume (cairn volume create), or say with \
-             --overwrite that nobody needs it"
-        )));
-    }
-    let pool = client.pool(&volume.pool)?;
-    let locality = locality_of(&volume.nbd_uri);
-    let devices = client.devices()?;
-    let mut media: Vec<String> = devices.iter().map(|device| media_of(Path::new(&device.path)).0).collect();
-    media.sort();
-    media.dedup();
-    let mut setting = Setting::default();
-    setting.set("copies", pool.replicas.to_string());
-    setting.set("durability", "each-write");
-    setting.set("checksums", "crc32c");
-    setting.set("encryption", if volume.encrypted { "AES-256-XTS" } else { "none" });
-    let compression = match volume.compression {
-        Compression::Lz4 => "lz4",
-        Compression::Zstd => "zstd",
-        Compression::Off => "off",
-    };
-    setting.set("compression", compression);
-    setting.set("cache", "none");
-    setting.set("locality", locality);
-    if locality == "same-machine" && !media.is_empty() {
-        setting.set("media", media.join(" and "));
-    }
-    let placement = match volume.placement {
-        Placement::Gathered => "gathered",
-        Placement::Spread => "spread",
-    };
-    let door = door_of(name, conf, volume.nbd_uri, wish)?;
-    let about = [
-        ("engine", door.engine().to_owned()),
-        ("version", format!("cairn {}", client.status()?.version)),
-        ("placement", format!("{placement}, head {}", volume.head)),
-        ("copies in sync before a write is acknowledged", pool.min_in_sync.to_string()),
-        ("devices", devices.len().to_string()),
-        ("limits", format!("{:?} IOPS, {:?} bytes/s", volume.limits.iops, volume.limits.bytes_per_second)),
-    ];
-    let asked = Rc::clone(client);
-    let count = move || {
-        let devices = asked.devices().ok()?;
-        let sum = |of: fn(&node::admin::types::Device) -> u64| devices.iter().map(of).sum();
-        Some((sum(|device| device.device_bytes_written), sum(|device| device.device_bytes_read)))
-    };
-    let processes = if locality == "same-machine" { &["cairn", "etcd"][..] } else { &[] };
-    let watch = Watch {
-        processes: Processes::named(processes),
-        devices: DeviceCounter::Target(Box::new(count)),
-        network: NetworkCounter::Loopback,
-    };
-    let about = about.into_iter().map(|(what, value)| (what.to_owned(), value)).collect();
-    let contestant = Contestant::new(format!("cairn:{name}"), vec![door], setting, about, watch);
-    Ok((contestant, Some(volume.size_bytes)))
 }
 
-/// A file or device, which is made or looked at.
-pub(crate) fn file(path: &Path, wish: &Wish, fio: &Fio) -> Result<Known, Failure> {
-    let engine = if wish.engine == LIBCAIRN { DEFAULT_ENGINE } else { &wish.engine };
-    let door = Door::Path { path: path.to_owned(), engine: engine.to_owned() };
-    // Before a file is made that fio could not use.
-    fio.check(&door).map_err(Failure::of)?;
-    let size = prepare_path(path, wish.span_bytes, wish.overwrite).map_err(Failure::of)?;
-    let (media, device) = media_of(path);
-    let mut setting = Setting::default();
-    setting.set("copies", "1");
-    setting.set("durability", if media.ends_with("write through") { "each-write" } else { "flush" });
-    setting.set("checksums", "none");
-    setting.set("encryption", "none");
-    setting.set("compression", "off");
-    setting.set("cache", "none");
-    setting.set("locality", "same-machine");
-    setting.set("media", media);
-    let watch = Watch {
-        processes: Processes { names: wish.processes.clone(), under: None },
-        devices: device.map_or(DeviceCounter::None, DeviceCounter::Kernel),
-        network: NetworkCounter::Loopback,
-    };
-    let about = BTreeMap::from([("engine".to_owned(), format!("{engine}, O_DIRECT"))]);
-    let contestant = Contestant::new(name(&Target::Path(path.to_owned())), vec![door], setting, about, watch);
-    Ok((contestant, Some(size)))
-}
-
-/// NBD of somebody else's, and Ceph: nothing tells what they are.
-fn remote(target: &Target, wish: &Wish) -> Result<Known, Failure> {
-    let name = name(target);
-    if !wish.overwrite {
-        return Err(Failure::new(format!(
-            "{name} would be written over, and what it holds cannot be looked at: --overwrite says that nobody needs it"
-        )));
-    }
-    let mut setting = Setting::default();
-    let (door, processes) = match target {
-        Target::Rbd { pool, image, conf } => {
-            let door = Door::Rbd { pool: pool.clone(), image: image.clone(), conf: conf.clone() };
-            (door, ["ceph-osd".to_owned(), "ceph-mon".to_owned()].into_iter().chain(wish.processes.clone()).collect())
-        }
-        Target::Nbd(uri) => {
-            setting.set("locality", locality_of(uri));
-            (Door::Nbd { uri: uri.clone() }, wish.processes.clone())
-        }
-        Target::Cairn { .. } | Target::Path(_) => unreachable!("these are known"),
-    };
-    let about = BTreeMap::from([("engine".to_owned(), door.engine().to_owned())]);
-    let watch = Watch { processes: Processes { names: processes, under: None }, ..Watch::default() };
-    let contestant = Contestant::new(name, vec![door], setting, about, watch);
-    Ok((contestant, None))
+/// HOST:PORT of an NBD URI; none: it is no network's.
+fn authority_of(uri: &str) -> Option<&str> {
+    let (scheme, rest) = uri.split_once("://")?;
+    if scheme.ends_with("+unix") { None } else { rest.split(['/', '?']).next() }
 }
 
 /// Whether the server of an NBD URI is on this machine.
 fn locality_of(uri: &str) -> &'static str {
-    let Some((scheme, rest)) = uri.split_once("://") else { return UNKNOWN };
-    if scheme.ends_with("+unix") {
-        return "same-machine";
+    match authority_of(uri) {
+        Some(authority) => locality_of_host(authority),
+        None if uri.contains("+unix://") => SAME_MACHINE,
+        None => UNKNOWN,
     }
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let host = match authority.strip_prefix('[') {
-        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    match host.parse::<IpAddr>() {
-        // An address that can be listened on is this machine's.
-        Ok(address) if address.is_loopback() || TcpListener::bind((address, 0)).is_ok() => "same-machine",
-        Ok(_) => "remote",
-        Err(_) if host == "localhost" => "same-machine",
-        Err(_) => UNKNOWN,
+}
+
+/// Whose bytes are those between client and storage: the loopback interface's on one machine, else those of the interface that
+/// leads to the server; where nobody knows where that is, nobody's.
+fn network_to(locality: &str, authority: Option<&str>) -> NetworkCounter {
+    if locality == SAME_MACHINE {
+        return NetworkCounter::Loopback;
     }
+    let address = authority.and_then(|authority| host_of(authority).parse().ok());
+    address.and_then(interface_to).map_or(NetworkCounter::None, NetworkCounter::Interface)
 }
 
 #[cfg(test)]
@@ -301,11 +279,31 @@ mod tests {
     }
 
     #[test]
+    fn loopback_says_nothing_of_a_server_elsewhere() {
+        assert_eq!(network_to(SAME_MACHINE, Some("127.0.0.1:1")), NetworkCounter::Loopback);
+        assert_eq!(network_to(SAME_MACHINE, None), NetworkCounter::Loopback);
+        assert_eq!(network_to(UNKNOWN, Some("storage.example:1")), NetworkCounter::None);
+        assert_eq!(network_to(REMOTE, None), NetworkCounter::None);
+        // Whether or not this machine has a way there.
+        assert_ne!(network_to(REMOTE, Some("192.0.2.1:1")), NetworkCounter::Loopback);
+    }
+
+    #[test]
     fn only_what_a_target_cannot_tell_may_be_said() {
         assert_eq!(said("copies=3"), Ok(("copies".to_owned(), "3".to_owned())));
         for text in ["copies", "copies=", "copies=unknown", "cpu=fast", "x=1"] {
             assert!(said(text).unwrap_err().contains("durability"), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_said_fills_what_is_unknown_and_nothing_else() {
+        let mut setting = Setting::default();
+        setting.set("copies", "1");
+        let said = |field: &str| (field.to_owned(), "3".to_owned());
+        let wish = Wish { settings: vec![said("copies"), said("nodes")], ..Wish::default() };
+        add_said(&mut setting, &wish);
+        assert_eq!((setting.get("copies"), setting.get("nodes"), setting.get("media")), ("1", "3", UNKNOWN));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const PERCENTILES: &str = "50:90:99:99.9";
 /// What fio may take beyond its time: to open targets, and to end I/O that is under way.
 const GRACE: Duration = Duration::from_secs(120);
-/// A fill that is slower than this is not waited for.
+/// What is slower than this is not waited for.
 const FILL_BYTES_PER_SECOND_MIN: u64 = 4 << 20;
 /// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -39,6 +39,14 @@ pub struct Times {
     pub warm_up: Duration,
     /// While it is.
     pub measured: Duration,
+}
+
+#[cfg(test)]
+impl Fio {
+    /// One that is never run.
+    pub(crate) fn none() -> Self {
+        Self { program: "fio".into(), version: "fio-3.33".to_owned(), engines: Vec::new() }
+    }
 }
 
 impl Fio {
@@ -70,15 +78,8 @@ impl Fio {
     /// # Errors
     /// If it has no such engine: what to do.
     pub fn check(&self, door: &Door) -> Result<(), MeasureError> {
-        if let Door::Libcairn { engine, .. } = door {
-            return match engine.exists() {
-                true => Ok(()),
-                false => Err(MeasureError::Fio(format!(
-                    "{} is not there: `make libcairn-fio` builds it for the fio of this machine, and CAIRN_FIO_ENGINE says where \
-                     it is, if not beside this program",
-                    engine.display()
-                ))),
-            };
+        if let Some(object) = door.object() {
+            return if object.exists() { Ok(()) } else { Err(MeasureError::Fio(without(door, object))) };
         }
         let engine = door.engine();
         if self.engines.iter().any(|has| has == engine) {
@@ -114,6 +115,21 @@ impl Fio {
             .map_err(failed)?;
         Ok(Running { child, output, errors })
     }
+}
+
+/// That an engine is not there, and where it comes from.
+fn without(door: &Door, object: &Path) -> String {
+    let how = match door {
+        Door::Vitastor { .. } => {
+            "Vitastor's package vitastor-fio brings it for the fio of its distribution; where it lies elsewhere, name it: \
+             vitastor:IMAGE?engine=FILE.so"
+        }
+        _ => {
+            "`make libcairn-fio` builds it for the fio of this machine, and CAIRN_FIO_ENGINE says where it is, if not beside this \
+             program"
+        }
+    };
+    format!("fio's engine {} is not there: {how}", object.display())
 }
 
 /// A fio that runs; it is ended when this is dropped.
@@ -205,8 +221,33 @@ pub fn fill_deadline(doors: usize, span_bytes: u64) -> Instant {
     Instant::now() + GRACE + Duration::from_secs(doors as u64 * span_bytes / FILL_BYTES_PER_SECOND_MIN)
 }
 
-/// A job that does what the case says at all doors at once. `lines`: what else is told to fio.
-pub fn case_job(case: &Case, doors: &[Door], span_bytes: u64, times: Times, lines: &[String]) -> String {
+/// What a load generator is asked for.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The load.
+    pub case: Case,
+    /// Bytes of each target that it goes to.
+    pub span_bytes: u64,
+    /// How long.
+    pub times: Times,
+    /// Of what is drawn. Another one for each repeat, or each would do the same again; the same for all contestants of it.
+    pub seed: u64,
+    /// I/Os per second of all jobs together; none: as many as there can be.
+    pub rate: Option<u64>,
+}
+
+/// What each of so many jobs offers in a second of a rate: reads, and writes.
+pub fn shares(rate: u64, jobs: u64, read_percent: u8) -> (u64, u64) {
+    let of = |percent: u64| match percent {
+        0 => 0,
+        percent => ((rate * percent + jobs * 50) / (jobs * 100)).max(1),
+    };
+    (of(read_percent.into()), of(100 - u64::from(read_percent)))
+}
+
+/// A job that does what is asked at all doors at once. `lines`: what else is told to fio.
+pub fn case_job(ask: &Ask, doors: &[Door], lines: &[String]) -> String {
+    let Ask { case, span_bytes, times, seed, rate } = ask;
     let rw = match (case.random_percent > 0, case.read_percent) {
         (false, 0) => "write",
         (false, 100) => "read",
@@ -217,7 +258,7 @@ pub fn case_job(case: &Case, doors: &[Door], span_bytes: u64, times: Times, line
     };
     let mut job = format!(
         "[global]\nrw={rw}\nbs={}\niodepth={}\nnumjobs={}\ntime_based=1\nruntime={}ms\nramp_time={}ms\ngroup_reporting=1\n\
-         norandommap=1\nlat_percentiles=1\npercentile_list={PERCENTILES}\n",
+         norandommap=1\nrandrepeat=0\nrandseed={seed}\nlat_percentiles=1\npercentile_list={PERCENTILES}\n",
         case.block_size_bytes,
         case.depth,
         case.jobs,
@@ -234,12 +275,19 @@ pub fn case_job(case: &Case, doors: &[Door], span_bytes: u64, times: Times, line
     if case.fsync {
         line("fsync=1".to_owned());
     }
+    if let Some(rate) = rate {
+        let (reads, writes) = shares(*rate, u64::from(case.jobs) * doors.len() as u64, case.read_percent);
+        line(match (reads, writes) {
+            (0, only) | (only, 0) => format!("rate_iops={only}"),
+            (reads, writes) => format!("rate_iops={reads},{writes}"),
+        });
+    }
     // Jobs that go through the span in order do not go over the same blocks one after the other.
     let is_divided = case.random_percent < 100 && case.jobs > 1;
     let share = if is_divided {
         span_bytes / u64::from(case.jobs) / case.block_size_bytes * case.block_size_bytes
     } else {
-        span_bytes
+        *span_bytes
     };
     line(format!("size={share}"));
     if is_divided {
@@ -250,9 +298,11 @@ pub fn case_job(case: &Case, doors: &[Door], span_bytes: u64, times: Times, line
     job
 }
 
-/// When a case must have ended that begins now.
-pub fn case_deadline(times: Times) -> Instant {
-    Instant::now() + times.warm_up + times.measured + GRACE
+/// When a case must have ended that begins now: what is under way at its end is waited for.
+pub fn case_deadline(ask: &Ask, doors: usize) -> Instant {
+    let Ask { case, times, .. } = ask;
+    let under_way = case.block_size_bytes * u64::from(case.depth * case.jobs) * doors as u64;
+    Instant::now() + times.warm_up + times.measured + GRACE + Duration::from_secs(under_way / FILL_BYTES_PER_SECOND_MIN)
 }
 
 fn sections(job: &mut String, doors: &[Door]) {
@@ -334,12 +384,13 @@ struct Job {
     sync: Option<Sync>,
 }
 
+/// I/Os of one direction, as fio tells them.
 #[derive(Deserialize)]
-struct Way {
-    bw_bytes: f64,
-    iops: f64,
-    total_ios: u64,
-    lat_ns: Nanoseconds,
+pub(crate) struct Way {
+    pub(crate) bw_bytes: f64,
+    pub(crate) iops: f64,
+    pub(crate) total_ios: u64,
+    pub(crate) lat_ns: Nanoseconds,
 }
 
 #[derive(Deserialize)]
@@ -347,16 +398,18 @@ struct Sync {
     lat_ns: Nanoseconds,
 }
 
+/// Latencies, as fio tells them.
 #[derive(Default, Deserialize)]
-struct Nanoseconds {
+pub(crate) struct Nanoseconds {
     #[serde(default)]
-    max: f64,
+    pub(crate) max: f64,
     #[serde(default)]
-    mean: f64,
+    pub(crate) mean: f64,
     #[serde(default, rename = "N")]
-    count: u64,
+    pub(crate) count: u64,
+    /// I/Os by their latency, as a decimal number.
     #[serde(default)]
-    bins: BTreeMap<String, u64>,
+    pub(crate) bins: BTreeMap<String, u64>,
 }
 
 /// Reads what `--output-format=json+` gives.
@@ -392,7 +445,8 @@ pub fn parse(text: &str) -> Result<FioResult, MeasureError> {
     Ok(FioResult { read: some(flow(&[read])), write: some(flow(&[write])), all, sync })
 }
 
-fn flow_of(ways: &[&Way]) -> Flow {
+/// All of these together.
+pub(crate) fn flow_of(ways: &[&Way]) -> Flow {
     let latencies: Vec<&Nanoseconds> = ways.iter().map(|way| &way.lat_ns).collect();
     let (latency, histogram) = latency_of(&latencies);
     Flow {
@@ -405,7 +459,7 @@ fn flow_of(ways: &[&Way]) -> Flow {
 }
 
 /// Percentiles of several distributions together: from their bins, which is how fio computes those of one.
-fn latency_of(parts: &[&Nanoseconds]) -> (Latency, Vec<Bucket>) {
+pub(crate) fn latency_of(parts: &[&Nanoseconds]) -> (Latency, Vec<Bucket>) {
     let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
     for (nanoseconds, ios) in parts.iter().flat_map(|part| &part.bins) {
         if let Ok(nanoseconds) = nanoseconds.parse() {
@@ -500,13 +554,9 @@ mod tests {
         let door = Door::Nbd { uri: "nbd://h:1/x".to_owned() };
         let times = Times { warm_up: Duration::from_secs(2), measured: Duration::from_millis(1500) };
         let cases = Profile::named("mix").unwrap().cases(false);
-        let job = case_job(
-            &cases[2],
-            std::slice::from_ref(&door),
-            1 << 30,
-            times,
-            &["buffer_compress_percentage=50".to_owned()],
-        );
+        let ask = |case: &Case, span_bytes| Ask { case: case.clone(), span_bytes, times, seed: 7, rate: None };
+        let lines = ["buffer_compress_percentage=50".to_owned()];
+        let job = case_job(&ask(&cases[2], 1 << 30), std::slice::from_ref(&door), &lines);
         for line in [
             "rw=randrw",
             "bs=8192",
@@ -522,8 +572,49 @@ mod tests {
         ] {
             assert!(job.lines().any(|has| has == line), "{line} is not in\n{job}");
         }
-        let cases = Profile::named("volumes").unwrap().cases(false);
-        let job = case_job(&cases[2], &[door.clone(), door], 3 << 30, times, &[]);
+        let mut case = cases[1].clone();
+        (case.jobs, case.random_percent) = (3, 0);
+        let job = case_job(&ask(&case, 3 << 30), &[door.clone(), door], &[]);
         assert!(job.contains("offset_increment=1073741824\n") && job.contains("[target-1]"), "{job}");
+        assert!(!job.contains("rate_iops"), "{job}");
+    }
+
+    fn asked(case: usize, seed: u64, rate: Option<u64>) -> String {
+        let times = Times { warm_up: Duration::ZERO, measured: Duration::from_secs(1) };
+        let case = Profile::named("mix").unwrap().cases(false)[case].clone();
+        let door = || Door::Nbd { uri: "nbd://h:1/x".to_owned() };
+        case_job(&Ask { case, span_bytes: 1 << 30, times, seed, rate }, &[door(), door()], &[])
+    }
+
+    #[test]
+    fn no_repeat_does_what_another_has_done() {
+        let (one, again, other) = (asked(0, 1, None), asked(0, 1, None), asked(0, 2, None));
+        assert_eq!(one, again, "contestants of a repeat are asked for the same");
+        assert_ne!(one, other);
+        for (job, seed) in [(&one, "randseed=1"), (&other, "randseed=2")] {
+            assert!(job.lines().any(|line| line == "randrepeat=0") && job.lines().any(|line| line == seed), "{job}");
+        }
+    }
+
+    #[test]
+    fn an_offered_load_is_divided_among_jobs_and_directions() {
+        let line = |case, rate| asked(case, 1, rate).lines().find(|line| line.starts_with("rate")).map(str::to_owned);
+        // Two doors, a job each.
+        assert_eq!(line(0, Some(1000)).as_deref(), Some("rate_iops=500"));
+        assert_eq!(line(2, Some(1000)).as_deref(), Some("rate_iops=400,100"));
+        assert_eq!(line(2, None), None);
+        assert_eq!((shares(100, 3, 100), shares(1, 4, 50), shares(7, 1, 0)), ((33, 0), (1, 1), (0, 7)));
+    }
+
+    #[test]
+    fn an_engine_that_is_not_there_is_told_with_where_it_comes_from() {
+        let fio = Fio::none();
+        let vitastor =
+            |engine: &str| Door::Vitastor { image: "i".into(), etcd: None, conf: None, engine: engine.into() };
+        let said = fio.check(&vitastor("/nowhere/libfio_vitastor.so")).unwrap_err().to_string();
+        assert!(said.contains("/nowhere/libfio_vitastor.so") && said.contains("vitastor-fio"), "{said}");
+        assert!(fio.check(&vitastor("/proc/self/exe")).is_ok());
+        let said = fio.check(&Door::Libcairn { uri: String::new(), engine: "/nowhere/x.so".into() }).unwrap_err();
+        assert!(said.to_string().contains("make libcairn-fio"), "{said}");
     }
 }

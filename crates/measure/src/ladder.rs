@@ -112,7 +112,7 @@ mod tests {
             client_cores,
             device_write_bytes_per_second: None,
             device_read_bytes_per_second: None,
-            loopback_bytes_per_second: None,
+            network_bytes_per_second: None,
         };
         let sample =
             Sample { all, read, write, sync, spent: Some(spent), ping_pong_per_second: 1.0, moments: Vec::new() };

@@ -6,21 +6,25 @@
 //! ```text
 //!   profile   what is measured: cases of pattern, block size, depth, jobs
 //!   target    what it is measured against, and which engine of fio reaches it
+//!   device    what a path's bytes lie on, as sysfs tells
 //!   fio       the job, the run, the result as it says it
 //!   machine   what the machine spent meanwhile: CPU, memory, device and network bytes
 //!   run       fill, warm up, measure, repeat; contestants in turn
 //!   setting   what must be alike for two runs to be compared
 //!   ladder    what each of several layers adds to the one below
+//!   generator a load of our own, by NVMe/TCP or NBD, as fio makes one
 //!   host      a host with several paths, for what fio cannot reach; series: what it saw of a failure
 //!   record    what is kept (docs/bench.md has the schema); table, csv and report draw it
 //!   published the field's published figures: context, never opponents
 //! ```
 //!
-//! It knows nothing of Cairn but its NVMe/TCP host: who serves the blocks is asked by its callers.
+//! It knows nothing of Cairn but its NVMe/TCP host and its NBD client: who serves the blocks is asked by its callers.
 
 pub mod charts;
 pub mod compare;
+pub mod device;
 pub mod fio;
+pub mod generator;
 pub mod host;
 pub mod ladder;
 pub mod machine;

@@ -3,7 +3,9 @@
 use crate::MeasureError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
 /// Ticks per second of the kernel's process accounting (USER_HZ, 100 on every Linux architecture in use).
@@ -17,8 +19,8 @@ pub enum DeviceCounter {
     /// Nobody counts them.
     #[default]
     None,
-    /// The kernel does, for the device of this number.
-    Kernel(u64),
+    /// The kernel does, for the devices of these numbers.
+    Kernel(Vec<u64>),
     /// The target does: bytes written and read since it started, or nothing if it does not answer.
     Target(Box<dyn Fn() -> Option<(u64, u64)>>),
 }
@@ -35,9 +37,13 @@ pub struct Processes {
 /// Where bytes on the network are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NetworkCounter {
-    /// What the loopback interface sends.
+    /// Nobody counts them.
     #[default]
+    None,
+    /// What the loopback interface sends.
     Loopback,
+    /// What this interface sends and receives: the one that leads to the storage.
+    Interface(String),
     /// What this bridge sends itself, and what comes in at its ports: each byte once, whoever it is for.
     Bridge {
         /// Its name.
@@ -108,8 +114,9 @@ pub struct Use {
     pub device_write_bytes_per_second: Option<f64>,
     /// Bytes per second read from them.
     pub device_read_bytes_per_second: Option<f64>,
-    /// Bytes per second over the loopback interface, or over the bridge of a network of its own; payload and headers.
-    pub loopback_bytes_per_second: Option<f64>,
+    /// Bytes per second over the loopback interface, the interface that leads to the storage, or the bridge of a network of its own;
+    /// payload and headers.
+    pub network_bytes_per_second: Option<f64>,
 }
 
 /// Looks at the machine, the target and the load generator, which is the process of this id.
@@ -121,13 +128,15 @@ pub fn look(watch: &Watch, client: Option<u32>) -> Result<Look, MeasureError> {
     let busy_seconds = busy_seconds(&stat).ok_or_else(|| MeasureError::Machine("/proc/stat".to_owned()))?;
     let device_bytes = match &watch.devices {
         DeviceCounter::None => None,
-        DeviceCounter::Kernel(device) => device_bytes(&read("/proc/diskstats")?, *device),
+        DeviceCounter::Kernel(devices) => all_device_bytes(&read("/proc/diskstats")?, devices),
         DeviceCounter::Target(ask) => ask(),
     };
     // Of this thread, which may have a network of its own.
     let dev = read("/proc/thread-self/net/dev")?;
     let network_bytes = match &watch.network {
+        NetworkCounter::None => None,
         NetworkCounter::Loopback => sent_bytes(&dev, "lo"),
+        NetworkCounter::Interface(name) => both_ways_bytes(&dev, name),
         NetworkCounter::Bridge { bridge, ports } => bridge_bytes(&dev, bridge, ports),
     };
     let all = all_processes();
@@ -164,7 +173,7 @@ impl Look {
             client_cores: later.client.as_ref().map(|after| cores(self.client.as_ref(), after, seconds)),
             device_write_bytes_per_second: devices.map(|(before, after)| rate(before.0, after.0)),
             device_read_bytes_per_second: devices.map(|(before, after)| rate(before.1, after.1)),
-            loopback_bytes_per_second: self.network_bytes.zip(later.network_bytes).map(|(a, b)| rate(a, b)),
+            network_bytes_per_second: self.network_bytes.zip(later.network_bytes).map(|(a, b)| rate(a, b)),
         }
     }
 
@@ -200,6 +209,14 @@ fn device_bytes(diskstats: &str, device: u64) -> Option<(u64, u64)> {
     })
 }
 
+/// Of all of these; none: one of them is not there.
+fn all_device_bytes(diskstats: &str, devices: &[u64]) -> Option<(u64, u64)> {
+    devices.iter().try_fold((0, 0), |(written, read), device| {
+        let (its_written, its_read) = device_bytes(diskstats, *device)?;
+        Some((written + its_written, read + its_read))
+    })
+}
+
 /// A column of an interface's line in /proc/net/dev.
 fn column(dev: &str, interface: impl Fn(&str) -> bool, column: usize) -> impl Iterator<Item = u64> {
     dev.lines().filter_map(move |line| {
@@ -213,6 +230,71 @@ const SENT: usize = 8;
 
 fn sent_bytes(dev: &str, interface: &str) -> Option<u64> {
     column(dev, |name| name == interface, SENT).next()
+}
+
+fn both_ways_bytes(dev: &str, interface: &str) -> Option<u64> {
+    Some(sent_bytes(dev, interface)? + column(dev, |name| name == interface, RECEIVED).next()?)
+}
+
+/// The interface by which this machine sends to an address; none: it has no way there.
+pub fn interface_to(address: IpAddr) -> Option<String> {
+    let any: SocketAddr = match address {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    // A datagram socket that is connected has sent nothing, and its own address is that of the way there.
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect((address, DISCARD_PORT)).ok()?;
+    interface_of(socket.local_addr().ok()?.ip())
+}
+
+/// Nobody need listen there.
+const DISCARD_PORT: u16 = 9;
+
+/// The interface with this address.
+fn interface_of(address: IpAddr) -> Option<String> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: getifaddrs fills a pointer, for which there is room.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return None;
+    }
+    let (mut found, mut next) = (None, first);
+    while !next.is_null() {
+        // SAFETY: a node of the list, which is there until freeifaddrs.
+        let node = unsafe { &*next };
+        // SAFETY: its address is null, or one of the family that it says.
+        if unsafe { ip_of(node.ifa_addr) } == Some(address) {
+            // SAFETY: its name ends with a zero.
+            found = Some(unsafe { CStr::from_ptr(node.ifa_name) }.to_string_lossy().into_owned());
+            break;
+        }
+        next = node.ifa_next;
+    }
+    // SAFETY: it came of getifaddrs, and nothing of it is used any more.
+    unsafe { libc::freeifaddrs(first) };
+    found
+}
+
+/// # Safety
+/// It is null, or points to an address of the family that it says.
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: the caller says so.
+    match i32::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: of this family.
+            let its = unsafe { (*address.cast::<libc::sockaddr_in>()).sin_addr };
+            Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(its.s_addr))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: of this family.
+            let its = unsafe { (*address.cast::<libc::sockaddr_in6>()).sin6_addr };
+            Some(IpAddr::V6(Ipv6Addr::from(its.s6_addr)))
+        }
+        _ => None,
+    }
 }
 
 fn bridge_bytes(dev: &str, bridge: &str, ports: &str) -> Option<u64> {
@@ -325,6 +407,11 @@ mod tests {
         let diskstats = " 254 0 vda 1 2 30 4 5 6 70 8 0 0 0\n 254 1 vda1 1 2 31 4 5 6 71 8 0 0 0\n";
         assert_eq!(device_bytes(diskstats, libc::makedev(254, 1)), Some((71 * 512, 31 * 512)));
         assert_eq!(device_bytes(diskstats, libc::makedev(254, 2)), None);
+        let all = |minors: &[u32]| {
+            all_device_bytes(diskstats, &minors.iter().map(|minor| libc::makedev(254, *minor)).collect::<Vec<_>>())
+        };
+        assert_eq!(all(&[0, 1]), Some((141 * 512, 61 * 512)));
+        assert_eq!(all(&[0, 2]), None, "a sum without one of them would be too small");
     }
 
     const DEV: &str = "Inter-|   Receive\n face |bytes\n    lo: 11 2 0 0 0 0 0 0 99 2 0 0 0 0 0 0\n   hub: 7 2 0 0 0 0 0 0 50 2 0 0 0 0 0 0\n\
@@ -334,6 +421,28 @@ mod tests {
     fn loopback_counts_what_is_sent() {
         assert_eq!(sent_bytes(DEV, "lo"), Some(99));
         assert_eq!(sent_bytes(DEV, "eth0"), None);
+    }
+
+    #[test]
+    fn an_interface_counts_both_ways() {
+        assert_eq!(both_ways_bytes(DEV, "hub"), Some(57));
+        assert_eq!(both_ways_bytes(DEV, "eth0"), None);
+    }
+
+    #[test]
+    fn the_way_to_this_machine_is_loopback() {
+        assert_eq!(interface_to(Ipv4Addr::LOCALHOST.into()).as_deref(), Some("lo"));
+        // Set aside for examples (RFC 5737): no interface has it.
+        assert_eq!(interface_of(Ipv4Addr::new(192, 0, 2, 1).into()), None);
+    }
+
+    #[test]
+    fn what_nobody_counts_is_not_zero() {
+        let looked = look(&Watch::default(), None).unwrap();
+        let spent = looked.until(&look(&Watch::default(), None).unwrap());
+        assert_eq!((spent.network_bytes_per_second, spent.device_write_bytes_per_second), (None, None));
+        let watch = || Watch { network: NetworkCounter::Loopback, ..Watch::default() };
+        assert!(look(&watch(), None).unwrap().until(&look(&watch(), None).unwrap()).network_bytes_per_second.is_some());
     }
 
     #[test]

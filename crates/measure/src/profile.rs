@@ -119,7 +119,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "volumes",
-        about: "3 clients on each of the targets, all targets at once: name five",
+        about: "4k random and 512k sequential at depth 128 on 15 volumes at once: 3 clients with 5 each",
         together: true,
         span_bytes: G,
         looks_at_moments: false,
@@ -204,9 +204,11 @@ fn mix(_quick: bool) -> Vec<Case> {
     shapes.into_iter().map(|(size, reads, random)| Case::new(size, reads, random, 64)).collect()
 }
 
-fn volumes(_quick: bool) -> Vec<Case> {
-    let shapes = [(4 * K, 0, 100, 32), (4 * K, 100, 100, 32), (512 * K, 0, 0, 8), (512 * K, 100, 0, 8)];
-    shapes.into_iter().map(|(size, reads, random, depth)| Case::new(size, reads, random, depth).jobs(3)).collect()
+fn volumes(quick: bool) -> Vec<Case> {
+    // Of 15 volumes 512 KiB each are a GiB under way: too much for a moment.
+    let depth = if quick { 16 } else { 128 };
+    let shapes = [(4 * K, 0, 100), (4 * K, 100, 100), (512 * K, 0, 0), (512 * K, 100, 0)];
+    shapes.into_iter().map(|(size, reads, random)| Case::new(size, reads, random, depth)).collect()
 }
 
 fn stress(quick: bool) -> Vec<Case> {
@@ -261,11 +263,65 @@ mod tests {
         assert_eq!(names[7], "4M sequential read, depth 16");
     }
 
+    /// Block size in KiB, share of reads, of random places, depth, jobs.
+    fn shapes(profile: &str) -> Vec<(u64, u8, u8, u32, u32)> {
+        let of =
+            |case: Case| (case.block_size_bytes / K, case.read_percent, case.random_percent, case.depth, case.jobs);
+        Profile::named(profile).unwrap().cases(false).into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn the_eight_have_the_published_parameters() {
+        let of =
+            |reads| [(4, reads, 100, 1, 1), (4, reads, 100, 128, 4), (4, reads, 100, 128, 1), (4096, reads, 0, 16, 1)];
+        assert_eq!(shapes("eight"), [of(0), of(100)].concat());
+        let fsync: Vec<bool> = Profile::named("eight").unwrap().cases(false).iter().map(|case| case.fsync).collect();
+        assert_eq!(fsync, [true, false, false, false, false, false, false, false]);
+    }
+
     #[test]
     fn the_mixes_have_the_published_shares() {
-        let cases = Profile::named("mix").unwrap().cases(false);
-        let shares: Vec<(u64, u8, u8)> =
-            cases.iter().map(|case| (case.block_size_bytes >> 10, case.read_percent, case.random_percent)).collect();
-        assert_eq!(shares, [(4, 100, 100), (4, 0, 100), (8, 80, 80), (16, 70, 80), (32, 50, 80)]);
+        let shares = [(4, 100, 100), (4, 0, 100), (8, 80, 80), (16, 70, 80), (32, 50, 80)];
+        assert_eq!(shapes("mix"), shares.map(|(size, reads, random)| (size, reads, random, 64, 1)));
+    }
+
+    #[test]
+    fn depths_go_from_1_to_256() {
+        let depths = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+        let of = |size, reads, random| depths.map(|depth| (size, reads, random, depth, 1));
+        assert_eq!(shapes("depth"), [of(4, 0, 100), of(4, 100, 100), of(512, 0, 0), of(512, 100, 0)].concat());
+    }
+
+    /// CurveBS v1.2.4 vs Ceph: 3 clients, 5 volumes each, depth 128.
+    #[test]
+    fn volumes_are_loaded_as_it_was_published() {
+        assert_eq!(
+            shapes("volumes"),
+            [(4, 0, 100, 128, 1), (4, 100, 100, 128, 1), (512, 0, 0, 128, 1), (512, 100, 0, 128, 1)]
+        );
+        assert!(Profile::named("volumes").unwrap().together);
+        for case in Profile::named("volumes").unwrap().cases(false) {
+            let near = crate::published::near(&case);
+            assert!(near.iter().any(|figure| figure.workload.volumes == Some(15)), "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn stress_goes_from_1_to_24_clients() {
+        let clients = [1, 2, 4, 8, 12, 16, 24];
+        assert_eq!(shapes("stress"), clients.map(|clients| (4, 75, 100, 64, clients)));
+        let stress = Profile::named("stress").unwrap();
+        assert!(stress.span_bytes == 4 * G && stress.looks_at_moments);
+    }
+
+    #[test]
+    fn what_is_ours_alone_is_as_it_is_documented() {
+        let layers = [100, 0].map(|reads| [1, 128].map(|depth| (4, reads, 100, depth, 1))).concat();
+        assert_eq!(shapes("layers"), layers);
+        assert_eq!(shapes("network"), [100, 0].map(|reads| [(4, reads, 100, 32, 1), (4096, reads, 0, 4, 1)]).concat());
+        let scale = [100, 0].map(|reads| [1, 2, 4, 8, 16].map(|clients| (4, reads, 100, 8, clients))).concat();
+        assert_eq!(shapes("scale"), scale);
+        assert!(shapes("failure").is_empty());
+        assert_eq!(PROFILES.len(), 9, "each has a test");
     }
 }

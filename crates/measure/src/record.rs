@@ -13,15 +13,15 @@ use std::path::Path;
 
 /// What the file says that it is.
 pub const FORMAT: &str = "cairn-bench";
-/// Of the format.
-pub const VERSION: u32 = 1;
+/// Of the format. 2: more fields in the setting, spreads of latencies, network bytes only of a network that leads to the storage.
+pub const VERSION: u32 = 2;
 
 /// One command's measurements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// `cairn-bench`.
     pub format: String,
-    /// 1.
+    /// [`VERSION`].
     pub version: u32,
     /// The profile.
     pub profile: String,
@@ -104,6 +104,10 @@ pub struct CaseRecord {
     pub median: Summary,
     /// (largest − smallest) ÷ median of the samples' IOPS.
     pub iops_spread: f64,
+    /// The same of their mean latencies.
+    pub mean_us_spread: f64,
+    /// The same of the 99th percentiles.
+    pub p99_us_spread: f64,
     /// Each repeat.
     pub samples: Vec<Sample>,
 }
@@ -154,7 +158,7 @@ pub struct Summary {
     pub device_write_bytes_per_client_byte: Option<f64>,
     /// Bytes read from devices per byte that clients read.
     pub device_read_bytes_per_client_byte: Option<f64>,
-    /// Bytes over loopback per client byte.
+    /// Bytes over the network that is looked at per client byte.
     pub network_bytes_per_client_byte: Option<f64>,
 }
 
@@ -199,10 +203,7 @@ impl Sample {
                 spent.and_then(|spent| spent.device_read_bytes_per_second),
                 self.read.as_ref(),
             ),
-            network_bytes_per_client_byte: per(
-                spent.and_then(|spent| spent.loopback_bytes_per_second),
-                Some(&self.all),
-            ),
+            network_bytes_per_client_byte: per(spent.and_then(|spent| spent.network_bytes_per_second), Some(&self.all)),
         }
     }
 }
@@ -243,10 +244,23 @@ impl CaseRecord {
             device_read_bytes_per_client_byte: maybe(|s| s.device_read_bytes_per_client_byte),
             network_bytes_per_client_byte: maybe(|s| s.network_bytes_per_client_byte),
         };
-        let iops = || summaries.iter().map(|summary| summary.iops);
-        let range = iops().fold(0.0, f64::max) - iops().fold(f64::INFINITY, f64::min);
-        Self { case, iops_spread: range / median.iops, median, samples }
+        let spread = |figure: fn(&Summary) -> f64| spread(&summaries.iter().map(figure).collect::<Vec<_>>());
+        Self {
+            case,
+            iops_spread: spread(|summary| summary.iops),
+            mean_us_spread: spread(|summary| summary.latency.mean_us),
+            p99_us_spread: spread(|summary| summary.latency.p99_us),
+            median,
+            samples,
+        }
     }
+}
+
+/// (largest − smallest) ÷ median; of nothing but zeroes 0.
+fn spread(values: &[f64]) -> f64 {
+    let range = values.iter().fold(0.0, |most: f64, value| most.max(*value))
+        - values.iter().fold(f64::INFINITY, |least, value| least.min(*value));
+    median(values.to_vec()).filter(|median| *median > 0.0).map_or(0.0, |median| range / median)
 }
 
 /// The middle one; of an even number the mean of the two in the middle.
@@ -297,5 +311,11 @@ mod tests {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn a_spread_is_the_range_in_relation_to_the_median() {
+        assert!((spread(&[90.0, 120.0, 100.0]) - 0.3).abs() < 1e-9);
+        assert_eq!((spread(&[5.0]), spread(&[0.0, 0.0])), (0.0, 0.0));
     }
 }

@@ -91,7 +91,7 @@ fn draw_group(page: &mut String, group: &Likes<'_>) {
     let at = |index: usize| group.entries.iter().map(move |entry| &entry.target.cases[index]);
     let _ = write!(page, "<h2>{}</h2>", escaped(&names.join(" · ")));
     if group.entries.iter().any(|entry| entry.target.cases.iter().any(|measured| measured.iops_spread > 0.3)) {
-        *page += "<p class=\"note\">Repeats of some cases differ by more than 30 % (column ±%): the machine was not quiet.</p>";
+        *page += "<p class=\"note\">Repeats of some cases differ by more than 30 % in IOPS (columns ±%): the machine was not quiet.</p>";
     }
     *page += "<h3>I/Os per second</h3><div class=\"charts\">";
     for (index, measured) in cases.iter().enumerate() {
@@ -177,6 +177,7 @@ fn draw_ladders(page: &mut String, entries: &[Entry<'_>]) {
         let all = Likes { entries: its, differences: Vec::new() };
         let names = names(&all);
         draw_curves(page, &all, &names);
+        draw_moments(page, &all, &names);
         *page += "<h3>All figures (medians)</h3>";
         draw_table(page, &all, &names);
         draw_setting(page, &Likes { entries: vec![all.entries[0]], differences: Vec::new() }, &names);
@@ -316,7 +317,7 @@ fn draw_table(page: &mut String, group: &Likes<'_>, names: &[String]) {
                 escaped(&measured.case.name),
                 escaped(name)
             );
-            for cell in table::cells(&measured.median, measured.iops_spread) {
+            for cell in table::cells(measured) {
                 let _ = write!(page, "<td>{}</td>", escaped(&cell));
             }
             if let Some(bits) = link {

@@ -9,6 +9,11 @@ pub const UNKNOWN: &str = "unknown";
 /// All fields and what they mean, in the order in which they are shown.
 pub const FIELDS: &[(&str, &str)] = &[
     ("copies", "copies of each block"),
+    ("min-in-sync", "copies that are durable before a write is acknowledged"),
+    ("nodes", "storage nodes that hold blocks"),
+    ("node-cores", "CPU cores that each of them may use for I/O"),
+    ("placement", "where a volume lies: gathered at one node, spread over all, or as its storage says"),
+    ("limits", "what the storage lets a volume do in a second: none, or so much"),
     ("durability", "what an acknowledged write survives: each-write, or flush (durable once flushed)"),
     ("checksums", "what finds a damaged block when it is read: none, or their kind"),
     ("encryption", "of stored blocks: none, or its kind"),
@@ -17,6 +22,7 @@ pub const FIELDS: &[(&str, &str)] = &[
     ("fill", "what was written before anything was measured"),
     ("span", "bytes that the I/O went to"),
     ("times", "seconds of warm-up and of measurement"),
+    ("rate", "I/Os per second that are offered: as many as there can be, or so many"),
     ("locality", "where client and storage are: same-machine, or remote"),
     ("cores", "CPU cores of the client's machine"),
     ("media", "what the blocks lie on"),

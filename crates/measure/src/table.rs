@@ -2,7 +2,7 @@
 
 use crate::compare::{self, Entry};
 use crate::ladder::{self, Step};
-use crate::record::{Record, Summary};
+use crate::record::{CaseRecord, Record, Summary};
 use crate::series::Failure;
 
 /// A figure of five digits or fewer, as people read it.
@@ -30,14 +30,16 @@ pub fn maybe(value: Option<f64>) -> String {
 }
 
 /// The headings of [`cells`].
-pub const HEADINGS: [&str; 17] = [
+pub const HEADINGS: [&str; 19] = [
     "IOPS",
     "±%",
     "MiB/s",
     "mean µs",
+    "±%",
     "p50",
     "p90",
     "p99",
+    "±%",
     "p99.9",
     "max",
     "flush µs",
@@ -51,17 +53,21 @@ pub const HEADINGS: [&str; 17] = [
 ];
 
 /// A case's figures.
-pub fn cells(summary: &Summary, spread: f64) -> [String; 17] {
+pub fn cells(measured: &CaseRecord) -> [String; 19] {
+    let summary = &measured.median;
+    let spread = |spread: f64| format!("{:.0}", spread * 100.0);
     let latency = &summary.latency;
     let device = summary.device_write_bytes_per_client_byte.or(summary.device_read_bytes_per_client_byte);
     [
         figure(summary.iops),
-        format!("{:.0}", spread * 100.0),
+        spread(measured.iops_spread),
         figure(summary.mib_per_second),
         figure(latency.mean_us),
+        spread(measured.mean_us_spread),
         figure(latency.p50_us),
         figure(latency.p90_us),
         figure(latency.p99_us),
+        spread(measured.p99_us_spread),
         figure(latency.p999_us),
         figure(latency.max_us),
         maybe(summary.sync_mean_us),
@@ -157,7 +163,14 @@ pub fn text(entries: &[Entry<'_>]) -> String {
             records.push((entry.from, entry.record));
         }
     }
-    records.iter().for_each(|(from, record)| text += &ladder_text(from, record));
+    for (from, record) in records {
+        let ladder = ladder_text(from, record);
+        if !ladder.is_empty() {
+            let its: Vec<_> = entries.iter().filter(|entry| std::ptr::eq(entry.record, record)).copied().collect();
+            // Its steps differ: none of these figures is set in relation to the first.
+            text += &format!("{ladder}\n{}", figures_text(&its, false));
+        }
+    }
     for group in &compare::groups(entries) {
         if !group.differences.is_empty() {
             let told: Vec<String> = group.differences.iter().map(compare::told).collect();
@@ -168,24 +181,25 @@ pub fn text(entries: &[Entry<'_>]) -> String {
         if cases.is_empty() || group.entries[0].target.layer.is_some() && group.entries.len() == 1 {
             continue;
         }
-        text += &group_text(group);
+        text += &figures_text(&group.entries, group.entries.len() > 1);
     }
     text
 }
 
-fn group_text(group: &compare::Likes<'_>) -> String {
+/// All figures, of a case all entries; and, if they are alike, what each has of the first's IOPS.
+fn figures_text(entries: &[Entry<'_>], are_alike: bool) -> String {
     let mut rows = vec![["case", "target"].into_iter().chain(HEADINGS).map(str::to_owned).collect::<Vec<String>>()];
-    let link = group.entries[0].target.link_bits_per_second;
+    let link = entries[0].target.link_bits_per_second;
     if link.is_some() {
         rows[0].push("of the link".to_owned());
     }
-    for (index, measured) in group.entries[0].target.cases.iter().enumerate() {
-        for entry in &group.entries {
+    for (index, measured) in entries[0].target.cases.iter().enumerate() {
+        for entry in entries {
             let measured_there = &entry.target.cases[index];
             let mut row = vec![measured.case.name.clone(), entry.target.target.clone()];
-            row.extend(cells(&measured_there.median, measured_there.iops_spread));
+            row.extend(cells(measured_there));
             row.extend(link.map(|bits| link_share(&measured_there.median, bits)));
-            if group.entries.len() > 1 {
+            if are_alike {
                 row.push(format!("x{:.2}", measured_there.median.iops / measured.median.iops));
             }
             rows.push(row);

@@ -19,9 +19,15 @@ pub enum Target {
         volume: String,
         /// For libcairn: the file that names the cluster's etcd, if not the one where it looks.
         conf: Option<String>,
+        /// How it is reached, if not as all are.
+        by: Option<By>,
     },
     /// Any NBD URI.
     Nbd(String),
+    /// Any NBD server, `HOST:PORT/EXPORT`, by the load generator of our own.
+    OwnNbd(String),
+    /// Any NVMe/TCP namespace, `nvme-tcp://…`, by the load generator of our own: fio has no such host.
+    OwnNvme(String),
     /// A file or block device of this machine.
     Path(PathBuf),
     /// An image of Ceph.
@@ -33,22 +39,85 @@ pub enum Target {
         /// The cluster's configuration file, if not the one where Ceph looks.
         conf: Option<String>,
     },
+    /// An image of Vitastor.
+    Vitastor {
+        /// Its name.
+        image: String,
+        /// `HOST:PORT` of its etcd, if no configuration file says it.
+        etcd: Option<String>,
+        /// Its configuration file, if not the one where Vitastor looks.
+        conf: Option<String>,
+        /// Its engine of fio, if not where packages put it.
+        engine: Option<PathBuf>,
+    },
 }
 
-const FORMS: &str =
-    "write cairn:VOLUME[?conf=FILE], nbd://HOST:PORT/EXPORT, file:PATH, /dev/NAME or rbd:POOL/IMAGE[?conf=FILE]";
+/// How a volume of Cairn is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// fio's `nbd` engine.
+    Nbd,
+    /// fio as the volume's head.
+    Libcairn,
+    /// The load generator of our own, by NBD.
+    OwnNbd,
+    /// The same, by NVMe/TCP.
+    OwnNvme,
+}
+
+impl By {
+    /// All of them, and what they are called.
+    pub const NAMES: [(&'static str, By); 4] =
+        [("nbd", By::Nbd), ("libcairn", By::Libcairn), ("own-nbd", By::OwnNbd), ("own-nvme", By::OwnNvme)];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, by)| *by)
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, by)| *by == self).map_or("", |(name, _)| name)
+    }
+}
+
+const FORMS: &str = "write cairn:VOLUME[?by=nbd|libcairn|own-nbd|own-nvme&conf=FILE], nbd://HOST:PORT/EXPORT, file:PATH, \
+     /dev/NAME, rbd:POOL/IMAGE[?conf=FILE], vitastor:IMAGE[?etcd=HOST:PORT&conf=FILE&engine=FILE.so], own-nbd://HOST:PORT/EXPORT \
+     or nvme-tcp://HOST:PORT[,HOST:PORT]/NQN?nsid=N";
+
+/// NAME of `NAME?KEY=VALUE&KEY=VALUE`, and the values of these keys; none: another key, one without a value, or no name.
+fn options<'a, const N: usize>(text: &'a str, keys: [&str; N]) -> Option<(&'a str, [Option<String>; N])> {
+    let (name, rest) = text.split_once('?').map_or((text, None), |(name, rest)| (name, Some(rest)));
+    let mut values = [const { None }; N];
+    for part in rest.into_iter().flat_map(|rest| rest.split('&')) {
+        let (key, value) = part.split_once('=').filter(|(_, value)| !value.is_empty())?;
+        let at = keys.iter().position(|known| *known == key)?;
+        values[at] = Some(value.to_owned());
+    }
+    // A line of fio's job each: no line may hold two.
+    (!name.is_empty() && !text.contains(char::is_control)).then_some((name, values))
+}
 
 impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let forms = || FORMS.to_owned();
         if let Some(rest) = text.strip_prefix("cairn:") {
-            let (volume, conf) = match rest.split_once("?conf=") {
-                Some((volume, conf)) => (volume, Some(conf.to_owned())),
-                None => (rest, None),
-            };
-            let is_one = !volume.is_empty() && !rest.contains(char::is_control) && conf.as_deref() != Some("");
-            return if is_one { Ok(Self::Cairn { volume: volume.to_owned(), conf }) } else { Err(FORMS.to_owned()) };
+            let (volume, [conf, by]) = options(rest, ["conf", "by"]).ok_or_else(forms)?;
+            let by = by.map(|by| By::named(&by).ok_or_else(forms)).transpose()?;
+            return Ok(Self::Cairn { volume: volume.to_owned(), conf, by });
+        }
+        if let Some(rest) = text.strip_prefix("vitastor:") {
+            let (image, [etcd, conf, engine]) = options(rest, ["etcd", "conf", "engine"]).ok_or_else(forms)?;
+            return Ok(Self::Vitastor { image: image.to_owned(), etcd, conf, engine: engine.map(PathBuf::from) });
+        }
+        if let Some(rest) = text.strip_prefix("own-nbd://") {
+            let is_one = rest.split_once('/').is_some_and(|(host, export)| !host.is_empty() && !export.is_empty());
+            return if is_one { Ok(Self::OwnNbd(rest.to_owned())) } else { Err(forms()) };
+        }
+        if text.starts_with("nvme-tcp://") {
+            return Ok(Self::OwnNvme(text.to_owned()));
         }
         if ["nbd://", "nbds://", "nbd+unix://", "nbds+unix://"].iter().any(|scheme| text.starts_with(scheme)) {
             return if text.contains(char::is_control) {
@@ -65,15 +134,12 @@ impl FromStr for Target {
             return Ok(Self::Path(PathBuf::from(path)));
         }
         if let Some(rest) = text.strip_prefix("rbd:") {
-            let (name, conf) = match rest.split_once("?conf=") {
-                Some((name, conf)) => (name, Some(conf.to_owned())),
-                None => (rest, None),
-            };
+            let (name, [conf]) = options(rest, ["conf"]).ok_or_else(forms)?;
             return match name.split_once('/') {
                 Some((pool, image)) if !pool.is_empty() && !image.is_empty() => {
                     Ok(Self::Rbd { pool: pool.to_owned(), image: image.to_owned(), conf })
                 }
-                _ => Err(FORMS.to_owned()),
+                _ => Err(forms()),
             };
         }
         Err(FORMS.to_owned())
@@ -111,6 +177,17 @@ pub enum Door {
         /// Configuration file.
         conf: Option<String>,
     },
+    /// Vitastor's engine of fio, an object of its own.
+    Vitastor {
+        /// Image.
+        image: String,
+        /// `HOST:PORT` of its etcd.
+        etcd: Option<String>,
+        /// Configuration file.
+        conf: Option<String>,
+        /// Where the engine is.
+        engine: PathBuf,
+    },
 }
 
 impl Door {
@@ -121,6 +198,15 @@ impl Door {
             Self::Path { engine, .. } => engine,
             Self::Libcairn { .. } => "libcairn",
             Self::Rbd { .. } => "rbd",
+            Self::Vitastor { .. } => "libfio_vitastor",
+        }
+    }
+
+    /// The object that the engine is, if it is none of fio's own.
+    pub fn object(&self) -> Option<&Path> {
+        match self {
+            Self::Libcairn { engine, .. } | Self::Vitastor { engine, .. } => Some(engine),
+            _ => None,
         }
     }
 
@@ -134,9 +220,10 @@ impl Door {
 
     /// The lines of a job that say where the I/O goes.
     pub fn job_lines(&self) -> Vec<String> {
-        let mut lines = match self {
-            Self::Libcairn { engine, .. } => vec![format!("ioengine=external:{}", engine.display())],
-            _ => vec![format!("ioengine={}", self.engine())],
+        // Before the engine's own options, which fio knows only then.
+        let mut lines = match self.object() {
+            Some(object) => vec![format!("ioengine=external:{}", object.display())],
+            None => vec![format!("ioengine={}", self.engine())],
         };
         match self {
             Self::Libcairn { uri, .. } => {
@@ -154,6 +241,14 @@ impl Door {
                 lines.push(format!("pool={pool}"));
                 lines.push(format!("rbdname={image}"));
                 lines.push("clientname=admin".to_owned());
+            }
+            Self::Vitastor { image, etcd, conf, .. } => {
+                lines.push(format!("image={image}"));
+                lines.extend(etcd.iter().map(|etcd| format!("etcd={etcd}")));
+                lines.extend(conf.iter().map(|conf| format!("conf={conf}")));
+                // Its client library is made for threads; without O_DIRECT it may keep writes back.
+                lines.push("thread=1".to_owned());
+                lines.push("direct=1".to_owned());
             }
         }
         lines
@@ -233,59 +328,85 @@ fn is_backing_a_loop_device(metadata: &fs::Metadata) -> bool {
     })
 }
 
-/// What a path's bytes lie on: `memory`, or the disk's kind; and its device number, by which the kernel counts its I/O.
-pub fn media_of(path: &Path) -> (String, Option<u64>) {
-    let Ok(metadata) = fs::metadata(path) else { return ("unknown".to_owned(), None) };
-    let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
-    let (major, minor) = (libc::major(device), libc::minor(device));
-    let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    if !sys.exists() {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let is_memory = mounts.lines().any(|line| {
-            line.split_whitespace().nth(2) == Some(&format!("{major}:{minor}"))
-                && line.rsplit_once(" - ").is_some_and(|(_, rest)| rest.starts_with("tmpfs "))
-        });
-        return (if is_memory { "memory" } else { "unknown" }.to_owned(), None);
-    }
-    // A partition's queue is its disk's.
-    let text = |name: &str| {
-        let read = |at: PathBuf| fs::read_to_string(at).ok().map(|text| text.trim().to_owned());
-        read(sys.join(name)).or_else(|| read(sys.join("..").join(name)))
-    };
-    let model = text("device/model").unwrap_or_else(|| {
-        let name =
-            fs::canonicalize(&sys).ok().and_then(|path| path.file_name().map(|n| n.to_string_lossy().into_owned()));
-        name.unwrap_or_default().trim_end_matches(|c: char| c.is_ascii_digit()).to_owned()
-    });
-    let kind = if text("queue/rotational").as_deref() == Some("1") { "rotating disk" } else { "disk" };
-    let cache = text("queue/write_cache").unwrap_or_else(|| "cache unknown".to_owned());
-    (format!("{kind} {model}, {cache}"), Some(device))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_form_is_read() {
-        let cairn = |conf: Option<&str>| Target::Cairn { volume: "data".to_owned(), conf: conf.map(Into::into) };
-        assert_eq!("cairn:data".parse(), Ok(cairn(None)));
-        assert_eq!("cairn:data?conf=/etc/c".parse(), Ok(cairn(Some("/etc/c"))));
+        let cairn =
+            |conf: Option<&str>, by| Target::Cairn { volume: "data".to_owned(), conf: conf.map(Into::into), by };
+        assert_eq!("cairn:data".parse(), Ok(cairn(None, None)));
+        assert_eq!("cairn:data?conf=/etc/c".parse(), Ok(cairn(Some("/etc/c"), None)));
+        for (name, by) in By::NAMES {
+            assert_eq!(format!("cairn:data?conf=/etc/c&by={name}").parse(), Ok(cairn(Some("/etc/c"), Some(by))));
+            assert_eq!(by.name(), name);
+        }
         assert_eq!("nbd://h:1/x".parse(), Ok(Target::Nbd("nbd://h:1/x".to_owned())));
+        assert_eq!("own-nbd://h:1/x".parse(), Ok(Target::OwnNbd("h:1/x".to_owned())));
+        assert_eq!("nvme-tcp://h:1/q?nsid=1".parse(), Ok(Target::OwnNvme("nvme-tcp://h:1/q?nsid=1".to_owned())));
         assert_eq!("file:x.img".parse(), Ok(Target::Path("x.img".into())));
         assert_eq!("/dev/vdb".parse(), Ok(Target::Path("/dev/vdb".into())));
         let rbd = |conf: Option<&str>| Target::Rbd { pool: "p".into(), image: "i".into(), conf: conf.map(Into::into) };
         assert_eq!("rbd:p/i".parse(), Ok(rbd(None)));
         assert_eq!("rbd:p/i?conf=/etc/c".parse(), Ok(rbd(Some("/etc/c"))));
+        let vitastor = |etcd: Option<&str>, engine: Option<&str>| Target::Vitastor {
+            image: "i".into(),
+            etcd: etcd.map(Into::into),
+            conf: None,
+            engine: engine.map(Into::into),
+        };
+        assert_eq!("vitastor:i".parse(), Ok(vitastor(None, None)));
+        assert_eq!("vitastor:i?etcd=h:2379&engine=/v.so".parse(), Ok(vitastor(Some("h:2379"), Some("/v.so"))));
     }
 
     #[test]
     fn what_is_no_target_is_refused_with_the_forms() {
-        for text in
-            ["", "data", "cairn:", "cairn:?conf=c", "cairn:data?conf=", "rbd:p", "file:", "file:a:b", "http://x"]
-        {
+        for text in [
+            "",
+            "data",
+            "cairn:",
+            "cairn:?conf=c",
+            "cairn:data?conf=",
+            "cairn:data?by=magic",
+            "cairn:data?size=1",
+            "rbd:p",
+            "rbd:p/i?conf=",
+            "vitastor:",
+            "vitastor:i?etcd",
+            "vitastor:i?etcd=h\nexec_prerun=x",
+            "own-nbd://h:1",
+            "file:",
+            "file:a:b",
+            "http://x",
+        ] {
             assert!(text.parse::<Target>().unwrap_err().contains("cairn:VOLUME"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_job_says_how_a_peer_is_reached() {
+        let rbd = Door::Rbd { pool: "p".to_owned(), image: "i".to_owned(), conf: Some("/etc/c".to_owned()) };
+        assert_eq!(rbd.job_lines(), ["ioengine=rbd", "pool=p", "rbdname=i", "clientname=admin"]);
+        assert_eq!(rbd.environment(), Some(("CEPH_CONF", "/etc/c")));
+        let vitastor = |etcd: Option<&str>, conf: Option<&str>| Door::Vitastor {
+            image: "i".to_owned(),
+            etcd: etcd.map(str::to_owned),
+            conf: conf.map(str::to_owned),
+            engine: "/v/libfio_vitastor.so".into(),
+        };
+        assert_eq!(
+            vitastor(Some("h:2379"), Some("/etc/v")).job_lines(),
+            [
+                "ioengine=external:/v/libfio_vitastor.so",
+                "image=i",
+                "etcd=h:2379",
+                "conf=/etc/v",
+                "thread=1",
+                "direct=1"
+            ]
+        );
+        assert_eq!(vitastor(None, None).job_lines().len(), 4);
     }
 
     #[test]

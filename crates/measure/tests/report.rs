@@ -25,7 +25,7 @@ fn record(profile: &str, target: &str, speed: f64) -> Record {
             client_cores: Some(0.25),
             device_write_bytes_per_second: Some(write.as_ref().unwrap().mib_per_second * 3.0 * f64::from(1 << 20)),
             device_read_bytes_per_second: None,
-            loopback_bytes_per_second: None,
+            network_bytes_per_second: None,
         };
         Sample { all, read, write, sync, spent: Some(spent), ping_pong_per_second: 20_000.0, moments: Vec::new() }
     };
@@ -101,6 +101,97 @@ fn the_report_is_one_well_formed_file_without_anything_outside() {
     assert!(page.contains("<svg") && page.contains("mean latency") && page.contains("71,021"), "charts and figures");
     assert!(page.contains("Published elsewhere"));
     assert!(!page.contains("Apart"));
+}
+
+/// What stands between two words, the first time.
+fn part<'a>(page: &'a str, begin: &str, end: &str) -> &'a str {
+    page.split_once(begin).expect(begin).1.split_once(end).expect(end).0
+}
+
+#[test]
+fn the_report_is_readable_on_a_phone_and_in_print() {
+    let page = page(&[("a.json".to_owned(), record("eight", "cairn:data", 1.0))]);
+    let head = part(&page, "<head>", "</head>");
+    assert!(head.contains(r#"<meta name="viewport" content="width=device-width, initial-scale=1"/>"#), "{head}");
+    let print = part(head, "@media print{", "</style>");
+    // What a screen scrolls paper must show whole, and no chart is cut in two.
+    assert!(
+        print.contains(".wide{overflow:visible}") && head.contains("figure{margin:0;break-inside:avoid}"),
+        "{head}"
+    );
+    assert!(head.contains("svg{max-width:100%;height:auto}") && head.contains(".wide{overflow-x:auto}"), "{head}");
+    // Every wide table is in what scrolls, and every chart in what shrinks.
+    assert_eq!(page.matches("<table>").count(), page.matches("<div class=\"wide\"><table>").count());
+    assert_eq!(page.matches("<svg").count(), page.replace('\n', "").matches("</svg></figure>").count());
+}
+
+#[test]
+fn a_histogram_shows_where_latencies_lie() {
+    let mut record = record("eight", "cairn:data", 1.0);
+    // Half of them fast, half of them a hundred times slower, in each repeat of the first case.
+    let bucket = |up_to_us, ios| measure::fio::Bucket { up_to_us, ios };
+    for sample in &mut record.targets[0].cases[0].samples {
+        sample.all.histogram = vec![bucket(100.0, 500), bucket(1_000.0, 0), bucket(10_000.0, 500)];
+    }
+    let page = page(&[("a.json".to_owned(), record)]);
+    let drawn = part(&page, "How latencies are spread", "All figures");
+    let first = part(drawn, "4k random write, depth 1, fsync</figcaption>", "</figure>");
+    // Both have the same share, a hundred times apart; the empty bucket is none. A mark more is the legend's.
+    let centre = |circle: &str| (number(circle, "cx"), number(circle, "cy"));
+    let marks: Vec<(f64, f64)> = first.split("<circle").skip(1).map(centre).collect();
+    assert_eq!(marks.len(), 3, "{first}");
+    assert!((marks[0].1 - marks[1].1).abs() < 1.0 && marks[1].0 - marks[0].0 > 150.0, "{marks:?}");
+    assert!(first.contains("latency, µs") && first.contains("% of I/Os"), "{first}");
+}
+
+/// A figure among the attributes of an element.
+fn number(element: &str, attribute: &str) -> f64 {
+    part(element, &format!("{attribute}=\""), "\"").parse().expect("a number")
+}
+
+#[test]
+fn each_fault_is_marked_where_it_was() {
+    let marked = page(&[("a.json".to_owned(), failure(Some(6.0)))]);
+    let mut without = failure(Some(6.0));
+    without.targets[0].failure.as_mut().unwrap().marks.clear();
+    let without = page(&[("a.json".to_owned(), without)]);
+    let charts = |page: &str| part(page, "I/Os a second</figcaption>", "<ol>").to_owned();
+    let (marked, without) = (charts(&marked), charts(&without));
+    // The mark's line in both charts, and its number.
+    assert_eq!(marked.matches("<polyline").count(), without.matches("<polyline").count() + 2);
+    assert_eq!(marked.matches(">\n1\n<").count(), without.matches(">\n1\n<").count() + 2);
+    // It stands upright, 2 s of 9 from the left.
+    let is_upright = |line: &str| {
+        let points: Vec<&str> = part(line, "points=\"", "\"").split_whitespace().collect();
+        let x = |point: &str| point.split(',').next().unwrap().to_owned();
+        (points.len() == 2 && x(points[0]) == x(points[1])).then(|| x(points[0]).parse::<f64>().unwrap())
+    };
+    // The plot begins 74 pixels from the left and ends 8 from the right of 440; an axis may have a tick there, too.
+    let wanted = 74.0 + (440.0 - 74.0 - 8.0) * 2.0 / 9.0;
+    let there = |charts: &str| {
+        let upright = charts.split("<polyline").skip(1).filter_map(is_upright);
+        upright.filter(|x| (x - wanted).abs() < 3.0).count()
+    };
+    assert_eq!(there(&marked), there(&without) + 2);
+}
+
+#[test]
+fn a_ladder_has_all_figures_of_all_its_steps_and_no_ratio_but_to_the_step_below() {
+    let mut both = record("depth", "plain", 1.0);
+    let mut striped = record("depth", "striped", 2.0).targets.remove(0);
+    striped.setting.set("placement", "spread");
+    let layer = |name: &str, over: Option<&str>| Some(Layer { name: name.to_owned(), over: over.map(str::to_owned) });
+    (both.targets[0].layer, striped.layer) = (layer("plain", None), layer("striped", Some("plain")));
+    both.targets.push(striped);
+    let records = [("a.json".to_owned(), both)];
+    let (text, page) = (table::text(&compare::entries(&records)), page(&records));
+    assert!(text.contains("striped, other than plain: placement: 3 → spread"), "{text}");
+    assert!(text.contains("200 %") && text.contains("p99.9") && !text.contains("x2.00"), "{text}");
+    assert!(!text.contains("not to be compared") && !page.contains("Apart"), "{text}");
+    // Both curves in one chart.
+    let curves = part(&page, "4k random write: latency</figcaption>", "</figure>");
+    assert!(curves.contains("plain") && curves.contains("striped"));
+    assert_well_formed(&page);
 }
 
 #[test]
@@ -273,7 +364,8 @@ fn a_file_holds_what_was_measured_and_what_is_none_is_refused() {
         ("x", "is not JSON"),
         ("{}", "is no result"),
         (r#"{"format": "cairn-bench", "version": 99}"#, "version 99"),
-        (r#"{"format": "cairn-bench", "version": 1}"#, "is damaged"),
+        (r#"{"format": "cairn-bench", "version": 1}"#, "version 1"),
+        (r#"{"format": "cairn-bench", "version": 2}"#, "is damaged"),
     ] {
         std::fs::write(&path, text).unwrap();
         let refused = Record::read(&path).unwrap_err().to_string();

@@ -1,17 +1,19 @@
-//! `cairn bench network`, `scale`, and `stress --dir`: profiles of fio against clusters of their own.
+//! `cairn bench network`, `scale`, and `depth`, `volumes`, `stress` with `--dir`: profiles of fio against clusters of their own.
 
-use super::lab::{Lab, Shape, volume_of};
+use super::lab::{Lab, NODE_CORES, Shape, volume_of};
 use super::network::{BRIDGE, PORTS};
 use super::own::OwnArguments;
 use crate::Failure;
 use crate::bench_target::{self, Wish};
 use crate::client::Client;
 use clap::Args;
+use measure::device::device_of;
 use measure::fio::Fio;
 use measure::machine::NetworkCounter;
 use measure::record::{Layer, Record};
 use measure::run::{self, Contestant, Plan};
-use measure::target::{Door, media_of};
+use measure::setting::Setting;
+use measure::target::Door;
 use node::admin::pool_types::Placement;
 use node::admin::types::CreateVolume;
 use std::path::Path;
@@ -21,6 +23,9 @@ use std::rc::Rc;
 const DEVICE_SPANS: u64 = 3;
 const DEVICE_BYTES_MIN: u64 = 512 << 20;
 const SCALES: [usize; 3] = [3, 4, 5];
+/// Of `volumes`, as it was published: clients, which are nodes here, and how many volumes each has.
+const CLIENTS: usize = 3;
+const VOLUMES_EACH: usize = 5;
 /// The client is thought to be on its machine.
 const ASKED: usize = 1;
 
@@ -36,24 +41,25 @@ pub(crate) struct NetworkArguments {
 /// What a volume of a cluster of its own is, for a measurement.
 pub(super) fn contestant(lab: &Lab, client: &Rc<Client>, wanted: &CreateVolume) -> Result<Contestant, Failure> {
     lab.volume(wanted)?;
-    let wish = Wish {
-        span_bytes: wanted.size_bytes,
-        is_span_asked: false,
-        overwrite: true,
-        settings: Vec::new(),
-        processes: Vec::new(),
-        engine: bench_target::DEFAULT_ENGINE.to_owned(),
-    };
-    let (mut contestant, _) = bench_target::cairn(&wanted.name, None, client, &wish)?;
+    let wish = Wish::of_own(wanted.size_bytes, bench_target::DEFAULT_ENGINE);
+    let (mut contestant, _) = bench_target::cairn(&wanted.name, None, None, client, &wish)?;
     contestant.name.clone_from(&wanted.name);
     contestant.watch.processes = lab.processes();
     // From another network the nodes look like other machines.
-    contestant.setting.set("media", media_of(lab.device(1)).0);
+    set_media(&mut contestant.setting, lab.device(1));
+    contestant.setting.set("node-cores", format!("{NODE_CORES} each"));
     if lab.network().is_some() {
         contestant.setting.set("locality", "same-machine, a network for each node");
         contestant.watch.network = NetworkCounter::Bridge { bridge: BRIDGE.to_owned(), ports: PORTS.to_owned() };
     }
     Ok(contestant)
+}
+
+/// What these bytes lie on, where this machine can tell.
+pub(super) fn set_media(setting: &mut Setting, path: &Path) {
+    if let Some(media) = device_of(path).media() {
+        setting.set("media", media);
+    }
 }
 
 fn spread(name: &str, span_bytes: u64) -> CreateVolume {
@@ -91,7 +97,45 @@ pub(super) fn network(
         contestant.link_bits_per_second = Some(bits_per_second);
         all.push(contestant);
     }
+    beside_the_first(&mut all);
     run::run(plan, fio, all, told).map_err(Failure::of)
+}
+
+/// They differ in what is to be seen, and are set in relation to the first alone.
+fn beside_the_first(contestants: &mut [Contestant]) {
+    let first = contestants.first().map(|first| first.name.clone());
+    for (at, contestant) in contestants.iter_mut().enumerate() {
+        let over = first.clone().filter(|_| at > 0);
+        contestant.layer = Some(Layer { name: contestant.name.clone(), over });
+    }
+}
+
+/// A volume at one node and one over all: what the field calls plain and striped.
+pub(super) fn depth(place: &Path, plan: &Plan, fio: &Fio, told: &mut dyn FnMut(&str)) -> Result<Record, Failure> {
+    told("starting a cluster of three nodes");
+    let lab = Lab::new(place, shape(3, plan, 2), false)?;
+    let client = Rc::new(lab.client(ASKED));
+    let both = [gathered("plain", plan.span_bytes, ASKED), spread("striped", plan.span_bytes)];
+    let mut all: Vec<Contestant> =
+        both.iter().map(|wanted| contestant(&lab, &client, wanted)).collect::<Result<_, _>>()?;
+    beside_the_first(&mut all);
+    run::run(plan, fio, all, told).map_err(Failure::of)
+}
+
+/// Volumes of several clients, all of them at once: those of a client lie at one node.
+pub(super) fn volumes(place: &Path, plan: &Plan, fio: &Fio, told: &mut dyn FnMut(&str)) -> Result<Record, Failure> {
+    told("starting a cluster of three nodes");
+    let lab = Lab::new(place, shape(CLIENTS, plan, (CLIENTS * VOLUMES_EACH) as u64), false)?;
+    let client = Rc::new(lab.client(ASKED));
+    let mut all = Vec::new();
+    for (node, number) in (1..=CLIENTS).flat_map(|node| (1..=VOLUMES_EACH).map(move |number| (node, number))) {
+        let wanted = gathered(&format!("client-{node}-{number}"), plan.span_bytes, node);
+        all.push(contestant(&lab, &client, &wanted)?);
+    }
+    let mut together = bench_target::joined(all)?;
+    together.name = format!("{CLIENTS} clients x {VOLUMES_EACH} volumes");
+    together.about.insert("head".to_owned(), format!("of {VOLUMES_EACH} volumes each node"));
+    run::run(plan, fio, vec![together], told).map_err(Failure::of)
 }
 
 /// Three, four and five nodes, one cluster after the other: all of them share the cores of this machine.
@@ -123,6 +167,11 @@ pub(super) fn stress(place: &Path, plan: &Plan, fio: &Fio, told: &mut dyn FnMut(
         let mut contestant = contestant(&lab, &Rc::new(lab.client(ASKED)), &wanted)?;
         contestant.doors = vec![Door::Nbd { uri: lab.nbd_uri(ASKED, &wanted.name) }];
         contestant.about.insert("asked at".to_owned(), format!("node-{ASKED}"));
+        if wanted.name == "gathered" {
+            contestant.setting.set("locality", "same-machine, by a node that does not lead it");
+        }
+        let over = records.first().map(|_| "gathered".to_owned());
+        contestant.layer = Some(Layer { name: wanted.name.clone(), over });
         records.push(run::run(plan, fio, vec![contestant], told).map_err(Failure::of)?);
     }
     Ok(merged(records))

@@ -12,6 +12,7 @@ use measure::fio::{self, Fio};
 use measure::host::{Host, Volume};
 use measure::profile::{Case, Profile};
 use measure::record::{FORMAT, Record, TargetRecord, VERSION};
+use measure::run::UNLIMITED;
 use measure::series::{self, HostLoad, Mark, Times};
 use measure::target::Door;
 use node::admin::duty_types::{DutyAction, DutyOrder};
@@ -123,7 +124,7 @@ pub(super) fn measure(arguments: &FailureArguments, progress: &mut Progress) -> 
         network::is_possible()?;
     }
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let repeats = usize::from(own.repeats.unwrap_or(1));
+    let repeats = usize::from(own.repeats.unwrap_or(if own.quick { super::QUICK_REPEATS } else { super::REPEATS }));
     let mut targets = Vec::new();
     for repeat in 1..=repeats {
         for fault in &faults {
@@ -177,6 +178,7 @@ fn one_fault(
     setting.set("fill", "all of the span, in order, 64 KiB each");
     setting.set("span", format!("1 x {}", plan.span_bytes));
     setting.set("times", format!("{} + {}", plan.around.as_secs_f64(), plan.away.as_secs_f64()));
+    setting.set("rate", UNLIMITED);
     setting.set("fio", "none: a host with several paths");
     if plan.calibrates {
         tell("fio loads the volume by NBD");
@@ -211,8 +213,9 @@ fn by_fio(fio: &Fio, door: &[Door], plan: Plan) -> Result<String, Failure> {
         jobs: 1,
         fsync: false,
     };
-    let job = fio::case_job(&case, door, plan.span_bytes, times, &[]);
-    let all = run(&job, fio::case_deadline(times)).map_err(Failure::of)?.all;
+    let ask = fio::Ask { case, span_bytes: plan.span_bytes, times, seed: 1, rate: None };
+    let job = fio::case_job(&ask, door, &[]);
+    let all = run(&job, fio::case_deadline(&ask, door.len())).map_err(Failure::of)?.all;
     let figure = measure::table::figure;
     let latency = &all.latency;
     Ok(format!("{} IOPS, p50 {} µs, p99 {} µs", figure(all.iops), figure(latency.p50_us), figure(latency.p99_us)))

@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Tries to remove what processes that have just been killed may still write to.
 const REMOVALS: u32 = 50;
 const ZEROS_BYTES: usize = 4 << 20;
+/// Cores of the data path that each node has.
+pub(super) const NODE_CORES: u16 = 1;
 /// Where nodes of 127.0.0.1 listen.
 const PORTS: Range<u16> = 20_000..32_000;
 
@@ -261,7 +263,7 @@ impl Lab {
         let enter = || {
             let mut command = self.within(number, &self.program);
             command.args([if number == 1 { "init" } else { "join" }, "--etcd", &self.etcd_url]);
-            command.args(["--listen", &address.to_string(), "--cores", "1"]);
+            command.args(["--listen", &address.to_string(), "--cores", &NODE_CORES.to_string()]);
             command.args(["--nvme-port", &nvme, "--nbd-port", &nbd, "--admin-port", &admin, "--peers-port", &peers]);
             command.arg("--device").arg(&device).arg("--dir").arg(&home);
             if number == 1 {

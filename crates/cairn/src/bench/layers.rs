@@ -1,6 +1,6 @@
 //! `cairn bench layers`: what each layer costs, from the device's file to three copies on the same medium, one difference at a time.
 
-use super::clusters::contestant;
+use super::clusters::{contestant, set_media};
 use super::lab::{Directory, Lab, Process, Shape, device_file, make_volume, program, volume_of, wait_until};
 use super::own::OwnArguments;
 use crate::Failure;
@@ -13,7 +13,7 @@ use measure::profile::Case;
 use measure::record::Layer;
 use measure::run::{Contestant, Plan};
 use measure::setting::Setting;
-use measure::target::{Door, media_of};
+use measure::target::Door;
 use node::admin::pool_types::{ChangePool, CreatePool};
 use node::admin::types::{Compression, CreateVolume, Secret, SecretKind};
 use serde::Deserialize;
@@ -62,14 +62,15 @@ pub(super) fn make(
     };
     let mut all = vec![device(directory.path(), plan, fio, &arguments.engine)?];
     match store(directory.path(), plan) {
+        Some(_) if plan.rate.is_some() => told("the store alone is left out: its load generator has no rate"),
         Some(store) => all.push(store),
         None => told(&format!("the store alone is left out: {STORE_PROGRAM} is not beside this program")),
     }
     let under_node = all[all.len() - 1].name.clone();
     told("starting a cluster of one node");
     let (one, client) = one_node(directory.path(), shape.device_bytes, plan)?;
-    let wish = wish(span);
-    let (mut contestant, _) = bench_target::cairn(VOLUME, None, &client, &wish)?;
+    let wish = Wish::of_own(span, bench_target::DEFAULT_ENGINE);
+    let (mut contestant, _) = bench_target::cairn(VOLUME, None, None, &client, &wish)?;
     contestant.watch.processes = Processes::under(vec![one.id()]);
     all.push(layer(contestant, "one node", Some(&under_node)));
     told("starting a cluster of three nodes");
@@ -149,17 +150,6 @@ fn on_three_nodes(lab: &Lab, span: u64, all: &mut Vec<Contestant>) -> Result<(),
     Ok(())
 }
 
-fn wish(span_bytes: u64) -> Wish {
-    Wish {
-        span_bytes,
-        is_span_asked: false,
-        overwrite: true,
-        settings: Vec::new(),
-        processes: Vec::new(),
-        engine: bench_target::DEFAULT_ENGINE.to_owned(),
-    }
-}
-
 fn pool_of(name: &str, replicas: u32) -> CreatePool {
     CreatePool {
         name: name.to_owned(),
@@ -185,8 +175,7 @@ fn layer(mut contestant: Contestant, name: &str, over: Option<&str>) -> Contesta
 fn device(directory: &Path, plan: &Plan, fio: &Fio, engine: &str) -> Result<Contestant, Failure> {
     let path = directory.join("raw.img");
     device_file(&path, plan.span_bytes, !plan.quick)?;
-    let wish = Wish { engine: engine.to_owned(), ..wish(plan.span_bytes) };
-    let (contestant, _) = bench_target::file(&path, &wish, fio)?;
+    let (contestant, _) = bench_target::file(&path, &Wish::of_own(plan.span_bytes, engine), fio, None)?;
     Ok(layer(contestant, "device", None))
 }
 
@@ -218,6 +207,11 @@ fn store(directory: &Path, plan: &Plan) -> Option<Contestant> {
     let mut setting = Setting::default();
     for (field, value) in [
         ("copies", "1"),
+        ("min-in-sync", "1"),
+        ("nodes", "none"),
+        ("node-cores", "1, which the load shares"),
+        ("placement", "none"),
+        ("limits", "none"),
         ("durability", "each-write"),
         ("checksums", "crc32c"),
         ("encryption", "none"),
@@ -229,13 +223,13 @@ fn store(directory: &Path, plan: &Plan) -> Option<Contestant> {
     ] {
         setting.set(field, value);
     }
-    setting.set("media", media_of(directory).0);
+    set_media(&mut setting, directory);
     let about = BTreeMap::from([("engine".to_owned(), format!("{STORE_PROGRAM}: the load is in the store's process"))]);
     let mut contestant = Contestant::new(String::new(), Vec::new(), setting, about, Default::default());
     contestant.is_filled = false;
     let (span, is_allocated, file) = (plan.span_bytes, !plan.quick, directory.join("store.img"));
     contestant.own_load =
-        Some(Box::new(move |case, times| load_store(&program, &file, (span, is_allocated), case, times)));
+        Some(Box::new(move |ask, _| load_store(&program, &file, (span, is_allocated), &ask.case, ask.times)));
     Some(layer(contestant, "store", Some("device")))
 }
 
@@ -302,7 +296,7 @@ fn of_store(result: &StoreResult, case: &Case, times: Times) -> (FioResult, Opti
         client_cores: result.cpu.process_cores.first().copied(),
         device_write_bytes_per_second: None,
         device_read_bytes_per_second: None,
-        loopback_bytes_per_second: None,
+        network_bytes_per_second: None,
     };
     let reads = case.read_percent > 0;
     let (read, write) = if reads { (Some(flow.clone()), None) } else { (None, Some(flow.clone())) };

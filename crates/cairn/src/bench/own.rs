@@ -18,12 +18,15 @@ pub(crate) struct OwnArguments {
     /// Times each case is measured [default: 3; quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) repeats: Option<u8>,
-    /// Seconds that each is measured [default: 10; quick: 0.7]
+    /// Seconds that each is measured; of `failure`: before the fault, and after all is whole [default: 10; quick: 0.4, `failure` 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) seconds: Option<u32>,
-    /// Bytes of each volume, written once before [default: by the profile; quick: 32M]
+    /// Bytes of each volume, written once before [default: layers 256M, failure 128M, others 512M; quick: 16M]
     #[arg(long)]
     pub(crate) size: Option<ByteSize>,
+    /// I/Os per second that each case offers, all jobs together; not of `failure` [default: as many as there can be]
+    #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) rate: Option<u64>,
     /// Engine for the device's file
     #[arg(long, default_value = crate::bench_target::DEFAULT_ENGINE, value_parser = ["libaio", "io_uring"])]
     pub(crate) engine: String,
