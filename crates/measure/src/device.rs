@@ -261,6 +261,9 @@ mod tests {
         }
     }
 
+    /// Where a disk stands, what its files say, and what is told of it.
+    type Stands<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+
     const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:7";
 
     #[test]
@@ -318,7 +321,7 @@ mod tests {
     #[test]
     fn what_other_machines_or_devices_hold_is_told_as_that() {
         let sys = Sys::new("other");
-        let disks: [(&str, &[(&str, &str)], &str); 8] = [
+        let disks: [Stands<'_>; 8] = [
             ("devices/rbd/0/block/rbd0", &[("device/pool", "p"), ("device/name", "i")], "image p/i of Ceph"),
             ("devices/virtual/block/nbd0", &[("pid", "7")], "an NBD export"),
             ("devices/virtual/block/loop0", &[("loop/backing_file", "/x.img")], "the file /x.img"),

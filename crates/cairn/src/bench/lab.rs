@@ -34,6 +34,9 @@ const ZEROS_BYTES: usize = 4 << 20;
 pub(super) const NODE_CORES: u16 = 1;
 /// Where nodes of 127.0.0.1 listen.
 const PORTS: Range<u16> = 20_000..32_000;
+/// Where etcd and each node listen in networks of their own: clients and members; NVMe/TCP, NBD, admin, other nodes.
+const OF_ETCD: [u16; 2] = [2379, 2380];
+const OF_NODES: [u16; 4] = [4420, 10809, 8420, 8430];
 
 /// What a cluster is made of.
 #[derive(Clone, Copy, Debug)]
@@ -181,19 +184,21 @@ pub(super) fn device_file(path: &Path, bytes: u64, is_allocated: bool) -> Result
     })
 }
 
-/// Ports that nobody listens on, and that the kernel gives to no connection before they are used: it takes those from 32768 on.
-fn free_ports<const N: usize>() -> Result<[u16; N], Failure> {
+/// So many ports that nobody listens on, and that the kernel gives to no connection before they are used: it takes those from 32768
+/// on. All of a cluster's are chosen at once: those that are chosen and not used yet would be chosen again.
+fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
     let start = u64::from(PORTS.start) + RandomState::new().build_hasher().finish() % PORTS.len() as u64;
     let mut held: Vec<TcpListener> = Vec::new();
     for port in (start as u16..PORTS.end).chain(PORTS).take(PORTS.len()) {
-        if held.len() == N {
+        if held.len() == count {
             break;
         }
         held.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
     }
-    let found: Result<Vec<u16>, std::io::Error> = held.iter().map(|held| Ok(held.local_addr()?.port())).collect();
-    let found = found.map_err(Failure::of)?;
-    found.try_into().map_err(|_| Failure::new(format!("no {N} ports from {} on are free", PORTS.start)))
+    if held.len() < count {
+        return Err(Failure::new(format!("no {count} ports from {} on are free", PORTS.start)));
+    }
+    held.iter().map(|held| Ok(held.local_addr().map_err(Failure::of)?.port())).collect()
 }
 
 /// This program.
@@ -228,10 +233,14 @@ impl Lab {
     pub(super) fn new(place: &Path, shape: Shape, is_apart: bool) -> Result<Self, Failure> {
         let directory = Directory::new(place)?;
         let network = if is_apart { Some(Network::new(shape.nodes, directory.path())?) } else { None };
-        let (host, [client_port, peer_port]) = match &network {
-            Some(_) => (IpAddr::V4(super::network::CLIENT), [2379, 2380]),
-            None => (IpAddr::V4(Ipv4Addr::LOCALHOST), free_ports::<2>()?),
+        let (host, ports) = match &network {
+            Some(_) => {
+                (IpAddr::V4(super::network::CLIENT), OF_ETCD.into_iter().chain(OF_NODES.repeat(shape.nodes)).collect())
+            }
+            None => (IpAddr::V4(Ipv4Addr::LOCALHOST), free_ports(OF_ETCD.len() + OF_NODES.len() * shape.nodes)?),
         };
+        let (of_etcd, of_nodes) = ports.split_at(OF_ETCD.len());
+        let [client_port, peer_port] = [of_etcd[0], of_etcd[1]];
         let (etcd_url, peers) = (format!("http://{host}:{client_port}"), format!("http://{host}:{peer_port}"));
         let mut command = Command::new("etcd");
         command.args(["--name", "bench", "--listen-client-urls", &etcd_url, "--advertise-client-urls", &etcd_url]);
@@ -240,8 +249,8 @@ impl Lab {
         command.arg("--data-dir").arg(directory.path().join("etcd"));
         let etcd = Process::start(command, &directory.path().join("etcd.log"))?;
         let mut this = Self { nodes: Vec::new(), etcd, etcd_url, network, program: program()?, directory };
-        for number in 1..=shape.nodes {
-            this.make_node(number, shape)?;
+        for (number, ports) in (1..).zip(of_nodes.chunks_exact(OF_NODES.len())) {
+            this.make_node(number, shape, [ports[0], ports[1], ports[2], ports[3]])?;
         }
         for number in 1..=shape.nodes {
             this.start(number)?;
@@ -250,14 +259,14 @@ impl Lab {
         Ok(this)
     }
 
-    fn make_node(&mut self, number: usize, shape: Shape) -> Result<(), Failure> {
+    fn make_node(&mut self, number: usize, shape: Shape, ports: [u16; 4]) -> Result<(), Failure> {
         let home = self.directory.path().join(format!("node-{number}"));
         fs::create_dir_all(&home).map_err(|error| Failure::new(format!("{}: {error}", home.display())))?;
         let device = home.join("device-1.img");
         device_file(&device, shape.device_bytes, shape.is_allocated)?;
-        let (address, ports) = match &self.network {
-            Some(_) => (IpAddr::V4(super::network::address_of(number)), [4420, 10809, 8420, 8430]),
-            None => (IpAddr::V4(Ipv4Addr::LOCALHOST), free_ports::<4>()?),
+        let address = match &self.network {
+            Some(_) => IpAddr::V4(super::network::address_of(number)),
+            None => IpAddr::V4(Ipv4Addr::LOCALHOST),
         };
         let [nvme, nbd, admin, peers] = ports.map(|port| port.to_string());
         let enter = || {
@@ -428,8 +437,9 @@ mod tests {
 
     #[test]
     fn ports_that_are_chosen_are_free_and_different() {
-        let mut ports = free_ports::<8>().unwrap();
+        let mut ports = free_ports(OF_ETCD.len() + 5 * OF_NODES.len()).unwrap();
         ports.sort_unstable();
+        assert_eq!(ports.len(), 22);
         assert!(ports.windows(2).all(|pair| pair[0] != pair[1]) && ports.iter().all(|port| PORTS.contains(port)));
     }
 
