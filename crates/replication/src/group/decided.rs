@@ -225,11 +225,9 @@ impl Group {
             Committed::StoreStopped => return,
         }
         if self.is_leading.get() {
-            if let Some((_, began)) = self.timed_through(through)
-                && let Some(outside) = shard.outside()
-            {
+            if let Some((_, began)) = self.timed_through(through) {
                 let at = now();
-                outside.pace().committed_after(at.since(began), at);
+                shard.pace().committed_after(at.since(began), at);
             }
             loop {
                 let popped = self.window.borrow_mut().pop_committed(through);

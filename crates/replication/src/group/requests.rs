@@ -8,6 +8,7 @@ use crate::protocol::{Claim, Entered, NotTaken, VolumeReign, may_answer, raise_i
 use crate::shard::GroupShard;
 use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use store::format::LayerRecord;
@@ -490,7 +491,17 @@ impl Reader<'_> {
         checksums: &mut Vec<u32>,
     ) -> (Result<Content, GroupError>, IoBuf) {
         let Sought { layers, chunk, range, want } = sought;
-        let (result, buf) = self.shard.store().read_stored(layers, chunk, range, want, buf, checksums).await;
+        let reading = self.shard.pace().begin_read();
+        let mut read = pin!(self.shard.store().read_stored(layers, chunk, range, want, buf, checksums));
+        let (result, buf) = match poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
+            // No device was asked.
+            Poll::Ready(done) => done,
+            Poll::Pending => {
+                let done = read.await;
+                reading.came(range);
+                done
+            }
+        };
         (result.map_err(|error| self.group.read_error(error)), buf)
     }
 
