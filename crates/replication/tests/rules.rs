@@ -311,6 +311,11 @@ fn a_poisoned_group_goes_on_if_that_is_said() {
 }
 
 #[test]
+fn reads_that_a_device_does_not_answer_are_done_elsewhere() {
+    holds(rules::reads_that_a_device_does_not_answer_are_done_elsewhere, &[Mutant::SlowReadsUnseen]);
+}
+
+#[test]
 fn who_only_reads_is_no_quiet() {
     holds(pace::who_only_reads_is_no_quiet, &[Mutant::ReadsNotHeard]);
 }

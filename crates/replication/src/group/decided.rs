@@ -311,6 +311,7 @@ impl Group {
 
     /// From now on this member gives out places.
     fn begin_reign(&self, shard: &GroupShard, last: Seq) {
+        self.is_slow_here.set(false);
         let committed = shard.store().committed_through(self.id);
         self.window.borrow_mut().begin(committed, last);
         self.recent.borrow_mut().clear();
