@@ -62,9 +62,9 @@ no_answers() {
     kill -0 "$load_pid" && [ -n "$before" ] && [ "$before" = "$(said answered)" ]
 }
 no_hang() { [ "$(said longest_wait_ms)" -lt "$1" ] || { tail -n 1 "$work/load.out"; return 1; }; }
-# What is not green says why, what is at risk, what is done about it or what to do.
+# What is not green says why, what is at risk, what is done about it, when that ends, and what to run.
 explained="f = [f for f in s['findings'] if f['severity'] != 'ok']
-assert s['health'] != 'healthy' and f and all(g['cause'] and (g.get('doing') and g['doing']['text'] and g['doing']['ends'] or g['advice']) for g in f), s"
+assert s['health'] != 'healthy' and f and all(g['cause'] and g['at_risk'] and g.get('doing') and g['doing']['text'] and g['doing']['ends'] and g['advice'] and g['command'] for g in f), s"
 is_whole() { until_it_is 90 'assert s["health"] == "healthy" and s["groups_serving"] == s["groups"] == 100, s' status; }
 # Status says all of this of a machine that is away; printed, for docs/failures.md.
 tell() { "$cairn" status > "$work/said" 2>&1; sed -n '/^cluster /q; s/^/      status: /p' "$work/said"; }

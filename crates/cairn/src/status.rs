@@ -166,7 +166,7 @@ mod tests {
             groups_left: 0,
             bytes_left: 0,
             bytes_per_second: None,
-            ends: "unknown yet".to_owned(),
+            ends: "when all of it is copied".to_owned(),
             ends_at: None,
             command: String::new(),
         };
@@ -183,7 +183,7 @@ mod tests {
             "- at risk: node-2 has not been heard of for 40 s\n\
              \x20   at risk  one more loss of node-1 or node-3 stops volume a\n\
              \x20   doing    nothing is copied yet\n\
-             \x20   ends     unknown yet\n\
+             \x20   ends     when all of it is copied\n\
              \x20   run      cairn node rm node-2 --lost   (start it again; if it is lost for good)\n"
         );
         let timed = Doing { ends: "in about 5 s".to_owned(), ends_at: Some("T".to_owned()), ..doing };

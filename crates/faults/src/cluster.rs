@@ -219,6 +219,15 @@ impl Cluster {
         self.written_over.push(node);
     }
 
+    /// The same over all of it, from its first byte to its last.
+    pub fn write_over_all(&mut self, node: usize) {
+        const PIECE: u64 = 8 << 20;
+        let size_bytes = std::fs::metadata(self.device(node)).expect("it is a file").len();
+        for offset in (0..size_bytes).step_by(PIECE as usize) {
+            self.write_over(node, offset, PIECE.min(size_bytes - offset) as usize);
+        }
+    }
+
     /// A node's device has so many bytes from now on.
     pub fn truncate(&self, node: usize, size_bytes: u64) {
         let device = std::fs::File::options().write(true).open(self.device(node)).expect("it is a file");
@@ -501,6 +510,13 @@ impl Cluster {
         const ANSWERS: u64 = 600;
         let before = load.completed();
         self.until(what, Some(load), |_| load.completed() >= before + ANSWERS);
+    }
+
+    /// Stops it: whatever was said on the way explained itself, and devices are as they should be.
+    pub fn explained_and_stopped(self) {
+        let unexplained = self.unexplained.take();
+        self.stop();
+        assert!(unexplained.is_empty(), "{} findings do not explain themselves: {}", unexplained.len(), unexplained[0]);
     }
 
     /// Stops it and checks all devices.

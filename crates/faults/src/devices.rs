@@ -32,6 +32,12 @@ pub fn hanging() {
     fails(run, |run| run.cluster.fault(NODE, Fault::WritesHang), |run| run.cluster.fault(NODE, Fault::None), "slow");
 }
 
+/// A device takes writes and answers no read.
+pub fn reads_hanging() {
+    let run = with_faulty();
+    fails(run, |run| run.cluster.fault(NODE, Fault::ReadsHang), |run| run.cluster.fault(NODE, Fault::None), "a read");
+}
+
 /// Each write to a place where nothing is yet is an error: there is no room on what the device lies on.
 pub fn no_places() {
     let mut run = Run::new(SPREAD, Some(2));

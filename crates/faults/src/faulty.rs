@@ -36,6 +36,8 @@ pub enum Fault {
     Slow(Duration),
     /// Writes and syncs have no answer.
     WritesHang,
+    /// Reads have no answer; writes are done.
+    ReadsHang,
     /// No request has an answer.
     Hangs,
     /// It cannot be opened, as if it were not there (ENOENT). Who has it open uses it.
@@ -200,6 +202,7 @@ impl Fault {
         match self {
             Self::Hangs => true,
             Self::WritesHang => matches!(asked, Asked::Write),
+            Self::ReadsHang => matches!(asked, Asked::Read(_)),
             _ => false,
         }
     }
@@ -443,6 +446,22 @@ mod tests {
         faulty.is(Fault::None);
         is_done.recv_timeout(Duration::from_secs(10)).expect("it goes on");
         writes.join().expect("it was done");
+    }
+
+    #[test]
+    fn reads_hang_alone() {
+        let (_directory, place, faulty) = device();
+        let file = opened(&place);
+        faulty.is(Fault::ReadsHang);
+        let (done, is_done) = mpsc::channel();
+        let (its, reads) = (opened(&place), done.clone());
+        let waits = std::thread::spawn(move || reads.send(read(&its, 1).ok()).expect("somebody waits"));
+        assert!(is_done.recv_timeout(Duration::from_millis(300)).is_err());
+        file.write_all_at(&[9; BLOCK], 0).and_then(|()| file.sync_data()).expect("writes are done");
+        faulty.is(Fault::None);
+        assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(Some(7)));
+        waits.join().expect("it was done");
+        assert_eq!(read(&file, 0).ok(), Some(9));
     }
 
     #[test]

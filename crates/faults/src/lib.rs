@@ -35,6 +35,7 @@ pub mod load;
 pub mod medium;
 mod moves;
 pub mod network;
+mod outage;
 pub mod outside;
 pub mod pairs;
 mod probe;

@@ -61,3 +61,23 @@ pub fn fill(address: SocketAddr, volume: &str, length: u64) -> bool {
     let filled = std::thread::spawn(move || runtime::uring::block_on(run()).expect("io_uring works here")).join();
     filled.unwrap_or_else(|_| panic!("see above"))
 }
+
+/// Writes these blocks of 4 KiB of a volume, one after the other.
+///
+/// # Panics
+/// If one is not written.
+pub fn write_blocks(address: SocketAddr, volume: &str, blocks: Vec<u64>) {
+    const BLOCK: usize = 4096;
+    let volume = volume.to_owned();
+    let run = move || async move {
+        let client = Client::connect(address, &volume, true).await.expect("it is served");
+        for (number, block) in blocks.into_iter().enumerate() {
+            let mut buf = IoBuf::new(BLOCK);
+            buf.fill(number as u8 | 1);
+            client.write(block * BLOCK as u64, buf.freeze(), false).await.expect("it is written");
+        }
+        client.abort();
+    };
+    let written = std::thread::spawn(move || runtime::uring::block_on(run()).expect("io_uring works here")).join();
+    written.unwrap_or_else(|_| panic!("see above"));
+}

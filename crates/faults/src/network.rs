@@ -218,6 +218,14 @@ impl Network {
         command
     }
 
+    /// Bytes that have come to a node's network (from 1) since it was made, packets' heads included.
+    pub fn received_bytes(&self, node: usize) -> u64 {
+        let path = format!("/proc/{}/net/dev", self.namespaces[node - 1].pid());
+        let said = std::fs::read_to_string(path).expect("who holds it runs");
+        let received = said.lines().find_map(|line| line.trim().strip_prefix("eth0:")?.split_whitespace().next());
+        received.and_then(|bytes| bytes.parse().ok()).expect("it has one interface")
+    }
+
     /// A node is cut off, until it is [healed](Self::heal).
     pub fn cut(&self, node: usize, cut: Cut) {
         for way in self.ways(node, cut) {

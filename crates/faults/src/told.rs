@@ -2,40 +2,26 @@
 
 use serde_json::Value;
 
-/// Words of a cause that say what is out of service, or how things are where no volume lies: how many copies
-/// are left of groups, and how full a device is.
-const SERVICE: [&str; 10] = [
-    "serve",
-    "is given up",
-    "failed",
-    "damaged",
-    " copies",
-    " % full",
-    "not been heard of",
-    "carries out orders",
-    "does not say how it is",
-    "reaches volume",
-];
-
-/// What copies something may not know yet when it ends.
-const COPYING: [&str; 3] = ["copy", "drain", "lost"];
-
-/// What a finding that is not green leaves open: why, what is at risk or out of service, what is done and when that ends; or where
-/// nothing is done, what to do.
+/// What a finding that is not green leaves open, of: why, what is at risk or out of service, what is being done, when that ends, and the
+/// command to run with what leads up to it. Where nothing is at risk or to be done, that is said in words.
 pub fn lacks(finding: &Value) -> impl Iterator<Item = &'static str> {
-    let (cause, doing) = (text(&finding["cause"]), &finding["doing"]);
-    let names_service = finding["severity"] != "at-risk" && SERVICE.iter().any(|words| cause.contains(words));
-    let (is_done, ends) = (!text(&doing["text"]).is_empty(), text(&doing["ends"]));
-    let may_be_unknown = COPYING.iter().any(|kind| doing["kind"] == *kind);
-    let has_remedy = !text(&finding["advice"]).is_empty() || !text(&finding["command"]).is_empty();
+    let doing = &finding["doing"];
+    let ends = text(&doing["ends"]);
+    let says_all =
+        |risks: &[&str]| !risks.is_empty() && finding["at_risk"].as_array().map(Vec::len) == Some(risks.len());
     let missing = [
-        (cause.is_empty(), "a cause"),
-        (!names_service && risks(finding).is_empty(), "what is at risk or out of service"),
-        (is_done && (ends.is_empty() || ends == "unknown yet" && !may_be_unknown && !has_remedy), "when it ends"),
-        (!is_done && !has_remedy, "what is being or to be done"),
+        (text(&finding["cause"]).is_empty(), "a cause"),
+        (!says_all(&risks(finding)), "what is at risk or out of service"),
+        (text(&doing["text"]).is_empty(), "what is being done"),
+        (!(ends.starts_with("when ") || ends.starts_with("in about ")), "when it ends"),
+        (text(&finding["advice"]).is_empty(), "what leads up to the command"),
+        (!COMMANDS.iter().any(|program| text(&finding["command"]).starts_with(program)), "the command to run"),
     ];
     missing.into_iter().filter_map(|(is_missing, what)| is_missing.then_some(what))
 }
+
+/// Programs that people are told to run.
+const COMMANDS: [&str; 2] = ["cairn ", "etcdctl "];
 
 /// Whether it says in these words what is wrong with a device of a node, of which volumes or nodes something is at risk or out of
 /// service, and what to run or to do.
@@ -84,26 +70,34 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_finding_says_why_what_is_at_risk_and_until_when_or_what_to_do() {
+    fn a_finding_says_why_what_is_at_risk_what_is_done_until_when_and_what_to_run() {
         let risk = json!([{"text": "one more loss of node-1 stops volume a"}]);
         let full = json!({
-            "severity": "at-risk", "cause": "node-2 is away", "at_risk": risk, "advice": "start it again", "command": "",
+            "severity": "at-risk", "cause": "node-2 is away", "at_risk": risk, "advice": "start it again:",
+            "command": "cairn node run --config /etc/cairn/node.toml",
             "doing": {"kind": "wait", "text": "nothing is copied yet", "ends": "when it is back"},
         });
         assert_eq!(lacks(&full).count(), 0);
+        let doing = |text: &str, ends: &str| json!({"kind": "wait", "text": text, "ends": ends});
         for (key, value) in [
             ("cause", json!("")),
             ("at_risk", json!([])),
-            ("doing", json!({"kind": "wait", "text": "nothing is copied yet", "ends": ""})),
+            ("at_risk", json!([{"text": ""}])),
+            ("at_risk", json!([{"text": "one more loss of node-1 stops volume a"}, {"text": ""}])),
+            ("doing", doing("", "when it is back")),
+            ("doing", doing("nothing is copied yet", "")),
+            ("doing", doing("nothing is copied yet", "unknown yet")),
+            ("advice", json!("")),
+            ("command", json!("")),
+            ("command", json!("start it")),
         ] {
             let mut less = full.clone();
             less[key] = value;
-            assert_eq!(lacks(&less).count(), 1, "{key}");
+            assert_eq!(lacks(&less).count(), 1, "{less}");
         }
-        let mut idle = full;
-        idle["doing"] = json!(null);
-        assert_eq!(lacks(&idle).count(), 0);
-        idle["advice"] = json!("");
-        assert_eq!(lacks(&idle).collect::<Vec<_>>(), ["what is being or to be done"]);
+        // No word of a cause stands for any of the others, and neither does one of these for another.
+        let cause =
+            json!({"severity": "stopped", "cause": "9 of 12 groups do not serve: it has failed, 0 of 3 copies"});
+        assert_eq!(lacks(&cause).count(), 5);
     }
 }

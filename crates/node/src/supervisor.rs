@@ -69,7 +69,7 @@ pub fn run(command: impl Fn() -> Command) -> io::Result<i32> {
 
 async fn supervise(command: impl Fn() -> Command) -> io::Result<i32> {
     let mut orders = Orders::new()?;
-    let (mut has_served, mut wait) = (false, RESTART_WAIT);
+    let (mut has_served, mut waits) = (false, Waits::default());
     loop {
         let end = one_life(&command, &mut orders).await?;
         has_served |= end.testament.is_some();
@@ -83,13 +83,27 @@ async fn supervise(command: impl Fn() -> Command) -> io::Result<i32> {
             }
             return Ok(code);
         }
-        wait = if end.lived >= LIVED { RESTART_WAIT } else { wait };
+        let wait = waits.next(end.lived);
         log::warn!("the node has ended ({}): {peers} peers are told, and it is started again in {wait:?}", end.status);
         tokio::select! {
             () = sleep(wait) => {}
             _ = orders.next() => return Ok(0),
         }
-        wait = (wait * 2).min(RESTART_WAIT_MAX);
+    }
+}
+
+/// How long it is waited before a worker is started again.
+#[derive(Default)]
+struct Waits {
+    /// Before the last one; nothing before the first.
+    last: Option<Duration>,
+}
+
+impl Waits {
+    /// The one before this lived so long.
+    fn next(&mut self, lived: Duration) -> Duration {
+        let doubled = self.last.filter(|_| lived < LIVED).map(|last| (2 * last).min(RESTART_WAIT_MAX));
+        *self.last.insert(doubled.unwrap_or(RESTART_WAIT))
     }
 }
 
@@ -199,5 +213,22 @@ impl Orders {
             _ = self.interrupt.recv() => libc::SIGINT,
             _ = self.terminate.recv() => libc::SIGTERM,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn a_worker_is_started_again_after_two_seconds_and_later_each_time_that_it_does_not_live() {
+        let mut waits = Waits::default();
+        let seconds: Vec<u64> = (0..7).map(|_| waits.next(SOON).as_secs()).collect();
+        assert_eq!(seconds, [2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(waits.next(LIVED).as_secs(), 2, "it was well");
+        assert_eq!(waits.next(SOON).as_secs(), 4);
+        assert_eq!(Waits::default().next(LIVED).as_secs(), 2);
     }
 }

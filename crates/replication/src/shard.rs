@@ -5,6 +5,7 @@ use crate::fill::bytes_of_groups;
 use crate::group::{Group, GroupRef, MemberState};
 use crate::left::Left;
 use crate::node::{CoreGroups, Timing};
+use crate::pace::Pace;
 use crate::protocol::{Effect, History, Member, Place};
 use crate::record::membership_of;
 use cluster::{Forced, GroupRecord, decode};
@@ -66,6 +67,8 @@ pub struct GroupShard {
     has_ended: Cell<bool>,
     /// The node's share of this core, if there are other members.
     outside: OnceCell<Weak<CoreGroups>>,
+    /// How fast goes what no client waits for; one for all shards of a core.
+    pace: Rc<Pace>,
     #[cfg(feature = "witness")]
     witness: RefCell<Option<Rc<Witness>>>,
 }
@@ -73,6 +76,11 @@ pub struct GroupShard {
 impl GroupShard {
     /// A shard without groups.
     pub fn new(shard: Rc<Shard>, store: StoreId, recovery: Recovery) -> Rc<Self> {
+        Self::with(shard, store, recovery, Rc::default())
+    }
+
+    /// The same on a core that has a pace.
+    pub(crate) fn with(shard: Rc<Shard>, store: StoreId, recovery: Recovery, pace: Rc<Pace>) -> Rc<Self> {
         let this = Rc::new(Self {
             shard,
             store,
@@ -91,6 +99,7 @@ impl GroupShard {
             settled: Cell::default(),
             has_ended: Cell::new(false),
             outside: OnceCell::new(),
+            pace,
             #[cfg(feature = "witness")]
             witness: RefCell::default(),
         });
@@ -318,6 +327,10 @@ impl GroupShard {
     }
 
     /// From now on there may be other members.
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
     pub(crate) fn set_outside(&self, outside: &Rc<CoreGroups>) {
         let set = self.outside.set(Rc::downgrade(outside));
         assert!(set.is_ok(), "a shard belongs to one core");

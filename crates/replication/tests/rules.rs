@@ -10,6 +10,8 @@ mod mending;
 mod old_maps;
 #[path = "common/one_member.rs"]
 mod one_member;
+#[path = "common/pace.rs"]
+mod pace;
 #[path = "common/releases.rs"]
 mod releases;
 #[path = "common/room.rs"]
@@ -306,4 +308,14 @@ fn a_copy_that_has_stopped_leads_if_that_is_said() {
 #[test]
 fn a_poisoned_group_goes_on_if_that_is_said() {
     holds(force::a_poisoned_group_goes_on_if_that_is_said, &[Mutant::PoisonOutlivesForce]);
+}
+
+#[test]
+fn reads_that_a_device_does_not_answer_are_done_elsewhere() {
+    holds(rules::reads_that_a_device_does_not_answer_are_done_elsewhere, &[Mutant::SlowReadsUnseen]);
+}
+
+#[test]
+fn who_only_reads_is_no_quiet() {
+    holds(pace::who_only_reads_is_no_quiet, &[Mutant::ReadsNotHeard]);
 }

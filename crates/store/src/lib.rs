@@ -74,8 +74,8 @@ pub use known::{Known, known};
 pub use open::{GroupRecovery, Recovered, Recovery, RecoveryCounters};
 pub use ordered::{OrderedBytes, OrderedEntries, OrderedError, encode_ordered, ordered_bytes};
 pub use shard::{
-    APPEND_SLOW, Committed, Content, DAMAGE_LISTED_MAX, DEVICE_SILENT, ImageBlock, KnownBlock, LeafCursor, LeafImage,
-    Shard, Statistics, StoredBlocks, Trouble, Want, ZERO_BLOCK_CHECKSUM,
+    APPEND_SLOW, Asked, Committed, Content, DAMAGE_LISTED_MAX, DEVICE_SILENT, ImageBlock, KnownBlock, LeafCursor,
+    LeafImage, Shard, Slow, Statistics, StoredBlocks, Trouble, Want, ZERO_BLOCK_CHECKSUM,
 };
 pub use store::{Store, Usage};
 pub use synthetic::{SyntheticLayout, write_synthetic_pass};

@@ -120,6 +120,10 @@ pub enum Mutant {
     GrowthForgotten,
     /// Replication: a record names its primary, and not which of its lives.
     LifeNotNamed,
+    /// Replication: a primary whose device answers no read is not seen to be slow, and leads on.
+    SlowReadsUnseen,
+    /// Scrub: a client that only reads is not heard: what no client waits for goes on beside it as if it were not there.
+    ReadsNotHeard,
     /// Scrub: a member does not look whether it has what its primary has.
     DigestsNotCompared,
     /// Replication: whoever is stopped by an entry does not say so, and the next one takes over.

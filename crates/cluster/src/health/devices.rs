@@ -2,7 +2,7 @@
 
 use super::losses::Harm;
 use super::work::Left;
-use super::{End, Finding, Known, Looks, Severity, Work, WorkKind, ago, losses, named, node_name, nodes, words};
+use super::{End, Finding, Known, Looks, Loss, Severity, Work, WorkKind, ago, losses, named, node_name, nodes, words};
 use crate::placement::duty::{Request, Subject, foretell};
 use crate::records::{DeviceDuty, DeviceState, DeviceTrouble, StoreUsageRecord, VolumeState};
 use types::StoreId;
@@ -39,22 +39,33 @@ pub type Trash = Vec<String>;
 
 /// What is the matter with a device by itself, whoever else has copies of what is on it.
 pub fn of_device(name: &str, look: &DeviceLook, trash: &Trash) -> Vec<Finding> {
-    troubled(name, look).into_iter().chain(full(name, look, trash)).collect()
+    let found = troubled(name, look).into_iter().chain(full(name, look, trash));
+    found.map(|finding| finding.with(Loss::plain(Harm::Told(losses::UNPLACED)))).collect()
 }
 
 fn troubled(name: &str, look: &DeviceLook) -> Option<Finding> {
     match look.trouble.as_ref()? {
-        DeviceTrouble::Failed(why) => Some(failed(name, why, &look.remedy)),
+        DeviceTrouble::Failed(why) => {
+            let finding = Finding::new(Severity::Stopped, format!("{name} has failed: {why}"));
+            let finding = finding.waits("", "nothing: nobody reads or writes there any more", RIGHT);
+            Some(finding.advise(format!("{}; how it stands:", remedy(look)), nodes::LISTED))
+        }
         DeviceTrouble::Slow(why) => {
             let finding = Finding::new(Severity::Degraded, format!("{name} is slow ({why})"));
-            Some(finding.advise("look at the device and what else uses it", ""))
+            let finding = finding.waits("", "what is asked of it waits", ANSWERS);
+            Some(finding.advise(format!("{LOOK}; how it stands:"), nodes::LISTED))
         }
     }
 }
 
-fn failed(name: &str, why: &str, remedy: &str) -> Finding {
-    let remedy = if remedy.is_empty() { "put the device right and start the node again" } else { remedy };
-    Finding::new(Severity::Stopped, format!("{name} has failed: {why}")).advise(remedy, "")
+/// When a failed device, and a slow one, is one no more.
+const RIGHT: &str = "it is put right and its node started again, or another device has taken its place";
+const ANSWERS: &str = "it answers in time again, and has caught up";
+const LOOK: &str = "look at the device and what else uses it";
+
+/// What is to be done about a device that has failed.
+fn remedy(look: &DeviceLook) -> &str {
+    if look.remedy.is_empty() { "put the device right and start the node again" } else { &look.remedy }
 }
 
 fn full(name: &str, look: &DeviceLook, trash: &Trash) -> Option<Finding> {
@@ -65,6 +76,8 @@ fn full(name: &str, look: &DeviceLook, trash: &Trash) -> Option<Finding> {
     };
     let throttled = if look.is_throttling { ", writes wait for space to be cleaned" } else { "" };
     let finding = Finding::new(severity, format!("{name} is {} % full{refused}{throttled}", look.used_percent));
+    let text = "what is discarded or deleted there is cleaned, and its space used again";
+    let finding = finding.waits("", text, format!("less than {WARNING_PERCENT} % of it is used"));
     Some(match &trash[..] {
         [] => finding
             .advise("discard what is not needed, add a device, or delete volumes:", "cairn volume delete NAME --now"),
@@ -118,7 +131,7 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
         }
         if is_there {
             found.extend(troubled(&name, &look).map(|finding| match failed {
-                Some(_) => copied_elsewhere(known, finding, device.store),
+                Some(_) => copied_elsewhere(known, finding, (device.store, remedy(&look))),
                 None => waited_for(known, finding, device.store),
             }));
             filling.extend(full(&name, &look, &trash).map(|finding| refusing(known, finding, device.store)));
@@ -137,7 +150,7 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
     if let Some(worst) = filling.first_mut() {
         worst.at_risk.extend(losses::without_room(known));
     }
-    found.append(&mut filling);
+    found.extend(filling.into_iter().map(Finding::or_no_risk));
 }
 
 /// `failed`: why its node cannot use it.
@@ -146,8 +159,8 @@ fn away(known: &Known, looks: &Looks, (name, store): (&str, StoreId), failed: Op
     if let Some(why) = failed {
         let heard = format!("{name} has failed: {why}");
         let finding = nodes::missing_until(known, looks, (&heard, name), &[store], (Subject::Device(store), since));
-        let advice = finding.advice.clone();
-        return replaceable(known, finding, &advice, store);
+        let is_out = known.view.device_place(store).duty == DeviceDuty::Out;
+        return if is_out { finding } else { replaceable(known, finding, nodes::START, store) };
     }
     let heard = match since {
         Some(since) => format!("{name} has been away for {}, and its node is there", ago(since, looks.now_ns)),
@@ -157,7 +170,7 @@ fn away(known: &Known, looks: &Looks, (name, store): (&str, StoreId), failed: Op
 }
 
 /// A device that has failed stops what has no other copy, and nothing else.
-fn copied_elsewhere(known: &Known, finding: Finding, store: StoreId) -> Finding {
+fn copied_elsewhere(known: &Known, finding: Finding, (store, remedy): (StoreId, &str)) -> Finding {
     let on: Vec<_> = known.view.groups.values().filter(|group| group.members.contains(&store)).collect();
     let serves_without = |group: &&&crate::GroupRecord| {
         let others = group.in_sync.iter().filter(|other| **other != store && known.there.contains(other)).count();
@@ -166,17 +179,16 @@ fn copied_elsewhere(known: &Known, finding: Finding, store: StoreId) -> Finding 
     let stopped: Vec<_> = on.iter().copied().filter(|group| !serves_without(&group)).collect();
     if stopped.is_empty() {
         let finding = Finding { severity: Severity::Degraded, ..finding };
-        let finding = finding.risking(losses::of_groups(known, &known.lacking_on(&[store])));
-        let advice = finding.advice.clone();
-        return replaceable(known, finding, &advice, store);
+        let finding = finding.risking(losses::of_groups(known, &known.lacking_on(&[store]))).or_no_risk();
+        let text = "others serve what is on it; nothing is copied elsewhere yet";
+        return replaceable(known, finding.waits("", text, RIGHT), remedy, store);
     }
     let cause = format!("{}; {}", finding.cause, nodes::stopped_text(known, &stopped));
-    Finding { cause, ..finding }
+    Finding { cause, ..finding }.with(Loss::stopped(known, &stopped)).or_no_risk()
 }
 
 /// What helps if a device that has failed cannot be put right: another one, or that others copy what was on it, if they can.
-fn replaceable(known: &Known, finding: Finding, advice: &str, store: StoreId) -> Finding {
-    let advice = advice.trim_end_matches("; if it is lost for good:");
+pub(super) fn replaceable(known: &Known, finding: Finding, advice: &str, store: StoreId) -> Finding {
     let another = "have another device take its place: `cairn device format PATH`, `cairn device add PATH`";
     let replace = format!("cairn device replace {store} PATH");
     match foretell(&known.view, &Request::GiveUp(Subject::Device(store))) {
@@ -195,7 +207,7 @@ fn waited_for(known: &Known, finding: Finding, store: StoreId) -> Finding {
         0 => "writes wait for it; where enough others have a copy they go on without it if it stays slow".to_owned(),
         count => format!("{} go on without it", words::groups(count)),
     };
-    let end = End::When("it answers in time again, and has caught up".to_owned());
+    let end = End::When(ANSWERS.to_owned());
     let work = Work { groups_left: lacking.len(), ..Work::plain(WorkKind::Wait, "", text, end) };
     let finding = match losses::of_groups(known, &lacking) {
         losses if losses.is_empty() => {
@@ -203,8 +215,8 @@ fn waited_for(known: &Known, finding: Finding, store: StoreId) -> Finding {
         }
         losses => finding.risking(losses),
     };
-    let advice = format!("{}; if it stays slow, have another device take its place:", finding.advice);
-    finding.doing(work).advise(advice, format!("cairn device replace {store} PATH"))
+    let advice = format!("{LOOK}; if it stays slow, have another device take its place:");
+    finding.or_no_risk().doing(work).advise(advice, format!("cairn device replace {store} PATH"))
 }
 
 /// It is lost, somebody said so or nobody heard of it for too long: what was on it is copied from others.

@@ -1,7 +1,7 @@
 //! Placement groups that lack a copy, or cannot serve, where nobody who is away explains it; and copies that are made.
 
 use super::work::Left;
-use super::{Finding, Known, Looks, Severity, Work, WorkKind, losses, node_name, nodes, words};
+use super::{Finding, Known, Looks, Loss, Severity, WATCH, Work, WorkKind, losses, node_name, nodes, words};
 use crate::records::{DeviceDuty, GroupRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{NodeId, StoreId};
@@ -32,7 +32,8 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
         let lacks = nodes::copies_missing(known, groups, groups.len());
         let cause = format!("pool {pool}: {lacks}, and there is nowhere to put {replicas}");
         let finding = worse_if_stopped(known, Finding::new(Severity::Degraded, cause), groups);
-        let finding = finding.risking(losses::of_groups(known, groups));
+        let finding = risking(known, finding, groups);
+        let finding = finding.waits("", "nothing: no device may hold another copy", "a node or a device is added");
         found.push(finding.advise("add a node or a device:", "cairn device add PATH"));
     }
     // Those that wait for somebody who is away are no work of now.
@@ -66,7 +67,8 @@ fn behind(known: &Known, looks: &Looks, pool: &str, groups: &[&GroupRecord], lef
     let finding = worse_if_stopped(known, finding, groups);
     let what = "what they lack is copied";
     let work = Work::copies(WorkKind::Copy, "", what, left, looks);
-    finding.risking(losses::of_groups(known, groups)).doing(work)
+    let finding = risking(known, finding, groups).doing(work);
+    finding.advise("nothing to do: they catch up by themselves; how far they are:", WATCH)
 }
 
 fn words_and(names: &[String]) -> String {
@@ -74,6 +76,12 @@ fn words_and(names: &[String]) -> String {
         [.., last] if names.len() <= 3 => format!("{} and {last}", names[..names.len() - 1].join(", ")),
         _ => words::named(names),
     }
+}
+
+/// With what one more loss of these groups would do, and what of them is out of service.
+fn risking(known: &Known, finding: Finding, groups: &[&GroupRecord]) -> Finding {
+    let stopped: Vec<&GroupRecord> = groups.iter().copied().filter(|group| known.is_stopped(group)).collect();
+    finding.risking(losses::of_groups(known, groups)).with(Loss::stopped(known, &stopped)).or_no_risk()
 }
 
 fn worse_if_stopped(known: &Known, finding: Finding, groups: &[&GroupRecord]) -> Finding {

@@ -30,7 +30,19 @@ pub enum Harm {
     LacksCopy,
     /// They have a copy less, and no device has room for another one.
     StaysShort,
+    /// They are out of service as it is.
+    AreStopped,
+    /// What these words say.
+    Told(&'static str),
+    /// Nothing.
+    Nothing,
 }
+
+/// At risk while nobody may move or give up anything.
+pub(super) const UNMENDED: &str =
+    "one more loss is not made good meanwhile: nobody is given up, and nothing is copied elsewhere";
+/// At risk on a device of which only its node is asked.
+pub(super) const UNPLACED: &str = "volumes that lie there: the cluster map, which names them, does not answer";
 
 /// What the loss of any of these would do, or what a full device does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +58,18 @@ pub struct Loss {
 }
 
 impl Loss {
+    /// Of no volumes that are named.
+    pub fn plain(harm: Harm) -> Self {
+        Self { harm, of: Vec::new(), groups: 0, volumes: Vec::new() }
+    }
+
+    /// Volumes that these groups put out of service.
+    pub(super) fn stopped(known: &Known, groups: &[&GroupRecord]) -> Option<Self> {
+        let ids: BTreeSet<GroupId> = groups.iter().map(|group| group.id).collect();
+        let volumes = known.volumes_in(&ids);
+        (!volumes.is_empty()).then(|| Self { harm: Harm::AreStopped, of: Vec::new(), groups: ids.len(), volumes })
+    }
+
     /// "one more loss of node-1 or node-3 stops 3 volumes (a, b, c)"
     pub fn text(&self) -> String {
         let (of, volumes) = (self.of.join(" or "), words::volumes(&self.volumes));
@@ -58,6 +82,9 @@ impl Loss {
             Harm::WillRefuseNew => format!("when it is full, new blocks of {volumes} are refused"),
             Harm::Waits => format!("writes of {volumes} wait for it while it is slow"),
             Harm::LacksCopy => format!("what is damaged there, of {volumes}, has a copy less"),
+            Harm::AreStopped => format!("out of service: {volumes}"),
+            Harm::Told(words) => words.to_owned(),
+            Harm::Nothing => "no volume: because of this, one more loss stops nothing and loses nothing".to_owned(),
             Harm::StaysShort => {
                 format!("one more loss of {of} leaves {volumes} a copy short: no device has room for what was there")
             }

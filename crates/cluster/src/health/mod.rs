@@ -12,7 +12,9 @@
 //! what no record holds comes from [`Looks`]: since when somebody is away, how fast copies are made (two looks at what is left),
 //! and how exactly the devices of the caller are, which the map knows to a 64th.
 //!
-//! No end is promised that is not known: a rate that nobody has seen is "unknown yet".
+//! What is not as it should be says all five: cause, what is at risk (or that nothing is), what is being done (or that nothing is, and
+//! why), when that ends, and what to run, be it only to watch ([`Finding::lacks`]). No time is promised that is not known: where nobody
+//! has seen a rate yet, what ends it is said, and no time.
 
 mod devices;
 mod groups;
@@ -59,9 +61,12 @@ pub struct Finding {
     pub doing: Option<Work>,
     /// What to do; with a command it leads up to that.
     pub advice: String,
-    /// The command to run; empty: none helps.
+    /// The command to run, if only to see how it goes on; empty of what is as it is meant to be.
     pub command: String,
 }
+
+/// The command where nothing is to be done: it shows how it goes on.
+pub const WATCH: &str = "cairn status --watch";
 
 impl Finding {
     /// Something that is the matter.
@@ -95,6 +100,43 @@ impl Finding {
         Self { severity, at_risk, ..self }
     }
 
+    /// The same; nothing can be done but wait, until this has happened.
+    #[must_use]
+    pub fn waits(self, subject: &str, text: impl Into<String>, until: impl Into<String>) -> Self {
+        self.doing(Work::plain(WorkKind::Wait, subject, text, End::When(until.into())))
+    }
+
+    /// The same, with something at risk, or out of service, that makes it no worse.
+    #[must_use]
+    pub fn with(mut self, loss: impl Into<Option<Loss>>) -> Self {
+        self.at_risk.extend(loss.into());
+        self
+    }
+
+    /// The same; where nothing is at risk, that is said.
+    #[must_use]
+    pub fn or_no_risk(self) -> Self {
+        if self.at_risk.is_empty() { self.with(Loss::plain(Harm::Nothing)) } else { self }
+    }
+
+    /// What it leaves open, of what each must say that is not as it should be.
+    pub fn lacks(&self) -> Vec<&'static str> {
+        let (text, ends) = match &self.doing {
+            Some(Work { text, end: End::When(until), .. }) => (&text[..], &until[..]),
+            Some(Work { text, end: End::AtNs(_), .. }) => (&text[..], "then"),
+            None => ("", ""),
+        };
+        let all = [
+            (self.cause.is_empty(), "a cause"),
+            (self.at_risk.is_empty(), "what is at risk"),
+            (text.is_empty(), "what is being done"),
+            (ends.is_empty(), "when that ends"),
+            (self.advice.is_empty() || self.command.is_empty(), "what to run"),
+        ];
+        let lacks = all.into_iter().filter(|(is_missing, _)| *is_missing && self.severity != Severity::Ok);
+        lacks.map(|(_, what)| what).collect()
+    }
+
     /// What to do, as one sentence; empty: nothing.
     pub fn remedy(&self) -> String {
         match (&self.advice[..], &self.command[..]) {
@@ -123,7 +165,10 @@ pub fn findings(known: &Known, looks: &Looks) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(why) = known.unreadable() {
         let cause = format!("nothing is moved: {why}");
-        found.push(Finding::new(Severity::Degraded, cause).advise("start a newer program on this node", ""));
+        let finding = Finding::new(Severity::Degraded, cause).with(Loss::plain(Harm::Told(losses::UNMENDED)));
+        let finding =
+            finding.waits("", "nothing: what is not understood is left as it is", "this node runs a newer program");
+        found.push(finding.advise("start a newer program on this node; which one the others run:", "cairn upgrade"));
     }
     nodes::find(known, looks, &mut found);
     releases::find(known, &mut found);

@@ -1,12 +1,19 @@
 //! Nodes: those that are away, rest, or are emptied; and whoever controls.
 
 use super::work::Left;
-use super::{End, Finding, Known, Looks, Severity, Work, WorkKind, ago, losses, node_name, words};
+use super::{End, Finding, Harm, Known, Looks, Loss, Severity, WATCH, Work, WorkKind, ago, losses, node_name, words};
 use crate::control::{DeviceStanding, GIVE_UP_AFTER, NodeStanding};
 use crate::placement::duty::{Request, Subject, foretell, hindrance};
 use crate::records::{DeviceDuty, DeviceState, GroupRecord, NodeDuty};
 use std::collections::BTreeSet;
 use types::{GroupId, NodeId, StoreId};
+
+/// What helps first where something is away.
+pub(super) const START: &str = "start it again";
+/// Starts a node.
+const RUN: &str = "cairn node run --config /etc/cairn/node.toml";
+/// Shows devices, and what is on them.
+pub(super) const LISTED: &str = "cairn device ls";
 
 pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
     if let Some(control) = &known.control
@@ -14,9 +21,10 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
         && known.standing.nodes.iter().any(|node| is_there(known, node.node))
     {
         let cause = format!("nobody carries out orders: {} did, and is away", node_name(control.node));
-        let takes_over = End::When("another node has taken over".to_owned());
-        let work = Work::plain(WorkKind::Wait, "", "another node takes over within some seconds", takes_over);
-        found.push(Finding::new(Severity::Degraded, cause).doing(work));
+        let finding = Finding::new(Severity::Degraded, cause).with(Loss::plain(Harm::Told(losses::UNMENDED)));
+        let text = "another node takes over within some seconds";
+        let finding = finding.waits("", text, "another node has taken over");
+        found.push(finding.advise("nothing to do: it is taken over by itself; see it:", WATCH));
     }
     for node in &known.standing.nodes {
         let (name, on) = (node_name(node.node), devices_of(known, node.node));
@@ -26,8 +34,7 @@ pub(super) fn find(known: &Known, looks: &Looks, found: &mut Vec<Finding>) {
         let was_here = |store: &StoreId| known.view.devices.get(store).is_none_or(|d| d.state != DeviceState::New);
         if !is_there(known, node.node) && !node.devices.iter().any(was_here) {
             let finding = Finding::new(Severity::Ok, format!("{name} has joined and was not started yet"));
-            let command = "cairn node run --config /etc/cairn/node.toml";
-            found.push(finding.advise("on that machine:", command));
+            found.push(finding.advise("on that machine:", RUN));
             continue;
         }
         if !is_there(known, node.node) && on.iter().any(|device| device.duty != DeviceDuty::Out || device.groups > 0) {
@@ -93,11 +100,12 @@ pub(super) fn missing_until(
         Subject::Node(_) => format!("cairn node rm {name} --lost"),
         Subject::Device(store) => format!("cairn device rm {store} --lost"),
     };
-    let is_back = End::When(format!("{name} is back"));
     let is_out = |store: &StoreId| known.view.device_place(*store).duty == DeviceDuty::Out;
     if stores.iter().all(is_out) {
         // What is copied is told with the device.
-        return finding.advise("it is given up: it stays out when it comes back", "");
+        let finding = finding.waits(name, "what was on it is copied from others", "others have all of it");
+        return finding
+            .advise("nothing to do: it is given up, and stays out when it comes back; how it stands:", LISTED);
     }
     match foretell(&known.view, &Request::GiveUp(subject)) {
         Ok(_) => {
@@ -111,14 +119,16 @@ pub(super) fn missing_until(
                     format!("nothing is copied yet: what is away for {minutes} min is given up, and copied from others")
                 }
             };
-            let is_over = End::When(format!("{name} is back, or given up"));
-            let work = Work::plain(WorkKind::Wait, name, text, is_over);
-            finding.doing(work).advise("start it again; if it is lost for good:", removed)
+            let finding = finding.waits(name, text, format!("{name} is back, or given up"));
+            finding.advise(format!("{START}; if it is lost for good:"), removed)
         }
         Err(refusal) => {
-            let work =
-                Work::plain(WorkKind::Wait, name, format!("nothing can be copied elsewhere: {refusal}"), is_back);
-            finding.doing(work).advise("start it again", "")
+            let text = format!("nothing can be copied elsewhere: {refusal}");
+            let finding = finding.waits(name, text, format!("{name} is back"));
+            match subject {
+                Subject::Node(_) => finding.advise(format!("{START}, on that machine:"), RUN),
+                Subject::Device(store) => super::devices::replaceable(known, finding, START, store),
+            }
         }
     }
 }
@@ -133,7 +143,8 @@ pub(super) fn missing(known: &Known, cause: &str, stores: &[StoreId]) -> Finding
     };
     let severity = if stopped.is_empty() { Severity::Degraded } else { Severity::Stopped };
     let cause = if stopped.is_empty() { cause } else { format!("{cause}; {}", stopped_text(known, &stopped)) };
-    Finding::new(severity, cause).risking(losses::of_groups(known, &lacking))
+    let finding = Finding::new(severity, cause).risking(losses::of_groups(known, &lacking));
+    finding.with(Loss::stopped(known, &stopped)).or_no_risk()
 }
 
 /// "97 placement groups have 2 of 3 copies"
@@ -183,7 +194,8 @@ pub(super) fn drained(known: &Known, looks: &Looks, subject: Subject, on: &[&Dev
         Some(why) => {
             let text = format!("nothing: {why}");
             let finding = Finding::new(Severity::Degraded, format!("{name} is to be drained, and cannot be"));
-            finding.doing(Work { text, end: End::Unknown, ..work }).advise(advice, undrain)
+            let end = End::When("nothing is in the way any more, and all of it is copied".to_owned());
+            finding.or_no_risk().doing(Work { text, end, ..work }).advise(advice, undrain)
         }
     }
 }

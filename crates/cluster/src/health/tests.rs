@@ -134,8 +134,11 @@ impl Scene {
         Known::of(&Listing { revision: Revision(1), items: self.0.iter().map(item).collect() }, [])
     }
 
+    /// All that is found; each that is not as it should be says all of it.
     fn findings(&self, looks: &Looks) -> Vec<Finding> {
-        findings(&self.known(), looks)
+        let found = findings(&self.known(), looks);
+        found.iter().for_each(|one| assert_eq!(one.lacks(), [""; 0], "{one:?}"));
+        found
     }
 
     /// All that is told, one line each.
@@ -184,7 +187,7 @@ fn a_node_that_is_away_puts_what_it_shares_at_risk() {
             "  doing: nothing can be copied elsewhere: 3 copies need 3 nodes, and devices are in 2: add more, take fewer copies, \
              or a smaller failure domain",
             "  ends: when node-2 is back",
-            "  run: start it again",
+            "  run: start it again, on that machine: `cairn node run --config /etc/cairn/node.toml`",
             "Ok: volume b is served by node-3 and not by its home node-2: each command may cost a hop",
             "  doing: it stays there while node-2 is away",
             "  ends: when node-2 is back",
@@ -235,7 +238,8 @@ fn two_that_are_away_stop_what_has_too_few_copies_and_others_are_not_told_as_sto
     );
     assert_eq!((told.len(), told[0].severity, told[1].severity), (2, Severity::Stopped, Severity::Stopped));
     // Node 3 left when two were left: it still holds all of it.
-    assert!(told[0].at_risk.is_empty(), "{:?}", told[0].at_risk);
+    let risks: Vec<String> = told[0].at_risk.iter().map(Loss::text).collect();
+    assert_eq!(risks, ["out of service: 3 volumes (a, b, c)"]);
     let doing = told[0].doing.as_ref().expect("something is done");
     assert!(doing.text.starts_with("nothing can be copied elsewhere: "), "{}", doing.text);
 }
@@ -294,9 +298,11 @@ fn who_catches_up_is_named_with_what_is_left_and_no_end_is_promised_that_nobody_
             "  risk: one more loss of node-1 or node-3 stops 3 volumes (a, b, c)".to_owned(),
             format!("  doing: what they lack is copied: 12 placement groups left, about 120 MiB, {speed}"),
             format!("  ends: {ends}"),
+            "  run: nothing to do: they catch up by themselves; how far they are: `cairn status --watch`".to_owned(),
         ]
     };
-    assert_eq!(scene.told(&looks()), said("how fast is not known yet", "unknown yet"));
+    let unknown = "when all of it is copied: in how long is told when the first of it is";
+    assert_eq!(scene.told(&looks()), said("how fast is not known yet", unknown));
     let looks = Looks { rate: Some(Rate { copies: 0.5, bytes: 5 * MIB }), ..looks() };
     assert_eq!(scene.told(&looks), said("5 MiB a second", "in about 24 s"));
 }
@@ -350,8 +356,9 @@ fn a_drain_says_what_is_left_then_what_to_run_and_why_it_is_stuck() {
     let told = stuck.told(&looks);
     let at = told.iter().position(|line| line.contains("node-4 is to be")).expect("it is told");
     assert_eq!(told[at], "Degraded: node-4 is to be drained, and cannot be");
-    assert!(told[at + 1].starts_with("  doing: nothing: pool fast: 3 copies need 3 nodes, and devices are in 2"));
-    assert_eq!(told[at + 2], "  ends: unknown yet");
+    assert_eq!(told[at + 1], "  risk: no volume: because of this, one more loss stops nothing and loses nothing");
+    assert!(told[at + 2].starts_with("  doing: nothing: pool fast: 3 copies need 3 nodes, and devices are in 2"));
+    assert_eq!(told[at + 3], "  ends: when nothing is in the way any more, and all of it is copied");
     scene.change_groups(|group| {
         let members: Vec<StoreId> = (1..=3).map(StoreId).collect();
         GroupRecord { in_sync: members.clone(), primary: members[0], members, ..group }
@@ -406,7 +413,10 @@ fn a_device_that_failed_stops_only_what_has_no_other_copy() {
         &[
             "Stopped: device /dev/nvme0n1 of node-2 has failed: a flush failed; 4 of them have too few to serve \
              (3 volumes (a, b, c))",
-            "  run: put the device right and start the node again",
+            "  risk: out of service: 3 volumes (a, b, c)",
+            "  doing: nothing: nobody reads or writes there any more",
+            "  ends: when it is put right and its node started again, or another device has taken its place",
+            "  run: put the device right and start the node again; how it stands: `cairn device ls`",
         ],
     );
 }
@@ -426,6 +436,8 @@ fn slow_and_full_devices_are_told_by_what_nodes_say_or_by_a_closer_look() {
         &[
             "AtRisk: device /dev/nvme0n1 of node-3 is 90 % full, new blocks are refused",
             "  risk: new blocks of 2 volumes (a, c) are refused; what is written already can be written over",
+            "  doing: what is discarded or deleted there is cleaned, and its space used again",
+            "  ends: when less than 75 % of it is used",
             "  run: b lies in the trash, and still takes space: `cairn trash empty`",
             "Degraded: device /dev/nvme0n1 of node-1 is slow (an append took 3.0 s)",
             "  risk: writes of 2 volumes (a, c) wait for it while it is slow",
@@ -438,6 +450,8 @@ fn slow_and_full_devices_are_told_by_what_nodes_say_or_by_a_closer_look() {
             ),
             "Degraded: device /dev/nvme0n1 of node-1 is 76 % full",
             "  risk: when it is full, new blocks of 2 volumes (a, c) are refused",
+            "  doing: what is discarded or deleted there is cleaned, and its space used again",
+            "  ends: when less than 75 % of it is used",
             "  run: b lies in the trash, and still takes space: `cairn trash empty`",
         ],
     );
@@ -509,7 +523,10 @@ fn volumes_say_what_keeps_them_from_being_used() {
         &looks(),
         &[
             "Stopped: volume c: its layer 3 is not in the map, so nobody can serve it",
-            "  run: delete nothing, and put a map back that has it: the blocks are on the devices",
+            "  risk: out of service: volume c",
+            "  doing: nothing: no map that lacks it is believed",
+            "  ends: when a map has it",
+            "  run: delete nothing, and put a map back that has it: the blocks are on the devices; how: `cairn map --help`",
             "Ok: volume b is locked: nobody can use it",
             "  run: `cairn volume unlock b`",
             "Ok: volume a is served by node-3 and not by its home node-1: each command may cost a hop",
@@ -552,11 +569,12 @@ fn moves_for_balance_are_no_fault_and_records_that_cannot_be_read_are() {
     scene.put(&WantedRecord { group: group.id, members: vec![group.members[0], group.members[1], absent] });
     let told = scene.told(&looks());
     assert_eq!(told[0], "Ok: placement groups move to other devices");
-    assert_eq!(told[2], "  ends: unknown yet");
+    assert_eq!(told[2], "  ends: when all of it is copied: in how long is told when the first of it is");
     scene.0.insert("groups/00000001".to_owned(), br#"{"schema":99}"#.to_vec());
     let told = scene.told(&looks());
     assert!(told[0].starts_with("Degraded: nothing is moved: "), "{told:#?}");
-    assert_eq!(told[1], "  run: start a newer program on this node");
+    assert!(told[1].starts_with("  risk: one more loss is not made good meanwhile"), "{told:#?}");
+    assert_eq!(told[4], "  run: start a newer program on this node; which one the others run: `cairn upgrade`");
 }
 
 // ---- releases ----------------------------------------------------------------------------------------------------------
@@ -577,7 +595,7 @@ fn what_nodes_run_is_told_while_it_differs_and_until_it_is_finished() {
     };
     (1..=3).for_each(|node| runs(&mut scene, node, 1));
     let told = |scene: &Scene| -> Vec<String> {
-        let found = findings(&scene.known(), &looks());
+        let found = scene.findings(&looks());
         found.iter().map(|finding| format!("{}: {}", finding.cause, finding.remedy())).collect()
     };
     assert_eq!(told(&scene), [""; 0]);
@@ -590,4 +608,29 @@ fn what_nodes_run_is_told_while_it_differs_and_until_it_is_finished() {
     assert_eq!(told(&scene), [unfinished]);
     scene.put(&ClusterRecord { id, cluster_version: 2, finished: None, created_at_ns: 1, replicas: None });
     assert_eq!(told(&scene), [""; 0]);
+}
+
+#[test]
+fn what_fails_by_itself_is_explained_without_a_map_too() {
+    for look in [
+        DeviceLook { trouble: Some(DeviceTrouble::Failed("a flush failed".to_owned())), ..DeviceLook::default() },
+        DeviceLook { trouble: Some(DeviceTrouble::Slow("an append took 3.0 s".to_owned())), ..DeviceLook::default() },
+        DeviceLook { used_percent: 76, ..DeviceLook::default() },
+        DeviceLook { used_percent: 95, ..DeviceLook::default() },
+    ] {
+        let found = of_device("/dev/nvme0n1", &look, &Trash::new());
+        assert_eq!((found.len(), found[0].lacks()), (1, Vec::new()), "{found:?}");
+    }
+}
+
+#[test]
+fn of_what_lies_nowhere_it_is_said_that_nothing_is_at_risk() {
+    let mut scene = Scene::of(3, 3, 2);
+    (1..=3).for_each(|id| drop(scene.0.remove(&format!("volumes/{id:016x}"))));
+    scene.used(1, 800 * MIB, None);
+    scene.away(2);
+    let found = scene.findings(&looks());
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|one| one.at_risk.iter().map(|loss| loss.harm).eq([Harm::Nothing])), "{found:?}");
+    assert!(found.iter().all(|one| one.severity == Severity::Degraded), "{found:?}");
 }

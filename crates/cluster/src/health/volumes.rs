@@ -1,6 +1,6 @@
 //! Volumes: those that nobody can serve, that are locked, or that are served away from home.
 
-use super::{End, Finding, Known, Severity, Work, WorkKind, node_name, nodes, words};
+use super::{End, Finding, Harm, Known, Loss, Severity, WATCH, Work, WorkKind, node_name, nodes, words};
 use crate::records::{VolumeRecord, VolumeState};
 use std::collections::BTreeMap;
 use types::NodeId;
@@ -11,19 +11,20 @@ pub(super) fn find(known: &Known, found: &mut Vec<Finding>) {
         let gone = volume.layers.iter().find(|layer| !known.layers.contains(layer));
         if let Some(layer) = gone {
             let cause = format!("volume {}: its layer {layer} is not in the map, so nobody can serve it", volume.name);
-            let finding = Finding::new(Severity::Stopped, cause);
-            found.push(
-                finding.advise("delete nothing, and put a map back that has it: the blocks are on the devices", ""),
-            );
+            let finding = Finding::new(Severity::Stopped, cause).with(out_of_service(vec![volume.name.clone()]));
+            let finding = finding.waits("", "nothing: no map that lacks it is believed", "a map has it");
+            let advice = "delete nothing, and put a map back that has it: the blocks are on the devices; how:";
+            found.push(finding.advise(advice, "cairn map --help"));
         }
     }
     let headless = by_node(online().filter(|volume| is_headless(known, volume)), |volume| volume.head);
     for (head, names) in headless {
         let (head, is) = (node_name(head), if names.len() == 1 { "has" } else { "have" });
         let cause = format!("{} {is} nobody who serves: {head} did, and is away", words::volumes(&names));
-        let end = End::When("a node has taken over".to_owned());
         let text = "another node that has its key, if it is encrypted, takes over within some seconds";
-        found.push(Finding::new(Severity::Stopped, cause).doing(Work::plain(WorkKind::Wait, "", text, end)));
+        let finding = Finding::new(Severity::Stopped, cause).with(out_of_service(names));
+        let advice = format!("nothing to do unless it stays so; then start {head} again, or see who has the key:");
+        found.push(finding.waits("", text, "a node has taken over").advise(advice, WATCH));
     }
     for volume in online().filter(|volume| is_locked(known, volume)) {
         let finding = Finding::new(Severity::Ok, format!("volume {} is locked: nobody can use it", volume.name));
@@ -34,6 +35,10 @@ pub(super) fn find(known: &Known, found: &mut Vec<Finding>) {
     for volume in strays.filter(|volume| !is_headless(known, volume)) {
         found.push(stray(known, volume));
     }
+}
+
+fn out_of_service(volumes: Vec<String>) -> Loss {
+    Loss { volumes, ..Loss::plain(Harm::AreStopped) }
 }
 
 fn by_node<'a>(

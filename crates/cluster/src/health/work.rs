@@ -74,8 +74,6 @@ impl WorkKind {
 /// When something ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// That cannot be told yet.
-    Unknown,
     /// About then, ns since 1970.
     AtNs(u64),
     /// When this has happened, or somebody has done it.
@@ -86,7 +84,6 @@ impl End {
     /// In words.
     pub fn text(&self, now_ns: u64) -> String {
         match self {
-            Self::Unknown => "unknown yet".to_owned(),
             Self::AtNs(at) => format!("in about {}", words::ago(now_ns, *at)),
             Self::When(what) => format!("when {what}"),
         }
@@ -137,7 +134,7 @@ impl Work {
                 let seconds = left.all.max(left.groups) as f64 / rate.copies;
                 End::AtNs(looks.now_ns.saturating_add((seconds * 1e9) as u64))
             }
-            None => End::Unknown,
+            None => End::When("all of it is copied: in how long is told when the first of it is".to_owned()),
         };
         let (groups, bytes) = (words::groups(left.groups), words::size(left.bytes));
         let text = format!("{what}: {groups} left, about {bytes}, {speed}");
@@ -167,13 +164,16 @@ mod tests {
     }
 
     #[test]
-    fn no_end_is_promised_without_a_rate() {
+    fn no_time_is_promised_without_a_rate() {
         let left = Left { groups: 4, bytes: 400 << 20, all: 8 };
         let looks = Looks { now_ns: 1_000_000_000, ..Looks::default() };
         let work = Work::copies(WorkKind::Drain, "node-3", "what is on it is copied elsewhere", left, &looks);
         let text =
             "what is on it is copied elsewhere: 4 placement groups left, about 400 MiB, how fast is not known yet";
-        assert_eq!((&work.text[..], work.end.text(looks.now_ns)), (text, "unknown yet".to_owned()));
+        assert_eq!(
+            (&work.text[..], work.end.text(looks.now_ns)),
+            (text, "when all of it is copied: in how long is told when the first of it is".to_owned())
+        );
         let looks = Looks { rate: Some(Rate { copies: 0.1, bytes: 5 << 20 }), ..looks };
         let work = Work::copies(WorkKind::Drain, "node-3", "what is on it is copied elsewhere", left, &looks);
         let text = "what is on it is copied elsewhere: 4 placement groups left, about 400 MiB, 10 MiB a second";

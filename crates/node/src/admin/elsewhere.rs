@@ -33,6 +33,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Extensions, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use cluster::health::{self, Harm, Loss};
 use runtime::channel::CrossSender;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -370,9 +371,7 @@ async fn put_together(admin: &Arc<Admin>, peers: &[PeerNode], request: Request, 
                     match part {
                         Some(part) => add_status(&mut status, part),
                         None => {
-                            let cause = format!("node-{node} does not say how it is: its devices are missing here");
-                            let advice = "it may be starting: see whether it is up, and start it if it is not:";
-                            add_cause(&mut status, cause, (advice, "cairn node ls"));
+                            add_cause(&mut status, &silent(node));
                         }
                     }
                 }
@@ -472,6 +471,15 @@ async fn parts_of<T: DeserializeOwned + Send + 'static>(
         parts.push((node, part.await.ok().flatten()));
     }
     parts
+}
+
+/// A node that has a session and does not say how it is.
+fn silent(node: NodeId) -> health::Finding {
+    let cause = format!("node-{node} does not say how it is: its devices are missing here");
+    let risk = "what only that node knows of itself: how its devices are, and which of its groups serve";
+    let finding = health::Finding::new(health::Severity::Degraded, cause).with(Loss::plain(Harm::Told(risk)));
+    let finding = finding.waits("", "it is asked anew with each look", "it answers, or is told as away");
+    finding.advise("it may be starting: see whether it is up, and start it if it is not:", "cairn node ls")
 }
 
 /// Another node's part of the status: what it alone knows, for what the map says is told here.

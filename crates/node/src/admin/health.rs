@@ -148,7 +148,7 @@ pub(super) fn finding(found: &health::Finding, now_ns: u64) -> Finding {
     }
 }
 
-fn at_risk(loss: &Loss) -> AtRisk {
+pub(super) fn at_risk(loss: &Loss) -> AtRisk {
     AtRisk {
         text: loss.text(),
         loses_data: loss.harm == Harm::LosesData,
@@ -161,7 +161,7 @@ fn at_risk(loss: &Loss) -> AtRisk {
 fn doing(work: &Work, command: &str, now_ns: u64) -> Doing {
     let ends_at = match work.end {
         health::End::AtNs(at) => Some(utc_of_ns(at)),
-        health::End::Unknown | health::End::When(_) => None,
+        health::End::When(_) => None,
     };
     Doing {
         kind: work.kind.name().to_owned(),

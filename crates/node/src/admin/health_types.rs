@@ -25,16 +25,17 @@ pub struct Finding {
     /// What is the matter.
     #[schema(example = "node-2 has not been heard of for 40 s: 100 placement groups have 2 of 3 copies")]
     pub cause: String,
-    /// What one more loss would do because of it, the worst first.
+    /// What one more loss would do because of it, or what is out of service, the worst first; of what is not `ok` never empty: where
+    /// nothing is at risk, that is said.
     #[serde(default)]
     pub at_risk: Vec<AtRisk>,
-    /// What is being done about it.
+    /// What is being done about it, or that nothing is and why; of what is not `ok` never missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doing: Option<Doing>,
-    /// What to do; with a command it leads up to that.
+    /// What to do, or that nothing is to be done; it leads up to the command.
     #[schema(example = "start it again; if it is lost for good:")]
     pub advice: String,
-    /// The command to run; empty: none helps.
+    /// The command to run, if only to see how it goes on; empty only of what is `ok`.
     #[schema(example = "cairn node rm node-2 --lost")]
     pub command: String,
 }

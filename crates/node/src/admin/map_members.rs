@@ -1,9 +1,10 @@
 //! What status says when the store that holds the map has lost a member, and goes on with the others; and when it does not answer.
 
-use super::health_types::{AtRisk, Finding, Severity};
+use super::health_types::{AtRisk, Doing, Finding, Severity};
 use super::types::{Health, Status};
 use crate::control::ControlError;
 use cluster::Members;
+use cluster::health::WorkKind;
 
 /// Adds what there is to say, if anything.
 pub(super) fn tell(status: &mut Status, members: &Members) {
@@ -19,6 +20,7 @@ fn add(status: &mut Status, finding: Finding) {
     status.health = status.health.max(Health::Degraded);
     status.reasons.push(format!("{}: {} `{}`", finding.cause, finding.advice, finding.command));
     status.at_risk.extend(finding.at_risk.iter().cloned());
+    status.doing.extend(finding.doing.clone());
     // Of what is as urgent it comes first: the rest waits for it.
     status.findings.insert(0, finding);
     status.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -34,9 +36,24 @@ fn of_silence(error: &ControlError) -> Finding {
             "the cluster map does not answer ({error}): I/O goes on where no copy is gone, the rest waits; nothing is moved"
         ),
         at_risk: vec![risk],
-        doing: None,
+        doing: Some(waits("nothing is moved and nobody given up; it is asked again and again", "it answers")),
         advice: "look whether etcd is up where node.toml says it is; nodes find it again by themselves".to_owned(),
         command: "cairn status --watch".to_owned(),
+    }
+}
+
+/// Nothing can be done but wait, until this has happened.
+fn waits(text: &str, until: &str) -> Doing {
+    Doing {
+        kind: WorkKind::Wait.name().to_owned(),
+        subject: String::new(),
+        text: text.to_owned(),
+        groups_left: 0,
+        bytes_left: 0,
+        bytes_per_second: None,
+        ends: format!("when {until}"),
+        ends_at: None,
+        command: String::new(),
     }
 }
 
@@ -69,7 +86,7 @@ fn of(members: &Members) -> Option<Finding> {
         severity: if spare == 0 { Severity::AtRisk } else { Severity::Degraded },
         cause,
         at_risk: vec![risk],
-        doing: None,
+        doing: Some(waits("nothing by itself: the other members go on, and all I/O", "that member answers again")),
         advice: advice.to_owned(),
         command: format!("etcdctl --endpoints={lost} endpoint health"),
     })
@@ -91,6 +108,7 @@ mod tests {
         assert_eq!(finding.severity, Severity::AtRisk);
         assert!(finding.at_risk[0].text.starts_with("one more loss of any node stops "), "{:?}", finding.at_risk);
         assert!(finding.advice.contains("etcd") && !finding.command.is_empty());
+        assert!(finding.doing.is_some_and(|doing| !doing.text.is_empty() && doing.ends == "when it answers"));
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod listener;
 mod map_members;
 mod moves;
 mod observe;
+mod own;
 pub mod pool_types;
 mod pools;
 mod server;

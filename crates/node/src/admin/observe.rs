@@ -13,7 +13,6 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use cluster::health::Severity;
 use volume::latency::{Class, ClassTotals, Stage};
 use volume::{PoolInfo, VolumeInfo};
 
@@ -116,12 +115,12 @@ async fn explained(
     }
 }
 
-/// Something that makes the cluster less than healthy, and what is to be done about it.
-pub(super) fn add_cause(status: &mut Status, cause: String, (advice, command): (&str, &str)) {
+/// Something that makes the cluster less than healthy.
+pub(super) fn add_cause(status: &mut Status, found: &cluster::health::Finding) {
+    assert_eq!(found.lacks(), [""; 0], "each finding is explained");
     status.health = status.health.max(Health::Degraded);
-    status.reasons.push(cause.clone());
-    let found = cluster::health::Finding::new(Severity::Degraded, cause).advise(advice, command);
-    status.findings.push(finding(&found, now_ns()));
+    status.reasons.push(found.cause.clone());
+    status.findings.push(finding(found, now_ns()));
 }
 
 /// Whether this process answers and its control core does: if not, it is to be started anew.

@@ -1,14 +1,15 @@
 //! What is inside, as the API shows it.
 
 use super::duty_types::Duty;
-use super::health::{finding, health_of, is_of_failed, look_of, now_ns, reason};
+use super::health::{at_risk as at_risk_of, finding, health_of, look_of, now_ns, reason};
+use super::own;
 use super::pool_types::Placement;
 use super::pools::details;
 use super::types::{Capacity, Device, Health, Limits, Node, NodeState, Status, TrashedVolume, Usage, Volume};
 use crate::control::ClusterStatus;
 use crate::log::utc_of_ns;
 use crate::node_name::NodeName;
-use cluster::health;
+use cluster::health::{self, Harm};
 use std::collections::BTreeMap;
 use std::iter;
 use std::net::SocketAddr;
@@ -40,15 +41,6 @@ pub struct Addresses {
     /// Whether every NVMe host may use a volume of which nobody has said which may.
     pub any_host: bool,
 }
-
-/// Shows what becomes of a thing.
-const WATCH: &str = "cairn status --watch";
-/// What is to be done about damage of which there is another copy.
-const COMPARE: &str = "what is missing is copied from others; nothing is lost if all copies agree:";
-/// And where it has no room for that: what is damaged is kept until all is there.
-const REPLACE: &str = "too full for what it lacks to be copied to it, so it stays damaged until it is made anew, from a device that holds nothing:";
-/// Damaged places of a device that stand among the reasons; `damaged` of the device lists more.
-const DAMAGED_NAMED_MAX: usize = 3;
 
 impl Addresses {
     /// The nodes, as they are named and reached.
@@ -147,7 +139,7 @@ pub(crate) fn status(
 ) -> Status {
     let node = &status.node;
     let found = found.unwrap_or_else(|| Found { findings: of_devices(node), ..Found::default() });
-    let mut findings = own(node, pools, &found);
+    let mut findings = own::findings(node, pools, &found);
     findings.extend(found.findings);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let worst = findings.first().map_or(Health::Healthy, |finding| health_of(finding.severity));
@@ -155,8 +147,9 @@ pub(crate) fn status(
     let faults = findings.iter().filter(|finding| finding.severity != health::Severity::Ok);
     let reasons = faults.map(reason).collect();
     let now_ns = now_ns();
+    let risks = findings.iter().flat_map(|finding| &finding.at_risk);
+    let mut at_risk: Vec<_> = risks.filter(|loss| loss.harm != Harm::Nothing).map(at_risk_of).collect();
     let findings: Vec<_> = findings.iter().map(|found| finding(found, now_ns)).collect();
-    let mut at_risk: Vec<_> = findings.iter().flat_map(|finding| finding.at_risk.clone()).collect();
     at_risk.sort_by_key(|risk| std::cmp::Reverse((risk.loses_data, risk.volumes.len())));
     at_risk.dedup();
     Status {
@@ -181,85 +174,6 @@ pub(crate) fn status(
         doing: findings.iter().filter_map(|finding| finding.doing.clone()).collect(),
         findings,
     }
-}
-
-/// What the nodes of this process know and no record of the map says.
-fn own(node: &NodeStatus, pools: &[PoolInfo], of_map: &Found) -> Vec<health::Finding> {
-    use health::{Finding, Severity};
-    // Nothing is known of pools while the map does not answer.
-    let has_others = pools.is_empty() || pools.iter().any(|pool| pool.record.replicas > 1);
-    let at_risk = |device: &DeviceStatus| -> Vec<_> {
-        of_map.damage.get(&device.store).filter(|_| has_others).cloned().into_iter().collect()
-    };
-    let said = node.reasons.iter().filter(|reason| !is_of_failed(reason, node));
-    let see = |reason: &String| {
-        let device = node.devices.iter().find(|device| reason.starts_with(&format!("{}: ", device.path.display())));
-        let finding =
-            Finding { at_risk: device.map(at_risk).unwrap_or_default(), ..Finding::new(Severity::Degraded, reason) };
-        finding.advise("if it stays, see this node's log:", WATCH)
-    };
-    let mut found: Vec<Finding> = said.map(see).collect();
-    for device in node.devices.iter().filter(|device| device.damage > 0) {
-        let alone = if has_others { "" } else { " and there is no other copy" };
-        let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
-        let finding = Finding { at_risk: at_risk(device), ..Finding::new(Severity::Stopped, cause) };
-        let mut advice: Vec<&str> = device.damaged.iter().take(DAMAGED_NAMED_MAX).map(String::as_str).collect();
-        let (what, command) = match (has_others, device.fill() == volume::Fill::Full) {
-            (true, false) => (COMPARE, "cairn check".to_owned()),
-            (true, true) => (REPLACE, format!("cairn device replace {} PATH", device.store)),
-            (false, _) => ("what lies there is lost, unless there is a backup of it:", "cairn volume ls".to_owned()),
-        };
-        advice.push(what);
-        found.push(finding.advise(advice.join("; "), command));
-    }
-    found.extend(node.relocations.iter().map(|(name, relocation)| relocating(name, relocation)));
-    if node.groups_serving < node.groups_total {
-        let silent = node.groups_total - node.groups_serving;
-        found.push(not_serving(silent, node.groups_total, silent <= of_map.orders));
-    }
-    found
-}
-
-/// A volume that moves to other groups; when that ends follows from how fast it went so far.
-fn relocating(name: &str, relocation: &volume::Relocation) -> health::Finding {
-    use health::{End, Finding, Severity, Work, WorkKind};
-    let left = relocation.total_bytes.saturating_sub(relocation.copied_bytes);
-    let now_ns = now_ns();
-    let passed_ns = now_ns.saturating_sub(relocation.began_at_ns);
-    let end = match relocation.copied_bytes {
-        0 => End::Unknown,
-        copied => {
-            let left_ns = u128::from(passed_ns) * u128::from(left) / u128::from(copied);
-            End::AtNs(now_ns.saturating_add(u64::try_from(left_ns).unwrap_or(u64::MAX)))
-        }
-    };
-    let work = Work::plain(WorkKind::Copy, name, "what it holds is copied, and hosts use it meanwhile", end);
-    let finding = Finding::new(Severity::Ok, format!("volume {name} is being moved, to lie {}", relocation.to));
-    let advice = "to have it stay where it is:";
-    finding.doing(Work { bytes_left: left, ..work }).advise(advice, format!("cairn volume move {name} --give-up"))
-}
-
-/// Groups that serve nobody just now. Each that moves `by_order` does so for some 100 ms, twice; one that stays so is told by
-/// those who wait for it.
-fn not_serving(silent: usize, of: usize, by_order: bool) -> health::Finding {
-    use health::{End, Finding, Severity, Work, WorkKind};
-    let (severity, what, doing, end) = match by_order {
-        true => (
-            Severity::Degraded,
-            "change hands, and serve again in a moment",
-            "the lead goes to another copy: commands wait, and nothing is at risk",
-            "the last of them is led again",
-        ),
-        false => (
-            Severity::Stopped,
-            "do not serve",
-            "commands wait: one of the copies takes the lead by itself as soon as enough of them are there",
-            "enough copies are there",
-        ),
-    };
-    let work = Work::plain(WorkKind::Wait, "", doing, End::When(end.to_owned()));
-    let finding = Finding::new(severity, format!("{silent} of {of} placement groups {what}"));
-    finding.doing(Work { groups_left: silent, ..work }).advise("if it stays so, see who is away:", WATCH)
 }
 
 /// How the devices of this process are, each by itself.
@@ -399,10 +313,14 @@ mod tests {
         for orders in [2, 1] {
             let findings = status(&sick, &[], &[], Some(Found { orders, ..Found::default() })).findings;
             assert_eq!(findings.len(), 2);
-            assert!(findings.iter().all(|one| !one.advice.is_empty() && one.command == WATCH), "{findings:?}");
+            assert!(findings.iter().all(|one| !one.advice.is_empty() && one.command == health::WATCH), "{findings:?}");
             let doing: Vec<_> = findings.iter().filter_map(|one| one.doing.as_ref()).collect();
-            assert!(matches!(doing[..], [one] if one.groups_left == 2 && !one.text.is_empty()), "{doing:?}");
-            assert!(doing[0].ends.starts_with("when ") && doing[0].command == WATCH, "{doing:?}");
+            let groups_left: usize = doing.iter().map(|one| one.groups_left).sum();
+            assert_eq!((doing.len(), groups_left), (2, 2), "{doing:?}");
+            let is_told = |one: &&super::super::health_types::Doing| {
+                !one.text.is_empty() && one.ends.starts_with("when ") && one.command == health::WATCH
+            };
+            assert!(doing.iter().all(|one| is_told(one)), "{doing:?}");
         }
     }
 

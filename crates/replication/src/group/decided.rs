@@ -225,11 +225,9 @@ impl Group {
             Committed::StoreStopped => return,
         }
         if self.is_leading.get() {
-            if let Some((_, began)) = self.timed_through(through)
-                && let Some(outside) = shard.outside()
-            {
+            if let Some((_, began)) = self.timed_through(through) {
                 let at = now();
-                outside.pace().committed_after(at.since(began), at);
+                shard.pace().committed_after(at.since(began), at);
             }
             loop {
                 let popped = self.window.borrow_mut().pop_committed(through);
@@ -313,6 +311,7 @@ impl Group {
 
     /// From now on this member gives out places.
     fn begin_reign(&self, shard: &GroupShard, last: Seq) {
+        self.is_slow_here.set(false);
         let committed = shard.store().committed_through(self.id);
         self.window.borrow_mut().begin(committed, last);
         self.recent.borrow_mut().clear();

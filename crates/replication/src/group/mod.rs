@@ -93,6 +93,8 @@ pub struct Group {
     leads: Cell<bool>,
     /// Of a primary that gives out places.
     is_leading: Cell<bool>,
+    /// It was led here last until the device was slow.
+    is_slow_here: Cell<bool>,
     window: RefCell<Window>,
     /// A write of a client, one at a time, whose commit is timed: it and when it was given its place.
     timed: Cell<Option<(Seq, Instant)>>,
@@ -165,6 +167,7 @@ impl Group {
             terms: RefCell::default(),
             leads: Cell::new(false),
             is_leading: Cell::new(false),
+            is_slow_here: Cell::new(false),
             window: RefCell::default(),
             timed: Cell::new(None),
             recent: RefCell::new(Recent::new(kept_bytes)),

@@ -8,6 +8,7 @@ use crate::protocol::{Claim, Entered, NotTaken, VolumeReign, may_answer, raise_i
 use crate::shard::GroupShard;
 use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use store::format::LayerRecord;
@@ -165,6 +166,21 @@ impl Group {
             _ => self.has_lease().then_some(Ok(())),
         };
         self.room.until(leased).await
+    }
+
+    /// The group was given up because the device is slow, and may never answer: who waits for a read of it asks elsewhere.
+    pub(crate) fn reads_elsewhere(&self) {
+        self.is_slow_here.set(true);
+        runtime::wake_all_tasks();
+    }
+
+    /// What a read brings; nothing once others are to be asked for it.
+    async fn unless_elsewhere<T>(&self, mut read: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        poll_fn(|cx| match read.as_mut().poll(cx) {
+            Poll::Pending if self.is_slow_here.get() => Poll::Ready(None),
+            answer => answer.map(Some),
+        })
+        .await
     }
 
     /// Whether what the index says in this turn is what the group holds (R7).
@@ -490,7 +506,19 @@ impl Reader<'_> {
         checksums: &mut Vec<u32>,
     ) -> (Result<Content, GroupError>, IoBuf) {
         let Sought { layers, chunk, range, want } = sought;
-        let (result, buf) = self.shard.store().read_stored(layers, chunk, range, want, buf, checksums).await;
+        let reading = self.shard.pace().begin_read();
+        let mut read = pin!(self.shard.store().read_stored(layers, chunk, range, want, buf, checksums));
+        let (result, buf) = match poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
+            // No device was asked.
+            Poll::Ready(done) => done,
+            Poll::Pending => match self.group.unless_elsewhere(read).await {
+                Some(done) => {
+                    reading.came(range);
+                    done
+                }
+                None => return (Err(self.group.not_primary(&self.group.member.borrow())), IoBuf::new(range.bytes())),
+            },
+        };
         (result.map_err(|error| self.group.read_error(error)), buf)
     }
 

@@ -56,7 +56,7 @@ pub struct CoreGroups {
     pub(super) looked_at_links: Cell<Instant>,
     /// Members that are being made whole by groups of this core.
     fillings: Cell<usize>,
-    pace: Pace,
+    pace: Rc<Pace>,
     /// What other cores are asked and their lines have no room for, in order; the first of each is being sent.
     behind: Vec<Behind>,
     /// See [`messages_sent`](Self::messages_sent).
@@ -94,7 +94,7 @@ impl CoreGroups {
             known: RefCell::new(HashMap::with_hasher(FixedState::default())),
             looked_at_links: Cell::default(),
             fillings: Cell::new(0),
-            pace: Pace::default(),
+            pace: Rc::default(),
             behind,
             messages: Cell::new(0),
             messages_of_heads: Cell::new(0),
@@ -127,7 +127,7 @@ impl CoreGroups {
 
     /// Takes a shard in; its groups follow when the node [begins](super::Node::begin).
     pub fn add_shard(self: &Rc<Self>, shard: Rc<Shard>, store: StoreId, recovery: Recovery) -> Rc<GroupShard> {
-        let shard = GroupShard::new(shard, store, recovery);
+        let shard = GroupShard::with(shard, store, recovery, self.pace.clone());
         shard.set_outside(self);
         self.keep_on(crate::scrub::run(self.clone(), shard.clone()));
         self.shards.borrow_mut().push(shard.clone());
@@ -386,13 +386,13 @@ impl CoreGroups {
         stores.iter().any(|store| view.reached_map(*store).is_some_and(|at| at > since))
     }
 
-    /// How fast goes what no client waits for.
     /// Waits until so many bytes may go for which no client waits: what is copied for other reasons shares the budget of
     /// catch-up and scrub on this core.
     pub async fn background_bytes(&self, bytes: usize) {
         self.pace.wait_for(bytes).await;
     }
 
+    /// How fast goes what no client waits for.
     pub(crate) fn pace(&self) -> &Pace {
         &self.pace
     }

@@ -431,6 +431,9 @@ fn hands_over(shard: &GroupShard, group: &Group, gone: &[StoreId], slow: &[Store
     };
     if enough {
         group.with(|member| member.give_up(None));
+        if is_slow {
+            group.reads_elsewhere();
+        }
     }
     enough
 }

@@ -723,3 +723,22 @@ pub fn poisoned() -> Cluster {
     assert_eq!(cluster.record().primary, store_of(0));
     cluster
 }
+
+/// R18: a primary whose device answers no read is slow as one whose device takes no append: others lead, and who waits for a read is
+/// told to ask them.
+pub fn reads_that_a_device_does_not_answer_are_done_elsewhere() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 1, 0xa1).expect("it is up").expect("it is written");
+    cluster.world.run_for(100 * MILLISECOND);
+    let began = cluster.world.now();
+    cluster.disks[0].set_reads_hanging(true);
+    let said = cluster.read(0, 1).expect("it is up");
+    let after = cluster.world.now() - began;
+    assert!(matches!(said, Err(GroupError::NotPrimary { .. })), "{said:?}");
+    assert!(after < 5 * SECOND, "it is told after {after:?}");
+    let primary = cluster.wait_for_primary(&[1, 2], 2 * SOON);
+    assert_eq!(cluster.read(primary, 1).expect("it is up"), Ok(0xa1));
+    cluster.disks[0].set_reads_hanging(false);
+    cluster.wait_for_all(4 * SOON);
+}

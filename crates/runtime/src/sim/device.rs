@@ -103,7 +103,8 @@ impl Shared {
         };
         let transfer = if matches!(work, Work::Discard(_)) { 0 } else { len };
         let time = disk.delay_ns + latency.draw(&disk.random, transfer);
-        let hangs = disk.hanging || disk.random.chance(options.faults.hang);
+        let hangs_as_read = disk.reads_hang && matches!(work, Work::Read(..));
+        let hangs = disk.hanging || hangs_as_read || disk.random.chance(options.faults.hang);
         let place = (disk.node, disk_index);
         let operation = Operation {
             generation: 0,

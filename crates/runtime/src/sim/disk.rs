@@ -123,6 +123,8 @@ pub(super) struct Disk {
     pub(super) random: Random,
     /// Operations hang from now on, until released.
     pub(super) hanging: bool,
+    /// The same of reads.
+    pub(super) reads_hang: bool,
     /// Each operation takes so much longer.
     pub(super) delay_ns: u64,
     /// In the order of completion.
@@ -152,6 +154,7 @@ impl Disk {
             contents: Contents::new(size_bytes),
             random,
             hanging: false,
+            reads_hang: false,
             delay_ns: 0,
             unsynced: VecDeque::new(),
             unsynced_bytes: 0,

@@ -261,6 +261,14 @@ impl SimDisk {
         }
     }
 
+    /// From now on reads hang, and nothing else; `false` lets them go on.
+    pub fn set_reads_hanging(&self, hanging: bool) {
+        self.shared.storage.borrow_mut().disks[self.index as usize].reads_hang = hanging;
+        if !hanging {
+            self.shared.release_hung(self.index);
+        }
+    }
+
     /// From now on each operation takes so much longer.
     pub fn set_delay(&self, delay: Duration) {
         self.shared.storage.borrow_mut().disks[self.index as usize].delay_ns = delay.as_nanos() as u64;

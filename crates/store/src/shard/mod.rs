@@ -42,7 +42,7 @@ pub(crate) use segments::{Role, Segments};
 pub(crate) use skip::Skip;
 pub use statistics::Statistics;
 pub use trouble::{DAMAGE_LISTED_MAX, Trouble};
-pub use watchdog::{APPEND_SLOW, DEVICE_SILENT};
+pub use watchdog::{APPEND_SLOW, Asked, DEVICE_SILENT, Slow};
 pub(crate) use {
     guard::{Assertion, catch_in},
     trouble::Troubles,

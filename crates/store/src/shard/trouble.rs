@@ -1,5 +1,6 @@
 //! What a shard met that an operator must hear of, while it goes on.
 
+use super::watchdog::Slow;
 use super::{Shard, ShardCore};
 use crate::error::ReadError;
 use runtime::Instant;
@@ -7,7 +8,6 @@ use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::Duration;
 use types::{ChunkId, LayerId};
 
 /// Damaged places that are listed; of others only their number is known.
@@ -22,11 +22,8 @@ const READ_ERRORS_IN_A_ROW_MAX: u32 = 32;
 pub enum Trouble {
     /// A place that was not known to be damaged.
     Damage(ReadError),
-    /// An append takes too long.
-    Slow {
-        /// So far.
-        took: Duration,
-    },
+    /// An append or a read takes too long.
+    Slow(Slow),
     /// The store refuses new blocks from now on. Told once, by the first shard that does, until
     /// [`Store::end_refusing`](crate::Store::end_refusing).
     Full {
@@ -44,7 +41,7 @@ impl fmt::Display for Trouble {
             Self::Full { live_bytes, usable_bytes } => {
                 write!(f, "full: {live_bytes} of {usable_bytes} bytes live, new blocks are refused")
             }
-            Self::Slow { took } => write!(f, "slow: an append is under way for {:.1} s", took.as_secs_f32()),
+            Self::Slow(Slow { what, took }) => write!(f, "slow: {what} is under way for {:.1} s", took.as_secs_f32()),
         }
     }
 }
@@ -128,12 +125,12 @@ impl Shard {
         self.core.troubles.unlisted.get()
     }
 
-    /// How long an append took, if the device is slow.
-    pub fn slow(&self) -> Option<Duration> {
+    /// What took too long, if the device is slow.
+    pub fn slow(&self) -> Option<Slow> {
         self.core.watchdog.slow()
     }
 
-    /// When an append was seen last that took too long.
+    /// When an append or a read was seen last that took too long.
     pub fn slow_at(&self) -> Option<Instant> {
         self.core.watchdog.slow_at()
     }

@@ -8,12 +8,14 @@ use super::trouble::Trouble;
 use runtime::channel::WaitList;
 use runtime::{Instant, now, sleep};
 use std::cell::Cell;
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
+use types::{Mutant, mutant};
 
 /// How exactly time is told: a quarter of the shortest that is asked for.
 const TICK: Duration = Duration::from_millis(500);
-/// An append that takes longer makes the device slow.
+/// An append or a read that takes longer makes the device slow.
 pub const APPEND_SLOW: Duration = Duration::from_secs(2);
 /// A device that leaves an operation unanswered for so long has failed.
 pub const DEVICE_SILENT: Duration = Duration::from_secs(30);
@@ -28,11 +30,29 @@ const SILENT_TICKS: u32 = (DEVICE_SILENT.as_millis() / TICK.as_millis()) as u32;
 
 /// What is asked of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub enum Asked {
     /// A write or a flush of the log.
     Append,
     /// A read.
     Read,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Append => "an append",
+            Self::Read => "a read",
+        })
+    }
+}
+
+/// What takes too long, and how long it has by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slow {
+    /// What was asked.
+    pub what: Asked,
+    /// So far.
+    pub took: Duration,
 }
 
 /// Operations under way, by the tick they began in.
@@ -65,8 +85,8 @@ pub(crate) struct Watchdog {
     /// Whether time passes.
     awake: Cell<bool>,
     woken: WaitList,
-    /// When the device was last seen slow, and how long an append had taken then.
-    slow: Cell<Option<(Instant, Duration)>>,
+    /// When the device was last seen slow, and what had taken how long then.
+    slow: Cell<Option<(Instant, Slow)>>,
 }
 
 /// An operation under way.
@@ -93,10 +113,10 @@ impl Watchdog {
         UnderWay { ring, tick }
     }
 
-    /// How long an append took, if that was too long and not long ago.
-    pub(crate) fn slow(&self) -> Option<Duration> {
-        let (seen, took) = self.slow.get()?;
-        (now().since(seen) < SLOW_REMEMBERED).then_some(took)
+    /// What took too long, if that is not long ago.
+    pub(crate) fn slow(&self) -> Option<Slow> {
+        let (seen, slow) = self.slow.get()?;
+        (now().since(seen) < SLOW_REMEMBERED).then_some(slow)
     }
 
     /// When that was seen last.
@@ -114,8 +134,11 @@ impl Watchdog {
         self.tick.set(tick);
         // An operation of the tick that just began has had no time yet: one of `age` has had at least `age - 1` ticks.
         let (append, read) = (self.appends.oldest(tick), self.reads.oldest(tick));
-        if let Some(age) = append.filter(|age| *age > SLOW_TICKS) {
-            self.slow.set(Some((now(), TICK * (age - 1))));
+        let both = [(Asked::Append, append), (Asked::Read, read)];
+        let heard = if mutant(Mutant::SlowReadsUnseen) { [(Asked::Append, append), (Asked::Read, None)] } else { both };
+        let late = heard.into_iter().filter_map(|(what, age)| Some((what, age.filter(|age| *age > SLOW_TICKS)?)));
+        if let Some((what, age)) = late.max_by_key(|(_, age)| *age) {
+            self.slow.set(Some((now(), Slow { what, took: TICK * (age - 1) })));
         }
         self.awake.set(append.is_some() || read.is_some());
         let silent = |age: Option<u32>| age.is_some_and(|age| age > SILENT_TICKS);
@@ -137,11 +160,10 @@ pub(crate) async fn run_watchdog(core: Rc<ShardCore>) {
         }
         let was_slow = dog.slow().is_some();
         if let Some(silent) = dog.tick() {
-            let what = if silent == Asked::Append { "an append" } else { "a read" };
-            return core.fail(&format!("{what} was not answered for {} s", DEVICE_SILENT.as_secs()));
+            return core.fail(&format!("{silent} was not answered for {} s", DEVICE_SILENT.as_secs()));
         }
-        if let Some(took) = dog.slow().filter(|_| !was_slow) {
-            core.troubles.tell(Trouble::Slow { took });
+        if let Some(slow) = dog.slow().filter(|_| !was_slow) {
+            core.troubles.tell(Trouble::Slow(slow));
         }
     }
 }

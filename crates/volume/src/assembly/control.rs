@@ -186,7 +186,7 @@ impl Assembly {
                     let (store, usage) = (device.store.store_id(), device.store.usage());
                     let (live_bytes, usable_bytes) = (usage.live_bytes, usage.new_blocks_until_bytes);
                     let failed = device.store.failed().map(|error| DeviceTrouble::Failed(error.to_string()));
-                    let trouble = failed.or_else(|| slow.get(&store).map(|took| DeviceTrouble::Slow(in_words(*took))));
+                    let trouble = failed.or_else(|| slow.get(&store).map(|slow| DeviceTrouble::Slow(in_words(*slow))));
                     StoreUsageRecord { store, live_bytes, usable_bytes, trouble, of_groups: None }
                 };
                 devices.iter().map(usage).collect()
@@ -254,8 +254,8 @@ impl Assembly {
         }
     }
 
-    /// Stores of this node that are slow, and how long an append took.
-    async fn slow_stores(&self) -> BTreeMap<StoreId, Duration> {
+    /// Stores of this node that are slow, and what took how long.
+    async fn slow_stores(&self) -> BTreeMap<StoreId, store::Slow> {
         let slow = |head: Rc<Head>| {
             let slow = head.shards().into_iter().filter_map(|shard| Some((shard.store, shard.groups.store().slow()?)));
             slow.collect::<Vec<_>>()

@@ -140,7 +140,7 @@ struct ShardStatus {
     store: StoreId,
     damage: u64,
     damaged: Vec<String>,
-    slow: Option<Duration>,
+    slow: Option<store::Slow>,
     throttling: bool,
     statistics: store::Statistics,
 }
@@ -248,8 +248,8 @@ impl Assembly {
     }
 }
 
-pub(super) fn in_words(slow: Duration) -> String {
-    format!("an append took {:.1} s", slow.as_secs_f32())
+pub(super) fn in_words(slow: store::Slow) -> String {
+    format!("{} took {:.1} s", slow.what, slow.took.as_secs_f32())
 }
 
 fn core_status(head: &Head, silent: &BTreeSet<StoreId>) -> CoreStatus {
