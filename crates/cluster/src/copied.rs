@@ -213,9 +213,21 @@ impl Copies {
     /// # Errors
     /// [`MapError::NotCopied`].
     pub async fn agree(&self, through: Revision) -> Result<(), MapError> {
-        if mutant(Mutant::AnsweredBeforeCopied) || self.state().agreed >= through {
+        let held = {
+            let state = self.state();
+            if mutant(Mutant::AnsweredBeforeCopied) || state.agreed >= through {
+                return Ok(());
+            }
+            state.held
+        };
+        // As far as this one is, others are: so a question answers those that come next.
+        if held > through && self.ask(held).await.is_ok() {
             return Ok(());
         }
+        self.ask(through).await
+    }
+
+    async fn ask(&self, through: Revision) -> Result<(), MapError> {
         let asker = self.asker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (reply, mut answer) = cross(1);
         let asked = match asker {

@@ -15,6 +15,8 @@ const SERVICE: Service = Service(6);
 const COPY_WAIT: Duration = Duration::from_secs(2);
 /// One that has not answered by then is not there.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
+/// One that has answered no beat for so long is not asked: whoever takes its volumes over need not wait for it.
+const SILENT: Duration = Duration::from_millis(1500);
 /// So many are asked at once; more only if one of these does not hold it.
 const ASKED_AT_ONCE: usize = 4;
 
@@ -141,7 +143,7 @@ impl Assembly {
         let alive = heads.alive();
         let mut nodes: Vec<NodeId> = match alive.is_empty() {
             true => self.0.groups.addresses().into_iter().map(|(node, _)| node).collect(),
-            false => alive.into_iter().filter(|node| self.0.groups.silence_of(*node) != Duration::MAX).collect(),
+            false => alive.into_iter().filter(|node| self.0.groups.silence_of(*node) < SILENT).collect(),
         };
         nodes.retain(|node| *node != me);
         nodes.sort_unstable();
