@@ -3,8 +3,9 @@
 use crate::Failure;
 use crate::output::{Format, show};
 use clap::Subcommand;
+
 use node::config::NodeConfig;
-use node::map_file::{self, GatheredTold, RebuiltTold, Told};
+use node::map_file::{self, GatheredTold, Losses, RebuiltTold, Told};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use types::StoreId;
@@ -24,7 +25,7 @@ Where etcd was lost, or restored from an old backup, the map is made anew. All n
 and on one of them, when the node's file names an etcd that has nothing:
   cairn map rebuild --config /etc/cairn/node.toml node-1.json node-2.json node-3.json
 Who is in sync is what the newest of all devices says. It is refused as long as a store was not looked at that may know
-better. What was made, renamed or deleted in the last seconds before the loss may be as it was before.";
+better, and as long as a device holds data of a volume or snapshot that no copy of the map names.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MapCommand {
@@ -60,6 +61,9 @@ pub(crate) enum MapCommand {
         /// A store that is gone for good; what it alone had is lost
         #[arg(long, value_name = "STORE", value_parser = store_of)]
         lost: Vec<StoreId>,
+        /// Makes the map although devices hold data that no copy names: that data is lost
+        #[arg(long)]
+        without_unnamed: bool,
         /// What was gathered, of each node
         #[arg(required = true)]
         files: Vec<PathBuf>,
@@ -93,6 +97,7 @@ struct RebuildReport {
     keys: usize,
     newer: usize,
     unknown: Vec<u32>,
+    unnamed: Vec<u64>,
 }
 
 fn gather(config: &NodeConfig, file: &Path, format: Format) -> Result<(), Failure> {
@@ -117,19 +122,26 @@ fn gather(config: &NodeConfig, file: &Path, format: Format) -> Result<(), Failur
     })
 }
 
-fn rebuild(config: &NodeConfig, files: &[PathBuf], lost: &[StoreId], format: Format) -> Result<(), Failure> {
-    let RebuiltTold { map, newer, unknown } = map_file::rebuild(config, files, lost).map_err(Failure::of)?;
+fn rebuild(config: &NodeConfig, files: &[PathBuf], losses: &Losses, format: Format) -> Result<(), Failure> {
+    let RebuiltTold { map, newer, unknown, unnamed } = map_file::rebuild(config, files, losses).map_err(Failure::of)?;
     let Told { cluster, revision, keys, .. } = map;
     let unknown = unknown.iter().map(|group| group.0).collect();
-    let report = RebuildReport { cluster: cluster.to_string(), revision, keys, newer, unknown };
+    let unnamed = unnamed.iter().map(|layer| layer.0).collect();
+    let report = RebuildReport { cluster: cluster.to_string(), revision, keys, newer, unknown, unnamed };
     show(format, &report, |report| {
-        let RebuildReport { cluster, revision, keys, newer, unknown } = report;
+        let RebuildReport { cluster, revision, keys, newer, unknown, unnamed } = report;
         let mut text = format!(
             "the map of cluster {cluster} is made anew: {keys} keys as of revision {revision}, and newer records of {newer} groups from devices\nstart the nodes\n"
         );
         if !unknown.is_empty() {
             text +=
                 &format!("{} groups that devices know are in no copy of the map, and were left out\n", unknown.len());
+        }
+        if !unnamed.is_empty() {
+            text += &format!(
+                "{} layers that devices hold data of are in no copy of the map: it is given up\n",
+                unnamed.len()
+            );
         }
         text
     })
@@ -147,7 +159,10 @@ pub(crate) fn run(command: MapCommand, format: Format) -> Result<(), Failure> {
     let read = |config: PathBuf| NodeConfig::read(&config).map_err(Failure::of);
     let (file, what, done) = match command {
         MapCommand::Gather { config, file } => return gather(&read(config)?, &file, format),
-        MapCommand::Rebuild { config, lost, files } => return rebuild(&read(config)?, &files, &lost, format),
+        MapCommand::Rebuild { config, lost, without_unnamed, files } => {
+            let losses = Losses { stores: lost, unnamed_layers: without_unnamed };
+            return rebuild(&read(config)?, &files, &losses, format);
+        }
         MapCommand::Export { config, file } => {
             let done = map_file::export(&read(config)?, &file);
             (file, "written to", done)

@@ -64,6 +64,8 @@ impl Client {
     /// A map that does not answer, or holds no cluster.
     pub fn connect(config: &Config) -> Result<Self, ClientError> {
         let map = node::open_shared_map(&config.map).map_err(|error| ClientError::Map(Box::new(error)))?;
+        // It keeps no copy of the map: what it acts on waits for those of nodes.
+        let map = cluster::CopiedMap::new(map, cluster::Copies::of_others());
         Ok(Self(Arc::new(Reactor::start(map, config.busy_poll)?)))
     }
 

@@ -27,8 +27,6 @@ pub(crate) const SKIPPED: u32 = 1 << 16;
 const KEYS_AT_ONCE: usize = 64;
 /// Requests without an answer, one after the other, until the import is given up.
 const TRIES: u32 = 6;
-/// Keys of allocators.
-const ALLOCATORS: &str = "allocators/";
 
 /// All that a map holds for longer than a node lives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +123,7 @@ fn behind(key: &str, value: &Value) -> Result<Vec<u8>, CatalogError> {
             let family: FamilyRecord = decode(key, &bytes)?;
             encode(&FamilyRecord { epoch: later(family.epoch), ..family })
         }
-        _ if key.starts_with(ALLOCATORS) => {
+        _ if key.starts_with(keys::ALLOCATORS) => {
             let allocator: Allocator = decode(key, &bytes)?;
             encode(&Allocator { next: allocator.next + u64::from(SKIPPED), ..allocator })
         }

@@ -9,6 +9,7 @@
 //!   placement who holds what, as pure functions: members, moves, node sets, nodes and devices that come and go
 //!   control   one node at a time that sees to it that this is done
 //!   health    what is wrong, what is at risk, what is being done and when it ends: a pure function of the records
+//!   copied    what nodes hold of the map in copies of their own, and the map that waits for them
 //!   map       the MapStore trait ── redb_map (one process), etcd_map (etcd), sim_map (simulated clusters)
 //! ```
 //!
@@ -23,6 +24,7 @@
 mod archive;
 mod catalog;
 pub mod control;
+mod copied;
 mod etcd_map;
 pub mod health;
 mod map;
@@ -39,11 +41,12 @@ mod typed;
 
 pub use archive::{Archive, ImportError};
 pub use catalog::*;
+pub use copied::{CopiedMap, Copies, Held, Question, Tally};
 pub use etcd_map::{EtcdMap, EtcdOptions};
 pub use map::*;
-pub use map_copy::{copy_of, is_worth_a_copy};
+pub use map_copy::{CopyFormat, copy_of, is_in_copies};
 pub use names::*;
-pub use rebuild::{Gathered, RebuildError, Rebuilt, StoreKnows, rebuild};
+pub use rebuild::{Gathered, LayerKnown, Losses, RebuildError, Rebuilt, StoreKnows, rebuild};
 pub use records::*;
 pub use redb_map::RedbMap;
 pub use sim_map::{MapBackup, MapCounts, MapFaults, SimMap};

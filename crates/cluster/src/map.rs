@@ -160,6 +160,19 @@ pub enum MapError {
     /// No such lease: it ended.
     #[error("the lease {} does not exist: it has ended", .0.0)]
     NoLease(LeaseId),
+    /// The request was done, or what is asked for was, and not enough nodes hold a copy of that: lost with the store, it would be
+    /// lost. Whoever asks again is told when they do.
+    #[error(
+        "the cluster map says so, and {held} of {needed} nodes that must keep a copy of that have it: if the map were lost now, it would \
+         be gone. Whether what was asked for is done is to be looked up; nodes keep their copies beside their node.toml, and their logs \
+         say what keeps them from it"
+    )]
+    NotCopied {
+        /// So many nodes hold it.
+        held: usize,
+        /// So many have to.
+        needed: usize,
+    },
     /// The request breaks a limit of the store.
     #[error("the map refuses the request: {0}")]
     Refused(String),
@@ -205,6 +218,10 @@ pub trait MapStore: Send + Sync {
     /// Which of the store's members answered when they were last asked, where it has several.
     fn members(&self) -> Members {
         Members::default()
+    }
+    /// What is known of the copies that nodes keep, where changes wait for them.
+    fn copies(&self) -> Option<Arc<crate::Copies>> {
+        None
     }
 }
 

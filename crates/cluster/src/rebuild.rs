@@ -10,21 +10,27 @@
 //! group: its members, whose records are entries of the group; the newest of all is the map's, or the map's last change was of
 //! no consequence yet. So nothing is rebuilt unless every store that counted in a group's newest record was looked at, or is
 //! said to be lost.
+//!
+//! **What nobody names.** A change of names and layers is answered when copies hold it ([`crate::Copies`]). Should a device hold data of a
+//! layer that came after the newest copy all the same (ids rise, and the copy says which is the next), nothing is rebuilt either,
+//! unless it is said that this data is given up.
 
 use crate::archive::{Archive, SKIPPED};
-use crate::records::{ControlRecord, GroupRecord, Record, keys};
+use crate::records::{Allocator, ControlRecord, GroupRecord, Record, keys, number};
 use crate::typed::{decode, encode};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{ClusterId, Epoch, GroupId, StoreId};
+use types::{ClusterId, Epoch, GroupId, LayerId, Mutant, StoreId, mutant};
 
-/// What is written today.
-const FORMAT: u32 = 1;
+/// What is written today. 2: devices say which layers they hold.
+const FORMAT: u32 = 2;
+/// Allocator of layers.
+const LAYER: &str = "layer";
 
 /// What one node has: a file that goes to where the map is made anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gathered {
-    /// Of this file: 1.
+    /// Of this file: 2.
     pub format: u32,
     /// Its copies of the map.
     pub copies: Vec<Archive>,
@@ -44,6 +50,27 @@ pub struct StoreKnows {
     pub is_damaged: bool,
     /// The newest record of each group that the store has been a member of.
     pub groups: Vec<GroupRecord>,
+    /// The layers that it holds anything of.
+    pub layers: Vec<LayerKnown>,
+}
+
+/// A layer of which a device holds something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerKnown {
+    /// Which.
+    #[serde(with = "number")]
+    pub layer: LayerId,
+    /// Of so many chunks of 1 MiB.
+    pub chunks: u64,
+}
+
+/// What is given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Stores that are gone for good.
+    pub stores: Vec<StoreId>,
+    /// Whether what lies in layers that no copy names is given up, too.
+    pub unnamed_layers: bool,
 }
 
 impl Gathered {
@@ -62,6 +89,8 @@ pub struct Rebuilt {
     pub newer: usize,
     /// Groups that a device knows and the copy does not: nothing is made of them.
     pub unknown: Vec<GroupId>,
+    /// Layers that devices hold something of, and that came after the copy: given up.
+    pub unnamed: Vec<LayerId>,
 }
 
 /// Why no map is made of what was gathered.
@@ -89,6 +118,21 @@ pub enum RebuildError {
         /// Of both.
         epoch: Epoch,
     },
+    /// What was written to these would be gone.
+    #[error(
+        "devices hold data of {} that no copy of the map names ({}; up to {chunks} MiB on {}): it was made after the newest copy that is in these files, which is as of revision {revision}",
+        several(.layers, "layer"), .layers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "), .stores.join(", ")
+    )]
+    Unnamed {
+        /// Which.
+        layers: Vec<LayerId>,
+        /// At most so much on one device, MiB.
+        chunks: u64,
+        /// Stores, and where they were.
+        stores: Vec<String>,
+        /// Of the newest copy.
+        revision: u64,
+    },
     /// Somebody may know better.
     #[error("nothing, or not all, was gathered of {}, and {groups} groups counted on {}: {}", several(.stores, "store"), if .stores.len() == 1 { "it" } else { "them" }, .stores.join(", "))]
     Missing {
@@ -103,11 +147,11 @@ fn several<T>(items: &[T], what: &str) -> String {
     format!("{} {what}{}", items.len(), if items.len() == 1 { "" } else { "s" })
 }
 
-/// Makes a map of what nodes have. `lost`: stores that are gone for good.
+/// Makes a map of what nodes have.
 ///
 /// # Errors
 /// See [`RebuildError`]; nothing is decided by halves.
-pub fn rebuild(gathered: &[Gathered], lost: &[StoreId]) -> Result<Rebuilt, RebuildError> {
+pub fn rebuild(gathered: &[Gathered], losses: &Losses) -> Result<Rebuilt, RebuildError> {
     if gathered.iter().any(|one| one.format != FORMAT) {
         return Err(RebuildError::Format);
     }
@@ -131,7 +175,7 @@ pub fn rebuild(gathered: &[Gathered], lost: &[StoreId]) -> Result<Rebuilt, Rebui
         }
     }
     let sound = gathered.iter().flat_map(|one| &one.stores).filter(|store| !store.is_damaged).map(|store| store.store);
-    let there: BTreeSet<StoreId> = sound.chain(lost.iter().copied()).collect();
+    let there: BTreeSet<StoreId> = sound.chain(losses.stores.iter().copied()).collect();
     let counted = |record: &GroupRecord| -> Vec<StoreId> {
         record.in_sync.iter().chain(&record.eligible).copied().filter(|store| !there.contains(store)).collect()
     };
@@ -142,12 +186,47 @@ pub fn rebuild(gathered: &[Gathered], lost: &[StoreId]) -> Result<Rebuilt, Rebui
         let stores = stores.into_iter().map(|store| place_of(&archive, *store)).collect();
         return Err(RebuildError::Missing { stores, groups: missing.len() });
     }
+    let unnamed = unnamed_layers(gathered, &archive).map_err(|error| bad(&error))?;
+    if !(unnamed.is_empty() || losses.unnamed_layers || mutant(Mutant::UnnamedLayersLeft)) {
+        return Err(told_unnamed(&archive, &unnamed));
+    }
     let newer = groups.values().filter(|(_, is_newer)| *is_newer).count();
     for (record, _) in groups.into_values().filter(|(_, is_newer)| *is_newer) {
         let value = serde_json::from_slice(&encode(&record)).map_err(|error| bad(&error))?;
         archive.entries.insert(record.key(), value);
     }
-    Ok(Rebuilt { archive, newer, unknown: unknown.into_iter().collect() })
+    let layers: BTreeSet<LayerId> = unnamed.into_iter().map(|(_, known)| known.layer).collect();
+    Ok(Rebuilt { archive, newer, unknown: unknown.into_iter().collect(), unnamed: layers.into_iter().collect() })
+}
+
+/// What stores hold of layers that were made after the copy. One that the copy does not name and that is older ended before it: what a
+/// store has of that, which was away meanwhile, is nobody's.
+fn unnamed_layers(
+    gathered: &[Gathered],
+    copy: &Archive,
+) -> Result<Vec<(StoreId, LayerKnown)>, crate::catalog::CatalogError> {
+    let key = keys::allocator(LAYER);
+    let next =
+        copy.entries.get(&key).map(|value| decode::<Allocator>(&key, value.to_string().as_bytes())).transpose()?;
+    let next = next.map_or(LayerId(0), |allocator| LayerId(allocator.next));
+    let is_unnamed = |layer: LayerId| layer >= next && !copy.entries.contains_key(&keys::layer(layer));
+    let stores = gathered.iter().flat_map(|one| &one.stores);
+    let held = stores.flat_map(|store| store.layers.iter().map(|known| (store.store, *known)));
+    Ok(held.filter(|(_, known)| is_unnamed(known.layer)).collect())
+}
+
+fn told_unnamed(copy: &Archive, unnamed: &[(StoreId, LayerKnown)]) -> RebuildError {
+    let layers: BTreeSet<LayerId> = unnamed.iter().map(|(_, known)| known.layer).collect();
+    let mut of_stores: BTreeMap<StoreId, u64> = BTreeMap::new();
+    for (store, known) in unnamed {
+        *of_stores.entry(*store).or_default() += known.chunks;
+    }
+    RebuildError::Unnamed {
+        layers: layers.into_iter().collect(),
+        chunks: of_stores.values().copied().max().unwrap_or_default(),
+        stores: of_stores.keys().map(|store| place_of(copy, *store)).collect(),
+        revision: copy.revision,
+    }
 }
 
 /// As far as members know: they write down who is who.
@@ -238,7 +317,11 @@ mod tests {
     }
 
     fn knows(store: StoreId, group: GroupRecord) -> StoreKnows {
-        StoreKnows { store, path: format!("/dev/{store}"), is_damaged: false, groups: vec![group] }
+        StoreKnows { store, path: format!("/dev/{store}"), is_damaged: false, groups: vec![group], layers: Vec::new() }
+    }
+
+    fn none() -> Losses {
+        Losses::default()
     }
 
     fn found(rebuilt: &Rebuilt) -> GroupRecord {
@@ -252,14 +335,14 @@ mod tests {
             Gathered::new(vec![copy(9, 70, 1, &group(4, &[A, B, C], &[]))], vec![knows(B, group(4, &[A, B, C], &[]))]);
         let one = Gathered::new(Vec::new(), vec![knows(A, group(6, &[A, C], &[B]))]);
         let other = Gathered::new(Vec::new(), vec![knows(C, group(5, &[A, C], &[B]))]);
-        let rebuilt = rebuild(&[copied.clone(), one.clone(), other], &[]).expect("all were looked at");
+        let rebuilt = rebuild(&[copied.clone(), one.clone(), other], &none()).expect("all were looked at");
         assert_eq!((found(&rebuilt).epoch, found(&rebuilt).in_sync, rebuilt.newer), (Epoch(6), vec![A, C], 1));
-        let missing = rebuild(&[copied.clone(), one.clone()], &[]).expect_err("C counts");
+        let missing = rebuild(&[copied.clone(), one.clone()], &none()).expect_err("C counts");
         assert!(matches!(&missing, RebuildError::Missing { stores, groups: 1 } if stores.len() == 1), "{missing}");
         let damaged = StoreKnows { is_damaged: true, ..knows(C, group(5, &[A, C], &[B])) };
-        let damaged = rebuild(&[copied.clone(), one.clone(), Gathered::new(Vec::new(), vec![damaged])], &[]);
+        let damaged = rebuild(&[copied.clone(), one.clone(), Gathered::new(Vec::new(), vec![damaged])], &none());
         assert_eq!(damaged, Err(missing), "it may have known more");
-        assert!(rebuild(&[copied, one], &[C]).is_ok(), "it is lost for good");
+        assert!(rebuild(&[copied, one], &Losses { stores: vec![C], ..none() }).is_ok(), "it is lost for good");
     }
 
     #[test]
@@ -267,7 +350,7 @@ mod tests {
         let one =
             Gathered::new(vec![copy(9, 70, 1, &group(4, &[A, B], &[C]))], vec![knows(A, group(4, &[A, B], &[C]))]);
         let other = Gathered::new(Vec::new(), vec![knows(B, group(3, &[A, B, C], &[]))]);
-        assert_eq!(rebuild(&[one, other], &[]).expect("both are there").newer, 0);
+        assert_eq!(rebuild(&[one, other], &none()).expect("both are there").newer, 0);
     }
 
     #[test]
@@ -276,7 +359,7 @@ mod tests {
             Gathered::new(vec![copy(9, 70, 1, &group(4, &[A, B, C], &[]))], vec![knows(A, group(5, &[A, B], &[C]))]);
         let other =
             Gathered::new(Vec::new(), vec![knows(B, group(5, &[B, C], &[A])), knows(C, group(5, &[B, C], &[A]))]);
-        let refused = rebuild(&[one, other], &[]);
+        let refused = rebuild(&[one, other], &none());
         assert_eq!(refused, Err(RebuildError::TwoRecords { group: GroupId(5), epoch: Epoch(5) }));
     }
 
@@ -286,11 +369,11 @@ mod tests {
         let all = |epoch| group(epoch, &[A, B, C], &[]);
         let before = Gathered::new(vec![copy(9, 90_000, 12, &all(4))], vec![knows(A, all(8)), knows(B, all(8))]);
         let after = Gathered::new(vec![copy(9, 300, 12 + u64::from(SKIPPED), &all(8))], vec![knows(C, all(8))]);
-        let rebuilt = rebuild(&[before.clone(), after], &[]).expect("all are there");
+        let rebuilt = rebuild(&[before.clone(), after], &none()).expect("all are there");
         assert_eq!((rebuilt.archive.revision, rebuilt.newer), (300, 0));
         let foreign = Gathered::new(vec![copy(10, 1, 0, &all(8))], Vec::new());
-        let refused = rebuild(&[before, foreign], &[]);
+        let refused = rebuild(&[before, foreign], &none());
         assert_eq!(refused, Err(RebuildError::TwoClusters(ClusterId(9), ClusterId(10))));
-        assert_eq!(rebuild(&[Gathered::new(Vec::new(), vec![knows(A, all(8))])], &[]), Err(RebuildError::NoCopy));
+        assert_eq!(rebuild(&[Gathered::new(Vec::new(), vec![knows(A, all(8))])], &none()), Err(RebuildError::NoCopy));
     }
 }

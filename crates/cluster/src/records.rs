@@ -56,8 +56,8 @@ pub use place::{
 
 pub use release::{FinishedUpgrade, NodeRelease, Versions};
 
-pub(crate) use id_format::hex;
-use id_format::{bytes, hex_list, number, number_list, optional_number};
+use id_format::{bytes, hex_list, number_list, optional_number};
+pub(crate) use id_format::{hex, number};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -583,6 +583,14 @@ pub mod keys {
     pub fn is_of_a_life(key: &str) -> bool {
         [SESSIONS, CLIENTS, DOORS].iter().any(|prefix| key.starts_with(prefix))
     }
+    /// Whether the key is about names, layers and places, which are nowhere but in the map and in the copies that nodes keep of it. Who
+    /// leads a group its members know; who controls, keeps or is the head of something gets a number far ahead in a map that is made
+    /// anew.
+    pub fn is_copied(key: &str) -> bool {
+        let known_elsewhere = [GROUPS, WANTED, FAMILIES, STORE_USAGE, ALLOCATORS];
+        let is_elsewhere = known_elsewhere.iter().any(|prefix| key.starts_with(prefix));
+        !is_of_a_life(key) && !is_elsewhere && key != CONTROL && key != DUTIES
+    }
     /// Sessions of all stores.
     pub const SESSIONS: &str = "sessions/";
     /// The session of a store.
@@ -704,9 +712,11 @@ pub mod keys {
     pub fn store_usage(id: StoreId) -> String {
         format!("{STORE_USAGE}{id}")
     }
+    /// All allocators.
+    pub const ALLOCATORS: &str = "allocators/";
     /// An allocator.
     pub fn allocator(kind: &str) -> String {
-        format!("allocators/{kind}")
+        format!("{ALLOCATORS}{kind}")
     }
 }
 

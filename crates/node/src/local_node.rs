@@ -298,6 +298,10 @@ impl LocalNode {
     async fn start(cores: Vec<CoreHandle>, plan: NodePlan) -> Result<(Self, Started), StartError> {
         let NodePlan { config, map, wanted_volumes, blank, compression, before_serving, admin, above, speaks } = plan;
         let (node, core_count) = (config.node_id(), cores.len());
+        let map = match config.map.is_shared() {
+            true => crate::map_copy::keep(map, crate::map_copy::path_of(&config)),
+            false => map,
+        };
         let options = NodeOptions {
             node,
             address: reachable(config.peers_address()),
@@ -307,7 +311,6 @@ impl LocalNode {
             map,
         };
         if config.map.is_shared() {
-            crate::map_copy::keep(options.map.clone(), crate::map_copy::path_of(&config));
             await_pool(&options, &config, speaks).await?;
         }
         let assembly = Assembly::start_speaking(options, speaks).await?;

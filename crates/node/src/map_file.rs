@@ -6,11 +6,12 @@ use crate::config::NodeConfig;
 use crate::files::{self, FileError};
 use crate::joining::{JoiningError, endpoints, of_catalog, on_a_core, open};
 use crate::map_copy;
-use cluster::{Archive, Gathered, GroupRecord, ImportError, RebuildError, StoreKnows, decode};
+pub use cluster::Losses;
+use cluster::{Archive, Gathered, GroupRecord, ImportError, LayerKnown, RebuildError, StoreKnows, decode};
 use replication::newest_record;
 use runtime::Device;
 use std::path::{Path, PathBuf};
-use types::{ClusterId, GroupId, StoreId};
+use types::{ClusterId, GroupId, LayerId, StoreId};
 
 /// Why a map is not written to a file, or a file not put into a map.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,9 @@ fn advice(error: &RebuildError) -> &'static str {
         RebuildError::TwoRecords { .. } => {
             "Both copies are on their devices: keep them, and decide which one counts; the other's device is named with --lost and left out of the files"
         }
+        RebuildError::Unnamed { .. } => {
+            "Name the files of all nodes: another one's copy is newer. If there is none, that data is served by nobody: --without-unnamed makes the map without it, and leaves it on the devices, where nothing finds it any more"
+        }
         RebuildError::NoCopy => "Gather on the other nodes, too: each keeps a copy beside its node.toml",
         _ => "Name files of one cluster that this build wrote",
     }
@@ -81,6 +85,8 @@ pub struct RebuiltTold {
     pub newer: usize,
     /// Groups that only devices know.
     pub unknown: Vec<GroupId>,
+    /// Layers that only devices know: given up.
+    pub unnamed: Vec<LayerId>,
 }
 
 /// What was written or read.
@@ -161,7 +167,8 @@ pub fn gather(config: &NodeConfig, to: &Path) -> Result<GatheredTold, MapFileErr
         let known = on_a_core(look)?.map_err(|why| MapFileError::Device { path: device.path.clone(), why })?;
         let groups = known.groups.iter().filter_map(|found| newest_record(found, base(found.group).as_ref())).collect();
         let path = device.path.display().to_string();
-        stores.push(StoreKnows { store: known.store, path, is_damaged: known.is_damaged, groups });
+        let layers = known.layers.iter().map(|(layer, chunks)| LayerKnown { layer: *layer, chunks: *chunks }).collect();
+        stores.push(StoreKnows { store: known.store, path, is_damaged: known.is_damaged, groups, layers });
     }
     let devices = stores.iter().map(|known| (known.path.clone(), known.store, known.groups.len(), known.is_damaged));
     let told = GatheredTold { revision: newest.map(|copy| copy.revision), devices: devices.collect() };
@@ -170,20 +177,20 @@ pub fn gather(config: &NodeConfig, to: &Path) -> Result<GatheredTold, MapFileErr
     Ok(told)
 }
 
-/// Makes a map of what was gathered of all nodes, and puts it into one that has no cluster. `lost`: stores that are gone for good.
+/// Makes a map of what was gathered of all nodes, and puts it into one that has no cluster.
 ///
 /// # Errors
 /// Files that are none, or lack what may be needed; the map has a cluster, or does not answer.
-pub fn rebuild(config: &NodeConfig, from: &[PathBuf], lost: &[StoreId]) -> Result<RebuiltTold, MapFileError> {
+pub fn rebuild(config: &NodeConfig, from: &[PathBuf], losses: &Losses) -> Result<RebuiltTold, MapFileError> {
     let read = |path: &PathBuf| {
         let text = std::fs::read(path).map_err(files::during("read", path))?;
         serde_json::from_slice::<Gathered>(&text)
             .map_err(|error| content(path, &format!("is nothing that `cairn map gather` wrote: {error}")))
     };
     let gathered = from.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let rebuilt = cluster::rebuild(&gathered, lost)?;
+    let rebuilt = cluster::rebuild(&gathered, losses)?;
     let map = put_in(config, &rebuilt.archive, Path::new("what was gathered"))?;
-    Ok(RebuiltTold { map, newer: rebuilt.newer, unknown: rebuilt.unknown })
+    Ok(RebuiltTold { map, newer: rebuilt.newer, unknown: rebuilt.unknown, unnamed: rebuilt.unnamed })
 }
 
 fn content(path: &Path, why: &impl ToString) -> MapFileError {

@@ -411,6 +411,10 @@ pub enum Mutant {
     SharedLayerMerged,
     /// Volume: a snapshot goes on with its new layer though the map did not say that it has it.
     SnapshotNewLayer,
+    /// Cluster: a change of names and layers is answered before nodes hold copies of it.
+    AnsweredBeforeCopied,
+    /// Cluster: a map is made anew although devices hold data of layers that no copy names.
+    UnnamedLayersLeft,
     /// Volume: a new top of which the map's answer is lost is taken for refused, and the cores go on with the old layer.
     LostAnswerRefused,
     /// Volume: a volume that moves to other groups leaves behind what was written since the last snapshot of it.

@@ -42,7 +42,7 @@ mod ids {
     hex_ids!(ClusterId, StoreId);
 }
 
-pub(super) mod number {
+pub(crate) mod number {
     use super::ids::NumberId;
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -448,6 +448,14 @@ impl Index {
         self.find(key).map_or(0, |slot| u64::from(slot.leaf.stored_count()))
     }
 
+    /// The layers that have a leaf, by id, and how many leaves.
+    pub fn layers(&self) -> Vec<(LayerId, u64)> {
+        let held = self.layers.iter().filter(|(_, usage)| usage.leaves > 0);
+        let mut layers: Vec<_> = held.map(|(layer, usage)| (*layer, usage.leaves)).collect();
+        layers.sort_unstable();
+        layers
+    }
+
     /// What a layer holds.
     pub fn layer_usage(&self, layer: LayerId) -> LayerUsage {
         self.layers.get(&layer).copied().unwrap_or_default()

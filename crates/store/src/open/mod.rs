@@ -22,7 +22,7 @@ use scan::{Findings, Tail, scan};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{GroupId, Mutant, Seq, ShardIndex, Term, VolumeEpoch, VolumeId, mutant};
+use types::{GroupId, LayerId, Mutant, Seq, ShardIndex, Term, VolumeEpoch, VolumeId, mutant};
 
 /// A store that an assertion stopped so often at one record is not opened again: it would stop there once more.
 pub(crate) const STOPS_MAX: u32 = 2;
@@ -224,18 +224,30 @@ pub(crate) async fn examine(device: &Device, store: &Arc<Store>, index: ShardInd
     let mut recovery = conclude(store, index, &mut replay, &findings);
     recovery.damage.append(&mut recovery.harmless);
     let Replay { mut state, table, .. } = replay;
+    apply_prepared(&mut state);
+    Examined { damage: recovery.damage, state, table }
+}
+
+/// What opening would find in a shard, and the layers of which something is there, each with its chunks. What is prepared counts: it
+/// may have been acknowledged.
+pub(crate) async fn look_at_groups(
+    device: &Device,
+    store: &Arc<Store>,
+    index: ShardIndex,
+) -> (Recovery, Vec<(LayerId, u64)>) {
+    let (mut replay, findings) = read_shard(device, store, index).await;
+    let recovery = conclude(store, index, &mut replay, &findings);
+    let Replay { mut state, .. } = replay;
+    apply_prepared(&mut state);
+    (recovery, state.index.layers())
+}
+
+fn apply_prepared(state: &mut State) {
     for group in sorted_ids(&state.groups) {
         while !state.groups[&group].prepared.is_empty() {
             state.apply_first(group);
         }
     }
-    Examined { damage: recovery.damage, state, table }
-}
-
-/// What opening would find in a shard.
-pub(crate) async fn look_at_groups(device: &Device, store: &Arc<Store>, index: ShardIndex) -> Recovery {
-    let (mut replay, findings) = read_shard(device, store, index).await;
-    conclude(store, index, &mut replay, &findings)
 }
 
 async fn read_shard(device: &Device, store: &Arc<Store>, index: ShardIndex) -> (Replay, Findings) {

@@ -11,6 +11,7 @@
 //!
 //! The assembly lives on the first core, which runs shards like any other. What it decides is in `cluster`.
 
+mod agreeing;
 mod at_once;
 mod changing;
 mod check;
@@ -319,6 +320,7 @@ impl Assembly {
             growing: Lock::default(),
             reading_table: Lock::default(),
         }));
+        this.agree_on_copies();
         this.begin_heads().await?;
         this.answer_instants();
         this.answer_checks();
