@@ -3,7 +3,7 @@
 # checker from what clients saw (crates/faults).
 #   e2e/faults.sh [SCENARIO...]     all, or those named
 # Two at a time: most of the time each waits for a node that is to be missed.
-# Time: 1400 s.
+# Time: 1440 s.
 . "$(dirname "$0")/lib.sh"
 
 need faults etcd nsenter ip || finish

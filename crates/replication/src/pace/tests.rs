@@ -208,7 +208,7 @@ fn what_reads_take_is_compared_with_what_reads_take() {
     }
     assert_eq!(core.pace.reads.rate(), RATE_MIN);
     assert!(core.pace.commits.rate() <= 3 * RATE_MIN, "it is not far ahead of what goes");
-    assert!(went.1 / 10 <= RATE_MIN, "{} MiB/s", went.1 / 10 >> 20);
+    assert!(went.1 / 10 <= RATE_MIN, "{} MiB/s", (went.1 / 10) >> 20);
 }
 
 #[test]
