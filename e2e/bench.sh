@@ -176,6 +176,7 @@ assert written["device_write_bytes_per_client_byte"] is None or written["device_
 '
 check "the report says what each adds" sh -c 'grep -q "What each layer adds" "$1" && grep -q "copies: 2 → 3; min-in-sync: 1 → 2" "$1"' - "${result%.json}.html"
 check "layers of one run are no contestants of each other" sh -c '"$1" bench report "$2" | grep -q "three copies, other than two copies: copies: 2 → 3"' - "$cairn" "$result"
+check "a fault has no offered load" refused "--rate" "$cairn" bench failure --quick --rate 100 --out "$out"
 check "a fault is watched by a host" "$cairn" bench failure --quick --fault node-killed --dir "$memory" --out "$work/failure"
 result=$(echo "$work"/failure/failure-*.json)
 check "what it saw is told" json "$result" '

@@ -100,6 +100,11 @@ struct Plan {
 
 pub(super) fn measure(arguments: &FailureArguments, progress: &mut Progress) -> Result<Record, Failure> {
     let own = &arguments.own;
+    if own.rate.is_some() {
+        return Err(Failure::new(
+            "--rate is of no use here: a host's load keeps --depth under way; leave it out".to_owned(),
+        ));
+    }
     let fio = Fio::find(&own.fio).map_err(Failure::of)?;
     let seconds = |asked: Option<u32>, usual: u64| Duration::from_secs(asked.map_or(usual, u64::from));
     let usual_span = if own.quick { super::OWN_QUICK_SPAN_BYTES } else { profile().span_bytes };
