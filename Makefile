@@ -16,7 +16,7 @@ help:
 	@echo "make sim-mutants  every deliberate bug, until a model, the simulator or a test catches it; ONLY=replication: some minutes"
 	@echo "make fuzz    every decoder against libFuzzer, SECONDS=60 each (needs a nightly compiler)"
 	@echo "make bench   the figures of docs/performance.md, measured here"
-	@echo "make bench-cluster  those of three processes, of fail-over, beside Ceph; PARTS='failover throughput cairn goals budget recovery map', SECONDS=5, REPEATS=3, ROUNDS=20"
+	@echo "make bench-cluster  those of three processes, of fail-over, beside Ceph; PARTS='failover throughput cairn goals equal flat budget recovery map', SECONDS=5, REPEATS=3, ROUNDS=20"
 
 deps:
 	@tools/deps.sh

@@ -18,7 +18,7 @@ workloads=(cluster) processes=() about='Replication|Catch-up|Scrub'
 case ${1:-all} in
 replication) ;;
 all)
-    tests+=(copied_mutants layers_mutants cleaning_mutants instant_mutants mutants joining upgrade endings control pools ghost_mutant power_loss
+    tests+=(copied_mutants cost_syncs layers_mutants cleaning_mutants instant_mutants mutants joining upgrade endings control pools ghost_mutant power_loss
         stopped_store)
     workloads+=(store volume hosts) about='[A-Z][A-Za-z -]*'
     # Clusters of processes (crates/faults, the hazard that is played against any target, and `cairn torture`): the bug, and the scenario that it must fail.
