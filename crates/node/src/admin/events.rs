@@ -98,6 +98,16 @@ fn is_seen_by_all(event: &Event) -> bool {
     kind::SEEN_BY_ALL.iter().any(|kind| kind.name == event.kind)
 }
 
+/// What it is about: later events about the same are of a later state of it.
+fn matter_of(event: &Event) -> (String, String) {
+    let what = event.kind.split('-').next().unwrap_or_default();
+    let whose = match what {
+        "groups" | "health" => "",
+        _ => event.subjects.first().map_or("", String::as_str),
+    };
+    (what.to_owned(), whose.to_owned())
+}
+
 /// The events of all nodes in the order of their times, those once that several saw.
 pub(super) fn together(parts: Vec<Vec<Event>>) -> Vec<Event> {
     let mut all: Vec<(u64, Event)> =
@@ -105,15 +115,21 @@ pub(super) fn together(parts: Vec<Vec<Event>>) -> Vec<Event> {
     all.sort_by(|one, other| (one.0, &one.1.node).cmp(&(other.0, &other.1.node)));
     let mut told: Vec<(u64, Event)> = Vec::with_capacity(all.len());
     let mut of_kind: HashMap<(String, Vec<String>), Vec<usize>> = HashMap::new();
+    // What a node has seen of a matter last.
+    let mut last: HashMap<(String, (String, String)), usize> = HashMap::new();
     for (at_ns, mut event) in all {
         if is_seen_by_all(&event) {
             let same = of_kind.entry((event.kind.clone(), event.subjects.clone())).or_default();
             same.retain(|place| at_ns - told[*place].0 <= TOGETHER_MAX.as_nanos() as u64);
-            // The second time that a node sees it is another event.
-            if let Some(place) = same.iter().find(|place| !told[**place].1.seen_by.contains(&event.node)) {
-                told[*place].1.seen_by.push(event.node);
+            // The second time that a node sees it is another event, and so is what it sees behind something else about the same.
+            let whose = (event.node.clone(), matter_of(&event));
+            let before = last.get(&whose).copied();
+            if let Some(place) = same.iter().copied().find(|place| before.is_none_or(|before| *place > before)) {
+                told[place].1.seen_by.push(event.node);
+                last.insert(whose, place);
                 continue;
             }
+            last.insert(whose, told.len());
             same.push(told.len());
         }
         event.seen_by = vec![event.node.clone()];
@@ -125,7 +141,7 @@ pub(super) fn together(parts: Vec<Vec<Event>>) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::kind::{NODE_AWAY, NODE_BACK, VOLUME_CREATED};
+    use crate::events::kind::{GROUPS_LACK_COPIES, GROUPS_WHOLE, NODE_AWAY, NODE_BACK, VOLUME_CREATED};
 
     fn event(seconds: u64, node: &str, kind: kind::Kind, subject: &str) -> Event {
         Event {
@@ -163,6 +179,26 @@ mod tests {
                 ("node-3", &["node-1".to_owned(), "node-3".to_owned()][..])
             );
         }
+    }
+
+    /// One node saw groups whole that another saw lacking all the time: when that one sees them whole, it is another time.
+    #[test]
+    fn what_a_node_saw_behind_something_else_is_no_part_of_what_was_before() {
+        let of_groups = |seconds, node, kind| Event { subjects: Vec::new(), ..event(seconds, node, kind, "") };
+        let one = vec![of_groups(1, "node-1", GROUPS_LACK_COPIES), of_groups(3, "node-1", GROUPS_WHOLE)];
+        let other = vec![
+            of_groups(1, "node-2", GROUPS_LACK_COPIES),
+            Event { subjects: vec!["node-3".to_owned()], ..of_groups(8, "node-2", GROUPS_LACK_COPIES) },
+            of_groups(20, "node-2", GROUPS_WHOLE),
+        ];
+        let events = together(vec![one, other]);
+        let expected = [
+            ("01", "groups-lack-copies", 2),
+            ("03", "groups-whole", 1),
+            ("08", "groups-lack-copies", 1),
+            ("20", "groups-whole", 1),
+        ];
+        assert_eq!(told(&events), expected.map(|(time, kind, count)| (time.to_owned(), kind.to_owned(), count)));
     }
 
     #[test]

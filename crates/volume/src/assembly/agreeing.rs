@@ -143,6 +143,8 @@ impl Assembly {
         let alive = heads.alive();
         let mut nodes: Vec<NodeId> = match alive.is_empty() {
             true => self.0.groups.addresses().into_iter().map(|(node, _)| node).collect(),
+            // Nobody sends a client beats.
+            false if self.0.id.is_client() => alive,
             false => alive.into_iter().filter(|node| self.0.groups.silence_of(*node) < SILENT).collect(),
         };
         nodes.retain(|node| *node != me);
