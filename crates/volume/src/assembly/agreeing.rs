@@ -144,7 +144,7 @@ impl Assembly {
         let mut nodes: Vec<NodeId> = match alive.is_empty() {
             true => self.0.groups.addresses().into_iter().map(|(node, _)| node).collect(),
             // Nobody sends a client beats.
-            false if self.0.id.is_client() => alive,
+            false if self.0.id.is_client() => alive.into_iter().collect(),
             false => alive.into_iter().filter(|node| self.0.groups.silence_of(*node) < SILENT).collect(),
         };
         nodes.retain(|node| *node != me);
