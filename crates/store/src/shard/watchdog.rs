@@ -128,8 +128,8 @@ impl Watchdog {
         self.woken.wake_all();
     }
 
-    /// One tick. Returns what has been silent for too long.
-    fn tick(&self) -> Option<Asked> {
+    /// One tick, which ends now. Returns what has been silent for too long.
+    fn tick(&self, now: Instant) -> Option<Asked> {
         let tick = self.tick.get().wrapping_add(1);
         self.tick.set(tick);
         // An operation of the tick that just began has had no time yet: one of `age` has had at least `age - 1` ticks.
@@ -138,7 +138,7 @@ impl Watchdog {
         let heard = if mutant(Mutant::SlowReadsUnseen) { [(Asked::Append, append), (Asked::Read, None)] } else { both };
         let late = heard.into_iter().filter_map(|(what, age)| Some((what, age.filter(|age| *age > SLOW_TICKS)?)));
         if let Some((what, age)) = late.max_by_key(|(_, age)| *age) {
-            self.slow.set(Some((now(), Slow { what, took: TICK * (age - 1) })));
+            self.slow.set(Some((now, Slow { what, took: TICK * (age - 1) })));
         }
         self.awake.set(append.is_some() || read.is_some());
         let silent = |age: Option<u32>| age.is_some_and(|age| age > SILENT_TICKS);
@@ -159,7 +159,7 @@ pub(crate) async fn run_watchdog(core: Rc<ShardCore>) {
             return;
         }
         let was_slow = dog.slow().is_some();
-        if let Some(silent) = dog.tick() {
+        if let Some(silent) = dog.tick(now()) {
             return core.fail(&format!("{silent} was not answered for {} s", DEVICE_SILENT.as_secs()));
         }
         if let Some(slow) = dog.slow().filter(|_| !was_slow) {
@@ -172,6 +172,8 @@ pub(crate) async fn run_watchdog(core: Rc<ShardCore>) {
 mod tests {
     use super::*;
 
+    const NOW: Instant = Instant(1);
+
     #[test]
     fn the_oldest_operation_tells_how_long_it_has_been_under_way() {
         let dog = Watchdog::default();
@@ -179,15 +181,15 @@ mod tests {
         for tick in 1..=20 {
             let short = dog.begin(Asked::Append);
             drop(short);
-            assert_eq!((dog.tick(), dog.reads.oldest(dog.tick.get())), (None, Some(tick)));
+            assert_eq!((dog.tick(NOW), dog.reads.oldest(dog.tick.get())), (None, Some(tick)));
         }
         let second = dog.begin(Asked::Read);
-        dog.tick();
+        dog.tick(NOW);
         drop(first);
         assert_eq!(dog.reads.oldest(dog.tick.get()), Some(1));
         assert!(dog.awake.get());
         drop(second);
-        dog.tick();
+        dog.tick(NOW);
         assert!(!dog.awake.get(), "nothing is under way: time stands still");
     }
 
@@ -196,8 +198,8 @@ mod tests {
         let dog = Watchdog::default();
         let _read = dog.begin(Asked::Read);
         for _ in 0..SILENT_TICKS {
-            assert_eq!(dog.tick(), None);
+            assert_eq!(dog.tick(NOW), None);
         }
-        assert_eq!(dog.tick(), Some(Asked::Read));
+        assert_eq!(dog.tick(NOW), Some(Asked::Read));
     }
 }
