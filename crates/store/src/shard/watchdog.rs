@@ -134,8 +134,9 @@ impl Watchdog {
         self.tick.set(tick);
         // An operation of the tick that just began has had no time yet: one of `age` has had at least `age - 1` ticks.
         let (append, read) = (self.appends.oldest(tick), self.reads.oldest(tick));
-        let both = [(Asked::Append, append), (Asked::Read, read)];
-        let heard = if mutant(Mutant::SlowReadsUnseen) { [(Asked::Append, append), (Asked::Read, None)] } else { both };
+        let read_heard = read.filter(|_| !mutant(Mutant::SlowReadsUnseen));
+        // Of both as old it is the append.
+        let heard = [(Asked::Read, read_heard), (Asked::Append, append)];
         let late = heard.into_iter().filter_map(|(what, age)| Some((what, age.filter(|age| *age > SLOW_TICKS)?)));
         if let Some((what, age)) = late.max_by_key(|(_, age)| *age) {
             self.slow.set(Some((now, Slow { what, took: TICK * (age - 1) })));
