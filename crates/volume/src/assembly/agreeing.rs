@@ -15,6 +15,8 @@ const SERVICE: Service = Service(6);
 const COPY_WAIT: Duration = Duration::from_secs(2);
 /// One that has not answered by then is not there.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
+/// A client that found nobody asks again behind this.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// One that has answered no beat for so long is not asked: whoever takes its volumes over need not wait for it.
 const SILENT: Duration = Duration::from_millis(1500);
 /// So many are asked at once; more only if one of these does not hold it.
@@ -85,8 +87,20 @@ impl Assembly {
         );
     }
 
-    /// Until enough nodes hold the map through a revision, or all have said that they do not.
+    /// Until enough nodes hold the map through a revision, or all have said that they do not. A client, which holds nothing itself, asks again
+    /// for a while: when it begins it knows nobody yet, or has connections that are not made.
     async fn agree(&self, copies: &Arc<Copies>, through: Revision) -> Result<(), MapError> {
+        let began = runtime::now();
+        loop {
+            let agreed = self.agree_once(copies, through).await;
+            if agreed.is_ok() || !self.0.id.is_client() || runtime::now().since(began) >= ANSWER_WAIT {
+                return agreed;
+            }
+            runtime::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    async fn agree_once(&self, copies: &Arc<Copies>, through: Revision) -> Result<(), MapError> {
         let others = self.who_may_hold();
         let mut tally = Tally::new(others.len() + 1);
         let (tell, mut heard) = bounded(others.len() + 1);
