@@ -8,11 +8,11 @@ need status fio python3 || finish
 says() { "$cairn" status | grep -q -- "$1"; }
 device() { echo "$work/d/node-$1/device-1.img"; }
 
-start_demo --nodes 3 --replicas 2 --device-size 1G --volume a:256M
+start_demo --nodes 3 --replicas 2 --device-size 1G --volume a:512M
 check "of a healthy cluster nothing is told" until_it_is 10 'assert s["health"] == "healthy" and s["findings"] == s["reasons"] == [], s' status
 check "nodes say name, process, state and addresses" is 'assert len(s) == 3
 for n in s: assert n["name"] and n["pid"] > 0 and n["state"] == "up" and n["nvme_address"] and n["nbd_address"], n' node ls
-fio --name=a --ioengine=nbd --uri="$(field a nbd_uri)" --rw=write --bs=64k --iodepth=8 --size=200M --eta=never > "$work/fio.out" 2>&1
+fio --name=a --ioengine=nbd --uri="$(field a nbd_uri)" --rw=write --bs=64k --iodepth=8 --size=500M --eta=never > "$work/fio.out" 2>&1
 
 check "a node rests" "$cairn" node maintenance node-2 --minutes 5
 check "status says which, until when, and how it ends" until_it_is 10 'f = [f for f in s["findings"] if "maintenance" in f["cause"]][0]

@@ -2,9 +2,9 @@
 
 use cluster::{
     CatalogError, DEFAULT_POOL, DeviceRecord, DeviceState, GroupRecord, HostAccess, HostChange, LimitChange, Limits,
-    MapFaults, MapStore, NSID_MAX, NewPool, NewVolume, Reign, SimMap, VolumeChange, VolumeRecord, VolumeState,
+    MapFaults, MapStore, NSID_MAX, NewPool, NewVolume, Reign, SimMap, Stay, VolumeChange, VolumeRecord, VolumeState,
     add_groups, begin_delete, change_hosts, change_volume, create_volume, deal_again, empty_trash, ensure, ensure_pool,
-    finish_delete, keys, list, load_table, restore_volume, take_heads, trash_volume,
+    finish_delete, give_head, keys, list, load_table, restore_volume, take_heads, trash_volume,
 };
 use runtime::sim::{NodeOptions, SimNode, World};
 use std::future::Future;
@@ -321,6 +321,26 @@ fn lost_answers_neither_lose_nor_double_a_volume_of_the_trash() {
 /// Who the head of a volume is.
 fn reign(volume: &VolumeRecord) -> Reign {
     Reign { node: volume.head, epoch: volume.volume_epoch }
+}
+
+#[test]
+fn where_a_volume_is_sent_it_is_at_home_whoever_brought_it_there() {
+    let here = Here::new(1);
+    here.pool(1);
+    let map = here.map.clone();
+    here.run(async move {
+        let made = create_volume(&*map, &new("v"), DEFAULT_POOL, NodeId(1)).await.expect("made");
+        let (by, to) = (reign(&made), NodeId(2));
+        // Sent home or to its hosts meanwhile, while the order waits.
+        let gone = give_head(&*map, made.id, by, to, Stay::Meanwhile).await.expect("given");
+        assert_eq!((gone.head, gone.home), (to, NodeId(1)));
+        let sent = give_head(&*map, made.id, by, to, Stay::ForGood).await.expect("it is there");
+        assert_eq!((sent.head, sent.home, sent.volume_epoch), (to, to, gone.volume_epoch));
+        assert_eq!(volumes(&*map).await, [sent]);
+        // Nobody who is not its head any more sends it on.
+        let deposed = give_head(&*map, made.id, by, NodeId(3), Stay::ForGood).await;
+        assert!(matches!(deposed, Err(CatalogError::Deposed { .. })), "{deposed:?}");
+    });
 }
 
 #[test]

@@ -31,13 +31,17 @@ pub async fn give_head(
     for _ in 0..ATTEMPTS_MAX {
         let found = get::<VolumeRecord>(map, &key).await?;
         let found = found.filter(|found| found.record.state == VolumeState::Online).ok_or(CatalogError::Gone(id))?;
-        if found.record.head == to && found.record.volume_epoch > by.epoch {
-            // An attempt of this call was done and not heard of, or somebody else had the same wish.
+        // An attempt of this call was done and not heard of, or somebody else had the same wish.
+        let is_there = found.record.head == to && found.record.volume_epoch > by.epoch;
+        let home = if stay == Stay::ForGood { to } else { found.record.home };
+        if is_there && found.record.home == home {
             return Ok(found.record);
         }
-        by.check(&found.record)?;
-        let home = if stay == Stay::ForGood { to } else { found.record.home };
-        let given = match by.node == to {
+        if !is_there {
+            by.check(&found.record)?;
+        }
+        // Where it is at home anybody may say: no command depends on that.
+        let given = match is_there || by.node == to {
             true => VolumeRecord { home, ..found.record },
             false => {
                 let volume_epoch = VolumeEpoch(found.record.volume_epoch.0 + 1);

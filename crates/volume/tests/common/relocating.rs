@@ -113,7 +113,7 @@ pub fn a_snapshot_that_is_open_holds_what_it_held(seed: u64) {
     cluster.pass(Duration::from_secs(1));
     let at = head(&cluster);
     // What is told of snapshots is read in the map, and that takes a while.
-    cluster.map.set_faults(MapFaults { latency_max: Duration::from_millis(20), ..MapFaults::NONE });
+    cluster.map.set_faults(MapFaults { latency_max: Duration::from_millis(200), ..MapFaults::NONE });
     let (is_over, read, wrong) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
     let (ends, counts, finds) = (is_over.clone(), read.clone(), wrong.clone());
     let assembly = cluster.assemblies.borrow()[at].clone().expect("it is up");
