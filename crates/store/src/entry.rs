@@ -1,6 +1,6 @@
 //! What is handed to the store to be appended.
 
-use crate::format::{LayerRecord, StoredLength};
+use crate::format::{Crc32c, LayerRecord, StoredLength};
 use runtime::{Instant, SharedBuf};
 use types::{BLOCK_BYTES, BlockRange, ChunkId, GroupId, KeyId, LayerId, Seq, Term, VolumeEpoch, VolumeId};
 
@@ -55,8 +55,8 @@ pub enum EntryKind {
     Write {
         /// Which.
         range: BlockRange,
-        /// What is stored of them, one block behind the other. Up to 16 KiB, or unaligned bytes, are copied in the pass
-        /// that sums them; larger aligned ones are written from where they lie.
+        /// What is stored of them, one block behind the other. Up to 16 KiB, or unaligned bytes, are copied; larger
+        /// aligned ones are written from where they lie.
         bytes: SharedBuf,
         /// What was done to them.
         coding: BlockCoding,
@@ -176,17 +176,27 @@ impl EntryKind {
     }
 }
 
-/// What was done to the blocks of a write before they came here. The store never looks inside.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Most blocks of which the sums are kept with them: writes are split at multiples of 64 KiB.
+const SUMS_MAX: usize = 16;
+
+/// What was done to the blocks of a write before they came here, and the sums that they have as they are now. The store never
+/// looks inside.
+///
+/// Sums are taken where the blocks come into the cluster, or compared where they arrive, and go with them from there: to the
+/// device and to each other member. So what turns a bit on the way is noticed, and no node sums a block twice.
+#[derive(Clone, Debug, Default)]
 pub struct BlockCoding {
     key: KeyId,
     /// `None`: all blocks are as long as they were.
     lengths: Option<[StoredLength; MAX_ENTRY_BLOCKS as usize]>,
+    /// Of the first so many blocks, which are all or none.
+    summed: u8,
+    sums: [Crc32c; SUMS_MAX],
 }
 
 impl BlockCoding {
     /// Nothing was done.
-    pub const PLAIN: Self = Self { key: KeyId(0), lengths: None };
+    pub const PLAIN: Self = Self { key: KeyId(0), lengths: None, summed: 0, sums: [Crc32c(0); SUMS_MAX] };
 
     /// Encrypted with this key (0: not), and of these lengths and codecs; without lengths none is compressed.
     ///
@@ -198,7 +208,54 @@ impl BlockCoding {
             lengths[..given.len()].copy_from_slice(given);
             lengths
         });
-        Self { key, lengths }
+        Self { key, lengths, ..Self::PLAIN }
+    }
+
+    /// The same, with the sums of all blocks of a write as they are stored, which were compared with the blocks or come of them.
+    /// Those of a write of more than 64 KiB are not kept.
+    pub fn with_sums(mut self, sums: impl ExactSizeIterator<Item = Crc32c>) -> Self {
+        let count = sums.len();
+        self.summed = 0;
+        if count <= SUMS_MAX {
+            self.sums.iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
+            self.summed = count as u8;
+        }
+        self
+    }
+
+    /// The same, with the sums of these blocks.
+    pub fn summed(self, count: u16, bytes: &[u8]) -> Self {
+        if self.summed > 0 || usize::from(count) > SUMS_MAX {
+            return self;
+        }
+        let mut sums = [Crc32c(0); SUMS_MAX];
+        let of_blocks = self.blocks(count, bytes).map(|(_, sum, _)| sum);
+        sums.iter_mut().zip(of_blocks).for_each(|(to, sum)| *to = sum);
+        self.with_sums(sums[..usize::from(count)].iter().copied())
+    }
+
+    /// The blocks that lie in `bytes` one behind the other, with their sums, lengths and codecs. Sums that are not known are taken.
+    pub fn blocks<'a>(
+        &'a self,
+        count: u16,
+        mut bytes: &'a [u8],
+    ) -> impl ExactSizeIterator<Item = (&'a [u8], Crc32c, StoredLength)> {
+        (0..usize::from(count)).map(move |number| {
+            let length = self.length(number);
+            let (block, rest) = bytes.split_at(length.bytes());
+            bytes = rest;
+            (block, self.sum(number, block), length)
+        })
+    }
+
+    fn sum(&self, number: usize, block: &[u8]) -> Crc32c {
+        match number < usize::from(self.summed) {
+            true => {
+                debug_assert_eq!(self.sums[number], Crc32c::of(block), "block {number} has another sum");
+                self.sums[number]
+            }
+            false => Crc32c::of(block),
+        }
     }
 
     /// Which key they are encrypted with; 0: none.
@@ -219,6 +276,15 @@ impl BlockCoding {
         }
     }
 }
+
+/// By what was done: sums are those of the blocks, known or not.
+impl PartialEq for BlockCoding {
+    fn eq(&self, other: &Self) -> bool {
+        (self.key, &self.lengths) == (other.key, &other.lengths)
+    }
+}
+
+impl Eq for BlockCoding {}
 
 /// A place in the order of calls of [`Shard::prepare`](crate::Shard::prepare): 1 is the first, 0 is before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -146,7 +146,8 @@ pub fn encode_ordered<'a>(entry: &'a Entry, heads: &mut Vec<u8>) -> Result<Optio
     match &entry.kind {
         EntryKind::Write { bytes: stored, coding, .. } => {
             heads.resize(start + bytes.head, 0);
-            head.encode_write(sums_of(head.block_count, stored, coding), &mut heads[start..]);
+            let sums = coding.blocks(head.block_count, stored).map(|(_, sum, length)| (sum, length));
+            head.encode_write(sums, &mut heads[start..]);
             blocks = Some(stored);
         }
         EntryKind::VolumeEpoch { volume } => heads.extend_from_slice(&volume.0.to_le_bytes()),
@@ -166,16 +167,6 @@ pub fn encode_ordered<'a>(entry: &'a Entry, heads: &mut Vec<u8>) -> Result<Optio
     }
     assert_eq!(heads.len() - start, bytes.head, "an entry is as long as was said");
     Ok(blocks)
-}
-
-/// Sum and stored length of each block.
-fn sums_of(count: u16, mut stored: &[u8], coding: &BlockCoding) -> impl Iterator<Item = (Crc32c, StoredLength)> {
-    (0..usize::from(count)).map(move |number| {
-        let length = coding.length(number);
-        let (block, rest) = stored.split_at(length.bytes());
-        stored = rest;
-        (Crc32c::of(block), length)
-    })
 }
 
 /// The fixed part, as the log has it.
@@ -285,6 +276,7 @@ fn blocks_of(found: &format::Entry<'_>, bytes: &SharedBuf) -> Result<(SharedBuf,
     }
     let (mut at, mut is_plain) = (start, true);
     let mut lengths = [StoredLength::RAW; MAX_ENTRY_BLOCKS as usize];
+    let mut seen_sums = [Crc32c(0); MAX_ENTRY_BLOCKS as usize];
     for (number, (checksum, stored)) in sums.iter().enumerate() {
         let end = at + usize::from(stored.units()) * UNIT_BYTES;
         let seen = Crc32c::of(&bytes[at..end]);
@@ -294,8 +286,9 @@ fn blocks_of(found: &format::Entry<'_>, bytes: &SharedBuf) -> Result<(SharedBuf,
         }
         is_plain &= stored == StoredLength::RAW;
         lengths[number] = stored;
+        seen_sums[number] = seen;
         at = end;
     }
     let coding = BlockCoding::new(key, (!is_plain).then_some(&lengths[..sums.count()]));
-    Ok((bytes.slice(start..at), coding))
+    Ok((bytes.slice(start..at), coding.with_sums(seen_sums[..sums.count()].iter().copied())))
 }

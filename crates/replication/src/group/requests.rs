@@ -95,6 +95,8 @@ impl Group {
         coding: BlockCoding,
     ) -> Result<Placed, GroupError> {
         let len = bytes.len();
+        // Once for its own device and for all members.
+        let coding = coding.summed(place.range.count, &bytes);
         if mutant(Mutant::WriteWaitsForMap) && now() >= self.session_until() {
             return Err(self.not_primary(&self.member.borrow()));
         }

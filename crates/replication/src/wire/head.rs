@@ -519,16 +519,7 @@ fn put_piece(
     if bytes.len() != expected {
         return Err(WireError::Short { what: "blocks of a request", expected, found: bytes.len() });
     }
-    let mut rest = &bytes[..];
-    put_list(
-        out,
-        (0..count).map(|number| {
-            let length = coding.length(number);
-            let (block, behind) = rest.split_at(length.bytes());
-            rest = behind;
-            sum_bytes(Some((Crc32c::of(block), length)))
-        }),
-    );
+    put_list(out, coding.blocks(range.count, bytes).map(|(_, sum, length)| sum_bytes(Some((sum, length)))));
     blocks.push(bytes.clone());
     Ok(bytes.len() as u32)
 }
@@ -546,10 +537,10 @@ fn piece_of(
     }
     let sums = lists.list(usize::from(range.count) * SUM_BYTES)?;
     let (blocks, end) = blocks_of("block of a request", sums, body, *at)?;
-    let lengths: Option<Vec<_>> = blocks.into_iter().map(|block| block.map(|(_, length)| length)).collect();
-    let lengths = lengths.ok_or_else(|| field("stored length", 0))?;
+    let blocks: Option<Vec<_>> = blocks.into_iter().collect();
+    let (sums, lengths): (Vec<_>, Vec<_>) = blocks.ok_or_else(|| field("stored length", 0))?.into_iter().unzip();
     let is_plain = lengths.iter().all(|length| *length == StoredLength::RAW);
-    let coding = BlockCoding::new(key, (!is_plain).then_some(&lengths[..]));
+    let coding = BlockCoding::new(key, (!is_plain).then_some(&lengths[..])).with_sums(sums.into_iter());
     let bytes = body.slice(std::mem::replace(at, end)..end);
     Ok(Piece { range, bytes, coding })
 }

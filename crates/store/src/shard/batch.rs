@@ -240,25 +240,19 @@ impl Batch {
             sum((checksum, length));
             (checksum, length)
         };
-        let mut source = &bytes[..];
-        let sources = (0..usize::from(head.block_count)).map(|number| {
-            let length = coding.length(number);
-            let (block, rest) = source.split_at(length.bytes());
-            source = rest;
-            (block, length)
-        });
+        let sources = coding.blocks(head.block_count, &bytes);
         let length = match copied {
             Some(mut copied) => {
-                let sums = sources.map(|(from, length)| {
+                let sums = sources.map(|(from, checksum, length)| {
                     let (to, rest) = std::mem::take(&mut copied).split_at_mut(from.len());
                     copied = rest;
                     to.copy_from_slice(from);
-                    told(Crc32c::of(to), length)
+                    told(checksum, length)
                 });
                 head.encode_write(sums, &mut area[sums_at..])
             }
             None => {
-                let sums = sources.map(|(block, length)| told(Crc32c::of(block), length));
+                let sums = sources.map(|(_, checksum, length)| told(checksum, length));
                 head.encode_write(sums, &mut area[sums_at..])
             }
         };
