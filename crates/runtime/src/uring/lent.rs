@@ -12,7 +12,8 @@
 //! of them may be the thread's: tasks of such a core keep nothing in thread-locals from one poll to the next. It has no devices.
 //!
 //! **Promises.** Whoever leaves the core while something is left to do wakes its own thread, as does whoever needs that
-//! ([`see_to_it`](Lent::see_to_it)). Left alone it is taken up within twice [`GRACE`].
+//! ([`see_to_it`](Lent::see_to_it)). Left alone it is taken up within twice [`GRACE`]; so is what lies in a socket and was not read yet: where
+//! much is under way there always is some, and two threads that take the core from each other at each turn do nothing else.
 
 use super::cores::{Running, UringCoreHandle, end_process_on_panic};
 use super::fit::{Uncancelled, is_place};

@@ -186,8 +186,14 @@ impl Poller {
     }
 
     /// Whether an enter would find something without an event.
-    pub(super) fn is_due(&self) -> bool {
+    fn is_due(&self) -> bool {
         !self.due.is_empty() || !self.ended.is_empty()
+    }
+
+    /// The same of what somebody else waits for: something to be sent, or that has ended.
+    pub(super) fn has_to_act(&self) -> bool {
+        let sends = |fd| self.sources.get(fd).is_some_and(|source| source.writable && source.write.is_some());
+        !self.ended.is_empty() || self.due.iter().any(sends)
     }
 
     /// The list of an enter, empty again.

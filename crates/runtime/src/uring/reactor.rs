@@ -213,11 +213,11 @@ impl Reactor {
         }
     }
 
-    /// Whether something is ready that no event will tell of any more.
-    pub(super) fn is_due(&self) -> bool {
+    /// Whether something is to be sent, or has ended, that no event will tell of any more.
+    pub(super) fn has_to_act(&self) -> bool {
         match &self.0.kernel {
             Kernel::Ring(_) => false,
-            Kernel::Poller(poller) => poller.borrow().is_due(),
+            Kernel::Poller(poller) => poller.borrow().has_to_act(),
         }
     }
 

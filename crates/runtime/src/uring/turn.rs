@@ -129,9 +129,10 @@ impl Loop {
         }
     }
 
-    /// Whether something is left to do that nothing else will come for.
+    /// Whether something is left to do that nothing else will come for, and that is more than to read what has come: who asked for that
+    /// takes a turn when he wants it.
     pub(super) fn has_more(&self) -> bool {
-        self.core.executor.has_work() || self.reactor.is_due()
+        self.core.executor.has_work() || self.reactor.has_to_act()
     }
 
     fn has_work(&self) -> bool {
