@@ -13,7 +13,7 @@ use super::BlockSum;
 use crate::entry::{BlockCoding, LogPosition};
 use crate::format::record::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES, blocks_offset_bytes, record_length_bytes};
 use crate::format::{
-    Crc32c, EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, SegmentIndex, StoredBlock, Stream,
+    EntryHead, RecordHeader, RecordKey, RecordKind, RecordPlace, RecordSeq, SegmentIndex, StoredBlock, Stream,
 };
 use runtime::{Instant, IoBuf, SharedBuf};
 

@@ -1,10 +1,12 @@
 //! Devices that refuse, lose and damage.
 
+use crate::common::moments::Writer;
 use crate::common::*;
+use runtime::IoBuf;
 use runtime::sim::{DiskFaults, SimDisk};
 use std::time::Duration;
 use store::format::RecordSeq;
-use store::{AppendError, Damage};
+use store::{AppendError, BlockCoding, Damage, EntryKind};
 use types::*;
 
 const GROUP: GroupId = GroupId(1);
@@ -239,6 +241,32 @@ fn a_damaged_block_is_an_error_that_says_where_and_others_are_read() {
         }
         assert_eq!(client.shard.statistics().checksum_errors, 1);
         assert_eq!(client.shard.statistics().read_retries, 1);
+    });
+}
+
+/// A bit turns in memory, between where the block was summed and the device.
+#[test]
+fn blocks_that_changed_behind_their_sum_are_told_as_damage() {
+    let rig = Rig::formatted(39, 256 * MIB, runtime::sim::DiskOptions::default());
+    rig.run(async {
+        let (shard, recovery) = open().await;
+        let writer = Writer::begin(&shard, &recovery, GROUP).await;
+        let range = BlockRange::new(0, 2);
+        let bytes = bytes_of(ChunkId(0), range, 1);
+        let coding = BlockCoding::PLAIN.summed(range.count, &bytes);
+        let mut changed = IoBuf::copy_of(&bytes);
+        changed[BLOCK_BYTES + 7] ^= 1;
+        let write = EntryKind::Write { range, bytes: changed.freeze(), coding };
+        writer.try_ask(LAYER, ChunkId(0), write).expect("there is room");
+        writer.settle().await;
+        for block in 0..2 {
+            let (range, buf) = (BlockRange::new(block, 1), IoBuf::new(BLOCK_BYTES));
+            let (read, found) = shard.read(&[LAYER], ChunkId(0), range, buf, &mut Vec::new()).await;
+            match block {
+                0 => assert!(read.is_ok() && found[..] == bytes[..BLOCK_BYTES], "{read:?}"),
+                _ => assert!(matches!(read, Err(store::ReadError::Checksum { block: 1, .. })), "{read:?}"),
+            }
+        }
     });
 }
 
