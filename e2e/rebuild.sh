@@ -105,5 +105,9 @@ mkdir "$work/m3/map-copy.new"
 start 3
 check "it serves though it can keep no copy of the map" serves 3
 check "and says so" within 10 grep -q "keeps no copy of the map, should etcd be lost" "$work/demo.log"
+check "so does status, and what that puts at risk" until_it_is 30 'f = [f for f in s["findings"] if f["cause"].startswith("node-3 keeps no copy of the cluster map: ")]
+assert s["health"] == "degraded" and len(f) == 1 and "if etcd is lost" in f[0]["at_risk"][0]["text"] and f[0]["doing"]["ends"] == "when it can be written" and f[0]["command"], s' status
 check "changes are answered by the copies of the others" "$cairn" snapshot create a@then
+rmdir "$work/m3/map-copy.new"
+check "when it can again, all is well" until_it_is 60 'assert s["health"] == "healthy", s' status
 finish

@@ -71,6 +71,12 @@ impl Assembly {
         self.0.tasks.borrow_mut().push(asks);
     }
 
+    /// That this node's copy of the map does not count, and why.
+    pub(super) fn who_keeps_no_copy(&self) -> Option<String> {
+        let trouble = self.0.map.copies()?.trouble()?;
+        Some(format!("node-{} {trouble}", self.0.id))
+    }
+
     fn answer_of_copies(&self, copies: &Arc<Copies>) {
         let copies = copies.clone();
         self.0.groups.first_core().answer_calls(
