@@ -5,7 +5,8 @@ mod directed;
 use cluster::{CopiedMap, Copies, CopyTrouble, MapError, MapStore, Outcome, Revision, SimMap};
 use directed::{
     a_change_is_answered_when_copies_hold_it, a_head_waits_for_copies_of_its_new_top,
-    data_of_layers_that_no_copy_names_is_not_left, put, run, what_too_few_hold_is_not_found_either,
+    data_of_layers_that_no_copy_names_is_not_left, groups_that_no_copy_names_are_not_left, put, run,
+    what_too_few_hold_is_not_found_either,
 };
 
 #[test]
@@ -26,6 +27,7 @@ fn a_new_top_waits_for_copies() {
 #[test]
 fn what_no_copy_names_is_not_left_behind() {
     data_of_layers_that_no_copy_names_is_not_left(1);
+    groups_that_no_copy_names_are_not_left(1);
 }
 
 /// The store of the map is gone right behind its answer, before any copy has heard: the change is not told as done.
