@@ -35,10 +35,9 @@ check "a node that runs is not looked at" refused "stop the node" gather 3
 kill -KILL "${node_pid[3]}"; wait "${node_pid[3]}" 2> /dev/null
 check "its copies are taken out" until_it_is 30 'assert s["groups_serving"] == 100 and any("node-3" in f["cause"] for f in s["findings"]), s' status
 
-# Until its session is over it may be asked to make one.
-check "it is known to be away" until_it_is 30 'assert s[2]["state"] != "up", s' node ls
 make() { "$cairn" volume create "$1" --size 64M --placement "local:node-$2"; }
-make c 1 > /dev/null
+# It may have a session still, and serves fewest.
+check "another makes a volume in its place" make c 1
 writes c
 check "a volume is written from here on" within 10 goes_on c
 check "one is made" make b 2
@@ -105,5 +104,9 @@ mkdir "$work/m3/map-copy.new"
 start 3
 check "it serves though it can keep no copy of the map" serves 3
 check "and says so" within 10 grep -q "keeps no copy of the map, should etcd be lost" "$work/demo.log"
+check "so does status, and what that puts at risk" until_it_is 30 'f = [f for f in s["findings"] if f["cause"].startswith("node-3 keeps no copy of the cluster map: ")]
+assert s["health"] == "degraded" and len(f) == 1 and "if etcd is lost" in f[0]["at_risk"][0]["text"] and f[0]["doing"]["ends"] == "when it can be written" and f[0]["command"], s' status
 check "changes are answered by the copies of the others" "$cairn" snapshot create a@then
+rmdir "$work/m3/map-copy.new"
+check "when it can again, all is well" until_it_is 60 'assert s["health"] == "healthy", s' status
 finish

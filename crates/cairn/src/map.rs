@@ -25,7 +25,8 @@ Where etcd was lost, or restored from an old backup, the map is made anew. All n
 and on one of them, when the node's file names an etcd that has nothing:
   cairn map rebuild --config /etc/cairn/node.toml node-1.json node-2.json node-3.json
 Who is in sync is what the newest of all devices says. It is refused as long as a store was not looked at that may know
-better, and as long as a device holds data of a volume or snapshot that no copy of the map names.";
+better, and as long as a device holds data of a volume or snapshot, or knows placement groups, that no copy of the map
+names.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MapCommand {
@@ -135,7 +136,7 @@ fn rebuild(config: &NodeConfig, files: &[PathBuf], losses: &Losses, format: Form
         );
         if !unknown.is_empty() {
             text +=
-                &format!("{} groups that devices know are in no copy of the map, and were left out\n", unknown.len());
+                &format!("{} groups that devices know are in no copy of the map: they are given up\n", unknown.len());
         }
         if !unnamed.is_empty() {
             text += &format!(
@@ -160,7 +161,7 @@ pub(crate) fn run(command: MapCommand, format: Format) -> Result<(), Failure> {
     let (file, what, done) = match command {
         MapCommand::Gather { config, file } => return gather(&read(config)?, &file, format),
         MapCommand::Rebuild { config, lost, without_unnamed, files } => {
-            let losses = Losses { stores: lost, unnamed_layers: without_unnamed };
+            let losses = Losses { stores: lost, unnamed: without_unnamed };
             return rebuild(&read(config)?, &files, &losses, format);
         }
         MapCommand::Export { config, file } => {

@@ -45,6 +45,23 @@ pub enum Held {
     Cannot,
 }
 
+/// Why the copy of a node that is to keep one does not count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyTrouble {
+    /// It cannot be written; that is tried again.
+    #[error("keeps no copy of the cluster map: {0}")]
+    Unwritten(String),
+    /// A write of it has not ended for long.
+    #[error("keeps no copy of the cluster map: for more than {} s a write of it has not ended", WRITE_MAX.as_secs())]
+    Hangs,
+    /// The node was told more than the copy holds, for long.
+    #[error("has a copy of the cluster map that is behind: for more than {} s it has not held what the map says", SEE_MAX.as_secs())]
+    Behind,
+    /// What keeps it has ended.
+    #[error("keeps no copy of the cluster map any more: what does so has ended")]
+    Ended,
+}
+
 /// What nodes have said of one revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
@@ -103,6 +120,10 @@ enum Doing {
 struct State {
     held: Revision,
     doing: Doing,
+    /// It could not be written, and was not since.
+    trouble: Option<CopyTrouble>,
+    /// The node went on through here without it.
+    behind: Option<Revision>,
     /// Enough nodes hold the map through here.
     agreed: Revision,
     waiting: Vec<CrossSender<()>>,
@@ -126,7 +147,8 @@ impl Copies {
     }
 
     fn new(doing: Doing) -> Arc<Self> {
-        let state = State { held: Revision(0), doing, agreed: Revision(0), waiting: Vec::new() };
+        let state =
+            State { held: Revision(0), doing, trouble: None, behind: None, agreed: Revision(0), waiting: Vec::new() };
         Arc::new(Self { state: Mutex::new(state), asker: Mutex::new(None) })
     }
 
@@ -155,12 +177,29 @@ impl Copies {
 
     /// This node's copy holds the map through here, durably.
     pub fn holds(&self, through: Revision) {
-        self.change(|state| (state.held, state.doing) = (through, Doing::Hears));
+        self.change(|state| {
+            // What a copy begins with is all of the map, which may be another one.
+            if state.held == Revision(0) || state.behind.is_some_and(|behind| behind <= through) {
+                state.behind = None;
+            }
+            (state.held, state.doing, state.trouble) = (through, Doing::Hears, None);
+        });
     }
 
     /// This node cannot keep a copy, until it says otherwise.
-    pub fn holds_nothing(&self) {
-        self.change(|state| (state.held, state.doing) = (Revision(0), Doing::Nothing));
+    pub fn holds_nothing(&self, trouble: CopyTrouble) {
+        self.change(|state| {
+            (state.held, state.doing, state.trouble) = (Revision(0), Doing::Nothing, Some(trouble));
+        });
+    }
+
+    /// Why this node's copy does not count; nothing, if it does, or there is to be none.
+    pub fn trouble(&self) -> Option<CopyTrouble> {
+        let state = self.state();
+        match state.doing {
+            Doing::Writes(since) if since.elapsed() > WRITE_MAX => Some(CopyTrouble::Hangs),
+            _ => state.trouble.clone().or(state.behind.map(|_| CopyTrouble::Behind)),
+        }
     }
 
     /// Whether this node's copy holds the map through here, or does so in time.
@@ -199,12 +238,17 @@ impl Copies {
 
     /// Waits until this node's own copy holds what it is about to be told; where it can keep none, there is nothing to wait for.
     async fn see(&self, through: Revision) {
-        if self.own(through, SEE_MAX).await == Held::Behind {
-            log::error!(
-                "the map is at revision {}, and this node's copy of it has not heard of that for {} s: it goes on without",
-                through.0,
-                SEE_MAX.as_secs()
-            );
+        if self.own(through, SEE_MAX).await != Held::Behind {
+            return;
+        }
+        log::error!(
+            "the map is at revision {}, and this node's copy of it has not heard of that for {} s: it goes on without",
+            through.0,
+            SEE_MAX.as_secs()
+        );
+        let mut state = self.state();
+        if state.held < through {
+            state.behind = state.behind.max(Some(through));
         }
     }
 

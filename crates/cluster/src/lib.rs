@@ -41,7 +41,7 @@ mod typed;
 
 pub use archive::{Archive, ImportError};
 pub use catalog::*;
-pub use copied::{CopiedMap, Copies, Held, Question, Tally};
+pub use copied::{CopiedMap, Copies, CopyTrouble, Held, Question, Tally};
 pub use etcd_map::{EtcdMap, EtcdOptions};
 pub use map::*;
 pub use map_copy::{CopyFormat, copy_of, is_in_copies};

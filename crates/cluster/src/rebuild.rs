@@ -13,7 +13,9 @@
 //!
 //! **What nobody names.** A change of names and layers is answered when copies hold it ([`crate::Copies`]). Should a device hold data of a
 //! layer that came after the newest copy all the same (ids rise, and the copy says which is the next), nothing is rebuilt either,
-//! unless it is said that this data is given up.
+//! unless it is said that this data is given up. Nor does it where a device knows a group that came after that copy: layers would tell of
+//! what is written there, but only on members that are looked at, and who they are no copy says. A group that no copy names and that is
+//! older was given up before, with the map that was made without it.
 
 use crate::archive::{Archive, SKIPPED};
 use crate::records::{Allocator, ControlRecord, GroupRecord, Record, keys, number};
@@ -24,8 +26,9 @@ use types::{ClusterId, Epoch, GroupId, LayerId, Mutant, StoreId, mutant};
 
 /// What is written today. 2: devices say which layers they hold.
 const FORMAT: u32 = 2;
-/// Allocator of layers.
+/// Allocators of layers and groups.
 const LAYER: &str = "layer";
+const GROUP: &str = "group";
 
 /// What one node has: a file that goes to where the map is made anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,8 +72,8 @@ pub struct LayerKnown {
 pub struct Losses {
     /// Stores that are gone for good.
     pub stores: Vec<StoreId>,
-    /// Whether what lies in layers that no copy names is given up, too.
-    pub unnamed_layers: bool,
+    /// Whether what no copy names is given up, too: what lies in such layers and groups.
+    pub unnamed: bool,
 }
 
 impl Gathered {
@@ -133,6 +136,21 @@ pub enum RebuildError {
         /// Of the newest copy.
         revision: u64,
     },
+    /// What was written to these might be gone: who counts in them is in no copy.
+    #[error(
+        "devices know {} of {} that no copy of the map names (on {}): made after the newest copy that is in these files, which is as of revision {revision}",
+        several(.groups, "group"), .pools.iter().map(|pool| format!("pool {pool}")).collect::<Vec<_>>().join(", "), .stores.join(", ")
+    )]
+    UnnamedGroups {
+        /// Which.
+        groups: Vec<GroupId>,
+        /// Of these pools.
+        pools: Vec<String>,
+        /// Stores, and where they were.
+        stores: Vec<String>,
+        /// Of the newest copy.
+        revision: u64,
+    },
     /// Somebody may know better.
     #[error("nothing, or not all, was gathered of {}, and {groups} groups counted on {}: {}", several(.stores, "store"), if .stores.len() == 1 { "it" } else { "them" }, .stores.join(", "))]
     Missing {
@@ -162,10 +180,11 @@ pub fn rebuild(gathered: &[Gathered], losses: &Losses) -> Result<Rebuilt, Rebuil
         let record: GroupRecord = decode(key, value.to_string().as_bytes()).map_err(|error| bad(&error))?;
         groups.insert(record.id, (record, false));
     }
-    let mut unknown = BTreeSet::new();
-    for known in gathered.iter().flat_map(|one| &one.stores).flat_map(|store| &store.groups) {
+    let mut unknown = Vec::new();
+    let stores = gathered.iter().flat_map(|one| &one.stores);
+    for (store, known) in stores.flat_map(|store| store.groups.iter().map(|known| (store.store, known))) {
         let Some((newest, is_newer)) = groups.get_mut(&known.id) else {
-            unknown.insert(known.id);
+            unknown.push((store, known));
             continue;
         };
         if known.epoch > newest.epoch {
@@ -187,8 +206,15 @@ pub fn rebuild(gathered: &[Gathered], losses: &Losses) -> Result<Rebuilt, Rebuil
         return Err(RebuildError::Missing { stores, groups: missing.len() });
     }
     let unnamed = unnamed_layers(gathered, &archive).map_err(|error| bad(&error))?;
-    if !(unnamed.is_empty() || losses.unnamed_layers || mutant(Mutant::UnnamedLayersLeft)) {
+    if !(unnamed.is_empty() || losses.unnamed || mutant(Mutant::UnnamedLayersLeft)) {
         return Err(told_unnamed(&archive, &unnamed));
+    }
+    let next = next_of(&archive, GROUP).map_err(|error| bad(&error))?;
+    // A map that was made before groups were counted.
+    let next = next.unwrap_or_else(|| groups.keys().next_back().map_or(0, |last| u64::from(last.0) + 1));
+    let later: Vec<_> = unknown.iter().copied().filter(|(_, known)| u64::from(known.id.0) >= next).collect();
+    if !(later.is_empty() || losses.unnamed || mutant(Mutant::UnnamedGroupsLeft)) {
+        return Err(told_unnamed_groups(&archive, &later));
     }
     let newer = groups.values().filter(|(_, is_newer)| *is_newer).count();
     for (record, _) in groups.into_values().filter(|(_, is_newer)| *is_newer) {
@@ -196,7 +222,15 @@ pub fn rebuild(gathered: &[Gathered], losses: &Losses) -> Result<Rebuilt, Rebuil
         archive.entries.insert(record.key(), value);
     }
     let layers: BTreeSet<LayerId> = unnamed.into_iter().map(|(_, known)| known.layer).collect();
+    let unknown: BTreeSet<GroupId> = unknown.into_iter().map(|(_, known)| known.id).collect();
     Ok(Rebuilt { archive, newer, unknown: unknown.into_iter().collect(), unnamed: layers.into_iter().collect() })
+}
+
+/// The number that an allocator gives next.
+fn next_of(copy: &Archive, kind: &str) -> Result<Option<u64>, crate::catalog::CatalogError> {
+    let key = keys::allocator(kind);
+    let found = copy.entries.get(&key).map(|value| decode::<Allocator>(&key, value.to_string().as_bytes()));
+    Ok(found.transpose()?.map(|allocator| allocator.next))
 }
 
 /// What stores hold of layers that were made after the copy. One that the copy does not name and that is older ended before it: what a
@@ -205,10 +239,7 @@ fn unnamed_layers(
     gathered: &[Gathered],
     copy: &Archive,
 ) -> Result<Vec<(StoreId, LayerKnown)>, crate::catalog::CatalogError> {
-    let key = keys::allocator(LAYER);
-    let next =
-        copy.entries.get(&key).map(|value| decode::<Allocator>(&key, value.to_string().as_bytes())).transpose()?;
-    let next = next.map_or(LayerId(0), |allocator| LayerId(allocator.next));
+    let next = LayerId(next_of(copy, LAYER)?.unwrap_or(0));
     let is_unnamed = |layer: LayerId| layer >= next && !copy.entries.contains_key(&keys::layer(layer));
     let stores = gathered.iter().flat_map(|one| &one.stores);
     let held = stores.flat_map(|store| store.layers.iter().map(|known| (store.store, *known)));
@@ -225,6 +256,18 @@ fn told_unnamed(copy: &Archive, unnamed: &[(StoreId, LayerKnown)]) -> RebuildErr
         layers: layers.into_iter().collect(),
         chunks: of_stores.values().copied().max().unwrap_or_default(),
         stores: of_stores.keys().map(|store| place_of(copy, *store)).collect(),
+        revision: copy.revision,
+    }
+}
+
+fn told_unnamed_groups(copy: &Archive, unnamed: &[(StoreId, &GroupRecord)]) -> RebuildError {
+    let groups: BTreeSet<GroupId> = unnamed.iter().map(|(_, known)| known.id).collect();
+    let pools: BTreeSet<&String> = unnamed.iter().map(|(_, known)| &known.pool).collect();
+    let stores: BTreeSet<StoreId> = unnamed.iter().map(|(store, _)| *store).collect();
+    RebuildError::UnnamedGroups {
+        groups: groups.into_iter().collect(),
+        pools: pools.into_iter().cloned().collect(),
+        stores: stores.into_iter().map(|store| place_of(copy, store)).collect(),
         revision: copy.revision,
     }
 }

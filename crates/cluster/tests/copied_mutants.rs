@@ -7,7 +7,8 @@ mod directed;
 
 use directed::{
     a_change_is_answered_when_copies_hold_it, a_head_waits_for_copies_of_its_new_top,
-    data_of_layers_that_no_copy_names_is_not_left, what_too_few_hold_is_not_found_either,
+    data_of_layers_that_no_copy_names_is_not_left, groups_that_no_copy_names_are_not_left,
+    what_too_few_hold_is_not_found_either,
 };
 use types::Mutant;
 
@@ -36,5 +37,10 @@ fn what_is_left_behind_is_noticed() {
         "data_of_layers_that_no_copy_names_is_not_left",
         1..2,
         data_of_layers_that_no_copy_names_is_not_left
+    ));
+    assert!(Mutant::UnnamedGroupsLeft.is_caught(
+        "groups_that_no_copy_names_are_not_left",
+        1..2,
+        groups_that_no_copy_names_are_not_left
     ));
 }

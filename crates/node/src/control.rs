@@ -17,6 +17,7 @@ use crate::traffic::Traffic;
 use crate::volume_spec::{SnapshotName, SnapshotPath, VolumeName};
 use cluster::control::Decided;
 use cluster::{Compression, PoolRecord, SnapshotRecord};
+use replication::node::CallError;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -91,7 +92,7 @@ pub enum Request {
     /// The cluster goes on to this version, that all of its nodes speak.
     FinishUpgrade(u32, Answer<cluster::Upgrade>),
     /// What stands above another node is asked.
-    AskAbove(NodeId, Message, Answer<Message>),
+    AskAbove(NodeId, Message, Reply<Result<Message, Unanswered>>),
     /// The nodes that are not of this process and have a session.
     Peers(Reply<Vec<PeerNode>>),
     /// The head of a volume, in the trash or not.
@@ -180,6 +181,28 @@ pub enum ControlError {
     Unavailable(String),
 }
 
+/// Why there is no answer of another node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// It was not done there: another may do it.
+    #[error("{0}")]
+    NotDone(String),
+    /// It may be done all the same.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl From<CallError> for Unanswered {
+    fn from(error: CallError) -> Self {
+        match &error {
+            CallError::Unknown(_) | CallError::Unreached(_) | CallError::Refused { .. } => {
+                Self::NotDone(error.to_string())
+            }
+            CallError::Ended(_) => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
 /// A node of this process, as it is asked.
 struct Asked {
     node: NodeId,
@@ -236,8 +259,12 @@ impl ControlHandle {
     }
 
     /// Asks what stands above a node that is not of this process.
-    pub async fn ask_above(&self, node: NodeId, message: Message) -> Result<Message, ControlError> {
-        self.ask(|reply| Request::AskAbove(node, message, reply)).await?
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub async fn ask_above(&self, node: NodeId, message: Message) -> Result<Message, Unanswered> {
+        let asked = self.ask(|reply| Request::AskAbove(node, message, reply)).await;
+        asked.unwrap_or_else(|error| Err(Unanswered::Unknown(error.to_string())))
     }
 
     /// The head of a volume, in the trash or not, as the map said last.

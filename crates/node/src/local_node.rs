@@ -463,7 +463,7 @@ impl LocalNode {
                     let assembly = self.assembly.clone();
                     runtime::spawn(async move {
                         let answer = assembly.ask_above(node, message).await;
-                        let _ = reply.send(answer.map_err(|error| ControlError::Unavailable(error.to_string())));
+                        let _ = reply.send(answer.map_err(Into::into));
                     });
                 }
                 Request::Peers(reply) => drop(reply.send(self.assembly.peers())),

@@ -59,8 +59,8 @@ fn advice(error: &RebuildError) -> &'static str {
         RebuildError::TwoRecords { .. } => {
             "Both copies are on their devices: keep them, and decide which one counts; the other's device is named with --lost and left out of the files"
         }
-        RebuildError::Unnamed { .. } => {
-            "Name the files of all nodes: another one's copy is newer. If there is none, that data is served by nobody: --without-unnamed makes the map without it, and leaves it on the devices, where nothing finds it any more"
+        RebuildError::Unnamed { .. } | RebuildError::UnnamedGroups { .. } => {
+            "Name the files of all nodes: another one's copy is newer. If there is none, what lies there is served by nobody: --without-unnamed makes the map without it, and leaves it on the devices, where nothing finds it any more"
         }
         RebuildError::NoCopy => "Gather on the other nodes, too: each keeps a copy beside its node.toml",
         _ => "Name files of one cluster that this build wrote",
@@ -83,7 +83,7 @@ pub struct RebuiltTold {
     pub map: Told,
     /// Groups of which a device knew more than the copy.
     pub newer: usize,
-    /// Groups that only devices know.
+    /// Groups that only devices know: left out.
     pub unknown: Vec<GroupId>,
     /// Layers that only devices know: given up.
     pub unnamed: Vec<LayerId>,

@@ -153,12 +153,27 @@ fn calls_are_bounded_and_end_with_their_connection() {
             assert_eq!(last.await, Err(CallError::Ended(node(TO))));
             peer.over().await;
             let after = peer.call(SERVICE, Parcel::of(vec![1])).await;
-            assert_eq!(after, Err(CallError::Ended(node(TO))));
+            assert_eq!(after, Err(CallError::Unreached(node(TO))), "it has not left");
             ENDED.store(true, Relaxed);
         });
     });
     cluster.crash(TO);
     cluster.wait_until("its calls have ended", SOON, |_| ENDED.load(Relaxed));
+}
+
+/// Who asked may have another do it.
+#[test]
+fn a_call_that_never_left_is_told_from_one_that_may_be_done() {
+    let cluster = up();
+    cluster.crash(TO);
+    on(&cluster, 0, 0, |groups| async move {
+        let call = || groups.call(node(TO), SERVICE, Parcel::of(vec![1]));
+        // The connection that was there takes one, until it is known to be over.
+        while call().await == Err(CallError::Ended(node(TO))) {
+            runtime::sleep(MILLISECOND).await;
+        }
+        assert_eq!(call().await, Err(CallError::Unreached(node(TO))));
+    });
 }
 
 #[test]

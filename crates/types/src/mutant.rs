@@ -415,6 +415,8 @@ pub enum Mutant {
     AnsweredBeforeCopied,
     /// Cluster: a map is made anew although devices hold data of layers that no copy names.
     UnnamedLayersLeft,
+    /// Cluster: a map is made anew although devices know groups that no copy names.
+    UnnamedGroupsLeft,
     /// Volume: a new top of which the map's answer is lost is taken for refused, and the cores go on with the old layer.
     LostAnswerRefused,
     /// Volume: a volume that moves to other groups leaves behind what was written since the last snapshot of it.

@@ -2,16 +2,17 @@
 
 use cluster::{
     Allocator, Archive, ClusterRecord, CopiedMap, Copies, DEFAULT_POOL, DeviceRecord, DeviceState, Gathered,
-    LayerKnown, Limits, Losses, MapError, MapStore, NewPool, NewVolume, Outcome, RebuildError, Rebuilt, Record, Reign,
-    Revision, SimMap, StoreKnows, Transaction, create_volume, encode, ensure, ensure_pool, push_layer, rebuild,
-    take_top,
+    GroupRecord, LayerKnown, Limits, Losses, MapError, MapStore, NewPool, NewVolume, Outcome, RebuildError, Rebuilt,
+    Record, Reign, Revision, SimMap, StoreKnows, Transaction, create_volume, encode, ensure, ensure_pool, push_layer,
+    rebuild, take_top,
 };
 use runtime::sim::{NodeOptions, SimNode, World};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{ClusterId, LayerId, NodeId, StoreId, VolumeEpoch};
+use types::{ClusterId, GroupId, LayerId, NodeId, StoreId, VolumeEpoch};
 
 const SOON: Duration = Duration::from_secs(1);
 const NOT_YET: MapError = MapError::NotCopied { held: 1, needed: 2 };
@@ -127,27 +128,43 @@ pub fn a_head_waits_for_copies_of_its_new_top(seed: u64) {
     });
 }
 
-/// A map of what was gathered: the copy's next layer, and the layers that a device holds something of.
-fn rebuilt(next: u64, layers: &[u64], losses: &Losses) -> Result<Rebuilt, RebuildError> {
+/// A map of what was gathered: the copy's next layer and group, and what a device knows.
+fn rebuilt(next: u64, (layers, groups): (&[u64], &[u32]), losses: &Losses) -> Result<Rebuilt, RebuildError> {
     let json = |bytes: Vec<u8>| serde_json::from_slice(&bytes).expect("it is JSON");
     let id = ClusterId(9);
     let cluster = ClusterRecord { id, cluster_version: 1, finished: None, created_at_ns: 1, replicas: None };
-    let allocator = Allocator { kind: "layer".to_owned(), next };
-    let entries = [(cluster.key(), json(encode(&cluster))), (allocator.key(), json(encode(&allocator)))].into();
+    let allocators = ["layer", "group"].map(|kind| Allocator { kind: kind.to_owned(), next });
+    let mut entries: BTreeMap<_, _> = allocators.iter().map(|all| (all.key(), json(encode(all)))).collect();
+    entries.insert(cluster.key(), json(encode(&cluster)));
     let copy = Archive { format: 1, revision: 70, taken_at_ns: 0, entries };
     let layers = layers.iter().map(|layer| LayerKnown { layer: LayerId(*layer), chunks: 3 }).collect();
     let (store, path) = (StoreId(1), "/dev/a".to_owned());
-    let device = StoreKnows { store, path, is_damaged: false, groups: Vec::new(), layers };
+    // Another store counts, too, of which nothing was gathered.
+    let group = |id: &u32| GroupRecord::begun_with(GroupId(*id), (2, "later".to_owned()), vec![StoreId(2), store], 1);
+    let device = StoreKnows { store, path, is_damaged: false, groups: groups.iter().map(group).collect(), layers };
     rebuild(&[Gathered::new(vec![copy], vec![device])], losses)
 }
 
 /// A volume or a top that was made after the last copy, and written to: who makes a map without it has to say so.
 pub fn data_of_layers_that_no_copy_names_is_not_left(_seed: u64) {
-    let ended = rebuilt(9, &[2, 8], &Losses::default()).expect("what ended before the copy is nobody's");
+    let ended = rebuilt(9, (&[2, 8], &[]), &Losses::default()).expect("what ended before the copy is nobody's");
     assert!(ended.unnamed.is_empty());
-    let refused = rebuilt(9, &[2, 9], &Losses::default()).expect_err("layer 9 came after the copy");
+    let refused = rebuilt(9, (&[2, 9], &[]), &Losses::default()).expect_err("layer 9 came after the copy");
     let RebuildError::Unnamed { layers, chunks: 3, revision: 70, stores } = &refused else { panic!("{refused}") };
     assert_eq!((layers.as_slice(), stores.len()), ([LayerId(9)].as_slice(), 1), "{refused}");
-    let given_up = Losses { unnamed_layers: true, ..Losses::default() };
-    assert_eq!(rebuilt(9, &[2, 9], &given_up).expect("it is given up").unnamed, [LayerId(9)]);
+    let given_up = Losses { unnamed: true, ..Losses::default() };
+    assert_eq!(rebuilt(9, (&[2, 9], &[]), &given_up).expect("it is given up").unnamed, [LayerId(9)]);
+}
+
+/// A pool that was made after the last copy: what was written there may be on a device that nobody looked at.
+pub fn groups_that_no_copy_names_are_not_left(_seed: u64) {
+    let before = rebuilt(9, (&[], &[8]), &Losses::default()).expect("it was given up before");
+    assert_eq!(before.unknown, [GroupId(8)]);
+    let refused = rebuilt(9, (&[], &[8, 9, 10]), &Losses::default()).expect_err("9 and 10 came after the copy");
+    let RebuildError::UnnamedGroups { groups, pools, revision: 70, stores } = &refused else { panic!("{refused}") };
+    assert_eq!((groups.as_slice(), stores.len()), ([GroupId(9), GroupId(10)].as_slice(), 1), "{refused}");
+    assert_eq!(pools.as_slice(), ["later"], "{refused}");
+    let given_up = Losses { unnamed: true, ..Losses::default() };
+    let left = rebuilt(9, (&[], &[9]), &given_up).expect("it is given up");
+    assert!(left.unknown == [GroupId(9)] && !left.archive.entries.keys().any(|key| key.starts_with("groups/")));
 }

@@ -10,7 +10,11 @@
 //!
 //! It goes over the connections between nodes, which know each other by the cluster's key: nobody has to reach the other node's
 //! admin port. What was passed on is passed on by nobody else. What each node knows of its own (status, devices, trash) is asked
-//! of all and put together. What is not answered may have been done.
+//! of all and put together.
+//!
+//! **A node that has just died** has a session still. A new volume is made by another then, or here; what is a head's to do, by who is head
+//! in its place, if that is known soon. Both only as long as what was asked has surely not left this node, or changes nothing: what has
+//! left and is not answered may have been done, and is told as that.
 
 use super::book::AddressBook;
 use super::error::ApiError;
@@ -23,7 +27,7 @@ use super::observe::add_cause;
 use super::server::{Admin, BODY_MAX_BYTES, Shared};
 use super::types::{CreateVolume, Device, Secret, Status, TrashedVolume, UnlockVolume};
 use super::view;
-use crate::control::{ControlError, ControlHandle};
+use crate::control::{ControlError, ControlHandle, Unanswered};
 use crate::node_name::NodeName;
 use axum::Json;
 use axum::Router;
@@ -39,7 +43,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use tower::ServiceExt;
 use types::{NodeId, VolumeId};
@@ -51,6 +55,10 @@ const NEW_VOLUME: &str = "/v1/volumes";
 pub const ASKED_MAX: usize = 64;
 /// A node that is asked how it is has so long to say so: what it does not say is told as missing.
 const PART_PATIENCE: Duration = Duration::from_millis(1500);
+/// Who takes a head's place is waited for so long: with a last attempt to reach it, less than a client waits for the answer.
+const HEAD_PATIENCE: Duration = Duration::from_secs(2);
+/// And so long each time, before it is looked who it is.
+const HEAD_WAIT: Duration = Duration::from_millis(250);
 
 /// A request of another node.
 pub struct Asked {
@@ -133,8 +141,12 @@ async fn message_of(response: Response) -> Message {
 enum Doer {
     /// This process.
     Here,
-    /// Another node.
+    /// Another node, and nobody in its place.
     Node(NodeId),
+    /// Another node, which is the head; whoever is that after it can do it as well.
+    Head(NodeId),
+    /// The first of these other nodes that is there, or this process.
+    First(Vec<NodeId>),
     /// All nodes, one after the other: this first, or last.
     All { first: Option<NodeId>, last: Option<NodeId> },
     /// All nodes, each for its part.
@@ -152,25 +164,15 @@ pub(super) async fn route(State(admin): Shared, request: Request, next: Next) ->
         return next.run(request).await;
     }
     let doer = doer_of(&admin.control, &admin.addresses, &peers, request.method(), request.uri().path()).await;
-    let is_new_volume = *request.method() == Method::POST && request.uri().path() == NEW_VOLUME;
     match doer {
-        Doer::Here if is_new_volume => made_at(&admin, &peers, None, request, next).await,
-        Doer::Node(node) if is_new_volume => made_at(&admin, &peers, Some(node), request, next).await,
         Doer::Here => next.run(request).await,
         Doer::Parts => put_together(&admin, &peers, request, next).await,
-        Doer::Node(node) => {
-            let changes = request.method() != Method::GET;
-            let (passed, body) = match taken_apart(request).await {
-                Ok(parts) => parts,
-                Err(error) => return error.into_response(),
-            };
-            let response = pass_on(&admin.control, node, &passed, &body).await;
-            if changes && response.status().is_success() {
-                // What is asked of this node next must know of it.
-                let _ = admin.control.catch_up().await;
-            }
-            response
-        }
+        Doer::First(nodes) => made_at(&admin, &peers, nodes, request, next).await,
+        Doer::Head(node) => at_head(&admin, node, request, next).await,
+        Doer::Node(node) => match taken_apart(request).await {
+            Ok((passed, body)) => pass_on(&admin.control, node, &passed, &body).await,
+            Err(error) => error.into_response(),
+        },
         Doer::All { first, last } => at_all(&admin, &peers, (first, last), request, next).await,
     }
 }
@@ -183,26 +185,30 @@ async fn doer_of(
     path: &str,
 ) -> Doer {
     let is_up = |node: &NodeId| peers.iter().any(|peer| peer.node == *node);
-    let to = |node: Option<NodeId>| node.filter(is_up).map_or(Doer::Here, Doer::Node);
     let segments: Vec<&str> = path.strip_prefix("/v1/").unwrap_or_default().split('/').collect();
     let is_read = *method == Method::GET;
     match segments[..] {
         ["status" | "devices" | "trash" | "events"] if is_read => Doer::Parts,
-        ["volumes"] if *method == Method::POST => to(node_for_new(control, addresses, peers).await),
+        ["volumes"] if *method == Method::POST => Doer::First(nodes_for_new(control, addresses, peers).await),
         ["volumes", _] | ["volumes", _, "hosts"] if is_read => Doer::Here,
         ["volumes", _, "rekey"] => Doer::Here,
         ["volumes", name, "unlock"] => Doer::All { first: head_of(control, name).await, last: None },
         ["volumes", name, "lock"] => Doer::All { first: None, last: head_of(control, name).await },
-        ["volumes", name, ..] => to(head_of(control, name).await),
         ["nodes", name, "debug", _] => match name.parse() {
-            Ok(NodeName(node)) if !control.is_here(node) => to(Some(node)),
+            Ok(NodeName(node)) if !control.is_here(node) && is_up(&node) => Doer::Node(node),
             _ => Doer::Here,
         },
-        ["trash", id, ..] => match id.parse() {
-            Ok(id) => to(control.head_of_any(VolumeId(id)).await.ok().flatten()),
-            Err(_) => Doer::Here,
-        },
-        _ => Doer::Here,
+        _ => head_of_path(control, path).await.filter(is_up).map_or(Doer::Here, Doer::Head),
+    }
+}
+
+/// The head of the volume that a path is about, in the trash or not.
+async fn head_of_path(control: &ControlHandle, path: &str) -> Option<NodeId> {
+    let segments: Vec<&str> = path.strip_prefix("/v1/")?.split('/').collect();
+    match segments[..] {
+        ["volumes", name, ..] => head_of(control, name).await,
+        ["trash", id, ..] => control.head_of_any(VolumeId(id.parse().ok()?)).await.ok().flatten(),
+        _ => None,
     }
 }
 
@@ -210,13 +216,15 @@ async fn head_of(control: &ControlHandle, name: &str) -> Option<NodeId> {
     control.volume(&name.parse().ok()?).await.ok().map(|volume| volume.head)
 }
 
-/// Where a new volume is to be served: by the node that serves fewest, of those that let clients in.
-async fn node_for_new(control: &ControlHandle, addresses: &AddressBook, peers: &[PeerNode]) -> Option<NodeId> {
-    let volumes = control.list_volumes().await.ok()?;
-    let here = addresses.here.nodes.iter().map(|node| node.node);
-    let others = peers.iter().filter(|peer| peer.doors.is_some()).map(|peer| peer.node);
-    let serves = |node: &NodeId| volumes.iter().filter(|volume| volume.head == *node).count();
-    here.chain(others).min_by_key(|node| (serves(node), *node))
+/// Where a new volume is to be served: by the node that serves fewest, of those that let clients in; if that is not there, by the next.
+/// Those that come before this process: it is there.
+async fn nodes_for_new(control: &ControlHandle, addresses: &AddressBook, peers: &[PeerNode]) -> Vec<NodeId> {
+    let Ok(volumes) = control.list_volumes().await else { return Vec::new() };
+    let rank = |node: NodeId| (volumes.iter().filter(|volume| volume.head == node).count(), node);
+    let here = addresses.here.nodes.iter().map(|node| rank(node.node)).min();
+    let others = peers.iter().filter(|peer| peer.doors.is_some() && !peer.is_silent).map(|peer| rank(peer.node));
+    let before: BTreeSet<_> = others.filter(|other| here.is_none_or(|here| *other < here)).collect();
+    before.into_iter().map(|(_, node)| node).collect()
 }
 
 async fn taken_apart(request: Request) -> Result<(Passed, Bytes), ApiError> {
@@ -232,19 +240,56 @@ async fn taken_apart(request: Request) -> Result<(Passed, Bytes), ApiError> {
 }
 
 async fn pass_on(control: &ControlHandle, node: NodeId, passed: &Passed, body: &[u8]) -> Response {
-    let message = Message { head: serde_json::to_vec(passed).unwrap_or_default(), body: body.to_vec() };
-    match control.ask_above(node, message).await {
-        Ok(answer) => match response_of(answer) {
-            Some(response) => response,
-            None => unanswered(node, "it has too much to do, or is stopping"),
-        },
-        Err(error) => unanswered(node, &error.to_string()),
-    }
+    asked_of(control, node, passed, body).await.unwrap_or_else(|error| unanswered(node, &error))
 }
 
-fn unanswered(node: NodeId, why: &str) -> Response {
-    let what = format!("node {node} was asked and has not answered ({why}): it may be done all the same");
+async fn asked_of(control: &ControlHandle, node: NodeId, passed: &Passed, body: &[u8]) -> Result<Response, Unanswered> {
+    let message = Message { head: serde_json::to_vec(passed).unwrap_or_default(), body: body.to_vec() };
+    let answer = control.ask_above(node, message).await?;
+    response_of(answer).ok_or_else(|| Unanswered::Unknown("it has too much to do, or is stopping".to_owned()))
+}
+
+fn unanswered(node: NodeId, error: &Unanswered) -> Response {
+    let what = match error {
+        Unanswered::NotDone(why) => {
+            format!("node {node} was to be asked, and is not there ({why}): nothing was done; try again")
+        }
+        Unanswered::Unknown(why) => {
+            format!("node {node} was asked and has not answered ({why}): it may be done all the same")
+        }
+    };
     ApiError::from(ControlError::Unavailable(what)).into_response()
+}
+
+/// Done by the head of a volume, or by whoever is it in its place.
+async fn at_head(admin: &Arc<Admin>, mut head: NodeId, request: Request, next: Next) -> Response {
+    let (changes, path) = (request.method() != Method::GET, request.uri().path().to_owned());
+    let found = request.extensions().clone();
+    let (passed, body) = match taken_apart(request).await {
+        Ok(parts) => parts,
+        Err(error) => return error.into_response(),
+    };
+    let began = Instant::now();
+    let response = loop {
+        let error = match asked_of(&admin.control, head, &passed, &body).await {
+            Ok(response) => break response,
+            Err(error) => error,
+        };
+        let may_be_done = changes && matches!(error, Unanswered::Unknown(_));
+        if may_be_done || began.elapsed() >= HEAD_PATIENCE {
+            break unanswered(head, &error);
+        }
+        tokio::time::sleep(HEAD_WAIT).await;
+        match head_of_path(&admin.control, &path).await {
+            Some(other) if !(admin.control.is_here(other) || other.is_client()) => head = other,
+            _ => return done_here(next, &passed, &body, found).await,
+        }
+    };
+    if changes && response.status().is_success() {
+        // What is asked of this node next must know of it.
+        let _ = admin.control.catch_up().await;
+    }
+    response
 }
 
 fn response_of(answer: Message) -> Option<Response> {
@@ -257,21 +302,22 @@ fn response_of(answer: Message) -> Option<Response> {
     Some(response)
 }
 
-/// Makes a volume at a node, or at this one. If it is encrypted all others get its key, too: whichever serves it later.
-async fn made_at(
-    admin: &Arc<Admin>,
-    peers: &[PeerNode],
-    node: Option<NodeId>,
-    request: Request,
-    next: Next,
-) -> Response {
+/// Makes a volume at the first of these nodes that is there, or at this one. If it is encrypted all others get its key, too: whichever
+/// serves it later.
+async fn made_at(admin: &Arc<Admin>, peers: &[PeerNode], nodes: Vec<NodeId>, request: Request, next: Next) -> Response {
     let (passed, body) = match taken_apart(request).await {
         Ok(parts) => parts,
         Err(error) => return error.into_response(),
     };
-    let response = match node {
-        Some(node) => pass_on(&admin.control, node, &passed, &body).await,
-        None => done_here(next, &passed, &body, Extensions::new()).await,
+    let mut nodes = nodes.into_iter();
+    let (node, response) = loop {
+        let Some(node) = nodes.next() else {
+            break (None, done_here(next, &passed, &body, Extensions::new()).await);
+        };
+        match asked_of(&admin.control, node, &passed, &body).await {
+            Err(Unanswered::NotDone(why)) => log::info!("another than node {node} makes a volume: {why}"),
+            answer => break (Some(node), answer.unwrap_or_else(|error| unanswered(node, &error))),
+        }
     };
     if !response.status().is_success() {
         return response;
@@ -280,8 +326,10 @@ async fn made_at(
     let _ = admin.control.catch_up().await;
     let Ok(CreateVolume { name, secret: Some(secret), .. }) = serde_json::from_slice(&body) else { return response };
     let others = peers.iter().map(|peer| Some(peer.node)).chain([None]).filter(|other| *other != node);
+    // One that is silent would be waited for in vain.
+    let is_silent = |other| peers.iter().any(|peer| Some(peer.node) == other && peer.is_silent);
     for other in others {
-        if !gets_key(admin, other, &name, &secret).await {
+        if is_silent(other) || !gets_key(admin, other, &name, &secret).await {
             let who = other.map_or_else(|| "this node".to_owned(), |other| format!("node {other}"));
             log::warn!("{who} has no key of volume {name}: `cairn volume unlock {name}` gives it");
         }

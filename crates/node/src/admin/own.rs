@@ -26,7 +26,11 @@ struct Meaning {
 
 const LOG: &str = "if it stays, see this node's log:";
 
-const MEANINGS: [Meaning; 5] = [
+/// Of a copy of the map that does not count.
+const UNCOPIED: &str =
+    "if etcd is lost with all that is in it, the map can only be made anew of the copies that other nodes keep";
+
+const MEANINGS: [Meaning; 8] = [
     Meaning {
         begins: "volume ",
         has: "serves nobody",
@@ -58,6 +62,30 @@ const MEANINGS: [Meaning; 5] = [
         doing: "it is tried again and again",
         until: "both run releases that speak with each other",
         run: ("which release each of them runs:", "cairn upgrade"),
+    },
+    Meaning {
+        begins: "node-",
+        has: " keeps no copy of the cluster map: ",
+        risk: UNCOPIED,
+        doing: "it is tried again, after 30 s at most; changes are answered by the copies of others",
+        until: "it can be written",
+        run: ("make room where node.toml is, or put that disk right; whether it is over:", WATCH),
+    },
+    Meaning {
+        begins: "node-",
+        has: " keeps no copy of the cluster map any more",
+        risk: UNCOPIED,
+        doing: "nothing: changes are answered by the copies of others",
+        until: "the node is started again",
+        run: ("see this node's log, and start it again; whether it is over:", WATCH),
+    },
+    Meaning {
+        begins: "node-",
+        has: " has a copy of the cluster map that is behind",
+        risk: UNCOPIED,
+        doing: "it goes on copying, and the node goes on without it",
+        until: "its copy holds what the map says",
+        run: ("if it stays, see this node's log and start it again; whether it is over:", WATCH),
     },
     Meaning {
         begins: "",
@@ -205,12 +233,15 @@ mod tests {
     use super::*;
 
     /// What nodes say of themselves (`volume::assembly::status`), one of each kind.
-    const SAID: [&str; 7] = [
+    const SAID: [&str; 10] = [
         "volume v: group 7 serves nobody, and hosts are told to wait",
         "volume 7 is not as the map says: its layer is not known",
         "host nqn.2014-08.org.example:a reaches volume v only through node 2, and node 1 serves it for other clients: connect it there too",
         "no connection with node-3: it speaks versions 1 to 2 of the protocol, and this one 3 to 4",
         "3 groups are on devices that this node was not started with: start it with them",
+        "node-3 keeps no copy of the cluster map: cannot write /etc/cairn/map-copy.new (No space left on device)",
+        "node-3 keeps no copy of the cluster map any more: what does so has ended",
+        "node-3 has a copy of the cluster map that is behind: for more than 30 s it has not held what the map says",
         "an append failed",
         "/d/device-1.img: shard 1: group 9 lacks committed entries",
     ];
@@ -241,8 +272,9 @@ mod tests {
         };
         is_told(SAID[0], "out of service");
         is_told(SAID[2], "nothing is lost");
-        is_told(SAID[5], "groups that stopped here");
-        is_told(SAID[6], "has a copy less");
+        SAID[5..8].iter().for_each(|said| is_told(said, "if etcd is lost with all that is in it"));
+        is_told(SAID[8], "groups that stopped here");
+        is_told(SAID[9], "has a copy less");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 #[path = "key_tests.rs"]
 mod key_tests;
+#[path = "passing_tests.rs"]
+mod passing_tests;
 
 use super::*;
 use crate::admin::Addresses;
@@ -221,6 +223,15 @@ fn with_server<F: Future<Output = ()>>(client: impl FnOnce(SocketAddr) -> F) {
 
 /// The same, of a node that this file describes.
 fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl FnOnce(SocketAddr) -> F) {
+    with_core((false, control_core), config_path, client);
+}
+
+/// The same, with this control core, and whether other processes share its map.
+fn with_core<C: Future<Output = ()> + Send + 'static, F: Future<Output = ()>>(
+    (is_shared, core): (bool, impl FnOnce(CrossReceiver<Request>) -> C),
+    config_path: &FilePath,
+    client: impl FnOnce(SocketAddr) -> F,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -237,12 +248,12 @@ fn with_server_of<F: Future<Output = ()>>(config_path: &FilePath, client: impl F
             admin: address,
             any_host: false,
         };
-        tokio::spawn(control_core(requests));
+        tokio::spawn(core(requests));
         tokio::spawn(
             Admin {
                 control,
                 addresses: AddressBook::new(addresses),
-                is_shared: false,
+                is_shared,
                 config_path: config_path.to_owned(),
                 config_paths: [(types::NodeId(1), config_path.to_owned())].into(),
                 looked: Looked::default(),

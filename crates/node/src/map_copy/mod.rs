@@ -16,7 +16,8 @@ use crate::admin::now_ns;
 use crate::config::NodeConfig;
 use crate::files::{FileError, during, replace_secret};
 use cluster::{
-    Archive, ClusterRecord, CopiedMap, Copies, Event, Listing, MapError, MapStore, Revision, Watch, is_in_copies, keys,
+    Archive, ClusterRecord, CopiedMap, Copies, CopyTrouble, Event, Listing, MapError, MapStore, Revision, Watch,
+    is_in_copies, keys,
 };
 use files::{BASE, OLD, Writer, no_json, read, write_base};
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ pub(crate) fn keep(map: Arc<dyn MapStore>, path: PathBuf) -> Arc<dyn MapStore> {
                         wait = RETRY_WAIT;
                     }
                     Stop::File(error) => {
-                        copier.copies.holds_nothing();
+                        copier.copies.holds_nothing(CopyTrouble::Unwritten(error.to_string()));
                         log::error!("this node keeps no copy of the map, should etcd be lost: {error}");
                         wait = (wait * 2).min(RETRY_WAIT_MAX);
                     }
@@ -84,7 +85,7 @@ struct NoCopy(Arc<Copies>);
 
 impl Drop for NoCopy {
     fn drop(&mut self) {
-        self.0.holds_nothing();
+        self.0.holds_nothing(CopyTrouble::Ended);
     }
 }
 

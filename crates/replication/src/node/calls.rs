@@ -2,7 +2,7 @@
 //!
 //! Calls of one connection are handed over in the order in which they were made, each before the next is looked at; an answer
 //! comes behind all that its node had called on the connection before. A call whose connection ends has no answer: whether it
-//! was done nobody knows. Nothing is sent again.
+//! was done nobody knows, unless the connection was never made. Nothing is sent again.
 
 use super::core::CoreGroups;
 use super::link::{Kept, Link};
@@ -35,7 +35,10 @@ pub enum CallError {
     /// Nobody knows where the node is reached: it was not done.
     #[error("node {0} is not known")]
     Unknown(NodeId),
-    /// The connection ended, or was not made: it may be done all the same.
+    /// There is no connection: it has not left, and was not done.
+    #[error("node {0} cannot be reached")]
+    Unreached(NodeId),
+    /// The connection ended: it may be done all the same.
     #[error("the connection to node {0} ended")]
     Ended(NodeId),
     /// It was not done.
@@ -140,12 +143,13 @@ impl PlainCalls {
 
     /// Nothing more comes over a connection.
     pub(super) fn lost(&self, link: &Rc<Link>) {
+        let why = if link.is_made() { CallError::Ended } else { CallError::Unreached };
         let mut slots = self.slots.borrow_mut();
         let mut over: Vec<_> = slots.iter_mut().filter(|(_, slot)| Rc::ptr_eq(&slot.link, link)).collect();
         // The map's order is nobody's.
         over.sort_unstable_by_key(|(number, _)| **number);
         for (_, slot) in over {
-            slot.end(Err(CallError::Ended(link.node)));
+            slot.end(Err(why(link.node)));
         }
         slots.retain(|_, slot| !slot.is_dropped || slot.bytes.is_some());
         drop(slots);
@@ -302,7 +306,7 @@ impl Peer {
                 return called.answer().await;
             }
             if self.is_over() {
-                return Err(CallError::Ended(self.node()));
+                return Err(CallError::Unreached(self.node()));
             }
             self.room().await;
         }

@@ -18,7 +18,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(3);
 /// A client that found nobody asks again behind this.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// One that has answered no beat for so long is not asked: whoever takes its volumes over need not wait for it.
-const SILENT: Duration = Duration::from_millis(1500);
+pub(super) const SILENT: Duration = Duration::from_millis(1500);
 /// So many are asked at once; more only if one of these does not hold it.
 const ASKED_AT_ONCE: usize = 4;
 
@@ -69,6 +69,12 @@ impl Assembly {
             }
         });
         self.0.tasks.borrow_mut().push(asks);
+    }
+
+    /// That this node's copy of the map does not count, and why.
+    pub(super) fn who_keeps_no_copy(&self) -> Option<String> {
+        let trouble = self.0.map.copies()?.trouble()?;
+        Some(format!("node-{} {trouble}", self.0.id))
     }
 
     fn answer_of_copies(&self, copies: &Arc<Copies>) {
@@ -144,7 +150,9 @@ impl Assembly {
             let said = match runtime::timeout(ANSWER_WAIT, call).await {
                 Ok(Ok(parcel)) => Ok(answered(&parcel)),
                 Ok(Err(CallError::Refused { .. })) => Err(Older),
-                Ok(Err(CallError::Unknown(_) | CallError::Ended(_))) | Err(_) => Ok(Held::Cannot),
+                Ok(Err(CallError::Unknown(_) | CallError::Unreached(_) | CallError::Ended(_))) | Err(_) => {
+                    Ok(Held::Cannot)
+                }
             };
             let _ = tell.try_send(said);
         });

@@ -1,5 +1,6 @@
 //! Volumes are made where they are to lie; pools are made, and told where volumes are to lie.
 
+use super::agreeing::SILENT;
 use super::{Assembly, VolumeError};
 use crate::api::VolumeInfo;
 use crate::spec::volume_info;
@@ -77,12 +78,13 @@ impl Assembly {
     /// # Errors
     /// If it cannot lie as wanted.
     pub async fn home_for(&self, wanted: &WantedPlace) -> Result<NodeId, VolumeError> {
-        Ok(home_for(&*self.0.map, wanted, &self.could_serve()).await?)
+        Ok(home_for(&*self.0.map, wanted, &self.could_serve(wanted)).await?)
     }
 
-    /// This node, and those that were heard of lately.
-    fn could_serve(&self) -> BTreeSet<NodeId> {
+    /// This node, and those that have a session. One that is silent may be gone: it is where a volume is only if it is asked for.
+    fn could_serve(&self, wanted: &WantedPlace) -> BTreeSet<NodeId> {
         let mut nodes = self.0.heads.alive();
+        nodes.retain(|node| wanted.home.is_some() || self.0.groups.silence_of(*node) < SILENT);
         nodes.insert(self.0.id);
         nodes
     }
@@ -90,7 +92,7 @@ impl Assembly {
     pub(super) async fn place_for(&self, wanted: &WantedPlace) -> Result<VolumePlace, VolumeError> {
         let map = &*self.0.map;
         let here = WantedPlace { home: wanted.home.or(Some(self.0.id)), ..wanted.clone() };
-        let home = match home_for(map, &here, &self.could_serve()).await {
+        let home = match home_for(map, &here, &self.could_serve(wanted)).await {
             // Nobody has asked for this node: one that has room will do.
             Err(CatalogError::Place(_)) if wanted.home.is_none() => self.home_for(wanted).await?,
             other => other?,

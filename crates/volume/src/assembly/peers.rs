@@ -1,6 +1,7 @@
 //! The other nodes of the cluster, for whoever stands above: where clients reach them, calls to them, and what a supervisor has
 //! to know to speak for this one.
 
+use super::agreeing::SILENT;
 use super::{Assembly, VolumeError};
 use cluster::{
     CatalogError, DoorsRecord, Said, TrashTerm, VersionError, VolumeRecord, VolumeState, keys, list, say_doors,
@@ -55,6 +56,8 @@ pub struct PeerNode {
     pub doors: Option<DoorsRecord>,
     /// Its supervisor has said that its process has ended: the session is that of a dead one.
     pub has_ended: bool,
+    /// It has answered no beat for so long that it may be gone.
+    pub is_silent: bool,
 }
 
 /// What is to be known to speak for this life of the node when it is over.
@@ -114,8 +117,12 @@ impl Assembly {
     pub fn peers(&self) -> Vec<PeerNode> {
         let heads = &self.0.heads;
         let others = heads.alive().into_iter().filter(|node| *node != self.0.id);
-        let has_ended = |node| self.0.groups.silence_of(node) == Duration::MAX;
-        others.map(|node| PeerNode { node, doors: heads.doors(node), has_ended: has_ended(node) }).collect()
+        let peer = |node| {
+            let silence = self.0.groups.silence_of(node);
+            let (has_ended, is_silent) = (silence == Duration::MAX, silence >= SILENT);
+            PeerNode { node, doors: heads.doors(node), has_ended, is_silent }
+        };
+        others.map(peer).collect()
     }
 
     /// The head of a volume, in the trash or not, as the map said last.

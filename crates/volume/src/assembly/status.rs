@@ -156,6 +156,7 @@ impl Assembly {
                 .chain(node.heads.troubles())
                 .chain(self.who_waits())
                 .chain(self.who_is_apart())
+                .chain(self.who_keeps_no_copy())
                 .collect(),
             deleting_volumes: node.deleting.borrow().len(),
             provisioned_bytes: self.provisioned_bytes(),

@@ -170,7 +170,9 @@ impl Guest {
                 Some(answer) => Ok((answer, parcel.bytes)),
                 None => Err(self.over()),
             },
-            Err(CallError::Ended(_) | CallError::Refused { .. } | CallError::Unknown(_)) => Err(self.over()),
+            Err(CallError::Ended(_) | CallError::Refused { .. } | CallError::Unknown(_) | CallError::Unreached(_)) => {
+                Err(self.over())
+            }
         }
     }
 
