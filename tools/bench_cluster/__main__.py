@@ -10,7 +10,7 @@ each part has what was measured of it last (record.py).
     equal        p99 and p99.9 where 70 % of Vitastor's most is offered: by name only
     flat         what an I/O costs with more volumes, connections and data: FLAT_SECONDS_MAX=3600
     budget       CPU and time of a 4 KiB write and read, stage by stage
-    recovery     a node that was away is made whole
+    recovery     a node that was away is made whole, beside a plain copy
     map          1,000 devices, 33,000 groups, 100,000 volumes in etcd
 
 MEDIA='memory disk' of throughput, goals, equal and flat. CONTESTANTS: some of those of a part, goals: 'libcairn nbd nvme ceph', equal: 'libcairn nbd

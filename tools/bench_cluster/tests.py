@@ -13,7 +13,9 @@ import equal
 import flat
 import goals
 import machine
+import plain_copy
 import record
+import recovery
 import vitastor
 
 
@@ -272,6 +274,40 @@ class Flat(unittest.TestCase):
         with contextlib.redirect_stdout(out):
             flat.tell("disk", ["NBD"], seen)
         self.assertEqual(len([line for line in out.getvalue().splitlines() if line.startswith("| NBD")]), 2)
+
+
+class Recovery(unittest.TestCase):
+    GIVES = {"read": 3000, "write": 1000, "tcp": 2000, "copy": 500}
+
+    def test_the_rate_at_which_bytes_come_is_without_what_goes_before_and_behind(self):
+        mib = machine.MIB
+        # Nothing for a second, 100 MiB a second for ten, then nothing until somebody has seen it.
+        written = [(0, 5 * mib), (1, 5 * mib), *((1 + n, (5 + 100 * n) * mib) for n in range(1, 11)), (15, 1005 * mib)]
+        self.assertAlmostEqual(recovery.coming(written), 100)
+        # Between two looks it is taken to have come evenly.
+        self.assertAlmostEqual(recovery.coming([(0, 0), (2, 300 * mib), (4, 300 * mib)]), 150)
+
+    def test_what_was_not_seen_has_no_rate(self):
+        for written in ([(0, 7)], [(0, 7), (1, 7)]):
+            self.assertIsNone(recovery.coming(written))
+
+    def test_the_share_is_of_the_slower_and_told_of_the_whole_way_too(self):
+        row = recovery.share_row("x", 400, 800, self.GIVES)
+        self.assertEqual(row, ["x", "400", "800", "3,000", "1,000", "2,000", "40% (missed, 70%)", "80% (reached, 70%)", "500", "80%", "160%"])
+        unseen = recovery.share_row("x", 400, None, self.GIVES)
+        self.assertEqual([unseen[at] for at in (1, 2, 6, 7, 9, 10)], ["400", "", "40% (missed, 70%)", "", "80%", ""])
+
+    def test_a_copy_holds_what_was_copied(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, sink = (os.path.join(folder, name) for name in ("from", "to"))
+            content = os.urandom(2 * plain_copy.BLOCK)
+            for path, held in ((source, content), (sink, bytes(len(content)))):
+                with open(path, "wb") as file:
+                    file.write(held)
+            self.assertGreater(plain_copy.over_tcp(0.2, source, sink), 0)
+            with open(sink, "rb") as file:
+                self.assertEqual(file.read(), content)
+            self.assertGreater(plain_copy.over_tcp(0.05), 0)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@
 
 use crate::store_load::StoreLoad;
 use crate::zipf::Draw;
-use hdrhistogram::Histogram;
+use measure::generator::Histogram;
 use runtime::channel::WaitList;
 use runtime::sim::Random;
 use serde::Serialize;
@@ -123,7 +123,7 @@ struct Life {
     under_way: Cell<u64>,
     failure: RefCell<Option<io::Error>>,
     changed: WaitList,
-    histogram: RefCell<Histogram<u64>>,
+    histogram: RefCell<Histogram>,
     marks: RefCell<Vec<Mark>>,
     parts: RefCell<Vec<Part>>,
     /// When the first segment was cleaned, and how much was written then.
@@ -140,7 +140,7 @@ pub async fn run(path: &Path, options: &LifeOptions) -> io::Result<LifeResult> {
     let store = Rc::new(StoreLoad::create_for(path, blocks).await?);
     store.begin().await?;
     store.fill().await?;
-    let life = Rc::new(Life::new(store, options)?);
+    let life = Rc::new(Life::new(store, options));
     life.marks.borrow_mut().push(life.mark()?);
     match options.rate {
         Some(rate) => life.clone().open_loop(rate).await,
@@ -156,9 +156,9 @@ pub async fn run(path: &Path, options: &LifeOptions) -> io::Result<LifeResult> {
 }
 
 impl Life {
-    fn new(store: Rc<StoreLoad>, options: &LifeOptions) -> io::Result<Self> {
+    fn new(store: Rc<StoreLoad>, options: &LifeOptions) -> Self {
         let writes = (store.blocks() as f64 * options.overwrites) as u64 / PARTS * PARTS;
-        Ok(Self {
+        Self {
             draw: Draw::new(store.blocks(), options.zipf),
             store,
             writes,
@@ -167,11 +167,11 @@ impl Life {
             under_way: Cell::new(0),
             failure: RefCell::default(),
             changed: WaitList::default(),
-            histogram: RefCell::new(Histogram::new_with_bounds(100, 100_000_000_000, 3).map_err(io::Error::other)?),
+            histogram: RefCell::default(),
             marks: RefCell::default(),
             parts: RefCell::default(),
             fresh_until: Cell::default(),
-        })
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -236,8 +236,7 @@ impl Life {
 
     async fn write_started(&self, random: &Random, due: runtime::Instant) {
         let written = self.store.write(self.draw.next(random), 1).await;
-        let nanoseconds = runtime::now().since(due).as_nanos() as u64;
-        self.histogram.borrow_mut().saturating_record(nanoseconds);
+        self.histogram.borrow_mut().count(runtime::now().since(due));
         self.done.set(self.done.get() + 1);
         let noted = written.and_then(|()| self.note());
         if let Err(error) = noted {
@@ -259,18 +258,17 @@ impl Life {
         }
         let (now, before) = (self.mark()?, *self.marks.borrow().last().expect("one at the start"));
         let (writes, histogram) = ((now.writes - before.writes) as f64, &mut *self.histogram.borrow_mut());
-        let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
         self.parts.borrow_mut().push(Part {
             iops: writes / now.at.since(before.at).as_secs_f64(),
-            p50_us: us(0.5),
-            p99_us: us(0.99),
-            p999_us: us(0.999),
-            max_us: histogram.max() as f64 / 1000.0,
+            p50_us: histogram.quantile_us(0.5),
+            p99_us: histogram.quantile_us(0.99),
+            p999_us: histogram.quantile_us(0.999),
+            max_us: histogram.max_us(),
             waited: now.waited - before.waited,
             cpu_us: (now.cpu_seconds - before.cpu_seconds) * 1e6 / writes,
             amplification: amplification(&before, &now).total,
         });
-        histogram.reset();
+        histogram.clear();
         self.marks.borrow_mut().push(now);
         Ok(())
     }

@@ -1,9 +1,8 @@
-//! Closed-loop load: a number of workers that each keep one operation under way, warmed up and then measured.
+//! Closed-loop load: a number of workers that each keep one operation under way, warmed up and then measured, and the CPU that it takes.
 
 use crate::cpu::{CpuMeter, CpuUse};
-use hdrhistogram::Histogram;
+use measure::generator::{Kind, Load};
 use runtime::sim::Random;
-use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::rc::Rc;
@@ -58,89 +57,50 @@ impl LoadResult {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    WarmUp,
-    Measured,
-    Over,
-}
-
-/// Runs `operation` (given the worker's number and its random numbers) on `depth` workers of the current core.
+/// Runs `operation` (given the worker's number and its random numbers) on `depth` workers of the current core. It says what it was.
 ///
 /// # Errors
 /// The first error of an operation, or of reading /proc.
 pub async fn run<F, O>(options: LoadOptions, operation: F) -> io::Result<LoadResult>
 where
     F: Fn(u32, &Random) -> O + 'static,
-    O: Future<Output = io::Result<()>> + 'static,
+    O: Future<Output = io::Result<Kind>> + 'static,
 {
-    let phase = Rc::new(Cell::new(Phase::WarmUp));
-    let histogram =
-        Rc::new(RefCell::new(Histogram::<u64>::new_with_bounds(100, 100_000_000_000, 3).map_err(io::Error::other)?));
-    let failure = Rc::new(RefCell::new(None));
-    let alive = Rc::new(Cell::new(options.depth));
-    let ended = Rc::new(runtime::channel::WaitList::default());
-    let operation = Rc::new(operation);
-    for worker in 0..options.depth {
-        let (phase, histogram, failure) = (phase.clone(), histogram.clone(), failure.clone());
-        let (alive, ended, operation) = (alive.clone(), ended.clone(), operation.clone());
-        runtime::spawn(async move {
+    let (load, operation) = (Load::new(None), Rc::new(operation));
+    load.start(options.depth, |worker| {
+        let (load, operation) = (load.clone(), operation.clone());
+        async move {
             let random = Random::new(u64::from(worker) + 1);
-            while phase.get() != Phase::Over {
-                let started = runtime::now();
-                if let Err(error) = operation(worker, &random).await {
-                    failure.borrow_mut().get_or_insert(error);
-                    break;
-                }
-                if phase.get() == Phase::Measured {
-                    let nanoseconds = runtime::now().since(started).as_nanos() as u64;
-                    histogram.borrow_mut().saturating_record(nanoseconds);
-                }
+            while load.turn().await {
+                let begun = runtime::now();
+                let kind = operation(worker, &random).await.map_err(|error| error.to_string())?;
+                load.count(kind, begun);
             }
-            alive.set(alive.get() - 1);
-            ended.wake_all();
-        });
-    }
-    let failed = failure.clone();
-    let failed = move || failed.borrow().is_some();
-    sleep_unless(options.warm_up, &failed).await;
-    let meter = CpuMeter::start(&options.pids, options.idle_cores)?;
-    phase.set(Phase::Measured);
-    let started = runtime::now();
-    sleep_unless(options.measured, &failed).await;
-    let seconds = runtime::now().since(started).as_secs_f64();
-    phase.set(Phase::Over);
-    let cpu = meter.finish()?;
-    ended.until(|| (alive.get() == 0).then_some(())).await;
-    if let Some(error) = failure.take() {
-        return Err(error);
-    }
-    let histogram = histogram.borrow();
-    let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-    Ok(LoadResult {
-        operations: histogram.len(),
-        iops: histogram.len() as f64 / seconds,
-        mean_us: histogram.mean() / 1000.0,
-        p50_us: us(0.5),
-        p90_us: us(0.9),
-        p99_us: us(0.99),
-        p999_us: us(0.999),
-        max_us: histogram.max() as f64 / 1000.0,
-        cpu,
-    })
+            Ok(())
+        }
+    });
+    measured(&load, &options).await
 }
 
-/// How often a load that is waited for is asked whether it has failed.
-const FAILURE_CHECK: Duration = Duration::from_millis(100);
-
-/// Sleeps, unless there is nothing to wait for any more.
-async fn sleep_unless(duration: Duration, failed: &impl Fn() -> bool) {
-    let until = runtime::now() + duration;
-    while !failed() {
-        let left = until.since(runtime::now());
-        if left.is_zero() {
-            return;
-        }
-        runtime::sleep(left.min(FAILURE_CHECK)).await;
-    }
+/// What comes of a load whose workers have started.
+///
+/// # Errors
+/// The first error of a worker, or of reading /proc.
+pub async fn measured(load: &Load, options: &LoadOptions) -> io::Result<LoadResult> {
+    load.warm_up(options.warm_up).await;
+    let meter = CpuMeter::start(&options.pids, options.idle_cores)?;
+    let seconds = load.measure(options.measured).await;
+    let cpu = meter.finish()?;
+    let all = load.end().await.map_err(io::Error::other)?.reads_and_writes();
+    Ok(LoadResult {
+        operations: all.operations(),
+        iops: all.operations() as f64 / seconds,
+        mean_us: all.mean_us(),
+        p50_us: all.quantile_us(0.5),
+        p90_us: all.quantile_us(0.9),
+        p99_us: all.quantile_us(0.99),
+        p999_us: all.quantile_us(0.999),
+        max_us: all.max_us(),
+        cpu,
+    })
 }

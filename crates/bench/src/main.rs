@@ -1,14 +1,13 @@
 //! `cairn-bench`: one measurement per call; `tools/bench.sh` makes the tables of `docs/performance.md` of them.
 
 use bench::cpu::CpuMeter;
-use bench::hosts::HostsOptions;
 use bench::large_map::LargeMap;
 use bench::life::LifeOptions;
 use bench::load::{self, LoadOptions, LoadResult};
-use bench::pattern::Pattern;
 use bench::protocols;
 use bench::store_load::StoreLoad;
 use clap::{Parser, Subcommand, ValueEnum};
+use measure::generator::{Kind, Namespaces, Pattern};
 use runtime::sim::Random;
 use std::io;
 use std::net::SocketAddr;
@@ -38,14 +37,14 @@ struct Arguments {
     #[arg(long, value_enum, default_value = "read")]
     pattern: Direction,
     /// Of 100 operations of a mix so many read.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=100))]
-    read_percent: u64,
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    read_percent: u8,
     /// Of 100 operations so many go anywhere, the others follow the last of their direction; 0 is in order (protocols only).
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=100))]
-    random_percent: u64,
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    random_percent: u8,
     /// Bytes of one operation (protocols only).
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(512..=4 << 20))]
-    bytes: u32,
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(512..=4 << 20))]
+    bytes: u64,
     #[command(subcommand)]
     target: Target,
 }
@@ -64,7 +63,7 @@ impl Arguments {
             Direction::Write => 0,
             Direction::Mix => self.read_percent,
         };
-        Pattern { read_percent, random_percent: self.random_percent, block_size_bytes: self.bytes }
+        Pattern { block_size_bytes: self.bytes, read_percent, random_percent: self.random_percent, flushes: false }
     }
 
     /// Whether the store alone is to be read, or written: it has no other load.
@@ -210,8 +209,8 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
                 let (store, random) = (loaded.clone(), draw(random));
                 async move {
                     match reads {
-                        true => store.read_random(&random).await,
-                        false => store.write_random(&random).await,
+                        true => store.read_random(&random).await.map(|()| Kind::Read),
+                        false => store.write_random(&random).await.map(|()| Kind::Write),
                     }
                 }
             })
@@ -234,8 +233,7 @@ async fn run(arguments: Arguments, mut options: LoadOptions) -> io::Result<serde
         Target::Open { file } => measure_open(&file).await,
         Target::Nvme { address, nqn, nsid, namespaces, controllers, queues, fill, digests } => {
             options.pids.push(std::process::id());
-            let depth = options.depth;
-            let wanted = HostsOptions { address, nqn, nsid, namespaces, controllers, queues, digests, depth };
+            let wanted = Namespaces { address, nqn, nsid, namespaces, controllers, queues, digests };
             Ok(to_json(&protocols::nvme(&wanted, fill, pattern, options).await?))
         }
         Target::Nbd { address, names, connections, fill } => {

@@ -1,6 +1,7 @@
 //! TCP alone, between two cores of this process: what any protocol over it pays at least, and the machine's state.
 
 use crate::load::{self, LoadOptions, LoadResult};
+use measure::generator::Kind;
 use runtime::buf::IoBuf;
 use runtime::channel::{WaitList, cross};
 use runtime::uring::{Cores, Options};
@@ -48,7 +49,7 @@ pub async fn run(options: LoadOptions) -> io::Result<LoadResult> {
             client.asked.set(number);
             client.changed.wake_all();
             client.changed.until(|| (client.answered.get() >= number).then_some(())).await;
-            Ok(())
+            Ok(Kind::Read)
         }
     })
     .await;

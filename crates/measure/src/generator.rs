@@ -1,26 +1,38 @@
 //! A load generator of our own: what fio does with a case, through our NVMe/TCP host, which fio has not, or our NBD client.
 //!
 //! ```text
-//!   one thread, one ring ── a connection or queue for each job ── `depth` workers on it: draw, send, wait, count
+//!   one thread, one ring ── links: to a volume or to several ── jobs: `depth` workers each: draw, send, wait, count
 //! ```
 //!
-//! Jobs of fio are processes, and each may have a core of its own; all jobs here share one. docs/bench.md says how figures of the
-//! two compare, and none of one is compared with one of the other: the setting says who made the load.
+//! | room | what it has |
+//! |---|---|
+//! | [`Load`] | workers in a closed loop or at a rate, a time to warm up, what was counted; of anything that is measured |
+//! | [`Histogram`] | latencies |
+//! | [`Jobs`], [`Pattern`] | what workers do, and what is drawn |
+//! | [`Links`], [`Reached`] | who is asked, and how |
+//! | [`fill()`], [`load()`] | all of it for a case of `cairn bench` |
+//!
+//! `bench`, which is not shipped, has its loads of this, too. Jobs of fio are processes, and each may have a core of its own; all
+//! jobs here share one. docs/bench.md says how figures of the two compare, and none of one is compared with one of the other: the
+//! setting says who made the load.
 
 mod histogram;
+mod jobs;
 mod link;
+mod load;
+mod payload;
 mod places;
 
 use crate::MeasureError;
-use crate::fio::{self, Ask, FioResult, Way, flow_of, latency_of};
+use crate::fio::{Ask, FioResult, Way, flow_of, latency_of};
 use crate::machine::{self, Use, Watch};
-use histogram::Histogram;
-use link::Link;
-use places::Places;
-use runtime::channel::WaitList;
-use runtime::{IoBuf, SharedBuf, sleep, spawn, timeout};
-use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+pub use histogram::Histogram;
+pub use jobs::{Jobs, Links, Namespaces};
+pub use link::Reached;
+pub(crate) use link::identity;
+pub use load::{Counted, Kind, Load};
+pub(crate) use payload::Payload;
+pub use places::Pattern;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
@@ -28,41 +40,8 @@ use std::time::{Duration, Instant};
 
 /// What `fio` is in a setting.
 pub const NAME: &str = "none: cairn's own generator";
-/// What a fill writes at once, and how many such writes are under way: as fio's fill.
-const FILL_BYTES: u64 = 1 << 20;
-const FILL_DEPTH: u32 = 8;
-/// What is written, over and over from another place: the largest buffer that there is.
-const PAYLOAD_BYTES: usize = 4 << 20;
-const PAYLOAD_STEP_BYTES: u64 = 512;
-/// How long what is under way at the end is waited for, and how often something is looked at.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(5);
 /// Of the measured time, the share at each end in which the machine is not looked at: as for fio.
 const MARGIN_SHARE: u32 = 10;
-const NO_ANSWER: &str = "the target answers nothing any more; look at it, then try again";
-/// What a connection may take.
-const CONNECT_MAX: Duration = Duration::from_secs(30);
-
-/// A volume, and how it is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reached {
-    /// By NVMe/TCP, with a path to each node.
-    Nvme {
-        /// Of all nodes.
-        paths: Vec<SocketAddr>,
-        /// The subsystem.
-        nqn: String,
-        /// The namespace.
-        nsid: u32,
-    },
-    /// By NBD.
-    Nbd {
-        /// Of the server.
-        address: SocketAddr,
-        /// What it calls the volume.
-        export: String,
-    },
-}
 
 /// Writes so many bytes once, in order, 1 MiB each, and flushes.
 ///
@@ -71,29 +50,10 @@ pub enum Reached {
 pub fn fill(reached: &Reached, span_bytes: u64) -> Result<(), MeasureError> {
     let reached = reached.clone();
     in_ring(move || async move {
-        let payload = payload();
-        let link = Link::of_jobs(&reached, FILL_DEPTH, 1).await?.remove(0);
-        let (next, failed) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(None)));
-        let work = |_| {
-            let (link, next, failed, payload) = (link.clone(), next.clone(), failed.clone(), payload.clone());
-            async move {
-                while failed.borrow().is_none() && next.get() < span_bytes {
-                    let offset = next.replace(next.get() + FILL_BYTES);
-                    let bytes = FILL_BYTES.min(span_bytes - offset);
-                    if let Err(why) = link.write(offset, piece(&payload, offset, bytes)).await {
-                        failed.borrow_mut().get_or_insert(why);
-                    }
-                }
-            }
-        };
-        let most = fio::fill_deadline(1, span_bytes).saturating_duration_since(Instant::now());
-        let flushed = timeout(most, async {
-            all(FILL_DEPTH, work).await;
-            link.flush().await
-        });
-        let flushed = flushed.await.unwrap_or_else(|_| Err(NO_ANSWER.to_owned()));
-        link.close();
-        failed.take().map_or(flushed, Err)
+        let links = Links::of_jobs(&reached, 1, 1).await?;
+        let filled = links.fill(span_bytes).await;
+        links.close();
+        filled
     })
     .map_err(MeasureError::Target)
 }
@@ -129,174 +89,42 @@ fn in_ring<T: 'static, F: Future<Output = Result<T, String>> + 'static>(make: im
     run.map_err(|error| format!("the load cannot run here ({error}): is io_uring switched on?"))?
 }
 
-/// Waits for so many tasks.
-async fn all<F: Future<Output = ()> + 'static>(count: u32, work: impl Fn(u32) -> F) {
-    let (left, ended) = (Rc::new(Cell::new(count)), Rc::new(WaitList::default()));
-    for number in 0..count {
-        let (left, ended, task) = (left.clone(), ended.clone(), work(number));
-        spawn(async move {
-            task.await;
-            left.set(left.get() - 1);
-            ended.wake_all();
-        });
-    }
-    ended.until(|| (left.get() == 0).then_some(())).await;
-}
-
-/// Random bytes.
-fn payload() -> SharedBuf {
-    let random = runtime::sim::Random::new(7);
-    let mut payload = IoBuf::zeroed(PAYLOAD_BYTES);
-    payload.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
-    payload.freeze()
-}
-
-/// So many bytes of it, from another place for another number.
-fn piece(payload: &SharedBuf, number: u64, bytes: u64) -> SharedBuf {
-    let places = (PAYLOAD_BYTES as u64 - bytes) / PAYLOAD_STEP_BYTES + 1;
-    let at = ((number / PAYLOAD_STEP_BYTES) % places * PAYLOAD_STEP_BYTES) as usize;
-    payload.slice(at..at + bytes as usize)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    WarmUp,
-    Measured,
-    Over,
-}
-
-/// What all workers share.
-struct Work {
-    ask: Ask,
-    payload: SharedBuf,
-    phase: Cell<Phase>,
-    failed: RefCell<Option<String>>,
-    /// When the next I/O is due, if there is a rate.
-    due: Cell<Instant>,
-    read: RefCell<Histogram>,
-    write: RefCell<Histogram>,
-    sync: RefCell<Histogram>,
-}
-
-/// What was counted.
+/// What was counted, and what it took.
 struct Measured {
     seconds: f64,
     /// CPU cores that the thread kept busy.
     cores: f64,
-    read: Histogram,
-    write: Histogram,
-    sync: Histogram,
+    counted: Counted,
 }
 
 async fn run(reached: Reached, ask: Ask, tell: mpsc::Sender<Instant>) -> Result<Measured, String> {
-    let links = Link::of_jobs(&reached, ask.case.depth, ask.case.jobs).await?;
-    let work = Rc::new(Work {
-        payload: payload(),
-        phase: Cell::new(Phase::WarmUp),
-        failed: RefCell::default(),
-        due: Cell::new(Instant::now()),
-        read: RefCell::default(),
-        write: RefCell::default(),
-        sync: RefCell::default(),
-        ask,
-    });
-    let (jobs, depth) = (work.ask.case.jobs, work.ask.case.depth);
-    let left = Rc::new(Cell::new(jobs * depth));
-    for (job, link) in links.iter().enumerate() {
-        let places = Rc::new(Places::new(&work.ask, job as u64));
-        for _ in 0..depth {
-            let (work, link, places, left) = (work.clone(), link.clone(), places.clone(), left.clone());
-            spawn(async move {
-                if let Err(why) = work.runs(&link, &places).await {
-                    work.failed.borrow_mut().get_or_insert(why);
-                }
-                left.set(left.get() - 1);
-            });
-        }
-    }
-    work.pass(work.ask.times.warm_up).await;
-    let (began, cpu) = (Instant::now(), thread_cpu());
-    work.phase.set(Phase::Measured);
-    let _ = tell.send(began);
+    let (jobs, depth) = (ask.case.jobs, ask.case.depth);
+    let links = Rc::new(Links::of_jobs(&reached, depth, jobs).await?);
+    let load = Load::new(ask.rate);
+    Jobs::new(links.clone(), Pattern::from(&ask.case), ask.span_bytes, jobs, ask.seed)?.start(&load, jobs * depth);
+    load.warm_up(ask.times.warm_up).await;
+    let cpu = thread_cpu();
+    // Nobody may look any more.
+    let _ = tell.send(Instant::now());
     drop(tell);
-    work.pass(work.ask.times.measured).await;
-    work.phase.set(Phase::Over);
-    let seconds = began.elapsed().as_secs_f64();
+    let seconds = load.measure(ask.times.measured).await;
     let cores = (thread_cpu() - cpu).as_secs_f64() / seconds;
-    let patience = Instant::now() + ANSWER_MAX;
-    while left.get() > 0 && Instant::now() < patience && work.failed.borrow().is_none() {
-        sleep(LOOK).await;
-    }
-    links.iter().for_each(Link::close);
-    if let Some(why) = work.failed.take() {
-        return Err(why);
-    }
-    if left.get() > 0 {
-        return Err(NO_ANSWER.to_owned());
-    }
-    let [read, write, sync] = [&work.read, &work.write, &work.sync].map(RefCell::take);
-    Ok(Measured { seconds, cores, read, write, sync })
-}
-
-impl Work {
-    /// For so long, or until something fails.
-    async fn pass(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while Instant::now() < until && self.failed.borrow().is_none() {
-            sleep(LOOK.min(until.saturating_duration_since(Instant::now()))).await;
-        }
-    }
-
-    /// One worker, to the end.
-    async fn runs(&self, link: &Link, places: &Places) -> Result<(), String> {
-        let case = &self.ask.case;
-        while self.phase.get() != Phase::Over && self.failed.borrow().is_none() {
-            self.wait_for_turn().await;
-            let (offset, writes) = places.next();
-            let sent = Instant::now();
-            if writes {
-                link.write(offset, piece(&self.payload, offset, case.block_size_bytes)).await?;
-            } else {
-                link.read(offset, case.block_size_bytes).await?;
-            }
-            self.count(if writes { &self.write } else { &self.read }, sent);
-            if writes && case.fsync {
-                let sent = Instant::now();
-                link.flush().await?;
-                self.count(&self.sync, sent);
-            }
-        }
-        Ok(())
-    }
-
-    /// At a rate an I/O is sent when it is due, and late ones at once.
-    async fn wait_for_turn(&self) {
-        let Some(rate) = self.ask.rate else { return };
-        let due = self.due.get();
-        self.due.set(due + Duration::from_secs_f64(1.0 / rate as f64));
-        let wait = due.saturating_duration_since(Instant::now());
-        if !wait.is_zero() {
-            sleep(wait).await;
-        }
-    }
-
-    fn count(&self, histogram: &RefCell<Histogram>, sent: Instant) {
-        if self.phase.get() == Phase::Measured {
-            histogram.borrow_mut().count(sent.elapsed());
-        }
-    }
+    let counted = load.end().await;
+    links.close();
+    Ok(Measured { seconds, cores, counted: counted? })
 }
 
 impl Measured {
     /// As fio's.
     fn result(&self, ask: &Ask) -> Result<FioResult, MeasureError> {
         let way = |histogram: &Histogram| Way {
-            bw_bytes: histogram.ios() as f64 * ask.case.block_size_bytes as f64 / self.seconds,
-            iops: histogram.ios() as f64 / self.seconds,
-            total_ios: histogram.ios(),
+            bw_bytes: histogram.operations() as f64 * ask.case.block_size_bytes as f64 / self.seconds,
+            iops: histogram.operations() as f64 / self.seconds,
+            total_ios: histogram.operations(),
             lat_ns: histogram.nanoseconds(),
         };
-        let (read, write) = (way(&self.read), way(&self.write));
+        let Counted { read, write, flush } = &self.counted;
+        let (read, write) = (way(read), way(write));
         let all = flow_of(&[&read, &write]);
         if all.ios == 0 {
             return Err(MeasureError::Target(
@@ -305,7 +133,7 @@ impl Measured {
             ));
         }
         let some = |way: &Way| (way.total_ios > 0).then(|| flow_of(&[way]));
-        let sync = (self.sync.ios() > 0).then(|| latency_of(&[&self.sync.nanoseconds()]).0);
+        let sync = (flush.operations() > 0).then(|| latency_of(&[&flush.nanoseconds()]).0);
         Ok(FioResult { read: some(&read), write: some(&write), all, sync })
     }
 }
@@ -339,20 +167,15 @@ mod tests {
     #[test]
     fn what_was_counted_is_told_as_fio_tells_it() {
         let (read, write) = (histogram(&[100, 200, 300, 400]), histogram(&[1000]));
-        let measured = Measured { seconds: 2.0, cores: 0.5, read, write, sync: histogram(&[50, 50]) };
+        let counted = Counted { read, write, flush: histogram(&[50, 50]) };
+        let measured = Measured { seconds: 2.0, cores: 0.5, counted };
         let result = measured.result(&ask(2)).unwrap();
         assert_eq!((result.all.ios, result.read.unwrap().ios, result.write.as_ref().unwrap().ios), (5, 4, 1));
         assert!((result.all.iops - 2.5).abs() < 1e-9 && (result.all.mib_per_second - 2.5 * 8.0 / 1024.0).abs() < 1e-9);
         assert!((result.all.latency.mean_us - 400.0).abs() < 0.1, "{:?}", result.all.latency);
         assert!((result.all.latency.max_us - 1000.0).abs() < 1e-6);
         assert!((result.sync.unwrap().mean_us - 50.0).abs() < 0.1);
-        let nothing = Measured {
-            seconds: 2.0,
-            cores: 0.0,
-            read: Histogram::default(),
-            write: Histogram::default(),
-            sync: Histogram::default(),
-        };
+        let nothing = Measured { seconds: 2.0, cores: 0.0, counted: Counted::default() };
         assert!(nothing.result(&ask(2)).unwrap_err().to_string().contains("no I/O ended"));
     }
 
@@ -363,13 +186,5 @@ mod tests {
             let said = failed.unwrap_err().to_string();
             assert!(said.contains("127.0.0.1:1"), "{said}");
         }
-    }
-
-    #[test]
-    fn what_is_written_is_not_always_the_same() {
-        let payload = payload();
-        assert_ne!(piece(&payload, 0, 4096)[..], piece(&payload, 4096, 4096)[..]);
-        assert_eq!(piece(&payload, 1 << 40, 4 << 20).len(), 4 << 20);
-        assert_ne!(piece(&payload, 0, 512 << 10)[..], piece(&payload, 512 << 10, 512 << 10)[..]);
     }
 }

@@ -4,11 +4,12 @@
 //! Its figures are its own, not fio's: docs/bench.md says how the two compare.
 
 use crate::MeasureError;
+use crate::generator::{self, Payload};
 use crate::series::{HostLoad, Io, Log};
+use nvme::host::Namespace;
 use nvme::host::multipath::{Multipath, Options};
-use nvme::host::{HostIdentity, Namespace};
 use runtime::sim::Random;
-use runtime::{IoBuf, SharedBuf, sleep, spawn};
+use runtime::{sleep, spawn};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -60,7 +61,7 @@ struct Work {
     host: Multipath,
     volume: Volume,
     load: HostLoad,
-    payload: SharedBuf,
+    payload: Payload,
     ios: RefCell<Vec<Io>>,
     /// Since when each worker waits for an answer.
     waiting: RefCell<Vec<Option<Instant>>>,
@@ -127,22 +128,16 @@ impl Host {
 }
 
 async fn run(shared: Arc<Shared>, volume: Volume, load: HostLoad) -> Log {
-    let process = std::process::id();
-    let mut id = *b"cairn-bench-----";
-    id[12..].copy_from_slice(&process.to_le_bytes());
-    let identity = HostIdentity { nqn: format!("nqn.2026-01.io.cairn:bench-{process}"), id };
-    let controller = nvme::host::Options { keep_alive: KEEP_ALIVE, ..nvme::host::Options::new(identity, &volume.nqn) };
+    let controller = nvme::host::Options::new(generator::identity(0), &volume.nqn);
+    let controller = nvme::host::Options { keep_alive: KEEP_ALIVE, ..controller };
     let host = Multipath::new(&volume.paths, Options { reconnect_delay: RECONNECT, ..Options::new(controller) });
-    let random = Random::new(7);
-    let mut payload = IoBuf::zeroed(FILL_BYTES as usize);
-    payload.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
     let depth = load.depth as usize;
     let work = Rc::new(Work {
         shared: shared.clone(),
         host: host.clone(),
         volume,
         load,
-        payload: payload.freeze(),
+        payload: Payload::default(),
         ios: RefCell::default(),
         waiting: RefCell::new(vec![None; depth]),
         running: Cell::new(FILL_DEPTH as usize),
@@ -191,7 +186,7 @@ impl Work {
 
     async fn write(&self, offset: u64, bytes: u64) -> bool {
         let send = |namespace: Namespace| {
-            let data = self.payload.slice(0..bytes as usize);
+            let data = self.payload.at(offset, bytes);
             async move { namespace.write(offset, data).await }
         };
         self.host.command(self.volume.nsid, send).await.is_ok()
