@@ -269,6 +269,7 @@ fn rolling_restart() {
     for node in [3, 2, 1] {
         let before = run.cluster.node(node);
         signal(before.supervisor, libc::SIGTERM);
+        is_told_away(&run, node);
         run.cluster.until(&format!("node-{node} was started anew"), Some(&run.load), |cluster| {
             cluster.is_whole()
                 && cluster.ask("/v1/nodes").is_some_and(|nodes| {
@@ -278,6 +279,13 @@ fn rolling_restart() {
         });
     }
     run.judge();
+}
+
+/// Waits until status says that the node is away, what that puts at risk, what is done, until when, and what to run.
+pub(crate) fn is_told_away(run: &Run, node: usize) {
+    run.cluster.until(&format!("status says that node-{node} is away"), Some(&run.load), |cluster| {
+        cluster.findings().iter().any(|one| told::of_node(one, node))
+    });
 }
 
 /// The map does not answer for longer than a session lasts, and is killed then; then kill -9 of it at once: I/O goes on without it,
