@@ -221,9 +221,14 @@ impl Cluster {
 
     /// The same over all of it, from its first byte to its last.
     pub fn write_over_all(&mut self, node: usize) {
+        self.write_over_but_ends(node, 0);
+    }
+
+    /// The same but for so many bytes at either end.
+    pub fn write_over_but_ends(&mut self, node: usize, end_bytes: u64) {
         const PIECE: u64 = 8 << 20;
-        let size_bytes = std::fs::metadata(self.device(node)).expect("it is a file").len();
-        for offset in (0..size_bytes).step_by(PIECE as usize) {
+        let size_bytes = std::fs::metadata(self.device(node)).expect("it is a file").len() - end_bytes;
+        for offset in (end_bytes..size_bytes).step_by(PIECE as usize) {
             self.write_over(node, offset, PIECE.min(size_bytes - offset) as usize);
         }
     }

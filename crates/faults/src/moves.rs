@@ -1,7 +1,8 @@
 //! What an operator has moved under load: a device that is drained as another is added, a machine that is lost and replaced.
 
 use crate::cluster::{Cluster, GATHERED, SPREAD, signal};
-use crate::scenario::{Run, returns};
+use crate::scenario::{Run, is_told_away, returns};
+use crate::told;
 use libc::SIGKILL;
 use serde_json::Value;
 use std::ops::Range;
@@ -17,21 +18,22 @@ pub fn device_swapped() {
     let (old, new) = run.cluster.add_device(3, DEVICE.0);
     run.cluster.cairn_when_it_can(&["device", "drain", &old]);
     // Looked at often: all of it is over in seconds.
-    run.cluster.until("status says what moves, and when it ends", Some(&run.load), |cluster| {
-        work(cluster, "drain").is_some_and(|work| {
-            let says = |key: &str| work[key].as_str().is_some_and(|text| !text.is_empty());
-            work["groups_left"].as_u64().is_some_and(|left| MIDDLE.contains(&left)) && says("text") && says("ends")
-        })
+    run.cluster.until("status says what moves, when it ends, and how to stop it", Some(&run.load), |cluster| {
+        let is_in_its_middle =
+            |one: &&Value| one["doing"]["groups_left"].as_u64().is_some_and(|left| MIDDLE.contains(&left));
+        cluster.findings().iter().filter(is_in_its_middle).any(|one| told::of_order(one, "drain"))
     });
     let killed = run.cluster.node(1).worker;
     signal(killed, SIGKILL);
     let left = work(&run.cluster, "drain").map_or(0, |work| work["groups_left"].as_u64().unwrap_or(0));
     println!("      a node is killed while {left} groups are left");
+    is_told_away(&run, 1);
     returns(&run, 1, killed);
     run.cluster.until("nothing is left on the device", Some(&run.load), |cluster| groups_of(cluster, &old) == Some(0));
     run.cluster.until("status says to remove it", Some(&run.load), |cluster| {
-        let command = work(cluster, "drain").map(|work| work["command"].as_str().unwrap_or_default().to_owned());
-        command.is_some_and(|command| command.starts_with("cairn device rm "))
+        let is_to_leave =
+            |one: &&Value| one["command"].as_str().is_some_and(|command| command.starts_with("cairn device rm "));
+        cluster.findings().iter().filter(is_to_leave).any(|one| told::of_order(one, "drain"))
     });
     run.cluster.cairn(&["device", "rm", &old]);
     run.cluster.until("the cluster is whole without it", Some(&run.load), |cluster| {

@@ -16,7 +16,7 @@ use torture::load::{Load, Plan};
 pub type Scenario = (&'static str, fn());
 
 /// All of them.
-pub const ALL: [Scenario; 30] = [
+pub const ALL: [Scenario; 31] = [
     ("paused-head", paused_head),
     ("primary-killed", primary_killed),
     ("head-killed", head_killed),
@@ -26,6 +26,7 @@ pub const ALL: [Scenario; 30] = [
     ("etcd-killed", etcd_killed),
     ("device-garbage", device_garbage),
     ("device-noise", device_noise),
+    ("device-noise-writing", device_noise_writing),
     ("device-truncated", device_truncated),
     ("device-wiped", device_wiped),
     ("device-erring", devices::erring),
@@ -268,6 +269,7 @@ fn rolling_restart() {
     for node in [3, 2, 1] {
         let before = run.cluster.node(node);
         signal(before.supervisor, libc::SIGTERM);
+        is_told_away(&run, node);
         run.cluster.until(&format!("node-{node} was started anew"), Some(&run.load), |cluster| {
             cluster.is_whole()
                 && cluster.ask("/v1/nodes").is_some_and(|nodes| {
@@ -277,6 +279,13 @@ fn rolling_restart() {
         });
     }
     run.judge();
+}
+
+/// Waits until status says that the node is away, what that puts at risk, what is done, until when, and what to run.
+pub(crate) fn is_told_away(run: &Run, node: usize) {
+    run.cluster.until(&format!("status says that node-{node} is away"), Some(&run.load), |cluster| {
+        cluster.findings().iter().any(|one| told::of_node(one, node))
+    });
 }
 
 /// The map does not answer for longer than a session lasts, and is killed then; then kill -9 of it at once: I/O goes on without it,
@@ -328,6 +337,19 @@ fn device_noise() {
     drop(still);
     run.cluster.until_answered("the load has answers without it", &run.load);
     devices::is_told(&run, "has failed: ");
+    is_replaced(run, 3);
+}
+
+/// All of a device is written over but what it says of itself, which lies in its first and its last 1 MiB, while its node goes on writing
+/// there. When that starts anew the last that it wrote is good, and nothing else is: nothing is free, for what is damaged is kept.
+fn device_noise_writing() {
+    let mut run = Run::new(SPREAD, Some(2));
+    run.cluster.pause(BEFORE, &run.load);
+    run.cluster.write_over_but_ends(3, MIB);
+    run.cluster.until_answered("the load has answers with it", &run.load);
+    signal(run.cluster.node(3).worker, SIGKILL);
+    run.cluster.until_answered("the load has answers without it", &run.load);
+    devices::is_told(&run, "segments is free");
     is_replaced(run, 3);
 }
 

@@ -11,7 +11,7 @@ pub fn lacks(finding: &Value) -> impl Iterator<Item = &'static str> {
         |risks: &[&str]| !risks.is_empty() && finding["at_risk"].as_array().map(Vec::len) == Some(risks.len());
     let missing = [
         (text(&finding["cause"]).is_empty(), "a cause"),
-        (!says_all(&risks(finding)), "what is at risk or out of service"),
+        (!says_all(&risks(finding)), RISK),
         (text(&doing["text"]).is_empty(), "what is being done"),
         (!(ends.starts_with("when ") || ends.starts_with("in about ")), "when it ends"),
         (text(&finding["advice"]).is_empty(), "what leads up to the command"),
@@ -20,11 +20,13 @@ pub fn lacks(finding: &Value) -> impl Iterator<Item = &'static str> {
     missing.into_iter().filter_map(|(is_missing, what)| is_missing.then_some(what))
 }
 
+const RISK: &str = "what is at risk or out of service";
+
 /// Programs that people are told to run.
 const COMMANDS: [&str; 2] = ["cairn ", "etcdctl "];
 
 /// Whether it says in these words what is wrong with a device of a node, of which volumes or nodes something is at risk or out of
-/// service, and what to run or to do.
+/// service, what is done about it and until when, and what to run.
 pub fn of_device(finding: &Value, node: usize, words: &str) -> bool {
     let cause = text(&finding["cause"]);
     cause.contains(&format!("node-{node}/device-"))
@@ -32,6 +34,19 @@ pub fn of_device(finding: &Value, node: usize, words: &str) -> bool {
         && (finding["severity"] == "at-risk" || finding["severity"] == "stopped")
         && risks(finding).iter().any(|risk| risk.contains("volume") || risk.contains("node-"))
         && text(&finding["command"]).starts_with("cairn ")
+        && lacks(finding).next().is_none()
+}
+
+/// Whether it says that a node is away, or has not caught up, and all that goes with that.
+pub fn of_node(finding: &Value, node: usize) -> bool {
+    let is_its = text(&finding["cause"]).contains(&format!("node-{node} has "));
+    is_its && finding["severity"] != "ok" && lacks(finding).next().is_none()
+}
+
+/// Whether it says how far something of this kind is that somebody ordered, when that ends, and how to take it back. Nothing is at risk
+/// from what is as it was ordered.
+pub fn of_order(finding: &Value, kind: &str) -> bool {
+    finding["doing"]["kind"] == kind && lacks(finding).all(|what| what == RISK)
 }
 
 /// Whether it says that this etcd is lost, what one more loss would do, and how to see what is the matter there.
@@ -68,6 +83,21 @@ fn risks(finding: &Value) -> Vec<&str> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn an_order_says_all_but_a_risk() {
+        let order = json!({
+            "severity": "ok", "cause": "a device is being drained", "at_risk": [], "advice": "to leave it as it is:",
+            "command": "cairn device undrain 7",
+            "doing": {"kind": "drain", "text": "what is on it is copied elsewhere", "ends": "in about 9 s"},
+        });
+        assert!(of_order(&order, "drain") && !of_order(&order, "lost") && !of_node(&order, 7));
+        for key in ["cause", "advice", "command", "doing"] {
+            let mut less = order.clone();
+            less[key] = json!("");
+            assert!(!of_order(&less, "drain"), "{less}");
+        }
+    }
 
     #[test]
     fn a_finding_says_why_what_is_at_risk_what_is_done_until_when_and_what_to_run() {

@@ -81,6 +81,18 @@ pub enum OpenError {
         /// Where it failed, and what it says.
         reason: Arc<str>,
     },
+    /// No segment is free for the record that begins the incarnation, or, where each shard lacks something, for what would mend
+    /// that: what is damaged is kept until it is mended.
+    #[error(
+        "the store was read but cannot be written: none of its {segments} segments is free, and {headers_lost} of them are \
+         kept because their headers are damaged"
+    )]
+    NoSegment {
+        /// Segments of the device.
+        segments: u32,
+        /// Those whose header is not good.
+        headers_lost: u32,
+    },
     /// The record that begins the incarnation could not be written.
     #[error("the store was read but cannot be written: {0}")]
     Append(#[from] AppendError),
@@ -90,6 +102,12 @@ impl OpenError {
     /// Whether an assertion stopped the store: nothing is wrong with the rest of the node.
     pub fn is_stop(&self) -> bool {
         matches!(self, Self::Stopped { .. } | Self::Append(AppendError::Stopped { .. }))
+    }
+
+    /// Whether a shard was not opened because the device does not do what is asked of it. The store has
+    /// [failed](crate::Store::failed) then, with all of its shards: nothing of it is read or acknowledged in this life.
+    pub fn is_of_device(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::NoSegment { .. } | Self::Append(AppendError::Failed { .. }))
     }
 }
 

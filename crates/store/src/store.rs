@@ -235,9 +235,12 @@ impl Store {
     /// Whether [`Shard::prepare`](crate::Shard::prepare) would take new blocks, at once or when more is cleaned, and so
     /// many bytes of them: what a member tells its primary.
     pub fn takes_new_blocks(&self, bytes: u64) -> bool {
-        let free = self.pool.free_count();
-        let waits_in_vain = free <= self.space().for_overwrites && self.is_exhausted();
-        self.is_far_from_full(free) || self.usage().has_room_for(bytes) && !waits_in_vain
+        self.is_far_from_full(self.pool.free_count()) || self.usage().has_room_for(bytes) && !self.waits_in_vain()
+    }
+
+    /// Whether nothing is free for blocks, and no shard can make anything so.
+    fn waits_in_vain(&self) -> bool {
+        self.pool.free_count() <= self.space().for_overwrites && self.is_exhausted()
     }
 
     /// Whether it takes new blocks has to be looked at: little is free.
@@ -396,6 +399,16 @@ impl Store {
     /// Whether a shard found damage when it was opened that is not mended.
     pub fn has_losses(&self) -> bool {
         self.losses().shards != 0
+    }
+
+    /// Whether there is no shard that lacks nothing.
+    pub(crate) fn all_have_losses(&self) -> bool {
+        self.losses().shards.count_ones() == u32::from(self.shard_count())
+    }
+
+    /// Whether that will not be mended: what is damaged is kept until all that was lost is here again, which has no room.
+    pub fn has_no_room_to_mend(&self) -> bool {
+        self.has_losses() && self.waits_in_vain()
     }
 
     /// The shard lacks something.

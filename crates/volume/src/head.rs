@@ -152,7 +152,7 @@ impl Head {
         self.shards.borrow_mut().extract_if(.., |shard| shard.store == store).collect()
     }
 
-    /// Groups of a shard that was not opened, because an assertion stopped its store.
+    /// Groups that are nowhere but in a shard that was not opened, because its store has stopped or failed.
     pub(crate) fn note_stopped(&self, groups: usize) {
         self.groups_stopped.set(self.groups_stopped.get() + groups);
     }

@@ -100,12 +100,13 @@ fn remedy_of(device: &DeviceStatus, node: &NodeStatus) -> Option<String> {
     node.reasons.iter().find_map(|reason| reason.strip_prefix(&said).map(str::to_owned))
 }
 
-/// Whether that is said of a device that has failed: it is told with the device.
+/// Whether that is said of a device that has failed: it is told with the device. What is damaged there is not mended before the
+/// device is used again.
 pub(crate) fn is_of_failed(reason: &str, node: &NodeStatus) -> bool {
-    node.devices.iter().any(|device| {
-        let failed = device.failed.as_ref();
-        failed.is_some_and(|failed| reason.starts_with(&format!("{}: {failed}", device.path.display())))
-    })
+    let is_its = |device: &&DeviceStatus| reason.starts_with(&format!("{}: ", device.path.display()));
+    // Another may be in its place by now.
+    let mut its = node.devices.iter().filter(is_its).peekable();
+    its.peek().is_some() && its.all(|device| device.failed.is_some())
 }
 
 /// Wall time, ns since 1970.

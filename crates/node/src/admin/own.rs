@@ -131,7 +131,7 @@ pub(super) fn findings(node: &NodeStatus, pools: &[PoolInfo], of_map: &Found) ->
         }
     };
     let mut found: Vec<Finding> = said.map(see).collect();
-    let damaged = node.devices.iter().filter(|device| device.damage > 0);
+    let damaged = node.devices.iter().filter(|device| device.damage > 0 && device.failed.is_none());
     found.extend(damaged.map(|device| at_risk(device, of_damage(device, copies))));
     found.extend(node.relocations.iter().map(|(name, relocation)| relocating(name, relocation)));
     if node.groups_serving < node.groups_total {
@@ -171,7 +171,8 @@ fn of_damage(device: &DeviceStatus, copies: Copies) -> Finding {
     let cause = format!("{}: {} places are damaged{alone}", device.path.display(), device.damage);
     let finding = Finding::new(Severity::Stopped, cause);
     let mut advice: Vec<&str> = device.damaged.iter().take(DAMAGED_NAMED_MAX).map(String::as_str).collect();
-    let (finding, what, command) = match (copies, device.fill() == volume::Fill::Full) {
+    let is_full = device.has_no_room_to_mend || device.fill() == volume::Fill::Full;
+    let (finding, what, command) = match (copies, is_full) {
         (Copies::One, _) => {
             let what = "what lies there is lost, unless there is a backup of it:";
             (mended(finding, copies), what, "cairn volume ls".to_owned())
@@ -277,11 +278,32 @@ mod tests {
         is_told(SAID[9], "has a copy less");
     }
 
+    /// What is damaged there is mended when the device is used again, and neither is said of another in its place.
+    #[test]
+    fn of_a_device_that_has_failed_nothing_is_said_but_that() {
+        let path = std::path::PathBuf::from("/d/device-1.img");
+        let damaged = DeviceStatus { path, damage: 2, ..DeviceStatus::default() };
+        let failed = DeviceStatus { failed: Some("the device has failed: flush".to_owned()), ..damaged.clone() };
+        let reasons = SAID[6..].iter().map(|said| (*said).to_owned()).collect();
+        let mut node = NodeStatus { reasons, devices: vec![failed], ..NodeStatus::default() };
+        assert_eq!(findings(&node, &[], &Found::default()), []);
+        node.devices.push(damaged);
+        assert_eq!(findings(&node, &[], &Found::default()).len(), 2);
+    }
+
     #[test]
     fn damage_without_another_copy_says_that_it_is_lost() {
         let device = DeviceStatus { damage: 1, ..DeviceStatus::default() };
         let found = of_damage(&device, Copies::One);
         assert!(found.cause.ends_with("there is no other copy") && found.command == "cairn volume ls", "{found:?}");
+        assert!(found.doing.is_some_and(|work| work.text.starts_with("nothing: ")));
+    }
+
+    #[test]
+    fn damage_that_has_no_room_to_be_mended_needs_another_device() {
+        let device = DeviceStatus { damage: 1, has_no_room_to_mend: true, ..DeviceStatus::default() };
+        let found = of_damage(&device, Copies::Several);
+        assert!(found.command.starts_with("cairn device replace "), "{found:?}");
         assert!(found.doing.is_some_and(|work| work.text.starts_with("nothing: ")));
     }
 }

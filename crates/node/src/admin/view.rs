@@ -143,7 +143,8 @@ pub(crate) fn status(
     findings.extend(found.findings);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let worst = findings.first().map_or(Health::Healthy, |finding| health_of(finding.severity));
-    let is_damaged = node.devices.iter().any(|device| device.damage > 0);
+    // One that has failed is told as such, and is read when it is used again.
+    let is_damaged = node.devices.iter().any(|device| device.damage > 0 && device.failed.is_none());
     let faults = findings.iter().filter(|finding| finding.severity != health::Severity::Ok);
     let reasons = faults.map(reason).collect();
     let now_ns = now_ns();

@@ -119,11 +119,12 @@ impl Recovered {
     /// [`Shard::commit`].
     ///
     /// # Errors
-    /// A failing device, or one without a free segment.
+    /// A failing device, or one without a free segment: of either the whole store has failed.
     pub async fn begin(self) -> Result<(Rc<Shard>, Recovery), OpenError> {
         let Self { core, recovery, opening } = self;
         core.check_open()?;
         core.queue_opening(opening, &recovery.gaps);
+        core.find_room_for_opening().map_err(|error| failed(&core.store, error))?;
         run_tasks(&core);
         core.opening_durable(opening).await?;
         Ok((Rc::new(Shard { core }), recovery))
@@ -148,7 +149,7 @@ impl Shard {
     /// and frees what nothing needs.
     ///
     /// # Errors
-    /// A failing device. Damage is no error: it is in the [`Recovery`].
+    /// A failing device: the whole store has failed. Damage is no error: it is in the [`Recovery`].
     ///
     /// An assertion that fails meanwhile stops the store, and one that failed there twice in a row is not
     /// asked for again.
@@ -162,7 +163,7 @@ impl Shard {
             return Err(stopped(&store.stay_stopped(index, mark)));
         }
         match catch_in(Self::recover_unguarded(store, device.clone(), index)).await {
-            Ok(recovered) => recovered,
+            Ok(recovered) => recovered.map_err(|error| failed(store, error)),
             Err(assertion) => {
                 let error = store.stop(index, assertion.record, &assertion.message);
                 // A device that cannot take this either is one more reason not to use it.
@@ -259,6 +260,14 @@ async fn read_shard(device: &Device, store: &Arc<Store>, index: ShardIndex) -> (
         (replay, _) = read_log(device, store, index, &segments, root, true).await;
     }
     (replay, findings)
+}
+
+/// One shard that the device does not serve is enough: no other acknowledges anything there.
+fn failed(store: &Store, error: OpenError) -> OpenError {
+    if error.is_of_device() {
+        store.fail(&error.to_string());
+    }
+    error
 }
 
 fn stopped(error: &AppendError) -> OpenError {
@@ -422,6 +431,17 @@ impl ShardCore {
         let batch = log.begin(records, RecordKind::Opening);
         assert_eq!(batch.seq, void_from, "the opening is the first record of its incarnation");
         batch.push_entry(|out| EntryHead::new(EntryKind::Opening).encode_with(&payload, out));
+    }
+
+    /// The opening waits for nobody who cleans: without it nothing is served, and nothing becomes free.
+    fn find_room_for_opening(&self) -> Result<(), OpenError> {
+        // A shard that lacks something makes nothing free: where all do, what is left of an open segment helps nobody.
+        let is_stuck = self.store.all_have_losses() && self.store.pool.free_count() == 0;
+        if !is_stuck && self.state.borrow_mut().secure_next(self) {
+            return Ok(());
+        }
+        let headers_lost = self.store.lost_headers.len() as u32;
+        Err(OpenError::NoSegment { segments: self.store.geometry.segment_count, headers_lost })
     }
 
     async fn opening_durable(&self, seq: RecordSeq) -> Result<(), AppendError> {

@@ -81,6 +81,12 @@ pub(crate) struct OpenSegment {
     pub(crate) offset_bytes: u32,
 }
 
+impl OpenSegment {
+    fn has_room(&self, core: &ShardCore, needed_bytes: u32) -> bool {
+        self.offset_bytes + needed_bytes <= core.store.geometry.segment_size_bytes
+    }
+}
+
 impl Log {
     pub(crate) fn new(segment_size_bytes: u32, block_size_bytes: u32) -> Self {
         Self {
@@ -326,7 +332,7 @@ impl State {
         needed: u32,
     ) -> Result<OpenSegment, &'static str> {
         if let Some(open) = self.log.open[stream as usize] {
-            if open.offset_bytes + needed <= core.store.geometry.segment_size_bytes {
+            if open.has_room(core, needed) {
                 return Ok(open);
             }
             self.segments.seal(open.segment);
@@ -351,6 +357,17 @@ impl State {
         let own = core.store.pool.take_above(kept_back);
         self.log.taken[stream as usize] = own;
         own.is_some()
+    }
+
+    /// Makes sure that the oldest record that waits finds room, if any segment is free or none is needed.
+    pub(crate) fn secure_next(&mut self, core: &ShardCore) -> bool {
+        let next = self.log.queue.front().expect("the caller queued it");
+        let (needed, stream) = (next.record_bytes(self.log.block_size_bytes) as u32, next.stream as usize);
+        if self.log.taken[stream].is_some() || self.log.open[stream].is_some_and(|open| open.has_room(core, needed)) {
+            return true;
+        }
+        self.log.taken[stream] = core.store.pool.take();
+        self.log.taken[stream].is_some()
     }
 
     /// The next record goes into another segment. Returns its sequence.

@@ -19,3 +19,4 @@ mod rot;
 mod skips;
 mod space;
 mod tombstones;
+mod unwritable;

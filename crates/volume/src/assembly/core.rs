@@ -6,7 +6,7 @@ use super::error::StartError;
 use super::watch::remedy;
 use crate::head::Head;
 use crate::spec::{LocalTable, TableLayout};
-use cluster::{CatalogError, DeviceRecord, GroupRecord, MapStore, SlotTable, keys, list};
+use cluster::{CatalogError, DeviceRecord, DeviceState, GroupRecord, MapStore, SlotTable, keys, list};
 use replication::GroupShard;
 use runtime::Device;
 use runtime::channel::{CrossReceiver, CrossSender, cross};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use store::{Recovered, Shard, Store, Trouble};
+use store::{OpenError, Recovered, Shard, Store, Trouble};
 use types::{GroupId, NodeId, ShardIndex, StoreId};
 
 /// Which core each shard of each device is on: dealt round, so that one fast device is not bound to one core.
@@ -23,13 +23,23 @@ pub(super) struct Deal<'a> {
     cores: usize,
 }
 
+/// What becomes of a start with a device that fails when a shard of it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IfDeviceFails {
+    /// It goes on: others have copies of what is there, and the device is told as failed.
+    ServeWithout,
+    /// It fails.
+    Refuse,
+}
+
 /// A shard to open.
 struct ShardPlan {
     store: Arc<Store>,
     path: PathBuf,
     index: ShardIndex,
-    /// Groups that have a member in it.
-    groups: Vec<GroupId>,
+    /// Groups whose one member is in it: without it nobody serves them.
+    alone: Vec<GroupId>,
+    if_device_fails: IfDeviceFails,
 }
 
 /// What a core is to start.
@@ -99,14 +109,20 @@ impl<'a> Deal<'a> {
     }
 
     /// What a core is to start of the devices from the `first`th on.
-    pub(super) fn plan(&self, core: u16, first: usize, all: &Known, tables: &[Arc<TableLayout>]) -> CorePlan {
+    pub(super) fn plan(
+        &self,
+        core: u16,
+        (first, if_device_fails): (usize, IfDeviceFails),
+        all: &Known,
+        tables: &[Arc<TableLayout>],
+    ) -> CorePlan {
         let stores: Vec<StoreId> = self.devices[first..].iter().map(|device| device.store.store_id()).collect();
         let plan = |(_, device, index): (u16, &OpenDevice, ShardIndex)| {
             let store = device.store.clone();
-            let lives_here =
-                |group: &&GroupRecord| group.members.contains(&store.store_id()) && store.shard_of(group.id) == index;
-            let groups = all.groups.iter().filter(lives_here).map(|group| group.id).collect();
-            ShardPlan { path: device.path.clone(), index, groups, store }
+            let is_only_here =
+                |group: &&GroupRecord| group.members == [store.store_id()] && store.shard_of(group.id) == index;
+            let alone = all.groups.iter().filter(is_only_here).map(|group| group.id).collect();
+            ShardPlan { path: device.path.clone(), index, alone, store, if_device_fails }
         };
         let is_due = |&(its, device, _): &(u16, &OpenDevice, ShardIndex)| {
             its == core && stores.contains(&device.store.store_id())
@@ -128,6 +144,12 @@ impl Known {
         let groups = list::<GroupRecord>(map, keys::GROUPS).await?.into_iter().map(|found| found.record).collect();
         let devices = list::<DeviceRecord>(map, keys::DEVICES).await?.into_iter().map(|found| found.record).collect();
         Ok(Self { node, groups, devices })
+    }
+
+    /// What a start does with a device that fails: a node that is alone would have no other copy of what is there.
+    pub(super) fn if_device_fails(&self) -> IfDeviceFails {
+        let is_elsewhere = |device: &DeviceRecord| device.node != self.node && device.state == DeviceState::Active;
+        if self.devices.iter().any(is_elsewhere) { IfDeviceFails::ServeWithout } else { IfDeviceFails::Refuse }
     }
 
     fn node_of(&self, store: StoreId) -> Option<NodeId> {
@@ -164,20 +186,20 @@ pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) ->
     for shard in plan.shards {
         match recover(&shard).await? {
             Some(read) => recovered.push((shard, read)),
-            None => note_stopped(head, &shard.groups),
+            None => note_stopped(head, &shard.store, &shard.alone),
         }
     }
     all_read.wait().await;
     let mut shards = Vec::with_capacity(recovered.len());
     let mut reasons = Vec::new();
     for (shard, read) in recovered {
-        let groups = shard.groups.clone();
+        let (store, alone) = (shard.store.clone(), shard.alone.clone());
         match begin(head, shard, read).await? {
             Some((open, wrong)) => {
                 reasons.extend(wrong);
                 shards.push(open);
             }
-            None => note_stopped(head, &groups),
+            None => note_stopped(head, &store, &alone),
         }
     }
     for shard in &shards {
@@ -188,10 +210,11 @@ pub(super) async fn start(head: &Rc<Head>, plan: CorePlan, all_read: Barrier) ->
     Ok(reasons)
 }
 
-/// The store of these groups was stopped by an assertion: it says so itself.
-fn note_stopped(head: &Head, groups: &[GroupId]) {
+/// The store of these groups is not used: it says so itself.
+fn note_stopped(head: &Head, store: &Store, groups: &[GroupId]) {
+    let why = store.failed().map_or_else(String::new, |error| error.to_string());
     head.note_stopped(groups.len());
-    groups.iter().for_each(|group| head.groups.give_up(*group, "its store has stopped"));
+    groups.iter().for_each(|group| head.groups.give_up(*group, &why));
 }
 
 /// The core knows the table from now on, with the groups in it whose chunks are its.
@@ -207,14 +230,20 @@ impl ShardPlan {
     fn failed(&self, error: &dyn std::error::Error) -> StartError {
         StartError::Shard { path: self.path.clone(), shard: self.index.0, message: error.to_string() }
     }
+
+    /// Whether the node starts all the same: the store says that it has stopped or failed, and no shard of it is used. Of what
+    /// lies there this node has no copy then, as if the device were away.
+    fn is_done_without(&self, error: &OpenError) -> bool {
+        error.is_stop() || error.is_of_device() && self.if_device_fails == IfDeviceFails::ServeWithout
+    }
 }
 
-/// `None`: an assertion stopped the store. That is the store's matter, which says so, and not the node's.
+/// `None`: an assertion stopped the store, or its device fails. That is the store's matter, which says so, and not the node's.
 async fn recover(plan: &ShardPlan) -> Result<Option<Recovered>, StartError> {
     let device = Device::open(&plan.path).await.map_err(|error| plan.failed(&error))?;
     match Shard::recover(&plan.store, device, plan.index).await {
         Ok(recovered) => Ok(Some(recovered)),
-        Err(error) if error.is_stop() => Ok(None),
+        Err(error) if plan.is_done_without(&error) => Ok(None),
         Err(error) => Err(plan.failed(&error)),
     }
 }
@@ -227,7 +256,7 @@ async fn begin(
 ) -> Result<Option<(OpenShard, Vec<Reason>)>, StartError> {
     let (shard, recovery) = match recovered.begin().await {
         Ok(begun) => begun,
-        Err(error) if error.is_stop() => return Ok(None),
+        Err(error) if plan.is_done_without(&error) => return Ok(None),
         Err(error) => return Err(plan.failed(&error)),
     };
     let ShardPlan { store, path, .. } = plan;

@@ -1,7 +1,7 @@
 //! Another device for a pool, at a start and while the node serves: new groups on it, and a new slot table for the
 //! volumes that are made from now on.
 
-use super::core::{self, Barrier, Deal, Known};
+use super::core::{self, Barrier, Deal, IfDeviceFails, Known};
 use super::devices::{OpenDevice, Opener};
 use super::{Assembly, Blank, StartError, those_alone_have_begun};
 use crate::spec::TableLayout;
@@ -126,7 +126,9 @@ impl Assembly {
         let plans: Vec<_> = {
             let devices = self.0.devices.borrow();
             let deal = Deal::new(&devices, cores);
-            (0..cores as u16).map(|core| deal.plan(core, devices.len() - 1, all, &[])).collect()
+            (0..cores as u16)
+                .map(|core| deal.plan(core, (devices.len() - 1, IfDeviceFails::Refuse), all, &[]))
+                .collect()
         };
         let (started, mut all_started) = cross(cores);
         for (core, (plan, barrier)) in plans.into_iter().zip(Barrier::between(cores)).enumerate() {

@@ -632,7 +632,7 @@ async fn start_cores(
     let mut first = None;
     let barriers = core::Barrier::between(cores.len());
     for (index, (lines, barrier)) in Lines::between(cores.len()).into_iter().zip(barriers).enumerate().rev() {
-        let plan = deal.plan(index as u16, 0, &all, &tables);
+        let plan = deal.plan(index as u16, (0, all.if_device_fails()), &all, &tables);
         let started = started.clone();
         let start = move |head: Rc<Head>| async move {
             let outcome = core::start(&head, plan, barrier).await;

@@ -84,6 +84,8 @@ pub struct DeviceStatus {
     pub throttled: u64,
     /// Damaged places found when it was opened or read since.
     pub damage: u64,
+    /// They stay damaged: what they lack has no room here as long as they are kept.
+    pub has_no_room_to_mend: bool,
     /// Those that reads met: where, of which volume. Bounded; [`damage`](Self::damage) counts them all.
     pub damaged: Vec<String>,
     /// Records written since then.
@@ -309,6 +311,7 @@ pub(super) fn device_status(device: &super::devices::OpenDevice) -> DeviceStatus
         capacity_bytes: usage.usable_bytes,
         failed: device.store.failed().map(|error| error.to_string()),
         damage: if device.store.has_losses() { device.store.damage().len() as u64 } else { 0 },
+        has_no_room_to_mend: device.store.has_no_room_to_mend(),
         ..DeviceStatus::default()
     }
 }

@@ -32,4 +32,5 @@ mod stopped;
 mod together;
 mod trash;
 mod troubles;
+mod unwritable;
 mod zeroes;

@@ -406,7 +406,7 @@ async fn open_device(path: &str) -> Result<Device, Refusal> {
 
 fn refusal_of(error: &OpenError) -> Refusal {
     match error {
-        OpenError::Io { .. } | OpenError::Append(_) => Refusal::Device(error.to_string()),
+        OpenError::Io { .. } | OpenError::NoSegment { .. } | OpenError::Append(_) => Refusal::Device(error.to_string()),
         OpenError::Superblock(_) => Refusal::Damage(error.to_string()),
         _ => Refusal::Other(error.to_string()),
     }

@@ -125,7 +125,9 @@ async fn open_device() -> Result<Device, Refusal> {
 
 fn refusal_of(error: &store::OpenError) -> Refusal {
     match error {
-        store::OpenError::Io { .. } | store::OpenError::Append(_) => Refusal::Device(error.to_string()),
+        store::OpenError::Io { .. } | store::OpenError::NoSegment { .. } | store::OpenError::Append(_) => {
+            Refusal::Device(error.to_string())
+        }
         store::OpenError::Superblock(_) => Refusal::Damage(error.to_string()),
         _ => Refusal::Other(error.to_string()),
     }
