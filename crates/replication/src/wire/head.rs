@@ -537,10 +537,14 @@ fn piece_of(
     }
     let sums = lists.list(usize::from(range.count) * SUM_BYTES)?;
     let (blocks, end) = blocks_of("block of a request", sums, body, *at)?;
-    let blocks: Option<Vec<_>> = blocks.into_iter().collect();
-    let (sums, lengths): (Vec<_>, Vec<_>) = blocks.ok_or_else(|| field("stored length", 0))?.into_iter().unzip();
+    let mut lengths = [StoredLength::RAW; MAX_ENTRY_BLOCKS as usize];
+    for (to, block) in lengths.iter_mut().zip(&blocks) {
+        *to = block.ok_or_else(|| field("stored length", 0))?.1;
+    }
+    let lengths = &lengths[..blocks.len()];
     let is_plain = lengths.iter().all(|length| *length == StoredLength::RAW);
-    let coding = BlockCoding::new(key, (!is_plain).then_some(&lengths[..])).with_sums(sums.into_iter());
+    let sums = blocks.iter().map(|block| block.map_or(Crc32c(0), |(sum, _)| sum));
+    let coding = BlockCoding::new(key, (!is_plain).then_some(lengths)).with_sums(sums);
     let bytes = body.slice(std::mem::replace(at, end)..end);
     Ok(Piece { range, bytes, coding })
 }
