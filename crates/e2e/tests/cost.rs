@@ -131,7 +131,7 @@ fn reads_take_no_memory_and_few_system_calls() {
 fn writes_take_no_memory_and_few_system_calls() {
     // A wave and its headers fill one receive and a little of another; each may be followed by an append.
     assert_cost(Door::Nbd, Kind::Write, 200);
-    assert_cost(Door::Nvme, Kind::Write, 190);
+    assert_cost(Door::Nvme, Kind::Write, 206);
 }
 
 /// Device bytes per client byte of 4 KiB writes on a device with blocks of 512 bytes. At depth 1 a record holds one

@@ -294,7 +294,7 @@ fn a_write_to_a_gathered_volume() {
 fn a_write_to_a_spread_volume_led_elsewhere() {
     let one = Stated { messages: 6000, system_calls: 14_500, device_writes: 3000, allocations: None };
     assert_cost(Spread, Write, 1, &one);
-    let many = Stated { messages: 2520, system_calls: 1200, device_writes: 380, allocations: Some(4000) };
+    let many = Stated { messages: 2520, system_calls: 1200, device_writes: 380, allocations: Some(2000) };
     assert_cost(Spread, Write, 32, &many);
 }
 
