@@ -183,7 +183,8 @@ const SUMS_MAX: usize = 16;
 /// looks inside.
 ///
 /// Sums are taken where the blocks come into the cluster, or compared where they arrive, and go with them from there: to the
-/// device and to each other member. So what turns a bit on the way is noticed, and no node sums a block twice.
+/// device and to each other member. So what turns a bit on the way is noticed, and no node sums a block of a write twice; what
+/// comes of catch-up it does.
 #[derive(Clone, Default)]
 pub struct BlockCoding {
     key: KeyId,
