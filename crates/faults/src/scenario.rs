@@ -149,7 +149,8 @@ fn paused_head() {
 /// The volume goes to this node, if it is elsewhere.
 fn serves(run: &Run, node: usize) {
     if run.cluster.head() != Some(node) {
-        run.cluster.cairn(&["volume", "move", "load", &format!("node-{node}")]);
+        // Who is asked may not have heard yet that the node is there again.
+        run.cluster.cairn_when_it_can(&["volume", "move", "load", &format!("node-{node}")]);
         run.cluster.until("the volume has moved", Some(&run.load), |cluster| cluster.head() == Some(node));
     }
 }

@@ -37,12 +37,12 @@ pub use instant::{INSTANT_VOLUMES_MAX, Pushed, Served, Wanted, find_wanted, name
 pub use joining::{JoinError, Joined, NODES_MAX, NewDevice, Newcomer, begin_cluster, foretell_join, join_cluster};
 pub use keys::{key_record, new_key_id, set_compression, set_wraps};
 pub use numbers::number_client;
-pub use placing::{Others, PlaceError, VolumePlace, WantedPlace, home_for, place_volume, room_at};
+pub use placing::{Others, PlaceError, VolumePlace, WantedPlace, home_for, lies_there, place_volume, room_at};
 pub use pools::{
     DEFAULT_POOL, NewPool, PoolChange, PoolError, REPLICAS_MAX, change_pool, create_pool, default_min_in_sync,
     ensure_pool,
 };
-pub use relocation::{MOVED_SNAPSHOTS_MAX, OWN_SNAPSHOT, Places, create_draft, lies_there, take_places};
+pub use relocation::{MOVED_SNAPSHOTS_MAX, OWN_SNAPSHOT, Places, create_draft, take_places};
 pub use settle::settle;
 pub use setup::{activate_device, ensure, load_table, say_address};
 pub use snapshots::{

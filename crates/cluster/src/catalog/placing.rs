@@ -161,6 +161,26 @@ pub async fn place_volume(map: &dyn MapStore, wanted: &WantedPlace, home: NodeId
     Err(CatalogError::Contended)
 }
 
+/// Whether what is in this table lies as wanted, led from `home` where it is gathered: in whichever of the tables of that home,
+/// not only in that with the most room.
+///
+/// # Errors
+/// The map's; or there is no such pool.
+pub async fn lies_there(
+    map: &dyn MapStore,
+    table: u32,
+    wanted: &WantedPlace,
+    home: NodeId,
+) -> Result<bool, CatalogError> {
+    let known = Known::of(map.list("").await?)?;
+    let pool = known.pool_for(wanted)?;
+    if known.placement(&pool, wanted) == VolumePlacement::Spread || known.table(&pool, home).is_none() {
+        return Ok(table == pool.table);
+    }
+    let sets = known.view.input(&pool).sets;
+    Ok(sets.iter().any(|set| set.table == table && set.nodes.first() == Some(&home)))
+}
+
 /// Bytes that a volume may come to hold there, as far as devices have said what is free: what those of its groups have room for,
 /// by the copies of a block.
 ///

@@ -17,8 +17,7 @@ use super::volumes::{begin_volume, make, new_nguid, taken_offline};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, NewVolume, RETRY_WAIT, Reign, VolumePlace, attempt, snapshots};
 use crate::map::{MapError, MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::records::{
-    FamilyRecord, HostAccess, Limits, NodeSetRecord, PoolRecord, Record, Reference, SnapshotRecord, VolumeRecord,
-    VolumeState, keys,
+    FamilyRecord, HostAccess, Limits, NodeSetRecord, Record, Reference, SnapshotRecord, VolumeRecord, VolumeState, keys,
 };
 use crate::typed::{Versioned, encode, get};
 use types::{NodeId, VolumeEpoch, VolumeId};
@@ -82,16 +81,6 @@ pub async fn create_draft(
         }
     }
     Err(CatalogError::Contended)
-}
-
-/// Whether the volume lies as the place says already.
-///
-/// # Errors
-/// The map's; or there is no such pool.
-pub async fn lies_there(map: &dyn MapStore, volume: &VolumeRecord, place: &VolumePlace) -> Result<bool, CatalogError> {
-    let pool = get::<PoolRecord>(map, &keys::pool(&place.pool)).await?;
-    let pool = pool.ok_or_else(|| CatalogError::NoPool(place.pool.clone()))?.record;
-    Ok(volume.table == place.table.unwrap_or(pool.table))
 }
 
 /// The volume and its draft change places: from now on the volume lies where the draft did, in the same reign of its head, and the

@@ -3,9 +3,10 @@
 use crate::ALONE;
 use crate::map::{LocalFuture, Then, Until, pool, with_nodes};
 use cluster::{
-    CatalogError, DEFAULT_POOL, FailureDomain, Limits, MapStore, NewPool, NewVolume, NodeSetRecord, PlaceError,
-    PoolRecord, PoolRulesRecord, SimMap, Transaction, VolumePlace, VolumePlacement, VolumeRecord, WantedPlace,
-    create_placed_volume, create_pool, ensure_pool, get, home_for, keys, list, load_table, place_volume,
+    CatalogError, DEFAULT_POOL, FailureDomain, GroupBytes, Limits, MapStore, NewPool, NewVolume, NodeSetRecord,
+    PlaceError, PoolRecord, PoolRulesRecord, Record, SimMap, StoreUsageRecord, Transaction, VolumePlace,
+    VolumePlacement, VolumeRecord, WantedPlace, create_placed_volume, create_pool, encode, ensure_pool, get, home_for,
+    keys, lies_there, list, load_table, place_volume,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -89,6 +90,37 @@ fn volumes_are_gathered_at_homes_in_turn() {
         let pool = get::<PoolRecord>(&*map, &keys::pool(DEFAULT_POOL)).await.expect("readable").expect("there").record;
         assert_eq!(spread.table, pool.table);
         check_tables(&*map).await;
+    });
+}
+
+/// A home has several tables, and a new volume gets the one with the most room: what is in another of them lies there all the same.
+#[test]
+fn a_volume_lies_at_its_home_in_whichever_table() {
+    with_nodes((3, 1), |map| async move {
+        ensure_pool(&*map, &pool(DEFAULT_POOL, 3, None)).await.expect("made");
+        let volume = make(&*map, "v", &at(1)).await.expect("made");
+        let set = get::<NodeSetRecord>(&*map, &keys::node_set(volume.table))
+            .await
+            .expect("readable")
+            .expect("its set")
+            .record;
+        for node in 1..=3 {
+            let usage = StoreUsageRecord {
+                store: StoreId(node * 100 + 1),
+                live_bytes: 400 << 30,
+                usable_bytes: 1 << 40,
+                trouble: None,
+                of_groups: Some(set.groups.iter().map(|group| GroupBytes(*group, 100 << 30)).collect()),
+            };
+            map.transact(Transaction::new().put(usage.key(), encode(&usage))).await.expect("it answers");
+        }
+        let next = place_volume(&*map, &at(1), NodeId(1)).await.expect("there is room");
+        assert_ne!(next.table, Some(volume.table), "another table has more room");
+        let spread = WantedPlace { placement: Some(VolumePlacement::Spread), ..WantedPlace::default() };
+        for (wanted, home, is_so) in [(at(1), 1, true), (at(2), 2, false), (spread, 1, false)] {
+            let lies = lies_there(&*map, volume.table, &wanted, NodeId(home)).await.expect("readable");
+            assert_eq!(lies, is_so, "{wanted:?}");
+        }
     });
 }
 

@@ -90,14 +90,18 @@ impl Assembly {
     }
 
     pub(super) async fn place_for(&self, wanted: &WantedPlace) -> Result<VolumePlace, VolumeError> {
-        let map = &*self.0.map;
+        let home = self.home_near(wanted).await?;
+        Ok(place_volume(&*self.0.map, wanted, home).await?)
+    }
+
+    /// The home that is asked for; else this node, or one that has room.
+    pub(super) async fn home_near(&self, wanted: &WantedPlace) -> Result<NodeId, VolumeError> {
         let here = WantedPlace { home: wanted.home.or(Some(self.0.id)), ..wanted.clone() };
-        let home = match home_for(map, &here, &self.could_serve(wanted)).await {
+        match home_for(&*self.0.map, &here, &self.could_serve(wanted)).await {
             // Nobody has asked for this node: one that has room will do.
-            Err(CatalogError::Place(_)) if wanted.home.is_none() => self.home_for(wanted).await?,
-            other => other?,
-        };
-        Ok(place_volume(map, wanted, home).await?)
+            Err(CatalogError::Place(_)) if wanted.home.is_none() => self.home_for(wanted).await,
+            other => Ok(other?),
+        }
     }
 
     /// Messages to other nodes, and answers from them, that commands of volumes and copies of groups have taken since the

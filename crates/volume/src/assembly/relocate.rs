@@ -24,7 +24,7 @@ use crate::session::Session;
 use crate::status::SnapshotMark;
 use cluster::{
     MOVED_SNAPSHOTS_MAX, OWN_SNAPSHOT, Places, Reign, SnapshotRecord, VolumeRecord, VolumeState as Life, WantedPlace,
-    create_draft, get, keys, lies_there, room_at, snapshots, take_places,
+    create_draft, get, keys, lies_there, place_volume, room_at, snapshots, take_places,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,12 +110,13 @@ impl Assembly {
             return Err(stays("it is on its way already (`cairn status` says how far)".to_owned()));
         }
         let wanted = WantedPlace { pool: wanted.pool.clone().or(Some(info.pool.to_string())), ..wanted.clone() };
-        let place = self.place_for(&wanted).await?;
+        let home = self.home_near(&wanted).await?;
         let found = get::<VolumeRecord>(&*self.0.map, &keys::volume(info.id)).await?;
         let record = found.ok_or(cluster::CatalogError::Gone(info.id))?.record;
-        if lies_there(&*self.0.map, &record, &place).await? {
+        if lies_there(&*self.0.map, record.table, &wanted, home).await? {
             return Err(stays("it lies there already".to_owned()));
         }
+        let place = place_volume(&*self.0.map, &wanted, home).await?;
         let own = snapshots(&*self.0.map, info.id).await?;
         if own.len() > MOVED_SNAPSHOTS_MAX {
             let (most, is) = (MOVED_SNAPSHOTS_MAX, own.len());
