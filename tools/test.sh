@@ -126,11 +126,13 @@ if [ $stages = 0 ]; then
 fi
 bad_count=$(wc -w <<< "$bad_stages")
 for name in $bad_stages; do
-    # Once more at the end, where it is found: what failed first, of this stage.
+    # Once more at the end, where it is found: what failed of this stage, in a guest too, and what was said of the first.
     # Tests that passed show panics, too, where a deliberate bug made them.
-    sed -E '/^successes:$/,/^(failures:|test result: .*)$/d' "$logs/$name.log" |
-        grep -hE -A 3 '^(FAIL|test .* FAILED$|error)|^seed [0-9]+ failed|panicked at|NOT CAUGHT' |
-        cut -c1-600 | head -n $((bad_count > 2 ? 10 : 20)) | sed "s/^/$name: /"
+    said=$(sed -E '/^successes:$/,/^(failures:|test result: .*)$/d' "$logs/$name.log")
+    {
+        grep -E '^ *FAIL|^test .* FAILED$|NOT CAUGHT' <<< "$said" | head -n 10
+        grep -E -A 3 '^(FAIL|error)|^seed [0-9]+ failed|panicked at' <<< "$said" | head -n $((bad_count > 2 ? 10 : 20))
+    } | cut -c1-600 | sed "s/^/$name: /"
 done
 [ -z "$bad_stages" ] || echo "failed stages:$bad_stages"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -236,11 +236,15 @@ impl BlockCoding {
     }
 
     /// The blocks that lie in `bytes` one behind the other, with their sums, lengths and codecs. Sums that are not known are taken.
+    ///
+    /// # Panics
+    /// If it has the sums of another number of blocks: they are those of a whole write.
     pub fn blocks<'a>(
         &'a self,
         count: u16,
         mut bytes: &'a [u8],
     ) -> impl ExactSizeIterator<Item = (&'a [u8], Crc32c, StoredLength)> {
+        assert!([0, count].contains(&self.summed.into()), "{} sums of {count} blocks", self.summed);
         (0..usize::from(count)).map(move |number| {
             let length = self.length(number);
             let (block, rest) = bytes.split_at(length.bytes());

@@ -9,7 +9,7 @@ use crate::head::{Head, Running, VolumeState};
 use crate::hold::Held;
 use crate::latency::{Door, Flight, Operation};
 use crate::limit::Cost;
-use crate::part::{Done, Work};
+use crate::part::{Brought, Done, Work};
 pub use crate::session::{ALIVE_FOR, Session};
 use crate::snapshot::{SnapshotInfo, SnapshotState};
 use crate::status::{BlockExtent, SnapshotMark};
@@ -378,7 +378,7 @@ impl Volume {
         let mut rest = None;
         let command = Command::begin(self, offset_bytes, len_bytes, Access::Read, |at, len| {
             if at > 0 {
-                return Work::Read(rest.take().expect("cut off with the first part"));
+                return Work::Read { buf: rest.take().expect("cut off with the first part"), is_all: false };
             }
             // One buffer for the whole blocks around the range, cut where the second chunk begins.
             let end = (offset_bytes + u64::from(len_bytes)).next_multiple_of(block);
@@ -386,7 +386,7 @@ impl Volume {
             if len < len_bytes {
                 rest = Some(buf.split_off(skip + len as usize));
             }
-            Work::Read(buf)
+            Work::Read { buf, is_all: len == len_bytes }
         });
         async move {
             let command = command?;
@@ -494,17 +494,26 @@ pub(crate) fn check_len(len_bytes: usize) {
 
 /// What was read, from the blocks around it.
 fn assemble(finished: Finished, skip: usize, len: usize) -> ReadData {
-    let Finished(Done::Read(mut buf, mut checksums), second) = finished else { unreachable!("a read was asked for") };
-    if let Some(Done::Read(rest, more)) = second {
-        buf.unsplit(rest);
-        checksums.extend_from_slice(&more);
-        crate::checksums::give(more);
-    }
-    let whole = buf.len() == len;
+    let Finished(Done::Read(brought, mut checksums), second) = finished else { unreachable!("a read was asked for") };
+    let bytes = match (brought, second) {
+        (Brought::Read(buf), None) => buf.freeze(),
+        (Brought::Read(mut buf), Some(Done::Read(Brought::Read(rest), more))) => {
+            buf.unsplit(rest);
+            checksums.extend_from_slice(&more);
+            crate::checksums::give(more);
+            buf.freeze()
+        }
+        (Brought::Came(mut bytes), None) => {
+            // Whoever asked may take long to take it.
+            bytes.keep();
+            bytes
+        }
+        _ => unreachable!("both parts of a read fill their half of one buffer"),
+    };
+    let whole = bytes.len() == len;
     if !whole {
         checksums.clear();
     }
-    let bytes = buf.freeze();
     let bytes = if whole { bytes } else { bytes.slice(skip..skip + len) };
     ReadData { bytes, block_checksums: checksums.into() }
 }

@@ -44,8 +44,9 @@ pub(crate) struct Part {
 
 /// What to do.
 pub(crate) enum Work {
-    /// Fills the buffer, which covers the whole blocks around the range.
-    Read(IoBuf),
+    /// Fills the buffer, which covers the whole blocks around the range; or, where the part is all of the command (`is_all`), brings
+    /// them where they are.
+    Read { buf: IoBuf, is_all: bool },
     /// Writes these bytes.
     Write(SharedBuf),
     /// Writes these bytes, and stores them even where they are zeroes.
@@ -82,14 +83,22 @@ pub(crate) enum Done {
     Plain,
     /// The bytes are the same, after so many rollbacks of the volume.
     Same(u64),
-    /// The buffer of a read, and one checksum per block.
-    Read(IoBuf, Vec<u32>),
+    /// What was read, and one checksum per block.
+    Read(Brought, Vec<u32>),
     /// The bytes differ, first at this byte of the part.
     Differs(u32),
     /// What a compare-and-write was to be compared with cannot be read: nothing was written.
     NotCompared(IoError),
     /// What is stored.
     Status(Vec<BlockExtent>),
+}
+
+/// Where the blocks of a read are.
+pub(crate) enum Brought {
+    /// In the buffer that was given for them.
+    Read(IoBuf),
+    /// Where they came to from another node.
+    Came(SharedBuf),
 }
 
 /// The blocks that bytes `offset..offset + len` of a chunk touch.
@@ -129,11 +138,18 @@ pub(crate) async fn run(
     let writes = matches!(work, Work::Write(_) | Work::Fill(_) | Work::Zero { .. });
     assert!(snapshot.is_none() || !writes, "a snapshot stays as it is");
     match work {
-        Work::Read(buf) => {
+        Work::Read { buf, is_all } => {
             let mut checksums = crate::checksums::take();
-            let (result, buf) = runner.read(blocks_around(offset, len), buf, &mut checksums).await;
+            let (result, mut buf) = runner.read(blocks_around(offset, len), buf, &mut checksums).await;
             hold.read_at(runner.read_at.get());
-            result.map(|()| Done::Read(buf, checksums))
+            let brought = match result? {
+                Some(came) if is_all => Brought::Came(came),
+                came => {
+                    copy(came, &mut buf);
+                    Brought::Read(buf)
+                }
+            };
+            Ok(Done::Read(brought, checksums))
         }
         Work::Write(bytes) => runner.write(offset, &bytes, hold).await.map(|()| Done::Plain),
         // Boxed, as whatever is rarer than whole-block reads and writes: a command's task is as large as its largest
@@ -149,6 +165,13 @@ pub(crate) async fn run(
             Box::pin(runner.compare_and_write(offset, &expected, &bytes, hold)).await
         }
         Work::Status(since) => Box::pin(runner.status(offset, len, &since)).await.map(Done::Status),
+    }
+}
+
+/// What has come to elsewhere is in the buffer, too.
+fn copy(came: Option<SharedBuf>, buf: &mut IoBuf) {
+    if let Some(came) = came {
+        buf.copy_from_slice(&came);
     }
 }
 
@@ -239,11 +262,20 @@ impl Runner<'_> {
         again(self.head, self.spec, self.group, self.waits, error, since).await
     }
 
-    async fn read(&self, range: BlockRange, mut buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), IoError>, IoBuf) {
+    /// Into the buffer, or to where it says.
+    async fn read(
+        &self,
+        range: BlockRange,
+        mut buf: IoBuf,
+        checksums: &mut Vec<u32>,
+    ) -> (Result<Option<SharedBuf>, IoError>, IoBuf) {
         let mut since = None;
         loop {
             let (result, back) = self.read_once(range, buf, checksums).await;
-            let Err(failed) = result else { return (Ok(()), back) };
+            let failed = match result {
+                Ok(came) => return (Ok(came), back),
+                Err(failed) => failed,
+            };
             if let Err(error) = Box::pin(self.again(failed, &mut since, None)).await {
                 return (Err(error), back);
             }
@@ -252,7 +284,12 @@ impl Runner<'_> {
         }
     }
 
-    async fn read_once(&self, range: BlockRange, buf: IoBuf, checksums: &mut Vec<u32>) -> (Result<(), Failed>, IoBuf) {
+    async fn read_once(
+        &self,
+        range: BlockRange,
+        buf: IoBuf,
+        checksums: &mut Vec<u32>,
+    ) -> (Result<Option<SharedBuf>, Failed>, IoBuf) {
         let Self { spec, group, chunk, layers, .. } = self;
         let want = if spec.coding.key.is_some() { Want::Stored } else { Want::Plain };
         let sought = Sought { layers, chunk: *chunk, range, want };
@@ -261,8 +298,12 @@ impl Runner<'_> {
             Ok((found, waited)) => {
                 self.read_at.set((waited.unwrap_or_default(), now()));
                 match found {
-                    Found::Plain => Ok(()),
-                    Found::Stored(stored) => self.decode(range, stored, &mut buf, checksums).map_err(Failed::Io),
+                    Found::Plain => Ok(None),
+                    Found::There(bytes) => Ok(Some(bytes)),
+                    Found::Stored(stored) => {
+                        let decoded = self.decode(range, stored, &mut buf, checksums);
+                        decoded.map(|()| None).map_err(Failed::Io)
+                    }
                 }
             }
             Err(error) => Err(Failed::Group(error)),
@@ -293,9 +334,11 @@ impl Runner<'_> {
     /// One block, as it is.
     async fn read_block(&self, block: u32) -> Result<IoBuf, Failed> {
         let mut checksums = crate::checksums::take();
-        let (result, buf) = self.read_once(BlockRange::new(block, 1), IoBuf::new(BLOCK_BYTES), &mut checksums).await;
+        let (result, mut buf) =
+            self.read_once(BlockRange::new(block, 1), IoBuf::new(BLOCK_BYTES), &mut checksums).await;
         crate::checksums::give(checksums);
-        result.map(|()| buf)
+        copy(result?, &mut buf);
+        Ok(buf)
     }
 
     async fn write(&self, offset: u32, bytes: &SharedBuf, hold: &mut Admitted) -> Result<(), IoError> {
@@ -449,9 +492,9 @@ impl Runner<'_> {
     async fn compare(&self, offset: u32, bytes: &SharedBuf) -> Result<Done, IoError> {
         let range = blocks_around(offset, bytes.len() as u32);
         let mut checksums = crate::checksums::take();
-        let (result, stored) = self.read(range, IoBuf::new(range.bytes()), &mut checksums).await;
+        let (result, mut stored) = self.read(range, IoBuf::new(range.bytes()), &mut checksums).await;
         crate::checksums::give(checksums);
-        result?;
+        copy(result?, &mut stored);
         let stored = &stored[(offset % BLOCK) as usize..][..bytes.len()];
         let differs = stored.iter().zip(bytes.iter()).position(|(stored, wanted)| stored != wanted);
         Ok(differs.map_or(Done::Same(self.spec.rollbacks), |at| Done::Differs(at as u32)))

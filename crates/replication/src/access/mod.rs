@@ -132,6 +132,8 @@ impl OnItsWay {
 pub enum Found {
     /// All blocks are in the buffer.
     Plain,
+    /// The buffer is as it was; all blocks are plain and in order where the answer came to.
+    There(SharedBuf),
     /// The buffer is as it was; this is stored of the blocks.
     Stored(Blocks),
 }
@@ -337,8 +339,9 @@ impl Access {
         }
     }
 
-    /// Reads committed blocks: into `buf`, where plain ones are wanted and none is compressed, with one crc32c per block
-    /// to `checksums`; says since when it could, if it had to wait. The buffer comes back in any case.
+    /// Reads committed blocks: into `buf`, where plain ones are wanted, none is compressed, and they have not come in one piece from
+    /// another core or node; with one crc32c per block to `checksums`. Says since when it could, if it had to wait. The buffer
+    /// comes back in any case.
     pub async fn read(
         &self,
         stamp: Stamp<'_>,
@@ -380,6 +383,10 @@ impl Access {
         let is_raw = |block: &AnsweredBlock| block.is_none_or(|(_, length)| length == StoredLength::RAW);
         if want == Want::Stored || !blocks.iter().all(is_raw) {
             return Ok(Found::Stored(Blocks(Stored::There(blocks, IoBuf::copy_of(&bytes)))));
+        }
+        if bytes.len() == range.bytes() {
+            checksums.extend(blocks.iter().flatten().map(|(sum, _)| sum.0));
+            return Ok(Found::There(bytes));
         }
         let mut rest = &bytes[..];
         for (block, out) in blocks.iter().zip(buf.chunks_exact_mut(BLOCK_BYTES)) {

@@ -16,11 +16,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use store::format::{Crc32c, LayerRecord, StoredLength};
-use store::{BlockCoding, Entry, EntryKind, ReadError};
+use store::{BlockCoding, Entry, EntryKind, LeafImage, ReadError};
 use types::{BlockRange, ChunkId, KeyId, LayerId, Mutant, Seq, StoreId, Term, VolumeEpoch, VolumeId, mutant};
 
 /// A connection may have room again.
 const ROOM_WAIT: Duration = Duration::from_millis(10);
+/// Of what was brought so many pieces are read back at once.
+const READ_BACK_AT_ONCE: usize = 8;
 
 /// An attempt, as the member sees it.
 pub(crate) struct Filler {
@@ -376,12 +378,11 @@ impl Attempt {
                 Run::Zero(range) => EntryKind::InstallZero { range, hides_below: true },
                 Run::Absent(range) => EntryKind::InstallZero { range, hides_below: false },
                 Run::Stored(range, sums) => {
-                    let lengths: Vec<_> = sums.iter().map(|(_, length)| *length).collect();
-                    let end = at + lengths.iter().map(|length| length.bytes()).sum::<usize>();
-                    let bytes = blocks.slice(at..end);
+                    let end = at + sums.iter().map(|(_, length)| length.bytes()).sum::<usize>();
+                    let (bytes, coding) = (blocks.slice(at..end), coding_of(key, &sums));
                     at = end;
                     brought.push(Brought { leaf: (layer, chunk), range, blocks: sums });
-                    EntryKind::Install { range, bytes, coding: coding_of(key, &lengths) }
+                    EntryKind::Install { range, bytes, coding }
                 }
             };
             self.put(layer, chunk, kind).await?;
@@ -405,17 +406,12 @@ impl Attempt {
         if mutant(Mutant::UnitNotReadBack) {
             return Ok(());
         }
-        for Brought { leaf: (layer, chunk), range, blocks } in brought {
-            let is_it = match self.shard.store().image(*layer, *chunk) {
-                Ok(image) => image.read(*range).await.map(|mut stored| {
-                    let mut expected = blocks.iter();
-                    let mut are_same = true;
-                    stored.for_each(|block| {
-                        let found = block.map(|(length, sum, _)| (sum, length));
-                        are_same &= found.as_ref() == expected.next();
-                    });
-                    are_same && expected.next().is_none()
-                }),
+        let are_behind =
+            |one: &Brought, next: &Brought| one.leaf == next.leaf && one.range.end() <= next.range.first.into();
+        for brought in brought.chunk_by(are_behind).flat_map(|of_leaf| of_leaf.chunks(READ_BACK_AT_ONCE)) {
+            let (layer, chunk) = brought[0].leaf;
+            let is_it = match self.shard.store().image(layer, chunk) {
+                Ok(image) => is_there(&image, brought).await,
                 Err(error) => Err(error),
             };
             let error = match is_it {
@@ -423,7 +419,7 @@ impl Attempt {
                     runtime::background_step().await;
                     continue;
                 }
-                Ok(false) => ReadError::Untrusted { layer: *layer, chunk: *chunk },
+                Ok(false) => ReadError::Untrusted { layer, chunk },
                 Err(error) => error,
             };
             self.group.note_damage(&error);
@@ -437,9 +433,27 @@ impl Attempt {
     }
 }
 
-fn coding_of(key: KeyId, lengths: &[StoredLength]) -> BlockCoding {
+/// Whether a leaf holds what was brought of it, which is in its order.
+async fn is_there(image: &LeafImage, brought: &[Brought]) -> Result<bool, ReadError> {
+    let (Some(first), Some(last)) = (brought.first(), brought.last()) else { return Ok(true) };
+    let first = u32::from(first.range.first);
+    let was_brought = |block| brought.iter().any(|one| (u32::from(one.range.first)..one.range.end()).contains(&block));
+    let mut stored = image.read_some(BlockRange::new(first, last.range.end() - first), was_brought).await?;
+    let mut expected = brought.iter().flat_map(|one| &one.blocks);
+    let mut are_same = true;
+    stored.for_each(|block| {
+        if let Some((length, sum, _)) = block {
+            are_same &= expected.next() == Some(&(sum, length));
+        }
+    });
+    Ok(are_same && expected.next().is_none())
+}
+
+/// Of blocks that were compared with their sums as they came.
+fn coding_of(key: KeyId, blocks: &[(Crc32c, StoredLength)]) -> BlockCoding {
+    let lengths: Vec<_> = blocks.iter().map(|(_, length)| *length).collect();
     let is_plain = lengths.iter().all(|length| *length == StoredLength::RAW);
-    BlockCoding::new(key, (!is_plain).then_some(lengths))
+    BlockCoding::new(key, (!is_plain).then_some(&lengths)).with_sums(blocks.iter().map(|(sum, _)| *sum))
 }
 
 /// Everything that a group's member is told of catching up.

@@ -12,7 +12,7 @@ use crate::wire::{
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use runtime::channel::WaitList;
-use runtime::{Instant, IoBuf, now};
+use runtime::{Instant, IoBuf, SharedBuf, now};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,6 +24,8 @@ use types::{BlockRange, ChunkId, Incarnation, KeyId, LayerId, Mutant, Seq, Store
 const UNITS_UNDER_WAY: usize = 4;
 /// What is waited for is looked at again after so long: whether there is anything to wait for.
 const LOOK: Duration = Duration::from_millis(100);
+/// Runs of a leaf that go in one part, at most.
+const RUNS_PER_PART: usize = 64;
 /// Chunks looked at in one step.
 const CHUNKS_PER_STEP: usize = 256;
 
@@ -299,7 +301,7 @@ impl Attempt {
             // Looked at in the turn in which the unit is taken: layers that end do not wait.
             self.until(|_| stands || !self.group.is_on_its_way(chunk)).await?;
             if !self.core.has_room(self.filling.to, self.group.id()) {
-                runtime::sleep(LOOK / 10).await;
+                self.core.awaits_room(self.filling.to, self.group.id()).await;
                 self.check()?;
                 continue;
             }
@@ -378,41 +380,58 @@ impl Attempt {
             let parts = |(range, block)| changed.within(range).map(move |part| (part, block));
             runs = runs.into_iter().flat_map(parts).collect();
         }
-        let said = |run| Fill::UnitPart { unit, layer, key, runs: vec![run], blocks: IoBuf::new(0).freeze() };
+        let (mut gathered, mut stored) = (Vec::new(), 0);
         for (range, block) in runs {
-            match block {
-                ImageBlock::Absent if changed.is_none() => {}
-                ImageBlock::Absent => self.part(said(Run::Absent(range))).await?,
-                ImageBlock::Zero => self.part(said(Run::Zero(range))).await?,
-                ImageBlock::Stored => {
-                    let mut first = u32::from(range.first);
-                    while first < range.end() {
-                        let count = self.core.pace().piece_blocks().min(range.end() - first);
-                        let range = BlockRange::new(first, count);
-                        self.core.pace().wait_for(range.bytes()).await;
-                        let part = stored_part(&image, range, (unit, layer, key)).await;
-                        if part.is_err() && mutant(Mutant::UnreadableLeftOut) {
-                            first += count;
-                            continue;
-                        }
-                        let part = part.map_err(|error| {
-                            // Another that is in sync has it, and is to lead.
-                            self.group.note_damage(&error);
-                            error.to_string()
-                        })?;
-                        self.part(part).await?;
-                        first += count;
-                    }
+            if block == ImageBlock::Absent && changed.is_none() {
+                continue;
+            }
+            let mut first = u32::from(range.first);
+            while first < range.end() {
+                let most = self.core.pace().piece_blocks();
+                let is_stored = block == ImageBlock::Stored;
+                if stored >= most || gathered.len() == RUNS_PER_PART {
+                    self.send_runs(unit, (layer, key, &image), std::mem::take(&mut gathered)).await?;
+                    stored = 0;
                 }
+                let left = range.end() - first;
+                let count = if is_stored { left.min(most.saturating_sub(stored).max(1)) } else { left };
+                gathered.push((BlockRange::new(first, count), block));
+                stored += if is_stored { count } else { 0 };
+                first += count;
             }
         }
-        Ok(())
+        match gathered.is_empty() {
+            true => Ok(()),
+            false => self.send_runs(unit, (layer, key, &image), gathered).await,
+        }
+    }
+
+    /// Sends runs of a leaf in one part.
+    async fn send_runs(
+        &self,
+        unit: u64,
+        (layer, key, image): (LayerId, KeyId, &LeafImage),
+        runs: Vec<(BlockRange, ImageBlock)>,
+    ) -> Result<(), String> {
+        let bytes = stored_of(&runs).map(BlockRange::bytes).sum();
+        if bytes > 0 {
+            self.core.pace().wait_for(bytes).await;
+        }
+        match read_runs(image, &runs).await {
+            Ok((runs, blocks)) => self.part(Fill::UnitPart { unit, layer, key, runs, blocks }).await,
+            Err(_) if mutant(Mutant::UnreadableLeftOut) => Ok(()),
+            Err(error) => {
+                // Another that is in sync has it, and is to lead.
+                self.group.note_damage(&error);
+                Err(error.to_string())
+            }
+        }
     }
 
     /// Sends a part, when there is room for it.
     async fn part(&self, part: Fill) -> Result<(), String> {
         while !self.core.has_room(self.filling.to, self.group.id()) {
-            runtime::sleep(LOOK / 10).await;
+            self.core.awaits_room(self.filling.to, self.group.id()).await;
             self.check()?;
         }
         self.filling.moved_at.set(now());
@@ -453,30 +472,43 @@ impl Attempt {
     }
 }
 
-/// Blocks of a leaf that are stored, as they are stored.
-async fn stored_part(
-    image: &LeafImage,
-    range: BlockRange,
-    (unit, layer, key): (u64, LayerId, KeyId),
-) -> Result<Fill, ReadError> {
-    let mut stored = image.read(range).await?;
-    let (mut bytes, mut sums) = (Vec::with_capacity(range.bytes()), Vec::with_capacity(range.count.into()));
-    stored.for_each(|block| {
-        if let Some((length, sum, block)) = block {
-            sums.push((sum, length));
-            bytes.extend_from_slice(block);
-        }
-    });
-    let mut rest = &sums[..];
-    let mut first = u32::from(range.first);
-    let mut runs = Vec::new();
-    while !rest.is_empty() {
-        let (of_run, behind): (&[(Crc32c, StoredLength)], _) = rest.split_at(rest.len().min(MAX_ENTRY_BLOCKS.into()));
-        runs.push(Run::Stored(BlockRange::new(first, of_run.len() as u32), of_run.to_vec()));
-        first += of_run.len() as u32;
-        rest = behind;
+fn stored_of(runs: &[(BlockRange, ImageBlock)]) -> impl Iterator<Item = BlockRange> {
+    runs.iter().filter(|(_, block)| *block == ImageBlock::Stored).map(|(range, _)| *range)
+}
+
+/// Runs of a leaf, and the blocks of those that are stored, as they are stored.
+async fn read_runs(image: &LeafImage, runs: &[(BlockRange, ImageBlock)]) -> Result<(Vec<Run>, SharedBuf), ReadError> {
+    let (mut bytes, mut end) = (IoBuf::new(stored_of(runs).map(BlockRange::bytes).sum()), 0);
+    let mut sums = Vec::new();
+    if let (Some(first), Some(last)) = (stored_of(runs).next(), stored_of(runs).last()) {
+        let around = BlockRange::new(first.first.into(), last.end() - u32::from(first.first));
+        let is_wanted = |block| stored_of(runs).any(|range| (u32::from(range.first)..range.end()).contains(&block));
+        image.read_some(around, is_wanted).await?.for_each(|block| {
+            if let Some((length, sum, block)) = block {
+                sums.push((sum, length));
+                bytes[end..end + block.len()].copy_from_slice(block);
+                end += block.len();
+            }
+        });
     }
-    Ok(Fill::UnitPart { unit, layer, key, runs, blocks: IoBuf::copy_of(&bytes).freeze() })
+    bytes.truncate(end);
+    let mut said = Vec::with_capacity(runs.len());
+    let mut rest = &sums[..];
+    for &(range, block) in runs {
+        match block {
+            ImageBlock::Absent => said.push(Run::Absent(range)),
+            ImageBlock::Zero => said.push(Run::Zero(range)),
+            ImageBlock::Stored => {
+                for first in (u32::from(range.first)..range.end()).step_by(MAX_ENTRY_BLOCKS.into()) {
+                    let count = (range.end() - first).min(MAX_ENTRY_BLOCKS.into());
+                    let (of_run, behind): (&[(Crc32c, StoredLength)], _) = rest.split_at(count as usize);
+                    said.push(Run::Stored(BlockRange::new(first, count), of_run.to_vec()));
+                    rest = behind;
+                }
+            }
+        }
+    }
+    Ok((said, bytes.freeze()))
 }
 
 /// A member says something of being made whole.

@@ -27,11 +27,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use store::{Entry, Recovery, Shard};
 use types::{Epoch, GroupId, Incarnation, Mutant, NodeId, Seq, StoreId, mutant};
 
 /// Members that a core makes whole at once.
 const FILLINGS_MAX: usize = 4;
+/// Room on the way to a member is waited for so long, in one go.
+const ROOM_WAIT: Duration = Duration::from_millis(10);
 
 /// What waits in front of a line.
 type Behind = Rc<RefCell<VecDeque<Option<Work>>>>;
@@ -357,6 +360,14 @@ impl CoreGroups {
     /// Whether more of a catch-up may be sent to a member now.
     pub(crate) fn has_room(self: &Rc<Self>, to: StoreId, group: GroupId) -> bool {
         self.link_to(to, group).is_some_and(|link| link.has_room_for_recovery())
+    }
+
+    /// Waits for that, for a moment: whoever wants it looks again.
+    pub(crate) async fn awaits_room(self: &Rc<Self>, to: StoreId, group: GroupId) {
+        match self.link_to(to, group).filter(|link| !link.is_closed()) {
+            Some(link) => drop(runtime::timeout(ROOM_WAIT, link.room_for_recovery()).await),
+            None => runtime::sleep(ROOM_WAIT).await,
+        }
     }
 
     /// What is known of other nodes.

@@ -257,6 +257,11 @@ impl Link {
         self.has_room() && self.outgoing.borrow().bytes < RECOVERY_BYTES_MAX
     }
 
+    /// Resolves when there is that room, or nothing goes through it any more.
+    pub(crate) async fn room_for_recovery(&self) {
+        self.emptied.until(|| (self.is_closed() || self.has_room_for_recovery()).then_some(())).await;
+    }
+
     /// Queues a message of catch-up; false if it does not leave.
     pub(crate) fn push_fill(&self, envelope: &Envelope, message: &FillMessage) -> bool {
         self.push_whole(message.kind(), envelope, |heads, blocks| encode_fill(envelope, message, heads, blocks))

@@ -50,16 +50,19 @@ async fn read(access: &Access, epoch: u32, range: BlockRange) -> Result<Vec<u8>,
         let sought = Sought { layers: &[LAYER], chunk: CHUNK, range, want: Want::Plain };
         let (buf, mut sums) = (IoBuf::new(range.bytes()), Vec::new());
         let (result, buf) = access.read(stamp(epoch, &layers), sought, buf, &mut sums).await;
-        match result {
-            Ok((Found::Plain, _)) => {
-                let is_right = |(block, sum): (&[u8], &u32)| crc32c_of(block) == *sum;
-                assert!(buf.chunks_exact(BLOCK_BYTES).zip(&sums).all(is_right), "sums are those of the blocks");
-                assert_eq!(sums.len(), usize::from(range.count));
-                return Ok(buf.chunks_exact(BLOCK_BYTES).map(|block| block[0]).collect());
-            }
+        let bytes = match result {
+            Ok((Found::Plain, _)) => buf.freeze(),
+            Ok((Found::There(bytes), _)) => bytes,
             Ok((Found::Stored(_), _)) => panic!("nothing is compressed"),
-            Err(error) => access.ask_again(error).await?,
-        }
+            Err(error) => {
+                access.ask_again(error).await?;
+                continue;
+            }
+        };
+        let is_right = |(block, sum): (&[u8], &u32)| crc32c_of(block) == *sum;
+        assert!(bytes.chunks_exact(BLOCK_BYTES).zip(&sums).all(is_right), "sums are those of the blocks");
+        assert_eq!((bytes.len(), sums.len()), (range.bytes(), usize::from(range.count)));
+        return Ok(bytes.chunks_exact(BLOCK_BYTES).map(|block| block[0]).collect());
     }
 }
 

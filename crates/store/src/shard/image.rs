@@ -107,12 +107,28 @@ impl LeafImage {
     /// # Errors
     /// What the device returns, or does not, twice.
     pub async fn read(&self, range: BlockRange) -> Result<StoredBlocks, ReadError> {
+        self.read_some(range, |_| true).await
+    }
+
+    /// The same, of those blocks alone that are wanted, all at once; the others are as those of which nothing is stored.
+    ///
+    /// # Errors
+    /// As for all of them.
+    pub async fn read_some(
+        &self,
+        range: BlockRange,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Result<StoredBlocks, ReadError> {
         let core = &self.core;
         if let Some(failed) = core.store.failed() {
             return Err(ReadError::Stopped { reason: told(&failed) });
         }
         let mut lists = Lists::absent(core, range.count);
-        lists.states.copy_from_slice(&self.states[usize::from(range.first)..range.end() as usize]);
+        for (state, block) in
+            lists.states.iter_mut().zip(u32::from(range.first)..).filter(|(_, block)| is_wanted(*block))
+        {
+            *state = self.states[block as usize];
+        }
         lists.put_in_order();
         if !lists.order.is_empty() {
             let wanted = Wanted { layers_first: self.key.layer, chunk: self.key.chunk, range };

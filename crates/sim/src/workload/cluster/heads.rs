@@ -263,6 +263,7 @@ impl Ticket {
         match result? {
             _ if reply.is_abandoned() => Ok(Answer::Lost),
             (Found::Plain, _) => Ok(self.answered(&buf, &checksums)),
+            (Found::There(bytes), _) => Ok(self.answered(&bytes, &checksums)),
             (Found::Stored(_), _) => {
                 self.clients.fail("contents", "blocks are said to be compressed");
                 Ok(Answer::Lost)

@@ -250,7 +250,7 @@ impl Ticket {
         }
     }
 
-    pub fn answered(&self, buf: &IoBuf, checksums: &[u32]) -> Answer {
+    pub fn answered(&self, buf: &[u8], checksums: &[u32]) -> Answer {
         let mut values: Vec<Value> = Vec::with_capacity(checksums.len());
         for (index, block) in buf.chunks_exact(BLOCK_BYTES).enumerate() {
             let number = self.first + index as u64;
