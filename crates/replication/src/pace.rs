@@ -3,10 +3,10 @@
 //! ```text
 //!   clients' commits and reads,     ──► beside nothing else: the longest but a tenth of 64 (usual)
 //!   each kind for itself: how long  └──► beside it: longer than four times that ──► its rate falls by an eighth
-//!   each took                                       not                   ──► it rises by an eight-hundredth
+//!   each took                                       not                   ──► it rises by a four-hundredth
 //! ```
 //!
-//! So it settles where about one of a hundred takes longer than four times what one of ten takes without, which is about twice
+//! So it settles where about two of a hundred take longer than four times what one of ten takes without, which is about twice
 //! what one of a hundred takes. What is usual is learnt anew whenever something begins to go, at a low rate then, and in between. The
 //! lower rate of the kinds that are heard counts. While clients are quiet nothing is held back. It never falls below
 //! [`RATE_MIN`](heard::RATE_MIN): a copy that is missing is a risk as well.
@@ -138,17 +138,17 @@ impl Pace {
         if self.are_clients_quiet(at) { PIECE_BLOCKS_QUIET } else { PIECE_BLOCKS }
     }
 
-    /// Waits until so many bytes may go.
-    pub(crate) async fn wait_for(&self, bytes: usize) {
+    /// Waits until so many bytes may go, in so many pieces.
+    pub(crate) async fn wait_for(&self, bytes: usize, pieces: usize) {
         loop {
             let at = now();
-            let Some(until) = self.go(bytes as u64, at) else { return };
+            let Some(until) = self.go((bytes as u64, pieces as u64), at) else { return };
             runtime::sleep(until.since(at)).await;
         }
     }
 
-    /// Lets a piece go now; or says when to ask again.
-    fn go(&self, bytes: u64, at: Instant) -> Option<Instant> {
+    /// Lets them go now; or says when to ask again.
+    fn go(&self, (bytes, pieces): (u64, u64), at: Instant) -> Option<Instant> {
         self.listens.set(true);
         if !self.are_clients_quiet(at) {
             if let Some(until) = self.learns(at) {
@@ -158,7 +158,7 @@ impl Pace {
             if next > at {
                 return Some(next);
             }
-            let takes_ns = (bytes + PIECE_BYTES) * 1_000_000_000 / self.rate(at);
+            let takes_ns = (bytes + pieces * PIECE_BYTES) * 1_000_000_000 / self.rate(at);
             self.next_at.set(at + Duration::from_nanos(takes_ns));
         }
         self.went_at.set(Some(at));

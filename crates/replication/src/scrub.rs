@@ -129,7 +129,7 @@ async fn read(core: &CoreGroups, image: &LeafImage) -> Result<(), ReadError> {
         while first < range.end() {
             let count = core.pace().piece_blocks().min(range.end() - first);
             let range = BlockRange::new(first, count);
-            core.pace().wait_for(range.bytes()).await;
+            core.pace().wait_for(range.bytes(), 1).await;
             image.read(range).await?;
             first += count;
             background_step().await;

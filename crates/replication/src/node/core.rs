@@ -400,7 +400,7 @@ impl CoreGroups {
     /// Waits until so many bytes may go for which no client waits: what is copied for other reasons shares the budget of
     /// catch-up and scrub on this core.
     pub async fn background_bytes(&self, bytes: usize) {
-        self.pace.wait_for(bytes).await;
+        self.pace.wait_for(bytes, 1).await;
     }
 
     /// How fast goes what no client waits for.

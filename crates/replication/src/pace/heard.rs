@@ -10,7 +10,7 @@ pub(super) const RATE_MAX: u64 = 1 << 30;
 pub(super) const RATE_FIRST: u64 = 64 << 20;
 /// One part of these: how far a command that took too long lets the rate fall, and one that did not lets it rise.
 const FALLS: u64 = 8;
-const RISES: u64 = 800;
+const RISES: u64 = 400;
 /// A rate that another kind holds back rises to so many times what goes: so far it would fall before it counts.
 const AHEAD: u64 = 2;
 /// A command takes too long if it takes so many times as long as is usual.

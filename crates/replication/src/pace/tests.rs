@@ -69,7 +69,7 @@ impl Core {
             }
             let mut went = 0;
             if self.wakes_at <= self.clock {
-                match self.pace.go(PIECE, self.clock) {
+                match self.pace.go((PIECE, 1), self.clock) {
                     None => went = PIECE,
                     Some(until) => self.wakes_at = until,
                 }
@@ -160,7 +160,7 @@ fn a_piece_of_any_length_goes() {
     let mut goes = || {
         core.clock = core.clock + STEP;
         core.pace.committed_after(USUAL, core.clock);
-        core.pace.go(u64::MAX / 2_000_000_000, core.clock).is_none()
+        core.pace.go((u64::MAX / 2_000_000_000, 1), core.clock).is_none()
     };
     assert!((0..100).any(|_| goes()));
 }
@@ -202,7 +202,7 @@ fn what_reads_take_is_compared_with_what_reads_take() {
     for number in 0..40_000 {
         let is_beside = is_within(core.pace.went_at.get(), SETTLED, core.clock);
         step(&mut core, if is_beside { 5 * USUAL } else { USUAL });
-        if core.pace.go(PIECE, core.clock).is_none() {
+        if core.pace.go((PIECE, 1), core.clock).is_none() {
             went = if number < 20_000 { (went.0 + PIECE, 0) } else { (went.0, went.1 + PIECE) };
         }
     }
@@ -232,7 +232,7 @@ fn reads_are_timed_one_at_a_time_and_only_while_something_goes() {
     };
     drop(core.pace.begin_read_at(|| look(&core)));
     assert_eq!(looks.get(), 0, "nothing goes");
-    core.pace.go(PIECE, core.clock);
+    core.pace.go((PIECE, 1), core.clock);
     let (first, second) = (core.pace.begin_read_at(|| look(&core)), core.pace.begin_read_at(|| look(&core)));
     assert_eq!(looks.get(), 1, "one at a time");
     drop((first, second));
@@ -247,7 +247,7 @@ fn reads_are_timed_one_at_a_time_and_only_while_something_goes() {
 #[test]
 fn a_long_read_is_as_many_as_it_has_parts() {
     let core = Core::whose_clients(Does::Read);
-    core.pace.go(PIECE, core.clock);
+    core.pace.go((PIECE, 1), core.clock);
     let later = core.clock + 2 * SETTLED;
     let began = Instant(later.0 - 16 * USUAL.as_nanos() as u64);
     core.pace.begin_read_at(|| began).came_at(BlockRange::new(0, 256), later);
