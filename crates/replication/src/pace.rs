@@ -23,8 +23,9 @@ use std::cell::Cell;
 use std::time::Duration;
 use types::{BlockRange, Mutant, mutant};
 
-/// A piece costs as much as so many bytes before its first.
+/// A piece costs as much as so many bytes before its first, and each run of blocks in it behind the first run as so many.
 const PIECE_BYTES: u64 = 16 << 10;
+const RUN_BYTES: u64 = 4 << 10;
 /// It is waited so long at most for what is usual: when nothing went for a while, and again so often, for load and devices change.
 const LEARNING: Duration = Duration::from_millis(200);
 const LEARN_AFTER: Duration = Duration::from_secs(1);
@@ -138,17 +139,17 @@ impl Pace {
         if self.are_clients_quiet(at) { PIECE_BLOCKS_QUIET } else { PIECE_BLOCKS }
     }
 
-    /// Waits until so many bytes may go, in so many pieces.
-    pub(crate) async fn wait_for(&self, bytes: usize, pieces: usize) {
+    /// Waits until a piece of so many bytes may go, in so many runs.
+    pub(crate) async fn wait_for(&self, bytes: usize, runs: usize) {
         loop {
             let at = now();
-            let Some(until) = self.go((bytes as u64, pieces as u64), at) else { return };
+            let Some(until) = self.go((bytes as u64, runs as u64), at) else { return };
             runtime::sleep(until.since(at)).await;
         }
     }
 
-    /// Lets them go now; or says when to ask again.
-    fn go(&self, (bytes, pieces): (u64, u64), at: Instant) -> Option<Instant> {
+    /// Lets a piece go now; or says when to ask again.
+    fn go(&self, (bytes, runs): (u64, u64), at: Instant) -> Option<Instant> {
         self.listens.set(true);
         if !self.are_clients_quiet(at) {
             if let Some(until) = self.learns(at) {
@@ -158,7 +159,7 @@ impl Pace {
             if next > at {
                 return Some(next);
             }
-            let takes_ns = (bytes + pieces * PIECE_BYTES) * 1_000_000_000 / self.rate(at);
+            let takes_ns = (bytes + PIECE_BYTES + runs.saturating_sub(1) * RUN_BYTES) * 1_000_000_000 / self.rate(at);
             self.next_at.set(at + Duration::from_nanos(takes_ns));
         }
         self.went_at.set(Some(at));
