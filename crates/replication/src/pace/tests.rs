@@ -100,7 +100,7 @@ fn clients_that_are_not_slowed_down_hold_little_back() {
 }
 
 #[test]
-fn it_settles_where_one_commit_in_a_hundred_is_slowed_down() {
+fn it_settles_where_few_commits_in_a_hundred_are_slowed_down() {
     let mut core = Core::new();
     core.clients_alone(10);
     core.recover(10, crowded);
