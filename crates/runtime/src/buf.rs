@@ -232,15 +232,17 @@ impl IoBuf {
         Self(rest)
     }
 
+    /// Whether `rest` begins where `self` ends, in the same memory: the two may be [joined](Self::unsplit).
+    pub fn is_followed_by(&self, rest: &Self) -> bool {
+        self.0.region == rest.0.region && self.0.start + self.0.len == rest.0.start
+    }
+
     /// Joins what [`split_off`](Self::split_off) cut.
     ///
     /// # Panics
     /// If `rest` does not begin where `self` ends, in the same memory.
     pub fn unsplit(&mut self, rest: Self) {
-        assert!(
-            self.0.region == rest.0.region && self.0.start + self.0.len == rest.0.start,
-            "the two parts are not neighbours"
-        );
+        assert!(self.is_followed_by(&rest), "the two parts are not neighbours");
         self.0.len += rest.0.len;
     }
 

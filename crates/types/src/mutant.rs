@@ -337,6 +337,10 @@ pub enum Mutant {
     DamageOfTopLayer,
     /// Catch-up: a leaf is believed by its last entry, though one before it was in a record that is damaged.
     TornOutTakenForWhole,
+    /// Store: the first entry that is found of a group behind records that are lost is taken for its first.
+    BeginningTakenForWhole,
+    /// Store: what a pass says of a group takes the place of entries that are lost.
+    StateTakenForEntries,
     /// Replication: an operator says whose copy counts, which goes on waiting for who can apply an entry that nobody can.
     PoisonOutlivesForce,
     /// Replication: an operator says whose copy counts, and the others go on believing theirs.

@@ -497,8 +497,8 @@ fn assemble(finished: Finished, skip: usize, len: usize) -> ReadData {
     let Finished(Done::Read(brought, mut checksums), second) = finished else { unreachable!("a read was asked for") };
     let bytes = match (brought, second) {
         (Brought::Read(buf), None) => buf.freeze(),
-        (Brought::Read(mut buf), Some(Done::Read(Brought::Read(rest), more))) => {
-            buf.unsplit(rest);
+        (Brought::Read(buf), Some(Done::Read(Brought::Read(rest), more))) => {
+            let buf = joined(buf, rest);
             checksums.extend_from_slice(&more);
             crate::checksums::give(more);
             buf.freeze()
@@ -516,4 +516,17 @@ fn assemble(finished: Finished, skip: usize, len: usize) -> ReadData {
     }
     let bytes = if whole { bytes } else { bytes.slice(skip..skip + len) };
     ReadData { bytes, block_checksums: checksums.into() }
+}
+
+/// The blocks of both parts of a read.
+fn joined(mut first: IoBuf, rest: IoBuf) -> IoBuf {
+    if first.is_followed_by(&rest) {
+        first.unsplit(rest);
+        return first;
+    }
+    // The memory that one part was given stays with a device that has not answered: it was read again elsewhere.
+    let mut both = IoBuf::new(first.len() + rest.len());
+    both[..first.len()].copy_from_slice(&first);
+    both[first.len()..].copy_from_slice(&rest);
+    both
 }

@@ -201,9 +201,16 @@ impl Replay {
         // What it says was applied when it was written: first the entries, then what they may not say any more.
         self.note_commit(id, state.committed);
         let trace = self.traces.get_mut(&id).expect("noted just above");
+        let group = self.state.groups.entry(id).or_default();
+        let through = group.prepared_through();
+        if trace.suspect && through < state.committed && !mutant(Mutant::StateTakenForEntries) {
+            // It tells of entries that are missing, and what was written of leaves before may lack what they say. Where
+            // it is the first that is known of the group, they may be any.
+            trace.begins_in_doubt |= !trace.known;
+            note_torn_out(trace, Seq(through.0 + 1));
+        }
         trace.known = true;
         trace.has_state |= entry.head.pass() >= self.root.pass;
-        let group = self.state.groups.entry(id).or_default();
         group.committed = group.committed.max(state.committed);
         for epoch in state.epochs() {
             if group.own.epochs.last().is_none_or(|last| last.0 < epoch.0) {
@@ -327,6 +334,8 @@ impl Replay {
             trace.torn_out = trace.torn_out.filter(|missing| head.seq > *missing);
         } else if trace.known && trace.suspect {
             note_torn_out(trace, Seq(before.0.min(head.seq.0 - 1) + 1));
+        } else if trace.suspect {
+            note_beginning(trace, head.seq);
         }
         trace.known = true;
         self.note_commit(head.group, head.commit);
@@ -336,7 +345,11 @@ impl Replay {
     /// replay start, and all that is here came behind it.
     fn carried(&mut self, head: &EntryHead, entry: Prepared) {
         self.note_commit(head.group, head.commit);
-        self.traces.get_mut(&head.group).expect("noted just above").known = true;
+        let trace = self.traces.get_mut(&head.group).expect("noted just above");
+        if trace.suspect && !trace.known {
+            note_beginning(trace, head.seq);
+        }
+        trace.known = true;
         self.state.place_carried(head.group, entry);
     }
 
@@ -438,6 +451,15 @@ impl Replay {
 
 fn note_torn_out(trace: &mut Trace, missing: Seq) {
     trace.torn_out = Some(trace.torn_out.map_or(missing, |first| first.min(missing)));
+}
+
+/// The first entry that is known of a group, behind records that are missing: unless the group begins with it, what came
+/// before may be in those, and nothing behind can show that it is not.
+fn note_beginning(trace: &mut Trace, first: Seq) {
+    if first > Seq(1) && !mutant(Mutant::BeginningTakenForWhole) {
+        trace.begins_in_doubt = true;
+        note_torn_out(trace, Seq(1));
+    }
 }
 
 fn sums_of(sums: &StoredSums<'_>) -> Sums {

@@ -1,6 +1,7 @@
 //! Leaves that a member receives from another: whole, or not to be trusted, whatever happens meanwhile.
 
 use crate::common::installs::*;
+use crate::common::lost::*;
 use crate::common::members::*;
 use crate::common::*;
 use store::format::LayerRecord;
@@ -403,8 +404,7 @@ fn a_members_state_survives_at_every_moment() {
 #[test]
 fn a_group_that_may_lack_an_install_is_damaged() {
     for in_the_pass in [true, false] {
-        let options = runtime::sim::DiskOptions { block_size_bytes: 4096, ..Default::default() };
-        let rig = Rig::formatted(50, 256 * MIB, options);
+        let rig = rig_of_4_kib(50);
         let other = |entry: store::Entry| store::Entry { group: GroupId(2), ..entry };
         rig.run(async move {
             let (shard, _) = open_whole().await;
@@ -420,18 +420,7 @@ fn a_group_that_may_lack_an_install_is_damaged() {
             install(&shard, 0, [blocks(0, 0, 1, 77)]).await;
             prepare(&shard, [write(1, 2, 1, 0), other(write(1, 2, 5, 0))]).await;
         });
-        let block = bytes_of(ChunkId(0), BlockRange::new(0, 1), 77);
-        let [segment] = rig.segments_with(&block)[..] else { panic!("it is in one place") };
-        let start_bytes = MIB + segment as u64 * 4 * MIB;
-        let mut seen = vec![0; BLOCK_BYTES];
-        let at = (0..1024).map(|i| start_bytes + i * 4096).find(|at| {
-            rig.disk.peek(*at, &mut seen);
-            seen[..] == block[..]
-        });
-        rig.node.crash();
-        // Its record begins in the block before.
-        rig.disk.flip_bit(at.expect("it is there") - 4096 + 90, 1);
-        rig.node.start();
+        spoil_record_of(&rig, 0, 0, 77);
         let (_, recovery) = rig.open();
         assert!(!recovery.damage.is_empty());
         let damaged: Vec<_> = recovery.groups.iter().map(|group| (group.group, group.damaged)).collect();

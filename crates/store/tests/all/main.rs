@@ -13,6 +13,7 @@ mod digests;
 mod faults;
 mod installs;
 mod layers;
+mod lost;
 mod prepared;
 mod reader;
 mod rot;

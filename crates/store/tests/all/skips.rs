@@ -1,5 +1,6 @@
 //! Members that go on behind entries they lack: what was skipped is never applied, whatever happens meanwhile.
 
+use crate::common::lost::*;
 use crate::common::members::*;
 use crate::common::skips::*;
 use crate::common::*;
@@ -257,26 +258,6 @@ fn what_was_lost_and_skipped_over_is_not_missed() {
         assert!(!recovery.damage.is_empty(), "the record is lost as before");
         assert_eq!((lacks(&recovery), ends(&shard)), ((false, false), (50, 51)));
     });
-}
-
-fn rig_of_4_kib(seed: u64) -> Rig {
-    Rig::formatted(seed, 256 * MIB, runtime::sim::DiskOptions { block_size_bytes: 4096, ..Default::default() })
-}
-
-/// The power goes, and the record that holds this version of a block is lost.
-fn spoil_record_of(rig: &Rig, chunk: u32, block: u32, version: u64) {
-    let block = bytes_of(ChunkId(chunk), BlockRange::new(block, 1), version);
-    let [segment] = rig.segments_with(&block)[..] else { panic!("it is in one place") };
-    let start_bytes = MIB + segment as u64 * 4 * MIB;
-    let mut seen = vec![0; BLOCK_BYTES];
-    let at = (0..1024).map(|i| start_bytes + i * 4096).find(|at| {
-        rig.disk.peek(*at, &mut seen);
-        seen[..] == block[..]
-    });
-    rig.node.crash();
-    // Its record begins in the block before.
-    rig.disk.flip_bit(at.expect("it is there") - 4096 + 90, 1);
-    rig.node.start();
 }
 
 /// A member is told of layers by another: what it knew stays, also that one is gone, and a crash takes nothing of it.

@@ -5,6 +5,7 @@ pub mod carry;
 pub mod cleaning;
 pub mod installs;
 pub mod layers;
+pub mod lost;
 pub mod members;
 pub mod moments;
 pub mod openings;

@@ -1,12 +1,14 @@
 //! Devices that damage, fail, stutter or fall silent while they are in use: said where and why, and nobody waits for
 //! ever.
 
+use crate::common::nodes::{CHUNKS, Cluster, made, of};
 use crate::common::{DISK, Machine, Random, new_volume, payload};
 use runtime::sim::{DiskFaults, SimDisk};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
+use types::CHUNK_BYTES;
 use volume::{Assembly, IoError, NodeStatus};
 
 const ALWAYS: u32 = 1_000_000;
@@ -202,4 +204,37 @@ fn a_device_that_stutters_is_slow_for_a_while_and_comes_back_by_itself() {
     assert!(slow.starts_with("an append took"), "{slow}");
     machine.world.run_for(Duration::from_secs(70));
     assert_eq!(status(&machine, &assembly).devices[0].slow, None);
+}
+
+/// A device answers no read any more while reads wait that begin in one chunk and end in the next: what lies there is read
+/// of another node, and what each of both parts brings is told as one.
+#[test]
+fn a_read_of_two_chunks_outlives_a_device_that_answers_none() {
+    const LAST_BLOCK: u64 = CHUNK_BYTES - 4096;
+    let cluster = Cluster::new(89, 1);
+    cluster.at(0, made);
+    cluster.at(0, |assembly| async move {
+        let volume = of(&assembly);
+        for chunk in 0..CHUNKS {
+            let bytes = [chunk as u8; 4096];
+            volume.write(chunk * CHUNK_BYTES, payload(&bytes)).await.expect("written");
+            volume.write(chunk * CHUNK_BYTES + LAST_BLOCK, payload(&bytes)).await.expect("written");
+        }
+    });
+    let disk = cluster.nodes[0].disk(Path::new(DISK)).expect("there");
+    disk.set_reads_hanging(true);
+    let told = Rc::new(Cell::new(0));
+    let volume = of(cluster.assemblies.borrow()[0].as_ref().expect("it is up"));
+    for chunk in 0..CHUNKS - 1 {
+        let (volume, told) = (volume.clone(), told.clone());
+        cluster.nodes[0].spawn(0, async move {
+            let read = volume.read(chunk * CHUNK_BYTES + LAST_BLOCK, 8192).await.expect("readable");
+            let is_it = read.bytes.iter().enumerate().all(|(at, byte)| u64::from(*byte) == chunk + at as u64 / 4096);
+            assert!(is_it, "chunk {chunk}: {} and {}", read.bytes[0], read.bytes[4096]);
+            told.set(told.get() + 1);
+        });
+    }
+    cluster.pass(Duration::from_secs(20));
+    assert_eq!(told.get(), CHUNKS - 1);
+    disk.set_reads_hanging(false);
 }

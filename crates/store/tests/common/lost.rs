@@ -1,0 +1,138 @@
+//! Records that are lost: what they held of a group is missed, whatever else is known of it.
+
+use super::members::*;
+use super::skips::saying;
+use super::*;
+use runtime::sim::DiskOptions;
+use std::cell::Cell;
+use store::{Entry, EntryKind, Shard};
+
+/// The power goes, and the record that holds this version of a block is lost.
+///
+/// # Panics
+/// If it is not in exactly one place. The disk has blocks of 4 KiB.
+pub fn spoil_record_of(rig: &Rig, chunk: u32, block: u32, version: u64) {
+    let block = bytes_of(ChunkId(chunk), BlockRange::new(block, 1), version);
+    let [segment] = rig.segments_with(&block)[..] else { panic!("it is in one place") };
+    let start_bytes = MIB + segment as u64 * 4 * MIB;
+    let mut seen = vec![0; BLOCK_BYTES];
+    let at = (0..1024).map(|i| start_bytes + i * 4096).find(|at| {
+        rig.disk.peek(*at, &mut seen);
+        seen[..] == block[..]
+    });
+    rig.node.crash();
+    // Its record begins in the block before.
+    rig.disk.flip_bit(at.expect("it is there") - 4096 + 90, 1);
+    rig.node.start();
+}
+
+const SIZE_BYTES: u64 = 256 * MIB;
+
+pub fn rig_of_4_kib(seed: u64) -> Rig {
+    Rig::formatted(seed, SIZE_BYTES, DiskOptions { block_size_bytes: 4096, ..Default::default() })
+}
+
+/// The beginning of a group is lost of which no pass has said anything: what follows without a hole does not show that
+/// nothing came before.
+pub fn a_lost_beginning_is_missed(seed: u64) {
+    for (committed, is_epoch_next) in [(0, false), (2, false), (3, false), (4, false), (2, true), (3, true), (4, true)] {
+        let rig = rig_of_4_kib(seed);
+        rig.run(async move {
+            let (shard, _) = open_whole().await;
+            prepare(&shard, [start(1, 1), write(1, 2, 0, 0)]).await;
+            let follow = match is_epoch_next {
+                true => [start(2, 3), write(2, 4, 0, 2), write(2, 5, 0, 3)],
+                false => [write(1, 3, 0, 1), write(1, 4, 0, 2), write(1, 5, 0, 3)],
+            };
+            for one in follow {
+                let committed = committed.min(one.seq.0 - 1);
+                assert!(shard.commit(GROUP, Seq(committed)).is_done());
+                prepare(&shard, [saying(committed, one)]).await;
+            }
+        });
+        spoil_record_of(&rig, 0, 0, 2);
+        let recovery = rig.open().1;
+        assert!(!recovery.damage.is_empty());
+        let found = &recovery.groups[0];
+        assert!(found.damaged && found.doubtful_from == Seq(0), "{committed} {is_epoch_next}: {found:?}");
+    }
+}
+
+/// Chunks that have a leaf each when a pass begins.
+const LEAVES: u32 = 2000;
+
+/// A pass is written in step with what clients write. Meanwhile a block is written of a leaf that the pass has already, or
+/// has not yet, and that record is lost: what the pass says of the group in its end does not take the place of the entry.
+pub fn what_a_pass_says_takes_no_entrys_place(seed: u64) {
+    let mut damaged = 0;
+    for chunk in (0..LEAVES).step_by(250) {
+        let rig = rig_of_4_kib(seed);
+        rig.run(async move {
+            let (shard, _) = open_whole().await;
+            let commit = |seq: u64| assert!(shard.commit(GROUP, Seq(seq)).is_done());
+            prepare(&shard, [start(1, 1)]).await;
+            prepare(&shard, (0..LEAVES).map(|chunk| write(1, 2 + u64::from(chunk), chunk, 0))).await;
+            let mut last = 1 + u64::from(LEAVES);
+            commit(last);
+            let filler = Filler::begin(&shard).await;
+            // It begins when 4 % of the device are written, and goes on in step with what follows.
+            while shard.statistics().checkpoint_bytes < 64 << 10 {
+                filler.write(128 << 10).await;
+            }
+            last += 1;
+            prepare(&shard, [saying(last - 1, write(1, last, chunk, 1))]).await;
+            commit(last);
+            assert_eq!(shard.statistics().passes, 0, "it is not complete yet");
+            while shard.statistics().passes == 0 {
+                filler.write(MIB).await;
+            }
+            for block in 2..4 {
+                last += 1;
+                prepare(&shard, [saying(last - 1, write(1, last, 0, block))]).await;
+                commit(last);
+            }
+        });
+        let version = 2 + u64::from(LEAVES);
+        spoil_record_of(&rig, chunk, 1, version);
+        let (shard, recovery) = rig.open();
+        if recovery.groups[0].damaged {
+            damaged += 1;
+            continue;
+        }
+        let last = recovery.groups[0].prepared_through;
+        let known = rig.run(async move {
+            assert!(shard.commit(GROUP, last).is_done());
+            versions(&shard, chunk, 2).await
+        });
+        assert_eq!(known, [2 + u64::from(chunk), version], "chunk {chunk}: an entry is gone, and nobody says so");
+    }
+    assert!(damaged > 0);
+}
+
+/// Writes of another group that fill the log.
+struct Filler {
+    shard: Rc<Shard>,
+    last: Cell<u64>,
+}
+
+impl Filler {
+    const GROUP: GroupId = GroupId(2);
+
+    async fn begin(shard: &Rc<Shard>) -> Self {
+        prepare(shard, [Entry { group: Self::GROUP, ..start(1, 1) }]).await;
+        Self { shard: shard.clone(), last: Cell::new(1) }
+    }
+
+    async fn write(&self, bytes: u64) {
+        for _ in 0..bytes / (32 * BLOCK_BYTES as u64) {
+            let seq = self.last.get() + 1;
+            // Nothing of it is overwritten: a pass that frees something is in a hurry.
+            let (chunk, range) = (ChunkId(LEAVES + seq as u32), BlockRange::new(0, 32));
+            let kind = EntryKind::write(range, bytes_of(chunk, range, seq));
+            let one = Entry { group: Self::GROUP, ..entry(1, seq, chunk, kind) };
+            prepare(&self.shard, [one]).await;
+            assert!(self.shard.commit(Self::GROUP, Seq(seq)).is_done());
+            self.last.set(seq);
+        }
+    }
+}
