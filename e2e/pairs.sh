@@ -1,7 +1,7 @@
 #!/bin/bash
-# Two failures at once, the second while the first stands, then both are healed: twelve pairs in which each failure comes twice, on five
+# Two failures at once, the second while the first stands, then both are healed: fifteen pairs in which each failure comes twice, on five
 # nodes in networks of their own (crates/faults, `cairn-faults pairs`); judged by the simulator's checker from what clients saw.
-#   e2e/pairs.sh [PAIR...]     the twelve, or those named: FIRST+SECOND
+#   e2e/pairs.sh [PAIR...]     the fifteen, or those named: FIRST+SECOND
 # Mostly waits.
 # Time: 900 s.
 . "$(dirname "$0")/lib.sh"

@@ -16,7 +16,7 @@ const UNREADABLE: std::ops::Range<u64> = 16 * MIB..272 * MIB;
 /// A device that takes so long for a request is one that is busy.
 const BUSY: Duration = Duration::from_millis(300);
 /// An append that takes longer than 2 s makes a device slow.
-const SLOW: Duration = Duration::from_millis(2500);
+pub const SLOW: Duration = Duration::from_millis(2500);
 /// So long a busy one is looked at.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 

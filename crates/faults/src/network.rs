@@ -18,6 +18,8 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -303,6 +305,43 @@ impl Network {
             let status = node.wait().expect("it was started here");
             assert!(status.success(), "a node that is stopped: {status}");
         }
+    }
+}
+
+/// The link of a node that goes down and comes back, over and over, until this is dropped.
+pub struct Flaps {
+    /// Nothing is ever said: it ends with this.
+    until: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flaps {
+    /// Long enough for others to notice that the node is gone, and to go on without it.
+    const DOWN: Duration = Duration::from_secs(4);
+    /// Long enough to be heard, and too short to be whole again.
+    const UP: Duration = Duration::from_secs(1);
+
+    /// From now on. Without its link a node (from 1) reaches nobody, and nobody it.
+    pub fn new(node: usize) -> Self {
+        let (until, ends) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let link = format!("node-{node}");
+            for (state, time) in [("down", Self::DOWN), ("up", Self::UP)].into_iter().cycle() {
+                runs("ip", ["link", "set", &link, state]);
+                if ends.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Disconnected) {
+                    return runs("ip", ["link", "set", &link, "up"]);
+                }
+            }
+        });
+        Self { until: Some(until), thread: Some(thread) }
+    }
+}
+
+impl Drop for Flaps {
+    fn drop(&mut self) {
+        drop(self.until.take());
+        let ended = self.thread.take().expect("it is taken here alone").join();
+        assert!(ended.is_ok() || std::thread::panicking(), "a link is up again");
     }
 }
 

@@ -9,9 +9,10 @@ mod wish;
 pub use wish::Wish;
 
 use crate::cluster::{Cluster, FIVE, HANG_MAX, Shape, StandsStill};
+use crate::devices::SLOW;
 use crate::faulty::Fault;
 use crate::load;
-use crate::network::Cut;
+use crate::network::{Cut, Flaps};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use torture::load::{Load, Plan};
@@ -25,10 +26,16 @@ enum Failure {
     Frozen,
     /// A node reaches nobody.
     CutOff,
+    /// What a node says to others is lost, and it hears them.
+    OneWay,
+    /// The link of a node goes down and comes back, over and over.
+    Flapping,
     /// A node is stopped in order, as for a restart.
     Stopped,
     /// Each write and each sync of a device is an error.
     Erring,
+    /// Each request of a device takes seconds.
+    Slow,
     /// A device answers no write.
     Hanging,
     /// A device is not there when its node starts anew.
@@ -48,20 +55,26 @@ enum Failure {
 /// What comes first, and what comes while it stands.
 type Pair = (Failure, Failure);
 
-use Failure::{CutOff, Damaged, Draining, Erring, Etcd, EtcdMember, Frozen, Full, Gone, Hanging, Killed, Stopped};
+use Failure::{
+    CutOff, Damaged, Draining, Erring, Etcd, EtcdMember, Flapping, Frozen, Full, Gone, Hanging, Killed, OneWay, Slow, Stopped,
+};
 
 /// All of them, in the order in which they come where two are played.
-const FAILURES: [Failure; 12] =
-    [Draining, Full, Killed, Frozen, CutOff, Stopped, Erring, Hanging, Gone, Damaged, EtcdMember, Etcd];
+const FAILURES: [Failure; 15] = [
+    Draining, Full, Killed, Frozen, CutOff, OneWay, Flapping, Stopped, Erring, Slow, Hanging, Gone, Damaged, EtcdMember, Etcd,
+];
 
 /// Each failure twice, in little time; those that need small devices last.
-const CHOSEN: [Pair; 12] = [
+const CHOSEN: [Pair; 15] = [
     (Draining, Killed),
     (Draining, Damaged),
     (Killed, Etcd),
     (Frozen, CutOff),
     (Frozen, Erring),
     (CutOff, EtcdMember),
+    (OneWay, Flapping),
+    (OneWay, Slow),
+    (Flapping, Slow),
     (Stopped, Hanging),
     (Stopped, Damaged),
     (Hanging, Gone),
@@ -93,8 +106,11 @@ impl Failure {
             Killed => "node killed",
             Frozen => "node frozen",
             CutOff => "node cut off",
+            OneWay => "link one-way",
+            Flapping => "link flapping",
             Stopped => "node stopped",
             Erring => "device erring",
+            Slow => "device slow",
             Hanging => "device hanging",
             Gone => "device gone",
             Damaged => "device damaged",
@@ -115,7 +131,8 @@ impl Failure {
         let says = |words: &str| cause.contains(words);
         let (name, device) = (format!("node-{node}"), format!("machine-{node}/disk/device-1.img"));
         match self {
-            Killed | Frozen | CutOff | Stopped => says(&name) || says("do not serve"),
+            Killed | Frozen | CutOff | OneWay | Flapping | Stopped => says(&name) || says("do not serve"),
+            Slow => says(&device) && says("slow"),
             Erring | Hanging | Gone | Damaged => says(&device) || says(&name) || says("damaged"),
             Draining => says(&name) && says("drain"),
             // The one that refuses new blocks may be away, and others be nearly full.
@@ -144,6 +161,7 @@ impl Failure {
 #[derive(Default)]
 struct Standing {
     still: Option<StandsStill>,
+    flaps: Option<Flaps>,
 }
 
 struct Field {
@@ -367,8 +385,11 @@ impl Field {
             Killed => cluster.network().kill_node(node),
             Frozen => standing.still = Some(StandsStill::new(worker(cluster, node))),
             CutOff => cluster.network().cut(node, Cut::All),
+            OneWay => cluster.network().cut(node, Cut::ToNodes),
+            Flapping => standing.flaps = Some(Flaps::new(node)),
             Stopped => cluster.network().stop_node(node),
             Erring => cluster.fault(node, Fault::WritesFail),
+            Slow => cluster.fault(node, Fault::Slow(SLOW)),
             Hanging => cluster.fault(node, Fault::WritesHang),
             Gone => {
                 cluster.fault(node, Fault::Gone);
@@ -392,8 +413,10 @@ impl Field {
         let cluster = &mut self.cluster;
         match failure {
             Killed | Stopped => cluster.network().start_node(node),
-            Frozen => drop(standing),
+            Frozen | Flapping => drop(standing),
             CutOff => cluster.network().heal(node, Cut::All),
+            OneWay => cluster.network().heal(node, Cut::ToNodes),
+            Slow => cluster.fault(node, Fault::None),
             // A device that has failed is used again when its node starts anew.
             Erring | Hanging | Gone => {
                 cluster.fault(node, Fault::None);

@@ -21,6 +21,8 @@ pub const ALIGNMENT: usize = 4096;
 const SMALLEST: usize = 4096;
 /// Largest buffer: a record of 1 MiB plus room, or four of them for a bulk read.
 pub const LARGEST: usize = 4 << 20;
+/// Memory that nobody counts is kept by a part of it that is this fraction of it at least.
+const KEPT_MEMORY_TIMES_MAX: usize = 4;
 const CLASSES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
 /// Idle bytes of one class a thread keeps before it gives half of them to the others.
 const CACHE_BYTES_PER_CLASS: usize = 16 << 20;
@@ -301,13 +303,17 @@ impl SharedBuf {
     }
 
     /// They are kept longer than their sender waits for: becomes a copy, where this is memory that a core receives into and much of that is
-    /// held. Four kilobytes may hold a receive buffer of many times their size, and a core that has too few of those reads nothing
-    /// more from its clients.
+    /// held, or memory that nobody counts and of which this is a small part. Four kilobytes may hold a receive buffer of many times
+    /// their size, and a core that has too few of those reads nothing more from its clients.
     pub fn keep(&mut self) {
         // SAFETY: the handle keeps the region alive.
-        let budget = unsafe { self.0.region.as_ref() }.budget.load(Ordering::Relaxed);
+        let region = unsafe { self.0.region.as_ref() };
         // SAFETY: a charged budget is `'static`.
-        if unsafe { budget.as_ref() }.is_some_and(|budget| budget.held.load(Ordering::Relaxed) >= budget.kept_max) {
+        let holds_too_much = match unsafe { region.budget.load(Ordering::Relaxed).as_ref() } {
+            Some(budget) => budget.held.load(Ordering::Relaxed) >= budget.kept_max,
+            None => region.capacity() > KEPT_MEMORY_TIMES_MAX * self.len(),
+        };
+        if holds_too_much {
             *self = IoBuf::copy_of(self).freeze();
         }
     }
@@ -389,6 +395,16 @@ mod tests {
     fn buffers_freed_by_another_thread_come_back() {
         let shared = IoBuf::copy_of(&[7; 4096]).freeze();
         std::thread::spawn(move || assert_eq!(shared[4095], 7)).join().expect("no panic");
+    }
+
+    #[test]
+    fn a_part_that_is_kept_holds_no_more_than_some_times_its_size() {
+        let all = IoBuf::copy_of(&[7; 64 << 10]).freeze();
+        let (mut small, mut large) = (all.slice(8192..12288), all.slice(0..32 << 10));
+        small.keep();
+        large.keep();
+        assert!(small.0.region != all.0.region && small[..] == [7; 4096]);
+        assert!(large.0.region == all.0.region, "it is most of it");
     }
 
     #[test]

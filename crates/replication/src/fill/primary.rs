@@ -482,8 +482,10 @@ async fn read_runs(image: &LeafImage, runs: &[(BlockRange, ImageBlock)]) -> Resu
     let mut sums = Vec::new();
     if let (Some(first), Some(last)) = (stored_of(runs).next(), stored_of(runs).last()) {
         let around = BlockRange::new(first.first.into(), last.end() - u32::from(first.first));
-        let is_wanted = |block| stored_of(runs).any(|range| (u32::from(range.first)..range.end()).contains(&block));
-        image.read_some(around, is_wanted).await?.for_each(|block| {
+        let index = |block: u32| (block - u32::from(around.first)) as usize;
+        let mut wanted = vec![false; around.count.into()];
+        stored_of(runs).for_each(|range| wanted[index(range.first.into())..index(range.end())].fill(true));
+        image.read_some(around, |block| wanted[index(block)]).await?.for_each(|block| {
             if let Some((length, sum, block)) = block {
                 sums.push((sum, length));
                 bytes[end..end + block.len()].copy_from_slice(block);
