@@ -19,11 +19,6 @@ fn random_record(random: &mut Random) -> Membership {
     record
 }
 
-/// Whose entries of this epoch are.
-fn term(epoch: u32) -> Term {
-    Term::led_by(Epoch(epoch), StoreId(7), Incarnation(u64::from(epoch)))
-}
-
 fn random_history(random: &mut Random) -> History {
     let mut history = History::new(Vec::new(), Seq(random.below(1 << 40)));
     let mut epoch = 0;

@@ -57,3 +57,8 @@ fn with_header(name: &str, at: usize, bytes: &[u8]) -> Vec<u8> {
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     seal(&frame)
 }
+
+/// Whose entries of this epoch are.
+fn term(epoch: u32) -> Term {
+    Term::led_by(Epoch(epoch), StoreId(7), Incarnation(u64::from(epoch)))
+}
