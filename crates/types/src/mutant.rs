@@ -431,6 +431,8 @@ pub enum Mutant {
     OneChangeAtATime,
     /// Volume: what waits for a group that does not serve waits on when its volume, or its snapshot, is gone.
     GoneWaitedFor,
+    /// Head: what waits here for groups is not given up when another node has taken the volume.
+    ElsewhereWaitedFor,
     /// Heads: a volume that nobody uses stays where it is, though its home is up.
     HomeForgotten,
     /// Client: a program takes a volume that others use.

@@ -321,6 +321,9 @@ fn given_up(head: &Rc<Head>, running: &Running, targets: &[Option<Target>]) -> I
     if head.is_given_up(volume.info.id) {
         return volume.gone();
     }
+    if volume.is_left() {
+        return volume.elsewhere();
+    }
     let spec = volume.gate.term().spec.clone();
     for target in targets.iter().flatten().filter(|target| target.core == head.index) {
         if let Ok(group) = volume.group_at(target.place) {
@@ -635,6 +638,9 @@ async fn unless_it_takes_too_long(
             Outcome { result: Err(IoError::Gone(why)), moments: Moments::default() }
         }
         Err(TooLong) => {
+            if let Some(left) = head.volume_of(&spec.info).filter(|volume| volume.is_left()) {
+                return Outcome { result: Err(left.elsewhere()), moments: Moments::default() };
+            }
             let table = head.table(spec.table.id);
             if let Ok(group) = local_group(table.as_ref().map_or(&[], |table| &table.groups), place) {
                 patience::note_stopped(head, spec, group);

@@ -12,9 +12,13 @@
 //! Whoever waits is in a list of its core, with its waker, from when it first had to wait: no timer per command, no allocation.
 //! A task of the core looks through it twice a second.
 //!
+//! The same with a volume that another node has taken: its head did not hear of what it had asked groups for, and the host is to ask
+//! the new one.
+//!
 //! Of a volume or snapshot that is taken away nobody waits any longer, nor do those who would wait for ever: what is changed
 //! next waits for them.
 
+use crate::api::Standing;
 use crate::head::{Head, VolumeState};
 use crate::snapshot::SnapshotState;
 use crate::spec::VolumeSpec;
@@ -31,7 +35,7 @@ use types::{GroupId, Mutant, VolumeId, mutant};
 
 /// A command waits so long for its group (H16).
 pub(crate) const GROUP_PATIENCE: Duration = Duration::from_secs(10);
-/// Once its volume has stopped, or is gone, so long: what is under way at groups that serve ends.
+/// Once its volume has stopped, is served elsewhere, or is gone, so long: what is under way at groups that serve ends.
 const STOPPED_PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks at who waits.
 const LOOK_WAIT: Duration = Duration::from_millis(500);
@@ -116,13 +120,13 @@ impl Patience {
     }
 
     /// Gives up whoever has waited too long.
-    fn look(&self, is_stopped: impl Fn(VolumeId) -> bool, is_gone: impl Fn(&Who) -> bool) {
+    fn look(&self, is_of_no_use: impl Fn(VolumeId) -> bool, is_gone: impl Fn(&Who) -> bool) {
         let at = now();
         let mut over = Vec::new();
         for waiter in self.waiters.borrow_mut().iter_mut().flatten().filter(|waiter| !waiter.is_over) {
             let who = &waiter.who;
             let waited = at.since(who.since);
-            let is_too_long = waited >= GROUP_PATIENCE || waited >= STOPPED_PATIENCE && is_stopped(who.volume);
+            let is_too_long = waited >= GROUP_PATIENCE || waited >= STOPPED_PATIENCE && is_of_no_use(who.volume);
             if is_too_long && !who.is_patient && !mutant(Mutant::StoppedNotSaid)
                 || waited >= STOPPED_PATIENCE && is_gone(who)
             {
@@ -147,12 +151,15 @@ pub(crate) async fn look_after(head: Weak<Head>) {
     loop {
         runtime::sleep(LOOK_WAIT).await;
         let Some(head) = head.upgrade() else { return };
-        let is_stopped = |id| head.directory.by_id(id).is_some_and(|volume| volume.state.is_stopped());
+        let is_of_no_use = |id| {
+            let volume = head.directory.by_id(id);
+            volume.is_some_and(|volume| volume.state.is_stopped() || volume.state.is_left())
+        };
         let is_gone = |who: &Who| {
             let is_gone = who.snapshot.as_ref().is_some_and(|snapshot| snapshot.is_gone());
             (is_gone || head.is_given_up(who.volume)) && !mutant(Mutant::GoneWaitedFor)
         };
-        head.patience.look(is_stopped, is_gone);
+        head.patience.look(is_of_no_use, is_gone);
     }
 }
 
@@ -240,5 +247,10 @@ impl VolumeState {
     /// Whether a group of it serves nobody.
     pub(crate) fn is_stopped(&self) -> bool {
         !self.stopped.is_empty()
+    }
+
+    /// Whether another node serves it, and what waits here has to be asked there.
+    pub(crate) fn is_left(&self) -> bool {
+        self.standing() == Standing::Elsewhere && !mutant(Mutant::ElsewhereWaitedFor)
     }
 }

@@ -254,3 +254,22 @@ fn a_long_read_is_as_many_as_it_has_parts() {
     core.pace.reads.make_do();
     assert_eq!(core.pace.reads.usual(), USUAL);
 }
+
+/// What lies apart takes a device longer than as many bytes in one piece.
+#[test]
+fn what_goes_in_many_runs_counts_for_more() {
+    let waits = |runs: u64| {
+        let mut core = Core::new();
+        core.clients_alone(2);
+        core.recover(4, |_, _| Some(USUAL));
+        while let Some(until) = core.pace.go((PIECE, runs), core.clock) {
+            core.clock = until;
+            core.done_after(USUAL);
+        }
+        let next = core.pace.go((PIECE, 1), core.clock).expect("clients are heard");
+        next.since(core.clock)
+    };
+    let ratio = waits(16).as_secs_f64() / waits(1).as_secs_f64();
+    let expected = (PIECE + PIECE_BYTES + 15 * RUN_BYTES) as f64 / (PIECE + PIECE_BYTES) as f64;
+    assert!((ratio / expected - 1.0).abs() < 0.001, "{ratio}, not {expected}");
+}

@@ -89,6 +89,11 @@ fn a_silent_head_is_taken_over_while_its_session_lives() {
     check_at(&cluster, 1, 2);
 }
 
+#[test]
+fn what_waits_at_a_head_that_is_not_heard_is_answered() {
+    (1..3).for_each(crate::common::hosts::what_waits_at_a_head_that_is_not_heard_is_answered);
+}
+
 /// Two nodes that do not hear each other do not take a volume from each other for ever.
 #[test]
 fn a_silent_head_is_taken_once_and_not_again_at_once() {

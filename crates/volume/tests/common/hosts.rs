@@ -1,9 +1,12 @@
 //! NVMe hosts that come to nodes and leave them.
 
-use super::nodes::{Cluster, NODES, check, made, of};
+use super::nodes::{CHUNKS, Cluster, NODES, check, made, of};
+use super::payload;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
-use types::NodeId;
-use volume::{HostHere, Standing};
+use types::{CHUNK_BYTES, NodeId};
+use volume::{HostHere, IoError, Standing};
 
 /// A cluster whose node 0 has made the volume.
 pub fn cluster(seed: u64) -> Cluster {
@@ -50,4 +53,42 @@ pub fn a_host_that_has_left_keeps_nothing(seed: u64) {
     let _second = comes(&cluster, 1, "second");
     assert_eq!(head(&cluster), 1, "a host has no path to its volume");
     check_at(&cluster, 1, 1);
+}
+
+/// H16: what a head says to other nodes is lost, and it hears them. One of those takes the volume, and what waits at the old
+/// head for groups that never heard of it is answered: its host is to ask the new one.
+pub fn what_waits_at_a_head_that_is_not_heard_is_answered(seed: u64) {
+    /// Until another takes the volume, at most, and until those that wait are looked at; less than a command waits for a group.
+    const SOON: Duration = Duration::from_secs(6);
+    let cluster = cluster(seed);
+    let _paths = [comes(&cluster, 0, "host"), comes(&cluster, 1, "host")];
+    assert_eq!(head(&cluster), 0, "it stays where its host is");
+    for other in [1, 2] {
+        cluster.world.cut(&cluster.nodes[0], &cluster.nodes[other]);
+    }
+    let volume = of(cluster.assemblies.borrow()[0].as_ref().expect("it is up"));
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    for chunk in 0..CHUNKS {
+        let (volume, answers) = (volume.clone(), answers.clone());
+        cluster.nodes[0].spawn(0, async move {
+            let written = volume.write(chunk * CHUNK_BYTES, payload(&[2; 4096])).await;
+            answers.borrow_mut().push(written);
+        });
+    }
+    cluster.pass(SOON);
+    assert_eq!(head(&cluster), 1, "nobody hears of the old one");
+    let answers = answers.take();
+    assert_eq!(answers.len(), CHUNKS as usize, "the others wait: {answers:?}");
+    assert!(answers.iter().all(|one| matches!(one, Err(IoError::Elsewhere(_)))), "{answers:?}");
+    for other in [1, 2] {
+        cluster.world.heal(&cluster.nodes[0], &cluster.nodes[other]);
+    }
+    cluster.pass(SOON);
+    cluster.at(1, |assembly| async move {
+        let volume = of(&assembly);
+        for chunk in 0..CHUNKS {
+            volume.write(chunk * CHUNK_BYTES, payload(&[3; 4096])).await.expect("it is served there");
+        }
+        check(&volume, 3).await;
+    });
 }

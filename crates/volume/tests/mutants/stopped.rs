@@ -1,5 +1,6 @@
 //! Deliberate bugs of volumes whose groups do not serve: the test that is made for each notices.
 
+use crate::common::hosts::what_waits_at_a_head_that_is_not_heard_is_answered;
 use crate::common::stopped::{
     one_volumes_change_is_no_others_business, what_has_no_outcome_is_in_no_snapshot, what_is_gone_is_not_waited_for,
 };
@@ -18,6 +19,11 @@ fn what_waits_for_a_stopped_group_is_noticed() {
         what_has_no_outcome_is_read_by_nobody
     ));
     assert!(Mutant::GoneWaitedFor.is_caught("what_is_gone_is_not_waited_for", SEEDS, what_is_gone_is_not_waited_for));
+    assert!(Mutant::ElsewhereWaitedFor.is_caught(
+        "what_waits_at_a_head_that_is_not_heard_is_answered",
+        SEEDS,
+        what_waits_at_a_head_that_is_not_heard_is_answered
+    ));
     assert!(Mutant::OneChangeAtATime.is_caught(
         "one_volumes_change_is_no_others_business",
         SEEDS,
