@@ -17,20 +17,20 @@ MEDIA='memory disk' of throughput, goals, equal and flat. CONTESTANTS: some of t
 ceph', flat: 'nvme nbd libcairn', throughput: 'gathered spread libcairn'; all where it is not set. Single results are kept, medians and spread printed.
 """
 
-import json
 import os
 import signal
 import sys
 
 import budget
 import equal
+import failover
 import flat
 import goals
 import record
 import recovery
 import throughput
 from clusters import PEER
-from machine import CAIRN, FAULTS, REPEATS, SECONDS, chosen, results, run, keep
+from machine import CAIRN, FAULTS, REPEATS, SECONDS, chosen, results, run
 
 PARTS = ("failover", "throughput", "cairn", "goals", "equal", "flat", "budget", "recovery", "map")
 BY_NAME = ("cairn", "goals", "equal")
@@ -39,16 +39,6 @@ BY_MEDIA = {"goals": goals, "equal": equal, "flat": flat}
 BESIDE_CEPH = {"goals": goals, "equal": equal}
 MEDIA = os.environ.get("MEDIA", "memory disk").split()
 RECORD = "out/bench-cluster.json"
-
-
-def failover():
-    path = os.path.abspath("out/failover.json")
-    rounds = os.environ.get("ROUNDS", "20")
-    out = run([FAULTS, "failover", "--rounds", rounds, "--json", path], timeout=int(rounds) * 600)
-    print("\n### Fail-over as the host sees it\n")
-    print(out[out.index("| failure"):])
-    with open(path, encoding="utf-8") as file:
-        keep("failover", **json.load(file))
 
 
 def big_map():
@@ -83,7 +73,7 @@ def measure(part):
         for media in MEDIA:
             BY_MEDIA[part].measure(media)
     else:
-        {"failover": failover, "budget": budget.measure, "recovery": recovery.measure, "map": big_map}[part]()
+        {"failover": failover.measure, "budget": budget.measure, "recovery": recovery.measure, "map": big_map}[part]()
 
 
 main()

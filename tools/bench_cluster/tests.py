@@ -10,6 +10,7 @@ import unittest
 from unittest import mock
 
 import equal
+import failover
 import flat
 import goals
 import machine
@@ -274,6 +275,28 @@ class Flat(unittest.TestCase):
         with contextlib.redirect_stdout(out):
             flat.tell("disk", ["NBD"], seen)
         self.assertEqual(len([line for line in out.getvalue().splitlines() if line.startswith("| NBD")]), 2)
+
+
+class Failover(unittest.TestCase):
+    def test_what_was_told_is_kept(self):
+        def plays(command, timeout):
+            with open(command[-1], "w", encoding="utf-8") as file:
+                json.dump({"what": "failover", "commands_failed": 0, "failures": [{"failure": "frozen"}]}, file)
+            return "some lines\n| failure | rounds |\n"
+
+        here = os.getcwd()
+        self.addCleanup(os.chdir, here)
+        results = []
+        with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()) as told:
+            os.mkdir(os.path.join(directory, "out"))
+            os.chdir(directory)
+            with mock.patch.object(machine, "run", plays), mock.patch.object(machine, "results", results):
+                failover.measure()
+            os.chdir(here)
+        self.assertIn("| failure | rounds |", told.getvalue())
+        self.assertNotIn("some lines", told.getvalue())
+        [kept] = results
+        self.assertEqual((kept["what"], kept["commands_failed"], kept["failures"]), ("failover", 0, [{"failure": "frozen"}]))
 
 
 class Recovery(unittest.TestCase):

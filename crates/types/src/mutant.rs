@@ -433,6 +433,8 @@ pub enum Mutant {
     GoneWaitedFor,
     /// Head: what waits here for groups is not given up when another node has taken the volume.
     ElsewhereWaitedFor,
+    /// Head: a node that no other answers takes a volume from its head, which is silent to it as all are.
+    UnheardTakes,
     /// Heads: a volume that nobody uses stays where it is, though its home is up.
     HomeForgotten,
     /// Client: a program takes a volume that others use.

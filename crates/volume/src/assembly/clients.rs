@@ -264,7 +264,17 @@ impl Assembly {
         }
         let place = self.0.heads.place_of(self.0.id);
         let silence = self.0.groups.silence_of(volume.head);
-        silence >= SILENCE + TURN * place && Wishes::is_due(&self.0.heads.wishes().taken, volume.id, SILENT_AGAIN)
+        silence >= SILENCE + TURN * place
+            && self.is_answered_by_another(volume.head)
+            && Wishes::is_due(&self.0.heads.wishes().taken, volume.id, SILENT_AGAIN)
+    }
+
+    /// Whether any other node answers this one, if there is one more that has a session: to a node that is not heard all others are
+    /// silent, and it would take back what another has taken from it.
+    fn is_answered_by_another(&self, than: NodeId) -> bool {
+        let mut others = self.0.heads.alive().into_iter().filter(|node| *node != than && *node != self.0.id).peekable();
+        let is_answered = |node| self.0.groups.silence_of(node) < SILENCE;
+        others.peek().is_none() || others.any(is_answered) || mutant(Mutant::UnheardTakes)
     }
 
     // ---- as the head -----------------------------------------------------------------------------------------------
