@@ -56,12 +56,14 @@ enum Failure {
 type Pair = (Failure, Failure);
 
 use Failure::{
-    CutOff, Damaged, Draining, Erring, Etcd, EtcdMember, Flapping, Frozen, Full, Gone, Hanging, Killed, OneWay, Slow, Stopped,
+    CutOff, Damaged, Draining, Erring, Etcd, EtcdMember, Flapping, Frozen, Full, Gone, Hanging, Killed, OneWay, Slow,
+    Stopped,
 };
 
 /// All of them, in the order in which they come where two are played.
 const FAILURES: [Failure; 15] = [
-    Draining, Full, Killed, Frozen, CutOff, OneWay, Flapping, Stopped, Erring, Slow, Hanging, Gone, Damaged, EtcdMember, Etcd,
+    Draining, Full, Killed, Frozen, CutOff, OneWay, Flapping, Stopped, Erring, Slow, Hanging, Gone, Damaged,
+    EtcdMember, Etcd,
 ];
 
 /// Each failure twice, in little time; those that need small devices last.

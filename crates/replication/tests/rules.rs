@@ -64,7 +64,13 @@ fn entries_of_an_epoch_that_came_twice_are_told_apart() {
 
 #[test]
 fn who_hears_nobody_leaves_the_others_to_go_on() {
-    holds(rules::who_hears_nobody_leaves_the_others_to_go_on, &[Mutant::CutOffStays]);
+    let bugs = [Mutant::CutOffRemoves, Mutant::CutOffCampaigns];
+    holds(rules::who_hears_nobody_leaves_the_others_to_go_on, &bugs);
+}
+
+#[test]
+fn who_is_left_and_hears_nobody_gives_its_session_up() {
+    holds(rules::who_is_left_and_hears_nobody_gives_its_session_up, &[Mutant::CutOffStays]);
 }
 
 #[test]

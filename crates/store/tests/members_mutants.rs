@@ -45,7 +45,11 @@ fn every_broken_rule_of_members_is_noticed() {
         }),
         (Mutant::PreparedForgottenByPass, "what_is_prepared_outlives_a_pass", what_is_prepared_outlives_a_pass),
         (Mutant::BeginningTakenForWhole, "a_lost_beginning_is_missed", a_lost_beginning_is_missed),
-        (Mutant::StateTakenForEntries, "what_a_pass_says_takes_no_entrys_place", what_a_pass_says_takes_no_entrys_place),
+        (
+            Mutant::StateTakenForEntries,
+            "what_a_pass_says_takes_no_entrys_place",
+            what_a_pass_says_takes_no_entrys_place,
+        ),
     ];
     let is_missed = |(mutant, name, check): &(Mutant, &str, Check)| !mutant.is_caught(name, 0..MOST_SEEDS, check);
     let missed: Vec<_> = mutants.iter().filter(|one| is_missed(one)).map(|(mutant, ..)| *mutant).collect();

@@ -142,6 +142,10 @@ pub enum Mutant {
     DeletedChunkNotSent,
     /// Replication: a node that hears no other keeps its session in the map, and nobody takes over what it leads.
     CutOffStays,
+    /// Replication: a primary that no other node answers removes all who do not, though they may go on without it.
+    CutOffRemoves,
+    /// Replication: a member that no other answers takes the lead from those who hear each other, and they from it.
+    CutOffCampaigns,
     /// Catch-up: of a chunk all is sent, whatever is known of what changed in it.
     WholeChunksSent,
     /// Catch-up: one of the chunks that differ is not sent.

@@ -24,6 +24,20 @@ fn is_lesser_part(me: NodeId, live: &BTreeSet<NodeId>, heard: &BTreeSet<NodeId>)
     }
 }
 
+impl CoreGroups {
+    /// Whether it may be this node that is not heard: it hears less than half of the others, and some of those it heard since the
+    /// session of a dead one lasts.
+    pub(super) fn may_be_cut_off(&self, at: Instant) -> bool {
+        let timing = self.shared.timing;
+        let view = self.view.borrow();
+        let others = self.nodes().into_iter().filter(|node| *node != self.shared.node && !node.is_client());
+        let silences: Vec<_> = others.map(|node| view.silence_of(node, at)).collect();
+        let heard = silences.iter().filter(|silence| **silence < timing.silent).count();
+        let lately = silences.iter().any(|silence| (timing.silent..timing.session + timing.silent).contains(silence));
+        2 * heard < silences.len() && lately
+    }
+}
+
 impl MapSide {
     /// Whether this node is cut off from most of those who have sessions, and has been for as long as the session of one lasts
     /// that is dead.

@@ -238,7 +238,7 @@ fn lead(core: &Rc<CoreGroups>, shard: &Rc<GroupShard>, group: &GroupRef, at: Ins
     if gives_up {
         return;
     }
-    remove(group, &gone, &slow);
+    remove(core, group, (&gone, &slow), at);
     let (epoch_at, is_due) = {
         let mut timers = group.timers.borrow_mut();
         let is_due = at.since(timers.added_at) >= timing.resend;
@@ -452,8 +452,10 @@ fn lets_the_longer_lead(group: &Group, at: Instant, timing: &Timing) -> bool {
     stands
 }
 
-/// Silent members are removed; slow ones only while enough that are neither remain (R18).
-fn remove(group: &Group, gone: &[StoreId], slow: &[StoreId]) {
+/// Silent members are removed; slow ones only while enough that are neither remain (R18). Where too few remain to commit anything,
+/// and it may be this node that is not heard, who is silent stays: it may go on without this one, and as long as it is in sync it
+/// need not wait for the end of this one's session (R10, R21).
+fn remove(core: &CoreGroups, group: &Group, (gone, slow): (&[StoreId], &[StoreId]), at: Instant) {
     let (in_sync, needed) = {
         let member = group.member();
         let in_sync: Vec<_> = member.record().in_sync.clone();
@@ -463,6 +465,11 @@ fn remove(group: &Group, gone: &[StoreId], slow: &[StoreId]) {
     let mut out: Vec<_> = in_sync.iter().copied().filter(|store| gone.contains(store)).collect();
     if good >= needed || mutant(Mutant::SlowRemovedAlways) {
         out.extend(in_sync.iter().filter(|store| slow.contains(store) && !gone.contains(store)));
+    }
+    let remain = in_sync.len() - out.len();
+    if remain < needed && in_sync.len() >= needed && core.may_be_cut_off(at) && !mutant(Mutant::CutOffRemoves) {
+        let view = core.view.borrow();
+        out.retain(|store| view.silence(*store, group.id(), at) < core.shared.timing.silent);
     }
     if !out.is_empty() {
         group.with(|member| member.remove(&out));
@@ -496,6 +503,9 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
         return group.with(|member| member.propose_to_lead(at));
     }
     let Some(mut place) = turn_of(&group.member(), core.is_to_lead(group.id())) else { return };
+    if may_not_be_heard(core, group, at, timing) {
+        return;
+    }
     if group.lacks_only_blocks() {
         // Whoever can read all comes first.
         place += group.member().record().members().count() as u32;
@@ -527,6 +537,20 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
         drop(timers);
         core.look(group);
     }
+}
+
+/// Whether too few members are heard for anything to be committed, and that may be this node's fault: it would only take the lead
+/// from those who hear each other, and they from it.
+fn may_not_be_heard(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) -> bool {
+    let are_too_few = {
+        let (member, view) = (group.member(), core.view.borrow());
+        let record = member.record();
+        let is_heard =
+            |store: &StoreId| *store != member.store() && view.silence(*store, group.id(), at) < timing.silent;
+        let heard = record.members().filter(is_heard).count();
+        record.primary != member.store() && heard + 1 < record.min_in_sync
+    };
+    are_too_few && core.may_be_cut_off(at) && !mutant(Mutant::CutOffCampaigns)
 }
 
 /// The life that the record names as primary is over, and reads no more: nobody waits for what was granted to it (R8). The record

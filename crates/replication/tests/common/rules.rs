@@ -515,17 +515,40 @@ pub fn who_was_away_is_sent_what_changed_alone() {
     assert!(sent > changed && sent < changed + changed / 2, "{sent} bytes of {changed} that changed");
 }
 
-/// R21: a primary hears no other node and keeps its session in the map: it can commit nothing, and who holds the same may not take
-/// over as long as it has that.
+/// R10, R21: a primary hears no other node and reaches the map. It does not remove the others, who hear each other and go on without
+/// it, and does not take the lead back.
 pub fn who_hears_nobody_leaves_the_others_to_go_on() {
     let cluster = three();
     cluster.wait_for_primary(&[0], SOON);
     cluster.write(0, 1, 7).expect("it is up").expect("it is written");
     let links = [(0, 1), (1, 0), (0, 2), (2, 0)];
     links.iter().for_each(|(from, to)| cluster.cut(*from, *to));
+    let primary = cluster.wait_for_primary(&[1, 2], 6 * SECOND);
+    cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
+    // Longer than it takes a node to be sure that it is alone.
+    cluster.world.run_for(15 * SECOND);
+    cluster.write(primary, 1, 9).expect("it is up").expect("it is written");
+    assert!(cluster.nodes[0].is_up() && cluster.standing(0).is_some_and(|standing| !standing.serves));
+    links.iter().for_each(|(from, to)| cluster.heal(*from, *to));
+    cluster.wait_for_all(3 * SOON);
+    assert_alike(&cluster, 0, primary);
+}
+
+/// R21: the only member that is left in sync hears no other node and keeps its session in the map: it can commit nothing, and those
+/// who were removed, and hold the same, may not take over as long as it has that.
+pub fn who_is_left_and_hears_nobody_gives_its_session_up() {
+    let cluster = three();
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
+    cluster.crash(1);
+    cluster.crash(2);
+    cluster.wait_until("they are not removed", 2 * SOON, |cluster| cluster.record().eligible.len() == 2);
+    let links = [(0, 1), (1, 0), (0, 2), (2, 0)];
+    links.iter().for_each(|(from, to)| cluster.cut(*from, *to));
+    cluster.start(1);
+    cluster.start(2);
     let primary = cluster.wait_for_primary(&[1, 2], 25 * SECOND);
     cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
-    assert!(cluster.nodes[0].is_up() && cluster.standing(0).is_some_and(|standing| !standing.serves));
     links.iter().for_each(|(from, to)| cluster.heal(*from, *to));
     cluster.wait_for_all(3 * SOON);
     assert_alike(&cluster, 0, primary);

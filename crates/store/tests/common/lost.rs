@@ -35,7 +35,8 @@ pub fn rig_of_4_kib(seed: u64) -> Rig {
 /// The beginning of a group is lost of which no pass has said anything: what follows without a hole does not show that
 /// nothing came before.
 pub fn a_lost_beginning_is_missed(seed: u64) {
-    for (committed, is_epoch_next) in [(0, false), (2, false), (3, false), (4, false), (2, true), (3, true), (4, true)] {
+    for (committed, is_epoch_next) in [(0, false), (2, false), (3, false), (4, false), (2, true), (3, true), (4, true)]
+    {
         let rig = rig_of_4_kib(seed);
         rig.run(async move {
             let (shard, _) = open_whole().await;

@@ -19,7 +19,7 @@ fn what_waits_for_a_stopped_group_is_noticed() {
         what_has_no_outcome_is_read_by_nobody
     ));
     assert!(Mutant::GoneWaitedFor.is_caught("what_is_gone_is_not_waited_for", SEEDS, what_is_gone_is_not_waited_for));
-    for bug in [Mutant::ElsewhereWaitedFor, Mutant::UnheardTakes] {
+    for bug in [Mutant::ElsewhereWaitedFor, Mutant::UnheardTakes, Mutant::CutOffRemoves] {
         assert!(bug.is_caught(
             "what_waits_at_a_head_that_is_not_heard_is_answered",
             SEEDS,
