@@ -28,7 +28,7 @@ fn two_cores_talk_over_one_connection() {
 }
 
 fn those_that_begin_at_once_go_on_over_one() {
-    for seed in 0..12 {
+    for seed in 0..40 {
         let cluster = Cluster::new(seed, 3, 2);
         for index in 0..3 {
             cluster.start(index);

@@ -79,7 +79,7 @@ pub fn entries_of_an_epoch_that_came_twice_are_told_apart() {
     cluster.crash(1);
     cluster.world.run_for(800 * MILLISECOND);
     cluster.crash(2);
-    cluster.wait_until("they are not removed", SOON, |cluster| cluster.record().in_sync == [store_of(0)]);
+    cluster.wait_until("they are not removed", 2 * SOON, |cluster| cluster.record().in_sync == [store_of(0)]);
     cluster.world.run_for(SECOND);
     let alone = cluster.standing(0).expect("it is up").record.epoch;
     for chunk in 2..6 {
