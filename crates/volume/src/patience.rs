@@ -9,11 +9,11 @@
 //!   volume stopped, on all cores ◄── looked at each second ── all outcomes known here, and the group serves ──► served again
 //! ```
 //!
+//! Nor is there any use in waiting at a head of which another node has taken the volume: what it asked groups for may never be heard,
+//! and the host is to ask the new one.
+//!
 //! Whoever waits is in a list of its core, with its waker, from when it first had to wait: no timer per command, no allocation.
 //! A task of the core looks through it twice a second.
-//!
-//! The same with a volume that another node has taken: its head did not hear of what it had asked groups for, and the host is to ask
-//! the new one.
 //!
 //! Of a volume or snapshot that is taken away nobody waits any longer, nor do those who would wait for ever: what is changed
 //! next waits for them.
