@@ -455,6 +455,13 @@ impl Cluster {
             && nodes.as_array().is_some_and(|all| all.iter().all(|node| node["state"] == "up"))
     }
 
+    /// Notes what the status of this node says.
+    pub fn notes_what_is_said_at(&self, node: usize) {
+        if let Some(status) = self.ask_node(node, "/v1/status") {
+            self.explains(&status);
+        }
+    }
+
     /// What status finds, the most urgent first; each of it explains itself.
     pub fn findings(&self) -> Vec<Value> {
         let Some(status) = self.ask("/v1/status") else { return Vec::new() };
