@@ -22,7 +22,7 @@ all)
         stopped_store)
     workloads+=(store volume hosts) about='[A-Z][A-Za-z -]*'
     # Clusters of processes (crates/faults, the hazard that is played against any target, and `cairn torture`): the bug, and the scenario that it must fail.
-    processes=(LastOneStanding:primary-killed OlderHeadTaken:ghost-write LastOneStanding:torture)
+    processes=(OlderHeadTaken:paused-head LastOneStanding:primary-killed OlderHeadTaken:ghost-write LastOneStanding:torture)
     ;;
 *)
     echo "usage: tools/mutants.sh [replication | all [LOG]]" >&2

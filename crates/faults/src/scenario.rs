@@ -59,8 +59,8 @@ const PAUSED: Duration = Duration::from_secs(20);
 
 /// So long a node does not hear what it is asked: too short for others to do without it.
 const DEAF: Duration = Duration::from_millis(400);
-/// So many commands are some that have answers.
-const SOME: u64 = 60;
+/// A host that has no answer for so long sends again: long before a node that stands still has given up what it holds.
+const SENT_AGAIN: Duration = Duration::from_secs(2);
 /// So long one node is alone: longer than it takes it to see that the others are silent, and to have that written down.
 const ALONE: Duration = Duration::from_secs(16);
 
@@ -131,28 +131,30 @@ impl Run {
 }
 
 /// The node that serves the volume stands still, and goes on when others have taken its place: what it still holds of requests
-/// must do nothing. The first time it waits for answers of a node that is killed, and has not given up: it asks again for what its
-/// clients have had done elsewhere since. (It comes first: who has just taken a volume from a silent head waits for the end of its
-/// session, and by then the head has given up.) The second time it is alone in that, and has given up what it held when it goes on.
+/// must do nothing. The first time it does before it may know: it has a session, and hosts that have sent again elsewhere what it
+/// holds have not ended their connections for its silence. The second time it has given up what it held. The third time it waits
+/// for answers of a node that is killed: it asks again for what its clients have had done elsewhere since.
 fn paused_head() {
-    let run = Run::new(SPREAD, Some(2));
+    let cluster = Cluster::new(SPREAD);
+    let plan = load::plan(cluster.target(Some(2)), 1);
+    let run = Run::with(cluster, Plan { io_timeout: SENT_AGAIN, keep_alive: 2 * PAUSED, ..plan });
     serves(&run, 1);
+    stands_still(&run, Duration::ZERO, || {});
+    returns_to_the_first(&run);
+    stands_still(&run, PAUSED, || {});
+    assert!(run.cluster.has_said("node-1 has not been heard of"), "{:?}", run.cluster.causes);
+    returns_to_the_first(&run);
     let leads = run.cluster.node(3).worker;
     let deaf = StandsStill::new(leads);
     run.cluster.pause(DEAF, &run.load);
-    let still = StandsStill::new(run.cluster.node(1).worker);
-    signal(leads, SIGKILL);
+    stands_still(&run, Duration::ZERO, || signal(leads, SIGKILL));
     drop(deaf);
-    another_takes_over(&run);
-    // Who uses the second node goes on; hosts of the first notice later that it stands still, and by then it gives up.
-    let before = run.load.completed();
-    run.cluster.until("some go on", Some(&run.load), |_| run.load.completed() >= before + SOME);
-    drop(still);
-    run.cluster.until("the cluster is whole again", Some(&run.load), Cluster::is_whole);
-    serves(&run, 1);
-    stands_still(&run, PAUSED);
-    assert!(run.cluster.has_said("node-1 has not been heard of"), "{:?}", run.cluster.causes);
     run.judge();
+}
+
+fn returns_to_the_first(run: &Run) {
+    run.cluster.until("the cluster is whole again", Some(&run.load), Cluster::is_whole);
+    serves(run, 1);
 }
 
 /// The volume goes to this node, if it is elsewhere.
@@ -164,25 +166,21 @@ fn serves(run: &Run, node: usize) {
     }
 }
 
-/// The first node does until others go on without it, and at least so long.
-fn stands_still(run: &Run, at_least: Duration) {
+/// The first node does until others go on without it, and at least so long; `meanwhile` happens when it does.
+fn stands_still(run: &Run, at_least: Duration, meanwhile: impl FnOnce()) {
     let still = StandsStill::new(run.cluster.node(1).worker);
     let began = Instant::now();
-    another_takes_over(run);
-    run.cluster.until_answered("the load has answers without it", &run.load);
-    run.cluster.pause(at_least.saturating_sub(began.elapsed()), &run.load);
-    drop(still);
-    println!("      it stood still for {:.1} s", began.elapsed().as_secs_f64());
-}
-
-/// The second node says that the volume is served by another than the first, which does not answer.
-fn another_takes_over(run: &Run) {
+    meanwhile();
     run.cluster.until("another node has the head", Some(&run.load), |cluster| {
         cluster.notes_what_is_said_at(2);
         cluster
             .ask_node(2, "/v1/volumes/load")
             .is_some_and(|volume| volume["head"] != "node-1" && volume["head"].is_string())
     });
+    run.cluster.until_answered("the load has answers without it", &run.load);
+    run.cluster.pause(at_least.saturating_sub(began.elapsed()), &run.load);
+    drop(still);
+    println!("      it stood still for {:.1} s", began.elapsed().as_secs_f64());
 }
 
 /// kill -9 of a node that leads groups and has no head, again and again; and of the last one that stands, which leads all.
@@ -402,7 +400,7 @@ fn five_nodes() {
 fn five_paused() {
     let run = Run::new(FIVE, Some(2));
     serves(&run, 1);
-    stands_still(&run, PAUSED);
+    stands_still(&run, PAUSED, || {});
     assert!(run.cluster.has_said("node-1 has not been heard of"), "{:?}", run.cluster.causes);
     run.judge();
 }

@@ -30,6 +30,8 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(4);
 /// A host that has no answer for so long sends again. Less than it takes others to follow a head that stands still, so that what
 /// it held becomes a ghost.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
+/// What hosts say unless told otherwise.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// A history ends, and the next begins with what is there, after so many operations: what is kept in memory, and what is judged at
 /// a time, stays small however long the load runs.
 const OPERATIONS_MAX: usize = 200_000;
@@ -50,6 +52,10 @@ pub struct Plan {
     pub workers: usize,
     /// Who the host says it is.
     pub host: HostIdentity,
+    /// The host sends again what has no answer for so long.
+    pub io_timeout: Duration,
+    /// The host's keep alive.
+    pub keep_alive: Duration,
     /// Whether zeroes are written.
     pub zeroes: bool,
     /// Whether blocks are given back, and read as zeroes then.
@@ -75,6 +81,8 @@ impl Plan {
             seed,
             workers: HOST_WORKERS,
             host,
+            io_timeout: IO_TIMEOUT,
+            keep_alive: KEEP_ALIVE,
             zeroes: true,
             discards: true,
             needs_flush: false,
@@ -420,10 +428,13 @@ async fn until_abandoned<T: 'static>(shared: &Shared, task: impl Future<Output =
 }
 
 fn options(plan: &Plan) -> Options {
-    let controller =
-        nvme::host::Options { io_queues: 2, ..nvme::host::Options::new(plan.host.clone(), &plan.target.nqn) };
+    let controller = nvme::host::Options {
+        io_queues: 2,
+        keep_alive: plan.keep_alive,
+        ..nvme::host::Options::new(plan.host.clone(), &plan.target.nqn)
+    };
     Options {
-        io_timeout: IO_TIMEOUT,
+        io_timeout: plan.io_timeout,
         connect_timeout: Duration::from_secs(3),
         reconnect_delay: Duration::from_secs(1),
         retries: u32::MAX,
