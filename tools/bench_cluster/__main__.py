@@ -13,7 +13,7 @@ each part has what was measured of it last (record.py).
     recovery     a node that was away is made whole, beside a plain copy
     map          1,000 devices, 33,000 groups, 100,000 volumes in etcd
 
-MEDIA='memory disk' of throughput, goals, equal and flat. CONTESTANTS: some of those of a part, goals: 'libcairn nbd nvme ceph', equal: 'libcairn nbd
+MEDIA='memory disk' of throughput, goals, equal, flat and recovery. CONTESTANTS: some of those of a part, goals: 'libcairn nbd nvme ceph', equal: 'libcairn nbd
 ceph', flat: 'nvme nbd libcairn', throughput: 'gathered spread libcairn'; all where it is not set. Single results are kept, medians and spread printed.
 """
 
@@ -35,7 +35,7 @@ from machine import CAIRN, FAULTS, REPEATS, SECONDS, chosen, results, run
 PARTS = ("failover", "throughput", "cairn", "goals", "equal", "flat", "budget", "recovery", "map")
 BY_NAME = ("cairn", "goals", "equal")
 # Parts that each medium is measured by, and those of them that have Ceph among their contestants.
-BY_MEDIA = {"goals": goals, "equal": equal, "flat": flat}
+BY_MEDIA = {"goals": goals, "equal": equal, "flat": flat, "recovery": recovery}
 BESIDE_CEPH = {"goals": goals, "equal": equal}
 MEDIA = os.environ.get("MEDIA", "memory disk").split()
 RECORD = "out/bench-cluster.json"
@@ -73,7 +73,7 @@ def measure(part):
         for media in MEDIA:
             BY_MEDIA[part].measure(media)
     else:
-        {"failover": failover.measure, "budget": budget.measure, "recovery": recovery.measure, "map": big_map}[part]()
+        {"failover": failover.measure, "budget": budget.measure, "map": big_map}[part]()
 
 
 main()

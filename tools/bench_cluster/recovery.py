@@ -27,14 +27,14 @@ GOAL = 0.7
 EDGE = 0.1
 
 
-def measure():
+def measure(media):
     """Each way of writing: with clients quiet, then with a client at a steady rate. A plain copy goes before the first, the cluster being idle."""
-    cluster, rows, shares = Cairn("memory", DEVICE), [], []
+    cluster, rows, shares = Cairn(media, DEVICE), [], []
     try:
         target, head = cluster.volume("v", SIZE, "local:node-1")
         for name, (rw, block, depth) in PATTERNS.items():
             size = SIZE if rw == "write" else SIZE // 4
-            gives = plain_copy.measure("memory")
+            gives = plain_copy.measure(media)
             say(f"a plain copy, MiB/s: {', '.join(f'{what} {rate:,.0f}' for what, rate in gives.items())}")
             quiet = recover(cluster, target, (rw, block, depth), size, watches=True)
             alone = Client(target)
@@ -49,15 +49,15 @@ def measure():
             # What is over before the node was whole counts alone.
             during = [us for at, us in busy_client.stop(timed=True) if busy["began"] <= at <= busy["ended"]]
             p99 = [percentile(values, 0.99) for values in (base, during)] if during else [percentile(base, 0.99), float("nan")]
-            keep(f"recovery {name}", quiet=quiet, busy=busy, p99_us=p99, samples=len(during), plain_copy_mib_s=gives)
+            keep(f"recovery {media} {name}", quiet=quiet, busy=busy, p99_us=p99, samples=len(during), plain_copy_mib_s=gives)
             shares.append(share_row(name, size / MIB / quiet["seconds"], coming(quiet["written"]), gives))
             rows.append([name, f"{size / MIB:,.0f}", f"{quiet['seconds']:.1f}", f"{size / MIB / quiet['seconds']:,.0f}", f"{busy['seconds']:.1f}",
                          f"{size / MIB / busy['seconds']:,.0f}", f"{p99[0]:,.0f}", f"{p99[1]:,.0f}", f"{p99[1] / p99[0]:.1f} ×"])
     finally:
         cluster.stop()
-    table("A node comes back, memory", ["written meanwhile", "MiB", "s until whole, clients quiet", "MiB/s", "s, with a client", "MiB/s",
+    table(f"A node comes back, {media}", ["written meanwhile", "MiB", "s until whole, clients quiet", "MiB/s", "s, with a client", "MiB/s",
                                         "client's p99 µs before", "while it is made whole", ""], rows)
-    table("And of a plain copy, clients quiet, MiB/s",
+    table(f"And of a plain copy, {media}, clients quiet, MiB/s",
           ["written meanwhile", "until whole", "while it comes", "disk, read", "disk, written", "TCP", "of the slower, until whole", "while it comes",
            "disk to TCP to disk", "of that, until whole", "while it comes"], shares)
 

@@ -10,6 +10,7 @@ use cluster::{CatalogError, SessionRecord, keys};
 use runtime::{Instant, now};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 use types::{Mutant, NodeId, mutant};
 
 /// Whether the part of those who live that a node hears, itself included, is to leave the other to go on. `live`: all others that
@@ -24,17 +25,33 @@ fn is_lesser_part(me: NodeId, live: &BTreeSet<NodeId>, heard: &BTreeSet<NodeId>)
     }
 }
 
+/// How long each of the other nodes has not been heard; clients are none.
+struct Silences(Vec<(NodeId, Duration)>);
+
+impl Silences {
+    fn heard(&self, silent: Duration) -> BTreeSet<NodeId> {
+        self.0.iter().filter(|(_, silence)| *silence < silent).map(|(node, _)| *node).collect()
+    }
+
+    /// Whether less than half of them are heard.
+    fn are_of_most(&self, silent: Duration) -> bool {
+        2 * self.0.iter().filter(|(_, silence)| *silence < silent).count() < self.0.len()
+    }
+}
+
 impl CoreGroups {
+    fn silences(&self, at: Instant) -> Silences {
+        let view = self.view.borrow();
+        let others = self.nodes().into_iter().filter(|node| *node != self.shared.node && !node.is_client());
+        Silences(others.map(|node| (node, view.silence_of(node, at))).collect())
+    }
+
     /// Whether it may be this node that is not heard: it hears less than half of the others, and some of those it heard since the
     /// session of a dead one lasts.
     pub(super) fn may_be_cut_off(&self, at: Instant) -> bool {
-        let timing = self.shared.timing;
-        let view = self.view.borrow();
-        let others = self.nodes().into_iter().filter(|node| *node != self.shared.node && !node.is_client());
-        let silences: Vec<_> = others.map(|node| view.silence_of(node, at)).collect();
-        let heard = silences.iter().filter(|silence| **silence < timing.silent).count();
-        let lately = silences.iter().any(|silence| (timing.silent..timing.session + timing.silent).contains(silence));
-        2 * heard < silences.len() && lately
+        let (silences, timing) = (self.silences(at), self.shared.timing);
+        let since_lately = timing.silent..timing.session + timing.silent;
+        silences.are_of_most(timing.silent) && silences.0.iter().any(|(_, silence)| since_lately.contains(silence))
     }
 }
 
@@ -43,10 +60,9 @@ impl MapSide {
     /// that is dead.
     pub(super) async fn is_cut_off(&self, core: &Rc<CoreGroups>, is_long: bool) -> Result<bool, CatalogError> {
         let (me, timing) = (core.shared.node, core.shared.timing);
-        let others: Vec<NodeId> = core.nodes().into_iter().filter(|node| *node != me).collect();
-        let heard: BTreeSet<_> = others.iter().copied().filter(|node| core.silence_of(*node) < timing.silent).collect();
-        // Whoever hears most of all that there are need not ask who lives.
-        if others.is_empty() || 2 * heard.len() >= others.len() || mutant(Mutant::CutOffStays) {
+        let silences = core.silences(now());
+        // Whoever hears half of all that there are need not ask who lives.
+        if !silences.are_of_most(timing.silent) || mutant(Mutant::CutOffStays) {
             self.hears_few_since.set(None);
             return Ok(false);
         }
@@ -57,7 +73,7 @@ impl MapSide {
         }
         let sessions = cluster::list::<SessionRecord>(self.map(), keys::SESSIONS).await?;
         let live = sessions.into_iter().map(|found| found.record.node).filter(|node| *node != me).collect();
-        Ok(is_lesser_part(me, &live, &heard))
+        Ok(is_lesser_part(me, &live, &silences.heard(timing.silent)))
     }
 
     /// Nothing more is read under the session, which lasts until then; when that is sure it ends.
@@ -73,7 +89,7 @@ impl MapSide {
             });
         }
         drop(done);
-        let patience = || std::time::Duration::from_nanos(until.0.saturating_sub(now().0));
+        let patience = || Duration::from_nanos(until.0.saturating_sub(now().0));
         let mut left = cores;
         while left > 0 && matches!(runtime::timeout(patience(), all_done.recv()).await, Ok(Ok(()))) {
             left -= 1;

@@ -81,11 +81,12 @@ impl Assembly {
     pub(super) async fn hand_over(&self, id: VolumeId, to: NodeId, stay: Stay) -> Result<VolumeRecord, VolumeError> {
         // Nobody stops for a map that is away (H18).
         let answers = runtime::timeout(MAP_WAIT, get::<VolumeRecord>(&*self.0.map, &keys::volume(id))).await;
-        answers.unwrap_or(Err(cluster::CatalogError::from(MapError::Unknown)))?;
-        let Some(by) = self.begin_move(id, to).await? else {
+        let found = answers.unwrap_or(Err(cluster::CatalogError::from(MapError::Unknown)))?;
+        let head = found.ok_or(cluster::CatalogError::Gone(id))?.record.head;
+        let Some(by) = self.begin_move(id, to, head).await? else {
             // It is here, and is to stay here.
             let _alone = self.0.changing.one(id).await;
-            let by = self.reign(id).ok_or(VolumeError::Map(cluster::CatalogError::Gone(id)))?;
+            let by = self.reign(id).ok_or_else(|| self.not_served(id, to, head))?;
             return Ok(give_head(&*self.0.map, id, by, to, stay).await?);
         };
         let given = match self.until_quiet(id).await {
@@ -112,9 +113,10 @@ impl Assembly {
     }
 
     /// From here on the volume is changing. `None`: it is to go where it is. One move of a volume at a time.
-    async fn begin_move(&self, id: VolumeId, to: NodeId) -> Result<Option<Reign>, VolumeError> {
+    /// `head`: of the volume, as the map says.
+    async fn begin_move(&self, id: VolumeId, to: NodeId, head: NodeId) -> Result<Option<Reign>, VolumeError> {
         let _alone = self.0.changing.one(id).await;
-        let by = self.reign(id).ok_or(VolumeError::Map(cluster::CatalogError::Gone(id)))?;
+        let by = self.reign(id).ok_or_else(|| self.not_served(id, to, head))?;
         if to == self.0.id {
             return Ok(None);
         }
@@ -124,6 +126,14 @@ impl Assembly {
         }
         self.stand(id, Standing::Changing).await;
         Ok(Some(by))
+    }
+
+    /// Why a volume that the map knows cannot be given away here: another node has it, or this one does not serve it yet.
+    fn not_served(&self, volume: VolumeId, to: NodeId, head: NodeId) -> VolumeError {
+        if head != self.0.id {
+            return VolumeError::Map(cluster::CatalogError::Deposed { volume, head });
+        }
+        VolumeError::NoWayThere { volume: self.name_of(volume), to, why: "it is not served here yet".to_owned() }
     }
 
     pub(super) async fn until_quiet(&self, id: VolumeId) -> Result<(), VolumeError> {
