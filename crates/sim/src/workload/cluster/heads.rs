@@ -203,7 +203,8 @@ impl Ticket {
                 Ok(answer) => return answer,
                 Err(error) => error,
             };
-            may_be_done |= matches!(error, GroupError::Unknown { .. }) && self.what != What::Read;
+            let is_unknown = matches!(error, GroupError::Unknown { .. } | GroupError::Stopped { .. });
+            may_be_done |= is_unknown && self.what != What::Read;
             let error = match access.ask_again(error).await {
                 Ok(()) if reply.is_abandoned() && notices => {
                     // Nobody asks for it any more, and nothing that overlaps begins before it is known to be over.
