@@ -63,10 +63,19 @@ pub struct Shape {
     pub placement: &'static str,
 }
 
+impl Shape {
+    /// Copies of each block.
+    pub fn copies(self) -> usize {
+        self.nodes.min(3)
+    }
+}
+
 /// All of the volume's groups are led by the first node, which is its head, too.
 pub const GATHERED: Shape = Shape { nodes: 3, device_size: "512M", placement: "local:node-1" };
 /// Each node leads some of the volume's groups.
 pub const SPREAD: Shape = Shape { placement: "spread", ..GATHERED };
+/// The same of two: both have all of it, and one copy is enough.
+pub const TWO: Shape = Shape { nodes: 2, ..SPREAD };
 /// The same of five: each group has three of them.
 pub const FIVE: Shape = Shape { nodes: 5, ..SPREAD };
 

@@ -43,6 +43,8 @@ pub enum Cut {
     ToNodes,
     /// What other nodes say to it; they hear it.
     FromNodes,
+    /// What it and the second node say to each other; all others hear both.
+    Second,
     /// etcd.
     Etcd,
     /// Clients.
@@ -113,7 +115,9 @@ impl Network {
                 make_file(&device, shape.device_size);
                 devices.push((node, Faulty::over(&device)));
             }
-            this.enter(if node == 1 { "init" } else { "join" }, node, shape.device_size, PEERS_PORT);
+            let copies = shape.copies().to_string();
+            let how: &[&str] = if node == 1 { &["init", "--replicas", &copies] } else { &["join"] };
+            this.enter(how, node, shape.device_size, PEERS_PORT);
         }
         for node in 1..=shape.nodes {
             this.nodes.push(None);
@@ -123,12 +127,12 @@ impl Network {
     }
 
     /// A node with a device of this size, neither of which was there before, begins a cluster or joins it.
-    fn enter(&self, verb: &str, node: usize, device_size: &str, peers_port: u16) {
+    fn enter(&self, how: &[&str], node: usize, device_size: &str, peers_port: u16) {
         let device = self.device(node);
         make_file(&device, device_size);
         let endpoints = [0, 1, 2].map(|index| self.etcd_name(index)).join(",");
         let mut command = self.within(node, binary());
-        command.args([verb, "--etcd", &endpoints, "--listen", &address_of(node).to_string(), "--cores", "1"]);
+        command.args(how).args(["--etcd", &endpoints, "--listen", &address_of(node).to_string(), "--cores", "1"]);
         command.args(["--peers-port", &peers_port.to_string()]);
         command.arg("--device").arg(&device).arg("--dir").arg(self.directory_of(node));
         // etcd may not have a leader yet.
@@ -191,7 +195,7 @@ impl Network {
     pub fn join(&mut self, node: usize, device_size: &str) {
         std::fs::create_dir_all(self.disk_of(node)).expect("a directory can be made");
         // Where the lost one listened is its own until it is taken out.
-        self.enter("join", node, device_size, PEERS_PORT + 1);
+        self.enter(&["join"], node, device_size, PEERS_PORT + 1);
         self.start_node(node);
     }
 
@@ -262,6 +266,7 @@ impl Network {
             Cut::Nodes => to_nodes.chain(from_nodes).collect(),
             Cut::ToNodes => to_nodes.collect(),
             Cut::FromNodes => from_nodes.collect(),
+            Cut::Second => vec![(node, address_of(2)), (2, address_of(node))],
             Cut::Etcd => to(&ETCDS).collect(),
             Cut::Clients => to(&[CLIENTS]).collect(),
             Cut::All => to_nodes.chain(from_nodes).chain(to(&ETCDS)).chain(to(&[CLIENTS])).collect(),

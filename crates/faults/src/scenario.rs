@@ -1,7 +1,7 @@
 //! One fault each: load runs, the fault comes, the load goes on within 30 s, status says why, all becomes whole again, and what
 //! clients saw is judged.
 
-use crate::cluster::{Cluster, FIVE, GATHERED, SPREAD, Shape, StandsStill, signal};
+use crate::cluster::{Cluster, FIVE, GATHERED, SPREAD, Shape, StandsStill, TWO, signal};
 use crate::devices;
 use crate::load;
 use crate::moves;
@@ -44,6 +44,8 @@ pub const ALL: [Scenario; 31] = [
     ("device-swapped", moves::device_swapped),
     ("cut-from-nodes", cut_from_nodes),
     ("cut-one-way", cut_one_way),
+    ("cut-one-link", cut_one_link),
+    ("cut-two", cut_two),
     ("cut-from-etcd", cut_from_etcd),
     ("cut-from-clients", cut_from_clients),
     ("cut-flapping", cut_flapping),
@@ -425,6 +427,21 @@ fn cut_one_way() {
     run.is_cut(Cut::ToNodes);
     serves(&run, 1);
     run.is_cut(Cut::FromNodes);
+    run.judge();
+}
+
+/// The node with the head and another that leads some of the volume's groups do not hear each other; the third hears both.
+fn cut_one_link() {
+    let mut run = Run::in_networks(SPREAD);
+    serves(&run, 1);
+    run.is_cut(Cut::Second);
+    run.judge();
+}
+
+/// Two nodes that both reach etcd do not hear each other; each leads some of the volume's groups.
+fn cut_two() {
+    let mut run = Run::in_networks(TWO);
+    run.is_cut(Cut::Nodes);
     run.judge();
 }
 

@@ -69,6 +69,16 @@ fn who_hears_nobody_leaves_the_others_to_go_on() {
 }
 
 #[test]
+fn who_hears_too_few_of_its_group_leaves_the_others_to_go_on() {
+    holds(rules::who_hears_too_few_of_its_group_leaves_the_others_to_go_on, &[Mutant::SoonRemoved]);
+}
+
+#[test]
+fn of_two_that_hear_nobody_the_smaller_takes_the_lead() {
+    holds(rules::of_two_that_hear_nobody_the_smaller_takes_the_lead, &[Mutant::SoonRemoved]);
+}
+
+#[test]
 fn who_is_left_and_hears_nobody_gives_its_session_up() {
     holds(rules::who_is_left_and_hears_nobody_gives_its_session_up, &[Mutant::CutOffStays]);
 }

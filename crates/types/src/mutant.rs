@@ -144,6 +144,9 @@ pub enum Mutant {
     CutOffStays,
     /// Replication: a primary that no other node answers removes all who do not, though they may go on without it.
     CutOffRemoves,
+    /// Replication: who is silent is removed before others can have taken the lead: too few are left, or this node is of the part that
+    /// is to leave the others to go on.
+    SoonRemoved,
     /// Replication: a member that no other answers takes the lead from those who hear each other, and they from it.
     CutOffCampaigns,
     /// Catch-up: of a chunk all is sent, whatever is known of what changed in it.
@@ -439,6 +442,8 @@ pub enum Mutant {
     ElsewhereWaitedFor,
     /// Head: a node that no other answers takes a volume from its head, which is silent to it as all are.
     UnheardTakes,
+    /// Volume: a volume stays with a head that does not hear who leads a group of it, though another node hears all.
+    UnreachedStays,
     /// Heads: a volume that nobody uses stays where it is, though its home is up.
     HomeForgotten,
     /// Client: a program takes a volume that others use.

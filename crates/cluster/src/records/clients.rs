@@ -27,6 +27,12 @@ pub struct ClientsRecord {
     /// Data keys that were given there: what is encrypted with others it cannot serve.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "number_list")]
     pub keys: Vec<KeyId>,
+    /// Nodes that have a session and have not been heard there for some seconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "number_list")]
+    pub unheard: Vec<NodeId>,
+    /// Volumes that it serves, and of which a group serves nobody there, while any node is not heard.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "number_list")]
+    pub unreached: Vec<VolumeId>,
 }
 
 fn is_false(flag: &bool) -> bool {

@@ -46,6 +46,13 @@ impl CoreGroups {
         }
     }
 
+    /// A node is of the cluster no more.
+    pub(super) fn forget_address(&self, node: NodeId) {
+        if self.addresses.borrow_mut().remove(&node).is_some() {
+            self.close_links(node);
+        }
+    }
+
     /// Connections, and the bytes that wait on the one on which most do.
     pub(crate) fn link_lengths(&self) -> (usize, usize) {
         let links = self.links.all();

@@ -13,6 +13,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{Mutant, NodeId, mutant};
 
+/// By then a member that others hear has taken the lead: the turns of those before it, and looks at the map.
+const TURNS: u32 = 4;
+
 /// Whether the part of those who live that a node hears, itself included, is to leave the other to go on. `live`: all others that
 /// the map says live.
 fn is_lesser_part(me: NodeId, live: &BTreeSet<NodeId>, heard: &BTreeSet<NodeId>) -> bool {
@@ -46,12 +49,26 @@ impl CoreGroups {
         Silences(others.map(|node| (node, view.silence_of(node, at))).collect())
     }
 
-    /// Whether it may be this node that is not heard: it hears less than half of the others, and some of those it heard since the
-    /// session of a dead one lasts.
-    pub(super) fn may_be_cut_off(&self, at: Instant) -> bool {
-        let (silences, timing) = (self.silences(at), self.shared.timing);
-        let since_lately = timing.silent..timing.session + timing.silent;
-        silences.are_of_most(timing.silent) && silences.0.iter().any(|(_, silence)| since_lately.contains(silence))
+    /// Whether this node would be to leave the others to go on if all of them live.
+    fn may_be_of_lesser_part(&self, silences: &Silences) -> bool {
+        let all = silences.0.iter().map(|(node, _)| *node).collect();
+        is_lesser_part(self.shared.node, &all, &silences.heard(self.shared.timing.silent))
+    }
+
+    /// Whoever has been silent for less than this stays in sync: it may go on without this node, and as long as it is in sync it need
+    /// not wait for the end of this one's session (R10). `commits`: whether enough would be left without those who are silent.
+    pub(super) fn stays_in_sync_for(&self, at: Instant, commits: bool) -> Duration {
+        let timing = self.shared.timing;
+        let takes_over = timing.grant + timing.turn * TURNS;
+        let is_lesser = self.may_be_of_lesser_part(&self.silences(at));
+        match (commits, is_lesser) {
+            (true, false) => timing.silent,
+            // Who hears each other, and this node another, is in no part: the first who takes the lead has it.
+            (true, true) | (false, false) if mutant(Mutant::SoonRemoved) => timing.silent,
+            (true, true) | (false, false) => takes_over,
+            (false, true) if mutant(Mutant::CutOffRemoves) => timing.silent,
+            (false, true) => timing.session + timing.silent,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use runtime::channel::WaitList;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use types::{Epoch, GroupId, Incarnation, StoreId};
+use types::{Epoch, GroupId, Incarnation, NodeId, StoreId};
 
 /// Requests of heads elsewhere that a core does at once, and the bytes that they carry or are answered with.
 const SERVED_MAX: usize = 16_384;
@@ -61,6 +61,12 @@ impl CoreGroups {
     /// Who leads a group, as far as is known.
     pub(crate) fn led(&self, group: GroupId) -> Option<Led> {
         self.heads.led.borrow().get(&group).copied()
+    }
+
+    /// Whether a node leads any group, as far as is known.
+    pub(super) fn leads_any(&self, node: NodeId) -> bool {
+        let (led, view) = (self.heads.led.borrow(), self.view.borrow());
+        led.values().any(|led| view.node_of(led.primary) == Some(node))
     }
 
     /// Resolves when something else is known of who leads a group, here or elsewhere.

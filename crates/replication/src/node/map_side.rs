@@ -406,14 +406,17 @@ impl MapSide {
                 Err(MapError::Silent) => continue,
                 Err(error) => return Err(error),
             };
-            let (mut groups, mut nodes) = (Vec::new(), Vec::new());
+            let (mut groups, mut nodes, mut gone) = (Vec::new(), Vec::new(), Vec::new());
             let orders = events.iter().filter_map(|event| ordered(&event.key, event.value.as_deref()));
             tell_orders(core, orders.collect(), false);
             for event in &events {
                 if session_of(&event.key).is_some_and(|store| self.serves(store)) {
                     self.is_to_say_stores.set(true);
                 }
-                let Some(value) = &event.value else { continue };
+                let Some(value) = &event.value else {
+                    gone.extend(node_of(&event.key));
+                    continue;
+                };
                 if event.key.starts_with(keys::GROUPS) {
                     groups.extend(decode::<GroupRecord>(&event.key, value).ok());
                 } else if event.key.starts_with(keys::NODES) {
@@ -422,6 +425,7 @@ impl MapSide {
             }
             self.tell_all(core, Arc::new(groups), Says::Told);
             tell_addresses(core, nodes);
+            gone.into_iter().for_each(|node| forget_address(core, node));
         }
     }
 
@@ -608,6 +612,17 @@ fn tell_session(core: &Rc<CoreGroups>, until: Instant) {
 fn address_of(key: &str, value: &[u8]) -> Option<(NodeId, SocketAddr)> {
     let record = decode::<NodeRecord>(key, value).ok()?;
     record.address.parse().ok().map(|address| (record.id, address))
+}
+
+fn node_of(key: &str) -> Option<NodeId> {
+    u32::from_str_radix(key.strip_prefix(keys::NODES)?, 16).ok().map(NodeId)
+}
+
+/// The node is of the cluster no more: nobody waits to hear it.
+fn forget_address(core: &Rc<CoreGroups>, node: NodeId) {
+    for index in 0..core.shared.lines.len() as u16 {
+        core.tell(index, move |core| core.forget_address(node));
+    }
 }
 
 fn tell_addresses(core: &Rc<CoreGroups>, addresses: Vec<(NodeId, SocketAddr)>) {

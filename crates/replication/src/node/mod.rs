@@ -274,6 +274,11 @@ impl Node {
         self.first.silence_of(node)
     }
 
+    /// Whether another node leads any group, as far as is known.
+    pub fn leads_any(&self, node: NodeId) -> bool {
+        self.first.leads_any(node)
+    }
+
     /// The first core's share.
     pub fn first_core(&self) -> &Rc<CoreGroups> {
         &self.first

@@ -452,9 +452,8 @@ fn lets_the_longer_lead(group: &Group, at: Instant, timing: &Timing) -> bool {
     stands
 }
 
-/// Silent members are removed; slow ones only while enough that are neither remain (R18). Where too few remain to commit anything,
-/// and it may be this node that is not heard, who is silent stays: it may go on without this one, and as long as it is in sync it
-/// need not wait for the end of this one's session (R10, R21).
+/// Silent members are removed; slow ones only while enough that are neither remain (R18). Who is silent stays for a while where others
+/// may go on without this node (R21).
 fn remove(core: &CoreGroups, group: &Group, (gone, slow): (&[StoreId], &[StoreId]), at: Instant) {
     let (in_sync, needed) = {
         let member = group.member();
@@ -466,10 +465,11 @@ fn remove(core: &CoreGroups, group: &Group, (gone, slow): (&[StoreId], &[StoreId
     if good >= needed || mutant(Mutant::SlowRemovedAlways) {
         out.extend(in_sync.iter().filter(|store| slow.contains(store) && !gone.contains(store)));
     }
-    let remain = in_sync.len() - out.len();
-    if remain < needed && in_sync.len() >= needed && core.may_be_cut_off(at) && !mutant(Mutant::CutOffRemoves) {
+    if in_sync.len() >= needed && !out.is_empty() {
+        let (silent, stay) =
+            (core.shared.timing.silent, core.stays_in_sync_for(at, in_sync.len() - out.len() >= needed));
         let view = core.view.borrow();
-        out.retain(|store| view.silence(*store, group.id(), at) < core.shared.timing.silent);
+        out.retain(|store| !(silent..stay).contains(&view.silence(*store, group.id(), at)));
     }
     if !out.is_empty() {
         group.with(|member| member.remove(&out));
@@ -539,18 +539,20 @@ fn follow(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) {
     }
 }
 
-/// Whether too few members are heard for anything to be committed, and that may be this node's fault: it would only take the lead
-/// from those who hear each other, and they from it.
+/// Whether others may go on without this member, which does not hear all of them: it would only take the lead from those who hear
+/// each other, and they from it (R21).
 fn may_not_be_heard(core: &CoreGroups, group: &Group, at: Instant, timing: &Timing) -> bool {
-    let are_too_few = {
-        let (member, view) = (group.member(), core.view.borrow());
-        let record = member.record();
-        let is_heard =
-            |store: &StoreId| *store != member.store() && view.silence(*store, group.id(), at) < timing.silent;
-        let heard = record.members().filter(is_heard).count();
-        record.primary != member.store() && heard + 1 < record.min_in_sync
-    };
-    are_too_few && core.may_be_cut_off(at) && !mutant(Mutant::CutOffCampaigns)
+    let (member, view) = (group.member(), core.view.borrow());
+    let record = member.record();
+    if record.primary == member.store() || mutant(Mutant::CutOffCampaigns) {
+        return false;
+    }
+    let others = record.members().filter(|store| *store != member.store());
+    let silences: Vec<Duration> = others.map(|store| view.silence(store, group.id(), at)).collect();
+    let heard = silences.iter().filter(|silence| **silence < timing.silent).count();
+    drop(view);
+    let stay = core.stays_in_sync_for(at, heard + 1 >= record.min_in_sync);
+    silences.iter().any(|silence| (timing.silent..stay).contains(silence))
 }
 
 /// The life that the record names as primary is over, and reads no more: nobody waits for what was granted to it (R8). The record

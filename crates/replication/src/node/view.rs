@@ -102,6 +102,11 @@ impl View {
         Some((known.node, known.line.core_of(group)))
     }
 
+    /// The node of a store that was heard of.
+    pub(crate) fn node_of(&self, store: StoreId) -> Option<NodeId> {
+        self.stores.get(&store).map(|known| known.node)
+    }
+
     /// How long no core of a node has answered a beat; for ever, if its process has ended.
     pub(crate) fn silence_of(&self, node: NodeId, now: Instant) -> Duration {
         let mut of_node =

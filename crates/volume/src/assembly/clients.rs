@@ -12,6 +12,7 @@
 //! All of this is about who should be the head; that there is one, and that none but it is listened to, does not depend on it.
 
 use super::Assembly;
+use crate::head::Head;
 use cluster::{
     Change, ClientsRecord, MapError, Outcome, Record, Stay, Transaction, VolumeRecord, VolumeState as Life, encode,
 };
@@ -39,6 +40,8 @@ const TURN: Duration = Duration::from_millis(500);
 /// A node takes a volume from a silent head so often at most: two nodes that do not hear each other and have hosts of it both
 /// would take it from each other for ever.
 const SILENT_AGAIN: Duration = Duration::from_secs(60);
+/// That a node which has a session is not heard is told after so long: most that are silent are gone by then, or have come back.
+const UNHEARD: Duration = Duration::from_secs(4);
 /// The home has had a host of the volume for so long.
 const HOME_USED: Duration = Duration::from_secs(5);
 /// The home is up, and nobody uses the volume anywhere, for so long.
@@ -59,6 +62,8 @@ pub(super) struct Wishes {
     given: RefCell<BTreeMap<VolumeId, Instant>>,
     sent_home: RefCell<BTreeMap<VolumeId, Instant>>,
     taken: RefCell<BTreeMap<VolumeId, Instant>>,
+    /// Volumes whose head does not hear who leads a group of it, and since when this node knows.
+    unreached: RefCell<BTreeMap<VolumeId, Instant>>,
     /// Hosts that had left this node, and since when it is so many.
     lost: Cell<(u64, Instant)>,
     /// What the map was last told, and under which lease.
@@ -162,12 +167,32 @@ impl Assembly {
         hosts.truncate(ClientsRecord::HOSTS_MAX);
         let any_host = !hosts.is_empty() && clients.clients().open_by_default();
         let keys = self.0.keys.borrow().keys().copied().collect();
-        ClientsRecord { node: self.0.id, any_host, hosts, has_more, opened: clients.clients().opened(), keys }
+        let opened = clients.clients().opened();
+        let (unheard, unreached) = (self.unheard(), Vec::new());
+        ClientsRecord { node: self.0.id, any_host, hosts, has_more, opened, keys, unheard, unreached }
+    }
+
+    /// Nodes that have a session, are not known to have ended, and are not heard here.
+    fn unheard(&self) -> Vec<NodeId> {
+        let is_unheard = |node: &NodeId| (UNHEARD..Duration::MAX).contains(&self.0.groups.silence_of(*node));
+        self.0.heads.alive().into_iter().filter(|node| *node != self.0.id && is_unheard(node)).collect()
+    }
+
+    /// Volumes that are served here, and of which a group serves nobody.
+    async fn stopped(&self) -> Vec<VolumeId> {
+        let of_core = |head: Rc<Head>| -> Pin<Box<dyn Future<Output = Vec<VolumeId>>>> {
+            Box::pin(async move { head.patience.stopped().into_iter().map(|(volume, _)| volume).collect() })
+        };
+        let stopped: BTreeSet<_> = self.on_each_core(of_core).await.into_iter().flatten().collect();
+        stopped.into_iter().filter(|id| self.0.heads.reign(*id).is_some()).collect()
     }
 
     async fn say_clients(&self) -> Result<(), MapError> {
         let Some(lease) = self.0.groups.session_lease() else { return Ok(()) };
-        let is = self.clients_here();
+        let mut is = self.clients_here();
+        if !is.unheard.is_empty() {
+            is.unreached = self.stopped().await;
+        }
         let nobody = ClientsRecord { node: self.0.id, ..ClientsRecord::default() };
         let wishes = self.0.heads.wishes();
         let is_said = match &*wishes.said.borrow() {
@@ -234,9 +259,14 @@ impl Assembly {
             }
             let since = *wishes.wanted.borrow_mut().entry(volume.id).or_insert_with(now);
             of_silent.extend(is_silent.then_some(volume.id));
-            if !is_alive || is_silent || !is_used && now().since(since) >= GIVES_WITHIN {
+            let is_to_give = !is_used && now().since(since) >= GIVES_WITHIN && me.unheard.is_empty();
+            if !is_alive || is_silent || is_to_give {
                 due.insert(volume.id, volume.volume_epoch);
             }
+        }
+        for volume in self.unreached_by_their_heads(&volumes, &me) {
+            due.insert(volume.id, volume.volume_epoch);
+            of_silent.push(volume.id);
         }
         if due.is_empty() || !heads.is_alive(me.node) {
             return;
@@ -256,6 +286,39 @@ impl Assembly {
         }
     }
 
+    /// Volumes whose head does not hear who leads a group of it, where this node hears all, and it is its turn to take them.
+    fn unreached_by_their_heads<'a>(
+        &self,
+        volumes: &'a [Rc<VolumeRecord>],
+        me: &ClientsRecord,
+    ) -> Vec<&'a VolumeRecord> {
+        let (heads, wishes) = (&self.0.heads, self.0.heads.wishes());
+        let is_heard = |node: &NodeId| *node == me.node || self.0.groups.silence_of(*node) < SILENCE;
+        let is_unreached = |volume: &&VolumeRecord| {
+            let clients = wishes.clients.borrow();
+            let its_head = clients.get(&volume.head).filter(|head| head.unreached.contains(&volume.id));
+            let could_reach = |head: &ClientsRecord| is_heard(&head.node) && head.unheard.iter().all(is_heard);
+            volume.state == Life::Online && its_head.is_some_and(could_reach)
+        };
+        let mut unreached: Vec<&VolumeRecord> = volumes.iter().map(Rc::as_ref).filter(is_unreached).collect();
+        let mut since = wishes.unreached.borrow_mut();
+        since.retain(|id, _| unreached.iter().any(|volume| volume.id == *id));
+        let wait = TURN * heads.place_of(me.node);
+        let is_turn = |volume: &VolumeRecord| now().since(*since.entry(volume.id).or_insert_with(now)) >= wait;
+        if !me.unheard.is_empty() || me.node.is_client() || mutant(Mutant::UnreachedStays) {
+            return Vec::new();
+        }
+        let is_turn: Vec<bool> = unreached.iter().map(|volume| *volume).map(is_turn).collect();
+        let mut turns = is_turn.into_iter();
+        unreached.retain(|volume| {
+            turns.next() == Some(true)
+                && me.can_serve(volume)
+                && self.relocation(volume.id).is_none()
+                && Wishes::is_due(&wishes.taken, volume.id, SILENT_AGAIN)
+        });
+        unreached
+    }
+
     /// Whether its head answers no beats, and it is this node's turn to take it.
     fn is_silent_head(&self, volume: &VolumeRecord) -> bool {
         if volume.head.is_client() && self.0.id.is_client() {
@@ -270,11 +333,18 @@ impl Assembly {
     }
 
     /// Whether any other node answers this one, if there is one more that has a session: to a node that is not heard all others are
-    /// silent, and it would take back what another has taken from it.
+    /// silent, and it would take back what another has taken from it. Of two nodes the one with the smaller number leads all groups
+    /// if both live, and the other does if it is alone (R21).
     fn is_answered_by_another(&self, than: NodeId) -> bool {
         let mut others = self.0.heads.alive().into_iter().filter(|node| *node != than && *node != self.0.id).peekable();
         let is_answered = |node| self.0.groups.silence_of(node) < SILENCE;
-        others.peek().is_none() || others.any(is_answered) || mutant(Mutant::UnheardTakes)
+        if mutant(Mutant::UnheardTakes) {
+            return true;
+        }
+        match others.peek() {
+            None => self.0.id < than || !self.0.groups.leads_any(than),
+            Some(_) => others.any(is_answered),
+        }
     }
 
     // ---- as the head -----------------------------------------------------------------------------------------------
@@ -335,11 +405,16 @@ impl Assembly {
         if self.relocation(volume.id).is_some() {
             return false;
         }
-        let has_key = match others.iter().find(|clients| clients.node == node) {
-            Some(clients) => clients.can_serve(volume),
-            None => volume.key.is_none(),
-        };
-        node != self.0.id && has_key && self.0.heads.is_alive(node) && self.0.groups.silence_of(node) < SILENCE
+        let clients = others.iter().find(|clients| clients.node == node);
+        let has_key = clients.map_or(volume.key.is_none(), |clients| clients.can_serve(volume));
+        // It does not hear who is heard here.
+        let is_heard = |node: &NodeId| *node == self.0.id || self.0.groups.silence_of(*node) < SILENCE;
+        let is_deaf = clients.is_some_and(|clients| clients.unheard.iter().any(is_heard));
+        node != self.0.id
+            && has_key
+            && !is_deaf
+            && self.0.heads.is_alive(node)
+            && self.0.groups.silence_of(node) < SILENCE
     }
 
     /// Where the volume is better served than here, and whether that is its home for its own sake.

@@ -94,6 +94,11 @@ fn what_waits_at_a_head_that_is_not_heard_is_answered() {
     (1..3).for_each(crate::common::hosts::what_waits_at_a_head_that_is_not_heard_is_answered);
 }
 
+#[test]
+fn a_head_that_does_not_reach_a_group_leaves_the_volume_to_who_does() {
+    (1..3).for_each(crate::common::hosts::a_head_that_does_not_reach_a_group_leaves_the_volume_to_who_does);
+}
+
 /// Two nodes that do not hear each other do not take a volume from each other for ever.
 #[test]
 fn a_silent_head_is_taken_once_and_not_again_at_once() {

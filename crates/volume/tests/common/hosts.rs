@@ -91,3 +91,50 @@ pub fn what_waits_at_a_head_that_is_not_heard_is_answered(seed: u64) {
     let took = cluster.world.now() - began;
     assert!(took < SOON, "another serves it after {took:?}");
 }
+
+/// H16: two nodes do not hear each other, and a third hears both. A head that does not reach who leads a group of its volume loses it to
+/// the third, and does not get it back before it hears all.
+pub fn a_head_that_does_not_reach_a_group_leaves_the_volume_to_who_does(seed: u64) {
+    /// Until hosts are told to wait, until another knows of that, and its turn has come.
+    const SOON: Duration = Duration::from_secs(16);
+    let cluster = cluster(seed);
+    let _path = comes(&cluster, 0, "host");
+    assert_eq!(head(&cluster), 0, "it stays where its host is");
+    cluster.world.cut(&cluster.nodes[0], &cluster.nodes[1]);
+    cluster.world.cut(&cluster.nodes[1], &cluster.nodes[0]);
+    let volume = of(cluster.assemblies.borrow()[0].as_ref().expect("it is up"));
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    for chunk in 0..CHUNKS {
+        let (volume, answers) = (volume.clone(), answers.clone());
+        cluster.nodes[0].spawn(0, async move {
+            let written = volume.write(chunk * CHUNK_BYTES, payload(&[2; 4096])).await;
+            answers.borrow_mut().push(written.is_ok());
+        });
+    }
+    cluster.pass(SOON);
+    assert_eq!(head(&cluster), 2, "it hears both");
+    let written = |value: u8| {
+        cluster.at(2, move |assembly| async move {
+            let volume = of(&assembly);
+            for chunk in 0..CHUNKS {
+                volume.write(chunk * CHUNK_BYTES, payload(&[value; 4096])).await.expect("it is served there");
+            }
+            check(&volume, value).await;
+        });
+    };
+    written(3);
+    let answers = answers.take();
+    assert_eq!(answers.len(), CHUNKS as usize, "the others wait: {answers:?}");
+    assert!(
+        answers.iter().any(|done| *done) && answers.iter().any(|done| !*done),
+        "groups are led by all: {answers:?}"
+    );
+    cluster.pass(Duration::from_secs(70));
+    assert_eq!(head(&cluster), 2, "the first has a host of it and does not hear all");
+    written(4);
+    cluster.world.heal(&cluster.nodes[0], &cluster.nodes[1]);
+    cluster.world.heal(&cluster.nodes[1], &cluster.nodes[0]);
+    cluster.pass(Duration::from_secs(10));
+    assert_eq!(head(&cluster), 0, "it goes where its host is");
+    check_at(&cluster, 0, 4);
+}
