@@ -16,7 +16,7 @@ use torture::load::{Load, Plan};
 pub type Scenario = (&'static str, fn());
 
 /// All of them.
-pub const ALL: [Scenario; 31] = [
+pub const ALL: [Scenario; 33] = [
     ("paused-head", paused_head),
     ("primary-killed", primary_killed),
     ("head-killed", head_killed),
