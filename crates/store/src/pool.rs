@@ -37,6 +37,8 @@ pub(crate) struct Pool {
 
 struct State {
     free: VecDeque<SegmentIndex>,
+    /// Segments that nobody gets for now, each with whether nobody uses it.
+    withheld: Vec<(SegmentIndex, bool)>,
     last_generation: Generation,
 }
 
@@ -46,7 +48,7 @@ impl Pool {
         let count = AtomicU32::new(free.len() as u32);
         let last_generation = Generation(highest.0 + GENERATIONS_SKIPPED);
         Self {
-            state: Mutex::new(State { free, last_generation }),
+            state: Mutex::new(State { free, withheld: Vec::new(), last_generation }),
             free: count,
             given: AtomicU64::new(0),
             events: AtomicU64::new(0),
@@ -79,10 +81,14 @@ impl Pool {
         if state.free.len() as u32 <= kept_back { None } else { self.take_of(&mut state) }
     }
 
-    /// Nothing needs what is in `segment` any more.
+    /// Nothing needs what is in `segment` any more, of whose shard it was.
     pub(crate) fn give(&self, segment: SegmentIndex) {
         let mut state = self.lock();
         debug_assert!(!state.free.contains(&segment), "segment {} is free already", segment.0);
+        if let Some((_, is_free)) = state.withheld.iter_mut().find(|(withheld, _)| *withheld == segment) {
+            *is_free = true;
+            return;
+        }
         state.free.push_back(segment);
         self.free.store(state.free.len() as u32, Ordering::Relaxed);
         drop(state);
@@ -122,15 +128,51 @@ impl Pool {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Nobody gets `segment`, if nobody has it yet: it looked free, and is not.
-    pub(crate) fn withdraw(&self, segment: SegmentIndex) {
+    /// Nobody gets `segment` until [`give_withheld`](Self::give_withheld): an index names it. It may look free, or be
+    /// another shard's, which goes on using it.
+    pub(crate) fn withhold(&self, segment: SegmentIndex) {
         let mut state = self.lock();
+        if state.withheld.iter().any(|(withheld, _)| *withheld == segment) {
+            return;
+        }
+        let in_list = state.free.len();
         state.free.retain(|free| *free != segment);
+        let is_free = state.free.len() < in_list || mutant(Mutant::OthersSegmentGiven);
+        state.withheld.push((segment, is_free));
         self.free.store(state.free.len() as u32, Ordering::Relaxed);
+    }
+
+    /// No index names what is withheld any more: what nobody uses is free.
+    pub(crate) fn give_withheld(&self) {
+        let withheld = std::mem::take(&mut self.lock().withheld);
+        withheld.into_iter().filter(|(_, is_free)| *is_free).for_each(|(segment, _)| self.give(segment));
     }
 
     /// Segments in the list.
     pub(crate) fn free_count(&self) -> u32 {
         self.free.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an index names is nobody's next, whether it looked free or is given back only later.
+    #[test]
+    fn what_is_withheld_is_free_only_if_nobody_uses_it() {
+        let [looked_free, given_back, in_use, free] = [1, 2, 3, 4].map(SegmentIndex);
+        let pool = Pool::new([looked_free, free].into(), Generation(0));
+        for segment in [looked_free, given_back, in_use, looked_free] {
+            pool.withhold(segment);
+        }
+        assert_eq!(pool.free_count(), 1);
+        pool.give(given_back);
+        let taken = || pool.take().map(|(segment, _)| segment);
+        assert_eq!([taken(), taken()], [Some(free), None]);
+        pool.give_withheld();
+        assert_eq!([taken(), taken(), taken()], [Some(looked_free), Some(given_back), None]);
+        pool.give(in_use);
+        assert_eq!(taken(), Some(in_use));
     }
 }

@@ -39,7 +39,8 @@ pub struct Store {
     /// Segments whose header is not good.
     pub(crate) lost_headers: Vec<SegmentIndex>,
     damage: Vec<Damage>,
-    losses: Mutex<Losses>,
+    /// Shards that lack something of what was lost, a bit each.
+    losses: Mutex<u8>,
     repaired: Vec<Damage>,
     failed: OnceLock<AppendError>,
     /// Tasks, one per shard, that tell their shard of a failure met by another.
@@ -57,15 +58,6 @@ pub struct Store {
     exhausted: AtomicU32,
     /// Somebody was told that new blocks are refused.
     refusing: AtomicBool,
-}
-
-/// What was lost of the device, as long as a shard lacks it.
-#[derive(Default)]
-struct Losses {
-    /// Shards that lack something, a bit each.
-    shards: u8,
-    /// Segments that looked free, and are named by an index.
-    withdrawn: Vec<SegmentIndex>,
 }
 
 /// The superblock as it will be written next, and who writes it.
@@ -392,18 +384,18 @@ impl Store {
         self.superblock.lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
-    fn losses(&self) -> MutexGuard<'_, Losses> {
+    fn losses(&self) -> MutexGuard<'_, u8> {
         self.losses.lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
     /// Whether a shard found damage when it was opened that is not mended.
     pub fn has_losses(&self) -> bool {
-        self.losses().shards != 0
+        *self.losses() != 0
     }
 
     /// Whether there is no shard that lacks nothing.
     pub(crate) fn all_have_losses(&self) -> bool {
-        self.losses().shards.count_ones() == u32::from(self.shard_count())
+        self.losses().count_ones() == u32::from(self.shard_count())
     }
 
     /// Whether that will not be mended: what is damaged is kept until all that was lost is here again, which has no room.
@@ -413,29 +405,28 @@ impl Store {
 
     /// The shard lacks something.
     pub(crate) fn note_losses(&self, shard: ShardIndex) {
-        self.losses().shards |= 1 << shard.0;
+        *self.losses() |= 1 << shard.0;
     }
 
-    /// Nobody gets a segment, if it looks free: an index names it.
-    pub(crate) fn withdraw(&self, segment: SegmentIndex) {
-        self.pool.withdraw(segment);
-        let mut losses = self.losses();
-        if !self.lost_headers.contains(&segment) && !losses.withdrawn.contains(&segment) {
-            losses.withdrawn.push(segment);
+    /// Nobody gets a segment as long as a shard lacks something: an index names it, and its header is not that shard's.
+    pub(crate) fn withhold(&self, segment: SegmentIndex) {
+        // Those whose header is lost are in no list.
+        if !self.lost_headers.contains(&segment) {
+            self.pool.withhold(segment);
         }
     }
 
     /// The shard lacks nothing any more, and its last pass says so. Behind the last such shard no index names a segment whose
     /// header is lost, and no opening reads it: it is free. A header that cannot be written stays lost.
     pub(crate) async fn losses_are_over(&self, device: &Device, shard: ShardIndex) {
-        let mut free = {
-            let mut losses = self.losses();
-            losses.shards &= !(1 << shard.0);
-            if losses.shards != 0 {
+        {
+            let mut shards = self.losses();
+            *shards &= !(1 << shard.0);
+            if *shards != 0 {
                 return;
             }
-            std::mem::take(&mut losses.withdrawn)
-        };
+        }
+        let mut free = Vec::new();
         for segment in &self.lost_headers {
             let zeroes = IoBuf::zeroed(self.geometry.block_size_bytes as usize).freeze();
             let written = device.write(self.geometry.segment_start_bytes(*segment), &mut vec![zeroes]).await;
@@ -443,6 +434,7 @@ impl Store {
         }
         if device.sync().await.is_ok() {
             free.into_iter().for_each(|segment| self.pool.give(segment));
+            self.pool.give_withheld();
         }
     }
 

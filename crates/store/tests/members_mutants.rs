@@ -6,7 +6,9 @@ mod common;
 
 use common::carry::carried_at_every_moment;
 use common::installs::{an_install_at_every_moment, install_storm};
-use common::lost::{a_lost_beginning_is_missed, what_a_pass_says_takes_no_entrys_place};
+use common::lost::{
+    a_lost_beginning_is_missed, a_segment_that_another_shard_took_stays_its, what_a_pass_says_takes_no_entrys_place,
+};
 use common::members::{a_cut_forgets_what_lies_behind, what_is_prepared_outlives_a_pass};
 use common::skips::a_skip_at_every_moment;
 use types::Mutant;
@@ -17,7 +19,7 @@ const MOST_SEEDS: u64 = 8;
 #[test]
 fn every_broken_rule_of_members_is_noticed() {
     type Check = fn(u64);
-    let mutants: [(Mutant, &str, Check); 12] = [
+    let mutants: [(Mutant, &str, Check); 13] = [
         (Mutant::InstallMissedByPass, "installs beside passes", |seed| {
             install_storm(seed, 4, 10);
         }),
@@ -49,6 +51,11 @@ fn every_broken_rule_of_members_is_noticed() {
             Mutant::StateTakenForEntries,
             "what_a_pass_says_takes_no_entrys_place",
             what_a_pass_says_takes_no_entrys_place,
+        ),
+        (
+            Mutant::OthersSegmentGiven,
+            "a_segment_that_another_shard_took_stays_its",
+            a_segment_that_another_shard_took_stays_its,
         ),
     ];
     let is_missed = |(mutant, name, check): &(Mutant, &str, Check)| !mutant.is_caught(name, 0..MOST_SEEDS, check);

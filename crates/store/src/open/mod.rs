@@ -333,7 +333,7 @@ fn conclude(store: &Store, shard: ShardIndex, replay: &mut Replay, findings: &Fi
     }
     for segment in headless {
         // What the index names is there, or its checksums say that it is not; nothing may be written over it.
-        store.withdraw(segment);
+        store.withhold(segment);
         let offset_bytes = store.geometry.segment_start_bytes(segment);
         let error = FormatError::Magic { what: "segment header" };
         let told = Damage::SegmentHeader { segment, offset_bytes, error };

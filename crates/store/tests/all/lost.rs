@@ -11,3 +11,8 @@ fn a_lost_beginning_is_missed() {
 fn what_a_pass_says_takes_no_entrys_place() {
     lost::what_a_pass_says_takes_no_entrys_place(91);
 }
+
+#[test]
+fn a_segment_that_another_shard_took_stays_its() {
+    lost::a_segment_that_another_shard_took_stays_its(92);
+}

@@ -2,6 +2,7 @@
 //! is right or an error; a group that lost something is said to be damaged.
 
 use crate::common::moments::Writer;
+use crate::common::shards::both_shards;
 use crate::common::*;
 use runtime::IoBuf;
 use runtime::sim::{DiskFaults, DiskOptions, Random};
@@ -277,20 +278,6 @@ fn a_segment_without_a_header_stays_with_who_needs_it() {
         });
         rig.node.crash();
     }
-}
-
-async fn both_shards() -> Vec<(Rc<Shard>, store::Recovery)> {
-    let device = device().await;
-    let store = Store::open(&device).await.expect("a store");
-    let mut read = Vec::new();
-    for index in 0..2 {
-        read.push(Shard::recover(&store, device.clone(), ShardIndex(index)).await.expect("a good device"));
-    }
-    let mut shards = Vec::new();
-    for recovered in read {
-        shards.push(recovered.begin().await.expect("a good device"));
-    }
-    shards
 }
 
 fn entry_of(group: GroupId, chunk: ChunkId, kind: EntryKind) -> Entry {

@@ -1,6 +1,8 @@
 //! Records that are lost: what they held of a group is missed, whatever else is known of it.
 
 use super::members::*;
+use super::moments::{Writer, versions_in};
+use super::shards::both_shards;
 use super::skips::saying;
 use super::*;
 use runtime::sim::DiskOptions;
@@ -136,4 +138,69 @@ impl Filler {
             self.last.set(seq);
         }
     }
+}
+
+/// A segment is free when the store is opened, for a block in it was overwritten: another shard takes it. Then the entry
+/// that overwrote the block is lost, and the index names it once more. When that has come from elsewhere the segment is
+/// still the other shard's.
+pub fn a_segment_that_another_shard_took_stays_its(seed: u64) {
+    let rig = Rig::new(seed, SIZE_BYTES, DiskOptions { block_size_bytes: 4096, ..Default::default() });
+    let version = rig.run(async {
+        let options = FormatOptions { shard_count: Some(2), ..format_options() };
+        store::format(&device().await, &options).await.expect("the disk can be formatted");
+        let (shard, _) = both_shards().await.pop().expect("there are two");
+        prepare(&shard, [start(1, 1), write(1, 2, 0, 0)]).await;
+        let last = fill(&shard, 3, 5 * MIB).await;
+        shard.pass_now().await.expect("it has room");
+        // From now on nothing in the first segment is needed. But the pass names it.
+        prepare(&shard, [write(1, last + 1, 0, 0)]).await;
+        assert!(shard.commit(GROUP, Seq(last + 1)).is_done());
+        prepare(&shard, [saying(last + 1, write(1, last + 2, 2, 0))]).await;
+        last + 1
+    });
+    let named = bytes_of(ChunkId(0), BlockRange::new(0, 1), 2);
+    let [segment] = rig.segments_with(&named)[..] else { panic!("it is in one place") };
+    lose_power(&rig);
+    let mut shards = rig.run(both_shards());
+    assert!(shards.iter().all(|(_, recovery)| recovery.damage.is_empty()));
+    let (other, recovery) = shards.remove(0);
+    let writer = Rc::new(rig.run(async move { Writer::begin(&other, &recovery, GroupId(2)).await }));
+    let (generation, mut round) = (rig.segments()[segment].generation, 0);
+    while rig.segments()[segment].generation == generation {
+        round += 1;
+        assert!(round < 400, "nobody takes the segment");
+        let writer = writer.clone();
+        rig.run(async move {
+            writer.write_chunk(LAYER, ChunkId(100), round).await;
+            writer.settle().await;
+        });
+    }
+    assert_eq!(shards[0].0.statistics().passes, 0, "the pass still names the segment");
+    drop((shards, writer));
+    spoil_record_of(&rig, 0, 0, version);
+    rig.run(async move {
+        let shards = both_shards().await;
+        let [(other, recovery), (shard, _)] = &shards[..] else { panic!("there are two") };
+        assert!(other.commit(GroupId(2), recovery.groups[0].prepared_through).is_done());
+        assert_eq!(shard.lost_leaves().0, [(LAYER, ChunkId(0))], "it names what is in the other's segment");
+        let install = |kind| Entry { term: Term::NONE, volume_epoch: VolumeEpoch(0), ..entry(0, 0, ChunkId(0), kind) };
+        prepare(shard, [install(EntryKind::InstallBegin { keeps: false })]).await;
+        prepare(shard, [install(EntryKind::InstallEnd { last_seq: Seq(version) })]).await;
+        assert_eq!(shard.losses_are_mended().await, Ok(true));
+        // Over and over what is free.
+        fill(shard, version, 2 * SIZE_BYTES).await;
+        let known = versions_in(other, &[LAYER], ChunkId(100), BlockRange::new(0, BLOCKS_PER_CHUNK)).await;
+        assert!(known.iter().all(|known| *known == round), "{known:?} is not {round}");
+    });
+}
+
+/// Overwrites the same blocks until so much is written, from this sequence on. Returns the last.
+async fn fill(shard: &Shard, first: u64, bytes: u64) -> u64 {
+    let (chunk, range) = (ChunkId(1), BlockRange::new(0, 32));
+    let last = first + bytes / range.bytes() as u64;
+    for seq in first..=last {
+        prepare(shard, [entry(1, seq, chunk, EntryKind::write(range, bytes_of(chunk, range, seq)))]).await;
+        assert!(shard.commit(GROUP, Seq(seq)).is_done());
+    }
+    last
 }

@@ -3,6 +3,21 @@
 use super::*;
 use store::AppendError;
 
+/// Opens a device with two shards.
+pub async fn both_shards() -> Vec<(Rc<Shard>, Recovery)> {
+    let device = device().await;
+    let store = Store::open(&device).await.expect("a store");
+    let mut read = Vec::new();
+    for index in 0..2 {
+        read.push(Shard::recover(&store, device.clone(), ShardIndex(index)).await.expect("a good device"));
+    }
+    let mut shards = Vec::new();
+    for recovered in read {
+        shards.push(recovered.begin().await.expect("a good device"));
+    }
+    shards
+}
+
 /// A device with two shards and a client of each, with the groups 2 and 1.
 pub async fn two_shards() -> Vec<(GroupId, Client)> {
     let device = device().await;
