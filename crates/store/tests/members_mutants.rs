@@ -8,6 +8,7 @@ use common::carry::carried_at_every_moment;
 use common::installs::{an_install_at_every_moment, install_storm};
 use common::lost::{
     a_lost_beginning_is_missed, a_segment_that_another_shard_took_stays_its, what_a_pass_says_takes_no_entrys_place,
+    what_was_cut_is_not_taken_for_committed,
 };
 use common::members::{a_cut_forgets_what_lies_behind, what_is_prepared_outlives_a_pass};
 use common::skips::a_skip_at_every_moment;
@@ -19,7 +20,7 @@ const MOST_SEEDS: u64 = 8;
 #[test]
 fn every_broken_rule_of_members_is_noticed() {
     type Check = fn(u64);
-    let mutants: [(Mutant, &str, Check); 13] = [
+    let mutants: [(Mutant, &str, Check); 14] = [
         (Mutant::InstallMissedByPass, "installs beside passes", |seed| {
             install_storm(seed, 4, 10);
         }),
@@ -51,6 +52,11 @@ fn every_broken_rule_of_members_is_noticed() {
             Mutant::StateTakenForEntries,
             "what_a_pass_says_takes_no_entrys_place",
             what_a_pass_says_takes_no_entrys_place,
+        ),
+        (
+            Mutant::CutTakenForCommitted,
+            "what_was_cut_is_not_taken_for_committed",
+            what_was_cut_is_not_taken_for_committed,
         ),
         (
             Mutant::OthersSegmentGiven,

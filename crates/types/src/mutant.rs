@@ -348,6 +348,8 @@ pub enum Mutant {
     BeginningTakenForWhole,
     /// Store: what a pass says of a group takes the place of entries that are lost.
     StateTakenForEntries,
+    /// Store: what is prepared when records are lost is taken for what the group committed, whatever epoch follows them.
+    CutTakenForCommitted,
     /// Store: a segment that one shard's index names and another shard uses is given away when the first lacks nothing.
     OthersSegmentGiven,
     /// Replication: an operator says whose copy counts, which goes on waiting for who can apply an entry that nobody can.

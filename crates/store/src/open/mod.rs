@@ -316,7 +316,7 @@ fn conclude(store: &Store, shard: ShardIndex, replay: &mut Replay, findings: &Fi
     replay.cut_at_holes();
     let header_lost = lost_header_may_matter(store, replay, root);
     if header_lost {
-        replay.something_is_missing();
+        replay.something_is_missing(false);
     }
     let records_damaged = !damage.is_empty() || header_lost;
     recovery.groups = replay.groups(records_damaged, recovery.group_states_lost);

@@ -7,7 +7,7 @@ use crate::format::blocks::UNIT_BYTES;
 use crate::format::entry::{MovedBlocks, StoredSums};
 use crate::format::{
     DeviceUnit, Entry, EntryBody, EntryFlags, EntryHead, EntryKind, GroupState, LeafData, PassEnd, PassId, Record,
-    RecordKind, RecordPointer, RecordSeq, SegmentUse, ShardRoot, StoredBlock,
+    RecordKind, RecordPointer, RecordSeq, SegmentUse, SeqRange, ShardRoot, StoredBlock,
 };
 use crate::shard::{Action, Group, Install, Merge, Place, Prepared, Skip, State, Sums, raise, sorted_ids};
 use types::{GroupId, Mutant, Seq, ShardIndex, Term, mutant};
@@ -21,6 +21,8 @@ struct Trace {
     known: bool,
     /// Records were missing, and nothing that came later shows that none of them was this group's.
     suspect: bool,
+    /// The same, of records that no opening accepted as missing: what is prepared may have been cut in them.
+    cut_in_doubt: bool,
     /// The state of the last pass was found.
     has_state: bool,
     /// The first sequence that is missing between two that are there: for good, unless a later entry takes its place.
@@ -91,11 +93,20 @@ impl Replay {
         }
     }
 
-    /// Records that were due are not there: what they held of any group is not known.
-    pub(crate) fn something_is_missing(&mut self) {
+    /// Records that were due are not there: what they held of any group is not known. `was_accepted`: an opening found
+    /// that they were never durable.
+    pub(crate) fn something_is_missing(&mut self, was_accepted: bool) {
         self.anything_missing = true;
         self.waited_for_is_missing |= self.last_record.0 + 1 < self.root.pass_first.seq.0;
-        self.traces.values_mut().for_each(|trace| trace.suspect = true);
+        for trace in self.traces.values_mut() {
+            trace.suspect = true;
+            trace.cut_in_doubt |= !was_accepted;
+        }
+    }
+
+    /// Records that are due before this one.
+    pub(crate) fn missing_before(&self, record: RecordSeq) -> SeqRange {
+        SeqRange { first: RecordSeq(self.last_record.0 + 1), last: RecordSeq(record.0 - 1) }
     }
 
     /// The next record. `bytes` begin with it; of a checkpoint record all of it is there.
@@ -199,6 +210,7 @@ impl Replay {
         let id = entry.head.group;
         self.found.groups += self.of_last_pass(entry, record);
         // What it says was applied when it was written: first the entries, then what they may not say any more.
+        self.note_cut(id, self.first_cut(id, state.committed, |seq| term_of(state, seq)));
         self.note_commit(id, state.committed);
         let trace = self.traces.get_mut(&id).expect("noted just above");
         let group = self.state.groups.entry(id).or_default();
@@ -254,6 +266,7 @@ impl Replay {
     /// of it was missing is not missed. What was applied by then must be here.
     fn skip(&mut self, entry: &Entry<'_>, state: &GroupState<'_>) {
         let (id, applied) = (entry.head.group, entry.head.commit);
+        self.note_cut(id, self.first_cut(id, applied, |seq| term_of(state, seq)));
         self.note_commit(id, applied);
         let before = self.state.groups.get(&id).map_or(Seq(0), Group::prepared_through);
         let skip = Skip::of(state);
@@ -269,7 +282,7 @@ impl Replay {
                 trace.torn_out = Some(applied);
                 trace.begins_in_doubt = true;
             }
-            (trace.suspect, trace.known) = (false, true);
+            (trace.suspect, trace.cut_in_doubt, trace.known) = (false, false, true);
         }
         self.state.skip(id, &skip, applied);
     }
@@ -324,13 +337,15 @@ impl Replay {
             .map_or((Seq(0), Term::NONE), |group| (group.prepared_through(), group.last_term()));
         // An epoch begins with its start: that alone may follow on what an older one wrote.
         let follows = head.seq.0 <= before.0 + 1 && (head.term == term || head.kind == EntryKind::EpochStart);
+        let cut = self.first_cut(head.group, head.seq, |_| head.term);
         if !self.state.place_entry(head.group, prepared) {
             return;
         }
+        self.note_cut(head.group, cut);
         let missing_before = self.anything_missing;
         let trace = self.traces.entry(head.group).or_insert(Trace::begun(missing_before));
         if trace.known && follows {
-            trace.suspect = false;
+            (trace.suspect, trace.cut_in_doubt) = (false, false);
             trace.torn_out = trace.torn_out.filter(|missing| head.seq > *missing);
         } else if trace.known && trace.suspect {
             note_torn_out(trace, Seq(before.0.min(head.seq.0 - 1) + 1));
@@ -344,6 +359,7 @@ impl Replay {
     /// An entry that was in the order when it was written once more. Where its first is not here, that lies before the
     /// replay start, and all that is here came behind it.
     fn carried(&mut self, head: &EntryHead, entry: Prepared) {
+        self.note_cut(head.group, self.first_cut(head.group, head.seq, |_| head.term));
         self.note_commit(head.group, head.commit);
         let trace = self.traces.get_mut(&head.group).expect("noted just above");
         if trace.suspect && !trace.known {
@@ -351,6 +367,22 @@ impl Replay {
         }
         trace.known = true;
         self.state.place_carried(head.group, entry);
+    }
+
+    /// The first of the entries prepared here that may have been cut in records that are missing, if any may: the last of them
+    /// up to `through` is of another epoch than the group's entry there, by what is found behind those records. If it is of
+    /// the same one, so are all before it.
+    fn first_cut(&self, id: GroupId, through: Seq, term_at: impl FnOnce(Seq) -> Term) -> Option<Seq> {
+        let is_in_doubt = self.traces.get(&id).is_some_and(|trace| trace.cut_in_doubt);
+        let group = self.state.groups.get(&id).filter(|_| is_in_doubt && !mutant(Mutant::CutTakenForCommitted))?;
+        let last = group.prepared.iter().rev().find(|entry| entry.seq <= through)?;
+        (last.term != term_at(last.seq)).then(|| group.prepared[0].seq)
+    }
+
+    fn note_cut(&mut self, id: GroupId, first: Option<Seq>) {
+        if let (Some(first), Some(trace)) = (first, self.traces.get_mut(&id)) {
+            note_torn_out(trace, first);
+        }
     }
 
     /// All of the group up to `commit` was committed: it is applied, as far as it is there.
@@ -447,6 +479,11 @@ impl Replay {
         }
         recovered
     }
+}
+
+/// The epoch of an entry of the group, by what a state says of it.
+fn term_of(state: &GroupState<'_>, seq: Seq) -> Term {
+    state.epochs().take_while(|(_, first)| *first <= seq).last().map_or(Term::NONE, |(term, _)| term)
 }
 
 fn note_torn_out(trace: &mut Trace, missing: Seq) {

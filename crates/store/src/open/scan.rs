@@ -139,6 +139,18 @@ impl Findings {
         judgement
     }
 
+    /// Whether earlier openings accepted all of them as missing.
+    fn were_accepted(&self, records: SeqRange) -> bool {
+        let mut from = records.first;
+        while from <= records.last {
+            match self.verdict(from, records.last) {
+                (Verdict::Accepted, last) => from = RecordSeq(last.0 + 1),
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// What `from` is, and the last up to `last` that is the same.
     fn verdict(&self, from: RecordSeq, last: RecordSeq) -> (Verdict, RecordSeq) {
         let ignored = mutant(Mutant::AcceptedHoleCalledDamage);
@@ -310,7 +322,7 @@ impl Scan<'_> {
             self.findings.damage.extend(cursor.reader.unreadable);
         }
         if self.missing_behind || self.findings.damage.iter().any(|one| matches!(one, Damage::Unreadable { .. })) {
-            replay.something_is_missing();
+            replay.something_is_missing(false);
         }
         self.findings.next_seq = self.expected;
         self.findings
@@ -326,7 +338,7 @@ impl Scan<'_> {
 
     fn give(&self, held: &Held, replay: &mut Replay) {
         if held.after_missing {
-            replay.something_is_missing();
+            replay.something_is_missing(self.findings.were_accepted(replay.missing_before(held.header.seq)));
         }
         let record = Record::again(held.header, self.store.geometry.block_size_bytes, &held.bytes);
         replay.record(&record, held.place, &held.bytes);

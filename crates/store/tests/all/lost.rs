@@ -16,3 +16,8 @@ fn what_a_pass_says_takes_no_entrys_place() {
 fn a_segment_that_another_shard_took_stays_its() {
     lost::a_segment_that_another_shard_took_stays_its(92);
 }
+
+#[test]
+fn what_was_cut_is_not_taken_for_committed() {
+    lost::what_was_cut_is_not_taken_for_committed(93);
+}

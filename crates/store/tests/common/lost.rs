@@ -78,17 +78,11 @@ pub fn what_a_pass_says_takes_no_entrys_place(seed: u64) {
             let mut last = 1 + u64::from(LEAVES);
             commit(last);
             let filler = Filler::begin(&shard).await;
-            // It begins when 4 % of the device are written, and goes on in step with what follows.
-            while shard.statistics().checkpoint_bytes < 64 << 10 {
-                filler.write(128 << 10).await;
-            }
+            filler.begin_pass().await;
             last += 1;
             prepare(&shard, [saying(last - 1, write(1, last, chunk, 1))]).await;
             commit(last);
-            assert_eq!(shard.statistics().passes, 0, "it is not complete yet");
-            while shard.statistics().passes == 0 {
-                filler.write(MIB).await;
-            }
+            filler.end_pass().await;
             for block in 2..4 {
                 last += 1;
                 prepare(&shard, [saying(last - 1, write(1, last, 0, block))]).await;
@@ -112,6 +106,54 @@ pub fn what_a_pass_says_takes_no_entrys_place(seed: u64) {
     assert!(damaged > 0);
 }
 
+/// What comes behind a record that is lost, in which an epoch began.
+#[derive(Clone, Copy, Debug)]
+enum Behind {
+    /// The next epoch.
+    Epoch,
+    /// An entry of that one.
+    Entry,
+    /// What a pass says of the group.
+    State,
+}
+
+/// Entries are prepared and cut, others take their place, and the record of these is lost: what was cut is not taken for
+/// what was committed.
+pub fn what_was_cut_is_not_taken_for_committed(seed: u64) {
+    let last = 1 + u64::from(LEAVES);
+    for behind in [Behind::Epoch, Behind::Entry, Behind::State] {
+        let rig = rig_of_4_kib(seed);
+        rig.run(async move {
+            let (shard, _) = open_whole().await;
+            let commit = |seq: u64| assert!(shard.commit(GROUP, Seq(seq)).is_done());
+            prepare(&shard, [start(1, 1)]).await;
+            prepare(&shard, (0..LEAVES).map(|chunk| write(1, 2 + u64::from(chunk), chunk, 0))).await;
+            commit(last);
+            let filler = Filler::begin(&shard).await;
+            if let Behind::State = behind {
+                filler.begin_pass().await;
+            }
+            prepare(&shard, [saying(last, write(1, last + 1, 0, 1)), write(1, last + 2, 0, 2)]).await;
+            assert!(shard.cut(GROUP, Seq(last)));
+            prepare(&shard, [start(2, last + 1), write(2, last + 2, 1, 1)]).await;
+            commit(last + 2);
+            if let Behind::State = behind {
+                filler.end_pass().await;
+            }
+            let next = match behind {
+                Behind::Epoch => start(3, last + 3),
+                Behind::Entry | Behind::State => write(2, last + 3, 0, 3),
+            };
+            prepare(&shard, [saying(last + 2, next)]).await;
+        });
+        spoil_record_of(&rig, 1, 1, last + 2);
+        let recovery = rig.open().1;
+        assert!(!recovery.damage.is_empty());
+        let found = &recovery.groups[0];
+        assert!(found.damaged && found.doubtful_from == Seq(last + 1), "{behind:?}: {found:?}");
+    }
+}
+
 /// Writes of another group that fill the log.
 struct Filler {
     shard: Rc<Shard>,
@@ -124,6 +166,20 @@ impl Filler {
     async fn begin(shard: &Rc<Shard>) -> Self {
         prepare(shard, [Entry { group: Self::GROUP, ..start(1, 1) }]).await;
         Self { shard: shard.clone(), last: Cell::new(1) }
+    }
+
+    /// The shard's first pass begins when 4 % of the device are written, and goes on in step with what follows.
+    async fn begin_pass(&self) {
+        while self.shard.statistics().checkpoint_bytes < 64 << 10 {
+            self.write(128 << 10).await;
+        }
+    }
+
+    async fn end_pass(&self) {
+        assert_eq!(self.shard.statistics().passes, 0, "it is not complete yet");
+        while self.shard.statistics().passes == 0 {
+            self.write(MIB).await;
+        }
     }
 
     async fn write(&self, bytes: u64) {
