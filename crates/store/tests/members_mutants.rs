@@ -7,8 +7,8 @@ mod common;
 use common::carry::carried_at_every_moment;
 use common::installs::{an_install_at_every_moment, install_storm};
 use common::lost::{
-    a_lost_beginning_is_missed, a_segment_that_another_shard_took_stays_its, what_a_pass_says_takes_no_entrys_place,
-    what_was_cut_is_not_taken_for_committed,
+    a_lost_beginning_is_missed, a_lost_leaf_is_missed_in_who_takes_it, a_segment_that_another_shard_took_stays_its,
+    what_a_pass_says_takes_no_entrys_place, what_was_cut_is_not_taken_for_committed,
 };
 use common::members::{a_cut_forgets_what_lies_behind, what_is_prepared_outlives_a_pass};
 use common::skips::a_skip_at_every_moment;
@@ -20,7 +20,7 @@ const MOST_SEEDS: u64 = 8;
 #[test]
 fn every_broken_rule_of_members_is_noticed() {
     type Check = fn(u64);
-    let mutants: [(Mutant, &str, Check); 14] = [
+    let mutants: [(Mutant, &str, Check); 15] = [
         (Mutant::InstallMissedByPass, "installs beside passes", |seed| {
             install_storm(seed, 4, 10);
         }),
@@ -58,6 +58,7 @@ fn every_broken_rule_of_members_is_noticed() {
             "what_was_cut_is_not_taken_for_committed",
             what_was_cut_is_not_taken_for_committed,
         ),
+        (Mutant::MergeHidesLostLeaf, "a_lost_leaf_is_missed_in_who_takes_it", a_lost_leaf_is_missed_in_who_takes_it),
         (
             Mutant::OthersSegmentGiven,
             "a_segment_that_another_shard_took_stays_its",

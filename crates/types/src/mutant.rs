@@ -350,6 +350,8 @@ pub enum Mutant {
     StateTakenForEntries,
     /// Store: what is prepared when records are lost is taken for what the group committed, whatever epoch follows them.
     CutTakenForCommitted,
+    /// Store: a leaf that took over what was in a lost one is taken for whole, for it was found itself.
+    MergeHidesLostLeaf,
     /// Store: a segment that one shard's index names and another shard uses is given away when the first lacks nothing.
     OthersSegmentGiven,
     /// Replication: an operator says whose copy counts, which goes on waiting for who can apply an entry that nobody can.

@@ -256,7 +256,7 @@ async fn read_shard(device: &Device, store: &Arc<Store>, index: ShardIndex) -> (
     let segments = store.found_segments(index);
     let (mut replay, findings) = read_log(device, store, index, &segments, root, false).await;
     if matches!(replay.pass_verdict(), PassVerdict::Lacks { .. }) {
-        // Once more, with a list of what was found of the pass: all else is in doubt.
+        // Once more, with a list of what was found of the pass: all else is in doubt, and so is who took something of it.
         (replay, _) = read_log(device, store, index, &segments, root, true).await;
     }
     (replay, findings)
@@ -312,6 +312,9 @@ fn conclude(store: &Store, shard: ShardIndex, replay: &mut Replay, findings: &Fi
         damage.push(Damage::Pass { shard, leaves, others });
         replay.doubt_unlisted_leaves();
         recovery.group_states_lost = true;
+    } else {
+        // The second time, all of it could be read.
+        replay.state.lost.all_but = None;
     }
     replay.cut_at_holes();
     let header_lost = lost_header_may_matter(store, replay, root);

@@ -62,8 +62,6 @@ pub(crate) struct Replay {
     waited_for_is_missing: bool,
     found: PassEnd,
     end: Option<PassEnd>,
-    /// Leaves of the last pass, if they are to be listed.
-    sure: Option<hashbrown::HashSet<crate::format::LeafKey, foldhash::fast::FixedState>>,
 }
 
 /// What of the last pass was not found.
@@ -73,7 +71,9 @@ pub(crate) enum PassVerdict {
 }
 
 impl Replay {
-    pub(crate) fn new(state: State, shard: ShardIndex, root: ShardRoot, list_leaves: bool) -> Self {
+    /// `list_leaves`: the last pass is not whole, and only those of its leaves that are found are sure.
+    pub(crate) fn new(mut state: State, shard: ShardIndex, root: ShardRoot, list_leaves: bool) -> Self {
+        state.lost.all_but = list_leaves.then(Default::default);
         Self {
             state,
             damage: Vec::new(),
@@ -89,7 +89,6 @@ impl Replay {
             waited_for_is_missing: false,
             found: PassEnd::default(),
             end: None,
-            sure: list_leaves.then(Default::default),
         }
     }
 
@@ -113,6 +112,9 @@ impl Replay {
     pub(crate) fn record(&mut self, record: &Record<'_>, place: Place, bytes: &[u8]) {
         let seq = record.header.seq;
         self.last_record = seq;
+        // Who takes over what was in a leaf of the pass that was not found is as lost as that one.
+        let is_in_doubt = self.state.lost.all_but.is_some() && seq >= self.root.pass_first.seq;
+        self.state.lost.any |= is_in_doubt && !mutant(Mutant::MergeHidesLostLeaf);
         let blocks_offset_bytes = record.header.blocks_offset_bytes(self.state.log.block_size_bytes) as u32;
         self.state.records.push(seq, Some(place));
         if record.header.kind == RecordKind::Checkpoint && record.check_padding(bytes).is_err() {
@@ -200,7 +202,7 @@ impl Replay {
             }
         }
         if entry.head.pass() >= self.root.pass
-            && let Some(sure) = &mut self.sure
+            && let Some(sure) = &mut self.state.lost.all_but
         {
             sure.insert(key);
         }
@@ -447,7 +449,7 @@ impl Replay {
 
     /// Leaves nobody knows which are lost: only the listed ones are sure.
     pub(crate) fn doubt_unlisted_leaves(&mut self) {
-        self.state.lost.all_but = Some(self.sure.take().unwrap_or_default());
+        self.state.lost.all_but.get_or_insert_default();
     }
 
     /// What is told of each group. `records_damaged`: records that were durable are missing; `states_lost`: parts of

@@ -43,7 +43,7 @@ impl Lost {
 
     /// What was in a leaf is another's.
     pub(super) fn hand_on(&mut self, from: LeafKey, into: LeafKey) {
-        // While the log is read nobody has said yet that anything is lost.
+        // While the log is read `any` may be said only later.
         if self.leaves.contains(&from) || self.has(from) {
             // What was in it is not known: from now on of the leaf that should have taken it.
             self.leaves.insert(into);

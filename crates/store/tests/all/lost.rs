@@ -21,3 +21,8 @@ fn a_segment_that_another_shard_took_stays_its() {
 fn what_was_cut_is_not_taken_for_committed() {
     lost::what_was_cut_is_not_taken_for_committed(93);
 }
+
+#[test]
+fn a_lost_leaf_is_missed_in_who_takes_it() {
+    lost::a_lost_leaf_is_missed_in_who_takes_it(94);
+}

@@ -1,13 +1,13 @@
 //! Records that are lost: what they held of a group is missed, whatever else is known of it.
 
 use super::members::*;
-use super::moments::{Writer, versions_in};
+use super::moments::{SegmentSeen, Writer, versions_in};
 use super::shards::both_shards;
 use super::skips::saying;
 use super::*;
 use runtime::sim::DiskOptions;
 use std::cell::Cell;
-use store::{Entry, EntryKind, Shard};
+use store::{Entry, EntryKind, ReadError, Shard};
 
 /// The power goes, and the record that holds this version of a block is lost.
 ///
@@ -151,6 +151,49 @@ pub fn what_was_cut_is_not_taken_for_committed(seed: u64) {
         assert!(!recovery.damage.is_empty());
         let found = &recovery.groups[0];
         assert!(found.damaged && found.doubtful_from == Seq(last + 1), "{behind:?}: {found:?}");
+    }
+}
+
+/// A layer goes to its child behind a pass, and the record of the pass with the layer's leaf is lost; the child's is found.
+/// What it took is not known then: it does not look as if nothing had been written.
+pub fn a_lost_leaf_is_missed_in_who_takes_it(seed: u64) {
+    const CHILD: LayerId = LayerId(8);
+    for is_merged in [false, true] {
+        let rig = rig_of_4_kib(seed);
+        rig.run(async move {
+            let (shard, _) = open_whole().await;
+            let last = 2 + u64::from(LEAVES);
+            prepare(&shard, [start(1, 1)]).await;
+            prepare(&shard, (0..LEAVES).map(|chunk| write(1, 2 + u64::from(chunk), chunk, 0))).await;
+            // Its leaf comes behind all of those.
+            prepare(&shard, [Entry { layer: CHILD, ..write(1, last, 0, 1) }]).await;
+            assert!(shard.commit(GROUP, Seq(last)).is_done());
+            shard.pass_now().await.expect("it has room");
+            let next = match is_merged {
+                true => EntryKind::Merge { into: CHILD, chunks: vec![ChunkId(0)], hides_below: false },
+                false => EntryKind::Noop,
+            };
+            prepare(&shard, [entry(1, last + 1, ChunkId(0), next)]).await;
+            assert!(shard.commit(GROUP, Seq(last + 1)).is_done());
+            prepare(&shard, [saying(last + 1, write(1, last + 2, 1, 1))]).await;
+        });
+        let is_of_pass = |seen: &SegmentSeen| seen.generation > 0 && !seen.is_hot && !seen.is_cold;
+        let segment = rig.segments().iter().position(is_of_pass).expect("a pass was written");
+        rig.node.crash();
+        // Behind the segment's header and the begin of the pass.
+        rig.disk.flip_bit(MIB + segment as u64 * 4 * MIB + 2 * 4096 + 90, 1);
+        rig.node.start();
+        let (shard, recovery) = rig.open();
+        assert!(!recovery.damage.is_empty());
+        rig.run(async move {
+            let range = BlockRange::new(0, 2);
+            let buf = IoBuf::new(range.bytes());
+            let (read, _) = shard.read(&[CHILD], ChunkId(0), range, buf, &mut Vec::new()).await;
+            match is_merged {
+                true => assert_eq!(read, Err(ReadError::IndexLost { layer: CHILD, chunk: ChunkId(0) })),
+                false => assert_eq!(read, Ok(()), "its leaf was found"),
+            }
+        });
     }
 }
 
