@@ -354,6 +354,10 @@ pub enum Mutant {
     MergeHidesLostLeaf,
     /// Store: a segment that one shard's index names and another shard uses is given away when the first lacks nothing.
     OthersSegmentGiven,
+    /// Store: a segment whose header is lost is judged by what the last pass says of it, though it may be in use anew.
+    HeaderOfNextUseIgnored,
+    /// Store: where more is damaged than two records are long, the log ends for whoever opens.
+    LogEndsInDamage,
     /// Replication: an operator says whose copy counts, which goes on waiting for who can apply an entry that nobody can.
     PoisonOutlivesForce,
     /// Replication: an operator says whose copy counts, and the others go on believing theirs.

@@ -20,11 +20,9 @@ pub const RECORD_MAGIC: [u8; 4] = *b"CRec";
 pub const RECORD_HEADER_BYTES: usize = 80;
 /// Largest record in all. The scan at opening relies on it: a constant of the format.
 pub const MAX_RECORD_BYTES: usize = 1 << 20;
-/// Appends in flight per shard: behind the last valid record there may be this many others, in any state. A constant
-/// of the format, as the scan at opening relies on it.
+/// Appends in flight per shard: behind the last durable record there may be this many others, in any state. A constant
+/// of the format.
 pub const MAX_APPENDS_IN_FLIGHT: usize = 2;
-/// The scan looks this far behind the last valid record before it calls that one the last.
-pub const IN_FLIGHT_WINDOW_BYTES: usize = MAX_APPENDS_IN_FLIGHT * MAX_RECORD_BYTES;
 const HASH_AT: usize = 64;
 const _: () = assert!(HASH_AT + HASH_BYTES == RECORD_HEADER_BYTES);
 

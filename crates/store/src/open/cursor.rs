@@ -1,7 +1,7 @@
 //! The records of one stream of a shard's log, in order: see [`super::scan`].
 
 use crate::error::Damage;
-use crate::format::record::{IN_FLIGHT_WINDOW_BYTES, RECORD_MAGIC};
+use crate::format::record::{MAX_APPENDS_IN_FLIGHT, RECORD_MAGIC};
 use crate::format::{
     MAX_RECORD_BYTES, Record, RecordHeader, RecordKind, RecordPlace, RecordPointer, RecordSeq, SegmentIndex, Stream,
 };
@@ -10,7 +10,7 @@ use crate::store::{FoundSegment, Store};
 use runtime::{Device, IoBuf, sleep};
 use std::sync::Arc;
 use std::time::Duration;
-use types::{Incarnation, ShardIndex};
+use types::{Incarnation, Mutant, ShardIndex, mutant};
 
 /// What cannot be read is asked for so often, with a pause: what stays away is damage, and a device may only have had
 /// something else to do.
@@ -21,6 +21,8 @@ const PATIENT_ABOUT: usize = 16;
 /// Read at once while records are short, and while they are long and mostly blocks, which need not be read.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 const READ_AHEAD_OF_LONG_BYTES: usize = 64 << 10;
+/// Most that a power loss may tear.
+const UNDER_WAY_BYTES: u32 = (MAX_APPENDS_IN_FLIGHT * MAX_RECORD_BYTES) as u32;
 
 /// The device's bytes around the place that is looked at.
 struct Window {
@@ -155,10 +157,13 @@ impl<'a> Cursor<'a> {
         {
             let limit = self.segments.get(self.at + 1).map_or(RecordSeq(u64::MAX), |next| next.first_record);
             let is_last = self.at + 1 == self.segments.len();
-            let behind_window = self.behind_last.saturating_add(IN_FLIGHT_WINDOW_BYTES as u32);
+            // The newest segment is looked through to its end, too: more may be damaged than can be under way. Nothing that
+            // lies there counts by accident: what an earlier use left has another generation, and what an earlier life
+            // left an older incarnation than the records before it.
+            let ends_early = || is_last && self.offset_bytes > self.behind_last + UNDER_WAY_BYTES;
             if self.offset_bytes >= geometry.segment_size_bytes
                 || self.expected >= limit
-                || is_last && self.offset_bytes > behind_window
+                || mutant(Mutant::LogEndsInDamage) && ends_early()
             {
                 self.scanned_bytes += u64::from(self.behind_last);
                 self.at += 1;
@@ -194,6 +199,15 @@ impl<'a> Cursor<'a> {
             let bytes = self.reader.bytes(segment.segment, offset_bytes, block as usize).await?;
             RecordHeader::peek(bytes, block, room).ok()?
         };
+        // Most of what earlier uses of the segment left is another shard's or behind: its header says so, and no more of
+        // it is read.
+        let counts = peeked.shard == shard
+            && peeked.seq >= self.expected
+            && peeked.seq < limit
+            && peeked.incarnation >= self.incarnation;
+        if !counts {
+            return None;
+        }
         let needed = match peeked.kind {
             // Leaves lie where blocks do.
             RecordKind::Checkpoint => peeked.length_bytes as usize,
@@ -203,13 +217,6 @@ impl<'a> Cursor<'a> {
         let bytes = self.reader.bytes(segment.segment, offset_bytes, needed).await?;
         let place = RecordPlace { segment: segment.segment, generation: segment.generation, offset_bytes };
         let header = Record::decode(&store.key, &place, block, room, bytes).ok()?.header;
-        let counts = header.shard == shard
-            && header.seq >= self.expected
-            && header.seq < limit
-            && header.incarnation >= self.incarnation;
-        if !counts {
-            return None;
-        }
         let pointer =
             RecordPointer { seq: header.seq, generation: segment.generation, segment: segment.segment, offset_bytes };
         let blocks = geometry.unit_at(segment.segment, offset_bytes + header.blocks_offset_bytes(block) as u32);

@@ -7,8 +7,8 @@ mod scan;
 use crate::error::{AppendError, Damage, OpenError};
 use crate::format::opening::MAX_GAPS;
 use crate::format::{
-    EntryHead, EntryKind, FormatError, LayerRecord, LeafKey, Opening, RecordKind, RecordSeq, SegmentUse, SeqRange,
-    ShardRoot, StoredBlock, Stream,
+    EntryHead, EntryKind, FormatError, LayerRecord, LeafKey, Opening, RecordKind, RecordSeq, SegmentIndex, SegmentUse,
+    SeqRange, ShardRoot, StoredBlock, Stream,
 };
 use crate::index::Index;
 use crate::shard::{
@@ -317,14 +317,14 @@ fn conclude(store: &Store, shard: ShardIndex, replay: &mut Replay, findings: &Fi
         replay.state.lost.all_but = None;
     }
     replay.cut_at_holes();
-    let header_lost = lost_header_may_matter(store, replay, root);
+    replay.state.count_live();
+    let header_lost = lost_header_may_matter(store, replay, findings, root);
     if header_lost {
         replay.something_is_missing(false);
     }
     let records_damaged = !damage.is_empty() || header_lost;
     recovery.groups = replay.groups(records_damaged, recovery.group_states_lost);
     damage.append(&mut replay.damage);
-    replay.state.count_live();
     let headless = replay.state.segments.without_header();
     if !headless.is_empty() {
         let State { index, lost, .. } = &mut replay.state;
@@ -367,11 +367,17 @@ fn conclude(store: &Store, shard: ShardIndex, replay: &mut Replay, findings: &Fi
 }
 
 /// Whether a segment whose header is lost may hold records of this shard that replay would need: unless the last pass
-/// says that it was sealed before replay begins.
-fn lost_header_may_matter(store: &Store, replay: &Replay, root: ShardRoot) -> bool {
+/// says that it was sealed before replay begins, and it has not been in use anew since. What the index names is not
+/// free, and records of a next use are not among those that were read. But where records are missing, the index may
+/// name what one of them had overwritten.
+fn lost_header_may_matter(store: &Store, replay: &Replay, findings: &Findings, root: ShardRoot) -> bool {
+    let index_is_sure = findings.damage.is_empty() && findings.judge().damaged.is_empty();
+    let is_named = |lost: SegmentIndex| replay.state.segments.get(lost).live_units > 0;
     store.lost_headers.iter().any(|lost| {
         let known = replay.table.iter().find(|named| named.segment == *lost);
-        !known.is_some_and(|named| named.sealed && named.last_record < root.replay_start.seq)
+        let was_sealed = known.is_some_and(|named| named.sealed && named.last_record < root.replay_start.seq);
+        let is_same_use = index_is_sure && is_named(*lost) || mutant(Mutant::HeaderOfNextUseIgnored);
+        !(was_sealed && is_same_use)
     })
 }
 
@@ -388,7 +394,7 @@ fn start(
     // next openings find and go on in too. Else each start of a damaged shard, which frees nothing, would take a
     // segment.
     let root = store.root(index);
-    let all_headers = !lost_header_may_matter(store, &replay, root);
+    let all_headers = !lost_header_may_matter(store, &replay, findings, root);
     let is_whole = |tail: &&Tail| match damaged {
         false => tail.is_whole(&replay.table),
         true => tail.stream == Stream::Hot && all_headers && findings.is_behind_all_damage(tail, &root),

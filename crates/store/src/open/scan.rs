@@ -10,11 +10,10 @@
 //! The streams (hot, cold, checkpoint) have segments of their own and one sequence. Each is read by a [`Cursor`]; the
 //! records of all are taken in the order of their sequences.
 //!
-//! Where the record that is due is not found, a cursor goes on by device blocks: to the end of the segment if the
-//! stream has a later one, else one in-flight window behind the last valid record. A record counts if its keyed hash is
-//! right for this place, its sequence is still to come and belongs into this segment (below the first of the stream's
-//! next), and its incarnation is not older than one already seen. What is missing is only noted here;
-//! [`Findings::judge`] says, when all is read, what of it is damage and what a hole.
+//! Where the record that is due is not found, a cursor goes on by device blocks, to the end of the segment. A record
+//! counts if its keyed hash is right for this place, its sequence is still to come and belongs into this segment (below
+//! the first of the stream's next), and its incarnation is not older than one already seen. What is missing is only
+//! noted here; [`Findings::judge`] says, when all is read, what of it is damage and what a hole.
 //!
 //! The hash covers header and entries, not the blocks: a power loss may have torn those off. So a record is *held*
 //! until a later one says that it was durable; what is held at the end is read whole and its blocks are judged. One

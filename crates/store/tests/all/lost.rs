@@ -26,3 +26,18 @@ fn what_was_cut_is_not_taken_for_committed() {
 fn a_lost_leaf_is_missed_in_who_takes_it() {
     lost::a_lost_leaf_is_missed_in_who_takes_it(94);
 }
+
+#[test]
+fn a_lost_header_is_not_judged_by_an_earlier_use() {
+    lost::a_lost_header_is_not_judged_by_an_earlier_use(92);
+}
+
+#[test]
+fn much_damage_does_not_end_the_log() {
+    lost::much_damage_does_not_end_the_log(93);
+}
+
+#[test]
+fn what_an_earlier_life_left_behind_the_end_stays_void() {
+    lost::what_an_earlier_life_left_behind_the_end_stays_void(94);
+}

@@ -7,7 +7,7 @@ use super::skips::saying;
 use super::*;
 use runtime::sim::DiskOptions;
 use std::cell::Cell;
-use store::{Entry, EntryKind, ReadError, Shard};
+use store::{Damage, Entry, EntryKind, GroupRecovery, ReadError, Shard};
 
 /// The power goes, and the record that holds this version of a block is lost.
 ///
@@ -302,4 +302,169 @@ async fn fill(shard: &Shard, first: u64, bytes: u64) -> u64 {
         assert!(shard.commit(GROUP, Seq(seq)).is_done());
     }
     last
+}
+
+/// A chunk that stays as it is, and chunks that are overwritten until all segments were in use.
+const KEPT: ChunkId = ChunkId(50);
+const OVERWRITTEN: u32 = 3;
+
+/// Header and first records of a segment are lost, which a pass found full and then freed, and which was in use again: what
+/// the pass says of it is about another use. What the power left at many moments is opened and written to until the log is
+/// in the next segment, for that is to be one that the last pass has freed.
+pub fn a_lost_header_is_not_judged_by_an_earlier_use(seed: u64) {
+    let rig = rig_of_4_kib(seed);
+    let writer = Rc::new(rig.run(async {
+        let (shard, recovery) = open_whole().await;
+        let writer = Writer::begin(&shard, &recovery, GROUP).await;
+        writer.write_chunk(LAYER, KEPT, 1).await;
+        writer
+    }));
+    let overwrite = |version: u64| {
+        let writer = writer.clone();
+        rig.run(async move { writer.write_chunk(LAYER, ChunkId(version as u32 % OVERWRITTEN), version).await });
+    };
+    let mut version = 1;
+    let newest = |rig: &Rig| {
+        let segments = rig.segments();
+        let hot = segments.iter().enumerate().filter(|(_, one)| one.is_hot);
+        hot.max_by_key(|(_, one)| one.generation).map(|(segment, _)| segment).expect("a hot segment")
+    };
+    while rig.segments().iter().any(|one| one.generation == 0) || newest(&rig) > 8 {
+        version += 1;
+        overwrite(version);
+    }
+    let kept = segment_of(&rig, KEPT);
+    let mut judged = 0;
+    for _ in 0..16 {
+        version += 1;
+        overwrite(version);
+        let other = rig.after_power_loss(version);
+        lose_beginning(&other, kept);
+        assert!(!look(&other).damaged, "replay needs nothing of it");
+
+        let other = rig.after_power_loss(version);
+        let before = newest(&other);
+        let (shard, recovery) = other.open();
+        let writing = other.run(async move { Writer::begin(&shard, &recovery, GROUP).await });
+        let writing = Rc::new(writing);
+        for part in 0..48 {
+            let writing = writing.clone();
+            let range = BlockRange::new(32 * (part % 8), 32);
+            other.run(async move {
+                writing.write(LAYER, ChunkId(9), range, 1).await;
+                writing.settle().await;
+            });
+            if newest(&other) != before {
+                break;
+            }
+        }
+        let writes_pass = writing.shard.statistics().checkpoint_bytes > 0;
+        let last = writing.shard.prepared_through(GROUP);
+        // The record of an idle store: from then on everything is known to have been durable.
+        other.world.run_for(Duration::from_secs(3));
+        if writes_pass || newest(&other) == before {
+            continue;
+        }
+        judged += 1;
+        lose_beginning(&other, newest(&other));
+        let found = look(&other);
+        assert!(found.damaged, "{} of {last} are there, and nobody says so: {found:?}", found.prepared_through);
+    }
+    assert!(judged > 4, "the log came to the next segment {judged} times");
+}
+
+/// What opening a damaged store would say of its only group. (It would not go on: nothing is freed there.)
+fn look(rig: &Rig) -> GroupRecovery {
+    let known = rig.run(async { store::known(&device().await).await.expect("a store's device") });
+    assert!(known.is_damaged);
+    let [group] = &known.groups[..] else { panic!("there is one group") };
+    group.clone()
+}
+
+/// The segment that a chunk's first block is in.
+fn segment_of(rig: &Rig, chunk: ChunkId) -> usize {
+    let [segment] = rig.segments_with(&bytes_of(chunk, BlockRange::new(0, 1), 1))[..] else { panic!("it is in one") };
+    segment
+}
+
+/// The power goes, and a segment's header is lost with the records behind it.
+fn lose_beginning(rig: &Rig, segment: usize) {
+    rig.node.crash();
+    let start_bytes = MIB + segment as u64 * 4 * MIB;
+    (start_bytes..start_bytes + MIB).step_by(64).for_each(|offset| rig.disk.flip_bit(offset, 3));
+    rig.node.start();
+}
+
+/// A group with three chunks in the first segment of a device, 128 KiB in each record.
+fn with_three_chunks(seed: u64) -> (Rig, u64) {
+    let rig = rig_of_4_kib(seed);
+    rig.run(async {
+        let (shard, recovery) = open_whole().await;
+        let writer = Writer::begin(&shard, &recovery, GROUP).await;
+        for part in 0..24 {
+            writer.write(LAYER, ChunkId(part / 8), BlockRange::new(32 * (part % 8), 32), 1).await;
+            writer.settle().await;
+        }
+    });
+    let start_bytes = MIB + segment_of(&rig, ChunkId(0)) as u64 * 4 * MIB;
+    (rig, start_bytes)
+}
+
+/// More is damaged in the segment that the log is in than the records are long that a power loss may tear: what lies behind
+/// it was acknowledged all the same.
+pub fn much_damage_does_not_end_the_log(seed: u64) {
+    let (rig, start_bytes) = with_three_chunks(seed);
+    // The record of an idle store: from then on everything is known to have been durable.
+    rig.world.run_for(Duration::from_secs(3));
+    rig.node.crash();
+    (start_bytes + MIB / 4..start_bytes + MIB * 11 / 4).step_by(4096).for_each(|offset| rig.disk.flip_bit(offset, 0));
+    for _ in 0..2 {
+        rig.node.restart();
+        rig.run(async {
+            let (shard, recovery) = open().await;
+            assert!(matches!(recovery.damage[..], [Damage::Records { .. }]), "{:?}", recovery.damage);
+            let found = &recovery.groups[0];
+            assert!(found.damaged && found.doubtful_from <= Seq(5), "{found:?}");
+            let writer = Writer::begin(&shard, &recovery, GroupId(2)).await;
+            writer.write_chunk(LAYER, ChunkId(9), 2).await;
+        });
+        rig.node.crash();
+    }
+}
+
+/// Records of an earlier life lie behind the end of the log, as far as that segment goes: the store did not find them when
+/// it was opened, and went on. They stay void when they are found later.
+pub fn what_an_earlier_life_left_behind_the_end_stays_void(seed: u64) {
+    let (rig, start_bytes) = with_three_chunks(seed);
+    rig.node.crash();
+    let mut left = vec![0; 4 * MIB as usize];
+    rig.disk.peek(start_bytes, &mut left);
+    let end = MIB as usize / 4;
+    rig.disk.poke(start_bytes + end as u64, &vec![0; left.len() - end]);
+    rig.node.restart();
+    let last = rig.run(async {
+        let (shard, recovery) = open_whole().await;
+        let writer = Writer::begin(&shard, &recovery, GROUP).await;
+        let last = writer.write(LAYER, ChunkId(9), BlockRange::new(0, 1), 2).await;
+        writer.settle().await;
+        last
+    });
+    rig.node.crash();
+    for from in [MIB as usize / 2, MIB as usize * 11 / 4] {
+        let other = rig.after_power_loss(seed);
+        other.disk.poke(start_bytes + from as u64, &left[from..]);
+        for _ in 0..2 {
+            let (shard, recovery) = other.run(open_whole());
+            let found = &recovery.groups[0];
+            assert_eq!(found.epoch_history.iter().map(|(term, _)| term.epoch.0).collect::<Vec<_>>(), [1, 2]);
+            assert_eq!(found.prepared_through, last);
+            let known = other.run(async move {
+                assert!(shard.commit(GROUP, last).is_done());
+                let last_block = BlockRange::new(BLOCKS_PER_CHUNK - 1, 1);
+                (versions(&shard, 9, 1).await, versions_in(&shard, &[LAYER], ChunkId(2), last_block).await)
+            });
+            assert_eq!(known, (vec![2], vec![0]));
+            lose_power(&other);
+        }
+    }
 }
