@@ -41,3 +41,8 @@ fn much_damage_does_not_end_the_log() {
 fn what_an_earlier_life_left_behind_the_end_stays_void() {
     lost::what_an_earlier_life_left_behind_the_end_stays_void(94);
 }
+
+#[test]
+fn a_torn_record_cuts_nothing() {
+    lost::a_torn_record_cuts_nothing(95);
+}

@@ -3,17 +3,17 @@
 use super::members::*;
 use super::moments::{SegmentSeen, Writer, versions_in};
 use super::shards::both_shards;
-use super::skips::saying;
+use super::skips::{saying, skip};
 use super::*;
 use runtime::sim::DiskOptions;
 use std::cell::Cell;
 use store::{Damage, Entry, EntryKind, GroupRecovery, ReadError, Shard};
 
-/// The power goes, and the record that holds this version of a block is lost.
+/// Where on the device this version of a block is.
 ///
 /// # Panics
 /// If it is not in exactly one place. The disk has blocks of 4 KiB.
-pub fn spoil_record_of(rig: &Rig, chunk: u32, block: u32, version: u64) {
+fn place_of(rig: &Rig, chunk: u32, block: u32, version: u64) -> u64 {
     let block = bytes_of(ChunkId(chunk), BlockRange::new(block, 1), version);
     let [segment] = rig.segments_with(&block)[..] else { panic!("it is in one place") };
     let start_bytes = MIB + segment as u64 * 4 * MIB;
@@ -22,9 +22,15 @@ pub fn spoil_record_of(rig: &Rig, chunk: u32, block: u32, version: u64) {
         rig.disk.peek(*at, &mut seen);
         seen[..] == block[..]
     });
+    at.expect("it is there")
+}
+
+/// The power goes, and the record that holds this version of a block is lost: as [`place_of`].
+pub fn spoil_record_of(rig: &Rig, chunk: u32, block: u32, version: u64) {
+    let at = place_of(rig, chunk, block, version);
     rig.node.crash();
     // Its record begins in the block before.
-    rig.disk.flip_bit(at.expect("it is there") - 4096 + 90, 1);
+    rig.disk.flip_bit(at - 4096 + 90, 1);
     rig.node.start();
 }
 
@@ -115,13 +121,15 @@ enum Behind {
     Entry,
     /// What a pass says of the group.
     State,
+    /// What another member says of it, and where the order goes on.
+    Skip,
 }
 
 /// Entries are prepared and cut, others take their place, and the record of these is lost: what was cut is not taken for
 /// what was committed.
 pub fn what_was_cut_is_not_taken_for_committed(seed: u64) {
     let last = 1 + u64::from(LEAVES);
-    for behind in [Behind::Epoch, Behind::Entry, Behind::State] {
+    for behind in [Behind::Epoch, Behind::Entry, Behind::State, Behind::Skip] {
         let rig = rig_of_4_kib(seed);
         rig.run(async move {
             let (shard, _) = open_whole().await;
@@ -143,8 +151,12 @@ pub fn what_was_cut_is_not_taken_for_committed(seed: u64) {
             let next = match behind {
                 Behind::Epoch => start(3, last + 3),
                 Behind::Entry | Behind::State => write(2, last + 3, 0, 3),
+                Behind::Skip => skip(last + 20, &[(1, 1), (2, last + 1)], "of epoch 2"),
             };
             prepare(&shard, [saying(last + 2, next)]).await;
+            if let Behind::Skip = behind {
+                prepare(&shard, [write(2, last + 21, 0, 3)]).await;
+            }
         });
         spoil_record_of(&rig, 1, 1, last + 2);
         let recovery = rig.open().1;
@@ -152,6 +164,36 @@ pub fn what_was_cut_is_not_taken_for_committed(seed: u64) {
         let found = &recovery.groups[0];
         assert!(found.damaged && found.doubtful_from == Seq(last + 1), "{behind:?}: {found:?}");
     }
+}
+
+/// The last record is torn when the power goes, and accepted as missing: it cut nothing. Records of another group that are
+/// lost later do not bring what is prepared into doubt.
+pub fn a_torn_record_cuts_nothing(seed: u64) {
+    let rig = rig_of_4_kib(seed);
+    let of_other = |entry| Entry { group: GroupId(2), ..entry };
+    rig.run(async move {
+        let (shard, _) = open_whole().await;
+        prepare(&shard, [start(1, 1), write(1, 2, 0, 0), of_other(start(1, 1))]).await;
+        assert!(shard.commit(GROUP, Seq(2)).is_done());
+        prepare(&shard, [saying(2, write(1, 3, 0, 1))]).await;
+        prepare(&shard, [of_other(write(1, 2, 5, 0))]).await;
+    });
+    let torn = place_of(&rig, 5, 0, 2);
+    rig.node.crash();
+    rig.disk.flip_bit(torn, 1);
+    rig.node.start();
+    rig.run(async move {
+        let (shard, recovery) = open_whole().await;
+        assert_eq!(recovery.gaps.len(), 1);
+        prepare(&shard, [start(2, 4)]).await;
+        prepare(&shard, [of_other(start(2, 2)), of_other(write(2, 3, 6, 0))]).await;
+        prepare(&shard, [write(2, 5, 0, 2)]).await;
+    });
+    spoil_record_of(&rig, 6, 0, 3);
+    let recovery = rig.open().1;
+    let [found, other] = &recovery.groups[..] else { panic!("there are two") };
+    assert!(!found.damaged && found.prepared_through == Seq(5), "{found:?}");
+    assert!(other.damaged, "{other:?}");
 }
 
 /// A layer goes to its child behind a pass, and the record of the pass with the layer's leaf is lost; the child's is found.
