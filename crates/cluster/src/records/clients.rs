@@ -79,9 +79,13 @@ mod tests {
             has_more: false,
             opened: vec![VolumeId(3)],
             keys: vec![KeyId(4)],
+            unheard: vec![NodeId(5)],
+            unreached: vec![VolumeId(6)],
         };
-        let text =
-            r#"{"schema":1,"node":2,"any_host":true,"hosts":["nqn.2026-01.io.example:a"],"opened":[3],"keys":[4]}"#;
+        let text = concat!(
+            r#"{"schema":1,"node":2,"any_host":true,"hosts":["nqn.2026-01.io.example:a"],"opened":[3],"keys":[4],"#,
+            r#""unheard":[5],"unreached":[6]}"#
+        );
         assert_eq!(String::from_utf8(encode(&record)).expect("JSON"), text);
         assert_eq!(decode::<ClientsRecord>("clients/00000002", text.as_bytes()), Ok(record.clone()));
         assert_eq!(record.path(), "clients/00000002");

@@ -42,6 +42,8 @@ const TURN: Duration = Duration::from_millis(500);
 const SILENT_AGAIN: Duration = Duration::from_secs(60);
 /// That a node which has a session is not heard is told after so long: most that are silent are gone by then, or have come back.
 const UNHEARD: Duration = Duration::from_secs(4);
+/// A core is waited for so long, to say which volumes stand still.
+const STOPPED_WAIT: Duration = Duration::from_secs(1);
 /// The home has had a host of the volume for so long.
 const HOME_USED: Duration = Duration::from_secs(5);
 /// The home is up, and nobody uses the volume anywhere, for so long.
@@ -178,12 +180,13 @@ impl Assembly {
         self.0.heads.alive().into_iter().filter(|node| *node != self.0.id && is_unheard(node)).collect()
     }
 
-    /// Volumes that are served here, and of which a group serves nobody.
+    /// Volumes that are served here, and of which a group serves nobody; none, if a core does not say so in time.
     async fn stopped(&self) -> Vec<VolumeId> {
         let of_core = |head: Rc<Head>| -> Pin<Box<dyn Future<Output = Vec<VolumeId>>>> {
             Box::pin(async move { head.patience.stopped().into_iter().map(|(volume, _)| volume).collect() })
         };
-        let stopped: BTreeSet<_> = self.on_each_core(of_core).await.into_iter().flatten().collect();
+        let told = runtime::timeout(STOPPED_WAIT, self.on_each_core(of_core)).await.unwrap_or_default();
+        let stopped: BTreeSet<_> = told.into_iter().flatten().collect();
         stopped.into_iter().filter(|id| self.0.heads.reign(*id).is_some()).collect()
     }
 
@@ -300,23 +303,20 @@ impl Assembly {
             let could_reach = |head: &ClientsRecord| is_heard(&head.node) && head.unheard.iter().all(is_heard);
             volume.state == Life::Online && its_head.is_some_and(could_reach)
         };
-        let mut unreached: Vec<&VolumeRecord> = volumes.iter().map(Rc::as_ref).filter(is_unreached).collect();
-        let mut since = wishes.unreached.borrow_mut();
-        since.retain(|id, _| unreached.iter().any(|volume| volume.id == *id));
+        let unreached: Vec<&VolumeRecord> = volumes.iter().map(Rc::as_ref).filter(is_unreached).collect();
+        let mut known = wishes.unreached.borrow_mut();
+        known.retain(|id, _| unreached.iter().any(|volume| volume.id == *id));
+        let reaches_all = me.unheard.is_empty() && !me.node.is_client() && !mutant(Mutant::UnreachedStays);
         let wait = TURN * heads.place_of(me.node);
-        let is_turn = |volume: &VolumeRecord| now().since(*since.entry(volume.id).or_insert_with(now)) >= wait;
-        if !me.unheard.is_empty() || me.node.is_client() || mutant(Mutant::UnreachedStays) {
-            return Vec::new();
-        }
-        let is_turn: Vec<bool> = unreached.iter().map(|volume| *volume).map(is_turn).collect();
-        let mut turns = is_turn.into_iter();
-        unreached.retain(|volume| {
-            turns.next() == Some(true)
+        let mut is_to_take = |volume: &&VolumeRecord| {
+            let since = *known.entry(volume.id).or_insert_with(now);
+            reaches_all
+                && now().since(since) >= wait
                 && me.can_serve(volume)
                 && self.relocation(volume.id).is_none()
                 && Wishes::is_due(&wishes.taken, volume.id, SILENT_AGAIN)
-        });
-        unreached
+        };
+        unreached.into_iter().filter(|volume| is_to_take(volume)).collect()
     }
 
     /// Whether its head answers no beats, and it is this node's turn to take it.
