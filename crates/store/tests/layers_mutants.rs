@@ -4,7 +4,8 @@
 mod common;
 
 use common::layers::{
-    a_merge_behind_the_walk_of_a_pass_is_in_it, an_ended_leaf_in_an_older_pass_stays_away, layers_survive,
+    a_late_leaf_of_a_layer_that_is_gone_has_its_family, a_merge_behind_the_walk_of_a_pass_is_in_it,
+    an_ended_leaf_in_an_older_pass_stays_away, layers_survive,
 };
 use types::Mutant;
 
@@ -19,8 +20,10 @@ fn every_broken_rule_of_layers_is_noticed() {
         Mutant::MergedLeafNotInPass,
         Mutant::StaleLeafLoaded,
         Mutant::LayerStateLost,
+        Mutant::LateLeafHasNoFamily,
     ];
     let check = |seed| {
+        a_late_leaf_of_a_layer_that_is_gone_has_its_family();
         an_ended_leaf_in_an_older_pass_stays_away();
         a_merge_behind_the_walk_of_a_pass_is_in_it();
         layers_survive(seed, 10, 400);

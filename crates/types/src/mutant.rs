@@ -420,6 +420,8 @@ pub enum Mutant {
     UnreadableOverwritten,
     /// Catch-up: whose chunks of a layer are that is gone is not known any more while a member has some.
     GoneLayerForgotten,
+    /// Store: a layer that is gone and holds nothing is forgotten at once, though a group that is behind may still bring a chunk of it.
+    LateLeafHasNoFamily,
     /// Check: copies that differ are told as if they agreed.
     CopiesNotCompared,
     /// Heads: a host is told to be denied before an earlier head can write nothing more for it.

@@ -69,12 +69,14 @@ impl Shard {
 
     /// The same, and layers that are gone of which chunks are here still: of groups that are behind, and will be told.
     pub fn layers_held(&self) -> Vec<LayerRecord> {
-        self.core.state.borrow().layers.values().copied().collect()
+        let state = self.core.state.borrow();
+        state.layers.values().filter(|layer| !state.is_over(layer.layer)).copied().collect()
     }
 
     /// What is known of a layer.
     pub fn layer(&self, layer: LayerId) -> Option<LayerRecord> {
-        self.core.state.borrow().layers.get(&layer).copied()
+        let state = self.core.state.borrow();
+        state.layers.get(&layer).filter(|layer| !state.is_over(layer.layer)).copied()
     }
 
     /// Layers in which anything is known of the chunk, emptied leaves included.
@@ -179,6 +181,7 @@ impl State {
         match self.endings.get_mut(&layer.layer).filter(|ending| ending.gone > RecordSeq(0)) {
             Some(ending) => {
                 ending.parent = Some(parent);
+                self.layers.entry(layer.layer).or_insert(LayerRecord { parent, ..layer });
                 self.hand_on_children(layer.layer);
             }
             None => drop(self.layers.insert(layer.layer, LayerRecord { parent, ..layer })),
@@ -247,9 +250,17 @@ impl State {
         self.endings.get(&layer).is_some_and(|ending| ending.gone > RecordSeq(0))
     }
 
-    /// A layer that is gone. As long as something of it is here its family is known: by that it is found whose that is.
+    /// Whether a layer is gone, and nothing of it is here.
+    fn is_over(&self, layer: LayerId) -> bool {
+        self.is_gone(layer) && self.index.layer_usage(layer).leaves == 0
+    }
+
+    /// A layer that is gone. Its family stays known as long as anything of it is here, or may come: of a group of which this
+    /// member has not everything yet. By that it is found whose that is.
     fn forget_layer(&mut self, layer: LayerId) {
-        if self.index.layer_usage(layer).leaves == 0 || mutant(Mutant::GoneLayerForgotten) {
+        let is_empty = self.index.layer_usage(layer).leaves == 0;
+        let is_over = !self.endings.contains_key(&layer) || mutant(Mutant::LateLeafHasNoFamily);
+        if is_empty && is_over || mutant(Mutant::GoneLayerForgotten) {
             self.layers.remove(&layer);
         }
     }
@@ -316,10 +327,15 @@ impl State {
             .map(|(_, one)| one.first_record);
         let first_named =
             root.pass_first.seq.min(root.replay_start.seq).min(alive.min().unwrap_or(RecordSeq(u64::MAX)));
-        let index = &self.index;
-        let is_held = |layer: &LayerId| index.layer_usage(*layer).leaves > 0;
-        self.endings
-            .retain(|layer, ending| ending.gone == RecordSeq(0) || ending.gone >= first_named || is_held(layer));
+        let (index, layers) = (&self.index, &mut self.layers);
+        self.endings.retain(|layer, ending| {
+            let is_held = index.layer_usage(*layer).leaves > 0;
+            let stays = ending.gone == RecordSeq(0) || ending.gone >= first_named || is_held;
+            if !stays {
+                layers.remove(layer);
+            }
+            stays
+        });
     }
 
     /// The endings, as a pass writes them.

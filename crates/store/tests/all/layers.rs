@@ -4,8 +4,8 @@
 
 use crate::common::MIB;
 use crate::common::layers::{
-    Extracted, Met, a_merge_behind_the_walk_of_a_pass_is_in_it, an_ended_leaf_in_an_older_pass_stays_away,
-    layers_survive, layers_survive_watched,
+    Extracted, Met, a_late_leaf_of_a_layer_that_is_gone_has_its_family, a_merge_behind_the_walk_of_a_pass_is_in_it,
+    an_ended_leaf_in_an_older_pass_stays_away, layers_survive, layers_survive_watched,
 };
 use crate::common::reader::DiskCopy;
 
@@ -40,6 +40,11 @@ fn a_reader_that_knows_only_the_document_sees_the_same_layers() {
     }
     println!("{layers} layers were extracted; {met:?}");
     assert!(met.merged_chunks > 200 && met.ended_layers > 4, "the crashes met nothing of interest: {met:?}");
+}
+
+#[test]
+fn a_late_leaf_of_a_layer_that_is_gone_has_its_family_still() {
+    a_late_leaf_of_a_layer_that_is_gone_has_its_family();
 }
 
 #[test]

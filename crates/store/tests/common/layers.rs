@@ -656,6 +656,41 @@ pub fn an_ended_leaf_in_an_older_pass_stays_away() {
     assert_eq!(shard.statistics().live_bytes, 4 * BLOCK_BYTES as u64);
 }
 
+/// One group says that a layer is gone, of which another, which is behind, brings a chunk only then. Whose that is stays known.
+pub fn a_late_leaf_of_a_layer_that_is_gone_has_its_family() {
+    let rig = rig_with_short_passes(1);
+    let layer = LayerId(1);
+    let family_of = move |shard: &Shard| {
+        let held = shard.layers_held().into_iter().find(|record| record.layer == layer);
+        (held.map(|record| record.family), shard.layer(layer).map(|record| record.family))
+    };
+    let shard = rig.run(async move {
+        let (shard, _) = open().await;
+        let record = LayerRecord { layer, family: FamilyId(3), ..LayerRecord::default() };
+        for group in [1, 2] {
+            prepare(&shard, group, 1, LayerId(0), EntryKind::EpochStart).await;
+        }
+        prepare(&shard, 1, 2, layer, EntryKind::Layer { record }).await;
+        prepare(&shard, 1, 3, layer, EntryKind::LayerDelete { chunks: Vec::new() }).await;
+        shard.commit(GroupId(1), Seq(3));
+        assert_eq!(family_of(&shard), (None, None), "nothing of it is here");
+        let range = BlockRange::new(0, 4);
+        prepare(&shard, 2, 2, layer, EntryKind::write(range, bytes_of(ChunkId(0), range, 1))).await;
+        shard.commit(GroupId(2), Seq(2));
+        shard
+    });
+    let known = (Some(FamilyId(3)), Some(FamilyId(3)));
+    assert_eq!(family_of(&shard), known);
+    drop(shard);
+    rig.node.crash();
+    rig.node.start();
+    let (shard, _) = rig.open();
+    shard.commit(GroupId(1), Seq(3));
+    assert_eq!(family_of(&shard), (None, None));
+    shard.commit(GroupId(2), Seq(2));
+    assert_eq!(family_of(&shard), known, "also after a start");
+}
+
 /// A pass has been at a chunk of the child and not yet at the parent's, which is merged into it now: the pass would
 /// have neither.
 pub fn a_merge_behind_the_walk_of_a_pass_is_in_it() {
