@@ -12,6 +12,8 @@ mod old_maps;
 mod one_member;
 #[path = "common/pace.rs"]
 mod pace;
+#[path = "common/parts.rs"]
+mod parts;
 #[path = "common/releases.rs"]
 mod releases;
 #[path = "common/room.rs"]
@@ -65,22 +67,22 @@ fn entries_of_an_epoch_that_came_twice_are_told_apart() {
 #[test]
 fn who_hears_nobody_leaves_the_others_to_go_on() {
     let bugs = [Mutant::CutOffRemoves, Mutant::CutOffCampaigns];
-    holds(rules::who_hears_nobody_leaves_the_others_to_go_on, &bugs);
+    holds(parts::who_hears_nobody_leaves_the_others_to_go_on, &bugs);
 }
 
 #[test]
 fn who_hears_too_few_of_its_group_leaves_the_others_to_go_on() {
-    holds(rules::who_hears_too_few_of_its_group_leaves_the_others_to_go_on, &[Mutant::SoonRemoved]);
+    holds(parts::who_hears_too_few_of_its_group_leaves_the_others_to_go_on, &[Mutant::SoonRemoved]);
 }
 
 #[test]
 fn of_two_that_hear_nobody_the_smaller_takes_the_lead() {
-    holds(rules::of_two_that_hear_nobody_the_smaller_takes_the_lead, &[Mutant::SoonRemoved]);
+    holds(parts::of_two_that_hear_nobody_the_smaller_takes_the_lead, &[Mutant::SoonRemoved]);
 }
 
 #[test]
 fn who_is_left_and_hears_nobody_gives_its_session_up() {
-    holds(rules::who_is_left_and_hears_nobody_gives_its_session_up, &[Mutant::CutOffStays]);
+    holds(parts::who_is_left_and_hears_nobody_gives_its_session_up, &[Mutant::CutOffStays]);
 }
 
 #[test]

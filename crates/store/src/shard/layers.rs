@@ -241,7 +241,7 @@ impl State {
             if let Some(ended) = self.layers.get(&layer) {
                 ending.parent = Some(ended.parent);
             }
-            self.forget_layer(layer);
+            self.keep_family(layer);
             self.hand_on_children(layer);
         }
     }
@@ -255,12 +255,11 @@ impl State {
         self.is_gone(layer) && self.index.layer_usage(layer).leaves == 0
     }
 
-    /// A layer that is gone. Its family stays known as long as anything of it is here, or may come: of a group of which this
-    /// member has not everything yet. By that it is found whose that is.
-    fn forget_layer(&mut self, layer: LayerId) {
+    /// A layer is gone. Its family stays known until its ending is forgotten: something of it may be here, or come, of a group of
+    /// which this member has not everything yet, and by the family it is found whose that is.
+    fn keep_family(&mut self, layer: LayerId) {
         let is_empty = self.index.layer_usage(layer).leaves == 0;
-        let is_over = !self.endings.contains_key(&layer) || mutant(Mutant::LateLeafHasNoFamily);
-        if is_empty && is_over || mutant(Mutant::GoneLayerForgotten) {
+        if is_empty && mutant(Mutant::LateLeafHasNoFamily) || mutant(Mutant::GoneLayerForgotten) {
             self.layers.remove(&layer);
         }
     }
@@ -275,7 +274,7 @@ impl State {
         };
         if self.is_gone(key.layer) && is_empty() {
             self.index.apply_delete(key, |_| {});
-            self.forget_layer(key.layer);
+            self.keep_family(key.layer);
         }
     }
 
@@ -307,7 +306,7 @@ impl State {
         if record.gone > RecordSeq(0) {
             ending.gone = ending.gone.max(record.gone);
             ending.parent = (record.parent != record.from).then_some(record.parent);
-            self.forget_layer(record.from);
+            self.keep_family(record.from);
             self.hand_on_children(record.from);
         }
     }
