@@ -390,6 +390,8 @@ pub enum Mutant {
     EndedSessionHeard,
     /// Placement: a pool can be used before all of its groups are there.
     PoolBeforeGroups,
+    /// Placement: new groups are put on a device whatever was said of it since they were dealt.
+    DealtUnseen,
     /// Placement: numbers of groups and tables are taken from what is there, not used up.
     NumbersUsedAgain,
     /// Map: a machine that joins takes the number that was free when it looked, whoever has it by now.

@@ -1,17 +1,19 @@
 //! A pool that gets another device.
 
 use super::numbers::{Numbered, Numbers};
+use super::pools::unreadable;
 use super::setup::{ensure_table, load_table};
 use super::{ATTEMPTS_MAX, Attempt, CatalogError, attempt};
+use crate::control::Followed;
 use crate::map::{MapStore, TRANSACTION_OPERATIONS_MAX, Transaction};
 use crate::placement::MEMBERSHIPS_PER_DEVICE;
 use crate::records::{GroupRecord, PoolRecord, Record, keys};
 use crate::slots::SlotTable;
-use crate::typed::{decode, encode, get, list};
-use types::{GroupId, StoreId};
+use crate::typed::{encode, get, list};
+use types::{GroupId, Mutant, StoreId, mutant};
 
-/// Gives a device that comes to a pool of one copy its groups: as many as one of a new pool has. What a crash left of
-/// an earlier try is completed. The pool's volumes know nothing of them before [`deal_again`].
+/// Gives a device that comes to a pool of one copy its groups: as many as one of a new pool has; none if it is to leave, or is
+/// not in the map. What a crash left of an earlier try is completed. The pool's volumes know nothing of them before [`deal_again`].
 ///
 /// # Errors
 /// A pool that is not there, or keeps more copies than one: there, groups move to the device instead.
@@ -19,18 +21,20 @@ pub async fn add_groups(map: &dyn MapStore, pool: &str, store: StoreId) -> Resul
     let pool = pool_of_one_copy(map, pool).await?;
     for _ in 0..ATTEMPTS_MAX {
         let listing = map.list("").await?;
-        let mut has = 0;
-        for item in listing.items.iter().filter(|item| item.key.starts_with(keys::GROUPS)) {
-            let group: GroupRecord = decode(&item.key, &item.value)?;
-            has += u32::from(group.primary == store && group.pool == pool.name);
+        let mut known = Followed::of(&listing);
+        let view = known.view().map_err(unreadable)?;
+        let has = view.groups.values().filter(|group| group.primary == store && group.pool == pool.name).count();
+        if !view.devices.contains_key(&store) || known.is_leaving(store) {
+            return Ok(());
         }
-        let missing = MEMBERSHIPS_PER_DEVICE.saturating_sub(has);
+        let missing = MEMBERSHIPS_PER_DEVICE.saturating_sub(has as u32);
         if missing == 0 {
             return Ok(());
         }
         let mut numbers = Numbers::free(&listing, Numbered::Group)?;
         let first = numbers.take(missing);
-        let mut transaction = Transaction::new();
+        let said = known.said_of(store).into_iter().filter(|_| !mutant(Mutant::DealtUnseen));
+        let mut transaction = said.fold(Transaction::new(), |all, (key, modified)| all.expect(key, modified));
         for id in (first..first + missing).map(GroupId) {
             let record = GroupRecord::begun_with(id, (pool.table, pool.name.clone()), vec![store], pool.min_in_sync);
             transaction = transaction.expect_absent(record.key()).put(record.key(), encode(&record));
@@ -42,8 +46,8 @@ pub async fn add_groups(map: &dyn MapStore, pool: &str, store: StoreId) -> Resul
     Err(CatalogError::Contended)
 }
 
-// All of a device in one transaction, with the number that is used up.
-const _: () = assert!((MEMBERSHIPS_PER_DEVICE as usize) < TRANSACTION_OPERATIONS_MAX);
+// All of a device in one transaction, with the number that is used up and what is said of the device.
+const _: () = assert!((MEMBERSHIPS_PER_DEVICE as usize) + 3 <= TRANSACTION_OPERATIONS_MAX);
 
 async fn pool_of_one_copy(map: &dyn MapStore, name: &str) -> Result<PoolRecord, CatalogError> {
     let pool = get::<PoolRecord>(map, &keys::pool(name)).await?.ok_or_else(|| CatalogError::NoPool(name.to_owned()))?;

@@ -238,12 +238,14 @@ async fn finish(map: &dyn MapStore, draft: &PoolDraftRecord) -> Result<PoolRecor
             let made = get::<PoolRecord>(map, &pool.key()).await?.map(|found| found.record);
             return made.filter(|made| made.table == pool.table).ok_or(CatalogError::Contended);
         };
-        if !write_groups(map, &view_of(&listing)?, (draft, modified)).await? {
+        let mut known = Followed::of(&listing);
+        known.view().map_err(unreadable)?;
+        if !write_groups(map, &known, (draft, modified)).await? {
             continue;
         }
         let missing: Vec<SlotTablePiece> =
             pieces(draft).into_iter().filter(|piece| revision(&piece.key()).is_none()).collect();
-        if !put_new(map, &missing, (&key, modified)).await? {
+        if !put_new(map, &missing, |_| vec![(key.clone(), modified)]).await? {
             continue;
         }
         let transaction = Transaction::new().expect(&key, modified).delete(&key).expect_absent(pool.key());
@@ -259,13 +261,14 @@ async fn finish(map: &dyn MapStore, draft: &PoolDraftRecord) -> Result<PoolRecor
     Err(CatalogError::Contended)
 }
 
-/// Writes the groups that are not there yet; `false`: somebody else did meanwhile, or has done more.
+/// Writes the groups that are not there yet; `false`: somebody else did meanwhile, or has done more, or has said something else
+/// of a device that gets some.
 async fn write_groups(
     map: &dyn MapStore,
-    view: &View,
+    known: &Followed,
     (draft, modified): (&PoolDraftRecord, Revision),
 ) -> Result<bool, CatalogError> {
-    let PoolRecord { name, table, min_in_sync, .. } = &draft.pool;
+    let (view, PoolRecord { name, table, min_in_sync, .. }) = (known.records(), &draft.pool);
     let begun = |group: Group| GroupRecord::begun_with(group.id, (*table, name.clone()), group.members, *min_in_sync);
     let is_others = |id: &GroupId| view.groups.get(id).is_some_and(|group| group.pool != *name);
     if let Some(id) = draft.group_ids().find(is_others) {
@@ -277,22 +280,37 @@ async fn write_groups(
     let missing: Vec<GroupRecord> =
         dealt(view, draft)?.into_iter().filter(|group| !view.groups.contains_key(&group.id)).map(begun).collect();
     let missing = if mutant(Mutant::PoolBeforeGroups) { &missing[..missing.len() / 2] } else { &missing[..] };
-    put_new(map, missing, (&draft.key(), modified)).await
+    let dealt_by = |group: &GroupRecord| {
+        let places = group.members.iter().flat_map(|store| known.said_of(*store));
+        std::iter::once((draft.key(), modified)).chain(places.filter(|_| !mutant(Mutant::DealtUnseen))).collect()
+    };
+    put_new(map, missing, dealt_by).await
 }
 
-/// Puts records that are not there, as long as the draft stands.
+/// Puts records that are not there, in as few transactions as can be, each as long as what its records were decided by stands.
 async fn put_new<T: Record>(
     map: &dyn MapStore,
     records: &[T],
-    (draft, modified): (&str, Revision),
+    decided_by: impl Fn(&T) -> Vec<(String, Revision)>,
 ) -> Result<bool, CatalogError> {
-    for batch in records.chunks(TRANSACTION_OPERATIONS_MAX - 1) {
-        let transaction = batch.iter().fold(Transaction::new().expect(draft, modified), |transaction, record| {
+    let mut left = records;
+    while !left.is_empty() {
+        let mut compares = BTreeMap::new();
+        let fits = |(at, record): &(usize, &T)| {
+            compares.extend(decided_by(record));
+            at + 1 + compares.len() <= TRANSACTION_OPERATIONS_MAX
+        };
+        let (batch, later) = left.split_at(left.iter().enumerate().take_while(fits).count());
+        let compares: BTreeMap<String, Revision> = batch.iter().flat_map(&decided_by).collect();
+        let transaction =
+            compares.into_iter().fold(Transaction::new(), |all, (key, modified)| all.expect(key, modified));
+        let transaction = batch.iter().fold(transaction, |transaction, record| {
             transaction.expect_absent(record.key()).put(record.key(), encode(record))
         });
         if let Attempt::ReadAgain = attempt(map, transaction).await? {
             return Ok(false);
         }
+        left = later;
     }
     Ok(true)
 }

@@ -159,6 +159,15 @@ impl Followed {
         self.sessions.values().map(|session| session.node).collect()
     }
 
+    /// What groups are put on the device by: its record and what is said of it, as of when. Who takes a device out of the map
+    /// says first that it is to leave, and then looks for groups once more.
+    pub fn said_of(&self, store: StoreId) -> [(String, Revision); 2] {
+        [keys::device(store), keys::device_place(store)].map(|key| {
+            let modified = self.revision(&key);
+            (key, modified)
+        })
+    }
+
     /// Whether the device is to leave, by itself or with its node.
     pub fn is_leaving(&self, store: StoreId) -> bool {
         let place = self.view.device_places.get(&store).map(|place| place.duty).unwrap_or_default();

@@ -2,10 +2,12 @@
 
 use crate::ALONE;
 use crate::map::{Then, Until, pool, put, with_nodes};
+use cluster::control::decide;
+use cluster::placement::duty::{Request, Subject};
 use cluster::{
-    CatalogError, DEFAULT_POOL, DeviceDuty, DevicePlaceRecord, FailureDomain, GroupRecord, MapStore, NodePlaceRecord,
-    PoolDraftRecord, PoolError, PoolRecord, PoolRulesRecord, SimMap, add_groups, create_pool, deal_again, ensure_pool,
-    get, keys, list, load_table,
+    CatalogError, DEFAULT_POOL, DeviceDuty, DevicePlaceRecord, DeviceRecord, FailureDomain, GroupRecord, MapStore,
+    NodePlaceRecord, PoolDraftRecord, PoolError, PoolRecord, PoolRulesRecord, SimMap, add_groups, create_pool,
+    deal_again, ensure_pool, get, keys, list, load_table,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,6 +90,43 @@ fn numbers_are_nobody_elses() {
             assert_eq!(check_pools(&*map).await, if others_came { 3 } else { 2 });
         });
     }
+}
+
+/// A device that holds nothing is taken out of the map while it is dealt groups of a new pool, or as one that has come: at any
+/// moment nothing is put where nothing can be.
+fn what_leaves_is_dealt_nothing(is_new: bool) {
+    const LEAVES: StoreId = StoreId(402);
+    fn leaves(map: Arc<SimMap>) -> crate::map::LocalFuture {
+        Box::pin(async move {
+            // Refused once groups are there.
+            let _ = decide(&*map, &Request::Remove(Subject::Device(LEAVES))).await;
+        })
+    }
+    async fn check(map: &SimMap, moment: usize) -> bool {
+        let is_gone = get::<DeviceRecord>(map, &keys::device(LEAVES)).await.expect("readable").is_none();
+        let groups: Vec<GroupRecord> = all(map, keys::GROUPS).await;
+        let on_it = groups.iter().filter(|group| group.members.contains(&LEAVES)).count();
+        assert!(!is_gone || on_it == 0, "at {moment}: {on_it} groups name a device that has left");
+        is_gone
+    }
+    let mut left = 0;
+    for moment in 1..MOMENTS {
+        left += usize::from(with_nodes((4, 2), move |map| async move {
+            let stores = [101, 201, 301, 401].map(StoreId).to_vec();
+            let alone = cluster::NewPool { stores: stores.clone(), ..pool(DEFAULT_POOL, 1, None) };
+            ensure_pool(&*map, &alone).await.expect("made");
+            let between = until(&map, moment, Then::Meanwhile(leaves));
+            if is_new {
+                let new = cluster::NewPool { stores: [stores, vec![LEAVES]].concat(), ..pool("fast", 3, None) };
+                create_pool(&between, &new).await.expect("made");
+                check_pools(&*map).await;
+            } else {
+                add_groups(&between, DEFAULT_POOL, LEAVES).await.expect("it gets its groups, or none");
+            }
+            check(&map, moment).await
+        }));
+    }
+    assert!(left > 2, "it leaves while there is something to deal");
 }
 
 /// A device that leaves between two tries gets nothing of the second.
@@ -192,6 +231,18 @@ fn a_pool_is_made_at_once_or_not() {
     assert!(types::Mutant::PoolBeforeGroups.is_caught("a_pool_comes_whole_or_not_at_all", 0..1, |_| {
         a_pool_comes_whole_or_not_at_all();
     }));
+}
+
+#[test]
+fn no_group_is_on_a_device_that_has_left() {
+    let _alone = ALONE.lock();
+    for is_new in [true, false] {
+        what_leaves_is_dealt_nothing(is_new);
+        #[cfg(feature = "mutants")]
+        assert!(types::Mutant::DealtUnseen.is_caught("what_leaves_is_dealt_nothing", 0..1, |_| {
+            what_leaves_is_dealt_nothing(is_new);
+        }));
+    }
 }
 
 #[test]
