@@ -32,13 +32,13 @@ pub enum Fault {
     WritesFail,
     /// Each read that touches these bytes is an error (EIO), until they are written anew: a drive takes another place for them then.
     ReadsFail(Range<u64>),
-    /// Each request takes so much longer.
+    /// Each read and each write takes so much longer.
     Slow(Duration),
-    /// Writes and syncs have no answer.
+    /// Writes have no answer.
     WritesHang,
     /// Reads have no answer; writes are done.
     ReadsHang,
-    /// No request has an answer.
+    /// Neither reads nor writes have an answer.
     Hangs,
     /// It cannot be opened, as if it were not there (ENOENT). Who has it open uses it.
     Gone,
@@ -99,8 +99,10 @@ impl Drop for Faulty {
 #[derive(Clone, Debug)]
 enum Asked {
     Read(Range<u64>),
-    /// Or a sync, or to give bytes back.
     Write,
+    /// A sync, or to give bytes back. The kernel locks the file for as long as one is under way, and who asks for the next write
+    /// stands still, all of its core: no drive does that to a node, so these have their answer at once.
+    Sync,
 }
 
 struct Shared {
@@ -117,19 +119,22 @@ impl Shared {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits as long as a request has to; whether it is to be done then.
-    fn admits(&self, asked: &Asked) -> io::Result<()> {
-        // Others do not wait for the lock meanwhile.
-        let now = self.fault().clone();
-        if let Fault::Slow(time) = now {
-            std::thread::sleep(time);
+    /// Waits as long as a request has to; what is wrong with the device then.
+    fn waits(&self, fault: &Fault, asked: &Asked) -> Fault {
+        if let Fault::Slow(time) = fault {
+            std::thread::sleep(*time);
         }
         let mut fault = self.fault();
         while fault.hangs(asked) {
             fault = self.changed.wait(fault).unwrap_or_else(PoisonError::into_inner);
         }
-        let fails = match (&*fault, asked) {
-            (Fault::WritesFail, Asked::Write) => true,
+        fault.clone()
+    }
+
+    /// Whether a request is to be done.
+    fn admits(&self, fault: &Fault, asked: &Asked) -> io::Result<()> {
+        let fails = match (fault, asked) {
+            (Fault::WritesFail, Asked::Write | Asked::Sync) => true,
             (Fault::ReadsFail(bad), Asked::Read(range)) => self.is_unreadable(bad, range),
             _ => false,
         };
@@ -200,7 +205,7 @@ impl Shared {
 impl Fault {
     fn hangs(&self, asked: &Asked) -> bool {
         match self {
-            Self::Hangs => true,
+            Self::Hangs => !matches!(asked, Asked::Sync),
             Self::WritesHang => matches!(asked, Asked::Write),
             Self::ReadsHang => matches!(asked, Asked::Read(_)),
             _ => false,
@@ -209,7 +214,7 @@ impl Fault {
 
     /// Whether an answer takes a while.
     fn delays(&self, asked: &Asked) -> bool {
-        matches!(self, Self::Slow(_)) || self.hangs(asked)
+        matches!((self, asked), (Self::Slow(_), Asked::Read(_) | Asked::Write)) || self.hangs(asked)
     }
 }
 
@@ -224,8 +229,13 @@ impl OneFile {
         tell: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
         let shared = self.0.clone();
-        let is_delayed = shared.fault().delays(&asked);
-        let answer = move || tell(shared.admits(&asked).and_then(|()| work(&shared)).map_err(Errno::from));
+        // Looked at once: whoever takes requests does not wait, whatever happens to the device meanwhile.
+        let fault = shared.fault().clone();
+        let is_delayed = fault.delays(&asked);
+        let answer = move || {
+            let fault = if is_delayed { shared.waits(&fault, &asked) } else { fault };
+            tell(shared.admits(&fault, &asked).and_then(|()| work(&shared)).map_err(Errno::from));
+        };
         if is_delayed { drop(std::thread::spawn(answer)) } else { answer() }
     }
 }
@@ -332,7 +342,7 @@ impl Filesystem for OneFile {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.answer(Asked::Write, |shared| shared.file.sync_data(), |result| told(result, reply));
+        self.answer(Asked::Sync, |shared| shared.file.sync_data(), |result| told(result, reply));
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -362,7 +372,7 @@ impl Filesystem for OneFile {
         reply: ReplyEmpty,
     ) {
         let give_back = move |shared: &Shared| shared.gives_back(offset, length, mode);
-        self.answer(Asked::Write, give_back, |result| told(result, reply));
+        self.answer(Asked::Sync, give_back, |result| told(result, reply));
     }
 }
 
