@@ -61,7 +61,12 @@ pub struct Shape {
     pub device_size: &'static str,
     /// Which nodes lead the volume's groups: see `cairn volume create --placement`.
     pub placement: &'static str,
+    /// How long each of three etcds does without the one that leads before it wants to lead, up to twice as long.
+    pub election: Duration,
 }
+
+/// What etcd does if it is not told otherwise.
+const ELECTION: Duration = Duration::from_secs(1);
 
 impl Shape {
     /// Copies of each block.
@@ -71,7 +76,7 @@ impl Shape {
 }
 
 /// All of the volume's groups are led by the first node, which is its head, too.
-pub const GATHERED: Shape = Shape { nodes: 3, device_size: "512M", placement: "local:node-1" };
+pub const GATHERED: Shape = Shape { nodes: 3, device_size: "512M", placement: "local:node-1", election: ELECTION };
 /// Each node leads some of the volume's groups.
 pub const SPREAD: Shape = Shape { placement: "spread", ..GATHERED };
 /// The same of two: both have all of it, and one copy is enough.

@@ -5,7 +5,7 @@
 //!   whole ──▶ a volume of its own at the node that will fail ──▶ failure ──▶ groups are led, the host has answers ──▶ mended ──▶ whole
 //! ```
 
-use crate::cluster::{Cluster, GATHERED, StandsStill, signal};
+use crate::cluster::{Cluster, GATHERED, Shape, StandsStill, signal};
 use crate::network::Cut;
 use crate::probe::{Probe, Seen};
 use libc::SIGKILL;
@@ -53,9 +53,11 @@ impl Kind {
     }
 }
 
-/// Rounds unless told otherwise.
 /// Nodes of the cluster.
 const NODES: usize = GATHERED.nodes;
+/// As `docs/node.md` has etcd started.
+const ELECTION: Duration = Duration::from_millis(500);
+/// Rounds unless told otherwise.
 const ROUNDS: usize = 20;
 /// Load before each failure; and more of it in each round, over all of the time between two keep alives of the host, which decides when
 /// it notices that a node is silent.
@@ -120,7 +122,7 @@ struct Round {
 /// # Panics
 /// A cluster that does not come up, or is not whole again between two failures; a file that cannot be written.
 pub fn run(wish: &Wish) {
-    let mut cluster = Cluster::in_networks(GATHERED, &[]);
+    let mut cluster = Cluster::in_networks(Shape { election: ELECTION, ..GATHERED }, &[]);
     let groups = cluster.ask("/v1/status").and_then(|status| status["groups"].as_u64()).expect("a number");
     let mut failed = 0;
     let mut kinds: Vec<(&str, Kind, Vec<Round>)> =

@@ -60,6 +60,7 @@ pub struct Network {
     /// Of a node (from 1) that is killed: none.
     nodes: Vec<Option<Process>>,
     etcds: Vec<Option<Process>>,
+    election: Duration,
     /// How many cuts there are from a node to an address: two nodes that are cut off do not reach each other for two reasons.
     cuts: RefCell<BTreeMap<(usize, Ipv4Addr), usize>>,
     directory: PathBuf,
@@ -103,10 +104,10 @@ impl Network {
             runs("ip", ["addr", "add", &format!("{address}/24"), "dev", "hub"]);
         }
         runs("ip", ["link", "set", "hub", "up"]);
-        let etcds = (0..ETCDS.len()).map(|index| Some(etcd(index, directory))).collect();
+        let etcds = (0..ETCDS.len()).map(|index| Some(etcd(index, directory, shape.election))).collect();
         let namespaces = (1..=shape.nodes).map(namespace).collect();
         let mut this =
-            Self { namespaces, nodes: Vec::new(), etcds, cuts: RefCell::default(), directory: directory.to_owned() };
+            Self { namespaces, nodes: Vec::new(), etcds, election: shape.election, cuts: RefCell::default(), directory: directory.to_owned() };
         let mut devices = Vec::new();
         for node in 1..=shape.nodes {
             std::fs::create_dir_all(this.disk_of(node)).expect("a directory can be made");
@@ -286,7 +287,7 @@ impl Network {
 
     /// Starts it again, if it does not run.
     pub fn start_etcd(&mut self, index: usize) {
-        self.etcds[index].get_or_insert_with(|| etcd(index, &self.directory));
+        self.etcds[index].get_or_insert_with(|| etcd(index, &self.directory, self.election));
     }
 
     /// Where an etcd (from 0) is, as nodes know it.
@@ -350,7 +351,8 @@ impl Drop for Flaps {
     }
 }
 
-fn etcd(index: usize, directory: &Path) -> Process {
+/// One of three, which hears of its leader ten times in the time that it does without.
+fn etcd(index: usize, directory: &Path, election: Duration) -> Process {
     let url = |address: Ipv4Addr, port: u16| format!("http://{address}:{port}");
     let all: Vec<_> = (0..ETCDS.len()).map(|other| format!("etcd-{other}={}", url(ETCDS[other], 2380))).collect();
     let (client, peer) = (url(ETCDS[index], 2379), url(ETCDS[index], 2380));
@@ -361,6 +363,8 @@ fn etcd(index: usize, directory: &Path) -> Process {
     command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     command.arg("--data-dir").arg(directory.join(format!("etcd-{index}")));
+    command.arg(format!("--election-timeout={}", election.as_millis()));
+    command.arg(format!("--heartbeat-interval={}", election.as_millis() / 10));
     Process(command.stdout(Stdio::null()).stderr(log).spawn().expect("etcd can be run"))
 }
 
