@@ -4,16 +4,16 @@
 use cluster::control::{Control, DutyError, Followed, GIVE_UP_AFTER, HISTORY_KEPT, Reigning, decide};
 use cluster::placement::duty::{RecordChange, Request, Subject};
 use cluster::{
-    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceRecord, DeviceState, GroupBytes, GroupRecord, KeyValue,
-    LeaseId, Listing, MapError, MapFuture, MapStore, NodeRecord, Outcome, PoolRecord, Record, Revision, SessionRecord,
-    SimMap, StoreUsageRecord, Transaction, WantedRecord, Watch, encode, get, keys, list,
+    ControlRecord, DeviceDuty, DevicePlaceRecord, DeviceRecord, DeviceState, ForceError, GroupBytes, GroupRecord,
+    KeyValue, LeaseId, Listing, MapError, MapFuture, MapStore, NodeRecord, Outcome, PoolRecord, Record, Revision,
+    SessionRecord, SimMap, StoreUsageRecord, Transaction, WantedRecord, Watch, encode, force_group, get, keys, list,
 };
 use runtime::Instant;
 use runtime::sim::{NodeOptions, World};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use types::{GroupId, Incarnation, NodeId, StoreId};
+use types::{Epoch, GroupId, Incarnation, NodeId, StoreId};
 
 const NOW: Instant = Instant(0);
 const SPARE: StoreId = StoreId(4);
@@ -237,6 +237,26 @@ impl MapStore for Between {
     }
 }
 
+/// Whose copy of a group counts is said of the reign that was looked at, and of no later one.
+fn a_group_that_goes_on_is_not_forced() {
+    in_a_world(|map| async move {
+        made(&map).await;
+        let group = || async {
+            get::<GroupRecord>(&*map, &keys::group(GroupId(1))).await.expect("it answers").expect("there").record
+        };
+        let judged = group().await;
+        let leads = GroupRecord { epoch: Epoch(judged.epoch.0 + 1), life: Incarnation(7), ..judged.clone() };
+        put(&map, &leads).await;
+        let forced = force_group(&*map, judged.id, judged.members[1], (judged.epoch, judged.epoch)).await;
+        assert!(matches!(forced, Err(ForceError::Moved(GroupId(1)))), "{forced:?}");
+        assert_eq!(group().await, leads);
+        force_group(&*map, leads.id, leads.members[1], (leads.epoch, leads.epoch))
+            .await
+            .expect("it is as it was looked at");
+        assert_eq!(group().await.in_sync, [leads.members[1]]);
+    });
+}
+
 /// A bug is on for the whole process.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -287,6 +307,16 @@ fn a_device_leaves_the_map_only_if_nothing_comes() {
     #[cfg(feature = "mutants")]
     assert!(types::Mutant::RemovedUnseen.is_caught("nothing_is_on_its_way_to_what_leaves", 0..1, |_| {
         nothing_is_on_its_way_to_what_leaves();
+    }));
+}
+
+#[test]
+fn a_group_that_leads_again_is_not_forced() {
+    let _alone = ALONE.lock();
+    a_group_that_goes_on_is_not_forced();
+    #[cfg(feature = "mutants")]
+    assert!(types::Mutant::ForcedUnseen.is_caught("a_group_that_goes_on_is_not_forced", 0..1, |_| {
+        a_group_that_goes_on_is_not_forced();
     }));
 }
 

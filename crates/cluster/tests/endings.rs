@@ -177,18 +177,56 @@ fn what_ends_is_nobodys() {
     }
 }
 
+async fn check_layers(map: &dyn MapStore) {
+    let layers = list::<cluster::LayerRecord>(map, keys::LAYERS).await.expect("readable");
+    let is_there = |id: &LayerId| layers.iter().any(|layer| layer.record.id == *id);
+    for volume in list::<VolumeRecord>(map, keys::VOLUMES).await.expect("readable") {
+        assert!(volume.record.layers.iter().all(is_there), "{:?} of {layers:?}", volume.record);
+    }
+}
+
+/// Layers 1 to 3 as of `with_a_chain`; then the volume goes on from the snapshot: 3 is of no volume any more.
+fn on_a_branch(map: Arc<SimMap>, id: VolumeId) -> LocalFuture {
+    Box::pin(async move {
+        with_a_chain(map.clone(), id).await;
+        rolling_back(map, id).await;
+    })
+}
+
+fn cloning(map: Arc<SimMap>, id: VolumeId) -> LocalFuture {
+    Box::pin(async move {
+        clone_volume(&*map, id, "s", "c", NodeId(1)).await.expect("cloned");
+    })
+}
+
+fn rolling_back(map: Arc<SimMap>, id: VolumeId) -> LocalFuture {
+    Box::pin(async move {
+        let new = roll_back(&*map, id, "s", FIRST).await.expect("made");
+        take_top(&*map, &new).await.expect("taken");
+    })
+}
+
+/// Whatever is cloned or rolled back to while a layer ends, at any moment of its end: nothing names it then.
+fn what_ends_is_named_by_nobody() {
+    for (prepare, meanwhile) in [
+        (with_a_chain as fn(Arc<SimMap>, VolumeId) -> LocalFuture, cloning as fn(Arc<SimMap>, VolumeId) -> LocalFuture),
+        (on_a_branch, rolling_back),
+    ] {
+        at_every_moment(prepare, meanwhile, |map| async move {
+            let family = volume(&*map.map, map.volume).await.family;
+            while let NextEnding::Layer(ending) = next_ending(&*map.map, family, FIRST).await.expect("readable") {
+                finish_ending(&*map, &ending, FIRST).await.expect("ended");
+            }
+            check_layers(&*map.map).await;
+        });
+    }
+}
+
 /// Whatever ends meanwhile, a new volume or top names only layers that are there.
 fn what_is_named_is_there() {
-    async fn check(map: &dyn MapStore) {
-        let layers = list::<cluster::LayerRecord>(map, keys::LAYERS).await.expect("readable");
-        let is_there = |id: &LayerId| layers.iter().any(|layer| layer.record.id == *id);
-        for volume in list::<VolumeRecord>(map, keys::VOLUMES).await.expect("readable") {
-            assert!(volume.record.layers.iter().all(is_there), "{:?} of {layers:?}", volume.record);
-        }
-    }
     at_every_moment(with_a_chain, ending, |map| async move {
         clone_volume(&*map, map.volume, "s", "c", NodeId(1)).await.expect("cloned");
-        check(&*map.map).await;
+        check_layers(&*map.map).await;
     });
     at_every_moment(with_a_chain, ending, |map| async move {
         // Another branch: what ends of it is in no list of the volume.
@@ -201,7 +239,7 @@ fn what_is_named_is_there() {
                 Err(error) => assert_eq!(error, cluster::CatalogError::Contended),
             }
         }
-        check(&*map.map).await;
+        check_layers(&*map.map).await;
         delete_snapshot(&*map.map, map.volume, "s", FIRST).await.expect("deleted");
     });
 }
@@ -223,4 +261,14 @@ fn no_layer_is_named_that_has_ended() {
     what_is_named_is_there();
     #[cfg(feature = "mutants")]
     assert!(types::Mutant::EndedChainTaken.is_caught("what_is_named_is_there", 0..1, |_| what_is_named_is_there()));
+}
+
+#[test]
+fn no_layer_that_ends_is_named_meanwhile() {
+    let _alone = ALONE.lock();
+    what_ends_is_named_by_nobody();
+    #[cfg(feature = "mutants")]
+    for mutant in [types::Mutant::ChainTakenUnsaid, types::Mutant::EndedChainTaken] {
+        assert!(mutant.is_caught("what_ends_is_named_by_nobody", 0..1, |_| what_ends_is_named_by_nobody()));
+    }
 }

@@ -106,8 +106,14 @@ impl Network {
         runs("ip", ["link", "set", "hub", "up"]);
         let etcds = (0..ETCDS.len()).map(|index| Some(etcd(index, directory, shape.election))).collect();
         let namespaces = (1..=shape.nodes).map(namespace).collect();
-        let mut this =
-            Self { namespaces, nodes: Vec::new(), etcds, election: shape.election, cuts: RefCell::default(), directory: directory.to_owned() };
+        let mut this = Self {
+            namespaces,
+            nodes: Vec::new(),
+            etcds,
+            election: shape.election,
+            cuts: RefCell::default(),
+            directory: directory.to_owned(),
+        };
         let mut devices = Vec::new();
         for node in 1..=shape.nodes {
             std::fs::create_dir_all(this.disk_of(node)).expect("a directory can be made");

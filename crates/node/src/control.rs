@@ -88,7 +88,7 @@ pub enum Request {
     /// This node's copies of some placement groups; of those that are in the way of their group, if none are named.
     GroupCopies(Option<Vec<GroupId>>, Reply<Vec<GroupCopy>>),
     /// From now on the copy of this store counts; no other copy knows a newer epoch.
-    ForceGroup(GroupId, StoreId, Epoch, Answer<()>),
+    ForceGroup(GroupId, StoreId, (Epoch, Epoch), Answer<()>),
     /// The cluster goes on to this version, that all of its nodes speak.
     FinishUpgrade(u32, Answer<cluster::Upgrade>),
     /// What stands above another node is asked.
@@ -600,9 +600,15 @@ impl ControlHandle {
         Ok(all)
     }
 
-    /// From now on the copy of this store counts. `known`: the newest epoch that any copy knows.
-    pub async fn force_group(&self, group: GroupId, store: StoreId, known: Epoch) -> Result<(), ControlError> {
-        self.ask(|reply| Request::ForceGroup(group, store, known, reply)).await?
+    /// From now on the copy of this store counts. Of `epochs` the first is that of the reign that was looked at, the second the newest
+    /// that any copy knows.
+    pub async fn force_group(
+        &self,
+        group: GroupId,
+        store: StoreId,
+        epochs: (Epoch, Epoch),
+    ) -> Result<(), ControlError> {
+        self.ask(|reply| Request::ForceGroup(group, store, epochs, reply)).await?
     }
 
     /// How things are.

@@ -449,8 +449,8 @@ impl LocalNode {
                     let assembly = self.assembly.clone();
                     runtime::spawn(async move { drop(reply.send(assembly.group_copies(of).await)) });
                 }
-                Request::ForceGroup(group, store, known, reply) => {
-                    self.spawn(reply, move |assembly| async move { assembly.force_group(group, store, known).await });
+                Request::ForceGroup(group, store, epochs, reply) => {
+                    self.spawn(reply, move |assembly| async move { assembly.force_group(group, store, epochs).await });
                 }
                 Request::FinishUpgrade(to, reply) => {
                     let map = self.assembly.map();

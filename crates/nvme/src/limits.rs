@@ -92,6 +92,11 @@ pub const STALLED_BYTES: usize = 1 << 20;
 /// Payload of one connection that is executed or waits to be sent; over it nothing more is read of it, so that a host
 /// that does not read leaves room for others.
 pub const MAX_CONNECTION_PAYLOAD_BYTES: usize = MAX_CORE_PAYLOAD_BYTES / 4;
+/// Answers of one admin queue that wait to be sent; over it no command is read there: a host that does not read what it asks for
+/// gets no more of it. As long as the longest answer.
+pub const MAX_ADMIN_UNSENT_BYTES: usize = 1 << 20;
+/// Data of one connection that is asked for at once: one that sends slowly leaves room for others' writes.
+pub const MAX_CONNECTION_GRANTED_BYTES: usize = MAX_CORE_PAYLOAD_BYTES / 4;
 /// At a stop of the node, commands that were admitted have so long to be answered: half of what a stop may take less
 /// what the stores need.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_millis(700);

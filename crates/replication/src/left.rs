@@ -115,7 +115,7 @@ async fn drop_group(shard: &Rc<GroupShard>, id: GroupId, owner: &Owner) -> Resul
     let outside = Outside::new(shard, id);
     if !mutant(Mutant::LeftTakenForWhole) {
         let state = match shard.group(id) {
-            Some(group) => group.state_to_write(false),
+            Some(group) => group.state_to_note(false),
             None => MemberState { whole: false, ..shard.state_as_found(id) },
         };
         let state = state.encode();

@@ -188,6 +188,16 @@ fn who_crashes_while_it_is_made_whole_is_not_taken_for_whole() {
 }
 
 #[test]
+fn who_has_heard_of_an_epoch_is_not_whole_by_that() {
+    holds(rules::who_has_heard_of_an_epoch_is_not_whole_by_that, &[Mutant::NoteOverwritten]);
+}
+
+#[test]
+fn who_comes_back_to_a_group_of_many_volumes_is_made_whole() {
+    holds(rules::who_comes_back_to_a_group_of_many_volumes_is_made_whole, &[Mutant::SkipsOnce]);
+}
+
+#[test]
 fn what_was_deleted_meanwhile_does_not_come_back() {
     holds(rules::what_was_deleted_meanwhile_does_not_come_back, &[Mutant::DeletedChunkNotSent]);
 }

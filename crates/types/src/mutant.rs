@@ -31,6 +31,18 @@ pub enum Mutant {
     AssertionFails,
     /// Runtime: a flush returns without asking the device.
     FlushRemoved,
+    /// Replication: what is written down of a member that is to be made whole is overwritten by what was so before.
+    NoteOverwritten,
+    /// Replication: what a member is to skip to is said in one part, however long that is.
+    SkipsOnce,
+    /// Store: a record in which an epoch begins leaves beside another one.
+    EpochBesideRecord,
+    /// NVMe target: what comes for a controller that ends is refused for good.
+    EndIsFinal,
+    /// NVMe target: an admin queue is read however much of its answers its host has not taken.
+    AnswersPileUp,
+    /// NVMe target: one connection is asked for as much data as there is room for.
+    GrantedAlone,
     /// NVMe target: after a long wait, what is left unread of a connection is executed without asking whether it lives.
     GhostExecuted,
     /// Store: replay merges a chunk when it reads the entry, not in the group's order.
@@ -257,6 +269,12 @@ pub enum Mutant {
     EndingsReadApart,
     /// Volume: a clone or a rollback takes layers of which one has ended since they were read.
     EndedChainTaken,
+    /// Volume: a clone or a rollback takes layers, and the keeper that ends one of them is not told.
+    ChainTakenUnsaid,
+    /// Volume: a move goes by the names of snapshots, whatever they name by now.
+    MovedByName,
+    /// Control: whose copy of a group counts is put to whatever the group has become.
+    ForcedUnseen,
     /// Volume: the layer that a snapshot leaves behind may end at once, whoever still writes to it.
     LeavingForgotten,
     /// Volume: a head says that nobody acts on a layer any more, without its epoch being raised at every group.

@@ -42,7 +42,7 @@ pub use pools::{
     DEFAULT_POOL, NewPool, PoolChange, PoolError, REPLICAS_MAX, change_pool, create_pool, default_min_in_sync,
     ensure_pool,
 };
-pub use relocation::{MOVED_SNAPSHOTS_MAX, OWN_SNAPSHOT, Places, create_draft, take_places};
+pub use relocation::{CopiedSnapshots, MOVED_SNAPSHOTS_MAX, OWN_SNAPSHOT, Places, create_draft, take_places};
 pub use settle::settle;
 pub use setup::{activate_device, ensure, load_table, say_address};
 pub use snapshots::{

@@ -20,7 +20,8 @@ use crate::records::{
     FamilyRecord, HostAccess, Limits, NodeSetRecord, Record, Reference, SnapshotRecord, VolumeRecord, VolumeState, keys,
 };
 use crate::typed::{Versioned, encode, get};
-use types::{NodeId, VolumeEpoch, VolumeId};
+use std::collections::BTreeMap;
+use types::{LayerId, Mutant, NodeId, VolumeEpoch, VolumeId, mutant};
 
 /// What the names begin with that a move gives to snapshots of its own: nobody can name one so.
 pub const OWN_SNAPSHOT: char = '~';
@@ -83,24 +84,27 @@ pub async fn create_draft(
     Err(CatalogError::Contended)
 }
 
+/// Snapshots of a volume that its draft has, by name: the layer that each named when it was copied.
+pub type CopiedSnapshots = BTreeMap<String, LayerId>;
+
 /// The volume and its draft change places: from now on the volume lies where the draft did, in the same reign of its head, and the
 /// draft is deleted with what the volume held before. `home`: the volume's from now on.
 ///
-/// To be called when both hold the same, nothing runs on the volume, and no earlier head of it writes anything more. Does not
+/// `copied`: which layer was copied of each snapshot's name. To be called when both hold the same, nothing runs on the volume, and no earlier head of it writes anything more. Does not
 /// return before it is known whether it is done, however long the map is away: who went on without knowing would write to one
 /// place while the map names another.
 ///
 /// # Errors
-/// All is as it was: the volume or the draft has another head, or they have other snapshots than each other.
+/// All is as it was: the volume or the draft has another head, or they have other snapshots than each other, or others than were copied.
 pub async fn take_places(
     map: &dyn MapStore,
     volume: (VolumeId, Reign),
     draft: (VolumeId, Reign),
-    home: NodeId,
+    (home, copied): (NodeId, &CopiedSnapshots),
 ) -> Result<Places, CatalogError> {
     let (mut expected, mut is_open) = (None, false);
     loop {
-        match swap(map, volume, draft, home, &mut expected).await {
+        match swap(map, volume, draft, (home, copied), &mut expected).await {
             Ok(Some(places)) => return Ok(places),
             Ok(None) => {}
             // What was sent before and not answered may be done all the same.
@@ -118,7 +122,7 @@ async fn swap(
     map: &dyn MapStore,
     (id, by): (VolumeId, Reign),
     (draft_id, draft_by): (VolumeId, Reign),
-    home: NodeId,
+    (home, copied): (NodeId, &CopiedSnapshots),
     expected: &mut Option<Places>,
 ) -> Result<Option<Places>, CatalogError> {
     let old = online(map, id).await?;
@@ -162,7 +166,7 @@ async fn swap(
         .put(left.key(), encode(&left))
         .expect(&name, named.ok_or_else(apart)?.modified)
         .delete(&name);
-    for (snapshot, replacement) in pairs(map, id, draft_id).await? {
+    for (snapshot, replacement) in pairs(map, id, draft_id, copied).await? {
         transaction = transaction.expect(snapshot.record.key(), snapshot.modified);
         transaction = match replacement {
             Some(like) => {
@@ -188,6 +192,7 @@ async fn pairs(
     map: &dyn MapStore,
     id: VolumeId,
     draft: VolumeId,
+    copied: &CopiedSnapshots,
 ) -> Result<Vec<(Versioned<SnapshotRecord>, Option<Versioned<SnapshotRecord>>)>, CatalogError> {
     let mut of_draft = snapshots(map, draft).await?;
     let mut pairs = Vec::new();
@@ -197,6 +202,10 @@ async fn pairs(
         if snapshot.name.starts_with(OWN_SNAPSHOT) {
             pairs.push((found, None));
             continue;
+        }
+        // One that was deleted and taken again since has its name, and holds something else.
+        if copied.get(&snapshot.name) != Some(&found.record.layer) && !mutant(Mutant::MovedByName) {
+            return Err(CatalogError::Contended);
         }
         let Some(place) = of_draft.iter().position(|other| other.name == snapshot.name) else {
             return Err(CatalogError::Contended);

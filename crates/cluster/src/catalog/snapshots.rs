@@ -76,10 +76,14 @@ pub struct NewTop {
     family: Option<Versioned<FamilyRecord>>,
 }
 
-/// The transaction, which fails if a layer of the family has ended since.
+/// The transaction, which fails if a layer of the family has ended since. The family is put as it is: a keeper that ends a layer, and
+/// has looked before this for volumes that are read through it, looks again.
 fn unless_ended(transaction: Transaction, family: &Option<Versioned<FamilyRecord>>) -> Transaction {
     match family {
-        Some(family) if !mutant(Mutant::EndedChainTaken) => transaction.expect(family.record.key(), family.modified),
+        Some(family) if !mutant(Mutant::EndedChainTaken) => {
+            let (key, transaction) = (family.record.key(), transaction.expect(family.record.key(), family.modified));
+            if mutant(Mutant::ChainTakenUnsaid) { transaction } else { transaction.put(key, encode(&family.record)) }
+        }
         _ => transaction,
     }
 }

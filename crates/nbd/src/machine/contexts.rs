@@ -16,6 +16,8 @@ use volume::BlockExtent;
 /// Contexts that one connection may choose: each multiplies what is answered.
 pub const CONTEXTS_MAX: usize = 16;
 const _: () = assert!(CONTEXTS_MAX <= volume::MARKS_MAX, "each is a mark of a block status");
+/// Contexts that one option may ask for: more than can be chosen.
+pub const QUERIES_MAX: usize = 4 * CONTEXTS_MAX;
 /// Extents of one answer: a client that wants to know more asks again behind them. 16 KiB in each context.
 pub const STATUS_EXTENTS_MAX: u32 = 2048;
 
@@ -123,15 +125,19 @@ impl Machine {
         };
         let dirty = exports.snapshots(&export.name).into_iter().map(Context::Dirty);
         let all: Vec<Context> = [Context::Allocation].into_iter().chain(dirty).collect();
+        let names: Vec<String> = all.iter().map(Context::name).collect();
         let mut picked: Vec<&Context> = Vec::new();
+        // Each is held against all names.
+        if request.queries().count() > QUERIES_MAX {
+            return self.refuse(asked, reply::ERR_TOO_BIG, &format!("more queries than {QUERIES_MAX} at once"));
+        }
         for query in request.queries() {
             if !query.contains(':') {
                 let why = "a query begins with a namespace: base: or cairn:";
                 return self.refuse(asked, reply::ERR_INVALID, why);
             }
             let is_family = !sets && ["base:", "cairn:", DIRTY].contains(&query);
-            for context in &all {
-                let name = context.name();
+            for (context, name) in all.iter().zip(&names) {
                 if (name == query || is_family && name.starts_with(query)) && !picked.contains(&context) {
                     picked.push(context);
                 }

@@ -44,6 +44,10 @@ impl Connection {
         match turn {
             None => self.admit(opened, event, self.received()),
             Some(turn) => {
+                let mut event = event;
+                if let Event::Write { bytes, .. } = &mut event {
+                    bytes.keep();
+                }
                 self.hold(held(&event));
                 runtime::spawn(self.clone().wait_for_turn(turn, opened.clone(), event, self.received()));
             }

@@ -85,10 +85,11 @@ pub(super) async fn force_groups(
             let store = stores.iter().find(|store| store.to_string() == copy.store_id).expect("it was found by that");
             let known = group.copies.iter().filter_map(|copy| copy.here.as_ref()).map(|here| here.epoch).max();
             let (control, store, known) = (admin.control.clone(), *store, Epoch(known.unwrap_or_default()));
+            let epochs = (Epoch(group.epoch), known);
             let (number, node, lost) = (group.group, copy.node.clone(), at_risk.join("; "));
             // All at once: one after the other they take longer than who asked waits.
             decisions.spawn(async move {
-                control.force_group(GroupId(number), store, known).await?;
+                control.force_group(GroupId(number), store, epochs).await?;
                 log::warn!("group {number}: from now on the copy of {node} counts: {lost}");
                 Ok(())
             });

@@ -132,6 +132,11 @@ impl Controller {
             self.status = controller_status::READY;
             self.ending = Ending::None;
             self.shut_down_at_ns = None;
+        }
+        // The sizes of entries may be said later than that it is enabled, as long as no I/O queue is there (NVMe Base 2.0 §3.1.3.5).
+        let is_over =
+            next.shutdown() || before.shutdown() && before.enabled() || self.status & controller_status::FATAL != 0;
+        if next.enabled() && !is_over {
             self.handle.set_enabled(next.has_entry_sizes());
         }
         Ok(Transition::None)

@@ -102,6 +102,22 @@ pub enum Operation {
     Nothing,
 }
 
+impl Operation {
+    /// It waits long: see [`SharedBuf::keep`] of the data that came with it.
+    pub fn keep(&mut self) {
+        match self {
+            Self::Write { data, .. } | Self::Compare { data, .. } | Self::Deallocate { ranges: data, .. } => {
+                data.keep()
+            }
+            Self::CompareAndWrite { expected, data, .. } => {
+                expected.keep();
+                data.keep();
+            }
+            Self::Read { .. } | Self::WriteZeroes { .. } | Self::Flush | Self::Nothing => {}
+        }
+    }
+}
+
 /// The byte ranges of a deallocation, in order, with those of no length left out.
 pub fn discard_ranges(ranges: &[u8], block_shift: u8) -> impl Iterator<Item = (u64, u64)> + '_ {
     ranges.chunks_exact(DatasetRange::BYTES).filter_map(move |bytes| {

@@ -6,6 +6,7 @@ use super::namespaces::NamespaceTable;
 use super::slots::Plan;
 use crate::limits::ADMIN_CAPSULE_DATA_BYTES;
 use crate::wire::{ConnectData, FABRICS_OPCODE, Sgl, Sqe, Status, fabrics_type};
+use types::{Mutant, mutant};
 
 /// Bits 0–1 of an opcode (or FCTYPE): the host sends data.
 const HOST_TO_CONTROLLER: u8 = 1;
@@ -37,7 +38,11 @@ impl Connection {
             }
             Phase::Io(_) if is_connect => return Err(sequence),
             Phase::Io(_) if fabrics => return Err(Status::INVALID_OPCODE.do_not_retry()),
-            Phase::Io(handle) if !handle.is_enabled() || handle.has_ended() => return Err(sequence),
+            // Its controller ends, which this core is told later than others: nothing of it may be executed here, and all of it may
+            // on another path. Nothing that is final is said of it (NVMe Base 2.0 §3.3.3.2.1: DNR is for what fails on every one).
+            Phase::Io(handle) if !handle.is_enabled() || handle.has_ended() => {
+                return Err(if mutant(Mutant::EndIsFinal) { sequence } else { Status::INTERNAL_PATH_ERROR });
+            }
             Phase::Io(_) => {
                 let plan = io::plan(sqe, namespaces)?;
                 if plan.verb == Verb::Read && sqe.sgl.kind != Sgl::TRANSPORT {

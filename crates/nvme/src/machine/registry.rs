@@ -123,9 +123,10 @@ impl Refusal {
     fn new(status: Status) -> Self {
         Self { status: status.do_not_retry(), result: 0 }
     }
-    /// The host may use nothing of the subsystem.
+    /// The host may use nothing of the subsystem, as far as this node knows now: it may later, when it is allowed to, or a volume is
+    /// unlocked. A host that is told not to try again removes the path for good.
     pub(crate) fn stranger() -> Self {
-        Self::new(Status::CONNECT_INVALID_HOST)
+        Self { status: Status::CONNECT_INVALID_HOST, result: 0 }
     }
     fn command(at: u16) -> Self {
         let status = Status::CONNECT_INVALID_PARAMETERS.do_not_retry();
@@ -310,7 +311,7 @@ impl Registry {
             return Err(Refusal::data(at::CONTROLLER));
         }
         if !handle.is_enabled() {
-            return Err(Refusal::new(Status::COMMAND_SEQUENCE));
+            return Err(Refusal { status: Status::COMMAND_SEQUENCE, result: 0 });
         }
         if connect.queue > entry.max_queues {
             return Err(Refusal::command(at::QUEUE));

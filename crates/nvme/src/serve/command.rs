@@ -22,10 +22,12 @@ pub(super) fn start(connection: &Rc<Conn>, request: IoRequest, received: Instant
         connection.machine.borrow_mut().complete(tag, Status::INVALID_NAMESPACE.do_not_retry(), 0);
         return;
     };
+    let mut operation = operation;
     if !is_paid
         && let Some(cost) = hold::cost(&operation)
         && let Some(turn) = volume.hold(cost, || hold::is_over(connection, nsid))
     {
+        operation.keep();
         let held_bytes = hold::held_bytes(&operation);
         let request = IoRequest { tag, nsid, operation, is_paid: true };
         return hold::wait(connection, turn, held_bytes, move |connection| start(connection, request, received));

@@ -4,8 +4,9 @@ use super::core::Core;
 use super::flow;
 use super::{Handover, Port};
 use crate::limits::{
-    ABORT_TIMEOUT, MAX_CONNECTION_HELD_BYTES, MAX_CONNECTION_PAYLOAD_BYTES, RESET_TIMEOUT, SHUTDOWN_TIMEOUT,
-    STALLED_BYTES, STALLED_SECONDS, TERMINATION_TIMEOUT, TRANSFER_MIN_BYTES, TRANSFER_TIMEOUT,
+    ABORT_TIMEOUT, MAX_CONNECTION_GRANTED_BYTES, MAX_CONNECTION_HELD_BYTES, MAX_CONNECTION_PAYLOAD_BYTES,
+    RESET_TIMEOUT, SHUTDOWN_TIMEOUT, STALLED_BYTES, STALLED_SECONDS, TERMINATION_TIMEOUT, TRANSFER_MIN_BYTES,
+    TRANSFER_TIMEOUT,
 };
 use crate::machine::{
     Aborting, AdminRequest, AdminView, Admission, Change, ConnectRequest, Connection, ControllerHandle, ControllerKind,
@@ -21,6 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+use types::{Mutant, mutant};
 use volume::latency::{Answered, Unsent};
 use volume::{Session, Volume};
 
@@ -188,6 +190,22 @@ impl Conn {
         self.session.has_ended()
     }
 
+    /// Whether nothing that comes may be executed: the connection has ended, or its controller, which others may know first.
+    pub fn is_over(&self) -> bool {
+        self.has_ended() || self.controller.has_ended()
+    }
+
+    /// Bytes of answers that have not left yet.
+    pub fn waits_to_be_sent(&self) -> usize {
+        self.machine.borrow().queued_bytes() + self.sending_bytes.get()
+    }
+
+    /// Whether so little data is on its way here that more may be asked for.
+    pub fn may_be_granted(&self) -> bool {
+        let receiving = self.machine.borrow().receiving_bytes();
+        receiving < MAX_CONNECTION_GRANTED_BYTES || mutant(Mutant::GrantedAlone)
+    }
+
     /// Ends the connection now: nothing that was received and not yet admitted is executed.
     pub fn end(&self) {
         if self.has_ended() {
@@ -213,8 +231,7 @@ impl Conn {
         if self.has_ended() {
             return;
         }
-        let queued = self.machine.borrow().queued_bytes();
-        let unsent = queued + self.sending_bytes.get();
+        let (queued, unsent) = (self.machine.borrow().queued_bytes(), self.waits_to_be_sent());
         if unsent == 0 {
             self.transfer_ended();
         }

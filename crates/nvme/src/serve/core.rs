@@ -307,8 +307,12 @@ impl Core {
 
     async fn grant_in_turn(self: Rc<Self>) {
         loop {
-            self.budget.until(|budget| budget.may_grant() && !self.ungranted.borrow().is_empty()).await;
-            let next = self.ungranted.borrow_mut().pop_front();
+            // The first whose connection has little on its way; who is gone waits for nothing.
+            let may_go =
+                |(of, _): &(Weak<Conn>, Tag)| of.upgrade().is_none_or(|of| of.has_ended() || of.may_be_granted());
+            let first = || self.ungranted.borrow().iter().position(may_go);
+            self.budget.until(|budget| budget.may_grant() && first().is_some()).await;
+            let next = first().and_then(|at| self.ungranted.borrow_mut().remove(at));
             if let Some((connection, tag)) = next.and_then(|(of, tag)| Some((of.upgrade()?, tag))) {
                 connection.grant(tag);
             }

@@ -4,12 +4,13 @@ use super::budget::Budget;
 use super::command;
 use super::connection::Conn;
 use super::hold;
-use crate::limits::GHOST_CHECK_AFTER;
+use crate::limits::{GHOST_CHECK_AFTER, MAX_ADMIN_UNSENT_BYTES};
 use crate::machine::{Connection, Event};
 use runtime::{Instant, MAX_SEND_PARTS, TcpStream, now, turn_end};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
+use types::{Mutant, mutant};
 
 /// Why admitting stopped.
 enum Pause {
@@ -66,7 +67,7 @@ pub(super) fn is_alive(connection: &Rc<Conn>, looked: &mut Instant) -> bool {
     if connection.has_ended() {
         return false;
     }
-    waited <= GHOST_CHECK_AFTER || types::mutant(types::Mutant::GhostExecuted) || host_lives(connection)
+    waited <= GHOST_CHECK_AFTER || mutant(Mutant::GhostExecuted) || host_lives(connection)
 }
 
 /// Whether the host is at the other end, by what the socket knows and it has not read, and by when it was heard last.
@@ -98,9 +99,15 @@ async fn receive(connection: &Rc<Conn>) -> bool {
     }
 }
 
-/// Whether another command may be taken. Of an admin queue always: it moves no data, and a Keep Alive that lay unread
-/// behind the I/O of others would end a controller whose host is well.
+/// Whether another command may be taken. Of an admin queue always, if its host takes its answers: it moves little data, and a
+/// Keep Alive that lay unread behind the I/O of others would end a controller whose host is well.
 fn may_go_on(connection: &Conn, budget: &Budget) -> bool {
+    if connection.is_admin()
+        && !mutant(Mutant::AnswersPileUp)
+        && connection.waits_to_be_sent() >= MAX_ADMIN_UNSENT_BYTES
+    {
+        return false;
+    }
     let is_served = connection.is_admin() && !connection.core.is_draining();
     is_served || (budget.has_room() && connection.may_take_more())
 }
@@ -109,7 +116,7 @@ fn may_go_on(connection: &Conn, budget: &Budget) -> bool {
 fn admit(connection: &Rc<Conn>, received: Instant) -> Pause {
     let namespaces = connection.namespaces();
     let pause = loop {
-        if connection.has_ended() {
+        if connection.is_over() {
             break Pause::Over;
         }
         if !may_go_on(connection, &connection.core.budget) {
@@ -125,7 +132,7 @@ fn admit(connection: &Rc<Conn>, received: Instant) -> Pause {
                 if hold::holds_write(connection, tag) {
                     continue;
                 }
-                if connection.core.budget.may_grant() {
+                if connection.core.budget.may_grant() && connection.may_be_granted() {
                     connection.machine.borrow_mut().grant(tag);
                     connection.transfers_changed();
                 } else {

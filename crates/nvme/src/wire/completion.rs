@@ -67,6 +67,7 @@ impl Status {
     pub const WRITE_FAULT: Self = media(0x80);
     pub const UNRECOVERED_READ: Self = media(0x81);
     pub const COMPARE_FAILURE: Self = media(0x85);
+    pub const INTERNAL_PATH_ERROR: Self = path(0x00);
     pub const ANA_INACCESSIBLE: Self = path(0x02);
     pub const ANA_TRANSITION: Self = path(0x03);
 }

@@ -124,6 +124,28 @@ fn properties_have_their_sizes_and_only_cc_is_writable() {
 }
 
 #[test]
+fn what_comes_for_a_controller_that_ends_may_be_tried_elsewhere() {
+    crate::ending::tried_elsewhere();
+}
+
+#[test]
+fn the_sizes_of_entries_may_be_said_after_it_is_enabled() {
+    let world = world();
+    let mut host = Host::opened(&world, NO_DIGESTS, usize::MAX);
+    let id = host.connect(0, 31, DYNAMIC_CONTROLLER, 0).result as u16;
+    let mut set = |value: u32| {
+        let set = Property { size_bytes: Some(4), offset: property::CONFIGURATION, value: value.into() };
+        host.command(set.encode(fabrics_type::PROPERTY_SET), None).status
+    };
+    assert!(set(1).is_success());
+    let refused = Host::opened(&world, NO_DIGESTS, usize::MAX).connect(1, 15, id, 0).status;
+    assert_eq!((refused.code(), refused.is_final()), (Status::COMMAND_SEQUENCE, false), "no sizes yet");
+    assert!(set(Configuration::ENABLE.0).is_success());
+    let mut io = Host::io(&world, id, 1, NO_DIGESTS, usize::MAX);
+    assert!(io.command(Sqe::new(nvm::FLUSH, 1), None).status.is_success());
+}
+
+#[test]
 fn a_reset_ends_the_io_queues_before_the_status_says_so() {
     let world = world();
     let (mut host, id) = Host::admin(&world, NO_DIGESTS, usize::MAX);
@@ -132,7 +154,7 @@ fn a_reset_ends_the_io_queues_before_the_status_says_so() {
     assert!(host.command(set.encode(fabrics_type::PROPERTY_SET), None).status.is_success());
     assert_eq!(host.changes, [Change::EndQueues]);
     assert_eq!(host.property(property::STATUS, 4) & 1, 1, "queues have not ended yet");
-    assert_eq!(io.command(Sqe::new(nvm::FLUSH, 1), None).status.code(), Status::COMMAND_SEQUENCE);
+    assert_eq!(io.command(Sqe::new(nvm::FLUSH, 1), None).status, Status::INTERNAL_PATH_ERROR);
     host.machine.queues_ended(0);
     assert_eq!(host.property(property::STATUS, 4), 0);
     assert_eq!(host.command(Sqe::new(admin::KEEP_ALIVE, 0), None).status.code(), Status::COMMAND_SEQUENCE);

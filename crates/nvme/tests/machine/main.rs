@@ -5,6 +5,7 @@
 
 mod admin;
 mod connect;
+mod ending;
 mod errors;
 mod fused;
 mod harness;

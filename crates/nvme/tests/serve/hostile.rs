@@ -1,9 +1,9 @@
 //! Hosts that break rules, or keep none: each is let go with a reason in the log, and the others are served meanwhile.
 
+use crate::good::Good;
 use crate::logs::{assert_logged, count, keep};
 use crate::node::{Cluster, cluster, options, pattern};
 use crate::raw::{Raw, bare_controller, bytes};
-use nvme::host::{Controller, Namespace};
 use nvme::limits;
 use nvme::wire::pdu::{DataHeader, FatalError, IcReq, PduType, TermReq};
 use nvme::wire::writer::PduWriter;
@@ -14,36 +14,6 @@ use std::path::Path;
 use std::time::Duration;
 
 const MIB: u32 = 1 << 20;
-
-/// A good host, number 7, and what it does all the time.
-struct Good {
-    namespace: Namespace,
-    _controller: Controller,
-}
-
-impl Good {
-    fn new(cluster: &Cluster) -> Self {
-        let mut options = options(7);
-        options.io_queues = 2;
-        let (controller, namespace) = cluster.connect(options);
-        Self { namespace, _controller: controller }
-    }
-
-    /// Writes and reads, of sizes that go in the capsule and by R2T, within `at_most`.
-    fn is_served(&self, cluster: &Cluster, at_most: Duration) {
-        let namespace = self.namespace.clone();
-        let done = cluster.start(async move {
-            for (round, len) in [4096usize, 64 << 10, 4096, 1 << 20].into_iter().enumerate() {
-                let data = pattern(len, round as u8);
-                namespace.write(8 << 20, data.clone()).await.expect("written");
-                let read = namespace.read(8 << 20, len as u32).await.expect("read");
-                assert!(*read == *data);
-            }
-        });
-        cluster.pass(at_most);
-        assert!(done.borrow().is_some(), "another host was not served within {at_most:?}");
-    }
-}
 
 #[test]
 fn a_host_that_does_not_read_is_let_go_and_keeps_nobody_waiting() {
@@ -72,23 +42,25 @@ fn a_host_that_is_asked_for_data_and_sends_none_gives_way_to_those_who_wait_for_
     keep();
     let cluster = cluster(2);
     let good = Good::new(&cluster);
-    let controller = bare_controller(&cluster);
-    let (address, id, nsid) = (cluster.address(), controller.id(), cluster.served.nsids[1]);
-    // Queue 1 lives on the second core, as one of the two queues of the good host: as much as that core may hold.
-    let raw = cluster.run(async move {
-        let raw = Raw::queue(address, id, 255).await;
-        for command in 0..200 {
-            raw.io(nvm::WRITE, nsid, command, MIB >> 12);
-        }
-        raw.send().await;
-        raw
-    });
+    // Odd queues live on the second core, as one of the two queues of the good host: together as much as that core may hold.
+    let shares = limits::MAX_CORE_PAYLOAD_BYTES / limits::MAX_CONNECTION_GRANTED_BYTES;
+    let (controller, queues) = crate::greedy::is_asked_for_data(&cluster, (0..shares as u16).map(|one| 2 * one + 1));
     cluster.pass(Duration::from_secs(1));
     good.is_served(&cluster, Duration::from_secs(8));
     assert_logged(&["queue 1", "others wait for the memory"]);
     let controller_lives = controller.clone();
     cluster.run(async move { controller_lives.namespaces().await }).expect("its other queues live");
-    drop(raw);
+    drop(queues);
+}
+
+#[test]
+fn one_host_that_is_asked_for_data_leaves_room_for_the_data_of_others() {
+    crate::greedy::leaves_room_for_data(2);
+}
+
+#[test]
+fn a_host_that_does_not_take_the_answers_of_its_admin_queue_keeps_nobody_waiting() {
+    crate::greedy::takes_no_answers(3);
 }
 
 #[test]

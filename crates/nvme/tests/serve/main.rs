@@ -6,6 +6,8 @@ mod access;
 mod endings;
 mod ghost_write;
 mod ghosts;
+mod good;
+mod greedy;
 mod host;
 mod hostile;
 mod latency;

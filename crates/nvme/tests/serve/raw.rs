@@ -40,10 +40,15 @@ impl Raw {
 
     /// I/O queue 1 of a controller.
     pub async fn queue(address: SocketAddr, controller: u16, sq_size: u16) -> Self {
+        Self::queue_of(address, controller, (1, sq_size)).await
+    }
+
+    /// An I/O queue of a controller: its number, and how many commands it holds less one.
+    pub async fn queue_of(address: SocketAddr, controller: u16, (queue, sq_size): (u16, u16)) -> Self {
         let raw = Self::opened(address).await;
         let host = options(1).host;
         let connect =
-            Connect { record_format: 0, queue: 1, sq_size, attributes: Connect::NO_FLOW_CONTROL, keep_alive_ms: 0 };
+            Connect { record_format: 0, queue, sq_size, attributes: Connect::NO_FLOW_CONTROL, keep_alive_ms: 0 };
         let data =
             ConnectData { host_id: host.id, controller, subsystem: Some(NQN.into()), host: Some(host.nqn) }.encode();
         raw.writer.borrow_mut().command(&connect.encode(), Some(bytes(&data)));

@@ -332,7 +332,7 @@ impl Attempt {
 
     /// Writes down what this member is.
     async fn note(&self, whole: bool) -> Result<(), String> {
-        let state = self.group.state_to_write(whole).encode();
+        let state = self.group.state_to_note(whole).encode();
         self.put(LayerId(0), ChunkId(0), EntryKind::MemberState { state }).await?;
         self.outside.durable().await
     }

@@ -45,7 +45,8 @@ pub(crate) struct Filling {
     /// It is to be sent every entry behind this one.
     from: Cell<Option<Seq>>,
     has_told: Cell<bool>,
-    has_skipped: Cell<bool>,
+    /// Parts of what it is to skip to that it has not said to have; all of them before it was told.
+    skips_left: Cell<usize>,
     /// Chunks that differed: how far the order went into the unit that was sent; nothing, as long as none was.
     units: RefCell<HashMap<ChunkId, Option<Seq>, FixedState>>,
     /// Units that were sent and not taken.
@@ -68,7 +69,7 @@ impl Filling {
 
     /// Whether a unit of the chunk was, or is to be, sent: the member may not have it.
     pub(crate) fn brings(&self, chunk: ChunkId) -> bool {
-        !self.has_skipped.get() || self.units.borrow().contains_key(&chunk)
+        self.skips_left.get() > 0 || self.units.borrow().contains_key(&chunk)
     }
 
     pub(crate) fn end(&self) {
@@ -87,7 +88,7 @@ impl Filling {
                 self.theirs.borrow_mut().extend(leaves);
                 self.has_told.set(is_last);
             }
-            Fill::Skipped { .. } => self.has_skipped.set(true),
+            Fill::Skipped { .. } => self.skips_left.set(self.skips_left.get().saturating_sub(1)),
             Fill::UnitTaken { unit } => drop(self.under_way.borrow_mut().remove(&unit)),
             _ => return self.end(),
         }
@@ -126,7 +127,7 @@ pub(crate) async fn run(core: Rc<CoreGroups>, shard: Rc<GroupShard>, group: Grou
         base: Cell::new(Seq(0)),
         from: Cell::default(),
         has_told: Cell::new(false),
-        has_skipped: Cell::new(false),
+        skips_left: Cell::new(usize::MAX),
         units: RefCell::default(),
         under_way: RefCell::default(),
         changed: WaitList::default(),
@@ -252,11 +253,21 @@ impl Attempt {
         }
         let volumes = self.shard.store().volume_epochs(self.group.id());
         let record = cluster::encode(&self.group.record());
-        if volumes.len() > MAX_VOLUMES || record.len() > MAX_RECORD_BYTES {
-            return Err(format!("{} volumes, a record of {} bytes", volumes.len(), record.len()));
+        if record.len() > MAX_RECORD_BYTES {
+            return Err(format!("a record of {} bytes", record.len()));
         }
-        self.say(Fill::Skip { at, epochs, volumes, record })?;
-        self.until(|filling| filling.has_skipped.get()).await
+        // Of many volumes in several parts: each skips to the same place, and raises its volumes.
+        let at_once = if mutant(Mutant::SkipsOnce) { volumes.len().max(1) } else { MAX_VOLUMES };
+        let parts: Vec<Vec<_>> = volumes.chunks(at_once).map(<[_]>::to_vec).collect();
+        let parts = if parts.is_empty() { vec![Vec::new()] } else { parts };
+        if parts.iter().any(|volumes| volumes.len() > MAX_VOLUMES) {
+            return Err("too many volumes for one part".to_owned());
+        }
+        self.filling.skips_left.set(parts.len());
+        for volumes in parts {
+            self.say(Fill::Skip { at, epochs: epochs.clone(), volumes, record: record.clone() })?;
+        }
+        self.until(|filling| filling.skips_left.get() == 0).await
     }
 
     /// From now on the member is sent every entry behind `at`.

@@ -60,6 +60,7 @@ impl Group {
     pub(crate) fn begins_to_lack(&self) -> Seq {
         if !self.lacks_as_written.replace(true) {
             let shard = self.shard.upgrade();
+            self.noted_whole.set(false);
             self.base_of_leaves.set(shard.map_or(Seq(0), |shard| shard.store().committed_through(self.id)));
         }
         self.with(Member::begins_to_fill);

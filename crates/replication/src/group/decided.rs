@@ -107,16 +107,26 @@ impl Group {
     }
 
     /// What the member is to have written down of itself, if it is `whole` or not.
-    pub(crate) fn state_to_write(&self, whole: bool) -> MemberState {
+    fn state_to_write(&self, whole: bool) -> MemberState {
         let member = self.member.borrow();
         let heard = Some(member.record().clone()).filter(|record| !member.has_in_log(record.epoch));
         let is_forgotten = mutant(Mutant::FillNotNoted) || mutant(Mutant::LeftTakenForWhole);
         MemberState { whole: whole || is_forgotten, poison: self.poison_to_write(), heard }
     }
 
+    /// What is to be written down of it that begins to lack something, or lacks nothing any more.
+    pub(crate) fn state_to_note(&self, whole: bool) -> MemberState {
+        self.noted_whole.set(whole);
+        self.state_to_write(whole)
+    }
+
     /// Queues it, as it is now; false if there is no room.
     pub(super) fn write_state(&self) -> bool {
         let Some(shard) = self.shard.upgrade() else { return false };
+        let is_whole = match mutant(Mutant::NoteOverwritten) {
+            true => !self.lacks_as_written.get(),
+            false => self.noted_whole.get(),
+        };
         let entry = Entry {
             group: self.id,
             term: Term::NONE,
@@ -125,7 +135,7 @@ impl Group {
             volume_epoch: VolumeEpoch(0),
             layer: LayerId(0),
             chunk: ChunkId(0),
-            kind: EntryKind::MemberState { state: self.state_to_write(!self.lacks_as_written.get()).encode() },
+            kind: EntryKind::MemberState { state: self.state_to_write(is_whole).encode() },
         };
         shard.store().prepare(entry).is_ok()
     }

@@ -52,6 +52,7 @@ impl Group {
     /// This copy has everything that counts, and that is written down.
     pub(crate) fn counts(&self) {
         self.lacks_as_written.set(false);
+        self.noted_whole.set(true);
         self.set_doubtful_from(Seq(u64::MAX));
         self.set_log_in_doubt(false);
         self.with(Member::is_what_counts);

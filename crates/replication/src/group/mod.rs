@@ -112,6 +112,8 @@ pub struct Group {
     changes: RefCell<Changes>,
     /// It lacks something before its log's end, and that is written down.
     lacks_as_written: Cell<bool>,
+    /// Whether it was written down last, or is about to be, that it lacks nothing: what else is written down of it says the same.
+    noted_whole: Cell<bool>,
     /// Before that it held this much of the order; 0: not known.
     base_of_leaves: Cell<Seq>,
     /// It may have lost an entry with which an epoch began (R11).
@@ -178,6 +180,7 @@ impl Group {
             layers: RefCell::new(HashSet::with_hasher(FixedState::default())),
             changes: RefCell::new(Changes::from(last)),
             lacks_as_written: Cell::new(!is_whole),
+            noted_whole: Cell::new(is_whole),
             base_of_leaves: Cell::default(),
             log_in_doubt: Cell::new(false),
             in_doubt: Cell::new(false),

@@ -494,6 +494,17 @@ pub fn spare_of(index: usize) -> StoreId {
     StoreId(index as u128 + 101)
 }
 
+thread_local! {
+    /// What was found written down of the group's member in a store that was opened last.
+    static WRITTEN_DOWN: RefCell<BTreeMap<StoreId, Vec<u8>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Whether it was written down of the group's member in this store, when that was opened last, that it lacks nothing (MemberState: a
+/// format, then whether it is whole).
+pub fn was_written_down_as_whole(store: StoreId) -> bool {
+    WRITTEN_DOWN.with_borrow(|all| all.get(&store).is_none_or(|state| state[1] == 1))
+}
+
 /// Opens a disk's shards, in turn on the node's two cores.
 async fn open(node: &Node, disk: &'static str) -> Arc<Store> {
     let device = Device::open(Path::new(disk)).await.expect("it is there");
@@ -504,6 +515,10 @@ async fn open(node: &Node, disk: &'static str) -> Arc<Store> {
             Box::pin(async move {
                 let device = Device::open(Path::new(disk)).await.expect("it is there");
                 let (shard, recovery) = Shard::open(&store, device, ShardIndex(shard)).await.expect("the shard opens");
+                let of_group = recovery.groups.iter().find(|found| found.group == GROUP);
+                if let Some(state) = of_group.and_then(|found| found.member_state.clone()) {
+                    WRITTEN_DOWN.with_borrow_mut(|all| all.insert(store.store_id(), state));
+                }
                 core.add_shard(shard, store.store_id(), recovery);
             })
         })

@@ -1,6 +1,8 @@
 //! What [rules](super) of docs/replication.md promise, each looked at where it shows at once: whole nodes, one fault.
 
-use super::common::{CLUSTER, Cluster, GROUP, KEY, LAYER, OTHER, SOON, spare_of, store_of, three};
+use super::common::{
+    CLUSTER, Cluster, GROUP, KEY, LAYER, OTHER, SOON, spare_of, store_of, three, was_written_down_as_whole,
+};
 #[cfg(feature = "mutants")]
 use super::common::{block_of, stamp};
 use cluster::WantedRecord;
@@ -14,7 +16,7 @@ use runtime::{IoBuf, TcpStream};
 use std::time::Duration;
 #[cfg(feature = "mutants")]
 use store::BlockCoding;
-use types::{BLOCK_BYTES, FamilyId, Incarnation, NodeId, VolumeEpoch};
+use types::{BLOCK_BYTES, FamilyId, Incarnation, NodeId, VolumeEpoch, VolumeId};
 #[cfg(feature = "mutants")]
 use types::{BlockRange, ChunkId, Mutant};
 
@@ -22,6 +24,8 @@ pub const MILLISECOND: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 /// More than is kept for who is away for a moment.
 pub const MANY_WRITES: u32 = 1100;
+/// More than one part of what a member skips to tells of.
+const MANY_VOLUMES: u64 = 1100;
 
 /// Member 2 is away while so much is written that no entry can bring it back; two are in sync.
 pub fn two_of_three() -> Cluster {
@@ -309,6 +313,47 @@ pub fn who_crashes_while_it_is_made_whole_is_not_taken_for_whole() {
     assert_alike(&cluster, 0, 2);
 }
 
+/// R15: what is written down of a member besides, as what it has heard, does not say that it is whole when it is not: its device stands
+/// still while it has both to write down, and it crashes at whatever moment after that.
+pub fn who_has_heard_of_an_epoch_is_not_whole_by_that() {
+    for crash_at in (2..6).map(|moment| moment * 50) {
+        let cluster = two_of_three();
+        let disk = &cluster.disks[2];
+        cluster.start(2);
+        // Both are written down half a second after it has begun.
+        cluster.world.run_for(450 * MILLISECOND);
+        disk.set_hanging(true);
+        cluster.world.run_for(110 * MILLISECOND);
+        disk.set_hanging(false);
+        disk.set_delay(5 * MILLISECOND);
+        cluster.world.run_for(crash_at * MILLISECOND);
+        assert_eq!(cluster.record().in_sync.len(), 2, "it is not whole yet");
+        cluster.crash(2);
+        disk.set_delay(Duration::ZERO);
+        cluster.start(2);
+        cluster.world.run_for(100 * MILLISECOND);
+        assert!(!was_written_down_as_whole(store_of(2)), "it crashed while it was made whole");
+        cluster.wait_for_all(SOON);
+        cluster.world.run_for(1000 * MILLISECOND);
+        assert_alike(&cluster, 0, 2);
+    }
+}
+
+/// R14: a group that has seen more heads than one part tells of makes its members whole.
+pub fn who_comes_back_to_a_group_of_many_volumes_is_made_whole() {
+    let cluster = two_of_three();
+    let raised = cluster.at_head(0, |access| async move {
+        for volume in 0..MANY_VOLUMES {
+            let stamp = Stamp::new(VolumeId(1000 + volume), VolumeEpoch(1), &[]);
+            access.tell(stamp).await.expect("it is raised");
+        }
+    });
+    raised.expect("it is up");
+    cluster.start(2);
+    cluster.wait_for_all(10 * SOON);
+    assert_alike(&cluster, 0, 2);
+}
+
 /// R14: a member comes back after more was written than anybody keeps for it; then it leads.
 pub fn who_was_away_for_long_comes_back_chunk_by_chunk() {
     let cluster = three();
@@ -527,6 +572,7 @@ pub fn an_outage_costs_what_was_written_meanwhile() {
         }
         (0..3).for_each(|byte| cluster.write_blocks(0, 0, 0, 1, byte).expect("it is up").expect("it is written"));
         cluster.world.run_for(200 * MILLISECOND);
+        eprintln!("XX crash");
         cluster.crash(2);
         for round in 0..writes {
             // Each block once, far from the one before.

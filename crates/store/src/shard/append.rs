@@ -231,7 +231,11 @@ impl Log {
         // Each later record says that all before it was durable, holes that the opening accepts too: to whoever finds
         // it and not the opening, those holes are damage. So the opening is durable first.
         let opening_first = |batch: &Batch| batch.kind != RecordKind::Opening || mutant(Mutant::RecordBesideOpening);
+        // What an epoch begins with may cut what is before it. If that is torn, and another epoch that begins behind it is not, what was
+        // cut stands there as if it were of the group's order: so each waits for what is before it.
+        let waits = next.begins_epoch && !self.in_flight.is_empty() && !mutant(Mutant::EpochBesideRecord);
         is_worth_it
+            && !waits
             && self.in_flight.len() < MAX_APPENDS_IN_FLIGHT
             && self.in_flight.iter().all(|batch| batch.progress != Progress::Failed && opening_first(batch))
     }

@@ -52,6 +52,8 @@ pub(crate) struct Batch {
     pub(crate) kind: RecordKind,
     /// Where it goes.
     pub(crate) stream: Stream,
+    /// Whether an epoch of a group begins in it.
+    pub(crate) begins_epoch: bool,
     /// How long it may become: what its segment has room for.
     room_bytes: usize,
     pub(crate) progress: Progress,
@@ -135,6 +137,7 @@ impl Batch {
             seq: RecordSeq(0),
             kind: RecordKind::Log,
             stream: Stream::Hot,
+            begins_epoch: false,
             room_bytes: 0,
             progress: Progress::Gathering,
             issued: Instant::default(),

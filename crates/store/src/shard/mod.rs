@@ -741,6 +741,7 @@ impl State {
         let bytes = EntryHead::encoded_bytes(payload.len());
         let batch = self.log.batch_for(&mut self.records, RecordKind::Log, bytes, 0);
         batch.push_entry(|out| head.encode_with(payload, out));
+        batch.begins_epoch |= head.kind == Kind::EpochStart;
         batch.seq
     }
 }

@@ -43,6 +43,11 @@ fn what_an_earlier_life_left_behind_the_end_stays_void() {
 }
 
 #[test]
+fn no_epoch_is_found_without_the_one_before() {
+    lost::no_epoch_is_found_without_the_one_before(7);
+}
+
+#[test]
 fn a_torn_record_cuts_nothing() {
     lost::a_torn_record_cuts_nothing(95);
 }

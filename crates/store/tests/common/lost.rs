@@ -196,6 +196,42 @@ pub fn a_torn_record_cuts_nothing(seed: u64) {
     assert!(other.damaged, "{other:?}");
 }
 
+/// An epoch begins in place of what is cut, and before that is durable another one: whatever of both is torn with the power, the later
+/// one is not found without the earlier, behind what was cut.
+pub fn no_epoch_is_found_without_the_one_before(seed: u64) {
+    const CUT: Seq = Seq(4);
+    let rig = rig_of_4_kib(seed);
+    let images = Rc::new(RefCell::new(Vec::new()));
+    let (disk, drawn) = (rig.disk.clone(), images.clone());
+    rig.run(async move {
+        let (shard, _) = open_whole().await;
+        prepare(&shard, [start(1, 1), write(1, 2, 0, 0), write(1, 3, 0, 1), write(1, 4, 0, 2)]).await;
+        assert!(shard.commit(GROUP, CUT).is_done());
+        prepare(&shard, [saying(4, write(1, 5, 0, 3)), write(1, 6, 0, 4)]).await;
+        assert!(shard.cut(GROUP, CUT));
+        disk.set_delay(Duration::from_millis(20));
+        shard.prepare(start(2, 5)).expect("there is room");
+        runtime::sleep(Duration::from_millis(2)).await;
+        for one in [start(3, 6), write(3, 7, 1, 0)] {
+            shard.prepare(one).expect("there is room");
+        }
+        for _ in 0..5 {
+            runtime::sleep(Duration::from_millis(9)).await;
+            drawn.borrow_mut().extend((0..16).map(|draw| disk.after_power_loss(seed * 100 + draw)));
+        }
+    });
+    let mut found_both = 0;
+    for image in images.take() {
+        let other = Rig::new(seed, SIZE_BYTES, DiskOptions { block_size_bytes: 4096, ..Default::default() });
+        other.disk.insert(&image);
+        let recovery = other.open().1;
+        let has = |epoch| recovery.groups[0].epoch_history.iter().any(|(term, _)| term.epoch == Epoch(epoch));
+        assert!(has(2) || !has(3), "{:?}", recovery.groups[0]);
+        found_both += usize::from(has(3));
+    }
+    assert!(found_both > 0, "both come to be durable");
+}
+
 /// A layer goes to its child behind a pass, and the record of the pass with the layer's leaf is lost; the child's is found.
 /// What it took is not known then: it does not look as if nothing had been written.
 pub fn a_lost_leaf_is_missed_in_who_takes_it(seed: u64) {

@@ -18,12 +18,15 @@ pub(super) struct Progress {
 }
 
 /// What copies ranges of one volume to another.
+#[derive(Clone)]
 pub(super) struct Copier {
     pub(super) from: Volume,
     pub(super) to: Volume,
     pub(super) progress: Rc<Progress>,
     /// At the pace of catch-up and scrub.
     pub(super) is_paced: bool,
+    /// No further piece is begun, once that is said.
+    pub(super) ends_early: Option<Rc<Cell<bool>>>,
 }
 
 impl Copier {
@@ -34,8 +37,7 @@ impl Copier {
         let (done, mut outcomes) = cross(PIECES_AT_ONCE);
         for _ in 0..PIECES_AT_ONCE.min(pieces.len()) {
             let (pieces, next, done) = (pieces.clone(), next.clone(), done.clone());
-            let copier =
-                Self { from: self.from.clone(), to: self.to.clone(), progress: self.progress.clone(), ..*self };
+            let copier = self.clone();
             runtime::spawn(async move {
                 let mut outcome = Ok(());
                 while outcome.is_ok() && next.get() < pieces.len() {
@@ -54,9 +56,17 @@ impl Copier {
         all
     }
 
+    /// Whether nothing more of it is wanted.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ends_early.as_ref().is_some_and(|ends| ends.get())
+    }
+
     async fn piece(&self, (at, len, is_stored): (u64, u64, bool)) -> Result<(), IoError> {
         if self.progress.is_given_up.get() {
             return Err(IoError::Unavailable("somebody gave the move up".to_owned()));
+        }
+        if self.has_ended() {
+            return Err(IoError::Unavailable("it took too long".to_owned()));
         }
         match is_stored {
             true => {

@@ -47,13 +47,18 @@ impl Assembly {
         copies.await.into_iter().flatten().collect()
     }
 
-    /// From now on the copy of `store` is what the group holds, whatever others have. `known`: the newest epoch that any of
-    /// its copies was heard to know.
+    /// From now on the copy of `store` is what the group holds, whatever others have. `judged`: the reign that the group had when it
+    /// was looked at; `known`: the newest epoch that any of its copies was heard to know.
     ///
     /// # Errors
-    /// There is no such group, or it has no such copy; the map's.
-    pub async fn force_group(&self, group: GroupId, store: StoreId, known: Epoch) -> Result<(), VolumeError> {
-        match force_group(&*self.0.map, group, store, known).await {
+    /// There is no such group, it has no such copy, or another reign by now; the map's.
+    pub async fn force_group(
+        &self,
+        group: GroupId,
+        store: StoreId,
+        (judged, known): (Epoch, Epoch),
+    ) -> Result<(), VolumeError> {
+        match force_group(&*self.0.map, group, store, (judged, known)).await {
             Ok(_) => Ok(()),
             Err(ForceError::Catalog(error)) => Err(error.into()),
             Err(error) => Err(VolumeError::Force(error.to_string())),

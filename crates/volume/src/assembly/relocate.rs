@@ -23,15 +23,16 @@ use crate::api::{Encryption, IoError, Standing, Volume, VolumeInfo};
 use crate::session::Session;
 use crate::status::SnapshotMark;
 use cluster::{
-    MOVED_SNAPSHOTS_MAX, OWN_SNAPSHOT, Places, Reign, SnapshotRecord, VolumeRecord, VolumeState as Life, WantedPlace,
-    create_draft, get, keys, lies_there, place_volume, room_at, snapshots, take_places,
+    CopiedSnapshots, MOVED_SNAPSHOTS_MAX, OWN_SNAPSHOT, Places, Reign, SnapshotRecord, VolumeRecord,
+    VolumeState as Life, WantedPlace, create_draft, get, keys, lies_there, place_volume, room_at, snapshots,
+    take_places,
 };
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{Mutant, NodeId, VolumeId, mutant};
+use types::{LayerId, Mutant, NodeId, VolumeId, mutant};
 
 /// Bytes of a volume whose groups are asked in one go what has changed, and the extents that come of it.
 const ASKED_BYTES: u64 = 64 << 20;
@@ -86,6 +87,21 @@ struct Ends {
     draft: VolumeRecord,
     home: NodeId,
     moving: Rc<Moving>,
+}
+
+/// What is copied.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// What a snapshot holds, at the pace of catch-up and scrub.
+    Snapshot(&'a str),
+    /// What the volume holds, as fast as can be, until it is said to end.
+    Live(&'a Rc<Cell<bool>>),
+}
+
+/// Whether what this snapshot holds was copied.
+fn is_copied(snapshot: &SnapshotRecord, copied: &CopiedSnapshots) -> bool {
+    let layer = copied.get(&snapshot.name);
+    layer == Some(&snapshot.layer) || layer.is_some() && mutant(Mutant::MovedByName)
 }
 
 impl Movings {
@@ -238,29 +254,44 @@ impl Assembly {
 
     async fn copy_and_change(&self, ends: &Ends) -> Result<(), VolumeError> {
         let to = self.handle(ends.draft.id)?;
-        // All that is there, in the order in which it was taken; then what was taken meanwhile, and what was written.
-        let mut since: Option<String> = None;
+        // All that is there, in the order in which it was taken; then what was taken meanwhile, and what was written. Layers say what was
+        // copied: a snapshot can be deleted, and another taken under its name.
+        let (mut copied, mut own, mut last) = (CopiedSnapshots::new(), None::<(String, LayerId)>, None);
         let mut rounds = 0;
         for tries in 1.. {
             loop {
-                while let Some(next) = self.next_snapshot(ends).await? {
-                    self.copy(ends, Some(&next.name), since.as_deref(), &to, true).await?;
+                // One that is taken anew again and again is copied once in each round.
+                let mut of_round = BTreeSet::new();
+                while let Some(next) = self.next_snapshot(ends, &copied, &of_round).await? {
+                    let since = self.base(ends, last, own.as_ref()).await?;
+                    match self.copy(ends, Source::Snapshot(&next.name), since, &to).await {
+                        Err(_) if !self.is_there(ends, &next).await? => {
+                            // It was deleted meanwhile. A part of what it held is in the draft, whatever is copied next.
+                            last = last.or(Some(LayerId(0)));
+                            continue;
+                        }
+                        copied => copied?,
+                    };
                     self.create_snapshot(&ends.draft.name, &next.name).await?;
-                    since = Some(next.name);
+                    last = Some(next.layer);
+                    copied.insert(next.name.clone(), next.layer);
+                    of_round.insert(next.name);
                 }
                 rounds += 1;
                 let name = format!("{OWN_SNAPSHOT}moving-{rounds}");
                 self.take_snapshot(&ends.name, &name).await?;
-                let copied = self.copy(ends, Some(&name), since.as_deref(), &to, true).await?;
-                let before = since.replace(name).filter(|before| before.starts_with(OWN_SNAPSHOT));
-                if let Some(before) = before {
+                let taken = self.layer_of(ends.id, &name).await?;
+                let since = self.base(ends, last, own.as_ref()).await?;
+                let copied_bytes = self.copy(ends, Source::Snapshot(&name), since, &to).await?;
+                last = Some(taken);
+                if let Some((before, _)) = own.replace((name, taken)) {
                     self.delete_snapshot(&ends.name, &before).await?;
                 }
-                if copied <= LITTLE_BYTES || rounds >= ROUNDS_MAX {
+                if copied_bytes <= LITTLE_BYTES || rounds >= ROUNDS_MAX {
                     break;
                 }
             }
-            match self.change_places(ends, since.as_deref(), &to).await {
+            match self.change_places(ends, (last.map(SnapshotMark), &copied), &to).await {
                 Ok(()) => return Ok(()),
                 Err(error @ (VolumeError::Busy { .. } | VolumeError::Map(cluster::CatalogError::Contended)))
                     if tries < TRIES_MAX =>
@@ -274,18 +305,49 @@ impl Assembly {
         unreachable!("the last try has an end")
     }
 
-    /// The oldest of the volume's snapshots that its draft has none like.
-    async fn next_snapshot(&self, ends: &Ends) -> Result<Option<SnapshotRecord>, VolumeError> {
+    /// The oldest of the volume's snapshots that was not copied.
+    async fn next_snapshot(
+        &self,
+        ends: &Ends,
+        copied: &CopiedSnapshots,
+        but: &BTreeSet<String>,
+    ) -> Result<Option<SnapshotRecord>, VolumeError> {
         let there = snapshots(&*self.0.map, ends.draft.id).await?;
-        let is_due = |snapshot: &SnapshotRecord| {
-            !snapshot.name.starts_with(OWN_SNAPSHOT) && there.iter().all(|other| other.name != snapshot.name)
-        };
         let all = snapshots(&*self.0.map, ends.id).await?;
-        // One that was deleted meanwhile is not to come back with the draft.
-        for gone in there.iter().filter(|other| all.iter().all(|snapshot| snapshot.name != other.name)) {
+        // One that was deleted meanwhile is not to come back with the draft, whatever has its name by now.
+        for gone in there.iter().filter(|other| !all.iter().any(|one| one.name == other.name && is_copied(one, copied)))
+        {
             self.delete_snapshot(&ends.draft.name, &gone.name).await?;
         }
-        Ok(all.into_iter().filter(is_due).min_by_key(|snapshot| snapshot.layer))
+        let is_due = |one: &SnapshotRecord| {
+            !one.name.starts_with(OWN_SNAPSHOT) && !is_copied(one, copied) && !but.contains(&one.name)
+        };
+        let due = all.into_iter().filter(is_due);
+        Ok(due.min_by_key(|snapshot| snapshot.layer))
+    }
+
+    /// Since when what has changed is to be copied: since the layer that was copied last, if a snapshot names it still; else since the
+    /// move's own last snapshot, which is older, and stays. Nothing: nothing was copied yet.
+    async fn base(
+        &self,
+        ends: &Ends,
+        last: Option<LayerId>,
+        own: Option<&(String, LayerId)>,
+    ) -> Result<Option<SnapshotMark>, VolumeError> {
+        let Some(last) = last else { return Ok(None) };
+        let is_named = snapshots(&*self.0.map, ends.id).await?.iter().any(|snapshot| snapshot.layer == last);
+        let own = own.map_or(LayerId(0), |(_, layer)| *layer);
+        Ok(Some(SnapshotMark(if is_named { last } else { own })))
+    }
+
+    async fn is_there(&self, ends: &Ends, snapshot: &SnapshotRecord) -> Result<bool, VolumeError> {
+        let all = snapshots(&*self.0.map, ends.id).await?;
+        Ok(all.iter().any(|one| (&one.name, one.layer) == (&snapshot.name, snapshot.layer)))
+    }
+
+    async fn layer_of(&self, id: VolumeId, snapshot: &str) -> Result<LayerId, VolumeError> {
+        let found = get::<SnapshotRecord>(&*self.0.map, &keys::snapshot(id, snapshot)).await?;
+        Ok(found.ok_or_else(|| VolumeError::NoSnapshot(snapshot.to_owned()))?.record.layer)
     }
 
     fn handle(&self, id: VolumeId) -> Result<Volume, VolumeError> {
@@ -299,25 +361,30 @@ impl Assembly {
     async fn copy(
         &self,
         ends: &Ends,
-        snapshot: Option<&str>,
-        since: Option<&str>,
+        source: Source<'_>,
+        since: Option<SnapshotMark>,
         to: &Volume,
-        is_paced: bool,
     ) -> Result<u64, VolumeError> {
         let volume = self.handle(ends.id)?;
-        let from = match snapshot {
-            Some(name) => volume.snapshot(name).ok_or_else(|| VolumeError::NoSnapshot(name.to_owned()))?,
-            None => volume.clone(),
+        let (from, ends_early) = match source {
+            Source::Snapshot(name) => {
+                (volume.snapshot(name).ok_or_else(|| VolumeError::NoSnapshot(name.to_owned()))?, None)
+            }
+            Source::Live(ends_early) => (volume.clone(), Some(ends_early.clone())),
         };
         let size = from.size_bytes();
         if to.size_bytes() < size {
             let grown = cluster::VolumeChange::size(size);
             self.change_volume(&ends.draft.name, &grown).await?;
         }
-        let marks: Vec<SnapshotMark> = since.map(|name| volume.marks_of(&[name.to_owned()])).unwrap_or_default();
-        let copier = Copier { from, to: to.clone(), progress: ends.moving.progress.clone(), is_paced };
+        let marks = Vec::from_iter(since);
+        let is_paced = ends_early.is_none();
+        let copier = Copier { from, to: to.clone(), progress: ends.moving.progress.clone(), is_paced, ends_early };
         let (mut at, mut copied) = (0, 0);
         while at < size {
+            if copier.has_ended() {
+                break;
+            }
             let asked = ASKED_BYTES.min(size - at);
             let status = copier.from.patiently(|| copier.from.block_status(at, asked, &marks, EXTENTS_MAX));
             let mut pieces = Vec::new();
@@ -336,7 +403,12 @@ impl Assembly {
     }
 
     /// Clients wait; the last changes are copied, and the volume lies where its draft did.
-    async fn change_places(&self, ends: &Ends, since: Option<&str>, to: &Volume) -> Result<(), VolumeError> {
+    async fn change_places(
+        &self,
+        ends: &Ends,
+        (since, copied): (Option<SnapshotMark>, &CopiedSnapshots),
+        to: &Volume,
+    ) -> Result<(), VolumeError> {
         let gone = || VolumeError::Map(cluster::CatalogError::Gone(ends.id));
         let again = || VolumeError::Map(cluster::CatalogError::Contended);
         self.raise_everywhere(ends.id).await?;
@@ -344,7 +416,7 @@ impl Assembly {
         let by = self.reign(ends.id).ok_or_else(gone)?;
         let draft_by = self.reign(ends.draft.id).ok_or_else(gone)?;
         let is_raised = self.0.heads.raised(ends.id, by.epoch) == Raised::Everywhere;
-        if !is_raised || self.is_being_named(ends.id) || !self.have_the_same_snapshots(ends).await? {
+        if !is_raised || self.is_being_named(ends.id) || !self.has_all_snapshots(ends, copied).await? {
             return Err(again());
         }
         if !self.0.heads.begins_to_move(ends.id) {
@@ -353,26 +425,32 @@ impl Assembly {
         if !mutant(Mutant::MovedWhileUsed) {
             self.stand(ends.id, Standing::Changing).await;
         }
+        let ends_early = Rc::new(Cell::new(false));
         let mut last = pin!(async {
             if !mutant(Mutant::MovedWhileUsed) {
                 self.until_quiet(ends.id).await?;
             }
             if !mutant(Mutant::LastChangesLeft) {
-                self.copy(ends, None, since, to, false).await?;
+                self.copy(ends, Source::Live(&ends_early), since, to).await?;
             }
             Ok(())
         });
         let changed = match runtime::timeout(LAST_WAIT, last.as_mut()).await {
-            Ok(Ok(())) => take_places(&*self.0.map, (ends.id, by), (ends.draft.id, draft_by), ends.home).await,
+            Ok(Ok(())) => {
+                let (volume, draft) = ((ends.id, by), (ends.draft.id, draft_by));
+                take_places(&*self.0.map, volume, draft, (ends.home, copied)).await
+            }
             Ok(Err(error)) => {
                 self.stays_here(ends.id, by).await;
                 return Err(error);
             }
             Err(_) => {
                 self.stays_here(ends.id, by).await;
-                drop(alone);
-                // To its end: what is left of it would write over what the next round copies.
+                // What is under way of it comes to its end, before anybody takes a snapshot: what is written from now on is copied
+                // with it, and would be in a snapshot that was taken before; and it would write over what the next round copies.
+                ends_early.set(true);
                 let _ = last.await;
+                drop(alone);
                 return Err(VolumeError::Busy { volume: ends.name.clone(), seconds: LAST_WAIT.as_secs() });
             }
         };
@@ -395,13 +473,13 @@ impl Assembly {
         }
     }
 
-    /// Whether the volume and its draft have the same snapshots.
-    async fn have_the_same_snapshots(&self, ends: &Ends) -> Result<bool, VolumeError> {
-        let names = |all: Vec<SnapshotRecord>| -> Vec<String> {
-            all.into_iter().map(|snapshot| snapshot.name).filter(|name| !name.starts_with(OWN_SNAPSHOT)).collect()
-        };
-        let [volume, draft] = [ends.id, ends.draft.id];
-        Ok(names(snapshots(&*self.0.map, volume).await?) == names(snapshots(&*self.0.map, draft).await?))
+    /// Whether the draft has the snapshots that the volume has, and no others.
+    async fn has_all_snapshots(&self, ends: &Ends, copied: &CopiedSnapshots) -> Result<bool, VolumeError> {
+        let mut all = snapshots(&*self.0.map, ends.id).await?;
+        all.retain(|snapshot| !snapshot.name.starts_with(OWN_SNAPSHOT));
+        let there = snapshots(&*self.0.map, ends.draft.id).await?;
+        let are_copied = all.iter().all(|snapshot| is_copied(snapshot, copied));
+        Ok(are_copied && all.iter().map(|one| &one.name).eq(there.iter().map(|one| &one.name)))
     }
 
     async fn stays_here(&self, id: VolumeId, by: Reign) {

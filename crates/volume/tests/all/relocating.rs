@@ -2,8 +2,10 @@
 
 use crate::common::relocating::{
     a_move_under_a_failing_map_loses_nothing, a_move_whose_head_dies_is_given_up,
-    a_snapshot_that_is_open_holds_what_it_held, a_volume_moves_while_it_is_used,
-    an_encrypted_volume_moves_and_its_clone_stays, who_slept_writes_nothing_where_the_volume_was,
+    a_snapshot_behind_a_last_copy_that_took_too_long_holds_what_it_held,
+    a_snapshot_taken_again_while_its_volume_moves_holds_what_it_held, a_snapshot_that_is_open_holds_what_it_held,
+    a_volume_moves_while_it_is_used, an_encrypted_volume_moves_and_its_clone_stays,
+    who_slept_writes_nothing_where_the_volume_was,
 };
 
 #[test]
@@ -34,4 +36,14 @@ fn an_encrypted_one_keeps_its_key_and_its_clone_stays() {
 #[test]
 fn a_snapshot_is_read_while_its_volume_moves() {
     (1..4).for_each(a_snapshot_that_is_open_holds_what_it_held);
+}
+
+#[test]
+fn a_snapshot_that_is_taken_again_moves_as_it_is() {
+    (1..9).for_each(a_snapshot_taken_again_while_its_volume_moves_holds_what_it_held);
+}
+
+#[test]
+fn a_snapshot_behind_a_try_that_failed_moves_as_it_is() {
+    (1..5).for_each(a_snapshot_behind_a_last_copy_that_took_too_long_holds_what_it_held);
 }

@@ -141,6 +141,114 @@ pub fn a_snapshot_that_is_open_holds_what_it_held(seed: u64) {
     assert!(wrong.borrow().is_empty(), "a snapshot is read where it lay before: chunk and what it held {wrong:?}");
 }
 
+/// A volume gathered at a node, with something in it and a snapshot `r`; and which node that is.
+fn gathered(seed: u64) -> (Cluster, usize, Rc<Written>) {
+    let cluster = Cluster::placed(seed, 2, (NODES, 3), VolumePlacement::Gathered);
+    cluster.at(0, |assembly| async move {
+        drop(assembly.create_volume(new_volume("v", CHUNKS * CHUNK_BYTES)).await.expect("made"));
+        fill_some(&assembly).await;
+        assembly.create_snapshot("v", "r").await.expect("taken");
+    });
+    cluster.pass(Duration::from_secs(1));
+    let at = head(&cluster);
+    let written = Rc::new(Written { blocks: RefCell::new(vec![(0, None); BLOCKS as usize]), ..Written::default() });
+    write_at(&cluster, at, seed, &written);
+    (cluster, at, written)
+}
+
+/// What a snapshot holds, by whoever has the volume.
+async fn held_by(assembly: &Assembly, name: &str) -> Vec<u8> {
+    loop {
+        if let Some(snapshot) = of(assembly).snapshot(name) {
+            let mut all = Vec::new();
+            while (all.len() as u64) < snapshot.size_bytes() {
+                match snapshot.read(all.len() as u64, CHUNK_BYTES as u32).await {
+                    Ok(read) => all.extend_from_slice(&read.bytes),
+                    Err(_) => break,
+                }
+            }
+            if all.len() as u64 == snapshot.size_bytes() {
+                return all;
+            }
+        }
+        runtime::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The snapshot is read again when the volume lies elsewhere, and all has started anew.
+fn holds_what_it_held(cluster: &Cluster, name: &'static str, held: &Rc<RefCell<Option<Vec<u8>>>>) {
+    cluster.pass(Duration::from_secs(8));
+    let held = held.borrow_mut().take().expect("it was taken, and read");
+    let at = head(cluster);
+    let is = cluster.at(at, move |assembly| async move { held_by(&assembly, name).await });
+    let apart = is.chunks(BLOCK as usize).zip(held.chunks(BLOCK as usize)).filter(|(is, was)| is != was).count();
+    assert_eq!(apart, 0, "blocks of {name} do not hold what they held when it was taken");
+}
+
+/// A snapshot that is deleted and taken again under its name while its volume moves holds what it held when it was taken last.
+pub fn a_snapshot_taken_again_while_its_volume_moves_holds_what_it_held(seed: u64) {
+    let (cluster, at, written) = gathered(seed);
+    let held = Rc::new(RefCell::new(None));
+    let (holds, assembly) = (held.clone(), cluster.assemblies.borrow()[at].clone().expect("it is up"));
+    let map = cluster.map.clone();
+    cluster.nodes[at].spawn(0, async move {
+        let random = Random::new(seed);
+        let id = info_of(&assembly).id;
+        // When it is on its way, or has been copied.
+        let is_due = async |copied: bool| {
+            let all = list::<SnapshotRecord>(&*map, keys::SNAPSHOTS).await.expect("readable");
+            let is_there = all.iter().any(|one| one.record.name == "r" && one.record.volume != id);
+            assembly.relocation(id).is_some() && (is_there || !copied)
+        };
+        for _ in 0..=random.below(2) {
+            let copied = random.below(4) > 0;
+            while !is_due(copied).await {
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+            runtime::sleep(Duration::from_millis(random.below(20))).await;
+            while assembly.delete_snapshot("v", "r").await.is_err() {
+                runtime::sleep(Duration::from_millis(20)).await;
+            }
+            while assembly.create_snapshot("v", "r").await.is_err() {
+                runtime::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        let found = held_by(&assembly, "r").await;
+        holds.replace(Some(found));
+    });
+    assert_eq!(cluster.at(at, move |assembly| relocated(assembly, spread())), None);
+    written.is_over.set(true);
+    holds_what_it_held(&cluster, "r", &held);
+}
+
+/// A snapshot that is taken when the last copy of a move has taken too long, and clients do not wait for it any more, moves with what
+/// it held.
+pub fn a_snapshot_behind_a_last_copy_that_took_too_long_holds_what_it_held(seed: u64) {
+    let (cluster, at, written) = gathered(seed);
+    let held = Rc::new(RefCell::new(None));
+    let (holds, assembly) = (held.clone(), cluster.assemblies.borrow()[at].clone().expect("it is up"));
+    let sleeper = cluster.nodes[(at + 1) % NODES].clone();
+    cluster.nodes[at].spawn(0, async move {
+        let is_standing = async |standing| {
+            while of(&assembly).standing() != standing {
+                runtime::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        is_standing(Standing::Changing).await;
+        sleeper.pause();
+        is_standing(Standing::Here).await;
+        while assembly.create_snapshot("v", "u").await.is_err() {
+            runtime::sleep(Duration::from_millis(5)).await;
+        }
+        let found = held_by(&assembly, "u").await;
+        holds.replace(Some(found));
+        sleeper.resume();
+    });
+    assert_eq!(cluster.at(at, move |assembly| relocated(assembly, spread())), None);
+    written.is_over.set(true);
+    holds_what_it_held(&cluster, "u", &held);
+}
+
 /// What the volume holds is the same before and behind a move, whoever writes meanwhile, and so is what its snapshots hold; what it
 /// leaves ends; and back.
 pub fn a_volume_moves_while_it_is_used(seed: u64) {

@@ -17,7 +17,10 @@ use crate::common::nodes::{
     nothing_is_done_for_a_host_that_was_denied, what_two_volumes_are_built_on_stays,
     who_slept_reads_no_snapshot_that_is_gone,
 };
-use crate::common::relocating::{a_snapshot_that_is_open_holds_what_it_held, a_volume_moves_while_it_is_used};
+use crate::common::relocating::{
+    a_snapshot_taken_again_while_its_volume_moves_holds_what_it_held, a_snapshot_that_is_open_holds_what_it_held,
+    a_volume_moves_while_it_is_used,
+};
 use crate::common::untold::a_snapshot_can_be_read_once_the_map_answers;
 use std::ops::Range;
 use types::Mutant;
@@ -98,6 +101,11 @@ fn what_an_older_head_could_do_is_noticed() {
     for mutant in [Mutant::LastChangesLeft, Mutant::MovedWhileUsed] {
         assert!(mutant.is_caught("a_volume_moves_while_it_is_used", 1..10, a_volume_moves_while_it_is_used));
     }
+    assert!(Mutant::MovedByName.is_caught(
+        "a_snapshot_taken_again_while_its_volume_moves_holds_what_it_held",
+        SEEDS,
+        a_snapshot_taken_again_while_its_volume_moves_holds_what_it_held
+    ));
     assert!(Mutant::OldPlaceRead.is_caught(
         "a_snapshot_that_is_open_holds_what_it_held",
         SEEDS,
