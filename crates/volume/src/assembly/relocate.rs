@@ -256,18 +256,18 @@ impl Assembly {
         let to = self.handle(ends.draft.id)?;
         // All that is there, in the order in which it was taken; then what was taken meanwhile, and what was written. Layers say what was
         // copied: a snapshot can be deleted, and another taken under its name.
-        let (mut copied, mut own, mut last) = (CopiedSnapshots::new(), None::<(String, LayerId)>, None);
+        let (mut copied, mut own, mut last) = (CopiedSnapshots::new(), None, None);
         let mut rounds = 0;
         for tries in 1.. {
             loop {
                 // One that is taken anew again and again is copied once in each round.
                 let mut of_round = BTreeSet::new();
                 while let Some(next) = self.next_snapshot(ends, &copied, &of_round).await? {
-                    let since = self.base(ends, last, own.as_ref()).await?;
+                    let since = self.base(ends, last).await?;
                     match self.copy(ends, Source::Snapshot(&next.name), since, &to).await {
                         Err(_) if !self.is_there(ends, &next).await? => {
-                            // It was deleted meanwhile. A part of what it held is in the draft, whatever is copied next.
-                            last = last.or(Some(LayerId(0)));
+                            // It was deleted meanwhile, and a part of what it held is in the draft: everything is copied next.
+                            last = Some(LayerId(0));
                             continue;
                         }
                         copied => copied?,
@@ -281,10 +281,10 @@ impl Assembly {
                 let name = format!("{OWN_SNAPSHOT}moving-{rounds}");
                 self.take_snapshot(&ends.name, &name).await?;
                 let taken = self.layer_of(ends.id, &name).await?;
-                let since = self.base(ends, last, own.as_ref()).await?;
+                let since = self.base(ends, last).await?;
                 let copied_bytes = self.copy(ends, Source::Snapshot(&name), since, &to).await?;
                 last = Some(taken);
-                if let Some((before, _)) = own.replace((name, taken)) {
+                if let Some(before) = own.replace(name) {
                     self.delete_snapshot(&ends.name, &before).await?;
                 }
                 if copied_bytes <= LITTLE_BYTES || rounds >= ROUNDS_MAX {
@@ -326,18 +326,13 @@ impl Assembly {
         Ok(due.min_by_key(|snapshot| snapshot.layer))
     }
 
-    /// Since when what has changed is to be copied: since the layer that was copied last, if a snapshot names it still; else since the
-    /// move's own last snapshot, which is older, and stays. Nothing: nothing was copied yet.
-    async fn base(
-        &self,
-        ends: &Ends,
-        last: Option<LayerId>,
-        own: Option<&(String, LayerId)>,
-    ) -> Result<Option<SnapshotMark>, VolumeError> {
+    /// Since when what has changed is to be copied: since the layer that was copied last, if a snapshot names it still. If none does, what
+    /// has changed since is not known any more (it may have been left out of the history by a rollback, too): everything. Nothing: nothing
+    /// was copied yet.
+    async fn base(&self, ends: &Ends, last: Option<LayerId>) -> Result<Option<SnapshotMark>, VolumeError> {
         let Some(last) = last else { return Ok(None) };
         let is_named = snapshots(&*self.0.map, ends.id).await?.iter().any(|snapshot| snapshot.layer == last);
-        let own = own.map_or(LayerId(0), |(_, layer)| *layer);
-        Ok(Some(SnapshotMark(if is_named { last } else { own })))
+        Ok(Some(SnapshotMark(if is_named { last } else { LayerId(0) })))
     }
 
     async fn is_there(&self, ends: &Ends, snapshot: &SnapshotRecord) -> Result<bool, VolumeError> {
