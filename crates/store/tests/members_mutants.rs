@@ -10,7 +10,7 @@ use common::lost::{
     a_lost_beginning_is_missed, a_lost_header_is_not_judged_by_an_earlier_use, a_lost_leaf_is_missed_in_who_takes_it,
     a_segment_that_another_shard_took_stays_its, much_damage_does_not_end_the_log,
     no_epoch_is_found_without_the_one_before, what_a_pass_says_takes_no_entrys_place,
-    what_was_cut_is_not_taken_for_committed,
+    what_lies_before_a_bad_place_is_read, what_was_cut_is_not_taken_for_committed,
 };
 use common::members::{a_cut_forgets_what_lies_behind, what_is_prepared_outlives_a_pass};
 use common::skips::a_skip_at_every_moment;
@@ -22,7 +22,8 @@ const MOST_SEEDS: u64 = 8;
 #[test]
 fn every_broken_rule_of_members_is_noticed() {
     type Check = fn(u64);
-    let mutants: [(Mutant, &str, Check); 18] = [
+    let mutants: [(Mutant, &str, Check); 19] = [
+        (Mutant::ReadAheadTakenForAll, "what_lies_before_a_bad_place_is_read", what_lies_before_a_bad_place_is_read),
         (
             Mutant::EpochBesideRecord,
             "no_epoch_is_found_without_the_one_before",

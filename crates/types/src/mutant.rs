@@ -35,6 +35,8 @@ pub enum Mutant {
     NoteOverwritten,
     /// Replication: what a member is to skip to is said in one part, however long that is.
     SkipsOnce,
+    /// Store: what cannot be read ahead of a record is taken for all that is there.
+    ReadAheadTakenForAll,
     /// Store: a record in which an epoch begins leaves beside another one.
     EpochBesideRecord,
     /// NVMe target: what comes for a controller that ends is refused for good.

@@ -10,6 +10,7 @@ use crate::buf::{IoBuf, SharedBuf};
 use crate::device::DeviceInfo;
 use std::future::Future;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -154,12 +155,18 @@ impl Shared {
         {
             self.trace(EventKind::DiskFault, place, at, 0, 0);
         }
-        let failed = disk.random.chance(match work {
-            Work::Read(_) => faults.read_error,
-            Work::Write(_) => faults.write_error,
-            Work::Sync(_) => faults.flush_error,
-            Work::Discard(_) => 0,
-        });
+        let is_bad = |range: &Range<u64>, len: usize| offset < range.end && range.start < offset + len as u64;
+        let is_unreadable = match &work {
+            Work::Read(buf) => disk.unreadable.as_ref().is_some_and(|range| is_bad(range, buf.len())),
+            _ => false,
+        };
+        let failed = is_unreadable
+            | disk.random.chance(match work {
+                Work::Read(_) => faults.read_error,
+                Work::Write(_) => faults.write_error,
+                Work::Sync(_) => faults.flush_error,
+                Work::Discard(_) => 0,
+            });
         let mut content = 0;
         let mut read = None;
         match work {

@@ -125,6 +125,8 @@ pub(super) struct Disk {
     pub(super) hanging: bool,
     /// The same of reads.
     pub(super) reads_hang: bool,
+    /// Bytes that cannot be read.
+    pub(super) unreadable: Option<Range<u64>>,
     /// Each operation takes so much longer.
     pub(super) delay_ns: u64,
     /// In the order of completion.
@@ -155,6 +157,7 @@ impl Disk {
             random,
             hanging: false,
             reads_hang: false,
+            unreadable: None,
             delay_ns: 0,
             unsynced: VecDeque::new(),
             unsynced_bytes: 0,

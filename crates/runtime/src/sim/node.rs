@@ -269,6 +269,11 @@ impl SimDisk {
         }
     }
 
+    /// From now on whatever meets these bytes cannot be read; `None`: all can.
+    pub fn set_unreadable(&self, range: Option<Range<u64>>) {
+        self.shared.storage.borrow_mut().disks[self.index as usize].unreadable = range;
+    }
+
     /// From now on each operation takes so much longer.
     pub fn set_delay(&self, delay: Duration) {
         self.shared.storage.borrow_mut().disks[self.index as usize].delay_ns = delay.as_nanos() as u64;

@@ -8,6 +8,7 @@ use crate::format::{
 use crate::shard::Place;
 use crate::store::{FoundSegment, Store};
 use runtime::{Device, IoBuf, sleep};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use types::{Incarnation, Mutant, ShardIndex, mutant};
@@ -38,6 +39,8 @@ pub(super) struct Reader<'a> {
     shard: ShardIndex,
     window: Option<Window>,
     last_length_bytes: usize,
+    /// Where something could not be read with what follows it: from there to here no more is read than is asked for.
+    not_ahead: Option<(SegmentIndex, Range<u32>)>,
     pub(super) unreadable: Vec<Damage>,
 }
 
@@ -242,7 +245,7 @@ pub(super) fn without_superseded(segments: &[FoundSegment]) -> Vec<FoundSegment>
 
 impl<'a> Reader<'a> {
     pub(super) fn new(device: &'a Device, store: &'a Store, shard: ShardIndex) -> Self {
-        Self { device, store, shard, window: None, last_length_bytes: 0, unreadable: Vec::new() }
+        Self { device, store, shard, window: None, last_length_bytes: 0, not_ahead: None, unreadable: Vec::new() }
     }
 
     /// The next place from `offset_bytes` on where a record may begin, or the end of the segment.
@@ -281,9 +284,20 @@ impl<'a> Reader<'a> {
                 true => READ_AHEAD_OF_LONG_BYTES,
                 false => READ_AHEAD_BYTES,
             };
-            let want = len.max(ahead).min(room).min(MAX_RECORD_BYTES);
+            let is_near_bad =
+                self.not_ahead.as_ref().is_some_and(|(of, range)| *of == segment && range.contains(&offset_bytes));
+            let want = if is_near_bad { len } else { len.max(ahead).min(room).min(MAX_RECORD_BYTES) };
             self.window = None;
-            let bytes = self.read(segment, offset_bytes, want).await?;
+            let known = self.unreadable.len();
+            let bytes = match self.read(segment, offset_bytes, want).await {
+                // It may be what lies behind, which is told of when it is needed.
+                None if want > len && !mutant(Mutant::ReadAheadTakenForAll) => {
+                    self.not_ahead = Some((segment, offset_bytes..offset_bytes + want as u32));
+                    self.unreadable.truncate(known);
+                    self.read(segment, offset_bytes, len).await?
+                }
+                bytes => bytes?,
+            };
             self.window = Some(Window { bytes, segment, start_bytes: offset_bytes });
         }
         let window = self.window.as_ref()?;

@@ -48,6 +48,11 @@ fn no_epoch_is_found_without_the_one_before() {
 }
 
 #[test]
+fn what_lies_before_a_bad_place_is_read() {
+    lost::what_lies_before_a_bad_place_is_read(8);
+}
+
+#[test]
 fn a_torn_record_cuts_nothing() {
     lost::a_torn_record_cuts_nothing(95);
 }

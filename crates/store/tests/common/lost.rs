@@ -232,6 +232,26 @@ pub fn no_epoch_is_found_without_the_one_before(seed: u64) {
     assert!(found_both > 0, "both come to be durable");
 }
 
+/// A place somewhere behind the last record cannot be read: what lies before it is read all the same, however near it is.
+pub fn what_lies_before_a_bad_place_is_read(seed: u64) {
+    for behind in [1, 2, 5, 20, 60] {
+        let rig = rig_of_4_kib(seed);
+        rig.run(async move {
+            let (shard, _) = open_whole().await;
+            prepare(&shard, [start(1, 1), write(1, 2, 0, 0)]).await;
+            for seq in 3..9 {
+                prepare(&shard, [saying(seq - 2, write(1, seq, 0, seq as u32))]).await;
+            }
+        });
+        let last = place_of(&rig, 0, 8, 8) + behind * 4096;
+        rig.node.crash();
+        rig.disk.set_unreadable(Some(last..last + 4096));
+        rig.node.start();
+        let recovery = rig.open().1;
+        assert_eq!(recovery.groups[0].prepared_through, Seq(8), "{behind} blocks before what cannot be read");
+    }
+}
+
 /// A layer goes to its child behind a pass, and the record of the pass with the layer's leaf is lost; the child's is found.
 /// What it took is not known then: it does not look as if nothing had been written.
 pub fn a_lost_leaf_is_missed_in_who_takes_it(seed: u64) {
