@@ -410,7 +410,10 @@ fn a_device_that_comes_later_gets_groups_and_a_share_of_new_volumes() {
         here.pool(1);
         let map = here.map.clone();
         let new = NewVolume { size_bytes: 1 << 30, block_size_bytes: 4096, ..new("before") };
-        let before = here.run(async move { create_volume(&*map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made") });
+        let before = here.run(async move {
+            ensure(&*map, device(StoreId(2))).await.expect("it is there");
+            create_volume(&*map, &new, DEFAULT_POOL, NodeId(1)).await.expect("made")
+        });
         here.lose_answers();
         // Some tries are cut off on their way.
         for cut_after_ms in [seed, 4 * seed] {
