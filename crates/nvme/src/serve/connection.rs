@@ -190,11 +190,6 @@ impl Conn {
         self.session.has_ended()
     }
 
-    /// Whether nothing that comes may be executed: the connection has ended, or its controller, which others may know first.
-    pub fn is_over(&self) -> bool {
-        self.has_ended() || self.controller.has_ended()
-    }
-
     /// Bytes of answers that have not left yet.
     pub fn waits_to_be_sent(&self) -> usize {
         self.machine.borrow().queued_bytes() + self.sending_bytes.get()

@@ -116,7 +116,7 @@ fn may_go_on(connection: &Conn, budget: &Budget) -> bool {
 fn admit(connection: &Rc<Conn>, received: Instant) -> Pause {
     let namespaces = connection.namespaces();
     let pause = loop {
-        if connection.is_over() {
+        if connection.has_ended() {
             break Pause::Over;
         }
         if !may_go_on(connection, &connection.core.budget) {
