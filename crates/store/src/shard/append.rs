@@ -466,10 +466,11 @@ pub(crate) async fn run_appender(core: Rc<ShardCore>) {
 async fn write_record(core: Rc<ShardCore>, mut issue: Issue) {
     let under_way = core.watchdog.begin(Asked::Append);
     let mut written = core.device.write(issue.offset_bytes, &mut issue.parts).await;
+    drop(under_way);
     if let (Ok(()), Some(header)) = (&written, &issue.header) {
+        let _under_way = core.watchdog.begin(Asked::Read);
         written = read_back(&core, issue.offset_bytes, header).await;
     }
-    drop(under_way);
     {
         let mut state = core.state.borrow_mut();
         let batch = state.log.in_flight.iter_mut().find(|batch| batch.seq == issue.seq);
