@@ -106,6 +106,8 @@ until_is "etcd comes again, and the cluster is whole" is_whole
 
 check "c is written before the power fails" written c --do_verify=0
 nodes=$(for node in 1 2 3; do worker $node; done)
+nodes="$nodes $(for node in $nodes; do parent "$node"; done) $(etcd_pid)"
+check "etcd, three supervisors and three workers run, and etcd's data is beside the nodes'" test "$(wc -w <<< "$nodes")" = 7 -a -d "$work/d/etcd"
 kill -KILL $demo_pid
 wait $demo_pid 2> /dev/null
 demo_pid=

@@ -5,7 +5,7 @@
 //!   whole ──▶ a volume of its own at the node that will fail ──▶ failure ──▶ groups are led, the host has answers ──▶ mended ──▶ whole
 //! ```
 
-use crate::cluster::{Cluster, GATHERED, Shape, StandsStill, signal};
+use crate::cluster::{Cluster, GATHERED, HANG_MAX, Shape, StandsStill, signal};
 use crate::network::Cut;
 use crate::probe::{Probe, Seen};
 use libc::SIGKILL;
@@ -188,6 +188,7 @@ fn one_round(cluster: &mut Cluster, kind: Kind, (number, groups): (usize, u64)) 
         probe.answered().iter().zip(&before).all(|(now, before)| now >= &(before + ANSWERS))
     });
     let Seen { longest_wait, longest_gap } = probe.seen();
+    assert!(longest_wait < HANG_MAX, "a command waited for {longest_wait:?}");
     let failed = probe.finish();
     drop(still);
     match kind {

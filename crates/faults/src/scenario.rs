@@ -110,6 +110,7 @@ impl Run {
         self.cluster.until_answered(&format!("the load has answers: {cut:?}"), &self.load);
         self.cluster.pause(CUT, &self.load);
         self.cluster.until_answered("and goes on", &self.load);
+        println!("      {cut:?}: the head is {:?}", self.cluster.head());
         self.cluster.network().heal(1, cut);
         self.cluster.until("the cluster is whole again", Some(&self.load), Cluster::is_whole);
     }
@@ -247,7 +248,8 @@ fn head_killed() {
     before.successor();
     let after = killed.elapsed();
     println!("      started again {:.2} s after the kill", after.as_secs_f64());
-    assert!(after >= STARTED_AGAIN_AFTER, "it was started again after {after:?}, and not {STARTED_AGAIN_AFTER:?}");
+    let is_in_time = (STARTED_AGAIN_AFTER..2 * STARTED_AGAIN_AFTER).contains(&after);
+    assert!(is_in_time, "it was started again after {after:?}, and not {STARTED_AGAIN_AFTER:?}");
     returns(&run, head, before.worker);
     run.judge();
 }
