@@ -110,7 +110,6 @@ impl Run {
         self.cluster.until_answered(&format!("the load has answers: {cut:?}"), &self.load);
         self.cluster.pause(CUT, &self.load);
         self.cluster.until_answered("and goes on", &self.load);
-        println!("      {cut:?}: the head is {:?}", self.cluster.head());
         self.cluster.network().heal(1, cut);
         self.cluster.until("the cluster is whole again", Some(&self.load), Cluster::is_whole);
     }

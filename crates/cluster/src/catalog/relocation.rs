@@ -90,7 +90,8 @@ pub type CopiedSnapshots = BTreeMap<String, LayerId>;
 /// The volume and its draft change places: from now on the volume lies where the draft did, in the same reign of its head, and the
 /// draft is deleted with what the volume held before. `home`: the volume's from now on.
 ///
-/// `copied`: which layer was copied of each snapshot's name. To be called when both hold the same, nothing runs on the volume, and no earlier head of it writes anything more. Does not
+/// `copied`: which layer was copied of each snapshot's name. To be called when both hold the same, nothing runs on the volume, and no
+/// earlier head of it writes anything more. Does not
 /// return before it is known whether it is done, however long the map is away: who went on without knowing would write to one
 /// place while the map names another.
 ///

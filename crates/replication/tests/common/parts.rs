@@ -3,6 +3,19 @@
 use super::common::{Cluster, SOON, three};
 use super::rules::{SECOND, assert_alike};
 
+/// Links of the first node with two others.
+const BOTH_WAYS: [(usize, usize); 4] = [(0, 1), (1, 0), (0, 2), (2, 0)];
+
+/// The first node, which leads, and two others do not hear each other any more; one of these leads, and takes a write.
+fn followed_by_others(cluster: &Cluster) -> usize {
+    cluster.wait_for_primary(&[0], SOON);
+    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
+    BOTH_WAYS.iter().for_each(|(from, to)| cluster.cut(*from, *to));
+    let primary = cluster.wait_for_primary(&[1, 2], 6 * SECOND);
+    cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
+    primary
+}
+
 /// Links work again, and the first node holds what this one does, which led meanwhile.
 fn hear_again(cluster: &Cluster, links: &[(usize, usize)], primary: usize) {
     links.iter().for_each(|(from, to)| cluster.heal(*from, *to));
@@ -14,17 +27,12 @@ fn hear_again(cluster: &Cluster, links: &[(usize, usize)], primary: usize) {
 /// it, and does not take the lead back.
 pub fn who_hears_nobody_leaves_the_others_to_go_on() {
     let cluster = three();
-    cluster.wait_for_primary(&[0], SOON);
-    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
-    let links = [(0, 1), (1, 0), (0, 2), (2, 0)];
-    links.iter().for_each(|(from, to)| cluster.cut(*from, *to));
-    let primary = cluster.wait_for_primary(&[1, 2], 6 * SECOND);
-    cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
+    let primary = followed_by_others(&cluster);
     // Longer than it takes a node to be sure that it is alone.
     cluster.world.run_for(15 * SECOND);
     cluster.write(primary, 1, 9).expect("it is up").expect("it is written");
     assert!(cluster.nodes[0].is_up() && cluster.standing(0).is_some_and(|standing| !standing.serves));
-    hear_again(&cluster, &links, primary);
+    hear_again(&cluster, &BOTH_WAYS, primary);
 }
 
 /// R18, R21: a primary hears half of the nodes, and too few of its group's to commit anything. It does not remove those whom it does not
@@ -32,13 +40,8 @@ pub fn who_hears_nobody_leaves_the_others_to_go_on() {
 pub fn who_hears_too_few_of_its_group_leaves_the_others_to_go_on() {
     let cluster = Cluster::new(1, 5, 4);
     (0..5).for_each(|index| cluster.start(index));
-    cluster.wait_for_primary(&[0], SOON);
-    cluster.write(0, 1, 7).expect("it is up").expect("it is written");
-    let links = [(0, 1), (1, 0), (0, 2), (2, 0)];
-    links.iter().for_each(|(from, to)| cluster.cut(*from, *to));
-    let primary = cluster.wait_for_primary(&[1, 2], 6 * SECOND);
-    cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
-    hear_again(&cluster, &links, primary);
+    let primary = followed_by_others(&cluster);
+    hear_again(&cluster, &BOTH_WAYS, primary);
 }
 
 /// R18, R21: of two nodes that do not hear each other one gives its session up later, and what it leads alone nobody could serve then. It
@@ -72,11 +75,10 @@ pub fn who_is_left_and_hears_nobody_gives_its_session_up() {
     cluster.crash(1);
     cluster.crash(2);
     cluster.wait_until("they are not removed", 2 * SOON, |cluster| cluster.record().eligible.len() == 2);
-    let links = [(0, 1), (1, 0), (0, 2), (2, 0)];
-    links.iter().for_each(|(from, to)| cluster.cut(*from, *to));
+    BOTH_WAYS.iter().for_each(|(from, to)| cluster.cut(*from, *to));
     cluster.start(1);
     cluster.start(2);
     let primary = cluster.wait_for_primary(&[1, 2], 25 * SECOND);
     cluster.write(primary, 1, 8).expect("it is up").expect("it is written");
-    hear_again(&cluster, &links, primary);
+    hear_again(&cluster, &BOTH_WAYS, primary);
 }
